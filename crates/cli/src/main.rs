@@ -1,0 +1,2 @@
+//! The `edgeward` binary.
+fn main() {}

@@ -1,0 +1,1 @@
+//! What to admit, what to evict: pure decisions, driven alike by the server and the simulator.

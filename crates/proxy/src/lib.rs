@@ -1,0 +1,1 @@
+//! The edge: an HTTP reverse proxy cache on hyper, one runtime a core.

@@ -1,0 +1,1 @@
+//! For tests only: an origin that follows a script, good or evil.

@@ -1,0 +1,189 @@
+//! Sizes in bytes, as people write them and as code counts them.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A number of bytes.
+///
+/// Reads `512`, `64KiB`, `1.5 GiB`, `20MB`; binary units (`KiB`) are powers of 1024,
+/// decimal units (`KB`) powers of 1000, and a bare `K`, `M`, `G`, `T` is binary, as in
+/// nginx and Varnish. Shows the largest binary unit that keeps the figure exact or,
+/// failing that, two decimals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ByteSize(pub u64);
+
+impl ByteSize {
+    /// So many KiB.
+    pub const fn kib(n: u64) -> Self {
+        Self(n << 10)
+    }
+
+    /// So many MiB.
+    pub const fn mib(n: u64) -> Self {
+        Self(n << 20)
+    }
+
+    /// So many GiB.
+    pub const fn gib(n: u64) -> Self {
+        Self(n << 30)
+    }
+
+    /// The number of bytes.
+    pub const fn bytes(self) -> u64 {
+        self.0
+    }
+}
+
+impl FromStr for ByteSize {
+    type Err = ParseByteSizeError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let error = |kind| ParseByteSizeError {
+            text: text.to_owned(),
+            kind,
+        };
+        let trimmed = text.trim();
+        let digits_end = trimmed
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(trimmed.len());
+        let (number, unit) = trimmed.split_at(digits_end);
+        let unit = unit.trim_start();
+        let scale: u64 = UNITS
+            .iter()
+            .find(|(name, _)| name.eq_ignore_ascii_case(unit))
+            .map(|&(_, scale)| scale)
+            .ok_or_else(|| error(Problem::Unit))?;
+        if let Ok(whole) = number.parse::<u64>() {
+            return whole
+                .checked_mul(scale)
+                .map(Self)
+                .ok_or_else(|| error(Problem::TooLarge));
+        }
+        let fraction: f64 = number.parse().map_err(|_| error(Problem::Number))?;
+        let bytes = (fraction * scale as f64).round();
+        // 2^63 rather than 2^64: beyond it a float no longer tells neighbours apart anyway.
+        if !(0.0..9.2e18).contains(&bytes) {
+            return Err(error(Problem::TooLarge));
+        }
+        Ok(Self(bytes as u64))
+    }
+}
+
+impl fmt::Display for ByteSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(&(name, scale)) = BINARY_UNITS.iter().find(|&&(_, scale)| self.0 >= scale) else {
+            return write!(f, "{} B", self.0);
+        };
+        if self.0.is_multiple_of(scale) {
+            write!(f, "{} {name}", self.0 / scale)
+        } else {
+            write!(f, "{:.2} {name}", self.0 as f64 / scale as f64)
+        }
+    }
+}
+
+/// Why a text is not a size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseByteSizeError {
+    text: String,
+    kind: Problem,
+}
+
+impl fmt::Display for ParseByteSizeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = &self.text;
+        match self.kind {
+            Problem::Number => write!(
+                f,
+                "`{text}` does not start with a number; write 64MiB or 1.5GiB"
+            ),
+            Problem::Unit => write!(
+                f,
+                "`{text}` has an unknown unit; use B, KiB, MiB, GiB, TiB or KB, MB, GB, TB"
+            ),
+            Problem::TooLarge => write!(f, "`{text}` is more bytes than 64 bits count"),
+        }
+    }
+}
+
+impl std::error::Error for ParseByteSizeError {}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Problem {
+    Number,
+    Unit,
+    TooLarge,
+}
+
+const BINARY_UNITS: [(&str, u64); 5] = [
+    ("PiB", 1 << 50),
+    ("TiB", 1 << 40),
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+];
+
+const UNITS: [(&str, u64); 17] = [
+    ("", 1),
+    ("B", 1),
+    ("K", 1 << 10),
+    ("M", 1 << 20),
+    ("G", 1 << 30),
+    ("T", 1 << 40),
+    ("P", 1 << 50),
+    ("KiB", 1 << 10),
+    ("MiB", 1 << 20),
+    ("GiB", 1 << 30),
+    ("TiB", 1 << 40),
+    ("PiB", 1 << 50),
+    ("KB", 1000),
+    ("MB", 1_000_000),
+    ("GB", 1_000_000_000),
+    ("TB", 1_000_000_000_000),
+    ("PB", 1_000_000_000_000_000),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_reads_as_people_write_it() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("512", 512),
+            ("512B", 512),
+            ("64KiB", 64 << 10),
+            ("64k", 64 << 10),
+            ("64 MiB", 64 << 20),
+            ("1.5GiB", 3 << 29),
+            ("20MB", 20_000_000),
+            (" 2T ", 2 << 40),
+        ] {
+            assert_eq!(text.parse(), Ok(ByteSize(bytes)), "{text}");
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_the_way_out() {
+        for (text, hint) in [
+            ("", "number"),
+            ("MiB", "number"),
+            ("-1", "unit"),
+            ("12 parsecs", "unit"),
+            ("1.2.3M", "number"),
+            ("99999999999T", "64 bits"),
+        ] {
+            let message = text.parse::<ByteSize>().expect_err(text).to_string();
+            assert!(message.contains(hint), "{text}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_shown_size_reads_back_when_it_is_exact() {
+        for size in [0, 1, 1023, 1 << 10, 3 << 20, 5 << 40] {
+            let shown = ByteSize(size).to_string();
+            assert_eq!(shown.parse(), Ok(ByteSize(size)), "{shown}");
+        }
+    }
+}

@@ -1,0 +1,2 @@
+//! House rules and chores that need the whole workspace.
+fn main() {}

@@ -1,2 +1,80 @@
-//! The `edgeward` binary.
-fn main() {}
+//! The `edgeward` binary: what was typed becomes a checked config becomes one call.
+//!
+//! Results go to stdout, talk (progress, logs, errors) to stderr. The exit code is 0 when the
+//! work is done, 1 when the answer is no, 2 when it could not be done. A reader that closes our
+//! stdout early, like `head`, has what it wanted: that is 0 too.
+//!
+//! Each command is one file in [`commands`] with its arguments and a `run`.
+#![forbid(unsafe_code)]
+
+mod commands;
+mod complaint;
+mod logging;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use commands::Command;
+
+// ---- The allocator: chosen here and nowhere else. ----------------------------------------
+// Without a `#[global_allocator]` this is the system's.
+// -------------------------------------------------------------------------------------------
+
+/// A cache node for content delivery, and the tools that predict what it will do.
+#[derive(Debug, Parser)]
+#[command(
+    name = "edgeward",
+    version,
+    max_term_width = 100,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    disable_help_subcommand = true,
+    after_help = "`edgeward COMMAND -h` shows a command's options, `--help` all of them with examples.",
+    after_long_help = LONG_HELP
+)]
+struct Cli {
+    #[command(flatten)]
+    logging: logging::LogArgs,
+
+    /// No progress on stderr
+    #[arg(short, long, global = true, hide_short_help = true)]
+    quiet: bool,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(refusal) => {
+            // Also the way of `--help` and `--version`, which clap gives to stdout with code 0.
+            // That its reader may have gone is no reason for a complaint.
+            _ = refusal.print();
+            return ExitCode::from(if refusal.use_stderr() { COULD_NOT } else { 0 });
+        }
+    };
+    output::set_quiet(cli.quiet);
+    let result =
+        logging::start(&cli.logging, cli.command.default_log()).and_then(|()| cli.command.run());
+    match result {
+        Ok(code) => code,
+        Err(error) if output::stdout_closed(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            complaint::print(&error);
+            ExitCode::from(COULD_NOT)
+        }
+    }
+}
+
+/// It could not be done; 1 is kept for "done, and the answer is no".
+const COULD_NOT: u8 = 2;
+
+const LONG_HELP: &str = "\
+Exit codes: 0 done, 1 the answer is no, 2 it could not be done.
+
+Results go to stdout, progress, logs and errors to stderr, so that
+`edgeward simulate … --json | jq` works. Logs are set with --log or the
+variable EDGEWARD_LOG, as in --log info,edgeward_proxy=debug.";

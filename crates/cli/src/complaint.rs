@@ -1,0 +1,170 @@
+//! Errors as people read them: what is wrong, where, and the way out.
+//!
+//! ```text
+//! error: hot.shard_count = 48 is not a power of two
+//!   in /etc/edgeward/edge.toml, line 12
+//!   hint: use 32 or 64
+//! ```
+//!
+//! Any error ends up here through `anyhow`. One that knows its place or a way out is a
+//! [`Complaint`]; several found at once are [`Complaints`] and each gets its own lines.
+
+use std::fmt::{self, Write as _};
+use std::path::PathBuf;
+
+/// One thing that is wrong, with its place and the way out where they are known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Complaint {
+    message: String,
+    file: Option<PathBuf>,
+    line: Option<usize>,
+    hint: Option<String>,
+}
+
+impl Complaint {
+    /// Says what is wrong.
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            file: None,
+            line: None,
+            hint: None,
+        }
+    }
+
+    /// Says in which file.
+    pub(crate) fn in_file(mut self, file: impl Into<PathBuf>) -> Self {
+        self.file = Some(file.into());
+        self
+    }
+
+    /// Says in which line, counted from 1.
+    pub(crate) fn at_line(mut self, line: usize) -> Self {
+        self.line = Some(line);
+        self
+    }
+
+    /// Says what to do about it.
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+/// Only the message: the place and the hint have lines of their own in [`print`].
+impl fmt::Display for Complaint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Complaint {}
+
+/// Everything found wrong in one go, so that it can be put right in one go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Complaints(pub(crate) Vec<Complaint>);
+
+impl fmt::Display for Complaints {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, complaint) in self.0.iter().enumerate() {
+            let separator = if n == 0 { "" } else { "; " };
+            write!(f, "{separator}{complaint}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Complaints {}
+
+/// Writes `error` to stderr in our form.
+pub(crate) fn print(error: &anyhow::Error) {
+    // When stderr is gone too there is nobody left to tell.
+    _ = std::io::Write::write_all(&mut std::io::stderr(), render(error).as_bytes());
+}
+
+/// `error` in our form, one block a complaint.
+pub(crate) fn render(error: &anyhow::Error) -> String {
+    if let Some(Complaints(all)) = error.downcast_ref::<Complaints>() {
+        return all.iter().map(|one| block(&one.message, one)).collect();
+    }
+    let message = error
+        .chain()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ");
+    let bare = Complaint::new("");
+    let placed = error
+        .chain()
+        .find_map(|cause| cause.downcast_ref::<Complaint>())
+        .or_else(|| error.downcast_ref::<Complaint>());
+    block(&message, placed.unwrap_or(&bare))
+}
+
+fn block(message: &str, placed: &Complaint) -> String {
+    let mut text = format!("error: {message}\n");
+    let place = match (&placed.file, placed.line) {
+        (Some(file), Some(line)) => Some(format!("{}, line {line}", file.display())),
+        (Some(file), None) => Some(file.display().to_string()),
+        (None, Some(line)) => Some(format!("line {line}")),
+        (None, None) => None,
+    };
+    if let Some(place) = place {
+        _ = writeln!(text, "  in {place}");
+    }
+    if let Some(hint) = &placed.hint {
+        _ = writeln!(text, "  hint: {hint}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context as _;
+
+    use super::*;
+
+    #[test]
+    fn a_complaint_shows_what_where_and_the_way_out() {
+        let error = anyhow::Error::new(
+            Complaint::new("hot.shard_count = 48 is not a power of two")
+                .in_file("/etc/edgeward/edge.toml")
+                .at_line(12)
+                .hint("use 32 or 64"),
+        );
+        assert_eq!(
+            render(&error),
+            "error: hot.shard_count = 48 is not a power of two\n  \
+             in /etc/edgeward/edge.toml, line 12\n  \
+             hint: use 32 or 64\n"
+        );
+    }
+
+    #[test]
+    fn a_cause_follows_its_consequence_on_one_line() {
+        let error = anyhow::Error::new(std::io::Error::other("disk on fire")).context("reading a");
+        assert_eq!(render(&error), "error: reading a: disk on fire\n");
+    }
+
+    #[test]
+    fn context_around_a_complaint_keeps_its_place_and_hint() {
+        let error = Err::<(), _>(Complaint::new("bad").in_file("f").hint("mend it"))
+            .context("starting")
+            .expect_err("it is an error");
+        assert_eq!(
+            render(&error),
+            "error: starting: bad\n  in f\n  hint: mend it\n"
+        );
+    }
+
+    #[test]
+    fn several_complaints_each_get_their_own_lines() {
+        let both = vec![
+            Complaint::new("one").at_line(1),
+            Complaint::new("two").hint("mend two"),
+        ];
+        assert_eq!(
+            render(&anyhow::Error::new(Complaints(both))),
+            "error: one\n  in line 1\nerror: two\n  hint: mend two\n"
+        );
+    }
+}

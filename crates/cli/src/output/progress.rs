@@ -1,0 +1,196 @@
+//! Progress on stderr: a bar on a terminal, a line now and then in a pipe, nothing with `--quiet`.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::figure::{count, duration};
+
+/// Takes the word of `--quiet`, once, before any command runs.
+pub(crate) fn set_quiet(quiet: bool) {
+    QUIET.store(quiet, Ordering::Relaxed);
+}
+
+/// How far a piece of work has come. Shared by the threads that do it; advancing is cheap.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    what: &'static str,
+    unit: &'static str,
+    total: Option<u64>,
+    done: AtomicU64,
+    started: Instant,
+    face: Face,
+}
+
+/// How it is shown.
+#[derive(Debug)]
+enum Face {
+    Quiet,
+    Bar(ProgressBar),
+    /// When the last line was written.
+    Lines(Mutex<Instant>),
+}
+
+impl Progress {
+    /// Work called `what`, counted in `unit`, of which `total` lies ahead if that is known.
+    pub(crate) fn new(what: &'static str, unit: &'static str, total: Option<u64>) -> Self {
+        let face = if QUIET.load(Ordering::Relaxed) {
+            Face::Quiet
+        } else if io::stderr().is_terminal() {
+            Face::Bar(bar(what, unit, total))
+        } else {
+            Face::Lines(Mutex::new(Instant::now()))
+        };
+        Self {
+            what,
+            unit,
+            total,
+            done: AtomicU64::new(0),
+            started: Instant::now(),
+            face,
+        }
+    }
+
+    /// So many more are done.
+    pub(crate) fn advance(&self, more: u64) {
+        let done = self.done.fetch_add(more, Ordering::Relaxed) + more;
+        self.show(done);
+    }
+
+    /// So many are done in all.
+    pub(crate) fn set(&self, done: u64) {
+        self.done.store(done, Ordering::Relaxed);
+        self.show(done);
+    }
+
+    /// Says one line without disturbing the bar.
+    pub(crate) fn say(&self, line: &str) {
+        match &self.face {
+            Face::Quiet => {}
+            Face::Bar(bar) => bar.suspend(|| write_line(line)),
+            Face::Lines(_) => write_line(line),
+        }
+    }
+
+    fn show(&self, done: u64) {
+        match &self.face {
+            Face::Quiet => {}
+            Face::Bar(bar) => bar.set_position(done),
+            Face::Lines(last) => {
+                // Whoever holds it is about to write the line: nobody needs to wait.
+                let Ok(mut last) = last.try_lock() else {
+                    return;
+                };
+                if last.elapsed() >= BETWEEN_LINES {
+                    *last = Instant::now();
+                    write_line(&self.line(done, self.started.elapsed()));
+                }
+            }
+        }
+    }
+
+    fn line(&self, done: u64, elapsed: Duration) -> String {
+        let Self { what, unit, .. } = self;
+        match self.total {
+            Some(total) if total > 0 => {
+                let share = done as f64 / total as f64;
+                let left = (elapsed.as_secs_f64() * (1.0 / share - 1.0)).clamp(0.0, LONGEST_SECS);
+                let left = if share > 0.0 {
+                    format!(", {} left", duration(Duration::from_secs_f64(left)))
+                } else {
+                    String::new()
+                };
+                format!(
+                    "{what}: {} of {} {unit} ({:.0} %){left}",
+                    count(done),
+                    count(total),
+                    share * 100.0
+                )
+            }
+            _ => format!("{what}: {} {unit}", count(done)),
+        }
+    }
+}
+
+/// The bar goes when the work does: what remains on screen is the result.
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Face::Bar(bar) = &self.face {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn bar(what: &'static str, unit: &str, total: Option<u64>) -> ProgressBar {
+    let (bar, template) = match total {
+        Some(total) => (
+            ProgressBar::new(total),
+            format!("{{msg}} {{wide_bar}} {{human_pos}} of {{human_len}} {unit}, {{eta}} left"),
+        ),
+        None => (
+            ProgressBar::new_spinner(),
+            format!("{{spinner}} {{msg}} {{human_pos}} {unit}, {{per_sec}}"),
+        ),
+    };
+    let style = ProgressStyle::with_template(&template).expect("the template is ours and valid");
+    bar.set_style(style.progress_chars("█▌░"));
+    bar.set_message(what);
+    bar
+}
+
+fn write_line(line: &str) {
+    // Progress that nobody can read is not worth an error.
+    _ = writeln!(io::stderr(), "{line}");
+}
+
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// Often enough to see that it lives, seldom enough for a CI log.
+const BETWEEN_LINES: Duration = Duration::from_secs(5);
+
+/// A century: an estimate beyond it is noise, and `Duration` has an end.
+const LONGEST_SECS: f64 = 3.2e9;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quiet_progress(total: Option<u64>) -> Progress {
+        Progress {
+            what: "replay",
+            unit: "requests",
+            total,
+            done: AtomicU64::new(0),
+            started: Instant::now(),
+            face: Face::Quiet,
+        }
+    }
+
+    #[test]
+    fn a_line_says_how_much_is_done_and_left() {
+        let line = quiet_progress(Some(10_000)).line(2_500, Duration::from_secs(10));
+        assert_eq!(line, "replay: 2,500 of 10,000 requests (25 %), 30.0 s left");
+    }
+
+    #[test]
+    fn a_line_makes_no_guess_before_anything_is_done() {
+        let line = quiet_progress(Some(10)).line(0, Duration::from_secs(10));
+        assert_eq!(line, "replay: 0 of 10 requests (0 %)");
+        let line = quiet_progress(None).line(7, Duration::from_secs(10));
+        assert_eq!(line, "replay: 7 requests");
+    }
+
+    #[test]
+    fn advancing_adds_up_across_threads() {
+        let progress = quiet_progress(None);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..1000).for_each(|_| progress.advance(1)));
+            }
+        });
+        assert_eq!(progress.done.load(Ordering::Relaxed), 4000);
+    }
+}

@@ -1,0 +1,404 @@
+//! What the origin says: a response built from the outside in, or raw steps.
+//!
+//! An [`Answer`] describes a response with its vices; [`Answer::steps`] turns it into the
+//! sequence of sends, waits and endings for one request, and that is all the origin
+//! knows how to do.
+
+use bytes::Bytes;
+
+use crate::gate::Gate;
+use crate::request::RecordedRequest;
+
+/// One answer to one request.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    status: u16,
+    headers: Vec<(String, String)>,
+    trailers: Vec<(String, String)>,
+    body: Body,
+    framing: Framing,
+    read_body_after: Option<Gate>,
+    before_reading_body: bool,
+    before_head: Option<Gate>,
+    pauses: Vec<(u64, Gate)>,
+    stop_at: Option<u64>,
+    ending: Ending,
+    revalidates: bool,
+    raw: Option<Vec<Step>>,
+}
+
+/// What the origin does next on the connection.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// Sends these bytes.
+    Send(Bytes),
+    /// Sends bytes `offset..offset + len` of the [pattern](crate::pattern_byte).
+    SendPattern {
+        /// Where in the pattern to start.
+        offset: u64,
+        /// How many bytes.
+        len: u64,
+    },
+    /// Sends header lines, about a hundred bytes each, until so many bytes are out.
+    SendHeaderLines(u64),
+    /// Sends `count` times one byte.
+    SendRepeated {
+        /// The byte.
+        byte: u8,
+        /// How often.
+        count: u64,
+    },
+    /// Waits until the gate is open.
+    Wait(Gate),
+    /// Closes in good order (FIN).
+    Close,
+    /// Closes with a reset (RST): linger of zero.
+    Reset,
+    /// Says nothing more and keeps the connection until the peer closes it.
+    Hang,
+}
+
+impl Answer {
+    /// 200 with this body and an honest `Content-Length`.
+    pub fn ok(body: impl Into<Bytes>) -> Self {
+        Self::with(200, Body::Bytes(body.into()))
+    }
+
+    /// An empty response of this status.
+    pub fn status(status: u16) -> Self {
+        Self::with(status, Body::Bytes(Bytes::new()))
+    }
+
+    /// 200 with `len` bytes of the [pattern](crate::pattern_byte), made while they are sent.
+    pub fn pattern(len: u64) -> Self {
+        Self::with(200, Body::Pattern(len))
+    }
+
+    /// No response at all: the request is read and nothing is ever said.
+    pub fn never() -> Self {
+        Self::script(vec![Step::Hang])
+    }
+
+    /// These bytes in place of an HTTP response, then a close.
+    pub fn garbage(bytes: impl Into<Bytes>) -> Self {
+        Self::script(vec![Step::Send(bytes.into()), Step::Close])
+    }
+
+    /// A head that goes on for `bytes` bytes of header lines before it ends.
+    pub fn endless_headers(bytes: u64) -> Self {
+        Self::script(vec![
+            Step::Send(Bytes::from_static(b"HTTP/1.1 200 OK\r\n")),
+            Step::SendHeaderLines(bytes),
+            Step::Send(Bytes::from_static(b"Content-Length: 0\r\n\r\n")),
+        ])
+    }
+
+    /// A head with one header line of `bytes` bytes.
+    pub fn endless_header_line(bytes: u64) -> Self {
+        Self::script(vec![
+            Step::Send(Bytes::from_static(b"HTTP/1.1 200 OK\r\nX-Flood: ")),
+            Step::SendRepeated {
+                byte: b'a',
+                count: bytes,
+            },
+            Step::Send(Bytes::from_static(b"\r\nContent-Length: 0\r\n\r\n")),
+        ])
+    }
+
+    /// Exactly these steps. After the last, the connection waits for another request.
+    pub fn script(steps: Vec<Step>) -> Self {
+        Self {
+            raw: Some(steps),
+            ..Self::status(200)
+        }
+    }
+
+    /// Another status.
+    pub fn with_status(mut self, status: u16) -> Self {
+        self.status = status;
+        self
+    }
+
+    /// One more header line; a name given twice is sent twice.
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Answers 304 to a request whose `If-None-Match` names this answer's `ETag` header,
+    /// or, having no `If-None-Match`, whose `If-Modified-Since` equals its `Last-Modified`.
+    pub fn revalidates(mut self) -> Self {
+        self.revalidates = true;
+        self
+    }
+
+    /// Sends the body in chunks of at most so many bytes.
+    pub fn chunked(mut self, chunk_bytes: u64) -> Self {
+        assert!(chunk_bytes > 0, "a chunk of nothing ends the body");
+        self.framing = Framing::Chunked(chunk_bytes);
+        self
+    }
+
+    /// A trailer line after a chunked body.
+    pub fn trailer(mut self, name: &str, value: &str) -> Self {
+        self.trailers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// No length: the body ends where the connection does.
+    pub fn until_close(mut self) -> Self {
+        self.framing = Framing::UntilClose;
+        self
+    }
+
+    /// Claims this `Content-Length` whatever the body is. If it claims more than there is,
+    /// the connection closes early; if less, the rest is sent all the same.
+    pub fn claiming_length(mut self, claimed: u64) -> Self {
+        self.framing = Framing::Claimed(claimed);
+        self
+    }
+
+    /// Answers without reading the request's body first.
+    pub fn before_reading_body(mut self) -> Self {
+        self.before_reading_body = true;
+        self
+    }
+
+    /// Reads the request's body only once the gate is open.
+    pub fn read_body_after(mut self, gate: &Gate) -> Self {
+        self.read_body_after = Some(gate.clone());
+        self
+    }
+
+    /// Waits at the gate before the head.
+    pub fn wait_before_head(mut self, gate: &Gate) -> Self {
+        self.before_head = Some(gate.clone());
+        self
+    }
+
+    /// Waits at the gate after `offset` bytes of the body; the head is out by then.
+    pub fn wait_at(mut self, offset: u64, gate: &Gate) -> Self {
+        self.pauses.push((offset, gate.clone()));
+        self.pauses.sort_by_key(|&(at, _)| at);
+        self
+    }
+
+    /// Resets the connection after `offset` bytes of the body.
+    pub fn reset_at(mut self, offset: u64) -> Self {
+        self.stop_at = Some(offset);
+        self.ending = Ending::Reset;
+        self
+    }
+
+    /// Closes the connection in good order after `offset` bytes of the body.
+    pub fn close_at(mut self, offset: u64) -> Self {
+        self.stop_at = Some(offset);
+        self.ending = Ending::Close;
+        self
+    }
+
+    /// Falls silent after `offset` bytes of the body.
+    pub fn hang_at(mut self, offset: u64) -> Self {
+        self.stop_at = Some(offset);
+        self.ending = Ending::Hang;
+        self
+    }
+
+    /// Closes after the whole answer without having said so.
+    pub fn then_close(mut self) -> Self {
+        self.ending = Ending::Close;
+        self
+    }
+
+    pub(crate) fn reads_body_first(&self) -> bool {
+        !self.before_reading_body
+    }
+
+    pub(crate) fn body_gate(&self) -> Option<&Gate> {
+        self.read_body_after.as_ref()
+    }
+
+    /// What to do on the connection for this request.
+    pub(crate) fn steps(&self, request: &RecordedRequest) -> Vec<Step> {
+        if let Some(raw) = &self.raw {
+            return raw.clone();
+        }
+        let mut steps: Vec<Step> = self.before_head.iter().cloned().map(Step::Wait).collect();
+        if self.revalidates && self.matches_condition(request) {
+            steps.push(Step::Send(self.head(304)));
+            return steps;
+        }
+        steps.push(Step::Send(self.head(self.status)));
+        // RFC 9110, sections 9.3.2 and 15: no content after HEAD, 1xx, 204 and 304.
+        if request.method() != "HEAD" && !matches!(self.status, 100..=199 | 204 | 304) {
+            self.body_steps(&mut steps);
+        }
+        match (self.ending, self.framing) {
+            (Ending::Close, _) | (Ending::KeepAlive, Framing::UntilClose) => {
+                steps.push(Step::Close);
+            }
+            (Ending::KeepAlive, Framing::Claimed(claimed)) if claimed > self.body.len() => {
+                steps.push(Step::Close);
+            }
+            (Ending::KeepAlive, _) => {}
+            (Ending::Reset, _) => steps.push(Step::Reset),
+            (Ending::Hang, _) => steps.push(Step::Hang),
+        }
+        steps
+    }
+
+    fn with(status: u16, body: Body) -> Self {
+        Self {
+            status,
+            headers: Vec::new(),
+            trailers: Vec::new(),
+            body,
+            framing: Framing::Honest,
+            read_body_after: None,
+            before_reading_body: false,
+            before_head: None,
+            pauses: Vec::new(),
+            stop_at: None,
+            ending: Ending::KeepAlive,
+            revalidates: false,
+            raw: None,
+        }
+    }
+
+    fn head(&self, status: u16) -> Bytes {
+        let mut head = format!("HTTP/1.1 {status} {}\r\n", reason(status));
+        for (name, value) in &self.headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        match self.framing {
+            _ if matches!(status, 100..=199 | 204 | 304) => {}
+            Framing::Honest => head.push_str(&format!("Content-Length: {}\r\n", self.body.len())),
+            Framing::Claimed(claimed) => head.push_str(&format!("Content-Length: {claimed}\r\n")),
+            Framing::Chunked(_) => head.push_str("Transfer-Encoding: chunked\r\n"),
+            Framing::UntilClose => head.push_str("Connection: close\r\n"),
+        }
+        head.push_str("\r\n");
+        Bytes::from(head)
+    }
+
+    fn body_steps(&self, steps: &mut Vec<Step>) {
+        let end = self.stop_at.unwrap_or(u64::MAX).min(self.body.len());
+        let chunk = match self.framing {
+            Framing::Chunked(bytes) => bytes,
+            _ => u64::MAX,
+        };
+        let mut pauses = self.pauses.iter().peekable();
+        let mut at = 0;
+        loop {
+            while let Some((_, gate)) = pauses.next_if(|&&(offset, _)| offset <= at) {
+                steps.push(Step::Wait(gate.clone()));
+            }
+            if at >= end {
+                break;
+            }
+            let pause = pauses.peek().map_or(u64::MAX, |&&(offset, _)| offset);
+            let next = at.saturating_add(chunk).min(pause).min(end);
+            if let Framing::Chunked(_) = self.framing {
+                steps.push(Step::Send(Bytes::from(format!("{:x}\r\n", next - at))));
+                steps.push(self.body.piece(at, next));
+                steps.push(Step::Send(Bytes::from_static(b"\r\n")));
+            } else {
+                steps.push(self.body.piece(at, next));
+            }
+            at = next;
+        }
+        if matches!(self.framing, Framing::Chunked(_)) && self.stop_at.is_none() {
+            let mut last = String::from("0\r\n");
+            for (name, value) in &self.trailers {
+                last.push_str(&format!("{name}: {value}\r\n"));
+            }
+            last.push_str("\r\n");
+            steps.push(Step::Send(Bytes::from(last)));
+        }
+    }
+
+    /// RFC 9110, section 13.2.2: `If-None-Match` is heard first, and alone.
+    fn matches_condition(&self, request: &RecordedRequest) -> bool {
+        if !matches!(request.method(), "GET" | "HEAD") {
+            return false;
+        }
+        let own = |name: &str| {
+            self.headers
+                .iter()
+                .find(|(key, _)| key.eq_ignore_ascii_case(name))
+                .map(|(_, value)| value.trim_start_matches("W/"))
+        };
+        if let Some(tags) = request.header("if-none-match") {
+            return tags.split(',').map(str::trim).any(|tag| {
+                tag == "*" || own("etag").is_some_and(|etag| etag == tag.trim_start_matches("W/"))
+            });
+        }
+        match (request.header("if-modified-since"), own("last-modified")) {
+            (Some(since), Some(modified)) => since == modified,
+            _ => false,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Body {
+    Bytes(Bytes),
+    Pattern(u64),
+}
+
+impl Body {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Pattern(len) => *len,
+        }
+    }
+
+    fn piece(&self, start: u64, end: u64) -> Step {
+        match self {
+            Self::Bytes(bytes) => {
+                let inside = "the piece lies inside a body in memory";
+                let start = usize::try_from(start).expect(inside);
+                let end = usize::try_from(end).expect(inside);
+                Step::Send(bytes.slice(start..end))
+            }
+            Self::Pattern(_) => Step::SendPattern {
+                offset: start,
+                len: end - start,
+            },
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Framing {
+    Honest,
+    Claimed(u64),
+    Chunked(u64),
+    UntilClose,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Ending {
+    KeepAlive,
+    Close,
+    Reset,
+    Hang,
+}
+
+fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        204 => "No Content",
+        206 => "Partial Content",
+        301 => "Moved Permanently",
+        302 => "Found",
+        304 => "Not Modified",
+        404 => "Not Found",
+        500 => "Internal Server Error",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        // The phrase carries no meaning (RFC 9112, section 4) and may be empty.
+        _ => "",
+    }
+}

@@ -1,0 +1,435 @@
+//! The origin itself: accepts, reads requests, carries out the steps of their answers.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
+
+use crate::answer::{Answer, Step};
+use crate::gate::Bell;
+use crate::request::RecordedRequest;
+
+/// An HTTP/1.1 origin on a free loopback port that answers by script and remembers
+/// what it was asked. Dropping it closes every connection and joins its thread.
+///
+/// An answer is looked up by the full target first, then by its path without the query;
+/// queued answers ([`once`](Self::once)) go before standing ones ([`on`](Self::on)).
+/// What is not scripted gets 404.
+pub struct ScriptedOrigin {
+    addr: SocketAddr,
+    shared: Arc<Shared>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl ScriptedOrigin {
+    /// Binds a free port and starts to serve.
+    pub fn start() -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free loopback port");
+        listener
+            .set_nonblocking(true)
+            .expect("a socket can be made nonblocking");
+        let addr = listener
+            .local_addr()
+            .expect("a bound socket has an address");
+        let shared = Arc::new(Shared::default());
+        let (stop, stopped) = oneshot::channel();
+        let serving = Arc::clone(&shared);
+        let thread = thread::Builder::new()
+            .name("scripted-origin".to_owned())
+            .spawn(move || {
+                tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build()
+                    .expect("a runtime for the scripted origin")
+                    .block_on(serve(listener, serving, stopped));
+            })
+            .expect("a thread for the scripted origin");
+        Self {
+            addr,
+            shared,
+            stop: Some(stop),
+            thread: Some(thread),
+        }
+    }
+
+    /// An address where nobody listens: bound once, then let go.
+    pub fn nobody() -> SocketAddr {
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .and_then(|listener| listener.local_addr())
+            .expect("a free loopback port")
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// `http://ADDR` and the path.
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.addr)
+    }
+
+    /// Answers every request for `path` so.
+    pub fn on(&self, path: &str, answer: Answer) {
+        self.on_call(path, move |_| answer.clone());
+    }
+
+    /// Answers every request for `path` with what the function makes of it.
+    pub fn on_call(
+        &self,
+        path: &str,
+        answer: impl Fn(&RecordedRequest) -> Answer + Send + Sync + 'static,
+    ) {
+        let mut script = self.shared.script();
+        script.standing.insert(path.to_owned(), Arc::new(answer));
+    }
+
+    /// Answers the next request for `path` so, once; several queue up in order.
+    pub fn once(&self, path: &str, answer: Answer) {
+        let mut script = self.shared.script();
+        let queue = script.queued.entry(path.to_owned()).or_default();
+        queue.push_back(answer);
+    }
+
+    /// Answers requests for paths without a script with what the function makes of them.
+    pub fn otherwise(&self, answer: impl Fn(&RecordedRequest) -> Answer + Send + Sync + 'static) {
+        self.shared.script().otherwise = Some(Arc::new(answer));
+    }
+
+    /// Closes every connection without a word: an idle one now, a busy one as soon as its
+    /// answer is out.
+    pub fn close_idle_connections(&self) {
+        self.shared.idle_closes.send_modify(|count| *count += 1);
+    }
+
+    /// How many requests came for this path (any query); their heads were read whole.
+    pub fn requests(&self, path: &str) -> usize {
+        let log = self.shared.log();
+        log.iter().filter(|request| request.path() == path).count()
+    }
+
+    /// How many requests came in all.
+    pub fn requests_total(&self) -> usize {
+        self.shared.log().len()
+    }
+
+    /// Every request so far, in order of arrival.
+    pub fn recorded(&self) -> Vec<RecordedRequest> {
+        self.shared.log().clone()
+    }
+
+    /// The last request for this path.
+    pub fn last(&self, path: &str) -> Option<RecordedRequest> {
+        let log = self.shared.log();
+        log.iter()
+            .rev()
+            .find(|request| request.path() == path)
+            .cloned()
+    }
+
+    /// Connections open now.
+    pub fn open_connections(&self) -> usize {
+        self.shared.open.load(Ordering::SeqCst)
+    }
+
+    /// Connections accepted since the start.
+    pub fn accepted_connections(&self) -> usize {
+        self.shared.accepted.load(Ordering::SeqCst)
+    }
+
+    /// Bytes handed to the kernel since the start, on all connections.
+    pub fn bytes_written(&self) -> u64 {
+        self.shared.bytes_written.load(Ordering::SeqCst)
+    }
+
+    /// Blocks until `holds` does, looking again whenever a connection opens or closes or a
+    /// request's head or body has been read; panics after ten seconds.
+    pub fn wait_until(&self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
+        self.shared.bell.wait_blocking(what, || holds(self));
+    }
+
+    /// The async twin of [`wait_until`](Self::wait_until).
+    pub async fn until(&self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
+        self.shared.bell.wait(what, || holds(self)).await;
+    }
+}
+
+impl Drop for ScriptedOrigin {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(Err(panic)) = self.thread.take().map(thread::JoinHandle::join)
+            && !thread::panicking()
+        {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+impl fmt::Debug for ScriptedOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ScriptedOrigin")
+            .field("addr", &self.addr)
+            .field("requests", &self.requests_total())
+            .finish_non_exhaustive()
+    }
+}
+
+type Reply = Arc<dyn Fn(&RecordedRequest) -> Answer + Send + Sync>;
+
+#[derive(Default)]
+struct Script {
+    queued: HashMap<String, VecDeque<Answer>>,
+    standing: HashMap<String, Reply>,
+    otherwise: Option<Reply>,
+}
+
+impl Script {
+    fn queued_for(&mut self, request: &RecordedRequest) -> Option<Answer> {
+        [request.target(), request.path()]
+            .into_iter()
+            .find_map(|path| self.queued.get_mut(path)?.pop_front())
+    }
+
+    fn standing_for(&self, request: &RecordedRequest) -> Option<Reply> {
+        let by_path = [request.target(), request.path()]
+            .into_iter()
+            .find_map(|path| self.standing.get(path));
+        by_path.or(self.otherwise.as_ref()).cloned()
+    }
+}
+
+#[derive(Default)]
+struct Shared {
+    script: Mutex<Script>,
+    log: Mutex<Vec<RecordedRequest>>,
+    bell: Bell,
+    open: AtomicUsize,
+    accepted: AtomicUsize,
+    bytes_written: AtomicU64,
+    idle_closes: watch::Sender<u64>,
+}
+
+impl Shared {
+    // A test that panicked with a lock held has failed already; the rest may still finish.
+    fn script(&self) -> MutexGuard<'_, Script> {
+        self.script.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn log(&self) -> MutexGuard<'_, Vec<RecordedRequest>> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answer_to(&self, request: &RecordedRequest) -> Answer {
+        if let Some(answer) = self.script().queued_for(request) {
+            return answer;
+        }
+        // The lock is let go before the test's own function runs.
+        let standing = self.script().standing_for(request);
+        standing.map_or_else(|| Answer::status(404), |reply| reply(request))
+    }
+}
+
+async fn serve(listener: TcpListener, shared: Arc<Shared>, mut stopped: oneshot::Receiver<()>) {
+    let listener =
+        tokio::net::TcpListener::from_std(listener).expect("the runtime takes the listener");
+    // Dropping the set at the end aborts whatever still waits at a gate.
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            _ = &mut stopped => return,
+            accepted = listener.accept() => {
+                let (stream, _) = accepted.expect("accept on a loopback listener");
+                // Small writes must leave at once, or a script would wait for delayed ACKs.
+                _ = stream.set_nodelay(true);
+                connections.spawn(converse(stream, Open::new(Arc::clone(&shared))));
+            }
+            Some(ended) = connections.join_next() => {
+                if let Err(error) = ended && error.is_panic() {
+                    std::panic::resume_unwind(error.into_panic());
+                }
+            }
+        }
+    }
+}
+
+/// Counts a connection as open for as long as it lives.
+struct Open {
+    shared: Arc<Shared>,
+}
+
+impl Open {
+    fn new(shared: Arc<Shared>) -> Self {
+        shared.open.fetch_add(1, Ordering::SeqCst);
+        shared.accepted.fetch_add(1, Ordering::SeqCst);
+        shared.bell.ring();
+        Self { shared }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.shared.open.fetch_sub(1, Ordering::SeqCst);
+        self.shared.bell.ring();
+    }
+}
+
+/// A conversation ends for many reasons and none of them is the origin's business.
+async fn converse(mut stream: TcpStream, open: Open) {
+    let shared = &open.shared;
+    let mut idle_closes = shared.idle_closes.subscribe();
+    let mut buffer = Vec::new();
+    loop {
+        let request = tokio::select! {
+            // In this order, so that a request behind the order to close is not answered.
+            biased;
+            _ = idle_closes.changed() => break,
+            request = next_request(&mut buffer, &mut stream) => request,
+        };
+        let Ok(Some(request)) = request else {
+            break;
+        };
+        match respond(request, &mut buffer, &mut stream, shared).await {
+            Ok(After::KeepAlive) => {}
+            Ok(After::Close) | Err(_) => break,
+        }
+    }
+    // The socket is gone before the count says so.
+    drop(stream);
+    drop(open);
+}
+
+async fn next_request(
+    buffer: &mut Vec<u8>,
+    stream: &mut TcpStream,
+) -> io::Result<Option<RecordedRequest>> {
+    loop {
+        if let Some(request) = RecordedRequest::take_head(buffer)? {
+            return Ok(Some(request));
+        }
+        if stream.read_buf(buffer).await? == 0 {
+            return Ok(None);
+        }
+    }
+}
+
+enum After {
+    KeepAlive,
+    Close,
+}
+
+async fn respond(
+    mut request: RecordedRequest,
+    buffer: &mut Vec<u8>,
+    stream: &mut TcpStream,
+    shared: &Shared,
+) -> io::Result<After> {
+    let answer = shared.answer_to(&request);
+    let place = {
+        let mut log = shared.log();
+        log.push(request.clone());
+        log.len() - 1
+    };
+    shared.bell.ring();
+    if answer.reads_body_first() {
+        if let Some(gate) = answer.body_gate() {
+            gate.pass().await;
+        }
+        if request.expects_continue() {
+            stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await?;
+        }
+        let read = request.read_body(buffer, stream).await;
+        shared.log()[place] = request.clone();
+        shared.bell.ring();
+        read?;
+    }
+    let wants_close = request.wants_close();
+    for step in answer.steps(&request) {
+        match step {
+            Step::Close => return Ok(After::Close),
+            Step::Reset => {
+                stream.set_zero_linger()?;
+                return Ok(After::Close);
+            }
+            Step::Hang => {
+                // Reads on, so that the peer's close is noticed.
+                let mut sink = [0; 4096];
+                while stream.read(&mut sink).await? > 0 {}
+                return Ok(After::Close);
+            }
+            Step::Wait(gate) => gate.pass().await,
+            Step::Send(bytes) => send(&bytes, stream, shared).await?,
+            Step::SendPattern { offset, len } => {
+                let pattern: Vec<u8> = (0..PIECE_BYTES).map(crate::pattern_byte).collect();
+                send_pieces(&pattern, offset % 251, len, stream, shared).await?;
+            }
+            Step::SendRepeated { byte, count } => {
+                let piece = vec![byte; usize::try_from(PIECE_BYTES).expect("64 KiB fits")];
+                send_pieces(&piece, 0, count, stream, shared).await?;
+            }
+            Step::SendHeaderLines(bytes) => {
+                let mut sent = 0;
+                for number in 0_u64.. {
+                    if sent >= bytes {
+                        break;
+                    }
+                    let line = format!("X-Flood-{number:08}: {:a<80}\r\n", "");
+                    send(line.as_bytes(), stream, shared).await?;
+                    sent += line.len() as u64;
+                }
+            }
+        }
+    }
+    if !answer.reads_body_first() {
+        request.read_body(buffer, stream).await?;
+        shared.log()[place] = request;
+        shared.bell.ring();
+    }
+    Ok(if wants_close {
+        After::Close
+    } else {
+        After::KeepAlive
+    })
+}
+
+/// Sends `len` bytes of `piece` from `start`, over and over; its length is a multiple of its period.
+async fn send_pieces(
+    piece: &[u8],
+    start: u64,
+    len: u64,
+    stream: &mut TcpStream,
+    shared: &Shared,
+) -> io::Result<()> {
+    let mut from = usize::try_from(start).expect("the start lies inside the piece");
+    let mut left = len;
+    while left > 0 {
+        let take = (piece.len() - from).min(usize::try_from(left).unwrap_or(usize::MAX));
+        send(&piece[from..from + take], stream, shared).await?;
+        left -= take as u64;
+        from = 0;
+    }
+    Ok(())
+}
+
+async fn send(bytes: &[u8], stream: &mut TcpStream, shared: &Shared) -> io::Result<()> {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let written = stream.write(rest).await?;
+        shared
+            .bytes_written
+            .fetch_add(written as u64, Ordering::SeqCst);
+        rest = &rest[written..];
+    }
+    Ok(())
+}
+
+/// A multiple of the pattern's period of 251, about 64 KiB.
+const PIECE_BYTES: u64 = 251 * 261;

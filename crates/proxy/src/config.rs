@@ -1,0 +1,508 @@
+//! What an edge is told, checked and with every default filled in.
+//!
+//! What an operator types (flags, a TOML file) is another type, in `cli`; only these travel. Each
+//! `Default` gives what an edge does when nobody said otherwise, and each field says why that is
+//! the default. Two things have no default: where to listen and where the origin is.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use edgeward_policy::PolicySpec;
+use edgeward_types::{ByteSize, Seed};
+
+/// One edge: where it listens, whom it asks, what it keeps and what it bears.
+#[derive(Clone, Debug)]
+pub struct EdgeConfig {
+    /// Addresses answered on; at least one. Every worker listens on each by `SO_REUSEPORT`.
+    pub listeners: Vec<ListenerConfig>,
+    /// The origin all misses go to.
+    pub origin: OriginConfig,
+    /// The cache in memory.
+    pub hot: HotSettings,
+    /// What of HTTP caching the operator may choose.
+    pub caching: CachingConfig,
+    /// What an origin learns of the client.
+    pub forwarding: ForwardingConfig,
+    /// Where metrics and status are served. Default: nowhere, since whoever can reach it can read
+    /// which policy runs and how full the cache is.
+    pub admin: Option<SocketAddr>,
+    /// Where requests are written down. Default: nowhere, and then it costs nothing.
+    pub access_log: Option<AccessLogConfig>,
+    /// Bounds on everything a stranger can make grow.
+    pub limits: LimitsConfig,
+    /// Threads, each with its own runtime, listeners and origin connections. Default: one a core.
+    pub workers: NonZeroUsize,
+    /// How long a shutdown waits for requests under way. Default 30 s: what orchestrators grant
+    /// between the polite signal and the other one.
+    pub drain_timeout: Duration,
+    /// The name in `Via` and `Cache-Status`. Default `edgeward`; give each edge of a chain its own.
+    pub name: String,
+}
+
+impl EdgeConfig {
+    /// An edge on `listen` before `origin` with `hot` of memory and all else by default.
+    pub fn new(listen: SocketAddr, origin: OriginUrl, hot: ByteSize) -> Self {
+        Self {
+            listeners: vec![ListenerConfig::plain(listen)],
+            origin: OriginConfig::new(origin),
+            hot: HotSettings {
+                capacity: hot,
+                ..HotSettings::default()
+            },
+            caching: CachingConfig::default(),
+            forwarding: ForwardingConfig::default(),
+            admin: None,
+            access_log: None,
+            limits: LimitsConfig::default(),
+            workers: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+            drain_timeout: Duration::from_secs(30),
+            name: "edgeward".to_owned(),
+        }
+    }
+}
+
+/// One address to answer on.
+#[derive(Clone, Debug)]
+pub struct ListenerConfig {
+    /// Port 0 takes a free one; see [`RunningEdge::addrs`](crate::RunningEdge::addrs).
+    pub addr: SocketAddr,
+    /// TLS with HTTP/2 or HTTP/1.1 by ALPN. Without it: HTTP/1.1, or HTTP/2 when the client starts
+    /// with its preface (prior knowledge, RFC 9113 §3.3).
+    pub tls: Option<ListenerTls>,
+}
+
+impl ListenerConfig {
+    /// Without TLS.
+    pub const fn plain(addr: SocketAddr) -> Self {
+        Self { addr, tls: None }
+    }
+}
+
+/// What a listener proves its name with.
+#[derive(Clone, Debug)]
+pub struct ListenerTls {
+    /// PEM file: the certificate first, then the chain to the root, without the root.
+    pub certificates: PathBuf,
+    /// PEM file with the private key: PKCS#8, PKCS#1 or SEC1.
+    pub key: PathBuf,
+}
+
+/// Where misses go, and how patiently.
+#[derive(Clone, Debug)]
+pub struct OriginConfig {
+    /// Scheme, host and port.
+    pub url: OriginUrl,
+    /// Default HTTP/1.1, which every origin speaks.
+    pub protocol: OriginProtocol,
+    /// From the first packet to a usable connection, TLS included. Default 5 s: three lost SYNs
+    /// (1 + 2 s of waiting) and a slow handshake still fit.
+    pub connect_timeout: Duration,
+    /// From the request sent to the response's head. Default 60 s, as in nginx and Varnish: slow
+    /// pages exist, and a shorter limit would break them.
+    pub first_byte_timeout: Duration,
+    /// Longest silence within a response's body. Default 60 s.
+    pub read_idle_timeout: Duration,
+    /// Connections under way and idle, per worker. Default 512. Requests beyond wait for one, at
+    /// most `connect_timeout`, and then answer 503.
+    pub connections_per_worker_max: NonZeroUsize,
+    /// Idle connections kept, per worker. Default 64: enough for the misses of one core, few enough
+    /// that an origin with a few hundred slots survives many edges.
+    pub idle_per_worker_max: usize,
+    /// How long an idle connection is trusted. Default 15 s: under the keep-alive of usual origins
+    /// (nginx 75 s, Node 5 s is the exception, and its resets are retried).
+    pub idle_timeout: Duration,
+    /// Further tries after a pooled connection turned out dead, for requests that may be repeated
+    /// (RFC 9110 §9.2.2). Default 2; the last is always on a new connection.
+    pub retries_max: u32,
+    /// How an `https` origin is believed.
+    pub tls: OriginTls,
+    /// The `Host` an origin sees.
+    pub host: HostPolicy,
+}
+
+impl OriginConfig {
+    /// Everything by default but the address.
+    pub fn new(url: OriginUrl) -> Self {
+        Self {
+            url,
+            protocol: OriginProtocol::Http1,
+            connect_timeout: Duration::from_secs(5),
+            first_byte_timeout: Duration::from_secs(60),
+            read_idle_timeout: Duration::from_secs(60),
+            connections_per_worker_max: NonZeroUsize::new(512).expect("512 is not zero"),
+            idle_per_worker_max: 64,
+            idle_timeout: Duration::from_secs(15),
+            retries_max: 2,
+            tls: OriginTls::default(),
+            host: HostPolicy::Forward,
+        }
+    }
+}
+
+/// What is spoken to the origin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OriginProtocol {
+    /// One request a connection at a time, connections kept.
+    #[default]
+    Http1,
+    /// One connection a worker with many streams: by ALPN over TLS, by prior knowledge without.
+    Http2,
+}
+
+/// How an `https` origin is believed.
+#[derive(Clone, Debug)]
+pub struct OriginTls {
+    /// Default true. False takes any certificate, which leaves only protection from listeners that
+    /// do not touch the traffic.
+    pub verify: bool,
+    /// PEM file of the roots to trust. Default: the system's.
+    pub roots: Option<PathBuf>,
+    /// The name to ask for and to check. Default: the host in the URL.
+    pub server_name: Option<String>,
+}
+
+impl Default for OriginTls {
+    fn default() -> Self {
+        Self {
+            verify: true,
+            roots: None,
+            server_name: None,
+        }
+    }
+}
+
+/// The `Host` an origin sees.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum HostPolicy {
+    /// What the client asked for. The default: origins that serve several names need it, and
+    /// redirects built from `Host` stay on the edge.
+    #[default]
+    Forward,
+    /// Host and port of the origin's URL.
+    Origin,
+    /// Always this.
+    Fixed(String),
+}
+
+/// Scheme, host and port of an origin, from a URL such as `http://10.0.0.7:9000`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OriginUrl {
+    /// `https` rather than `http`.
+    pub tls: bool,
+    /// A name or an address; IPv6 without its brackets.
+    pub host: String,
+    /// As written, or 80 or 443.
+    pub port: u16,
+}
+
+impl OriginUrl {
+    /// Host and port as `Host` carries them: without the port where it is the scheme's own.
+    pub fn authority(&self) -> String {
+        let host = if self.host.contains(':') {
+            format!("[{}]", self.host)
+        } else {
+            self.host.clone()
+        };
+        if self.port == self.default_port() {
+            host
+        } else {
+            format!("{host}:{}", self.port)
+        }
+    }
+
+    const fn default_port(&self) -> u16 {
+        if self.tls { 443 } else { 80 }
+    }
+}
+
+impl std::fmt::Display for OriginUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let scheme = if self.tls { "https" } else { "http" };
+        write!(f, "{scheme}://{}", self.authority())
+    }
+}
+
+impl FromStr for OriginUrl {
+    type Err = ParseOriginUrlError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let error = |problem| ParseOriginUrlError {
+            text: text.to_owned(),
+            problem,
+        };
+        let uri: http::Uri = text.parse().map_err(|_| error(UrlProblem::Syntax))?;
+        let tls = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
+            _ => return Err(error(UrlProblem::Scheme)),
+        };
+        let authority = uri.authority().ok_or_else(|| error(UrlProblem::Syntax))?;
+        if authority.as_str().contains('@') {
+            return Err(error(UrlProblem::User));
+        }
+        if uri.path() != "/" || uri.query().is_some() {
+            return Err(error(UrlProblem::Path));
+        }
+        let port = match authority.port() {
+            Some(port) if port.as_u16() == 0 => return Err(error(UrlProblem::Syntax)),
+            Some(port) => port.as_u16(),
+            None if tls => 443,
+            None => 80,
+        };
+        let host = authority.host().trim_matches(['[', ']']).to_owned();
+        if host.is_empty() {
+            return Err(error(UrlProblem::Syntax));
+        }
+        Ok(Self { tls, host, port })
+    }
+}
+
+/// Why a text is not an origin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseOriginUrlError {
+    text: String,
+    problem: UrlProblem,
+}
+
+impl std::fmt::Display for ParseOriginUrlError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text = &self.text;
+        match self.problem {
+            UrlProblem::Syntax => {
+                write!(f, "`{text}` is not a URL; write http://HOST:PORT")
+            }
+            UrlProblem::Scheme => {
+                write!(
+                    f,
+                    "`{text}` has no known scheme; start with http:// or https://"
+                )
+            }
+            UrlProblem::User => write!(
+                f,
+                "`{text}` carries a user name; an edge adds no credentials, so leave out what is before the @"
+            ),
+            UrlProblem::Path => write!(
+                f,
+                "`{text}` has a path; requests keep their own, so end after the host and port"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ParseOriginUrlError {}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum UrlProblem {
+    Syntax,
+    Scheme,
+    User,
+    Path,
+}
+
+/// The cache in memory.
+#[derive(Clone, Debug)]
+pub struct HotSettings {
+    /// Heads, bodies, keys and the index together. Default 256 MiB: half of a small machine.
+    pub capacity: ByteSize,
+    /// What is let in and what leaves. Default AdaptSize, which this edge is about.
+    pub policy: PolicySpec,
+    /// Where admission's draws and the tuner's search start. Default: a fixed one, so that two runs
+    /// of the same requests decide alike and a surprise can be repeated.
+    pub seed: Seed,
+    /// Requests between two tunings of a self-tuning policy. Default 250 000, the paper's choice.
+    pub window_requests: NonZeroU32,
+}
+
+impl Default for HotSettings {
+    fn default() -> Self {
+        Self {
+            capacity: ByteSize::mib(256),
+            policy: PolicySpec::AdaptSize,
+            seed: Seed(0x0065_6467_6577_6172),
+            window_requests: NonZeroU32::new(250_000).expect("250 000 is not zero"),
+        }
+    }
+}
+
+/// What of HTTP caching the operator may choose. What RFC 9111 settles is not here.
+#[derive(Clone, Debug)]
+pub struct CachingConfig {
+    /// Whether a response with `Set-Cookie` may be shared when its other headers allow it. Default
+    /// false: RFC 9111 §7.3 leaves it to the origin's directives, and too many origins get
+    /// them wrong; one visitor's session for all is the worst thing a cache can do.
+    pub share_set_cookie: bool,
+    /// How long a URL whose response could not be shared keeps its requests from waiting for each
+    /// other. Default 2 min, as in Varnish.
+    pub hit_for_miss: Duration,
+    /// Longest a follower waits for the head of a response another request asked for; then it asks
+    /// on its own. Default 10 s: longer and one slow origin connection slows everyone.
+    pub collapse_wait_max: Duration,
+    /// Largest response shared among followers when admission keeps it out of the cache. Default
+    /// 8 MiB; of larger ones each follower gets its own.
+    pub collapse_bytes_max: ByteSize,
+    /// Key of the hash behind [`KeyHash`](edgeward_types::KeyHash). Default: drawn at start, so that
+    /// strangers cannot search for collisions. A fixed one makes runs comparable.
+    pub hash_seed: Option<u64>,
+}
+
+impl Default for CachingConfig {
+    fn default() -> Self {
+        Self {
+            share_set_cookie: false,
+            hit_for_miss: Duration::from_secs(120),
+            collapse_wait_max: Duration::from_secs(10),
+            collapse_bytes_max: ByteSize::mib(8),
+            hash_seed: None,
+        }
+    }
+}
+
+/// What an origin learns of the client.
+#[derive(Clone, Debug)]
+pub struct ForwardingConfig {
+    /// Append the client to `X-Forwarded-For` and set `X-Forwarded-Proto` and `X-Forwarded-Host`.
+    /// Default true: what origins' frameworks read.
+    pub x_forwarded: bool,
+    /// Append to `Forwarded` (RFC 7239). Default false: few origins read it, and two accounts of one
+    /// thing can disagree.
+    pub forwarded: bool,
+}
+
+impl Default for ForwardingConfig {
+    fn default() -> Self {
+        Self {
+            x_forwarded: true,
+            forwarded: false,
+        }
+    }
+}
+
+/// Where requests are written down.
+#[derive(Clone, Debug)]
+pub struct AccessLogConfig {
+    /// A file that is appended to, or standard output.
+    pub destination: LogDestination,
+    /// One JSON object a line, or NCSA combined.
+    pub format: LogFormat,
+    /// Lines waiting for the writer, per worker. Default 8192: a third of a second at full speed. A
+    /// full ring drops lines and counts them, for a slow disk must not slow requests.
+    pub queue_lines_max: NonZeroUsize,
+}
+
+impl AccessLogConfig {
+    /// With the queue's default bound.
+    pub fn new(destination: LogDestination, format: LogFormat) -> Self {
+        Self {
+            destination,
+            format,
+            queue_lines_max: NonZeroUsize::new(8192).expect("8192 is not zero"),
+        }
+    }
+}
+
+/// Where lines go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogDestination {
+    /// `-` at the prompt.
+    Stdout,
+    /// Created if it is not there.
+    File(PathBuf),
+}
+
+/// How a line looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Every field by name; what log pipelines take without a pattern.
+    #[default]
+    Json,
+    /// What every log analyser of the last thirty years reads.
+    Combined,
+}
+
+/// Bounds on everything a stranger can make grow.
+#[derive(Clone, Debug)]
+pub struct LimitsConfig {
+    /// Client connections of all workers. Default 65 536, about 1 GiB of buffers and kernel state
+    /// when all are busy. Further ones are closed at once and counted.
+    pub connections_max: NonZeroUsize,
+    /// Bytes of a message's head, request line and headers, from clients and from the origin.
+    /// Default 64 KiB: cookies of 16 KiB happen, more is an attack or a mistake. A client gets 431,
+    /// an origin's response becomes 502.
+    pub head_bytes_max: ByteSize,
+    /// Header fields of a message. Default 128.
+    pub headers_max: NonZeroUsize,
+    /// From the first byte of a request to the end of its head; then 408. Default 10 s.
+    pub request_head_timeout: Duration,
+    /// Silence between two requests of a connection, or before the first. Default 75 s.
+    pub idle_timeout: Duration,
+    /// Longest a client may take no byte of its response, or send none of its upload. Default 60 s.
+    pub body_idle_timeout: Duration,
+    /// Largest body of a request. Default: none, since uploads are streamed and never kept. Beyond
+    /// it, 413.
+    pub request_body_bytes_max: Option<ByteSize>,
+    /// Largest body that may enter the cache. Default 1 GiB, and never more than an eighth of the
+    /// capacity, so that one object cannot flush everything; larger ones pass through.
+    pub object_bytes_max: ByteSize,
+    /// Memory of all fills under way together, cached or shared among followers. Default 256 MiB.
+    /// It is not part of the cache's capacity. When it is used up, misses pass through uncached.
+    pub fill_bytes_max: ByteSize,
+    /// Streams open at once in one HTTP/2 connection. Default 100, RFC 9113 §6.5.2's least.
+    pub h2_streams_max: NonZeroU32,
+}
+
+impl Default for LimitsConfig {
+    fn default() -> Self {
+        Self {
+            connections_max: NonZeroUsize::new(65_536).expect("65 536 is not zero"),
+            head_bytes_max: ByteSize::kib(64),
+            headers_max: NonZeroUsize::new(128).expect("128 is not zero"),
+            request_head_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(75),
+            body_idle_timeout: Duration::from_secs(60),
+            request_body_bytes_max: None,
+            object_bytes_max: ByteSize::gib(1),
+            fill_bytes_max: ByteSize::mib(256),
+            h2_streams_max: NonZeroU32::new(100).expect("100 is not zero"),
+        }
+    }
+}
+
+/// Loopback with a free port: where tests and demonstrations listen.
+pub const LOOPBACK_ANY_PORT: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_origin_is_a_scheme_a_host_and_a_port() {
+        for (text, shown, port) in [
+            ("http://127.0.0.1:9000", "http://127.0.0.1:9000", 9000),
+            ("http://example.com", "http://example.com", 80),
+            ("https://example.com/", "https://example.com", 443),
+            ("http://[::1]:8080", "http://[::1]:8080", 8080),
+        ] {
+            let url: OriginUrl = text.parse().expect(text);
+            assert_eq!((url.to_string().as_str(), url.port), (shown, port));
+        }
+    }
+
+    #[test]
+    fn what_is_no_origin_is_refused_with_the_way_out() {
+        for (text, hint) in [
+            ("example.com:80", "http://"),
+            ("ftp://example.com", "scheme"),
+            ("http://user@example.com", "@"),
+            ("http://example.com/site", "path"),
+            ("http://example.com/?a", "path"),
+            ("", "http://"),
+        ] {
+            let message = text.parse::<OriginUrl>().expect_err(text).to_string();
+            assert!(message.contains(hint), "{text}: {message}");
+        }
+    }
+}

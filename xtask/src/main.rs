@@ -1,2 +1,51 @@
-//! House rules and chores that need the whole workspace.
-fn main() {}
+//! House rules and chores that need the whole workspace: `cargo xtask <chore>`.
+
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const HELP: &str = "\
+Chores that need the whole workspace.
+
+usage: cargo xtask <chore> [options]
+
+  tidy          hold the house rules: who imports whom, pure crates, links, dead files
+";
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let outcome = match arguments.next().as_deref() {
+        Some("tidy") => tidy::run(&workspace_root()),
+        Some("help" | "--help" | "-h") | None => {
+            say(HELP);
+            Ok(true)
+        }
+        Some(other) => Err(anyhow::anyhow!(
+            "no chore is called {other}\n  hint: cargo xtask --help lists them"
+        )),
+    };
+    // 0 done, 1 the answer is no, 2 could not do it.
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// The folder that holds the workspace's `Cargo.toml`: one above this crate's.
+fn workspace_root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("xtask lies inside the workspace")
+        .to_path_buf()
+}
+
+/// Writes to stdout. A reader that went away (`| head`) is not an error.
+pub(crate) fn say(text: impl AsRef<str>) {
+    use std::io::Write as _;
+    _ = std::io::stdout().write_all(text.as_ref().as_bytes());
+}

@@ -1,0 +1,76 @@
+# `make demo` shows it, `make test` proves it; `make help` lists the rest.
+#
+# Every step is an ordinary cargo command and can be run by itself. What the steps need is
+# installed or named by scripts/ensure-rust and scripts/ensure-debian.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+
+# rustup installs here; a fresh shell may not have it on its path yet.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+# The lock file is what was tested; no step may change it.
+CARGO := cargo
+LOCKED := --locked
+STEP := scripts/step
+
+# The crates that decide. They must not need an operating system: wasm32 has none.
+PURE := types policy semantics trace sim report
+
+DEMO_ARGS ?=
+BENCH_ARGS ?=
+
+.PHONY: help
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: rust compiler ## LRU against AdaptSize over real HTTP on loopback, with a report page (DEMO_ARGS=…)
+	$(CARGO) run $(LOCKED) --release --package edgeward-cli -- demo $(DEMO_ARGS)
+
+.PHONY: build
+build: rust compiler ## the release binary, target/release/edgeward
+	$(CARGO) build $(LOCKED) --release --package edgeward-cli
+
+.PHONY: fmt
+fmt: rust ## format all code
+	$(CARGO) fmt --all
+
+.PHONY: check
+check: rust compiler ## format, house rules, lints, ring 0 on wasm32: what to run before a commit
+	@$(STEP) "format" $(CARGO) fmt --all --check
+	@$(STEP) "house rules (cargo xtask tidy)" $(CARGO) run $(LOCKED) --quiet --package xtask -- tidy
+	@$(STEP) "lints (clippy, warnings denied)" \
+		$(CARGO) clippy $(LOCKED) --workspace --all-targets --quiet -- --deny warnings
+	@$(STEP) "ring 0 on wasm32-unknown-unknown" $(CARGO) check $(LOCKED) --quiet \
+		--target wasm32-unknown-unknown $(addprefix --package edgeward-,$(PURE)) $(WASM_FEATURES)
+
+.PHONY: docs
+docs: rust compiler ## the API documentation, warnings denied
+	@RUSTDOCFLAGS="--deny warnings" $(STEP) "API documentation (rustdoc, warnings denied)" \
+		$(CARGO) doc $(LOCKED) --workspace --no-deps --document-private-items --quiet
+
+.PHONY: test
+test: tools check docs ## everything CI runs
+	@EDGEWARD_REQUIRE_TOOLS=1 $(STEP) "tests (unit, integration, documentation)" \
+		$(CARGO) test $(LOCKED) --workspace --no-fail-fast
+
+.PHONY: bench
+bench: rust compiler ## micro-benchmarks of the deciding crates and the stores
+	$(CARGO) bench $(LOCKED) --workspace --benches
+
+.PHONY: bench-hits
+bench-hits: rust compiler ## edgeward, nginx and Varnish side by side (BENCH_ARGS="--sizes 1k --runs 3 …")
+	@scripts/ensure-debian bench
+	$(CARGO) build $(LOCKED) --profile dist --package edgeward-cli
+	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-hits --edgeward dist $(BENCH_ARGS)
+
+.PHONY: rust compiler tools
+rust:
+	@scripts/ensure-rust
+compiler:
+	@scripts/ensure-debian build
+tools: rust
+	@scripts/ensure-debian build test

@@ -1,0 +1,292 @@
+//! House rules that the compiler does not know: `cargo xtask tidy`.
+//!
+//! Each rule lives in its own file as a function from text to findings, and each has a test
+//! that shows it failing on a bad example. This file walks the checkout and hands the text
+//! out. It runs as a test too, so a plain `cargo test --workspace` holds the rules.
+
+mod edges;
+mod links;
+mod modules;
+mod pure;
+mod source;
+mod text;
+mod tokens;
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, bail};
+
+use crate::say;
+use edges::TargetKind;
+
+/// What a newcomer, a packager or a lawyer looks for first.
+const MUST_EXIST: [&str; 12] = [
+    ".ci/run",
+    "ARCHITECTURE.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "Cargo.lock",
+    "LICENSE",
+    "Makefile",
+    "README.md",
+    "docs/adr/README.md",
+    "rust-toolchain.toml",
+    "scripts/ensure-debian",
+    "scripts/ensure-rust",
+];
+
+/// Where prose and code live; elsewhere a file is data.
+const TEXT: [&str; 9] = [
+    "conf", "lua", "md", "rs", "sh", "toml", "vcl", "yaml", "yml",
+];
+
+/// One broken rule: where, what, and the way out.
+#[derive(Debug)]
+struct Finding {
+    rule: &'static str,
+    place: String,
+    what: String,
+    hint: String,
+    /// A warning is printed and does not fail the run.
+    fails: bool,
+}
+
+impl Finding {
+    fn new(rule: &'static str, place: impl Display, what: String, hint: &str) -> Self {
+        Self {
+            rule,
+            place: place.to_string(),
+            what,
+            hint: hint.to_owned(),
+            fails: true,
+        }
+    }
+
+    fn warning(self) -> Self {
+        Self {
+            fails: false,
+            ..self
+        }
+    }
+}
+
+/// Prints what is wrong; true if nothing is.
+pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
+    let findings = check(root)?;
+    for finding in &findings {
+        let level = if finding.fails { "error" } else { "warning" };
+        say(format!(
+            "{level}: {}: {} [{}]\n  hint: {}\n",
+            finding.place, finding.what, finding.rule, finding.hint
+        ));
+    }
+    let errors = findings.iter().filter(|finding| finding.fails).count();
+    say(format!(
+        "tidy: {errors} errors, {} warnings\n",
+        findings.len() - errors
+    ));
+    Ok(errors == 0)
+}
+
+/// Every finding in the checkout at `root`.
+fn check(root: &Path) -> anyhow::Result<Vec<Finding>> {
+    let files = files(root)?;
+    let read = |path: &Path| fs::read_to_string(root.join(path)).ok();
+    let mut findings = Vec::new();
+
+    for file in MUST_EXIST {
+        if !root.join(file).exists() {
+            let hint = "write it, or take it off the list in xtask";
+            findings.push(Finding::new(
+                "missing",
+                file,
+                "this file must be here".to_owned(),
+                hint,
+            ));
+        }
+    }
+
+    let document = read(Path::new("ARCHITECTURE.md")).context("ARCHITECTURE.md is not readable")?;
+    let table = edges::parse_table(&document)?;
+    let mut packages = edges::packages(root)?;
+    for package in &mut packages {
+        // Relative, as everything that is printed.
+        let relative = |path: &Path| path.strip_prefix(root).unwrap_or(path).to_path_buf();
+        package.folder = relative(&package.folder);
+        for (path, _) in &mut package.roots {
+            *path = relative(path);
+        }
+    }
+    findings.extend(edges::check(&table, &packages));
+
+    let mut reached = BTreeMap::new();
+    for package in &packages {
+        let of_package = modules::reach(&package.roots, &read);
+        if table.get(&package.name).is_some_and(|row| row.ring == "0") {
+            for (file, _) in of_package
+                .iter()
+                .filter(|(_, kind)| **kind == TargetKind::Ships)
+            {
+                let source = read(file).context("the file was just read")?;
+                findings.extend(pure::check(&file.display().to_string(), &source));
+            }
+        }
+        reached.extend(of_package);
+    }
+
+    let is_source = |file: &&PathBuf| file.extension().is_some_and(|extension| extension == "rs");
+    let of_packages = |file: &&PathBuf| packages.iter().any(|p| file.starts_with(&p.folder));
+    let sources: Vec<_> = files
+        .iter()
+        .filter(is_source)
+        .filter(of_packages)
+        .cloned()
+        .collect();
+    findings.extend(modules::dead(&sources, &reached));
+    findings.extend(reasons(root)?);
+
+    for file in &files {
+        let extension = file.extension().and_then(|extension| extension.to_str());
+        let is_text = extension.map_or_else(
+            || !file.starts_with("bench/runs") && !file.ends_with("LICENSE"),
+            |extension| TEXT.contains(&extension),
+        );
+        let Some(text) = is_text.then(|| read(file)).flatten() else {
+            continue;
+        };
+        let place = file.display().to_string();
+        findings.extend(text::no_machine_paths(&place, &text));
+        match extension {
+            Some("rs") => {
+                findings.extend(text::no_allow(&place, &text));
+                findings.extend(text::module_doc(&place, &text));
+                findings.extend(text::length(&place, &text));
+            }
+            Some("md") => {
+                let read = |path: &Path| {
+                    let whole = root.join(path);
+                    if whole.is_dir() {
+                        Some(String::new())
+                    } else {
+                        present(&whole)
+                    }
+                };
+                findings.extend(links::check(file, &text, &read));
+            }
+            _ => {}
+        }
+    }
+    findings.sort_by(|a, b| (a.fails, &a.place).cmp(&(b.fails, &b.place)));
+    Ok(findings)
+}
+
+/// The text of a file, or no text for one that is not UTF-8, such as a picture.
+fn present(file: &Path) -> Option<String> {
+    file.is_file()
+        .then(|| fs::read_to_string(file).unwrap_or_default())
+}
+
+/// Each crate from outside has its reason in docs/adr.
+fn reasons(root: &Path) -> anyhow::Result<Vec<Finding>> {
+    let manifest = fs::read_to_string(root.join("Cargo.toml")).context("Cargo.toml")?;
+    let mut records = String::new();
+    for entry in fs::read_dir(root.join("docs/adr")).context("docs/adr")? {
+        records.push_str(&present(&entry?.path()).unwrap_or_default());
+    }
+    Ok(unexplained(&manifest, &records))
+}
+
+fn unexplained(manifest: &str, records: &str) -> Vec<Finding> {
+    let after = manifest
+        .split_once("[workspace.dependencies]")
+        .map_or("", |(_, after)| after);
+    after
+        .lines()
+        .take_while(|line| !line.starts_with('['))
+        .filter_map(|line| line.split_once(" = ").map(|(name, _)| name.trim()))
+        .filter(|name| !name.starts_with('#') && !name.starts_with("edgeward-"))
+        .filter(|name| !records.contains(&format!("`{name}`")))
+        .map(|name| {
+            let what = format!("nothing in docs/adr says why {name} was chosen");
+            Finding::new(
+                "reasons",
+                "Cargo.toml",
+                what,
+                "add a row to docs/adr/README.md",
+            )
+        })
+        .collect()
+}
+
+/// Everything that is or could be committed, relative to the root.
+fn files(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let listed = Command::new("git")
+        .args([
+            "ls-files",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+            "-z",
+        ])
+        .current_dir(root)
+        .output();
+    let mut files: Vec<_> = match listed {
+        Ok(output) if output.status.success() => {
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            text.split_terminator('\0').map(PathBuf::from).collect()
+        }
+        // A source archive has no .git.
+        _ => {
+            let mut found = Vec::new();
+            walk(root, Path::new(""), &mut found)?;
+            found
+        }
+    };
+    // Deleted and not yet committed.
+    files.retain(|file| root.join(file).is_file());
+    files.sort();
+    if files.is_empty() {
+        bail!("there are no files in {}", root.display());
+    }
+    Ok(files)
+}
+
+fn walk(root: &Path, folder: &Path, found: &mut Vec<PathBuf>) -> anyhow::Result<()> {
+    for entry in fs::read_dir(root.join(folder)).context("reading the checkout")? {
+        let entry = entry?;
+        let path = folder.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            if !matches!(path.to_str(), Some("target" | ".git" | "bench/work")) {
+                walk(root, &path, found)?;
+            }
+        } else {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The house is in order.
+    #[test]
+    fn this_checkout_is_tidy() {
+        let findings = check(&crate::workspace_root()).expect("the checkout can be read");
+        let errors: Vec<_> = findings.iter().filter(|finding| finding.fails).collect();
+        assert!(errors.is_empty(), "cargo xtask tidy finds: {errors:#?}");
+    }
+
+    #[test]
+    fn a_dependency_without_a_reason_is_found() {
+        let manifest = "[workspace.dependencies]\n# why\nedgeward-x = { }\na = \"1\"\nb = \"2\"\n\n[x]\nc = 1\n";
+        let findings = unexplained(manifest, "| `a` | because |");
+        assert_eq!(findings.len(), 1);
+        assert!(findings[0].what.contains(" b "), "{}", findings[0].what);
+    }
+}

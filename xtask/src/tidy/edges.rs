@@ -1,0 +1,397 @@
+//! Who may import whom: the table in ARCHITECTURE.md, read from there, against `cargo metadata`.
+//!
+//! The document is the rule. There is no second copy of the table in code to drift from it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, bail};
+use serde_json::Value;
+
+use super::Finding;
+
+const HEADING: &str = "### Who may import whom";
+const DOCUMENT: &str = "ARCHITECTURE.md";
+const PREFIX: &str = "edgeward-";
+
+/// Drivers' libraries: what a crate that decides has no use for.
+const NEED_AN_OPERATING_SYSTEM: [&str; 14] = [
+    "async-trait",
+    "crossbeam-channel",
+    "futures",
+    "futures-util",
+    "getrandom",
+    "hyper",
+    "hyper-util",
+    "libc",
+    "log",
+    "mio",
+    "rand",
+    "socket2",
+    "tokio",
+    "tracing",
+];
+
+/// One row of the table.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) ring: String,
+    /// Named for later; there is no such crate yet.
+    planned: bool,
+    may_import: Imports,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Imports {
+    Only(BTreeSet<String>),
+    /// All but the crates of the test ring.
+    Everything,
+}
+
+/// One package of the workspace, as far as the rules care.
+#[derive(Debug)]
+pub(crate) struct Package {
+    /// Without the project's prefix: `types`, not `edgeward-types`.
+    pub(crate) name: String,
+    pub(crate) folder: PathBuf,
+    /// The root file of each target: `lib.rs`, `main.rs`, each of `tests/`.
+    pub(crate) roots: Vec<(PathBuf, TargetKind)>,
+    dependencies: Vec<Dependency>,
+}
+
+/// Whether a target ships.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TargetKind {
+    Ships,
+    ForTests,
+}
+
+#[derive(Debug)]
+struct Dependency {
+    name: String,
+    for_tests_only: bool,
+}
+
+pub(crate) type Table = BTreeMap<String, Row>;
+
+/// Reads the table that follows the heading.
+pub(crate) fn parse_table(document: &str) -> anyhow::Result<Table> {
+    let (_, after) = document
+        .split_once(HEADING)
+        .with_context(|| format!("{DOCUMENT} has no heading `{HEADING}`"))?;
+    let rows = after
+        .lines()
+        .skip(1)
+        .skip_while(|line| !line.starts_with('|'))
+        .take_while(|line| line.starts_with('|'))
+        // The names of the columns and the rule below them.
+        .skip(2);
+    let mut table = Table::new();
+    for line in rows {
+        let cells: Vec<_> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let [ring, name, imports] = cells[..] else {
+            bail!("{DOCUMENT}: a row of `{HEADING}` wants three cells: {line}");
+        };
+        let names: Vec<_> = quoted(name).collect();
+        let [name_alone] = names[..] else {
+            bail!("{DOCUMENT}: the second cell names one crate in backticks: {line}");
+        };
+        let may_import = if imports.starts_with("everything") {
+            Imports::Everything
+        } else {
+            Imports::Only(quoted(imports).map(str::to_owned).collect())
+        };
+        let row = Row {
+            ring: ring.to_owned(),
+            planned: name.contains("planned"),
+            may_import,
+        };
+        table.insert(name_alone.to_owned(), row);
+    }
+    if table.is_empty() {
+        bail!("{DOCUMENT} has no table under `{HEADING}`");
+    }
+    Ok(table)
+}
+
+/// The words in backticks.
+fn quoted(cell: &str) -> impl Iterator<Item = &str> {
+    cell.split('`').skip(1).step_by(2)
+}
+
+/// Asks cargo for the workspace's packages. Needs no network: dependencies are not resolved.
+pub(crate) fn packages(root: &Path) -> anyhow::Result<Vec<Package>> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args([
+            "metadata",
+            "--no-deps",
+            "--offline",
+            "--format-version",
+            "1",
+        ])
+        .current_dir(root)
+        .output()
+        .context("cargo metadata does not start")?;
+    if !output.status.success() {
+        bail!(
+            "cargo metadata: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+    }
+    let metadata = serde_json::from_slice(&output.stdout).context("cargo metadata's JSON")?;
+    parse_packages(&metadata)
+}
+
+fn parse_packages(metadata: &Value) -> anyhow::Result<Vec<Package>> {
+    let text = |value: &Value, key: &str| -> anyhow::Result<String> {
+        let text = value[key].as_str();
+        Ok(text
+            .with_context(|| format!("cargo metadata has no {key}"))?
+            .to_owned())
+    };
+    let list = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
+    let mut packages = Vec::new();
+    for package in list(metadata, "packages") {
+        let name = text(&package, "name")?;
+        let manifest = PathBuf::from(text(&package, "manifest_path")?);
+        let folder = manifest
+            .parent()
+            .context("a manifest lies in a folder")?
+            .to_path_buf();
+        let mut roots = Vec::new();
+        for target in list(&package, "targets") {
+            let ships = list(&target, "kind")
+                .iter()
+                .any(|kind| matches!(kind.as_str(), Some("lib" | "bin" | "proc-macro")));
+            let kind = if ships {
+                TargetKind::Ships
+            } else {
+                TargetKind::ForTests
+            };
+            roots.push((PathBuf::from(text(&target, "src_path")?), kind));
+        }
+        let mut dependencies = Vec::new();
+        for dependency in list(&package, "dependencies") {
+            dependencies.push(Dependency {
+                name: text(&dependency, "name")?,
+                for_tests_only: dependency["kind"] == "dev",
+            });
+        }
+        packages.push(Package {
+            name: name.strip_prefix(PREFIX).unwrap_or(&name).to_owned(),
+            folder,
+            roots,
+            dependencies,
+        });
+    }
+    Ok(packages)
+}
+
+/// Holds every package against the table.
+pub(crate) fn check(table: &Table, packages: &[Package]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for package in packages {
+        let place = format!("{}/Cargo.toml", package.folder.display());
+        let mut finding = |what: String, hint: &str| {
+            findings.push(Finding::new("edges", &place, what, hint));
+        };
+        if package.name == "xtask" {
+            // It drives cargo, not edgeward: from outside, like a user.
+            for dependency in package
+                .dependencies
+                .iter()
+                .filter(|d| d.name.starts_with(PREFIX))
+            {
+                finding(
+                    format!("xtask imports {}", dependency.name),
+                    "run the binary instead",
+                );
+            }
+            continue;
+        }
+        let Some(row) = table.get(&package.name) else {
+            finding(
+                format!("`{}` is not in the table of {DOCUMENT}", package.name),
+                "decide which ring it stands in and what it may import, and write it there",
+            );
+            continue;
+        };
+        if row.planned {
+            finding(
+                format!(
+                    "`{}` is here, but {DOCUMENT} calls it planned",
+                    package.name
+                ),
+                "describe what it is now",
+            );
+        }
+        for dependency in package.dependencies.iter().filter(|d| !d.for_tests_only) {
+            let name = dependency.name.as_str();
+            if let Some(ours) = name.strip_prefix(PREFIX) {
+                if !may_import(table, row, ours) {
+                    finding(
+                        format!("`{}` may not import `{ours}`", package.name),
+                        "the rule and its reasons: ARCHITECTURE.md, who may import whom",
+                    );
+                }
+            } else if name == "anyhow" && package.name != "cli" {
+                finding(
+                    format!("`{}` depends on anyhow", package.name),
+                    "a library names its errors: one enum per operation",
+                );
+            } else if row.ring == "0" && NEED_AN_OPERATING_SYSTEM.contains(&name) {
+                finding(
+                    format!("`{}` decides, and depends on {name}", package.name),
+                    "ring 0 is pure: take what it gives as an argument",
+                );
+            }
+        }
+    }
+    for (name, row) in table {
+        if !row.planned && !packages.iter().any(|package| package.name == *name) {
+            let what = format!("`{name}` is in the table and there is no such crate");
+            findings.push(Finding::new(
+                "edges",
+                DOCUMENT,
+                what,
+                "call it planned or drop it",
+            ));
+        }
+    }
+    findings
+}
+
+fn may_import(table: &Table, row: &Row, other: &str) -> bool {
+    match &row.may_import {
+        Imports::Only(names) => names.contains(other),
+        Imports::Everything => table.get(other).is_some_and(|row| row.ring != "tests"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "\
+# x
+### Who may import whom
+
+Some words.
+
+| ring | crate | may import |
+|---|---|---|
+| 0 | `types` | nothing |
+| 0 | `policy` | `types` |
+| 0 | `dedup` (planned) | `types` |
+| 2 | `proxy` | `types`, `policy` |
+| 3 | `cli` | everything that ships |
+| tests | `testkit` | `types` |
+";
+
+    fn package(name: &str, dependencies: &[(&str, bool)]) -> Package {
+        Package {
+            name: name.to_owned(),
+            folder: PathBuf::from("crates").join(name),
+            roots: Vec::new(),
+            dependencies: dependencies
+                .iter()
+                .map(|&(name, for_tests_only)| Dependency {
+                    name: name.to_owned(),
+                    for_tests_only,
+                })
+                .collect(),
+        }
+    }
+
+    /// The findings when `package` joins a workspace that is otherwise as the table says.
+    fn found(package_under_test: Package) -> Vec<String> {
+        let table = parse_table(TABLE).expect("the table above is well-formed");
+        let mut packages: Vec<_> = ["types", "policy", "proxy", "cli", "testkit"]
+            .into_iter()
+            .filter(|name| *name != package_under_test.name)
+            .map(|name| package(name, &[]))
+            .collect();
+        packages.push(package_under_test);
+        check(&table, &packages)
+            .into_iter()
+            .map(|finding| finding.what)
+            .collect()
+    }
+
+    #[test]
+    fn imports_that_the_table_allows_pass() {
+        let ours = [
+            ("edgeward-policy", false),
+            ("edgeward-types", false),
+            ("tokio", false),
+        ];
+        assert_eq!(found(package("proxy", &ours)), [""; 0]);
+        assert_eq!(
+            found(package(
+                "cli",
+                &[("edgeward-proxy", false), ("anyhow", false)]
+            )),
+            [""; 0]
+        );
+    }
+
+    #[test]
+    fn an_import_against_the_table_is_found() {
+        let wrong = found(package("policy", &[("edgeward-proxy", false)]));
+        assert_eq!(wrong, ["`policy` may not import `proxy`"]);
+    }
+
+    #[test]
+    fn the_testkit_is_for_tests() {
+        assert_eq!(
+            found(package("proxy", &[("edgeward-testkit", true)])),
+            [""; 0]
+        );
+        assert_eq!(
+            found(package("cli", &[("edgeward-testkit", false)])),
+            ["`cli` may not import `testkit`"]
+        );
+    }
+
+    #[test]
+    fn anyhow_stays_in_cli() {
+        assert_eq!(
+            found(package("proxy", &[("anyhow", false)])),
+            ["`proxy` depends on anyhow"]
+        );
+        assert_eq!(found(package("proxy", &[("anyhow", true)])), [""; 0]);
+    }
+
+    #[test]
+    fn a_crate_that_decides_has_no_use_for_a_runtime() {
+        assert_eq!(
+            found(package("policy", &[("tokio", false)])),
+            ["`policy` decides, and depends on tokio"]
+        );
+    }
+
+    #[test]
+    fn a_crate_must_be_in_the_table_and_the_table_must_be_true() {
+        assert_eq!(
+            found(package("common", &[])),
+            ["`common` is not in the table of ARCHITECTURE.md"]
+        );
+        assert_eq!(
+            found(package("dedup", &[])),
+            ["`dedup` is here, but ARCHITECTURE.md calls it planned"]
+        );
+        let table = parse_table(TABLE).expect("the table above is well-formed");
+        let gone = check(&table, &[]);
+        assert_eq!(gone.len(), 5, "each unplanned row: {gone:?}");
+    }
+
+    #[test]
+    fn a_malformed_table_is_an_error_not_an_empty_rule() {
+        assert!(parse_table("# no such heading").is_err());
+        assert!(parse_table("### Who may import whom\n\nno table\n## next\n").is_err());
+        let two_cells = "### Who may import whom\n| a | b |\n|---|---|\n| 0 | `types` |\n";
+        assert!(parse_table(two_cells).is_err());
+    }
+}

@@ -1,0 +1,138 @@
+//! No dead files: every `.rs` belongs to a target, by the chain of its `mod` lines.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::Finding;
+use super::edges::TargetKind;
+use super::source::modules;
+
+/// The files of a target and whether each ships. `read` gives the text of a file, if it is there.
+pub(crate) fn reach(
+    roots: &[(PathBuf, TargetKind)],
+    read: &impl Fn(&Path) -> Option<String>,
+) -> BTreeMap<PathBuf, TargetKind> {
+    let mut reached = BTreeMap::new();
+    let mut waiting: Vec<_> = roots
+        .iter()
+        .map(|(root, kind)| (root.clone(), *kind, true))
+        .collect();
+    while let Some((file, kind, is_root)) = waiting.pop() {
+        // A file that both ships and is tested ships.
+        let known = reached.get(&file);
+        if known.is_some_and(|&known| known == kind || known == TargetKind::Ships) {
+            continue;
+        }
+        let Some(source) = read(&file) else { continue };
+        reached.insert(file.clone(), kind);
+        let folder = file.parent().unwrap_or(Path::new(""));
+        let stem = file.file_stem().unwrap_or_default();
+        let base = if is_root || stem == "mod" {
+            folder.to_path_buf()
+        } else {
+            folder.join(stem)
+        };
+        for module in modules(&source) {
+            let kind = if module.test_only {
+                TargetKind::ForTests
+            } else {
+                kind
+            };
+            let candidates = match module.file {
+                Some(named) => vec![(folder.join(named), true)],
+                None => {
+                    let path = base.join(module.path.join("/"));
+                    vec![
+                        (path.with_extension("rs"), false),
+                        (path.join("mod.rs"), false),
+                    ]
+                }
+            };
+            for (candidate, is_root) in candidates {
+                waiting.push((candidate, kind, is_root));
+            }
+        }
+    }
+    reached
+}
+
+/// The `.rs` files that no target reaches.
+pub(crate) fn dead(sources: &[PathBuf], reached: &BTreeMap<PathBuf, TargetKind>) -> Vec<Finding> {
+    sources
+        .iter()
+        .filter(|source| !reached.contains_key(*source))
+        .map(|source| {
+            let what = "no target reaches this file".to_owned();
+            Finding::new(
+                "dead file",
+                source.display(),
+                what,
+                "name it in a `mod` line or delete it",
+            )
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILES: [(&str, &str); 8] = [
+        (
+            "c/src/lib.rs",
+            "pub mod a; #[cfg(test)] mod t; mod inline { mod deep; }",
+        ),
+        ("c/src/a.rs", "mod b;"),
+        ("c/src/a/b.rs", ""),
+        ("c/src/t.rs", ""),
+        ("c/src/inline/deep/mod.rs", ""),
+        (
+            "c/tests/whole.rs",
+            "mod common; #[path = \"odd.rs\"] mod o;",
+        ),
+        ("c/tests/common/mod.rs", ""),
+        ("c/tests/odd.rs", ""),
+    ];
+
+    fn reached() -> BTreeMap<PathBuf, TargetKind> {
+        let roots = [
+            (PathBuf::from("c/src/lib.rs"), TargetKind::Ships),
+            (PathBuf::from("c/tests/whole.rs"), TargetKind::ForTests),
+        ];
+        reach(&roots, &|file| {
+            let found = FILES.iter().find(|(name, _)| Path::new(name) == file);
+            found.map(|(_, source)| (*source).to_owned())
+        })
+    }
+
+    #[test]
+    fn every_way_to_name_a_module_reaches_its_file() {
+        let reached = reached();
+        for (name, _) in FILES {
+            assert!(
+                reached.contains_key(Path::new(name)),
+                "{name} was not reached"
+            );
+        }
+    }
+
+    #[test]
+    fn what_only_tests_reach_does_not_ship() {
+        let reached = reached();
+        let kind = |name: &str| reached[Path::new(name)];
+        assert_eq!(kind("c/src/a/b.rs"), TargetKind::Ships);
+        assert_eq!(kind("c/src/t.rs"), TargetKind::ForTests);
+        assert_eq!(kind("c/tests/common/mod.rs"), TargetKind::ForTests);
+    }
+
+    #[test]
+    fn a_file_that_no_module_names_is_dead() {
+        let sources = [
+            PathBuf::from("c/src/a.rs"),
+            PathBuf::from("c/src/forgotten.rs"),
+        ];
+        let dead = dead(&sources, &reached());
+        assert_eq!(dead.len(), 1);
+        assert_eq!(dead[0].place, "c/src/forgotten.rs");
+    }
+}

@@ -1,0 +1,116 @@
+//! Crates that decide stay pure: what their shipped code must not mention.
+//!
+//! `cargo check --target wasm32-unknown-unknown` catches what does not compile without an
+//! operating system; these words catch what compiles there and would still make a decision
+//! depend on more than its arguments.
+
+use super::Finding;
+use super::source::{with_uses_expanded, without_tests};
+use super::tokens::{Token, tokenize};
+
+/// What must not be mentioned, and what to do instead.
+///
+/// `SystemTime` itself is allowed: `httpdate` speaks it, and converting between it and a
+/// `Timestamp` reads no clock. Asking for the time now is what is banned.
+const BANNED: [(&str, &str); 21] = [
+    ("Instant::now", NOW),
+    ("std::time::Instant", NOW),
+    ("SystemTime::now", NOW),
+    (".elapsed(", NOW),
+    ("std::net", DRIVER),
+    ("std::fs", DRIVER),
+    ("std::thread", DRIVER),
+    ("std::process", DRIVER),
+    ("std::env", DRIVER),
+    ("std::sync::Mutex", DRIVER),
+    ("std::sync::RwLock", DRIVER),
+    ("std::io::stdin", DRIVER),
+    ("std::io::stdout", DRIVER),
+    ("std::io::stderr", DRIVER),
+    ("tokio::", DRIVER),
+    (".await", DRIVER),
+    ("thread_rng", SEED),
+    ("RandomState", SEED),
+    ("tracing::", OBSERVER),
+    ("println!", OBSERVER),
+    ("eprintln!", OBSERVER),
+];
+
+const NOW: &str = "take `now: Timestamp` as an argument";
+const DRIVER: &str = "hand bytes in and actions out; a driver in ring 1 or 2 carries them out";
+const SEED: &str = "draw from an owned stream that the run's seed began";
+const OBSERVER: &str = "say what happened in the return value or through an observer";
+
+/// What the shipped code of one file of a ring-0 crate must not mention.
+pub(crate) fn check(place: &str, source: &str) -> Vec<Finding> {
+    let code = with_uses_expanded(&without_tests(source));
+    let mut findings = Vec::new();
+    for (phrase, hint) in BANNED {
+        let words = tokenize(phrase);
+        for at in matches(&code, &words) {
+            let place = format!("{place}:{}", code[at].line);
+            let what = format!("`{phrase}` in a crate that decides");
+            findings.push(Finding::new("pure", place, what, hint));
+        }
+    }
+    findings
+}
+
+/// Where `words` stand in a row in `code`, not as the tail of a longer path of our own.
+fn matches(code: &[Token<'_>], words: &[Token<'_>]) -> Vec<usize> {
+    let same = |window: &[Token<'_>]| window.iter().zip(words).all(|(a, b)| a.text == b.text);
+    code.windows(words.len())
+        .enumerate()
+        .filter(|(_, window)| same(window))
+        // `crate::tracing::` would be a module of ours, not the library.
+        .filter(|&(at, _)| {
+            let ours = |before: &Token<'_>| matches!(before.text, "crate" | "self" | "super");
+            !(at >= 2 && code[at - 1].text == "::" && ours(&code[at - 2]))
+        })
+        .map(|(at, _)| at)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(source: &str) -> Vec<String> {
+        check("x.rs", source)
+            .into_iter()
+            .map(|finding| finding.what)
+            .collect()
+    }
+
+    #[test]
+    fn each_banned_phrase_is_found() {
+        for (phrase, _) in BANNED {
+            let receiver = if phrase.starts_with('.') { "value" } else { "" };
+            let source = format!("fn f() {{ {receiver}{phrase} }}");
+            assert!(
+                !found(&source).is_empty(),
+                "{phrase} was not found in {source}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_grouped_import_does_not_hide_it() {
+        assert_eq!(found("use std::{fmt, fs::{self, File}};").len(), 2);
+        assert_eq!(found("use std::time::{Duration, Instant};").len(), 1);
+    }
+
+    #[test]
+    fn tests_comments_strings_and_own_modules_may_say_it() {
+        assert_eq!(
+            found("// std::fs\nfn f() -> &'static str { \"std::net\" }"),
+            [""; 0]
+        );
+        assert_eq!(found("#[cfg(test)] mod tests { use std::fs; }"), [""; 0]);
+        assert_eq!(
+            found("use crate::tracing::Span; use super::tokio::Tick;"),
+            [""; 0]
+        );
+        assert_eq!(found("use std::time::{Duration, SystemTime};"), [""; 0]);
+    }
+}

@@ -1,0 +1,128 @@
+//! Rules that hold for the text of a file, whatever crate it belongs to.
+
+use super::Finding;
+use super::tokens::tokenize;
+
+/// Past this a file usually tells two stories.
+const LINES_MAX: usize = 800;
+
+/// `#[allow(..)]` hides a lint for good; `#[expect(..)]` speaks up when its cause is gone.
+pub(crate) fn no_allow(place: &str, source: &str) -> Vec<Finding> {
+    let tokens = tokenize(source);
+    let mut findings = Vec::new();
+    for window in tokens.windows(5) {
+        let texts: Vec<_> = window.iter().map(|token| token.text).collect();
+        let line = match texts[..] {
+            ["#", "[", "allow", "(", _] | ["#", "!", "[", "allow", "("] => window[0].line,
+            _ => continue,
+        };
+        let place = format!("{place}:{line}");
+        let hint = "mend the cause, or say `#[expect(.., reason = \"..\")]`";
+        findings.push(Finding::new(
+            "allow",
+            place,
+            "`allow` hides a lint".to_owned(),
+            hint,
+        ));
+    }
+    findings
+}
+
+/// A file tells its story from the top.
+pub(crate) fn module_doc(place: &str, source: &str) -> Option<Finding> {
+    let opens_with_doc = source
+        .lines()
+        .find(|line| !line.trim().is_empty())?
+        .starts_with("//!");
+    (!opens_with_doc).then(|| {
+        let what = "the file does not open with a module doc".to_owned();
+        Finding::new(
+            "story",
+            place,
+            what,
+            "begin with `//!` and what the file is for",
+        )
+    })
+}
+
+pub(crate) fn length(place: &str, source: &str) -> Option<Finding> {
+    let lines = source.lines().count();
+    (lines > LINES_MAX).then(|| {
+        let what = format!("{lines} lines, more than {LINES_MAX}");
+        Finding::new("length", place, what, "look for the second story").warning()
+    })
+}
+
+/// Paths that exist on one machine only, such as somebody's home.
+pub(crate) fn no_machine_paths(place: &str, text: &str) -> Vec<Finding> {
+    // In pieces, so that this file passes its own rule.
+    let banned = ["root", "work", "Users"].map(|top| format!("/{top}/"));
+    let mut findings = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        for path in &banned {
+            // `https://example.com/work/` and `a/work/` are not paths from the top.
+            let from_the_top = line.match_indices(path.as_str()).any(|(start, _)| {
+                let before = line[..start].chars().next_back();
+                before.is_none_or(|c| c.is_whitespace() || "\"'`=(<[:".contains(c))
+            });
+            if from_the_top {
+                let what = format!("{path} is a path of one machine");
+                let hint = "say where it is relative to the checkout, or take it as an argument";
+                findings.push(Finding::new(
+                    "paths",
+                    format!("{place}:{}", at + 1),
+                    what,
+                    hint,
+                ));
+            }
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allow_is_found_on_items_and_on_files() {
+        assert_eq!(no_allow("x.rs", "#[allow(dead_code)] fn f() {}").len(), 1);
+        assert_eq!(no_allow("x.rs", "#![allow(dead_code)] fn f() {}").len(), 1);
+        assert_eq!(
+            no_allow("x.rs", "// #[allow(x)]\n#[expect(x)] fn allow() {}").len(),
+            0
+        );
+    }
+
+    #[test]
+    fn a_file_without_a_story_is_found() {
+        assert!(module_doc("x.rs", "\n//! A story.\nfn f() {}").is_none());
+        assert!(module_doc("x.rs", "// Not one.\nfn f() {}").is_some());
+        assert!(module_doc("x.rs", "").is_none());
+    }
+
+    #[test]
+    fn length_warns_past_the_limit_and_not_before() {
+        let lines = |n: usize| "x\n".repeat(n);
+        assert!(length("x.rs", &lines(LINES_MAX)).is_none());
+        let finding = length("x.rs", &lines(LINES_MAX + 1)).expect("one line too many");
+        assert!(!finding.fails, "a long file is a hint, not a failure");
+    }
+
+    #[test]
+    fn machine_paths_are_found_and_urls_are_not() {
+        let path = |top: &str| format!("/{top}/x");
+        assert_eq!(
+            no_machine_paths("a", &format!("see {}", path("root"))).len(),
+            1
+        );
+        assert_eq!(
+            no_machine_paths("a", &format!("open(\"{}\")", path("Users"))).len(),
+            1
+        );
+        assert_eq!(
+            no_machine_paths("a", &format!("https://a.b{}", path("work"))).len(),
+            0
+        );
+    }
+}

@@ -1,0 +1,71 @@
+//! Greedy-Dual-Size-Frequency: hits per byte, aged by an inflation value.
+//!
+//! `H = L + f / s` with `f` the requests while resident, `s` the size and `L` the `H` of the last
+//! victim. Cost is 1 for every object, which is the form that aims at the object hit ratio.
+//!
+//! Source: Cherkasova, "Improving WWW Proxies Performance with Greedy-Dual-Size-Frequency Caching
+//! Policy", HP Labs 1998.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use super::Ranking;
+use crate::Object;
+
+/// Ranks by requests per byte since the object entered, plus the inflation at its last request.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Gdsf;
+
+/// What a hit writes: the count and the rank that follows from it.
+#[derive(Debug, Default)]
+pub struct Mark {
+    /// `H` as the bits of a float. Bits of non-negative floats are ordered as the floats are.
+    rank: AtomicU64,
+    /// `1 / s` as the bits of a float.
+    per_byte: AtomicU32,
+    requests: AtomicU32,
+}
+
+/// `L`, the rank of the last victim, as the bits of a float.
+#[derive(Debug, Default)]
+pub struct Inflation(AtomicU64);
+
+impl Ranking for Gdsf {
+    type Mark = Mark;
+    type Shared = Inflation;
+
+    fn tick(_: &Inflation) {}
+
+    fn enter(inflation: &Inflation, mark: &Mark, object: &Object) {
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "a relative error of 1e-7 in 1/s changes no order that matters"
+        )]
+        let per_byte = (1.0 / object.size_bytes.max(1) as f64) as f32;
+        mark.per_byte.store(per_byte.to_bits(), Relaxed);
+        mark.requests.store(1, Relaxed);
+        mark.rank.store(rank(inflation, 1, per_byte), Relaxed);
+    }
+
+    #[inline]
+    fn touch(inflation: &Inflation, mark: &Mark) {
+        let requests = mark.requests.load(Relaxed).saturating_add(1);
+        mark.requests.store(requests, Relaxed);
+        let per_byte = f32::from_bits(mark.per_byte.load(Relaxed));
+        mark.rank
+            .store(rank(inflation, requests, per_byte), Relaxed);
+    }
+
+    fn rank(mark: &Mark) -> u64 {
+        mark.rank.load(Relaxed)
+    }
+
+    fn evicted(inflation: &Inflation, rank: u64) {
+        // Never backwards: a victim chosen at the queue's work limit may not be the lowest.
+        inflation.0.fetch_max(rank, Relaxed);
+    }
+}
+
+fn rank(inflation: &Inflation, requests: u32, per_byte: f32) -> u64 {
+    let inflation = f64::from_bits(inflation.0.load(Relaxed));
+    (inflation + f64::from(requests) * f64::from(per_byte)).to_bits()
+}

@@ -1,0 +1,233 @@
+//! Policies by the names operators write.
+
+use std::fmt;
+use std::str::FromStr;
+
+use edgeward_types::{ByteSize, ParseByteSizeError, Seed};
+
+use crate::adaptsize::{Mode, Tuner, TunerConfig};
+use crate::admission::Admission;
+use crate::any::AnyTier;
+use crate::eviction::{Gdsf, Lru};
+use crate::tier::Tier;
+
+/// A policy as it stands in a flag or a config file.
+///
+/// `lru`, `threshold:SIZE`, `exp:SIZE`, `adaptsize`, `adaptsize-horizon`, `gdsf`, `infinite`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum PolicySpec {
+    /// Everything enters, the least recently used leaves.
+    Lru,
+    /// Objects up to this size enter, the least recently used leaves.
+    Threshold(ByteSize),
+    /// Enters with probability `e^(-size/c)` for a fixed `c`, the least recently used leaves.
+    Exponential(ByteSize),
+    /// As [`Exponential`](Self::Exponential), `c` tuned by the paper's model.
+    AdaptSize,
+    /// As [`Exponential`](Self::Exponential), `c` tuned by a finite horizon and calibrated rates.
+    AdaptSizeHorizon,
+    /// Everything enters, the fewest requests per byte leave.
+    Gdsf,
+    /// Everything enters and nothing leaves: the most hits any policy can have.
+    Infinite,
+}
+
+impl PolicySpec {
+    /// A tier that decides by this policy.
+    pub fn tier(&self, capacity_bytes: u64, seed: Seed) -> AnyTier {
+        let lru = |admission| AnyTier::Lru(Tier::<Lru>::new(capacity_bytes, admission, seed));
+        match *self {
+            Self::Lru => lru(Admission::Always),
+            Self::Threshold(size) => lru(Admission::Threshold {
+                size_bytes_max: size.bytes(),
+            }),
+            Self::Exponential(c) => lru(Admission::Exponential {
+                c: c.bytes() as f64,
+            }),
+            Self::AdaptSize | Self::AdaptSizeHorizon => {
+                let c = self
+                    .tuner(capacity_bytes, None)
+                    .map_or(f64::INFINITY, |tuner| tuner.initial_c());
+                lru(Admission::Exponential { c })
+            }
+            Self::Gdsf => AnyTier::Gdsf(Tier::<Gdsf>::new(capacity_bytes, Admission::Always, seed)),
+            Self::Infinite => AnyTier::Lru(Tier::<Lru>::new(u64::MAX, Admission::Always, seed)),
+        }
+    }
+
+    /// What tunes the tier's admission, if the policy has something to tune.
+    ///
+    /// `window_requests` is the paper's Δ; its 250 000 if none is given.
+    pub fn tuner(&self, capacity_bytes: u64, window_requests: Option<u32>) -> Option<Tuner> {
+        let mode = match self {
+            Self::AdaptSize => Mode::Paper,
+            Self::AdaptSizeHorizon => Mode::Horizon,
+            _ => return None,
+        };
+        let mut config = TunerConfig::new(mode, capacity_bytes);
+        if let Some(window_requests) = window_requests {
+            config.window_requests = window_requests;
+        }
+        Some(Tuner::new(config))
+    }
+
+    /// One of each, for lists and tests.
+    pub fn examples() -> [Self; 7] {
+        [
+            Self::Lru,
+            Self::Threshold(ByteSize::kib(64)),
+            Self::Exponential(ByteSize::kib(64)),
+            Self::AdaptSize,
+            Self::AdaptSizeHorizon,
+            Self::Gdsf,
+            Self::Infinite,
+        ]
+    }
+}
+
+impl FromStr for PolicySpec {
+    type Err = ParsePolicyError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (name, argument) = match text.split_once(':') {
+            Some((name, argument)) => (name, Some(argument)),
+            None => (text, None),
+        };
+        let size = |what| {
+            let text = argument.ok_or(ParsePolicyError::SizeMissing { policy: what })?;
+            let size: ByteSize = text.parse().map_err(ParsePolicyError::Size)?;
+            if size == ByteSize(0) {
+                return Err(ParsePolicyError::SizeZero { policy: what });
+            }
+            Ok(size)
+        };
+        let spec = match name {
+            "threshold" => return size("threshold").map(Self::Threshold),
+            "exp" => return size("exp").map(Self::Exponential),
+            "lru" => Self::Lru,
+            "adaptsize" => Self::AdaptSize,
+            "adaptsize-horizon" => Self::AdaptSizeHorizon,
+            "gdsf" => Self::Gdsf,
+            "infinite" => Self::Infinite,
+            _ => return Err(ParsePolicyError::Unknown(text.to_owned())),
+        };
+        match argument {
+            Some(argument) => Err(ParsePolicyError::NoArgument {
+                policy: name.to_owned(),
+                argument: argument.to_owned(),
+            }),
+            None => Ok(spec),
+        }
+    }
+}
+
+impl fmt::Display for PolicySpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Bytes where a rounded unit would not read back.
+        let size = |size: ByteSize| {
+            let shown = size.to_string().replace(' ', "");
+            if shown.parse() == Ok(size) {
+                shown
+            } else {
+                size.bytes().to_string()
+            }
+        };
+        match *self {
+            Self::Lru => f.write_str("lru"),
+            Self::Threshold(threshold) => write!(f, "threshold:{}", size(threshold)),
+            Self::Exponential(c) => write!(f, "exp:{}", size(c)),
+            Self::AdaptSize => f.write_str("adaptsize"),
+            Self::AdaptSizeHorizon => f.write_str("adaptsize-horizon"),
+            Self::Gdsf => f.write_str("gdsf"),
+            Self::Infinite => f.write_str("infinite"),
+        }
+    }
+}
+
+/// Why a text names no policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ParsePolicyError {
+    /// No policy has this name.
+    Unknown(String),
+    /// This policy takes a size: `threshold:64KiB`.
+    SizeMissing {
+        /// The policy.
+        policy: &'static str,
+    },
+    /// The size must not be zero: nothing would ever enter.
+    SizeZero {
+        /// The policy.
+        policy: &'static str,
+    },
+    /// The size does not read as one.
+    Size(ParseByteSizeError),
+    /// This policy takes nothing after its name.
+    NoArgument {
+        /// The policy.
+        policy: String,
+        /// What followed it.
+        argument: String,
+    },
+}
+
+impl fmt::Display for ParsePolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(text) => write!(
+                f,
+                "no policy is called `{text}`; there are lru, threshold:SIZE, exp:SIZE, adaptsize, \
+                 adaptsize-horizon, gdsf and infinite"
+            ),
+            Self::SizeMissing { policy } => {
+                write!(f, "`{policy}` needs a size; write {policy}:64KiB")
+            }
+            Self::SizeZero { policy } => {
+                write!(f, "`{policy}:0` would admit nothing; write {policy}:64KiB")
+            }
+            Self::Size(_) => f.write_str("the policy's size cannot be read"),
+            Self::NoArgument { policy, argument } => {
+                write!(f, "`{policy}` takes no `:{argument}`; write {policy}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ParsePolicyError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Size(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shown_policy_reads_back() {
+        let odd = [
+            PolicySpec::Threshold(ByteSize(123_457)),
+            PolicySpec::Exponential(ByteSize(u64::MAX)),
+        ];
+        for spec in PolicySpec::examples().into_iter().chain(odd) {
+            assert_eq!(spec.to_string().parse(), Ok(spec), "{spec}");
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_the_way_out() {
+        for (text, hint) in [
+            ("mru", "there are lru"),
+            ("threshold", "threshold:64KiB"),
+            ("exp:", "cannot be read"),
+            ("exp:0", "admit nothing"),
+            ("lru:3", "write lru"),
+        ] {
+            let message = text.parse::<PolicySpec>().expect_err(text).to_string();
+            assert!(message.contains(hint), "{text}: {message}");
+        }
+    }
+}

@@ -1,0 +1,223 @@
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::eviction::{Gdsf, Lru};
+
+fn object(key: u64, size_bytes: u64) -> Object {
+    Object {
+        key: KeyHash(key),
+        size_bytes,
+    }
+}
+
+/// A tier with the index a driver keeps: enough of a cache to run requests through.
+struct Driver<R: Ranking> {
+    tier: Tier<R>,
+    index: HashMap<u64, Slot>,
+    tick_each_request: bool,
+}
+
+impl<R: Ranking> Driver<R> {
+    fn new(capacity_bytes: u64, admission: Admission) -> Self {
+        Self {
+            tier: Tier::new(capacity_bytes, admission, Seed(1)),
+            index: HashMap::new(),
+            tick_each_request: false,
+        }
+    }
+
+    fn request(&mut self, key: u64, size_bytes: u64) -> bool {
+        if self.tick_each_request {
+            R::tick(&self.tier.touch.0.ranking);
+        }
+        if let Some(&slot) = self.index.get(&key) {
+            self.tier.touch().hit(slot);
+            return true;
+        }
+        let mut evicted = Vec::new();
+        let verdict = self.tier.offer(&object(key, size_bytes), &mut evicted);
+        for gone in evicted {
+            assert_eq!(self.index.remove(&gone.object.key.0), Some(gone.slot));
+        }
+        if let Verdict::Admit(slot) = verdict {
+            self.index.insert(key, slot);
+        }
+        self.check();
+        false
+    }
+
+    fn check(&self) {
+        assert!(self.tier.used_bytes() <= self.tier.capacity_bytes());
+        assert_eq!(self.tier.residents(), self.index.len());
+        assert!(self.index.values().all(|&slot| self.tier.holds(slot)));
+    }
+}
+
+/// A list, moved to the front at every hit, cut at the back: the textbook.
+#[derive(Default)]
+struct TextbookLru {
+    front_to_back: VecDeque<(u64, u64)>,
+}
+
+impl TextbookLru {
+    fn request(&mut self, key: u64, size_bytes: u64, capacity_bytes: u64) -> bool {
+        if let Some(at) = self.front_to_back.iter().position(|&(k, _)| k == key) {
+            let entry = self.front_to_back.remove(at).expect("found there");
+            self.front_to_back.push_front(entry);
+            return true;
+        }
+        if size_bytes <= capacity_bytes {
+            self.front_to_back.push_front((key, size_bytes));
+            while self.front_to_back.iter().map(|&(_, s)| s).sum::<u64>() > capacity_bytes {
+                self.front_to_back.pop_back();
+            }
+        }
+        false
+    }
+}
+
+fn size_of_key(key: u64) -> u64 {
+    1 + crate::rng::scramble(key) % 40
+}
+
+proptest! {
+    /// Lazily ranked LRU is LRU: the same hits and misses as a list that moves at every hit.
+    ///
+    /// Method: the clock ticked at each request, so that no two requests are simultaneous.
+    #[test]
+    fn lru_with_a_tick_a_request_is_the_textbooks(
+        keys in prop::collection::vec(0u64..40, 0..400),
+        capacity in 1u64..300,
+    ) {
+        let mut ours = Driver::<Lru>::new(capacity, Admission::Always);
+        ours.tick_each_request = true;
+        let mut textbook = TextbookLru::default();
+        for key in keys {
+            let size = size_of_key(key);
+            prop_assert_eq!(ours.request(key, size), textbook.request(key, size, capacity));
+        }
+    }
+
+    /// GDSF evicts the lowest `L + f/s`, as a table searched in full does.
+    #[test]
+    fn gdsf_is_the_textbooks(
+        keys in prop::collection::vec(0u64..40, 0..300),
+        capacity in 40u64..300,
+    ) {
+        let mut ours = Driver::<Gdsf>::new(capacity, Admission::Always);
+        // key -> (H, f)
+        let mut table: BTreeMap<u64, (f64, u32)> = BTreeMap::new();
+        let mut inflation = 0f64;
+        for key in keys {
+            let size = size_of_key(key);
+            let per_byte = f64::from((1.0 / size as f64) as f32);
+            let hit = ours.request(key, size);
+            prop_assert_eq!(hit, table.contains_key(&key));
+            if let Some((h, f)) = table.get_mut(&key) {
+                *f += 1;
+                *h = inflation + f64::from(*f) * per_byte;
+                continue;
+            }
+            let used = |table: &BTreeMap<u64, (f64, u32)>| -> u64 {
+                table.keys().map(|&k| size_of_key(k)).sum()
+            };
+            while used(&table) + size > capacity {
+                let lowest = table.values().map(|&(h, _)| h).fold(f64::INFINITY, f64::min);
+                inflation = inflation.max(lowest);
+                // Of equal ranks either may leave; follow ours.
+                let victims: Vec<u64> = table.iter()
+                    .filter(|&(k, &(h, _))| h == lowest && !ours.index.contains_key(k))
+                    .map(|(&k, _)| k)
+                    .collect();
+                prop_assert!(!victims.is_empty(), "the lowest rank was not evicted");
+                table.remove(&victims[0]);
+            }
+            table.insert(key, (inflation + per_byte, 1));
+        }
+    }
+
+    /// The budget holds and the books balance through any mix of offers, hits, removals, resizes.
+    #[test]
+    fn the_budget_is_never_exceeded(
+        steps in prop::collection::vec((0u8..10, 0u64..60, 1u64..100), 0..500),
+    ) {
+        let mut driver = Driver::<Gdsf>::new(500, Admission::Exponential { c: 60.0 });
+        for (step, key, number) in steps {
+            match step {
+                0..=7 => { driver.request(key, number); }
+                8 => if let Some(slot) = driver.index.remove(&key) {
+                    prop_assert!(driver.tier.remove(slot));
+                    prop_assert!(!driver.tier.remove(slot), "removed twice");
+                },
+                _ => {
+                    let mut evicted = Vec::new();
+                    driver.tier.resize(number * 10, &mut evicted);
+                    for gone in evicted {
+                        driver.index.remove(&gone.object.key.0);
+                    }
+                }
+            }
+            driver.check();
+        }
+    }
+}
+
+#[test]
+fn an_object_larger_than_the_tier_is_refused_and_evicts_nothing() {
+    let mut driver = Driver::<Lru>::new(100, Admission::Always);
+    driver.request(1, 100);
+    driver.request(2, 101);
+    assert!(driver.request(1, 100));
+    let mut evicted = Vec::new();
+    assert_eq!(
+        driver.tier.offer(&object(2, 101), &mut evicted),
+        Verdict::Refuse(Refusal::LargerThanTier)
+    );
+    assert!(evicted.is_empty());
+}
+
+#[test]
+fn a_stale_slot_is_known_as_stale_after_its_place_was_given_away() {
+    let mut tier = Tier::<Lru>::new(10, Admission::Always, Seed(1));
+    let mut evicted = Vec::new();
+    let Verdict::Admit(first) = tier.offer(&object(1, 10), &mut evicted) else {
+        panic!("it fits");
+    };
+    let Verdict::Admit(second) = tier.offer(&object(2, 10), &mut evicted) else {
+        panic!("it fits");
+    };
+    assert_eq!(first.index, second.index, "the place is reused");
+    assert!(!tier.holds(first));
+    assert!(!tier.remove(first));
+    assert!(tier.holds(second));
+}
+
+#[test]
+fn removed_objects_do_not_pile_up_in_the_queue() {
+    let mut tier = Tier::<Lru>::new(u64::MAX, Admission::Always, Seed(1));
+    let mut evicted = Vec::new();
+    for key in 0..100_000 {
+        let Verdict::Admit(slot) = tier.offer(&object(key, 1), &mut evicted) else {
+            panic!("it fits");
+        };
+        assert!(tier.remove(slot));
+    }
+    assert!(tier.places.len() <= GHOSTS_MIN + 2, "{}", tier.places.len());
+}
+
+#[test]
+fn the_same_requests_give_the_same_digest_whatever_the_keys_hash_to() {
+    let run = |scatter: fn(u64) -> u64, seed| {
+        let mut tier = Tier::<Lru>::new(2000, Admission::Exponential { c: 30.0 }, Seed(seed));
+        let mut evicted = Vec::new();
+        for n in 0..1000u64 {
+            let key = crate::rng::scramble(n) % 300;
+            tier.offer(&object(scatter(key), size_of_key(key)), &mut evicted);
+        }
+        tier.digest()
+    };
+    assert_eq!(run(|key| key, 1), run(crate::rng::scramble, 1));
+    assert_ne!(run(|key| key, 1), run(|key| key, 2));
+}

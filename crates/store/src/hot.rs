@@ -1,0 +1,348 @@
+//! The RAM tier: values under keys, one byte budget, hits under shared access.
+//!
+//! Two structures side by side. The [`index`] maps a key to its value and is all that a hit reads: a
+//! shared lock on one of its shards, an `Arc` clone, at most one relaxed store into the object's mark.
+//! The tier (`edgeward_policy::AnyTier`) holds the budget and decides; it sits behind one lock that
+//! only misses take, for bookkeeping alone: no value is built or freed under it.
+//!
+//! A miss asks for room first and brings the value later:
+//!
+//! ```
+//! # use edgeward_store::hot::{HotCache, HotConfig, Offer};
+//! # use edgeward_types::{ByteSize, KeyHash};
+//! # use std::sync::Arc;
+//! let cache = HotCache::<String>::new(HotConfig::new(ByteSize::mib(1)));
+//! let (key, value) = (KeyHash(7), "a body".to_owned());
+//! let charge = value.len() as u64 + HotCache::<String>::OBJECT_OVERHEAD_BYTES;
+//! if let Offer::Admit(reservation) = cache.offer(key, charge) {
+//!     // The body arrives; should it end early, dropping the reservation gives the room back.
+//!     reservation.commit(Arc::new(value));
+//! }
+//! assert_eq!(cache.lookup(key).as_deref(), Some(&"a body".to_owned()));
+//! ```
+//!
+//! Lock order: tier, then one index shard. Nothing is taken while a shard is held.
+
+mod index;
+mod recorder;
+mod tuning;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use edgeward_policy::{AnyTier, AnyTouch, Evicted, Object, PolicySpec, Refusal, Slot, Verdict};
+use edgeward_types::{ByteSize, KeyHash, Seed};
+
+use crate::sync::Mutex;
+use index::Index;
+use tuning::Tuning;
+
+pub use recorder::Recorder;
+pub use tuning::{TunerPlace, TuningStatus};
+
+/// The RAM tier's settings, checked.
+#[derive(Clone, Debug)]
+pub struct HotConfig {
+    /// Bytes the residents may be charged with: values, heads and the index's share for each.
+    pub capacity: ByteSize,
+
+    /// What enters and what leaves.
+    pub policy: PolicySpec,
+
+    /// Where the policy's draws come from. The same seed and requests give the same decisions.
+    pub seed: Seed,
+
+    /// Requests between two tunings of AdaptSize, the paper's Δ. None: its 250 000.
+    pub window_requests: Option<u32>,
+
+    /// Where the tuner runs.
+    pub tuner_place: TunerPlace,
+}
+
+impl HotConfig {
+    /// AdaptSize over `capacity`, tuned on a thread beside the request path.
+    pub fn new(capacity: ByteSize) -> Self {
+        Self {
+            capacity,
+            policy: PolicySpec::AdaptSize,
+            seed: Seed(0),
+            window_requests: None,
+            tuner_place: TunerPlace::Thread,
+        }
+    }
+}
+
+/// Values of one kind under keys, within a byte budget. Share it in an `Arc`.
+#[derive(Debug)]
+pub struct HotCache<V: Send + Sync + 'static> {
+    shared: Arc<Shared<V>>,
+    tuning: Option<Tuning>,
+}
+
+impl<V: Send + Sync + 'static> HotCache<V> {
+    /// What an object costs beside its value's own allocations. Add it to every charge.
+    ///
+    /// The tier's place (32), queue entry (16) and mark (8); the index entry (24 and a control byte,
+    /// in a table between 7/16 and 7/8 full: 40 on average); the `Arc` around the value (16) and the
+    /// value itself; 16 for what the allocator rounds up.
+    pub const OBJECT_OVERHEAD_BYTES: u64 = 32 + 16 + 8 + 40 + 16 + 16 + size_of::<V>() as u64;
+
+    /// An empty cache, its tuner running if its policy has one.
+    pub fn new(config: HotConfig) -> Arc<Self> {
+        let capacity_bytes = config.capacity.bytes();
+        let tier = config.policy.tier(capacity_bytes, config.seed);
+        let shared = Arc::new(Shared {
+            index: Index::default(),
+            touch: tier.touch(),
+            tier: Mutex::new(tier),
+            counters: Counters::default(),
+        });
+        let tuning = config
+            .policy
+            .tuner(capacity_bytes, config.window_requests)
+            .map(|tuner| Tuning::start(tuner, config.tuner_place, Arc::clone(&shared)));
+        Arc::new(Self { shared, tuning })
+    }
+
+    /// The value under `key`. A hit in the eyes of eviction; takes no exclusive lock.
+    #[inline]
+    pub fn lookup(&self, key: KeyHash) -> Option<Arc<V>> {
+        let (slot, value) = self.shared.index.find(key)?;
+        self.shared.touch.hit(slot);
+        Some(value)
+    }
+
+    /// The value under `key`, without a trace of having looked.
+    pub fn peek(&self, key: KeyHash) -> Option<Arc<V>> {
+        self.shared.index.find(key).map(|(_, value)| value)
+    }
+
+    /// Where one worker reports its requests, for the tuner. Costs nothing if nothing is tuned.
+    pub fn recorder(&self) -> Recorder {
+        self.tuning
+            .as_ref()
+            .map_or_else(Recorder::off, Tuning::recorder)
+    }
+
+    /// Asks for room for a value of `charge_bytes`, which is to follow.
+    ///
+    /// Decided and made at once, so that the decisions come in the order of the misses. A key may be
+    /// offered while an older value is resident: the old one serves until the new one is committed.
+    pub fn offer(&self, key: KeyHash, charge_bytes: u64) -> Offer<V> {
+        let object = Object {
+            key,
+            size_bytes: charge_bytes,
+        };
+        let mut evicted = Vec::new();
+        let mut removed = Vec::new();
+        let verdict = {
+            let mut tier = self.shared.tier.lock();
+            let verdict = tier.offer(&object, &mut evicted);
+            self.shared.unlink(&evicted, &mut removed);
+            verdict
+        };
+        // Bodies are freed here, with no lock held.
+        drop(removed);
+        let counters = &self.shared.counters;
+        match verdict {
+            Verdict::Admit(slot) => {
+                counters.admitted.fetch_add(1, Relaxed);
+                Offer::Admit(Reservation {
+                    shared: Arc::clone(&self.shared),
+                    key,
+                    slot,
+                    charge_bytes,
+                    committed: false,
+                })
+            }
+            Verdict::Refuse(refusal) => {
+                counters.refused(refusal).fetch_add(1, Relaxed);
+                Offer::Refuse(refusal)
+            }
+        }
+    }
+
+    /// Puts `value` in the place of the one under `key`, at the same charge. False if there is none.
+    ///
+    /// For a head freshened by a 304: the new value shares the old one's body.
+    pub fn replace(&self, key: KeyHash, value: Arc<V>) -> bool {
+        self.shared.index.replace(key, value).is_some()
+    }
+
+    /// Takes out what is under `key`. False if nothing is.
+    pub fn remove(&self, key: KeyHash) -> bool {
+        let removed = {
+            let mut tier = self.shared.tier.lock();
+            let removed = self.shared.index.remove(key, None);
+            if let Some((slot, _)) = &removed {
+                tier.remove(*slot);
+            }
+            removed
+        };
+        removed.is_some()
+    }
+
+    /// Changes the budget; a smaller one evicts at once.
+    pub fn resize(&self, capacity: ByteSize) {
+        let mut evicted = Vec::new();
+        let mut removed = Vec::new();
+        let mut tier = self.shared.tier.lock();
+        tier.resize(capacity.bytes(), &mut evicted);
+        self.shared.unlink(&evicted, &mut removed);
+        drop(tier);
+        drop(removed);
+    }
+
+    /// What the cache holds and has done.
+    pub fn stats(&self) -> HotStats {
+        let counters = &self.shared.counters;
+        let load = |counter: &AtomicU64| counter.load(Relaxed);
+        let tier = self.shared.tier.lock();
+        HotStats {
+            capacity_bytes: tier.capacity_bytes(),
+            used_bytes: tier.used_bytes(),
+            objects: tier.residents() as u64,
+            bookkeeping_bytes: tier.bookkeeping_bytes() as u64,
+            admitted: load(&counters.admitted),
+            refused_by_admission: load(&counters.refused_by_admission),
+            refused_too_large: load(&counters.refused_too_large),
+            refused_object_limit: load(&counters.refused_object_limit),
+            evicted: load(&counters.evicted),
+            evicted_bytes: load(&counters.evicted_bytes),
+            abandoned: load(&counters.abandoned),
+            digest: tier.digest(),
+            tuning: self.tuning.as_ref().map(Tuning::status),
+        }
+    }
+}
+
+/// The answer to [`HotCache::offer`].
+#[derive(Debug)]
+pub enum Offer<V: Send + Sync + 'static> {
+    /// There is room; bring the value.
+    Admit(Reservation<V>),
+    /// Not kept.
+    Refuse(Refusal),
+}
+
+/// Room made for a value that is on its way. Dropped without a commit, it gives the room back.
+#[derive(Debug)]
+pub struct Reservation<V: Send + Sync + 'static> {
+    shared: Arc<Shared<V>>,
+    key: KeyHash,
+    slot: Slot,
+    charge_bytes: u64,
+    committed: bool,
+}
+
+impl<V: Send + Sync + 'static> Reservation<V> {
+    /// Bytes the place is charged with.
+    pub fn charge_bytes(&self) -> u64 {
+        self.charge_bytes
+    }
+
+    /// Makes `value` what lookups find. False if the place was lost to others while it was filled.
+    pub fn commit(mut self, value: Arc<V>) -> bool {
+        self.committed = true;
+        let mut tier = self.shared.tier.lock();
+        if !tier.holds(self.slot) {
+            return false;
+        }
+        let before = self.shared.index.insert(self.key, self.slot, value);
+        if let Some((slot, _)) = &before {
+            tier.remove(*slot);
+        }
+        drop(tier);
+        drop(before);
+        true
+    }
+}
+
+impl<V: Send + Sync + 'static> Drop for Reservation<V> {
+    fn drop(&mut self) {
+        if !self.committed {
+            self.shared.counters.abandoned.fetch_add(1, Relaxed);
+            self.shared.tier.lock().remove(self.slot);
+        }
+    }
+}
+
+/// What [`HotCache::stats`] tells.
+#[derive(Clone, Debug)]
+pub struct HotStats {
+    /// The budget.
+    pub capacity_bytes: u64,
+    /// Bytes charged to residents and to fills on their way. Never above the capacity.
+    pub used_bytes: u64,
+    /// Residents, fills on their way included.
+    pub objects: u64,
+    /// Bytes of the tier's own bookkeeping; part of what residents are charged.
+    pub bookkeeping_bytes: u64,
+    /// Offers that were let in.
+    pub admitted: u64,
+    /// Offers that the rule of admission refused.
+    pub refused_by_admission: u64,
+    /// Offers larger than the whole budget.
+    pub refused_too_large: u64,
+    /// Offers beyond the number of objects a tier can hold.
+    pub refused_object_limit: u64,
+    /// Residents that had to leave.
+    pub evicted: u64,
+    /// Bytes that came free with them.
+    pub evicted_bytes: u64,
+    /// Places given back because the value never came whole.
+    pub abandoned: u64,
+    /// A fingerprint of all decisions: equal to the simulator's for the same requests and seed.
+    pub digest: u64,
+    /// The tuner's state, if the policy has one.
+    pub tuning: Option<TuningStatus>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared<V> {
+    index: Index<V>,
+    touch: AnyTouch,
+    tier: Mutex<AnyTier>,
+    counters: Counters,
+}
+
+impl<V> Shared<V> {
+    /// Takes the evicted out of the index; their values are handed back to be freed outside the lock.
+    fn unlink(&self, evicted: &[Evicted], removed: &mut Vec<(Slot, Arc<V>)>) {
+        let mut bytes = 0;
+        for gone in evicted {
+            bytes += gone.object.size_bytes;
+            // Absent if its fill is still on its way, another's if the key was filled twice.
+            removed.extend(self.index.remove(gone.object.key, Some(gone.slot)));
+        }
+        if !evicted.is_empty() {
+            let counters = &self.counters;
+            counters.evicted.fetch_add(evicted.len() as u64, Relaxed);
+            counters.evicted_bytes.fetch_add(bytes, Relaxed);
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    admitted: AtomicU64,
+    refused_by_admission: AtomicU64,
+    refused_too_large: AtomicU64,
+    refused_object_limit: AtomicU64,
+    evicted: AtomicU64,
+    evicted_bytes: AtomicU64,
+    abandoned: AtomicU64,
+}
+
+impl Counters {
+    fn refused(&self, refusal: Refusal) -> &AtomicU64 {
+        match refusal {
+            Refusal::Admission => &self.refused_by_admission,
+            Refusal::LargerThanTier => &self.refused_too_large,
+            Refusal::ObjectLimit => &self.refused_object_limit,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

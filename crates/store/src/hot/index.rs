@@ -1,0 +1,125 @@
+//! From a key to its value: a hash table in shards, read by hits under a shared lock.
+
+use std::sync::Arc;
+
+use edgeward_policy::Slot;
+use edgeward_types::KeyHash;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+
+use crate::sync::RwLock;
+
+/// Keys, slots and values. 24 bytes an entry beside the value.
+#[derive(Debug)]
+pub(super) struct Index<V> {
+    shards: Box<[Shard<V>]>,
+}
+
+impl<V> Index<V> {
+    #[inline]
+    pub(super) fn find(&self, key: KeyHash) -> Option<(Slot, Arc<V>)> {
+        let shard = self.shard(key).read();
+        let resident = shard.find(spread(key), |resident| resident.key == key)?;
+        Some((resident.slot, Arc::clone(&resident.value)))
+    }
+
+    pub(super) fn contains(&self, key: KeyHash) -> bool {
+        let shard = self.shard(key).read();
+        shard
+            .find(spread(key), |resident| resident.key == key)
+            .is_some()
+    }
+
+    /// Puts a value under `key` and hands back the one it displaced.
+    pub(super) fn insert(&self, key: KeyHash, slot: Slot, value: Arc<V>) -> Option<(Slot, Arc<V>)> {
+        let resident = Resident { key, slot, value };
+        let mut shard = self.shard(key).write();
+        match shard.entry(
+            spread(key),
+            |there| there.key == key,
+            |there| spread(there.key),
+        ) {
+            Entry::Occupied(mut there) => {
+                let before = std::mem::replace(there.get_mut(), resident);
+                Some((before.slot, before.value))
+            }
+            Entry::Vacant(vacant) => {
+                vacant.insert(resident);
+                None
+            }
+        }
+    }
+
+    /// Changes the value under `key`, which keeps its slot.
+    pub(super) fn replace(&self, key: KeyHash, value: Arc<V>) -> Option<Arc<V>> {
+        let mut shard = self.shard(key).write();
+        let resident = shard.find_mut(spread(key), |resident| resident.key == key)?;
+        Some(std::mem::replace(&mut resident.value, value))
+    }
+
+    /// Takes out what is under `key`, but only from `slot` where one is given.
+    pub(super) fn remove(&self, key: KeyHash, slot: Option<Slot>) -> Option<(Slot, Arc<V>)> {
+        let mut shard = self.shard(key).write();
+        let entry = shard
+            .find_entry(spread(key), |there| {
+                there.key == key && slot.is_none_or(|slot| there.slot == slot)
+            })
+            .ok()?;
+        let (resident, _) = entry.remove();
+        Some((resident.slot, resident.value))
+    }
+
+    #[inline]
+    fn shard(&self, key: KeyHash) -> &Shard<V> {
+        // The table takes its place from the low bits and its tag from the top 7: use the ones between.
+        &self.shards[(spread(key) >> 40) as usize % SHARDS]
+    }
+}
+
+impl<V> Default for Index<V> {
+    fn default() -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| RwLock::default().into()).collect(),
+        }
+    }
+}
+
+/// A shard on cache lines of its own: two cores hitting neighbours would otherwise pass one line
+/// back and forth for the lock words.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Shard<V>(RwLock<HashTable<Resident<V>>>);
+
+impl<V> Shard<V> {
+    #[inline]
+    fn read(&self) -> crate::sync::RwLockReadGuard<'_, HashTable<Resident<V>>> {
+        self.0.read()
+    }
+
+    fn write(&self) -> crate::sync::RwLockWriteGuard<'_, HashTable<Resident<V>>> {
+        self.0.write()
+    }
+}
+
+impl<V> From<RwLock<HashTable<Resident<V>>>> for Shard<V> {
+    fn from(table: RwLock<HashTable<Resident<V>>>) -> Self {
+        Self(table)
+    }
+}
+
+#[derive(Debug)]
+struct Resident<V> {
+    key: KeyHash,
+    slot: Slot,
+    value: Arc<V>,
+}
+
+/// A key hash may be a dense id (in tests and in the simulator); one multiplication spreads it.
+#[inline]
+fn spread(key: KeyHash) -> u64 {
+    let wide = u128::from(key.0 ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93_u128;
+    (wide as u64) ^ ((wide >> 64) as u64)
+}
+
+/// Far more than cores, so that two workers seldom meet; 256 x 128 bytes cost 32 KiB.
+const SHARDS: usize = 256;

@@ -1,0 +1,172 @@
+use std::sync::Barrier;
+use std::thread;
+
+use super::*;
+
+fn cache(capacity_bytes: u64, policy: PolicySpec) -> Arc<HotCache<u64>> {
+    HotCache::new(HotConfig {
+        policy,
+        ..HotConfig::new(ByteSize(capacity_bytes))
+    })
+}
+
+fn fill(cache: &HotCache<u64>, key: u64, charge_bytes: u64) -> bool {
+    match cache.offer(KeyHash(key), charge_bytes) {
+        Offer::Admit(reservation) => reservation.commit(Arc::new(key)),
+        Offer::Refuse(_) => false,
+    }
+}
+
+#[test]
+fn a_value_is_found_after_its_commit_and_not_before() {
+    let cache = cache(100, PolicySpec::Lru);
+    let Offer::Admit(reservation) = cache.offer(KeyHash(1), 10) else {
+        panic!("it fits");
+    };
+    assert_eq!(cache.lookup(KeyHash(1)), None);
+    assert!(reservation.commit(Arc::new(1)));
+    assert_eq!(cache.lookup(KeyHash(1)).as_deref(), Some(&1));
+}
+
+#[test]
+fn a_dropped_reservation_gives_its_room_back() {
+    let cache = cache(100, PolicySpec::Lru);
+    drop(cache.offer(KeyHash(1), 60));
+    let stats = cache.stats();
+    assert_eq!((stats.used_bytes, stats.abandoned), (0, 1));
+}
+
+#[test]
+fn a_fill_that_lost_its_place_while_under_way_is_not_published() {
+    let cache = cache(100, PolicySpec::Lru);
+    let Offer::Admit(slow) = cache.offer(KeyHash(1), 60) else {
+        panic!("it fits");
+    };
+    assert!(fill(&cache, 2, 60), "evicts the place of the slow one");
+    assert!(!slow.commit(Arc::new(1)));
+    assert_eq!(cache.lookup(KeyHash(1)), None);
+    assert_eq!(cache.stats().used_bytes, 60);
+}
+
+#[test]
+fn an_old_value_serves_until_the_new_one_is_whole() {
+    let cache = cache(100, PolicySpec::Lru);
+    assert!(fill(&cache, 1, 40));
+    let Offer::Admit(newer) = cache.offer(KeyHash(1), 50) else {
+        panic!("it fits");
+    };
+    assert_eq!(cache.lookup(KeyHash(1)).as_deref(), Some(&1));
+    assert!(newer.commit(Arc::new(2)));
+    assert_eq!(cache.lookup(KeyHash(1)).as_deref(), Some(&2));
+    assert_eq!(cache.stats().used_bytes, 50, "the old one's bytes are free");
+}
+
+#[test]
+fn removal_and_replacement_keep_the_books_balanced() {
+    let cache = cache(100, PolicySpec::Lru);
+    assert!(!cache.replace(KeyHash(1), Arc::new(9)));
+    assert!(fill(&cache, 1, 40));
+    assert!(cache.replace(KeyHash(1), Arc::new(9)));
+    assert_eq!(cache.lookup(KeyHash(1)).as_deref(), Some(&9));
+    assert!(cache.remove(KeyHash(1)));
+    assert!(!cache.remove(KeyHash(1)));
+    let stats = cache.stats();
+    assert_eq!((stats.used_bytes, stats.objects), (0, 0));
+}
+
+#[test]
+fn a_smaller_budget_evicts_at_once() {
+    let cache = cache(100, PolicySpec::Lru);
+    (0..10).for_each(|key| assert!(fill(&cache, key, 10)));
+    cache.resize(ByteSize(35));
+    assert_eq!(cache.stats().objects, 3);
+    assert_eq!(
+        (0..10)
+            .filter(|&k| cache.lookup(KeyHash(k)).is_some())
+            .count(),
+        3
+    );
+}
+
+/// Threads filling, hitting, replacing and removing the same keys leave a consistent cache.
+///
+/// Method: each thread walks the keys in its own order; then every value is its key's and the
+/// bytes charged are those of what can be found.
+#[test]
+fn the_books_balance_after_threads_fought_over_the_same_keys() {
+    const KEYS: u64 = 500;
+    let charge_of = |key: u64| 1 + key % 37;
+    let cache = cache(2000, PolicySpec::Gdsf);
+    let barrier = Barrier::new(4);
+    thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let (cache, barrier) = (&cache, &barrier);
+            scope.spawn(move || {
+                barrier.wait();
+                for n in 0..20_000u64 {
+                    let key = (n * (2 * thread + 1) + n / 7) % KEYS;
+                    match cache.lookup(KeyHash(key)) {
+                        Some(value) => assert_eq!(*value, key),
+                        None => _ = fill(cache, key, charge_of(key)),
+                    }
+                    match n % 50 {
+                        3 => _ = cache.remove(KeyHash(key)),
+                        5 => _ = cache.replace(KeyHash(key), Arc::new(key)),
+                        7 => drop(cache.offer(KeyHash(key), charge_of(key))),
+                        _ => {}
+                    }
+                }
+            });
+        }
+    });
+    let found: Vec<u64> = (0..KEYS)
+        .filter(|&key| cache.peek(KeyHash(key)).is_some())
+        .collect();
+    let stats = cache.stats();
+    assert_eq!(stats.objects, found.len() as u64);
+    assert_eq!(stats.used_bytes, found.iter().map(|&k| charge_of(k)).sum());
+    assert!(stats.used_bytes <= stats.capacity_bytes);
+}
+
+#[test]
+fn an_inline_tuner_has_stepped_when_its_window_is_full() {
+    let cache: Arc<HotCache<u64>> = HotCache::new(HotConfig {
+        policy: PolicySpec::AdaptSize,
+        window_requests: Some(1000),
+        tuner_place: TunerPlace::Inline,
+        ..HotConfig::new(ByteSize(10_000))
+    });
+    let mut recorder = cache.recorder();
+    for n in 0..999u64 {
+        recorder.record(KeyHash(n % 50), 100 + n % 50, false);
+    }
+    let steps = || cache.stats().tuning.expect("AdaptSize is tuned").steps;
+    assert_eq!(steps(), 0);
+    recorder.record(KeyHash(7), 107, false);
+    assert_eq!(steps(), 1);
+}
+
+/// What a full ring cannot take is counted; what it took arrives.
+///
+/// Method: more requests than ring and windows hold, then wait (bounded) for the tuner's thread.
+#[test]
+fn a_tuner_on_its_thread_hears_of_requests_and_overflow_is_counted() {
+    let cache: Arc<HotCache<u64>> = HotCache::new(HotConfig {
+        policy: PolicySpec::AdaptSize,
+        window_requests: Some(1000),
+        ..HotConfig::new(ByteSize(10_000))
+    });
+    let mut recorder = cache.recorder();
+    let sent = 40 * recorder::RING_REQUESTS as u64;
+    for n in 0..sent {
+        recorder.record(KeyHash(n % 50), 100 + n % 50, false);
+    }
+    let status = || cache.stats().tuning.expect("AdaptSize is tuned");
+    let heard_of = |status: TuningStatus| status.steps * 1000 + status.requests_dropped;
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while heard_of(status()) + 1000 <= sent {
+        assert!(std::time::Instant::now() < deadline, "{:?}", status().steps);
+        thread::yield_now();
+    }
+    assert!(status().steps > 0);
+}

@@ -1,0 +1,202 @@
+//! Runs the tuner: on a thread beside the request path or, where runs must repeat, inline.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use edgeward_policy::Admission;
+use edgeward_policy::adaptsize::{self, Tuner};
+
+use super::Shared;
+use super::recorder::{RING_REQUESTS, Recorder, Request};
+use crate::sync::Mutex;
+
+/// Where the tuner runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TunerPlace {
+    /// On a thread of its own. Requests never wait for it; `c` changes a moment after the window's end.
+    #[default]
+    Thread,
+    /// On the request that fills the window, before the next one. For runs that must repeat exactly,
+    /// with one worker: the digest then equals the simulator's. A step takes some 100 ms.
+    Inline,
+}
+
+/// The tuner as operators see it.
+#[derive(Clone, Debug, Default)]
+pub struct TuningStatus {
+    /// The outcome of the last step; none before the first window is full.
+    pub last: Option<adaptsize::Tuning>,
+    /// The size parameter in force, bytes.
+    pub c: f64,
+    /// Windows evaluated.
+    pub steps: u64,
+    /// Requests that a full ring could not take.
+    pub requests_dropped: u64,
+}
+
+/// The tuner at work.
+pub(super) struct Tuning {
+    status: Arc<Mutex<TuningStatus>>,
+    dropped: Arc<AtomicU64>,
+    worker: Worker,
+}
+
+enum Worker {
+    Inline(Arc<dyn Inline>),
+    Thread {
+        rings: Arc<Mutex<Vec<rtrb::Consumer<Request>>>>,
+        stop: Arc<AtomicBool>,
+        handle: Option<JoinHandle<()>>,
+    },
+}
+
+impl Tuning {
+    pub(super) fn start<V: Send + Sync + 'static>(
+        tuner: Tuner,
+        place: TunerPlace,
+        shared: Arc<Shared<V>>,
+    ) -> Self {
+        let status = Arc::new(Mutex::new(TuningStatus {
+            c: tuner.initial_c(),
+            ..TuningStatus::default()
+        }));
+        let step = Step {
+            tuner,
+            shared,
+            status: Arc::clone(&status),
+        };
+        let worker = match place {
+            TunerPlace::Inline => Worker::Inline(Arc::new(Mutex::new(step))),
+            TunerPlace::Thread => Worker::spawn(step),
+        };
+        Self {
+            status,
+            dropped: Arc::default(),
+            worker,
+        }
+    }
+
+    pub(super) fn recorder(&self) -> Recorder {
+        match &self.worker {
+            Worker::Inline(inline) => Recorder::inline(Arc::clone(inline)),
+            Worker::Thread { rings, .. } => {
+                let (producer, consumer) = rtrb::RingBuffer::new(RING_REQUESTS);
+                rings.lock().push(consumer);
+                Recorder::ring(producer, Arc::clone(&self.dropped))
+            }
+        }
+    }
+
+    pub(super) fn status(&self) -> TuningStatus {
+        let mut status = self.status.lock().clone();
+        status.requests_dropped = self.dropped.load(Relaxed);
+        status
+    }
+}
+
+impl Worker {
+    fn spawn<V: Send + Sync + 'static>(mut step: Step<V>) -> Self {
+        let rings = Arc::new(Mutex::new(Vec::<rtrb::Consumer<Request>>::new()));
+        let stop = Arc::new(AtomicBool::new(false));
+        let (thread_rings, thread_stop) = (Arc::clone(&rings), Arc::clone(&stop));
+        let handle = thread::Builder::new()
+            .name("edgeward-tuner".to_owned())
+            .spawn(move || {
+                while !thread_stop.load(Relaxed) {
+                    drain(&mut thread_rings.lock(), &mut step);
+                    thread::park_timeout(DRAIN_INTERVAL);
+                }
+            })
+            .expect("the operating system gives one thread at start");
+        Self::Thread {
+            rings,
+            stop,
+            handle: Some(handle),
+        }
+    }
+}
+
+impl Drop for Tuning {
+    fn drop(&mut self) {
+        if let Worker::Thread { stop, handle, .. } = &mut self.worker {
+            stop.store(true, Relaxed);
+            if let Some(handle) = handle.take() {
+                handle.thread().unpark();
+                // A tuner that panicked has been reported by the panic hook; serving goes on without it.
+                drop(handle.join());
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Tuning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tuning").finish_non_exhaustive()
+    }
+}
+
+/// A tuner that works where requests are recorded.
+pub(super) trait Inline: Send + Sync + fmt::Debug {
+    fn record(&self, request: Request);
+}
+
+impl<V: Send + Sync + 'static> Inline for Mutex<Step<V>> {
+    fn record(&self, request: Request) {
+        self.lock().record(request);
+    }
+}
+
+/// The tuner and what its outcome goes to.
+struct Step<V> {
+    tuner: Tuner,
+    shared: Arc<Shared<V>>,
+    status: Arc<Mutex<TuningStatus>>,
+}
+
+impl<V> Step<V> {
+    fn record(&mut self, request: Request) {
+        let Request {
+            key,
+            size_bytes,
+            hit,
+        } = request;
+        if !self.tuner.record(key, size_bytes, hit) {
+            return;
+        }
+        let index = &self.shared.index;
+        let tuning = self.tuner.step(&|key| index.contains(key));
+        let c = tuning.c;
+        self.shared
+            .tier
+            .lock()
+            .set_admission(Admission::Exponential { c });
+        let mut status = self.status.lock();
+        status.c = c;
+        status.steps += 1;
+        status.last = Some(tuning);
+    }
+}
+
+impl<V> fmt::Debug for Step<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Step").finish_non_exhaustive()
+    }
+}
+
+/// Takes what the rings hold, a ring at a time; rings whose worker has gone are let go once empty.
+fn drain<V>(rings: &mut Vec<rtrb::Consumer<Request>>, step: &mut Step<V>) {
+    for ring in rings.iter_mut() {
+        // Only what is there now: a busy worker must not keep the others from being heard.
+        for _ in 0..ring.slots() {
+            let Ok(request) = ring.pop() else { break };
+            step.record(request);
+        }
+    }
+    rings.retain(|ring| !(ring.is_abandoned() && ring.is_empty()));
+}
+
+/// How often the rings are emptied; see [`RING_REQUESTS`] for the arithmetic.
+const DRAIN_INTERVAL: Duration = Duration::from_millis(20);

@@ -1,1 +1,40 @@
-//! Self-contained report pages: tables and plots as inline SVG, no script from elsewhere.
+//! Self-contained report pages: one HTML file with its findings, tables and plots.
+//!
+//! A [`Page`] opens with what was found, in plain words, then shows the figures behind it. It
+//! loads nothing from anywhere, so it can be mailed, archived, printed, or read on a phone, and
+//! says the same in ten years. Plots are inline SVG stretched to the width at hand, while their
+//! labels are HTML beside them and keep their size; exact values show under the pointer, and in
+//! a table below each plot for those who have no pointer.
+//!
+//! ```
+//! use edgeward_report::{Axis, Page, Plot, Series, Unit};
+//!
+//! let mut plot = Plot::new(
+//!     "Object hit ratio by cache size",
+//!     Axis::new("cache size", Unit::Bytes).log(),
+//!     Axis::new("object hit ratio", Unit::Share),
+//! );
+//! plot.add(Series::line("lru", [(1e6, 0.31), (1e7, 0.44), (1e8, 0.58)]));
+//! plot.add(Series::line("adaptsize", [(1e6, 0.45), (1e7, 0.57), (1e8, 0.66)]));
+//! let mut page = Page::new("Which policy for this site?");
+//! page.finding("AdaptSize hits 13 points more often than LRU at 10 MB.");
+//! page.plot(plot);
+//! assert!(page.render().starts_with("<!doctype html>"));
+//! ```
+#![forbid(unsafe_code)]
+
+mod bars;
+mod colour;
+mod page;
+mod plot;
+mod scale;
+mod table;
+mod text;
+mod unit;
+
+pub use bars::Bars;
+pub use page::Page;
+pub use plot::{Plot, Series};
+pub use scale::Axis;
+pub use table::{Column, Table};
+pub use unit::Unit;

@@ -1,0 +1,123 @@
+//! Bars: one group a category, lying, each with its figure beside it.
+//!
+//! They lie because names are long and phones are narrow.
+
+use std::fmt::{self, Write as _};
+
+use crate::colour;
+use crate::scale::Axis;
+use crate::text::Html;
+
+/// Figures to compare, by category and series.
+#[derive(Clone, Debug)]
+pub struct Bars {
+    title: String,
+    axis: Axis,
+    note: Option<String>,
+    series: Vec<String>,
+    groups: Vec<(String, Vec<f64>)>,
+}
+
+impl Bars {
+    /// Bars along `axis`, one of each series in every group.
+    pub fn new<S: Into<String>>(
+        title: impl Into<String>,
+        axis: Axis,
+        series: impl IntoIterator<Item = S>,
+    ) -> Self {
+        Self {
+            title: title.into(),
+            axis,
+            note: None,
+            series: series.into_iter().map(Into::into).collect(),
+            groups: Vec::new(),
+        }
+    }
+
+    /// Says below the title how to read it.
+    #[must_use]
+    pub fn note(mut self, note: impl Into<String>) -> Self {
+        self.note = Some(note.into());
+        self
+    }
+
+    /// Adds a group: one value for each series, `NAN` where there is none.
+    ///
+    /// # Panics
+    /// When there are more or fewer values than series.
+    pub fn group(
+        &mut self,
+        category: impl Into<String>,
+        values: impl IntoIterator<Item = f64>,
+    ) -> &mut Self {
+        let values: Vec<f64> = values.into_iter().collect();
+        assert_eq!(values.len(), self.series.len(), "one value a series");
+        self.groups.push((category.into(), values));
+        self
+    }
+
+    pub(crate) fn render(&self, out: &mut String) -> fmt::Result {
+        let values = self.groups.iter().flat_map(|(_, values)| values);
+        let scale = self.axis.vertical(values.copied());
+        let floor = scale.floor() * 1000.0;
+        writeln!(
+            out,
+            "<figure class=\"bars\">\n<figcaption>{}</figcaption>",
+            Html(&self.title)
+        )?;
+        if let Some(note) = &self.note {
+            writeln!(out, "<p class=\"note\">{}</p>", Html(note))?;
+        }
+        if self.series.len() > 1 {
+            out.push_str("<ul class=\"legend\">\n");
+            for (n, name) in self.series.iter().enumerate() {
+                writeln!(
+                    out,
+                    "<li><svg viewBox=\"0 0 24 10\" aria-hidden=\"true\"><path \
+                     class=\"fill c{}\" d=\"M2 0H22V10H2Z\"/></svg>{}</li>",
+                    n % colour::SLOTS,
+                    Html(name)
+                )?;
+            }
+            out.push_str("</ul>\n");
+        }
+        for (category, values) in &self.groups {
+            writeln!(out, "<p class=\"category\">{}</p>", Html(category))?;
+            for (n, (&value, name)) in values.iter().zip(&self.series).enumerate() {
+                let place = if self.axis.holds(value) {
+                    scale.place(value) * 1000.0
+                } else {
+                    floor
+                };
+                let (left, right) = (floor.min(place), floor.max(place));
+                let figure = self.axis.unit.exact(value);
+                let description = format!("{category}, {name}: {figure}");
+                writeln!(
+                    out,
+                    "<div class=\"bar\"><svg viewBox=\"0 0 1000 10\" \
+                     preserveAspectRatio=\"none\" role=\"img\" aria-label=\"{}\">\
+                     <path class=\"fill c{}\" d=\"M{left:.1} 0H{right:.1}V10H{left:.1}Z\"/></svg>\
+                     <span class=\"n\">{}</span></div>",
+                    Html(&description),
+                    n % colour::SLOTS,
+                    Html(&self.axis.unit.short(value))
+                )?;
+            }
+        }
+        out.push_str("<div class=\"bar\"><div class=\"ruler\">\n");
+        for (n, &tick) in scale.ticks.iter().enumerate() {
+            let left = scale.place(tick) * 100.0;
+            let class = if n.is_multiple_of(2) { "xt" } else { "xt odd" };
+            writeln!(
+                out,
+                "<span class=\"{class}\" style=\"left:{left:.2}%\">{}</span>",
+                Html(&self.axis.unit.short(tick))
+            )?;
+        }
+        writeln!(
+            out,
+            "</div><span></span></div>\n<p class=\"xlabel\">{}</p>\n</figure>",
+            Html(&self.axis.label)
+        )
+    }
+}

@@ -1,0 +1,140 @@
+//! The page: what was found, then the figures behind it.
+
+use std::fmt::{self, Write as _};
+
+use crate::bars::Bars;
+use crate::colour;
+use crate::plot::Plot;
+use crate::table::Table;
+use crate::text::Html;
+
+/// A page in the making. [`render`](Page::render) yields the whole file.
+#[derive(Clone, Debug)]
+pub struct Page {
+    title: String,
+    findings: Vec<String>,
+    facts: Vec<(String, String)>,
+    blocks: Vec<Block>,
+}
+
+#[derive(Clone, Debug)]
+enum Block {
+    Section(String),
+    Text(String),
+    Table(Table),
+    Plot(Plot),
+    Bars(Bars),
+}
+
+impl Page {
+    /// An empty page. The title is best a question or a thing: the findings answer it.
+    pub fn new(title: impl Into<String>) -> Self {
+        Self {
+            title: title.into(),
+            findings: Vec::new(),
+            facts: Vec::new(),
+            blocks: Vec::new(),
+        }
+    }
+
+    /// Adds a sentence to what was found, shown first and large, in words anybody understands.
+    pub fn finding(&mut self, sentence: impl Into<String>) -> &mut Self {
+        self.findings.push(sentence.into());
+        self
+    }
+
+    /// Adds what a reader needs to repeat the run: the trace, the seed, the version, the machine.
+    pub fn fact(&mut self, name: impl Into<String>, value: impl Into<String>) -> &mut Self {
+        self.facts.push((name.into(), value.into()));
+        self
+    }
+
+    /// Starts a section.
+    pub fn section(&mut self, heading: impl Into<String>) -> &mut Self {
+        self.blocks.push(Block::Section(heading.into()));
+        self
+    }
+
+    /// Adds a paragraph.
+    pub fn text(&mut self, paragraph: impl Into<String>) -> &mut Self {
+        self.blocks.push(Block::Text(paragraph.into()));
+        self
+    }
+
+    /// Adds a table.
+    pub fn table(&mut self, table: Table) -> &mut Self {
+        self.blocks.push(Block::Table(table));
+        self
+    }
+
+    /// Adds a plot.
+    pub fn plot(&mut self, plot: Plot) -> &mut Self {
+        self.blocks.push(Block::Plot(plot));
+        self
+    }
+
+    /// Adds bars.
+    pub fn bars(&mut self, bars: Bars) -> &mut Self {
+        self.blocks.push(Block::Bars(bars));
+        self
+    }
+
+    /// The whole page as one HTML file that needs nothing else.
+    pub fn render(&self) -> String {
+        let mut out = String::new();
+        self.render_into(&mut out)
+            .expect("writing into a String does not fail");
+        out
+    }
+
+    fn render_into(&self, out: &mut String) -> fmt::Result {
+        let title = Html(&self.title);
+        write!(
+            out,
+            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+             <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+             <meta name=\"color-scheme\" content=\"light dark\">\n\
+             <title>{title}</title>\n<style>\n:root{{{}}}\n\
+             @media screen and (prefers-color-scheme:dark){{:root{{{}}}}}\n{CSS}</style>\n\
+             </head>\n<body>\n<main>\n<h1>{title}</h1>\n",
+            colour::declarations(&colour::LIGHT),
+            colour::declarations(&colour::DARK),
+        )?;
+        if !self.findings.is_empty() {
+            out.push_str("<div class=\"findings\">\n");
+            for sentence in &self.findings {
+                writeln!(out, "<p>{}</p>", Html(sentence))?;
+            }
+            out.push_str("</div>\n");
+        }
+        for block in &self.blocks {
+            match block {
+                Block::Section(heading) => writeln!(out, "<h2>{}</h2>", Html(heading))?,
+                Block::Text(paragraph) => writeln!(out, "<p>{}</p>", Html(paragraph))?,
+                Block::Table(table) => table.render(out)?,
+                Block::Plot(plot) => plot.render(out)?,
+                Block::Bars(bars) => bars.render(out)?,
+            }
+        }
+        if !self.facts.is_empty() {
+            out.push_str("<h2>How this was made</h2>\n<dl>\n");
+            for (name, value) in &self.facts {
+                writeln!(out, "<dt>{}</dt><dd>{}</dd>", Html(name), Html(value))?;
+            }
+            out.push_str("</dl>\n");
+        }
+        write!(
+            out,
+            "</main>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n"
+        )
+    }
+}
+
+/// Nothing may be loaded from anywhere: what is inline is all there is.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
+                      base-uri 'none'; form-action 'none'";
+
+const CSS: &str = include_str!("page.css");
+
+const SCRIPT: &str = include_str!("page.js");

@@ -1,0 +1,493 @@
+//! Plots: lines, steps, dots and columns over two axes.
+//!
+//! The drawing is an SVG of 1000 by 1000 units stretched over whatever space the page has, with
+//! strokes that keep their width. Labels are HTML placed by percentage, so they keep their size.
+
+use std::fmt::{self, Write as _};
+
+use crate::colour;
+use crate::scale::{Axis, Scale};
+use crate::table::{Column, Table};
+use crate::text::{Html, Json};
+
+/// Several series over the same two axes.
+#[derive(Clone, Debug)]
+pub struct Plot {
+    title: String,
+    x: Axis,
+    y: Axis,
+    note: Option<String>,
+    series: Vec<Series>,
+    markers: Vec<(f64, String)>,
+}
+
+impl Plot {
+    /// A plot without series yet.
+    pub fn new(title: impl Into<String>, x: Axis, y: Axis) -> Self {
+        Self {
+            title: title.into(),
+            x,
+            y,
+            note: None,
+            series: Vec::new(),
+            markers: Vec::new(),
+        }
+    }
+
+    /// Adds a series. Without a colour of its own it takes the next in turn.
+    pub fn add(&mut self, series: Series) -> &mut Self {
+        self.series.push(series);
+        self
+    }
+
+    /// Marks a place along the bottom: where the warm-up ended, where the traffic changed.
+    pub fn mark(&mut self, x: f64, label: impl Into<String>) -> &mut Self {
+        self.markers.push((x, label.into()));
+        self
+    }
+
+    /// Says below the title how to read it.
+    #[must_use]
+    pub fn note(mut self, note: impl Into<String>) -> Self {
+        self.note = Some(note.into());
+        self
+    }
+
+    pub(crate) fn render(&self, out: &mut String) -> fmt::Result {
+        let drawn: Vec<Drawn<'_>> = self.drawn();
+        let xs = drawn.iter().flat_map(|d| d.points.iter().map(|p| p.0));
+        let markers = self.markers.iter().map(|m| m.0);
+        let x = self.x.horizontal(xs.chain(markers));
+        let ys = drawn.iter().flat_map(|d| d.points.iter().map(|p| p.1));
+        let levels = drawn.iter().filter_map(|d| d.series.level_at());
+        let y = self.y.vertical(ys.chain(levels));
+
+        writeln!(
+            out,
+            "<figure class=\"plot\" tabindex=\"0\">\n<figcaption>{}</figcaption>",
+            Html(&self.title)
+        )?;
+        if let Some(note) = &self.note {
+            writeln!(out, "<p class=\"note\">{}</p>", Html(note))?;
+        }
+        legend(out, drawn.iter().map(|d| (d.series, d.slot)))?;
+        let labels: Vec<String> = y.ticks.iter().map(|&t| self.y.unit.short(t)).collect();
+        let gutter = labels.iter().map(|l| l.chars().count()).max().unwrap_or(0);
+        write!(
+            out,
+            "<p class=\"ylabel\">{}</p>\n<div class=\"area\" style=\"margin-left:{gutter}ch\">\n",
+            Html(&self.y.label)
+        )?;
+        self.svg(out, &drawn, &x, &y)?;
+        for (tick, label) in y.ticks.iter().zip(&labels) {
+            let top = 100.0 - y.place(*tick) * 100.0;
+            writeln!(
+                out,
+                "<span class=\"yt\" style=\"top:{top:.2}%\">{}</span>",
+                Html(label)
+            )?;
+        }
+        for (n, &tick) in x.ticks.iter().enumerate() {
+            let left = x.place(tick) * 100.0;
+            let label = self.x.unit.short(tick);
+            // On a narrow screen every other label goes.
+            let class = if n.is_multiple_of(2) { "xt" } else { "xt odd" };
+            writeln!(
+                out,
+                "<span class=\"{class}\" style=\"left:{left:.2}%\">{}</span>",
+                Html(&label)
+            )?;
+        }
+        for (at, label) in &self.markers {
+            if self.x.holds(*at) {
+                let left = x.place(*at) * 100.0;
+                // Past the middle the label stands before its line, so that it stays inside.
+                let class = if left > 50.0 { "mark before" } else { "mark" };
+                writeln!(
+                    out,
+                    "<span class=\"{class}\" style=\"left:{left:.2}%\">{}</span>",
+                    Html(label)
+                )?;
+            }
+        }
+        if drawn.iter().all(Drawn::is_empty) {
+            out.push_str("<span class=\"empty\">nothing to show</span>\n");
+        }
+        write!(
+            out,
+            "<div class=\"cursor\" hidden></div><div class=\"tip\" hidden></div>\n</div>\n\
+             <p class=\"xlabel\">{}</p>\n",
+            Html(&self.x.label)
+        )?;
+        self.values(out, &drawn)?;
+        self.data(out, &drawn, &x, &y)?;
+        out.push_str("</figure>\n");
+        Ok(())
+    }
+
+    /// Each series with its colour and the points that have a place on the axes.
+    fn drawn(&self) -> Vec<Drawn<'_>> {
+        let mut next = 0;
+        let mut drawn = Vec::with_capacity(self.series.len());
+        for series in &self.series {
+            let slot = series.colour.unwrap_or_else(|| {
+                next += 1;
+                next - 1
+            });
+            drawn.push(Drawn {
+                series,
+                slot: slot % colour::SLOTS,
+                points: self.sound(series),
+            });
+        }
+        drawn
+    }
+
+    fn sound(&self, series: &Series) -> Vec<(f64, f64)> {
+        let sound = series
+            .points
+            .iter()
+            .copied()
+            .filter(|&(x, y)| self.x.holds(x) && self.y.holds(y));
+        thinned(sound.collect())
+    }
+
+    fn svg(&self, out: &mut String, drawn: &[Drawn<'_>], x: &Scale, y: &Scale) -> fmt::Result {
+        let names: Vec<&str> = drawn.iter().map(|d| d.series.name.as_str()).collect();
+        let description = format!(
+            "{}: {} by {}; {}",
+            self.title,
+            self.y.label,
+            self.x.label,
+            names.join(", ")
+        );
+        writeln!(
+            out,
+            "<svg viewBox=\"0 0 1000 1000\" preserveAspectRatio=\"none\" role=\"img\" \
+             aria-label=\"{}\">",
+            Html(&description)
+        )?;
+        for &tick in &y.ticks {
+            let at = 1000.0 - y.place(tick) * 1000.0;
+            writeln!(out, "<path class=\"grid\" d=\"M0 {at:.1}H1000\"/>")?;
+        }
+        for &tick in &x.ticks {
+            let at = x.place(tick) * 1000.0;
+            writeln!(out, "<path class=\"tick\" d=\"M{at:.1} 1000V985\"/>")?;
+        }
+        out.push_str("<path class=\"axis\" d=\"M0 0V1000H1000\"/>\n");
+        for (at, _) in self.markers.iter().filter(|m| self.x.holds(m.0)) {
+            let at = x.place(*at) * 1000.0;
+            writeln!(out, "<path class=\"marker\" d=\"M{at:.1} 0V1000\"/>")?;
+        }
+        for one in drawn {
+            one.svg(out, x, y)?;
+        }
+        out.push_str("</svg>\n");
+        Ok(())
+    }
+
+    /// The same figures as a table, for those who cannot point at a curve.
+    fn values(&self, out: &mut String, drawn: &[Drawn<'_>]) -> fmt::Result {
+        let mut xs: Vec<f64> = drawn
+            .iter()
+            .flat_map(|d| d.points.iter().map(|p| p.0))
+            .collect();
+        xs.sort_by(f64::total_cmp);
+        xs.dedup();
+        if xs.is_empty() {
+            return Ok(());
+        }
+        let every = xs.len().div_ceil(MAX_ROWS);
+        let heading = Column::figures(self.x.label.clone());
+        let columns = drawn.iter().map(|d| Column::figures(d.series.name.clone()));
+        let mut table = Table::new(std::iter::once(heading).chain(columns));
+        for &x in xs.iter().step_by(every) {
+            let cells = drawn.iter().map(|d| match d.series.level_at() {
+                Some(level) => self.y.unit.exact(level),
+                None => d
+                    .points
+                    .iter()
+                    .find(|p| p.0 == x)
+                    .map_or_else(String::new, |p| self.y.unit.exact(p.1)),
+            });
+            table.row(std::iter::once(self.x.unit.exact(x)).chain(cells));
+        }
+        let summary = if every == 1 {
+            "Values".to_owned()
+        } else {
+            format!("Values (one in {every})")
+        };
+        writeln!(out, "<details><summary>{summary}</summary>")?;
+        table.render(out)?;
+        out.push_str("</details>\n");
+        Ok(())
+    }
+
+    /// What the script shows under the pointer: places in thousandths, labels ready to read.
+    fn data(&self, out: &mut String, drawn: &[Drawn<'_>], x: &Scale, y: &Scale) -> fmt::Result {
+        out.push_str("<script type=\"application/json\">[");
+        for (n, one) in drawn.iter().enumerate() {
+            let comma = if n == 0 { "" } else { "," };
+            let name = Json(&one.series.name);
+            write!(out, "{comma}\n{{\"name\":{name},\"slot\":{},", one.slot)?;
+            if let Some(level) = one.series.level_at() {
+                let label = self.y.unit.exact(level);
+                write!(out, "\"level\":{},", Json(&label))?;
+            }
+            out.push_str("\"points\":[");
+            for (n, &(px, py)) in one.points.iter().enumerate() {
+                let comma = if n == 0 { "" } else { "," };
+                write!(
+                    out,
+                    "{comma}[{:.1},{:.1},{},{}]",
+                    x.place(px) * 1000.0,
+                    1000.0 - y.place(py) * 1000.0,
+                    Json(&self.x.unit.exact(px)),
+                    Json(&self.y.unit.exact(py))
+                )?;
+            }
+            out.push_str("]}");
+        }
+        out.push_str("\n]</script>\n");
+        Ok(())
+    }
+}
+
+/// One set of points with a name, a form and a colour.
+#[derive(Clone, Debug)]
+pub struct Series {
+    name: String,
+    form: Form,
+    dashed: bool,
+    colour: Option<usize>,
+    points: Vec<(f64, f64)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Form {
+    Line,
+    Step,
+    Dots,
+    Columns,
+    Level(f64),
+}
+
+impl Series {
+    /// Points joined by straight lines.
+    pub fn line(name: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>) -> Self {
+        Self::new(name, Form::Line, points)
+    }
+
+    /// Each value holds until the next point.
+    pub fn steps(name: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>) -> Self {
+        Self::new(name, Form::Step, points)
+    }
+
+    /// Points alone.
+    pub fn dots(name: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>) -> Self {
+        Self::new(name, Form::Dots, points)
+    }
+
+    /// A column from the bottom to each point, as of a histogram.
+    pub fn columns(name: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>) -> Self {
+        Self::new(name, Form::Columns, points)
+    }
+
+    /// One value across the whole plot: a prediction, a limit, a goal.
+    pub fn level(name: impl Into<String>, value: f64) -> Self {
+        Self::new(name, Form::Level(value), [])
+    }
+
+    /// Draws it dashed: predicted beside measured, the old beside the new.
+    #[must_use]
+    pub fn dashed(mut self) -> Self {
+        self.dashed = true;
+        self
+    }
+
+    /// Gives it a colour by number, so that what belongs together looks alike.
+    #[must_use]
+    pub fn colour(mut self, number: usize) -> Self {
+        self.colour = Some(number);
+        self
+    }
+
+    fn new(
+        name: impl Into<String>,
+        form: Form,
+        points: impl IntoIterator<Item = (f64, f64)>,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            form,
+            dashed: false,
+            colour: None,
+            points: points.into_iter().collect(),
+        }
+    }
+
+    fn level_at(&self) -> Option<f64> {
+        match self.form {
+            Form::Level(value) if value.is_finite() => Some(value),
+            _ => None,
+        }
+    }
+}
+
+/// A series as it is drawn.
+struct Drawn<'a> {
+    series: &'a Series,
+    slot: usize,
+    points: Vec<(f64, f64)>,
+}
+
+impl Drawn<'_> {
+    fn is_empty(&self) -> bool {
+        self.points.is_empty() && self.series.level_at().is_none()
+    }
+
+    fn svg(&self, out: &mut String, x: &Scale, y: &Scale) -> fmt::Result {
+        let place = |(px, py): (f64, f64)| (x.place(px) * 1000.0, 1000.0 - y.place(py) * 1000.0);
+        let places = self.points.iter().copied().map(place);
+        let mut path = String::new();
+        match self.series.form {
+            Form::Line => {
+                for (n, (px, py)) in places.enumerate() {
+                    let letter = if n == 0 { 'M' } else { 'L' };
+                    write!(path, "{letter}{px:.1} {py:.1}")?;
+                }
+            }
+            Form::Step => {
+                for (n, (px, py)) in places.enumerate() {
+                    if n == 0 {
+                        write!(path, "M{px:.1} {py:.1}")?;
+                    } else {
+                        write!(path, "H{px:.1}V{py:.1}")?;
+                    }
+                }
+                // The last value holds to the end.
+                path.push_str("H1000");
+            }
+            // A stroke of no length with round caps is a dot that the stretching leaves round.
+            Form::Dots => {
+                for (px, py) in places {
+                    write!(path, "M{px:.1} {py:.1}h0")?;
+                }
+            }
+            Form::Columns => {
+                let places: Vec<(f64, f64)> = places.collect();
+                let narrowest = places
+                    .windows(2)
+                    .map(|pair| (pair[1].0 - pair[0].0).abs())
+                    .filter(|&gap| gap > 0.0)
+                    .fold(200.0, f64::min);
+                let half = narrowest * 0.4;
+                let floor = 1000.0 - y.floor() * 1000.0;
+                for (px, py) in places {
+                    let (left, right) = ((px - half).max(0.0), (px + half).min(1000.0));
+                    write!(path, "M{left:.1} {floor:.1}V{py:.1}H{right:.1}V{floor:.1}Z")?;
+                }
+            }
+            Form::Level(_) => {
+                if let Some(level) = self.series.level_at() {
+                    let at = 1000.0 - y.place(level) * 1000.0;
+                    write!(path, "M0 {at:.1}H1000")?;
+                }
+            }
+        }
+        if self.is_empty() {
+            return Ok(());
+        }
+        // One point makes no line: show it as a dot.
+        let class = match self.series.form {
+            Form::Columns => "fill",
+            Form::Dots => "dots",
+            Form::Line if self.points.len() == 1 => {
+                path.push_str("h0");
+                "dots"
+            }
+            _ if self.series.dashed => "line dashed",
+            _ => "line",
+        };
+        writeln!(out, "<path class=\"{class} c{}\" d=\"{path}\"/>", self.slot)
+    }
+}
+
+/// The names of the series beside what they look like.
+fn legend<'a>(out: &mut String, series: impl Iterator<Item = (&'a Series, usize)>) -> fmt::Result {
+    out.push_str("<ul class=\"legend\">\n");
+    for (series, slot) in series {
+        let (class, path) = match series.form {
+            Form::Columns => ("fill", "M2 0H22V10H2Z"),
+            Form::Dots => ("dots", "M12 5h0"),
+            _ if series.dashed => ("line dashed", "M0 5H24"),
+            _ => ("line", "M0 5H24"),
+        };
+        writeln!(
+            out,
+            "<li><svg viewBox=\"0 0 24 10\" aria-hidden=\"true\"><path class=\"{class} c{slot}\" \
+             d=\"{path}\"/></svg>{}</li>",
+            Html(&series.name)
+        )?;
+    }
+    out.push_str("</ul>\n");
+    Ok(())
+}
+
+/// No more points than a screen can show: of each stretch its first, lowest, highest and last.
+fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
+    if points.len() <= MAX_POINTS {
+        return points;
+    }
+    let stretch = points.len().div_ceil(MAX_POINTS / 4);
+    let mut kept = Vec::with_capacity(MAX_POINTS);
+    for chunk in points.chunks(stretch) {
+        let by_height = |a: &usize, b: &usize| chunk[*a].1.total_cmp(&chunk[*b].1);
+        let mut picked = [
+            0,
+            (0..chunk.len()).min_by(by_height).unwrap_or(0),
+            (0..chunk.len()).max_by(by_height).unwrap_or(0),
+            chunk.len() - 1,
+        ];
+        picked.sort_unstable();
+        let mut last = None;
+        for n in picked {
+            if last != Some(n) {
+                kept.push(chunk[n]);
+                last = Some(n);
+            }
+        }
+    }
+    kept
+}
+
+/// Points of one series: more than a wide screen has pixels for, few enough for a small file.
+const MAX_POINTS: usize = 1600;
+
+/// Rows of the table below a plot.
+const MAX_ROWS: usize = 200;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thinning_keeps_the_ends_and_the_extremes() {
+        let mut points: Vec<(f64, f64)> = (0..100_000).map(|n| (f64::from(n), 1.0)).collect();
+        points[54_321].1 = 7.0;
+        points[12_345].1 = -7.0;
+        let (first, last) = (points[0], points[99_999]);
+        let kept = thinned(points);
+        assert!(kept.len() <= MAX_POINTS, "{}", kept.len());
+        assert_eq!((kept[0], kept[kept.len() - 1]), (first, last));
+        assert!(kept.contains(&(54_321.0, 7.0)) && kept.contains(&(12_345.0, -7.0)));
+        assert!(kept.is_sorted_by(|a, b| a.0 < b.0));
+    }
+
+    #[test]
+    fn a_few_points_are_all_kept() {
+        let points: Vec<(f64, f64)> = (0..1600).map(|n| (f64::from(n), f64::from(n))).collect();
+        assert_eq!(thinned(points.clone()), points);
+    }
+}

@@ -1,0 +1,317 @@
+//! Axes: which part of the number line is shown, where a value falls on it, which ticks it gets.
+
+use crate::unit::Unit;
+
+/// One axis of a plot.
+#[derive(Clone, Debug)]
+pub struct Axis {
+    pub(crate) label: String,
+    pub(crate) unit: Unit,
+    log: bool,
+    tight: bool,
+    range: Option<(f64, f64)>,
+}
+
+impl Axis {
+    /// A linear axis. As the vertical one it starts at zero, so that heights compare.
+    pub fn new(label: impl Into<String>, unit: Unit) -> Self {
+        Self {
+            label: label.into(),
+            unit,
+            log: false,
+            tight: false,
+            range: None,
+        }
+    }
+
+    /// Equal ratios at equal distances. What is not above zero has no place on it and is left out.
+    #[must_use]
+    pub fn log(mut self) -> Self {
+        self.log = true;
+        self
+    }
+
+    /// Shows the range of the values only, with zero or without.
+    #[must_use]
+    pub fn tight(mut self) -> Self {
+        self.tight = true;
+        self
+    }
+
+    /// Shows exactly this range, whatever the values.
+    #[must_use]
+    pub fn range(mut self, from: f64, to: f64) -> Self {
+        self.range = Some((from, to));
+        self
+    }
+
+    /// Whether `value` has a place on this axis at all.
+    pub(crate) fn holds(&self, value: f64) -> bool {
+        value.is_finite() && value.abs() < LARGEST && (!self.log || value > SMALLEST)
+    }
+
+    /// The scale along the bottom: exactly as wide as the values.
+    pub(crate) fn horizontal(&self, values: impl Iterator<Item = f64>) -> Scale {
+        let (from, to) = self.extent(values);
+        self.scale(from, to)
+    }
+
+    /// The scale along the side: from zero unless tight, and up to a tick above the values.
+    pub(crate) fn vertical(&self, values: impl Iterator<Item = f64>) -> Scale {
+        let (mut from, mut to) = self.extent(values);
+        if self.range.is_some() {
+            return self.scale(from, to);
+        }
+        if self.log {
+            let base = self.log_base();
+            from = base.powf((from.log(base) + EDGE).floor());
+            to = base.powf((to.log(base) - EDGE).ceil());
+            if from >= to {
+                to = from * base;
+            }
+        } else {
+            if !self.tight {
+                from = from.min(0.0);
+                to = to.max(0.0);
+                if from >= to {
+                    to = from + 1.0;
+                }
+            }
+            let step = nice_step((to - from) / TICKS, self.unit);
+            from = (from / step + EDGE).floor() * step;
+            to = (to / step - EDGE).ceil() * step;
+            if from >= to {
+                to = from + step;
+            }
+        }
+        self.scale(from, to)
+    }
+
+    /// The smallest range, never empty, that holds the values.
+    fn extent(&self, values: impl Iterator<Item = f64>) -> (f64, f64) {
+        if let Some((from, to)) = self.range
+            && self.holds(from)
+            && self.holds(to)
+            && from < to
+        {
+            return (from, to);
+        }
+        let (mut from, mut to) = (f64::INFINITY, f64::NEG_INFINITY);
+        for value in values.filter(|&value| self.holds(value)) {
+            // So close to zero that a step between would leave the floats: it is zero.
+            let value = if value.abs() < SMALLEST { 0.0 } else { value };
+            from = from.min(value);
+            to = to.max(value);
+        }
+        if from > to {
+            (from, to) = if self.log { (1.0, 10.0) } else { (0.0, 1.0) };
+        }
+        // A single value, or values a float can hardly tell apart, get some room around them.
+        if (to - from).abs() <= to.abs().max(from.abs()) * 1e-12 {
+            if self.log {
+                (from, to) = (from / 2.0, to * 2.0);
+            } else if from == 0.0 {
+                to = 1.0;
+            } else {
+                let room = from.abs() * 0.1;
+                (from, to) = (from - room, to + room);
+            }
+        }
+        (from, to)
+    }
+
+    fn scale(&self, from: f64, to: f64) -> Scale {
+        let ticks = if self.log {
+            self.log_ticks(from, to)
+        } else {
+            let step = nice_step((to - from) / TICKS, self.unit);
+            let first = (from / step - EDGE).ceil();
+            (0..MAX_TICKS)
+                .map(|n| (first + f64::from(n)) * step)
+                .take_while(|&tick| tick <= to + step * EDGE)
+                .collect()
+        };
+        Scale {
+            from,
+            to,
+            log: self.log,
+            ticks,
+        }
+    }
+
+    /// Whole powers, thinned to a readable number; within less than two powers 2 and 5 as well.
+    fn log_ticks(&self, from: f64, to: f64) -> Vec<f64> {
+        let base = self.log_base();
+        let first = (from.log(base) - EDGE).ceil();
+        let powers = (to.log(base) + EDGE).floor() - first + 1.0;
+        if powers <= 2.0 && self.unit != Unit::Bytes {
+            let decade = from.log10().floor();
+            let ticks: Vec<f64> = (0..4)
+                .flat_map(|n| [1.0, 2.0, 5.0].map(|m| m * 10f64.powf(decade + f64::from(n))))
+                .filter(|&tick| tick >= from * (1.0 - EDGE) && tick <= to * (1.0 + EDGE))
+                .collect();
+            if ticks.len() >= 2 {
+                return ticks;
+            }
+        }
+        let stride = (powers / (TICKS + 1.0)).ceil().max(1.0);
+        (0..MAX_TICKS)
+            .map(|n| first + f64::from(n) * stride)
+            .map(|power| base.powf(power))
+            .take_while(|&tick| tick <= to * (1.0 + EDGE))
+            .collect()
+    }
+
+    fn log_base(&self) -> f64 {
+        if self.unit == Unit::Bytes { 2.0 } else { 10.0 }
+    }
+}
+
+/// An axis with its range and ticks settled.
+#[derive(Clone, Debug)]
+pub(crate) struct Scale {
+    from: f64,
+    to: f64,
+    log: bool,
+    pub(crate) ticks: Vec<f64>,
+}
+
+impl Scale {
+    /// Where `value` falls: 0 at the start of the axis, 1 at its end.
+    pub(crate) fn place(&self, value: f64) -> f64 {
+        let share = if self.log {
+            (value / self.from).ln() / (self.to / self.from).ln()
+        } else {
+            (value - self.from) / (self.to - self.from)
+        };
+        // Beyond an axis with a fixed range there is only its end.
+        share.clamp(0.0, 1.0)
+    }
+
+    /// Where bars stand: at zero, or at the start where zero is not on the axis.
+    pub(crate) fn floor(&self) -> f64 {
+        if self.log { 0.0 } else { self.place(0.0) }
+    }
+}
+
+/// The step at or above `rough` that people count in.
+fn nice_step(rough: f64, unit: Unit) -> f64 {
+    let rough = rough.max(SMALLEST);
+    if unit == Unit::Bytes && rough >= 1.0 {
+        return rough.log2().ceil().exp2();
+    }
+    if unit == Unit::Seconds
+        && let Some(&step) = CLOCK_STEPS.iter().find(|&&step| step >= rough)
+        && rough > 10.0
+    {
+        return step;
+    }
+    let decade = 10f64.powf(rough.log10().floor());
+    let leading = rough / decade;
+    let step = [1.0, 2.0, 2.5, 5.0, 10.0]
+        .into_iter()
+        .find(|&step| step >= leading * (1.0 - EDGE))
+        .unwrap_or(10.0);
+    step * decade
+}
+
+/// About so many steps along an axis: fits a phone without its labels touching.
+const TICKS: f64 = 5.0;
+
+/// However odd the range, no more than this.
+const MAX_TICKS: u32 = 12;
+
+/// Rounding must not lose the tick at the very edge.
+const EDGE: f64 = 1e-9;
+
+/// Beyond these, differences and ratios of two values leave the floats.
+const LARGEST: f64 = 1e150;
+const SMALLEST: f64 = 1e-150;
+
+/// Seconds, minutes and hours as clocks divide them.
+const CLOCK_STEPS: [f64; 13] = [
+    15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0, 21_600.0, 43_200.0,
+    86_400.0,
+];
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ticks(scale: &Scale, unit: Unit) -> Vec<String> {
+        scale.ticks.iter().map(|&tick| unit.short(tick)).collect()
+    }
+
+    #[test]
+    fn heights_start_at_zero_and_end_on_a_tick() {
+        let scale = Axis::new("OHR", Unit::Share).vertical([0.31, 0.58].into_iter());
+        assert_eq!(ticks(&scale, Unit::Share), ["0 %", "20 %", "40 %", "60 %"]);
+        assert_eq!(scale.place(0.0), 0.0);
+        assert!((scale.place(0.6) - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_tight_axis_need_not_show_zero() {
+        let scale = Axis::new("OHR", Unit::Share)
+            .tight()
+            .vertical([0.51, 0.58].into_iter());
+        assert!(scale.ticks[0] >= 0.5, "{:?}", scale.ticks);
+    }
+
+    #[test]
+    fn sizes_get_binary_ticks() {
+        let axis = Axis::new("cache size", Unit::Bytes);
+        let scale = axis.vertical([0.0, 3.3 * 1024.0 * 1024.0].into_iter());
+        assert_eq!(
+            ticks(&scale, Unit::Bytes),
+            ["0 B", "1 MiB", "2 MiB", "3 MiB", "4 MiB"]
+        );
+        let scale = axis.log().horizontal([1024.0, 65536.0].into_iter());
+        assert_eq!(
+            ticks(&scale, Unit::Bytes),
+            ["1 KiB", "4 KiB", "16 KiB", "64 KiB"]
+        );
+    }
+
+    #[test]
+    fn a_narrow_log_axis_gets_ticks_between_its_powers() {
+        let scale = Axis::new("latency", Unit::Seconds)
+            .log()
+            .horizontal([0.001, 0.009].into_iter());
+        assert_eq!(ticks(&scale, Unit::Seconds), ["1 ms", "2 ms", "5 ms"]);
+    }
+
+    proptest! {
+        /// Whatever the values: a few ticks, in order, inside; and places inside the plot.
+        #[test]
+        fn any_values_get_a_sound_axis(
+            values in prop::collection::vec(prop::num::f64::ANY, 0..20),
+            log: bool,
+            tight: bool,
+            unit in prop::sample::select(vec![Unit::Count, Unit::Share, Unit::Bytes, Unit::Seconds]),
+        ) {
+            let mut axis = Axis::new("any", unit);
+            axis.log = log;
+            axis.tight = tight;
+            for scale in [axis.horizontal(values.iter().copied()), axis.vertical(values.iter().copied())] {
+                prop_assert!(scale.from < scale.to, "{scale:?}");
+                prop_assert!(scale.ticks.len() <= MAX_TICKS as usize);
+                prop_assert!(scale.ticks.is_sorted(), "{scale:?}");
+                for &value in scale.ticks.iter().chain(values.iter().filter(|&&v| axis.holds(v))) {
+                    let place = scale.place(value);
+                    prop_assert!((0.0..=1.0).contains(&place), "{value} at {place} of {scale:?}");
+                }
+            }
+        }
+
+        /// Ordinary ranges get enough ticks to read a value from.
+        #[test]
+        fn ordinary_values_get_enough_ticks(from in 0.0..1e9f64, spread in 1e-3..1e9f64) {
+            let axis = Axis::new("any", Unit::Count);
+            let scale = axis.vertical([from, from + spread].into_iter());
+            prop_assert!((3..=8).contains(&scale.ticks.len()), "{scale:?}");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Tables: words to the left, figures to the right.
+
+use std::fmt::{self, Write as _};
+
+use crate::text::Html;
+
+/// One column: its heading, and the side its cells lean to.
+#[derive(Clone, Debug)]
+pub struct Column {
+    heading: String,
+    figures: bool,
+}
+
+impl Column {
+    /// A column of words.
+    pub fn words(heading: impl Into<String>) -> Self {
+        Self {
+            heading: heading.into(),
+            figures: false,
+        }
+    }
+
+    /// A column of figures, whose last digits stand under each other.
+    pub fn figures(heading: impl Into<String>) -> Self {
+        Self {
+            heading: heading.into(),
+            figures: true,
+        }
+    }
+}
+
+/// Rows under headings. Cells are text: whoever makes the table knows the units.
+#[derive(Clone, Debug)]
+pub struct Table {
+    caption: Option<String>,
+    columns: Vec<Column>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table without rows yet.
+    pub fn new(columns: impl IntoIterator<Item = Column>) -> Self {
+        Self {
+            caption: None,
+            columns: columns.into_iter().collect(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Says above the table what it shows.
+    #[must_use]
+    pub fn caption(mut self, caption: impl Into<String>) -> Self {
+        self.caption = Some(caption.into());
+        self
+    }
+
+    /// Adds a row.
+    ///
+    /// # Panics
+    /// When it has more or fewer cells than there are columns.
+    pub fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) -> &mut Self {
+        let cells: Vec<String> = cells.into_iter().map(Into::into).collect();
+        assert_eq!(cells.len(), self.columns.len(), "one cell a column");
+        self.rows.push(cells);
+        self
+    }
+
+    pub(crate) fn render(&self, out: &mut String) -> fmt::Result {
+        out.push_str("<div class=\"wide\"><table>");
+        if let Some(caption) = &self.caption {
+            write!(out, "<caption>{}</caption>", Html(caption))?;
+        }
+        out.push_str("<thead><tr>");
+        for Column { heading, figures } in &self.columns {
+            let class = if *figures { " class=\"n\"" } else { "" };
+            write!(out, "<th scope=\"col\"{class}>{}</th>", Html(heading))?;
+        }
+        out.push_str("</tr></thead>\n<tbody>\n");
+        for row in &self.rows {
+            out.push_str("<tr>");
+            for (cell, column) in row.iter().zip(&self.columns) {
+                let class = if column.figures { " class=\"n\"" } else { "" };
+                write!(out, "<td{class}>{}</td>", Html(cell))?;
+            }
+            out.push_str("</tr>\n");
+        }
+        out.push_str("</tbody></table></div>\n");
+        Ok(())
+    }
+}

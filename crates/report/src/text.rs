@@ -1,0 +1,51 @@
+//! Other people's words inside our markup: always escaped, never trusted.
+
+use std::fmt::{self, Write as _};
+
+/// `text` as HTML text or as an attribute value in double quotes.
+pub(crate) struct Html<'a>(pub(crate) &'a str);
+
+impl fmt::Display for Html<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in self.0.chars() {
+            match c {
+                '&' => f.write_str("&amp;")?,
+                '<' => f.write_str("&lt;")?,
+                '>' => f.write_str("&gt;")?,
+                '"' => f.write_str("&quot;")?,
+                '\'' => f.write_str("&#39;")?,
+                c if is_unprintable(c) => f.write_char(char::REPLACEMENT_CHARACTER)?,
+                c => f.write_char(c)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `text` as a JSON string with its quotes, fit to stand inside a `<script>` element.
+///
+/// There the HTML parser looks for `</script` and `<!--` before any JSON is read, so `<` never
+/// appears as itself.
+pub(crate) struct Json<'a>(pub(crate) &'a str);
+
+impl fmt::Display for Json<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_char('"')?;
+        for c in self.0.chars() {
+            match c {
+                '"' => f.write_str("\\\"")?,
+                '\\' => f.write_str("\\\\")?,
+                '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => write!(f, "\\u{:04x}", u32::from(c))?,
+                c if is_unprintable(c) => f.write_char(char::REPLACEMENT_CHARACTER)?,
+                '\t' | '\n' => f.write_char(' ')?,
+                c => f.write_char(c)?,
+            }
+        }
+        f.write_char('"')
+    }
+}
+
+/// Control characters, which HTML does not allow in text, but for the blanks among them.
+fn is_unprintable(c: char) -> bool {
+    c.is_control() && c != '\n' && c != '\t'
+}

@@ -1,0 +1,293 @@
+//! What any page must be: whole, self-contained, and ours alone whatever words go into it.
+
+use edgeward_report::{Axis, Bars, Column, Page, Plot, Series, Table, Unit};
+use proptest::prelude::*;
+
+/// A page with every kind of part, all its words from `word`.
+fn page_of(word: &str) -> Page {
+    let mut page = Page::new(word);
+    page.finding(word).fact(word, word).section(word).text(word);
+    let mut table = Table::new([Column::words(word), Column::figures(word)]).caption(word);
+    table.row([word, word]);
+    page.table(table);
+    let mut plot = Plot::new(
+        word,
+        Axis::new(word, Unit::Count),
+        Axis::new(word, Unit::Share),
+    )
+    .note(word);
+    plot.add(Series::line(word, [(0.0, 0.1), (1.0, 0.2)]))
+        .add(Series::steps(word, [(0.0, 0.1), (1.0, 0.2)]))
+        .add(Series::dots(word, [(0.0, 0.1), (1.0, 0.2)]))
+        .add(Series::columns(word, [(0.0, 0.1), (1.0, 0.2)]))
+        .add(Series::level(word, 0.15).dashed())
+        .mark(0.5, word);
+    page.plot(plot);
+    let mut bars = Bars::new(word, Axis::new(word, Unit::Bytes), [word, word]).note(word);
+    bars.group(word, [1.0, 2.0]);
+    page.bars(bars);
+    page
+}
+
+#[test]
+fn a_page_has_this_structure() {
+    let outline: Vec<String> = tokens(&page_of("word").render())
+        .into_iter()
+        .map(|token| match token {
+            Token::Tag { name, attributes } => {
+                let attributes: Vec<String> = attributes
+                    .into_iter()
+                    .filter(|(name, _)| name == "class" || name == "role")
+                    .map(|(name, value)| format!(" {name}={value}"))
+                    .collect();
+                format!("<{name}{}>", attributes.concat())
+            }
+            Token::Text(text) => text.trim().to_owned(),
+            Token::Raw(text) if text.starts_with('[') => text,
+            Token::Raw(_) => "(code)".to_owned(),
+        })
+        .filter(|line| !line.is_empty() && !line.starts_with("</"))
+        .collect();
+    insta::assert_snapshot!(outline.join("\n"));
+}
+
+#[test]
+fn a_page_loads_nothing() {
+    for token in tokens(&page_of("word").render()) {
+        let Token::Tag { name, attributes } = token else {
+            continue;
+        };
+        assert!(
+            !["link", "img", "iframe", "object", "embed", "base", "form"].contains(&&*name),
+            "<{name}>"
+        );
+        for (attribute, value) in attributes {
+            assert!(
+                !["src", "href", "xlink:href", "srcset", "action"].contains(&&*attribute)
+                    && !attribute.starts_with("on")
+                    && !value.contains("url("),
+                "<{name} {attribute}={value}>"
+            );
+        }
+    }
+    let whole = page_of("word").render();
+    assert!(!whole.contains("://") && !whole.contains("@import"));
+}
+
+#[test]
+fn a_page_without_figures_is_still_a_page() {
+    let mut page = Page::new("empty");
+    page.plot(Plot::new(
+        "no series",
+        Axis::new("x", Unit::Count).log(),
+        Axis::new("y", Unit::Seconds).log(),
+    ));
+    let mut plot = Plot::new(
+        "no points",
+        Axis::new("x", Unit::Count),
+        Axis::new("y", Unit::Count),
+    );
+    plot.add(Series::line(
+        "none",
+        [(f64::NAN, 1.0), (1.0, f64::INFINITY)],
+    ));
+    plot.add(Series::level("nowhere", f64::NAN));
+    page.plot(plot);
+    page.bars(Bars::new("no bars", Axis::new("x", Unit::Bytes), ["a"]));
+    let html = page.render();
+    assert_eq!(html.matches("nothing to show").count(), 2);
+    assert!(!html.contains("NaN") && !html.contains("inf"));
+}
+
+#[test]
+fn hostile_words_stay_words() {
+    for word in [
+        "</script><script>alert(1)</script>",
+        "<!--<script>",
+        "\"><img src=x onerror=alert(1)>",
+        "' onmouseover='alert(1)",
+        "]]><!DOCTYPE x>",
+        "&lt;b&gt; &amp;amp;",
+        "\u{0}\u{8}\u{1b}[31m",
+        "\\\"}];alert(1);//",
+        "\u{2028}\u{202e}",
+    ] {
+        assert_same_structure(word);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// No text changes what a page is made of, and every text is shown as it was given.
+    ///
+    /// Method: two pages alike but for their words are taken apart by a tokeniser that follows
+    /// the HTML rules for text, attributes and scripts; the tags and attributes must agree, and
+    /// the heading and the names in the script must read as what was put in.
+    #[test]
+    fn no_text_changes_the_structure(word in ".{0,40}", marks in "[<>&\"'/\\\\a-z!=;-]{0,40}") {
+        assert_same_structure(&word);
+        assert_same_structure(&marks);
+    }
+
+    /// Whatever the points, the drawing holds only finite numbers within its frame.
+    #[test]
+    fn any_points_can_be_drawn(
+        points in prop::collection::vec((prop::num::f64::ANY, prop::num::f64::ANY), 0..30),
+        log_x: bool,
+        log_y: bool,
+    ) {
+        let (mut x, mut y) = (Axis::new("x", Unit::Count), Axis::new("y", Unit::Bytes));
+        if log_x { x = x.log(); }
+        if log_y { y = y.log(); }
+        let mut plot = Plot::new("any", x, y);
+        plot.add(Series::line("a", points.clone()))
+            .add(Series::steps("b", points.clone()))
+            .add(Series::columns("c", points));
+        let mut page = Page::new("any");
+        page.plot(plot);
+        for token in tokens(&page.render()) {
+            if let Token::Tag { name, attributes } = token && name == "path" {
+                let path = &attributes.iter().find(|(name, _)| name == "d").expect("a path has its data").1;
+                for number in path.split(|c: char| c.is_ascii_alphabetic() || c == ' ').filter(|n| !n.is_empty()) {
+                    let value: f64 = number.parse().expect("a number");
+                    prop_assert!((0.0..=1000.0).contains(&value), "{number} in {path}");
+                }
+            }
+        }
+    }
+}
+
+fn assert_same_structure(word: &str) {
+    let structure = |html: &str| -> Vec<(String, Vec<String>)> {
+        tokens(html)
+            .into_iter()
+            .filter_map(|token| match token {
+                Token::Tag { name, attributes } => {
+                    Some((name, attributes.into_iter().map(|(name, _)| name).collect()))
+                }
+                _ => None,
+            })
+            .collect()
+    };
+    let html = page_of(word).render();
+    assert_eq!(
+        structure(&html),
+        structure(&page_of("word").render()),
+        "{word:?}"
+    );
+    let shown: String = word
+        .chars()
+        .map(|c| match c {
+            '\n' | '\t' => c,
+            c if c.is_control() => char::REPLACEMENT_CHARACTER,
+            c => c,
+        })
+        .collect();
+    let tokens = tokens(&html);
+    let heading = tokens
+        .iter()
+        .position(|token| matches!(token, Token::Tag { name, .. } if name == "h1"))
+        .expect("a page has a heading");
+    match &tokens[heading + 1] {
+        Token::Text(text) => assert_eq!(text, &shown),
+        _ => assert_eq!("", shown),
+    }
+    let json = tokens
+        .iter()
+        .find_map(|token| match token {
+            Token::Raw(text) if text.starts_with('[') => Some(text),
+            _ => None,
+        })
+        .expect("a plot has its figures");
+    let series: serde_json::Value = serde_json::from_str(json).expect("the figures are JSON");
+    assert_eq!(
+        series[0]["name"].as_str().expect("a name"),
+        shown.replace(['\n', '\t'], " ")
+    );
+}
+
+#[derive(Debug)]
+enum Token {
+    Tag {
+        name: String,
+        attributes: Vec<(String, String)>,
+    },
+    Text(String),
+    /// The inside of `<style>` and `<script>`.
+    Raw(String),
+}
+
+/// Takes HTML apart as a browser does (WHATWG HTML 13.2.5), for the part of it a page may use;
+/// panics on what it may not.
+fn tokens(html: &str) -> Vec<Token> {
+    let mut tokens = Vec::new();
+    let mut rest = html.strip_prefix("<!doctype html>").expect("a doctype");
+    while !rest.is_empty() {
+        let Some(inside) = rest.strip_prefix('<') else {
+            let end = rest.find('<').unwrap_or(rest.len());
+            tokens.push(Token::Text(decoded(&rest[..end])));
+            rest = &rest[end..];
+            continue;
+        };
+        let name_end = inside
+            .find(|c: char| c.is_ascii_whitespace() || c == '>')
+            .expect("a tag ends");
+        let name = &inside[..name_end];
+        let bare = name.strip_prefix('/').unwrap_or(name);
+        let bare = bare.strip_suffix('/').unwrap_or(bare);
+        assert!(
+            !bare.is_empty() && bare.chars().all(|c| c.is_ascii_alphanumeric()),
+            "a tag called {name:?}"
+        );
+        let mut attributes = Vec::new();
+        rest = inside[name_end..].trim_start();
+        loop {
+            if let Some(after) = rest.strip_prefix('>').or_else(|| rest.strip_prefix("/>")) {
+                rest = after;
+                break;
+            }
+            let end = rest
+                .find(|c: char| c == '=' || c == '>' || c.is_ascii_whitespace())
+                .expect("an attribute ends");
+            let attribute = rest[..end].to_owned();
+            assert!(
+                !attribute.is_empty()
+                    && attribute
+                        .chars()
+                        .all(|c| c.is_ascii_alphabetic() || c == '-'),
+                "an attribute called {attribute:?}"
+            );
+            rest = &rest[end..];
+            if let Some(value) = rest.strip_prefix("=\"") {
+                let end = value.find('"').expect("a value ends");
+                attributes.push((attribute, decoded(&value[..end])));
+                rest = &value[end + 1..];
+            } else {
+                attributes.push((attribute, String::new()));
+            }
+            rest = rest.trim_start();
+        }
+        let raw = (name == "style" || name == "script").then(|| format!("</{name}"));
+        tokens.push(Token::Tag {
+            name: name.to_owned(),
+            attributes,
+        });
+        if let Some(end) = raw {
+            let end = rest.find(&end).expect("raw text ends");
+            // Inside, `<!--` would put a browser into another mode.
+            assert!(!rest[..end].contains("<!--"));
+            tokens.push(Token::Raw(rest[..end].to_owned()));
+            rest = &rest[end..];
+        }
+    }
+    tokens
+}
+
+fn decoded(text: &str) -> String {
+    text.replace("&lt;", "<")
+        .replace("&gt;", ">")
+        .replace("&quot;", "\"")
+        .replace("&#39;", "'")
+        .replace("&amp;", "&")
+}

@@ -57,7 +57,11 @@ impl Plot {
         let drawn: Vec<Drawn<'_>> = self.drawn();
         let xs = drawn.iter().flat_map(|d| d.points.iter().map(|p| p.0));
         let markers = self.markers.iter().map(|m| m.0);
-        let x = self.x.horizontal(xs.chain(markers));
+        let mut x = self.x.horizontal(xs.chain(markers));
+        let columns = drawn.iter().filter(|d| d.series.form == Form::Columns);
+        if let Some(most) = columns.map(|d| d.points.len()).max() {
+            x = x.inset(0.5 / (most.max(1) as f64 + 1.0));
+        }
         let ys = drawn.iter().flat_map(|d| d.points.iter().map(|p| p.1));
         let levels = drawn.iter().filter_map(|d| d.series.level_at());
         let y = self.y.vertical(ys.chain(levels));

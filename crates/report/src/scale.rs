@@ -135,6 +135,7 @@ impl Axis {
             from,
             to,
             log: self.log,
+            inset: 0.0,
             ticks,
         }
     }
@@ -173,10 +174,18 @@ pub(crate) struct Scale {
     from: f64,
     to: f64,
     log: bool,
+    inset: f64,
     pub(crate) ticks: Vec<f64>,
 }
 
 impl Scale {
+    /// Leaves this share of the axis free at either end, as columns need that stand around their
+    /// values.
+    pub(crate) fn inset(mut self, share: f64) -> Self {
+        self.inset = share;
+        self
+    }
+
     /// Where `value` falls: 0 at the start of the axis, 1 at its end.
     pub(crate) fn place(&self, value: f64) -> f64 {
         let share = if self.log {
@@ -185,7 +194,7 @@ impl Scale {
             (value - self.from) / (self.to - self.from)
         };
         // Beyond an axis with a fixed range there is only its end.
-        share.clamp(0.0, 1.0)
+        self.inset + share.clamp(0.0, 1.0) * (1.0 - 2.0 * self.inset)
     }
 
     /// Where bars stand: at zero, or at the start where zero is not on the axis.

@@ -84,10 +84,9 @@ fn scaled(value: f64, step: f64, units: &[&str]) -> String {
         shown /= step;
         unit = larger;
     }
-    format!(
-        "{}{unit}",
-        significant(shown, if step > 1000.0 { 4 } else { 3 })
-    )
+    // Between 1000 and 1024 of a binary unit there are four digits before the point.
+    let digits = if shown.abs() >= 999.5 { 4 } else { 3 };
+    format!("{}{unit}", significant(shown, digits))
 }
 
 fn seconds(value: f64, digits: i32) -> String {
@@ -149,6 +148,12 @@ mod tests {
             (Unit::Share, 0.25, "25 %", "25.000 %"),
             (Unit::Share, 0.123_456, "12.3 %", "12.346 %"),
             (Unit::Bytes, 512.0, "512 B", "512 B"),
+            (
+                Unit::Bytes,
+                1_040_000.0,
+                "1016 KiB",
+                "1016 KiB (1,040,000 B)",
+            ),
             (Unit::Bytes, 67_108_864.0, "64 MiB", "64 MiB (67,108,864 B)"),
             (Unit::Seconds, 0.0, "0 s", "0 s"),
             (Unit::Seconds, 0.001_234_56, "1.23 ms", "1.235 ms"),

@@ -1,0 +1,196 @@
+//! Small exact LRU caches over a sample of the objects, each admitting with a `c` of its own.
+//!
+//! A model is only as good as its assumptions. The chain assumes requests that know nothing of each
+//! other; real traffic has locality in time, which LRU without any admission uses best, and on such
+//! traffic a tuner that trusts the model alone falls below plain LRU. These caches see what really
+//! happens: one object in `2^k` belongs to the sample, and each cache has `2^-k` of the
+//! capacity (Waldspurger et al., "Cache modeling and optimization using miniature simulations", ATC'17).
+//!
+//! Whether an object is sampled is drawn from the tuner's own stream when it is first seen, not from
+//! its key, so that drivers with different hashes agree. All caches share each draw of admission:
+//! what they differ in is then `c` and not luck.
+
+use edgeward_types::Seed;
+
+use crate::rng::Rng;
+
+use super::statistics::SampleSlot;
+
+/// The caches and what they share.
+#[derive(Clone, Debug)]
+pub(super) struct SampledCaches {
+    capacity_bytes: u64,
+    /// One object in this many belongs to the sample; a power of two.
+    one_in: u64,
+    caches: Vec<SampledCache>,
+    /// Size charged for the object of each slot; a freed slot is 0 and listed in `free`.
+    sizes: Vec<u64>,
+    free: Vec<u32>,
+    requests: u64,
+    rng: Rng,
+}
+
+/// One cache: a list from the most to the least recently used, threaded through the slots.
+#[derive(Clone, Debug)]
+struct SampledCache {
+    c: f64,
+    links: Vec<Links>,
+    newest: u32,
+    oldest: u32,
+    used_bytes: u64,
+    hits: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Links {
+    newer: u32,
+    older: u32,
+}
+
+impl SampledCaches {
+    pub(super) fn new(capacity_bytes: u64, one_in: u64, cs: &[f64], seed: Seed) -> Self {
+        assert!(one_in.is_power_of_two(), "a share of objects is 2^-k");
+        Self {
+            capacity_bytes: capacity_bytes / one_in,
+            one_in,
+            caches: cs.iter().map(|&c| SampledCache::new(c)).collect(),
+            sizes: Vec::new(),
+            free: Vec::new(),
+            requests: 0,
+            rng: Rng::new(seed, 0),
+        }
+    }
+
+    /// Whether an object seen for the first time belongs to the sample, and where.
+    pub(super) fn enrol(&mut self) -> Option<SampleSlot> {
+        if self.rng.bits() & (self.one_in - 1) != 0 {
+            return None;
+        }
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.sizes.push(0);
+            for cache in &mut self.caches {
+                cache.links.push(ABSENT);
+            }
+            self.sizes.len() as u32 - 1
+        });
+        SampleSlot::new(slot + 1)
+    }
+
+    /// A request for a sampled object.
+    pub(super) fn request(&mut self, slot: SampleSlot, size_bytes: u64) {
+        let slot = slot.get() - 1;
+        self.requests += 1;
+        // Admit when u < e^(-s/c), that is when s < -c ln u: one logarithm for all caches.
+        let patience = -(1.0 - self.rng.unit()).ln();
+        let size_before = std::mem::replace(&mut self.sizes[slot as usize], size_bytes);
+        for cache in &mut self.caches {
+            if cache.holds(slot) {
+                cache.hits += 1;
+                cache.used_bytes = cache.used_bytes - size_before + size_bytes;
+                cache.unlink(slot);
+                cache.push(slot);
+            } else if size_bytes <= self.capacity_bytes && (size_bytes as f64) <= cache.c * patience
+            {
+                cache.used_bytes += size_bytes;
+                cache.push(slot);
+            } else {
+                continue;
+            }
+            while cache.used_bytes > self.capacity_bytes {
+                let victim = cache.oldest;
+                cache.unlink(victim);
+                cache.used_bytes -= self.sizes[victim as usize];
+            }
+        }
+    }
+
+    /// Whether any cache holds it.
+    pub(super) fn holds(&self, slot: SampleSlot) -> bool {
+        self.caches.iter().any(|cache| cache.holds(slot.get() - 1))
+    }
+
+    /// Forgets a sampled object.
+    pub(super) fn dismiss(&mut self, slot: SampleSlot) {
+        let slot = slot.get() - 1;
+        for cache in &mut self.caches {
+            if cache.holds(slot) {
+                cache.unlink(slot);
+                cache.used_bytes -= self.sizes[slot as usize];
+            }
+        }
+        self.sizes[slot as usize] = 0;
+        self.free.push(slot);
+    }
+
+    /// The `c` of each cache, in order.
+    pub(super) fn cs(&self) -> impl Iterator<Item = f64> {
+        self.caches.iter().map(|cache| cache.c)
+    }
+
+    /// Requests, and hits of each cache, since the last call.
+    pub(super) fn take_hits(&mut self) -> (u64, Vec<u64>) {
+        let hits = self
+            .caches
+            .iter_mut()
+            .map(|cache| std::mem::take(&mut cache.hits));
+        (std::mem::take(&mut self.requests), hits.collect())
+    }
+
+    /// Bytes held, for the memory budget.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.sizes.capacity() * size_of::<u64>()
+            + self.free.capacity() * size_of::<u32>()
+            + self
+                .caches
+                .iter()
+                .map(|cache| cache.links.capacity() * size_of::<Links>())
+                .sum::<usize>()
+    }
+}
+
+impl SampledCache {
+    fn new(c: f64) -> Self {
+        Self {
+            c,
+            links: Vec::new(),
+            newest: END,
+            oldest: END,
+            used_bytes: 0,
+            hits: 0,
+        }
+    }
+
+    fn holds(&self, slot: u32) -> bool {
+        self.links[slot as usize].newer != NOWHERE
+    }
+
+    fn push(&mut self, slot: u32) {
+        let older = std::mem::replace(&mut self.newest, slot);
+        self.links[slot as usize] = Links { newer: END, older };
+        match older {
+            END => self.oldest = slot,
+            older => self.links[older as usize].newer = slot,
+        }
+    }
+
+    fn unlink(&mut self, slot: u32) {
+        let Links { newer, older } = std::mem::replace(&mut self.links[slot as usize], ABSENT);
+        match newer {
+            END => self.newest = older,
+            newer => self.links[newer as usize].older = older,
+        }
+        match older {
+            END => self.oldest = newer,
+            older => self.links[older as usize].newer = newer,
+        }
+    }
+}
+
+/// The end of a list.
+const END: u32 = u32::MAX;
+/// In no list.
+const NOWHERE: u32 = u32::MAX - 1;
+const ABSENT: Links = Links {
+    newer: NOWHERE,
+    older: NOWHERE,
+};

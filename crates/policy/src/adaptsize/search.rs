@@ -1,0 +1,61 @@
+//! Global search for the best `c`: a grid over octaves, then a golden section around its best point.
+//!
+//! The curve of hit ratio over `c` has several humps (paper, figure 3), so a local search alone stays on
+//! whichever it starts on. The grid reaches from `c_min` to the capacity and holds one point beyond: `c = ∞`, which
+//! admits everything. The refinement can only replace the grid's best by something better.
+
+use super::{CurvePoint, TunerConfig};
+
+/// The curve on the grid, ascending in `c` with `∞` last, and its best point, refined.
+///
+/// `predict` gives nothing for a `c` that is no candidate; `∞` always is one.
+pub(super) fn best(
+    config: &TunerConfig,
+    mut predict: impl FnMut(f64) -> Option<f64>,
+) -> (Vec<CurvePoint>, CurvePoint) {
+    let mut point = |c: f64| predict(c).map(|ohr| CurvePoint { c, ohr });
+    let per_octave = f64::from(config.grid_per_octave);
+    let low = config.c_min.log2();
+    let high = (config.capacity_bytes as f64).log2().max(low);
+    let steps = ((high - low) * per_octave).ceil() as u32;
+    let grid = (0..=steps).map(|step| (low + f64::from(step) / per_octave).exp2());
+    let curve: Vec<CurvePoint> = grid.chain([f64::INFINITY]).filter_map(&mut point).collect();
+    // Of equals the later, larger one: nothing is refused without a gain.
+    let mut best = *curve
+        .iter()
+        .max_by(|a, b| a.ohr.total_cmp(&b.ohr))
+        .expect("to admit everything is always a candidate");
+    if best.c.is_finite() {
+        let middle = best.c.log2();
+        let (mut a, mut b) = (middle - 1.0 / per_octave, middle + 1.0 / per_octave);
+        let mut refined = |exponent: f64| {
+            let found = point(exponent.exp2());
+            if let Some(found) = found
+                && found.ohr > best.ohr
+            {
+                best = found;
+            }
+            found.map_or(f64::NEG_INFINITY, |found| found.ohr)
+        };
+        let (mut x, mut y) = (b - GOLDEN * (b - a), a + GOLDEN * (b - a));
+        let (mut at_x, mut at_y) = (refined(x), refined(y));
+        for _ in 0..GOLDEN_STEPS {
+            if at_x > at_y {
+                (b, y, at_y) = (y, x, at_x);
+                x = b - GOLDEN * (b - a);
+                at_x = refined(x);
+            } else {
+                (a, x, at_x) = (x, y, at_y);
+                y = a + GOLDEN * (b - a);
+                at_y = refined(y);
+            }
+        }
+    }
+    (curve, best)
+}
+
+/// (√5 - 1) / 2.
+const GOLDEN: f64 = 0.618_033_988_749_894_9;
+/// The bracket of two grid steps shrinks to 0.618^8 = 1/47: with two points an octave, c to 1.5 %, far
+/// inside the width of a hump.
+const GOLDEN_STEPS: usize = 8;

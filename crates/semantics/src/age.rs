@@ -1,0 +1,165 @@
+//! How old a response already was when it arrived (RFC 9111 §4.2.3).
+
+use edgeward_types::Timestamp;
+use http::header::{AGE, DATE, HeaderMap};
+
+use crate::cache_control::delta_seconds;
+use crate::date::date_field;
+
+/// When a response was fetched, by the cache's own clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exchange {
+    /// The request head was about to leave.
+    pub request_time: Timestamp,
+    /// The response head had arrived.
+    pub response_time: Timestamp,
+}
+
+/// `corrected_initial_age` in milliseconds.
+///
+/// The larger of what the `Date` suggests and what caches on the way admit to plus the
+/// time the exchange took.
+pub(crate) fn corrected_initial_age_ms(response: &HeaderMap, exchange: Exchange) -> u64 {
+    // `Date` has whole seconds, so the clock is cut to whole seconds too: otherwise a
+    // response made this very second would seem up to 999 ms old.
+    let apparent_age_ms = date_field(response, &DATE).map_or(0, |date| {
+        exchange
+            .response_time
+            .as_secs()
+            .saturating_sub(date.as_secs())
+            .saturating_mul(1000)
+    });
+    let response_delay_ms = exchange
+        .response_time
+        .as_millis()
+        .saturating_sub(exchange.request_time.as_millis());
+    let corrected_age_value_ms = age_value_secs(response)
+        .saturating_mul(1000)
+        .saturating_add(response_delay_ms);
+    apparent_age_ms.max(corrected_age_value_ms)
+}
+
+/// The `Age` field (§5.1): of a list the first member counts, and what is no number is
+/// as if absent.
+fn age_value_secs(response: &HeaderMap) -> u64 {
+    let Some(line) = response.get(AGE) else {
+        return 0;
+    };
+    let first = line
+        .as_bytes()
+        .split(|&byte| byte == b',')
+        .next()
+        .unwrap_or_default();
+    delta_seconds(crate::list::trim(first)).map_or(0, u64::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+    use crate::date::format_http_date;
+
+    fn age_ms(age: Option<&str>, date_secs: Option<u64>, request_ms: u64, response_ms: u64) -> u64 {
+        let mut headers = HeaderMap::new();
+        if let Some(age) = age {
+            headers.insert(AGE, HeaderValue::try_from(age).expect("ASCII"));
+        }
+        if let Some(secs) = date_secs {
+            headers.insert(DATE, format_http_date(Timestamp::from_secs(secs)));
+        }
+        corrected_initial_age_ms(
+            &headers,
+            Exchange {
+                request_time: Timestamp::from_millis(request_ms),
+                response_time: Timestamp::from_millis(response_ms),
+            },
+        )
+    }
+
+    /// Each row: Age, Date, request and response time, and the age by §4.2.3.
+    #[test]
+    fn the_larger_of_apparent_and_corrected_age_counts() {
+        let table = [
+            (None, None, 100_000, 100_000, 0, "nothing known"),
+            (
+                None,
+                None,
+                100_000,
+                101_500,
+                1_500,
+                "the exchange took time",
+            ),
+            (
+                Some("10"),
+                None,
+                100_000,
+                101_500,
+                11_500,
+                "a cache upstream held it",
+            ),
+            (
+                None,
+                Some(100),
+                100_000,
+                100_999,
+                999,
+                "same second: Date adds nothing",
+            ),
+            (None, Some(90), 100_000, 100_000, 10_000, "an old Date"),
+            (
+                Some("30"),
+                Some(90),
+                100_000,
+                100_000,
+                30_000,
+                "Age is larger",
+            ),
+            (
+                Some("5"),
+                Some(90),
+                100_000,
+                100_000,
+                10_000,
+                "Date is larger",
+            ),
+            (
+                None,
+                Some(200),
+                100_000,
+                100_000,
+                0,
+                "a Date in the future is not a negative age",
+            ),
+            (
+                None,
+                None,
+                101_000,
+                100_000,
+                0,
+                "a clock stepped back is not a negative delay",
+            ),
+        ];
+        for (age, date, request, response, expected, why) in table {
+            assert_eq!(age_ms(age, date, request, response), expected, "{why}");
+        }
+    }
+
+    #[test]
+    fn an_age_that_is_no_number_is_ignored_and_a_list_counts_by_its_first() {
+        // §5.1: the first of a list; invalid is as absent.
+        for (value, secs) in [
+            ("7", 7),
+            (" 7 ", 7),
+            ("7, 9", 7),
+            ("7,x", 7),
+            ("x, 7", 0),
+            ("-1", 0),
+            ("1.5", 0),
+            ("\"7\"", 0),
+            ("99999999999999999999", 1 << 31),
+        ] {
+            assert_eq!(age_ms(Some(value), None, 0, 0), secs * 1000, "{value}");
+        }
+    }
+}

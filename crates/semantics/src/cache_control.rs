@@ -1,0 +1,345 @@
+//! `Cache-Control` (RFC 9111 §5.2) and the legacy `Pragma`, read tolerantly.
+//!
+//! Tolerant means: nothing is an error, and whatever is unclear is read in the way that
+//! stores or reuses less. Unknown directives are ignored (§5.2.3); a directive given
+//! twice counts in its most restrictive form; an argument that is not delta-seconds
+//! makes the response stale (§4.2.1) instead of making it eternal.
+//!
+//! RFC 9213 will add a targeted field in front of `Cache-Control`; all of the crate gets
+//! its directives from [`ResponseDirectives::of`], so that is the one place to choose.
+
+use http::header::{CACHE_CONTROL, HeaderMap, HeaderName, PRAGMA};
+
+use crate::list::{self, Members};
+
+/// The value a number of seconds too large to hold stands for: 2^31, about 68 years (§1.2.2).
+pub const DELTA_SECONDS_MAX: u32 = 1 << 31;
+
+/// What a response's `Cache-Control` says (§5.2.2), all lines together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResponseDirectives {
+    /// §5.2.2.1; an argument that is no number reads as 0.
+    pub max_age: Option<u32>,
+    /// §5.2.2.10; an argument that is no number reads as 0.
+    pub s_maxage: Option<u32>,
+    /// RFC 5861 §3; an argument that is no number reads as 0.
+    pub stale_while_revalidate: Option<u32>,
+    /// RFC 5861 §4; an argument that is no number reads as 0.
+    pub stale_if_error: Option<u32>,
+    /// §5.2.2.4.
+    pub no_cache: FieldScope,
+    /// §5.2.2.7.
+    pub private: FieldScope,
+    /// §5.2.2.5.
+    pub no_store: bool,
+    /// §5.2.2.9.
+    pub public: bool,
+    /// §5.2.2.2.
+    pub must_revalidate: bool,
+    /// §5.2.2.8.
+    pub proxy_revalidate: bool,
+    /// §5.2.2.3.
+    pub must_understand: bool,
+    /// §5.2.2.6.
+    pub no_transform: bool,
+    /// RFC 8246. Speaks to private caches about reloads; kept for the log.
+    pub immutable: bool,
+}
+
+impl ResponseDirectives {
+    /// Reads every `Cache-Control` line of a response.
+    pub fn of(headers: &HeaderMap) -> Self {
+        let mut directives = Self::default();
+        for line in headers.get_all(CACHE_CONTROL) {
+            directives.add_line(line.as_bytes());
+        }
+        directives
+    }
+
+    /// Reads one more line of directives.
+    pub fn add_line(&mut self, line: &[u8]) {
+        for (name, argument) in directives(line) {
+            // Restrictive directives count whatever their argument; permissive ones
+            // only in the form the RFC defines.
+            match name.as_str() {
+                "max-age" => restrict(&mut self.max_age, argument.seconds().unwrap_or(0)),
+                "s-maxage" => restrict(&mut self.s_maxage, argument.seconds().unwrap_or(0)),
+                "no-store" => self.no_store = true,
+                "no-cache" => self.no_cache.restrict(argument),
+                "private" => self.private.restrict(argument),
+                "must-revalidate" => self.must_revalidate = true,
+                "proxy-revalidate" => self.proxy_revalidate = true,
+                "no-transform" => self.no_transform = true,
+                "public" => self.public |= argument.is_absent(),
+                "must-understand" => self.must_understand |= argument.is_absent(),
+                "immutable" => self.immutable |= argument.is_absent(),
+                "stale-while-revalidate" => {
+                    restrict(
+                        &mut self.stale_while_revalidate,
+                        argument.seconds().unwrap_or(0),
+                    );
+                }
+                "stale-if-error" => {
+                    restrict(&mut self.stale_if_error, argument.seconds().unwrap_or(0));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether the response may be used past its lifetime without a successful validation.
+    ///
+    /// `s-maxage` carries `proxy-revalidate` with it for a shared cache (§5.2.2.10), and
+    /// `no-cache` forbids more than either.
+    pub fn forbids_stale(&self) -> bool {
+        self.must_revalidate
+            || self.proxy_revalidate
+            || self.s_maxage.is_some()
+            || self.no_cache == FieldScope::Whole
+    }
+}
+
+/// How much of a response `no-cache` or `private` speaks about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum FieldScope {
+    /// The directive is not there.
+    #[default]
+    Absent,
+    /// The qualified form: only these header fields.
+    Fields(Vec<HeaderName>),
+    /// The whole response.
+    Whole,
+}
+
+impl FieldScope {
+    /// The fields of the qualified form; empty for the other two.
+    pub fn fields(&self) -> &[HeaderName] {
+        match self {
+            Self::Fields(fields) => fields,
+            Self::Absent | Self::Whole => &[],
+        }
+    }
+
+    /// Adds one more occurrence. A list that names no field, or something that is no field
+    /// name, means the whole response: the sender wanted to hide something.
+    fn restrict(&mut self, argument: Argument<'_>) {
+        if *self == Self::Whole {
+            return;
+        }
+        let Some(list) = argument.value() else {
+            *self = Self::Whole;
+            return;
+        };
+        let mut fields = match std::mem::take(self) {
+            Self::Fields(fields) => fields,
+            Self::Absent | Self::Whole => Vec::new(),
+        };
+        for member in Members::new(list) {
+            match HeaderName::from_bytes(member) {
+                Ok(name) if fields.len() < QUALIFIED_FIELDS_MAX => {
+                    if !fields.contains(&name) {
+                        fields.push(name);
+                    }
+                }
+                _ => {
+                    *self = Self::Whole;
+                    return;
+                }
+            }
+        }
+        *self = if fields.is_empty() {
+            Self::Whole
+        } else {
+            Self::Fields(fields)
+        };
+    }
+}
+
+/// What a request's `Cache-Control` asks for (§5.2.1), or its `Pragma` (§5.4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestDirectives {
+    /// §5.2.1.1: no response older than this.
+    pub max_age: Option<u32>,
+    /// §5.2.1.2: a stale response is welcome.
+    pub max_stale: Option<MaxStale>,
+    /// §5.2.1.3: fresh for at least this much longer.
+    pub min_fresh: Option<u32>,
+    /// RFC 5861 §4.
+    pub stale_if_error: Option<u32>,
+    /// §5.2.1.4, or `Pragma: no-cache` without any `Cache-Control`.
+    pub no_cache: bool,
+    /// §5.2.1.5.
+    pub no_store: bool,
+    /// §5.2.1.6.
+    pub no_transform: bool,
+    /// §5.2.1.7.
+    pub only_if_cached: bool,
+}
+
+/// How stale a response a client puts up with (§5.2.1.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MaxStale {
+    /// `max-stale` without an argument.
+    Any,
+    /// No more than this many seconds past its lifetime.
+    Seconds(u32),
+}
+
+impl RequestDirectives {
+    /// Reads every `Cache-Control` line of a request, or its `Pragma` if there is none.
+    pub fn of(headers: &HeaderMap) -> Self {
+        let mut asked = Self::default();
+        if headers.contains_key(CACHE_CONTROL) {
+            for line in headers.get_all(CACHE_CONTROL) {
+                asked.add_line(line.as_bytes());
+            }
+        } else {
+            // §5.4: only where `Cache-Control` is missing.
+            asked.no_cache = list::has_token(headers, &PRAGMA, "no-cache");
+        }
+        asked
+    }
+
+    /// Whether nothing was asked for, so that the answer depends on the stored response alone.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn add_line(&mut self, line: &[u8]) {
+        for (name, argument) in directives(line) {
+            match name.as_str() {
+                "max-age" => restrict(&mut self.max_age, argument.seconds().unwrap_or(0)),
+                "min-fresh" => {
+                    let secs = argument.seconds().unwrap_or(DELTA_SECONDS_MAX);
+                    self.min_fresh = Some(self.min_fresh.map_or(secs, |other| other.max(secs)));
+                }
+                "max-stale" => {
+                    let asked = match argument {
+                        Argument::Absent => MaxStale::Any,
+                        _ => MaxStale::Seconds(argument.seconds().unwrap_or(0)),
+                    };
+                    self.max_stale = Some(match (self.max_stale, asked) {
+                        (Some(MaxStale::Seconds(a)), MaxStale::Seconds(b)) => {
+                            MaxStale::Seconds(a.min(b))
+                        }
+                        (Some(MaxStale::Seconds(a)), MaxStale::Any) => MaxStale::Seconds(a),
+                        (Some(MaxStale::Any) | None, asked) => asked,
+                    });
+                }
+                "stale-if-error" => {
+                    restrict(&mut self.stale_if_error, argument.seconds().unwrap_or(0));
+                }
+                "no-cache" => self.no_cache = true,
+                "no-store" => self.no_store = true,
+                "no-transform" => self.no_transform = true,
+                "only-if-cached" => self.only_if_cached = true,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// What stands after a directive's `=`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Argument<'a> {
+    Absent,
+    /// A token, or the inside of a quoted string: §5.2 has recipients take both.
+    Value(&'a [u8]),
+    Malformed,
+}
+
+impl<'a> Argument<'a> {
+    fn is_absent(self) -> bool {
+        self == Self::Absent
+    }
+
+    fn value(self) -> Option<&'a [u8]> {
+        match self {
+            Self::Value(value) => Some(value),
+            Self::Absent | Self::Malformed => None,
+        }
+    }
+
+    /// Delta-seconds (§1.2.2): digits and nothing else, held at [`DELTA_SECONDS_MAX`].
+    fn seconds(self) -> Option<u32> {
+        self.value().and_then(delta_seconds)
+    }
+}
+
+/// Reads delta-seconds (§1.2.2); `None` if it is anything but digits.
+pub(crate) fn delta_seconds(digits: &[u8]) -> Option<u32> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0_u32, |secs, &byte| {
+        byte.is_ascii_digit().then(|| {
+            secs.saturating_mul(10)
+                .saturating_add(u32::from(byte - b'0'))
+                .min(DELTA_SECONDS_MAX)
+        })
+    })
+}
+
+/// Keeps the smaller of what a directive said before and says now.
+fn restrict(limit: &mut Option<u32>, secs: u32) {
+    *limit = Some(limit.map_or(secs, |other| other.min(secs)));
+}
+
+/// A directive name in lower case, held without allocation; names longer than any known
+/// one are cut, which keeps them unknown.
+#[derive(Clone, Copy)]
+struct Name {
+    bytes: [u8; NAME_BYTES_MAX],
+    length: usize,
+}
+
+impl Name {
+    fn new(name: &[u8]) -> Self {
+        let mut bytes = [0; NAME_BYTES_MAX];
+        let length = name.len().min(NAME_BYTES_MAX);
+        bytes[..length].copy_from_slice(&name[..length]);
+        bytes.make_ascii_lowercase();
+        Self { bytes, length }
+    }
+
+    fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
+    }
+}
+
+/// The directives of one line in order, names in lower case.
+fn directives(line: &[u8]) -> impl Iterator<Item = (Name, Argument<'_>)> {
+    Members::new(line).map(|member| {
+        let equals = member.iter().position(|&byte| byte == b'=');
+        let (name, argument) = match equals {
+            None => (member, Argument::Absent),
+            Some(at) => (&member[..at], argument(&member[at + 1..])),
+        };
+        // Space around `=` is not in the grammar. The name still counts, so that
+        // `private = "x"` restricts; the argument does not.
+        let trimmed = list::trim(name);
+        let argument = if trimmed.len() == name.len() {
+            argument
+        } else {
+            Argument::Malformed
+        };
+        (Name::new(trimmed), argument)
+    })
+}
+
+fn argument(bytes: &[u8]) -> Argument<'_> {
+    match bytes {
+        [b'"', .., b'"'] if list::closing_quote(bytes, 0) == Some(bytes.len() - 1) => {
+            Argument::Value(&bytes[1..bytes.len() - 1])
+        }
+        _ if list::is_token(bytes) => Argument::Value(bytes),
+        _ => Argument::Malformed,
+    }
+}
+
+/// One more than `stale-while-revalidate`, the longest name known.
+const NAME_BYTES_MAX: usize = 23;
+const _: () = assert!("stale-while-revalidate".len() < NAME_BYTES_MAX);
+
+/// Fields a qualified directive may name before it is read as the whole response.
+const QUALIFIED_FIELDS_MAX: usize = 32;

@@ -1,0 +1,288 @@
+//! `Cache-Status` (RFC 9211): what a cache did with a request, said in the response.
+//!
+//! Written by the server and read back by the load generator, so both live here and
+//! agree by test.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use http::header::{CACHE_STATUS, HeaderMap, HeaderValue};
+
+use crate::list::{self, Members};
+
+/// This cache's member of the field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheStatus {
+    /// Served from the cache, or why not.
+    pub outcome: Outcome,
+    /// The status of the origin's answer, if the request was forwarded (§2.3).
+    pub fwd_status: Option<u16>,
+    /// Remaining lifetime in seconds, negative if stale (§2.4).
+    pub ttl: Option<i64>,
+    /// The response was stored (§2.5).
+    pub stored: bool,
+    /// The request shared another's trip to the origin (§2.6).
+    pub collapsed: bool,
+    /// Anything else worth saying (§2.8), such as a refusal's name.
+    pub detail: Option<Cow<'static, str>>,
+}
+
+/// `hit` (§2.1) or `fwd` (§2.2); exactly one of them is said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// Satisfied by the cache, no trip to the origin.
+    Hit,
+    /// Went to the origin, for this reason.
+    Forward(Forward),
+}
+
+/// Why a request went to the origin (§2.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Forward {
+    /// The cache was configured not to handle it.
+    Bypass,
+    /// The method's semantics require it.
+    Method,
+    /// Nothing is stored for the URI.
+    UriMiss,
+    /// Something is, but not for these request fields.
+    VaryMiss,
+    /// Nothing usable, and it is not told which of the two.
+    Miss,
+    /// A fresh response is stored, but the request does not allow its use.
+    Request,
+    /// The stored response is stale.
+    Stale,
+    /// Part of the response is stored.
+    Partial,
+}
+
+impl Forward {
+    /// Every reason: one metric series each.
+    pub const ALL: [Self; 8] = [
+        Self::Bypass,
+        Self::Method,
+        Self::UriMiss,
+        Self::VaryMiss,
+        Self::Miss,
+        Self::Request,
+        Self::Stale,
+        Self::Partial,
+    ];
+
+    /// The token of §2.2.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Bypass => "bypass",
+            Self::Method => "method",
+            Self::UriMiss => "uri-miss",
+            Self::VaryMiss => "vary-miss",
+            Self::Miss => "miss",
+            Self::Request => "request",
+            Self::Stale => "stale",
+            Self::Partial => "partial",
+        }
+    }
+
+    fn from_token(token: &[u8]) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|reason| reason.as_str().as_bytes() == token)
+    }
+}
+
+impl CacheStatus {
+    /// A hit with this much lifetime left.
+    pub const fn hit(ttl_secs: i64) -> Self {
+        let mut status = Self::bare(Outcome::Hit);
+        status.ttl = Some(ttl_secs);
+        status
+    }
+
+    /// A request that went to the origin.
+    pub const fn forward(reason: Forward) -> Self {
+        Self::bare(Outcome::Forward(reason))
+    }
+
+    /// The same with a detail.
+    #[must_use]
+    pub fn with_detail(mut self, detail: impl Into<Cow<'static, str>>) -> Self {
+        self.detail = Some(detail.into());
+        self
+    }
+
+    const fn bare(outcome: Outcome) -> Self {
+        Self {
+            outcome,
+            fwd_status: None,
+            ttl: None,
+            stored: false,
+            collapsed: false,
+            detail: None,
+        }
+    }
+
+    /// Appends this node's member: `edgeward; hit; ttl=42`. `node` must be a token, which
+    /// is for whoever reads the configuration to check.
+    pub fn write(&self, node: &str, line: &mut String) {
+        line.push_str(node);
+        match self.outcome {
+            Outcome::Hit => line.push_str("; hit"),
+            Outcome::Forward(reason) => {
+                line.push_str("; fwd=");
+                line.push_str(reason.as_str());
+            }
+        }
+        if let Some(status) = self.fwd_status {
+            let _ = write!(line, "; fwd-status={status}");
+        }
+        if let Some(ttl) = self.ttl {
+            // RFC 8941 §3.3.1: fifteen digits at most.
+            let _ = write!(line, "; ttl={}", ttl.clamp(-SF_INTEGER_MAX, SF_INTEGER_MAX));
+        }
+        if self.stored {
+            line.push_str("; stored");
+        }
+        if self.collapsed {
+            line.push_str("; collapsed");
+        }
+        if let Some(detail) = &self.detail {
+            line.push_str("; detail=");
+            write_token_or_string(detail, line);
+        }
+    }
+
+    /// The member as a field value.
+    pub fn to_header_value(&self, node: &str) -> HeaderValue {
+        let mut line = String::with_capacity(64);
+        self.write(node, &mut line);
+        HeaderValue::try_from(line).unwrap_or_else(|_| HeaderValue::from_static("edgeward"))
+    }
+
+    /// Appends the member behind those of caches nearer the origin (§2).
+    pub fn append_to(&self, response: &mut HeaderMap, node: &str) {
+        response.append(CACHE_STATUS, self.to_header_value(node));
+    }
+
+    /// Reads the last member that `node` wrote: of two nodes of that name the one nearest
+    /// the client. `None` if there is none or it says neither `hit` nor `fwd`.
+    pub fn of(response: &HeaderMap, node: &str) -> Option<Self> {
+        list::members(response, &CACHE_STATUS)
+            .filter_map(|member| Self::parse_member(member, node))
+            .last()
+    }
+
+    /// Reads the last member that `node` wrote in one line of the field.
+    pub fn parse(line: &[u8], node: &str) -> Option<Self> {
+        Members::new(line)
+            .filter_map(|member| Self::parse_member(member, node))
+            .last()
+    }
+
+    fn parse_member(member: &[u8], node: &str) -> Option<Self> {
+        let mut parts = Parameters { rest: Some(member) };
+        let name = parts.next()?;
+        // §2: the cache's name is a String or a Token.
+        let matches = match bare_string(name) {
+            Some(name) => name == node,
+            None => name == node.as_bytes(),
+        };
+        if !matches {
+            return None;
+        }
+        let mut outcome = None;
+        let mut status = Self::bare(Outcome::Hit);
+        for part in parts {
+            let (key, value) = match part.iter().position(|&byte| byte == b'=') {
+                Some(at) => (&part[..at], Some(&part[at + 1..])),
+                None => (part, None),
+            };
+            match (key, value) {
+                (b"hit", None | Some(b"?1")) => outcome = Some(Outcome::Hit),
+                (b"fwd", Some(token)) => {
+                    outcome = Forward::from_token(token).map(Outcome::Forward).or(outcome);
+                }
+                (b"fwd-status", Some(digits)) => status.fwd_status = parse_number(digits),
+                (b"ttl", Some(digits)) => status.ttl = parse_number(digits),
+                (b"stored", None | Some(b"?1")) => status.stored = true,
+                (b"collapsed", None | Some(b"?1")) => status.collapsed = true,
+                (b"detail", Some(value)) => {
+                    status.detail = bare_string(value)
+                        .or_else(|| String::from_utf8(value.to_vec()).ok())
+                        .map(Cow::Owned);
+                }
+                _ => {}
+            }
+        }
+        outcome.map(|outcome| Self { outcome, ..status })
+    }
+}
+
+/// The parts of a member between semicolons that stand outside strings, trimmed.
+struct Parameters<'a> {
+    rest: Option<&'a [u8]>,
+}
+
+impl<'a> Iterator for Parameters<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let bytes = self.rest?;
+        let mut end = 0;
+        while let Some(&byte) = bytes.get(end) {
+            match byte {
+                b';' => break,
+                // An open string takes the rest: there is no later parameter to save.
+                b'"' => {
+                    end = list::closing_quote(bytes, end).map_or(bytes.len(), |close| close + 1);
+                }
+                _ => end += 1,
+            }
+        }
+        self.rest = bytes.get(end + 1..);
+        Some(list::trim(&bytes[..end]))
+    }
+}
+
+/// The content of an sf-string (RFC 8941 §3.3.3); `None` if it is none.
+fn bare_string(bytes: &[u8]) -> Option<String> {
+    if bytes.first() != Some(&b'"') || list::closing_quote(bytes, 0)? != bytes.len() - 1 {
+        return None;
+    }
+    let mut text = String::with_capacity(bytes.len());
+    let mut inside = bytes[1..bytes.len() - 1].iter();
+    while let Some(&byte) = inside.next() {
+        let byte = if byte == b'\\' { *inside.next()? } else { byte };
+        text.push(char::from(byte));
+    }
+    Some(text)
+}
+
+fn parse_number<T: std::str::FromStr>(digits: &[u8]) -> Option<T> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// A token where it is one, else a string with what a string cannot hold taken out
+/// (RFC 8941 §3.3.3: visible ASCII and space).
+fn write_token_or_string(text: &str, line: &mut String) {
+    // RFC 8941 §3.3.4: a token starts with a letter or `*`; `:` and `/` may follow.
+    let is_token = text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '*')
+        && text
+            .bytes()
+            .all(|byte| list::is_token_byte(byte) || matches!(byte, b':' | b'/'));
+    if is_token {
+        line.push_str(text);
+        return;
+    }
+    line.push('"');
+    for byte in text.bytes().filter(|byte| matches!(byte, b' '..=b'~')) {
+        if matches!(byte, b'"' | b'\\') {
+            line.push('\\');
+        }
+        line.push(char::from(byte));
+    }
+    line.push('"');
+}
+
+/// The largest sf-integer (RFC 8941 §3.3.1).
+const SF_INTEGER_MAX: i64 = 999_999_999_999_999;

@@ -1,0 +1,157 @@
+//! Conditional requests at a cache (RFC 9110 §13, RFC 9111 §4.3).
+
+use http::header::{
+    CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderMap,
+    IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE,
+    TRANSFER_ENCODING,
+};
+use http::{Method, StatusCode};
+
+use crate::date::parse_http_date;
+use crate::list;
+use crate::validators::{EntityTag, TagRef, Validators};
+
+/// How a usable stored response answers a conditional request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// All of it (a `Range` may still cut it, see [`range`](crate::range)).
+    Full,
+    /// 304: the client's own copy is good.
+    NotModified,
+}
+
+/// Whether the request carries a condition this module evaluates. Two lookups, for the
+/// hit path to skip the rest.
+#[inline]
+pub fn is_conditional(request: &HeaderMap) -> bool {
+    request.contains_key(IF_NONE_MATCH) || request.contains_key(IF_MODIFIED_SINCE)
+}
+
+/// Evaluates the client's conditions against a stored response (RFC 9110 §13.2.2 as it
+/// applies to a cache, RFC 9111 §4.3.2).
+///
+/// `If-Match` and `If-Unmodified-Since` are not a cache's to evaluate; requests with them
+/// never come here, see [`route`](crate::route).
+pub fn evaluate(
+    method: &Method,
+    request: &HeaderMap,
+    status: StatusCode,
+    stored: &Validators,
+) -> Answer {
+    // RFC 9110 §13.2.1: conditions count only where the answer without them is a success.
+    if (method != Method::GET && method != Method::HEAD) || !status.is_success() {
+        return Answer::Full;
+    }
+    // §13.2.2 step 3; if it is there, `If-Modified-Since` is ignored (§13.1.3).
+    if request.contains_key(IF_NONE_MATCH) {
+        return if none_match(request, stored.etag.as_ref()) {
+            Answer::Full
+        } else {
+            Answer::NotModified
+        };
+    }
+    // §13.2.2 step 4. A date that does not parse, or several, is ignored (§13.1.3).
+    let mut lines = request.get_all(IF_MODIFIED_SINCE).into_iter();
+    let (Some(since), None) = (lines.next(), lines.next()) else {
+        return Answer::Full;
+    };
+    let Some(since) = parse_http_date(since.as_bytes()) else {
+        return Answer::Full;
+    };
+    // RFC 9111 §4.3.2: without `Last-Modified` the stored `Date` takes its place.
+    match stored.last_modified_time.or(stored.date) {
+        Some(modified) if modified.as_secs() <= since.as_secs() => Answer::NotModified,
+        _ => Answer::Full,
+    }
+}
+
+/// The head of a 304 for a stored response (RFC 9110 §15.4.5): all of the stored head but
+/// what describes the content that is not sent.
+pub fn not_modified_head(stored: &HeaderMap) -> HeaderMap {
+    let mut head = stored.clone();
+    for name in [
+        CONTENT_ENCODING,
+        CONTENT_LANGUAGE,
+        CONTENT_LENGTH,
+        CONTENT_RANGE,
+        CONTENT_TYPE,
+        TRANSFER_ENCODING,
+    ] {
+        head.remove(name);
+    }
+    head
+}
+
+/// Takes the client's own conditions and range out of a request, so that the origin's
+/// answer is complete and can be stored. Answer the client by [`evaluate`] afterwards.
+pub fn remove_client_conditions(request: &mut HeaderMap) {
+    for name in [
+        IF_NONE_MATCH,
+        IF_MODIFIED_SINCE,
+        IF_MATCH,
+        IF_UNMODIFIED_SINCE,
+        IF_RANGE,
+        RANGE,
+    ] {
+        request.remove(name);
+    }
+}
+
+/// Turns a request into the question whether a stored response still holds (RFC 9111
+/// §4.3.1). The client's own conditions and range are replaced.
+pub fn revalidation_request(request: &mut HeaderMap, stored: &Validators) {
+    remove_client_conditions(request);
+    if let Some(etag) = &stored.etag {
+        request.insert(IF_NONE_MATCH, etag.value().clone());
+    }
+    // Both, for an origin that does not know entity tags. Only a date: what an origin
+    // cannot parse it ignores, and would answer 200 for ever.
+    if let (Some(modified), Some(_)) = (&stored.last_modified, stored.last_modified_time) {
+        request.insert(IF_MODIFIED_SINCE, modified.clone());
+    }
+}
+
+/// `If-None-Match` (RFC 9110 §13.1.2): true if no listed tag weakly equals the stored one.
+fn none_match(request: &HeaderMap, etag: Option<&EntityTag>) -> bool {
+    let lines = request.get_all(IF_NONE_MATCH);
+    // `*`: false if any representation exists, and one is stored.
+    if lines.iter().any(|line| list::trim(line.as_bytes()) == b"*") {
+        return false;
+    }
+    let Some(etag) = etag else { return true };
+    let stored = etag.as_ref();
+    !lines
+        .iter()
+        .any(|line| listed_tags(line.as_bytes()).any(|tag| tag.weak_eq(stored)))
+}
+
+/// The entity tags of one line; what is no tag is skipped up to the next comma.
+fn listed_tags(mut rest: &[u8]) -> impl Iterator<Item = TagRef<'_>> {
+    std::iter::from_fn(move || {
+        loop {
+            while let [b',' | b' ' | b'\t', after @ ..] = rest {
+                rest = after;
+            }
+            if rest.is_empty() {
+                return None;
+            }
+            match TagRef::parse(rest) {
+                Some((tag, after)) => {
+                    rest = after;
+                    // A tag ends its member; `"a"b` is no tag.
+                    let next = after.iter().find(|byte| !matches!(byte, b' ' | b'\t'));
+                    if matches!(next, None | Some(b',')) {
+                        return Some(tag);
+                    }
+                }
+                None => {
+                    let comma = rest
+                        .iter()
+                        .position(|&byte| byte == b',')
+                        .unwrap_or(rest.len());
+                    rest = &rest[comma..];
+                }
+            }
+        }
+    })
+}

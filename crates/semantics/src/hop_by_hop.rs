@@ -1,0 +1,153 @@
+//! Fields for one connection, which no message carries further (RFC 9110 §7.6.1).
+
+use http::header::{
+    CONNECTION, HeaderMap, HeaderName, HeaderValue, MAX_FORWARDS, PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, UPGRADE, VIA,
+};
+use http::{Method, Version};
+
+use crate::list;
+
+/// What a stripped request had asked of this connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionOptions {
+    /// `TE: trailers`: the client takes trailer fields (§10.1.4). A driver that passes
+    /// trailers on writes its own `TE`.
+    pub takes_trailers: bool,
+    /// `Connection: upgrade` with this `Upgrade` (§7.8).
+    pub upgrade: Option<HeaderValue>,
+}
+
+/// Takes out of a request what was meant for this connection and says what it was.
+pub fn strip_request(request: &mut HeaderMap) -> ConnectionOptions {
+    let options = ConnectionOptions {
+        takes_trailers: list::members(request, &TE).any(|member| {
+            let coding = member
+                .split(|&byte| byte == b';')
+                .next()
+                .unwrap_or_default();
+            list::trim(coding).eq_ignore_ascii_case(b"trailers")
+        }),
+        upgrade: if list::has_token(request, &CONNECTION, "upgrade") {
+            request.get(UPGRADE).cloned()
+        } else {
+            None
+        },
+    };
+    strip(request);
+    // §11.7.2: consumed by the first inbound proxy that expects credentials.
+    request.remove(PROXY_AUTHORIZATION);
+    options
+}
+
+/// Takes out of a response what was meant for this connection.
+pub fn strip_response(response: &mut HeaderMap) {
+    strip(response);
+    // RFC 9111 §3.1: fields that speak to this proxy alone.
+    response.remove(PROXY_AUTHENTICATE);
+    response.remove(PROXY_AUTHENTICATION_INFO);
+}
+
+/// Adds this node to `Via` (§7.6.3): `1.1 name`.
+pub fn append_via(headers: &mut HeaderMap, received: Version, name: &str) {
+    let version = match received {
+        Version::HTTP_09 => "0.9",
+        Version::HTTP_10 => "1.0",
+        Version::HTTP_2 => "2",
+        Version::HTTP_3 => "3",
+        _ => "1.1",
+    };
+    if let Ok(value) = HeaderValue::try_from(format!("{version} {name}")) {
+        headers.append(VIA, value);
+    }
+}
+
+/// Whether this node itself is in the request's `Via`: a forwarding loop.
+pub fn is_loop(request: &HeaderMap, name: &str) -> bool {
+    list::members(request, &VIA).any(|member| {
+        let mut words = member
+            .split(|byte| matches!(byte, b' ' | b'\t'))
+            .filter(|word| !word.is_empty());
+        words
+            .nth(1)
+            .is_some_and(|by| by.eq_ignore_ascii_case(name.as_bytes()))
+    })
+}
+
+/// What `Max-Forwards` wants of a TRACE or OPTIONS request (§7.6.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MaxForwards {
+    /// Forward it; the field, if any, has been counted down.
+    Forward,
+    /// It was 0: answer as the final recipient.
+    RespondHere,
+}
+
+/// Counts `Max-Forwards` down where §7.6.2 says it counts.
+pub fn count_down_max_forwards(method: &Method, request: &mut HeaderMap) -> MaxForwards {
+    if method != Method::TRACE && method != Method::OPTIONS {
+        return MaxForwards::Forward;
+    }
+    let left = request
+        .get(MAX_FORWARDS)
+        .and_then(|value| crate::cache_control::delta_seconds(value.as_bytes()));
+    match left {
+        None => MaxForwards::Forward,
+        Some(0) => MaxForwards::RespondHere,
+        Some(left) => {
+            request.insert(MAX_FORWARDS, HeaderValue::from(left - 1));
+            MaxForwards::Forward
+        }
+    }
+}
+
+fn strip(headers: &mut HeaderMap) {
+    let listed: Vec<HeaderName> = list::members(headers, &CONNECTION)
+        .filter_map(|member| HeaderName::from_bytes(member).ok())
+        .filter(|name| !is_end_to_end(name))
+        .collect();
+    for name in &listed {
+        headers.remove(name);
+    }
+    // §7.6.1: "intermediaries SHOULD remove … even when not listed".
+    for name in [
+        &CONNECTION,
+        &TE,
+        &TRANSFER_ENCODING,
+        &UPGRADE,
+        &KEEP_ALIVE,
+        &PROXY_CONNECTION,
+    ] {
+        headers.remove(name);
+    }
+}
+
+/// Fields that a peer must not be able to strip by listing them (§7.6.1: a sender MUST NOT
+/// list fields intended for all recipients). `Connection: authorization` would turn a
+/// private answer into a public one, and `Connection: cache-control` an unstorable into a
+/// storable one.
+fn is_end_to_end(name: &HeaderName) -> bool {
+    use http::header;
+    [
+        header::AGE,
+        header::AUTHORIZATION,
+        header::CACHE_CONTROL,
+        header::CONTENT_ENCODING,
+        header::CONTENT_LENGTH,
+        header::CONTENT_RANGE,
+        header::CONTENT_TYPE,
+        header::COOKIE,
+        header::DATE,
+        header::EXPIRES,
+        header::HOST,
+        header::PRAGMA,
+        header::SET_COOKIE,
+        header::VARY,
+        VIA,
+    ]
+    .contains(name)
+}
+
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const PROXY_AUTHENTICATION_INFO: HeaderName = HeaderName::from_static("proxy-authentication-info");

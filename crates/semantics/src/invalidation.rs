@@ -1,0 +1,117 @@
+//! What an unsafe request makes untrue (RFC 9111 §4.4).
+
+use http::header::{CONTENT_LOCATION, HeaderMap, LOCATION};
+use http::{Method, StatusCode};
+
+use crate::cache_key::Target;
+
+/// Whether a response to this method invalidates: the method is not known to be safe and
+/// the response is no error.
+pub fn applies(method: &Method, status: StatusCode) -> bool {
+    !is_safe(method) && (status.is_success() || status.is_redirection())
+}
+
+/// The primary keys to forget: the target itself, and `Location` and `Content-Location`
+/// where they are of the same origin. Empty if [`applies`] says no.
+///
+/// Other origins are never touched: otherwise anyone could empty anyone's cache.
+pub fn targets(
+    method: &Method,
+    status: StatusCode,
+    target: &Target<'_>,
+    response: &HeaderMap,
+) -> Vec<Vec<u8>> {
+    if !applies(method, status) {
+        return Vec::new();
+    }
+    let mut keys = vec![target.key()];
+    for name in [LOCATION, CONTENT_LOCATION] {
+        let Some(reference) = response.get(&name).and_then(|value| value.to_str().ok()) else {
+            continue;
+        };
+        if let Some(key) = same_origin_key(target, reference.trim_matches([' ', '\t']))
+            && !keys.contains(&key)
+        {
+            keys.push(key);
+        }
+    }
+    keys
+}
+
+/// RFC 9110 §9.2.1. An unknown method counts as unsafe (RFC 9111 §4.4).
+fn is_safe(method: &Method) -> bool {
+    matches!(
+        method.as_str(),
+        "GET" | "HEAD" | "OPTIONS" | "TRACE" | "QUERY" | "PROPFIND" | "REPORT" | "SEARCH"
+    )
+}
+
+/// The key a URI reference names, if it stays within the target's origin (RFC 3986 §5.2).
+fn same_origin_key(target: &Target<'_>, reference: &str) -> Option<Vec<u8>> {
+    let reference = reference.split('#').next().unwrap_or_default();
+    let (scheme, rest) = match split_scheme(reference) {
+        Some((scheme, rest)) => (scheme, rest),
+        None => (target.scheme(), reference),
+    };
+    if let Some(rest) = rest.strip_prefix("//") {
+        let path_at = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (authority, path_and_query) = rest.split_at(path_at);
+        let path_and_query = without_dot_segments(path_and_query);
+        let other = Target::new(scheme, authority, &path_and_query).ok()?;
+        return other.same_origin(target).then(|| other.key());
+    }
+    if !scheme.eq_ignore_ascii_case(target.scheme()) {
+        return None;
+    }
+    let base = target.path_and_query();
+    let base_path = base.split('?').next().unwrap_or_default();
+    let resolved = if rest.is_empty() {
+        base.to_owned()
+    } else if rest.starts_with('/') {
+        rest.to_owned()
+    } else if rest.starts_with('?') {
+        format!("{base_path}{rest}")
+    } else {
+        let directory = base_path.rfind('/').map_or("/", |at| &base_path[..=at]);
+        format!("{directory}{rest}")
+    };
+    Some(target.at(&without_dot_segments(&resolved)).key())
+}
+
+/// `scheme:` at the start of a reference (RFC 3986 §3.1).
+fn split_scheme(reference: &str) -> Option<(&str, &str)> {
+    let (scheme, rest) = reference.split_once(':')?;
+    let is_scheme = scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+        && scheme
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'));
+    is_scheme.then_some((scheme, rest))
+}
+
+/// RFC 3986 §5.2.4 on the path; the query stays.
+fn without_dot_segments(path_and_query: &str) -> String {
+    let (path, query) = match path_and_query.find('?') {
+        Some(at) => path_and_query.split_at(at),
+        None => (path_and_query, ""),
+    };
+    let mut segments: Vec<&str> = Vec::new();
+    let mut parts = path.strip_prefix('/').unwrap_or(path).split('/').peekable();
+    while let Some(part) = parts.next() {
+        let is_last = parts.peek().is_none();
+        match part {
+            "." => {
+                if is_last {
+                    segments.push("");
+                }
+            }
+            ".." => {
+                segments.pop();
+                if is_last {
+                    segments.push("");
+                }
+            }
+            segment => segments.push(segment),
+        }
+    }
+    format!("/{}{query}", segments.join("/"))
+}

@@ -1,0 +1,114 @@
+//! Which requests the cache looks at and which go straight through.
+
+use http::Method;
+use http::header::{CONTENT_LENGTH, HeaderMap, IF_MATCH, IF_UNMODIFIED_SINCE, TRANSFER_ENCODING};
+
+use crate::cache_status::Forward;
+
+/// Where a request goes before anything is looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// A stored response may answer it.
+    Lookup,
+    /// It goes to the origin and its response is not stored.
+    Pass(PassReason),
+}
+
+/// Why a request is not for the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PassReason {
+    /// Neither GET nor HEAD. Responses to POST could be stored (RFC 9110 §9.3.3), and no
+    /// origin counts on it.
+    Method,
+    /// A GET or HEAD with content. Its meaning is not in the key, so a stored answer
+    /// could be the answer to another question.
+    Content,
+    /// `If-Match` or `If-Unmodified-Since`: not for a cache to evaluate (RFC 9111 §4.3.2);
+    /// the origin alone knows the current representation.
+    Precondition,
+}
+
+impl PassReason {
+    /// The word of RFC 9211 §2.2 for it.
+    pub const fn forward(self) -> Forward {
+        match self {
+            Self::Method => Forward::Method,
+            Self::Content | Self::Precondition => Forward::Bypass,
+        }
+    }
+}
+
+/// Decides whether the cache may answer this request at all.
+pub fn route(method: &Method, request: &HeaderMap) -> Route {
+    if method != Method::GET && method != Method::HEAD {
+        return Route::Pass(PassReason::Method);
+    }
+    if request.contains_key(TRANSFER_ENCODING) || has_content_length(request) {
+        return Route::Pass(PassReason::Content);
+    }
+    if request.contains_key(IF_MATCH) || request.contains_key(IF_UNMODIFIED_SINCE) {
+        return Route::Pass(PassReason::Precondition);
+    }
+    Route::Lookup
+}
+
+/// Anything but zeros: a length that cannot be read may be a body too.
+fn has_content_length(request: &HeaderMap) -> bool {
+    request
+        .get_all(CONTENT_LENGTH)
+        .into_iter()
+        .any(|length| length.is_empty() || length.as_bytes().iter().any(|&byte| byte != b'0'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::headers;
+
+    #[test]
+    fn only_plain_get_and_head_are_looked_up() {
+        let pass = Route::Pass;
+        let table = [
+            ("GET", "", Route::Lookup),
+            ("HEAD", "", Route::Lookup),
+            ("GET", "content-length: 0", Route::Lookup),
+            ("GET", "range: bytes=0-1\nif-none-match: *", Route::Lookup),
+            ("GET", "authorization: x\ncookie: a=b", Route::Lookup),
+            ("POST", "", pass(PassReason::Method)),
+            ("PUT", "", pass(PassReason::Method)),
+            ("DELETE", "", pass(PassReason::Method)),
+            ("OPTIONS", "", pass(PassReason::Method)),
+            ("TRACE", "", pass(PassReason::Method)),
+            ("QUERY", "", pass(PassReason::Method)),
+            ("get", "", pass(PassReason::Method)),
+            ("GET", "content-length: 5", pass(PassReason::Content)),
+            ("GET", "content-length: x", pass(PassReason::Content)),
+            (
+                "GET",
+                "transfer-encoding: chunked",
+                pass(PassReason::Content),
+            ),
+            ("GET", "if-match: \"a\"", pass(PassReason::Precondition)),
+            (
+                "GET",
+                "if-unmodified-since: x",
+                pass(PassReason::Precondition),
+            ),
+        ];
+        for (method, lines, expected) in table {
+            let method = Method::from_bytes(method.as_bytes()).expect("a token");
+            assert_eq!(
+                route(&method, &headers(lines)),
+                expected,
+                "{method} {lines}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_reason_has_its_word_in_cache_status() {
+        assert_eq!(PassReason::Method.forward(), Forward::Method);
+        assert_eq!(PassReason::Content.forward(), Forward::Bypass);
+        assert_eq!(PassReason::Precondition.forward(), Forward::Bypass);
+    }
+}

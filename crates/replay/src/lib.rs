@@ -1,1 +1,16 @@
 //! A synthetic origin, a load generator that checks every byte, a monitor of the target's resources.
+//!
+//! The three belong together through [`Pattern`]: an object's bytes are a pure function of
+//! its id and the offset. So [`origin`] serves a trace of terabytes out of nothing, and
+//! [`load`] knows what every byte it receives must be, without having it either. Between
+//! the two stands whatever is tested: a cache of ours or anybody's. [`monitor`] watches the
+//! target's process meanwhile, so that a hit ratio comes with what it cost.
+//!
+//! What is measured where, the units and the JSON are described in `docs/replay.md`.
+#![forbid(unsafe_code)]
+
+mod mix;
+pub mod origin;
+mod pattern;
+
+pub use pattern::Pattern;

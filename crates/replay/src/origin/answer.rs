@@ -1,0 +1,336 @@
+//! The response to a request for an object: conditions, ranges, header lines. Pure.
+//!
+//! Heads are small and, where that is possible, of constant length, because a cache charges
+//! them to its budget and a prediction has to know them. With the defaults a 200 is
+//!
+//! ```text
+//! HTTP/1.1 200 OK                        17 bytes with CRLF
+//! cache-control: max-age=86400           30
+//! content-length: N                      18 + the digits of N
+//! date: Sat, 21 Nov 2026 05:00:00 GMT    37
+//!                                         2
+//! ```
+//!
+//! 104 bytes and the digits of the size. With entity tags the digits are made up for by a
+//! filler in the tag (`etag: "` 16 hex digits, then 13 zeros less the digits of the size,
+//! `"`), and all heads are 104 + 13 + 26 = 143 bytes.
+
+use std::fmt::Write as _;
+use std::ops::Range;
+use std::time::{Duration, SystemTime};
+
+use http::header::{
+    CACHE_CONTROL, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, HeaderName, HeaderValue,
+    IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, LAST_MODIFIED, RANGE,
+};
+use http::{Method, StatusCode};
+
+use super::ask::Ask;
+use super::config::OriginConfig;
+use crate::mix;
+use crate::pattern::Pattern;
+
+/// What to send: a head, and which bytes of the object.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) bytes: Range<u64>,
+}
+
+/// Answers a GET or HEAD for an object.
+pub(super) fn answer(
+    ask: Ask<'_>,
+    pattern: Pattern,
+    method: &Method,
+    asked: &HeaderMap,
+    config: &OriginConfig,
+) -> Answer {
+    let etag = config.etag.then(|| etag(pattern, ask.size));
+    let last_modified = config.last_modified.then_some(LAST_MODIFIED_SECS);
+    let mut headers = HeaderMap::with_capacity(8);
+    let cache_control = ask
+        .cache_control
+        .unwrap_or_else(|| config.cache_control.clone());
+    if let Some(value) = cache_control {
+        headers.insert(CACHE_CONTROL, value);
+    }
+    if let Some(etag) = &etag {
+        headers.insert(ETAG, etag.clone());
+    }
+    if let Some(secs) = last_modified {
+        let date = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(secs));
+        headers.insert(LAST_MODIFIED, text(date));
+    }
+    for (name, value) in ask
+        .headers
+        .into_iter()
+        .chain(config.headers.iter().cloned())
+    {
+        headers.append(name, value);
+    }
+    let mut answer = Answer {
+        status: ask.status,
+        headers,
+        bytes: 0..ask.size,
+    };
+    // RFC 9110, section 13.2.1: conditions count only where the answer would be a success.
+    if ask.status == StatusCode::OK {
+        if is_unmodified(asked, etag.as_ref(), last_modified) {
+            answer.status = StatusCode::NOT_MODIFIED;
+            answer.bytes = 0..0;
+            return answer;
+        }
+        // Section 14.2: Range is defined for GET alone.
+        if method == Method::GET && range_applies(asked, etag.as_ref(), last_modified) {
+            answer.narrow(asked.get(RANGE), ask.size);
+        }
+    }
+    let has_content = !matches!(answer.status.as_u16(), 204 | 205);
+    if !has_content {
+        answer.bytes = 0..0;
+    } else if !ask.chunked {
+        let length = answer.bytes.end - answer.bytes.start;
+        answer.headers.insert(CONTENT_LENGTH, length.into());
+    }
+    answer
+}
+
+impl Answer {
+    /// Carries out a `Range` of one part; several parts, other units and nonsense are
+    /// ignored, as section 14.2 allows, and the whole object is sent.
+    fn narrow(&mut self, range: Option<&HeaderValue>, size: u64) {
+        let Some(part) = range
+            .and_then(|value| value.to_str().ok())
+            .and_then(|value| value.strip_prefix("bytes="))
+            .and_then(|part| part.split_once('-'))
+        else {
+            return;
+        };
+        let wanted = match part {
+            ("", last) => last.parse().ok().map(|last: u64| {
+                // The last so many bytes, or all there are.
+                (last > 0).then(|| size.saturating_sub(last)..size)
+            }),
+            (first, "") => first.parse().ok().map(|first: u64| Some(first..size)),
+            (first, last) => match (first.parse(), last.parse()) {
+                (Ok(first), Ok(last)) if first <= last => {
+                    let last: u64 = last;
+                    Some(Some(first..size.min(last.saturating_add(1))))
+                }
+                _ => None,
+            },
+        };
+        match wanted {
+            None => {}
+            Some(Some(bytes)) if bytes.start < size => {
+                self.status = StatusCode::PARTIAL_CONTENT;
+                let shown = format!("bytes {}-{}/{size}", bytes.start, bytes.end - 1);
+                self.headers.insert(CONTENT_RANGE, text(shown));
+                self.bytes = bytes;
+            }
+            Some(_) => {
+                self.status = StatusCode::RANGE_NOT_SATISFIABLE;
+                self.headers
+                    .insert(CONTENT_RANGE, text(format!("bytes */{size}")));
+                self.bytes = 0..0;
+            }
+        }
+    }
+}
+
+/// RFC 9110, section 13.2.2, steps 3 and 4: `If-None-Match` is heard first, and alone.
+fn is_unmodified(
+    asked: &HeaderMap,
+    etag: Option<&HeaderValue>,
+    last_modified: Option<u64>,
+) -> bool {
+    if asked.contains_key(IF_NONE_MATCH) {
+        return asked.get_all(IF_NONE_MATCH).iter().any(|tags| {
+            let tags = tags.to_str().unwrap_or_default().split(',').map(str::trim);
+            // Weak comparison, section 13.1.2.
+            let tags = tags.map(|tag| tag.trim_start_matches("W/"));
+            let mut tags = tags.map(str::as_bytes);
+            tags.any(|tag| tag == b"*" || etag.is_some_and(|etag| etag.as_bytes() == tag))
+        });
+    }
+    match (date(asked, IF_MODIFIED_SINCE), last_modified) {
+        (Some(since), Some(modified)) => modified <= since,
+        _ => false,
+    }
+}
+
+/// Section 13.1.5: `If-Range` wants the same tag, strongly, or the same date, exactly.
+fn range_applies(
+    asked: &HeaderMap,
+    etag: Option<&HeaderValue>,
+    last_modified: Option<u64>,
+) -> bool {
+    match asked.get(IF_RANGE) {
+        None => true,
+        Some(value) if value.as_bytes().ends_with(b"\"") => etag == Some(value),
+        Some(_) => {
+            let asked = date(asked, IF_RANGE);
+            asked.is_some() && asked == last_modified
+        }
+    }
+}
+
+fn date(asked: &HeaderMap, name: HeaderName) -> Option<u64> {
+    let value = asked.get(name)?.to_str().ok()?;
+    let date = httpdate::parse_http_date(value).ok()?;
+    let since_epoch = date.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    Some(since_epoch.as_secs())
+}
+
+/// Another size is another version of the object, so the tag depends on both.
+fn etag(pattern: Pattern, size: u64) -> HeaderValue {
+    let version = mix::draw(pattern.key(), size);
+    let digits = size.checked_ilog10().unwrap_or(0) as usize + 1;
+    let filler = SIZE_DIGITS_MAX.saturating_sub(digits);
+    let mut tag = String::with_capacity(32);
+    _ = write!(tag, "\"{version:016x}{:0>filler$}\"", "");
+    text(tag)
+}
+
+fn text(text: String) -> HeaderValue {
+    HeaderValue::try_from(text).expect("written from digits and letters")
+}
+
+/// The digits of 2^40.
+const SIZE_DIGITS_MAX: usize = 13;
+const _: () = assert!(super::OBJECT_BYTES_MAX.ilog10() as usize + 1 == SIZE_DIGITS_MAX);
+
+/// Thu, 01 Jan 2026 00:00:00 GMT: all objects are as old as each other.
+const LAST_MODIFIED_SECS: u64 = 1_767_225_600;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer_to(query: &str, asked: &[(HeaderName, &str)], config: &OriginConfig) -> Answer {
+        let ask = Ask::read("/o/17", Some(query), 1 << 40).expect("an ask");
+        let mut headers = HeaderMap::new();
+        for (name, value) in asked {
+            headers.append(name, value.parse().expect("a header value"));
+        }
+        answer(ask, Pattern::of("17"), &Method::GET, &headers, config)
+    }
+
+    fn with_validators() -> OriginConfig {
+        OriginConfig {
+            etag: true,
+            last_modified: true,
+            ..OriginConfig::default()
+        }
+    }
+
+    fn shown(answer: &Answer, name: &HeaderName) -> String {
+        let value = answer.headers.get(name).map(|value| value.to_str());
+        value.transpose().expect("text").unwrap_or_default().into()
+    }
+
+    #[test]
+    fn one_part_of_an_object_is_sent_alone() {
+        for (range, status, bytes) in [
+            ("bytes=0-0", 206, 0..1),
+            ("bytes=10-19", 206, 10..20),
+            ("bytes=90-", 206, 90..100),
+            ("bytes=99-1000", 206, 99..100),
+            ("bytes=0-18446744073709551615", 206, 0..100),
+            ("bytes=-1", 206, 99..100),
+            ("bytes=-1000", 206, 0..100),
+            ("bytes=100-", 416, 0..0),
+            ("bytes=-0", 416, 0..0),
+            ("bytes=2-1", 200, 0..100),
+            ("bytes=0-1,5-6", 200, 0..100),
+            ("lines=0-1", 200, 0..100),
+            ("bytes=x-", 200, 0..100),
+        ] {
+            let answer = answer_to("size=100", &[(RANGE, range)], &OriginConfig::default());
+            assert_eq!(answer.status, status, "{range}");
+            assert_eq!(answer.bytes, bytes, "{range}");
+            let content_range = match status {
+                206 => format!("bytes {}-{}/100", bytes.start, bytes.end - 1),
+                416 => "bytes */100".to_owned(),
+                _ => String::new(),
+            };
+            assert_eq!(shown(&answer, &CONTENT_RANGE), content_range, "{range}");
+        }
+        let empty = answer_to("size=0", &[(RANGE, "bytes=0-")], &OriginConfig::default());
+        assert_eq!(empty.status, 416);
+    }
+
+    #[test]
+    fn conditions_are_answered_in_the_order_of_the_standard() {
+        let config = with_validators();
+        let fresh = answer_to("size=100", &[], &config);
+        let tag = shown(&fresh, &ETAG);
+        let (now, before) = (
+            "Thu, 01 Jan 2026 00:00:00 GMT",
+            "Wed, 31 Dec 2025 23:59:59 GMT",
+        );
+        let listed = format!("\"x\", W/{tag}");
+        for (asked, status) in [
+            (vec![(IF_NONE_MATCH, tag.as_str())], 304),
+            (vec![(IF_NONE_MATCH, listed.as_str())], 304),
+            (vec![(IF_NONE_MATCH, "*")], 304),
+            (vec![(IF_NONE_MATCH, "\"x\"")], 200),
+            (vec![(IF_MODIFIED_SINCE, now)], 304),
+            (vec![(IF_MODIFIED_SINCE, before)], 200),
+            (vec![(IF_MODIFIED_SINCE, "yesterday")], 200),
+            (
+                vec![(IF_NONE_MATCH, "\"x\""), (IF_MODIFIED_SINCE, now)],
+                200,
+            ),
+            (vec![(RANGE, "bytes=0-1"), (IF_RANGE, &tag)], 206),
+            (vec![(RANGE, "bytes=0-1"), (IF_RANGE, &listed[5..])], 200),
+            (vec![(RANGE, "bytes=0-1"), (IF_RANGE, now)], 206),
+            (vec![(RANGE, "bytes=0-1"), (IF_RANGE, before)], 200),
+        ] {
+            let answer = answer_to("size=100", &asked, &config);
+            assert_eq!(answer.status, status, "{asked:?}");
+            assert_eq!(shown(&answer, &ETAG), tag);
+            assert_eq!(status == 304, answer.bytes.is_empty());
+        }
+        let other_size = answer_to("size=101", &[(IF_NONE_MATCH, &tag)], &config);
+        assert_eq!(other_size.status, 200);
+    }
+
+    /// With entity tags every head has the same length; without, it grows by the digits.
+    #[test]
+    fn heads_are_as_long_as_documented() {
+        let head_bytes = |answer: &Answer| -> usize {
+            let lines = answer.headers.iter();
+            let lines = lines.map(|(name, value)| name.as_str().len() + 2 + value.len() + 2);
+            let date = "date: Sat, 21 Nov 2026 05:00:00 GMT\r\n".len();
+            "HTTP/1.1 200 OK\r\n".len() + lines.sum::<usize>() + date + 2
+        };
+        let tagged = OriginConfig {
+            etag: true,
+            ..OriginConfig::default()
+        };
+        for (size, digits) in [(0, 1), (9, 1), (10, 2), (99_999, 5), (1_u64 << 40, 13)] {
+            let query = format!("size={size}");
+            let plain = answer_to(&query, &[], &OriginConfig::default());
+            assert_eq!(head_bytes(&plain), 104 + digits, "{size}");
+            let tagged = answer_to(&query, &[], &tagged);
+            assert_eq!(head_bytes(&tagged), 143, "{size}");
+        }
+    }
+
+    #[test]
+    fn the_query_goes_before_the_configuration() {
+        let config = OriginConfig::default();
+        let cc = |query| shown(&answer_to(query, &[], &config), &CACHE_CONTROL);
+        assert_eq!(cc("size=1"), "max-age=86400");
+        assert_eq!(cc("size=1&cc=no-store"), "no-store");
+        assert_eq!(cc("size=1&cc="), "");
+        let answer = answer_to("size=9&status=404", &[(RANGE, "bytes=0-1")], &config);
+        assert_eq!((answer.status.as_u16(), answer.bytes), (404, 0..9));
+        let answer = answer_to("size=9&status=204", &[], &config);
+        assert_eq!((answer.status.as_u16(), answer.bytes), (204, 0..0));
+        let answer = answer_to("size=9&chunked=1", &[], &config);
+        assert!(!answer.headers.contains_key(CONTENT_LENGTH));
+    }
+}

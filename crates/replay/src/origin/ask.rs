@@ -1,0 +1,246 @@
+//! What a request asks of the origin: the object, and anything unusual about its answer.
+//!
+//! `/o/<id>?size=N` and, in any order, `cc=` (another `Cache-Control`, empty for none),
+//! `ct=` (`Content-Type`), `vary=`, `h=Name:value` (any header, up to sixteen), `status=`
+//! and `chunked=1` (no `Content-Length`). Values are percent-encoded. Other parameters are
+//! ignored: they make another URL for a cache, and that may be the point of them.
+
+use std::borrow::Cow;
+
+use http::header::{CONTENT_TYPE, VARY};
+use http::{HeaderName, HeaderValue, StatusCode};
+
+/// A request for an object, understood.
+#[derive(Debug, PartialEq)]
+pub(super) struct Ask<'a> {
+    pub(super) id: &'a str,
+    pub(super) size: u64,
+    /// `None` leaves it to the configuration, `Some(None)` sends none.
+    pub(super) cache_control: Option<Option<HeaderValue>>,
+    pub(super) headers: Vec<(HeaderName, HeaderValue)>,
+    pub(super) status: StatusCode,
+    pub(super) chunked: bool,
+}
+
+/// Why a request asks for no object.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AskError {
+    /// The path is not `/o/<id>`.
+    #[error("no object here: ask for /o/<id>?size=<bytes>")]
+    NoObject,
+    /// There is no `size`.
+    #[error("how large is the object? add ?size=<bytes>")]
+    NoSize,
+    /// The size is not a number of bytes the origin may send.
+    #[error("size={text} is not a number from 0 to {max}")]
+    BadSize {
+        /// What was given.
+        text: String,
+        /// The largest allowed.
+        max: u64,
+    },
+    /// A parameter cannot be what it was given as.
+    #[error("{name}={value} cannot be sent: {hint}")]
+    BadParameter {
+        /// The parameter.
+        name: &'static str,
+        /// Its value.
+        value: String,
+        /// The way out.
+        hint: &'static str,
+    },
+}
+
+impl<'a> Ask<'a> {
+    pub(super) fn read(
+        path: &'a str,
+        query: Option<&str>,
+        size_bytes_max: u64,
+    ) -> Result<Self, AskError> {
+        let id = path
+            .strip_prefix("/o/")
+            .filter(|id| !id.is_empty())
+            .ok_or(AskError::NoObject)?;
+        let mut size = None;
+        let mut ask = Self {
+            id,
+            size: 0,
+            cache_control: None,
+            headers: Vec::new(),
+            status: StatusCode::OK,
+            chunked: false,
+        };
+        let parameters = query.unwrap_or_default().split('&');
+        for (name, value) in parameters.filter_map(|parameter| parameter.split_once('=')) {
+            match name {
+                "size" => {
+                    let in_bounds = |&size: &u64| size <= size_bytes_max;
+                    let number = value.parse().ok().filter(in_bounds);
+                    size = Some(number.ok_or_else(|| AskError::BadSize {
+                        text: value.to_owned(),
+                        max: size_bytes_max,
+                    })?);
+                }
+                "cc" if value.is_empty() => ask.cache_control = Some(None),
+                "cc" => ask.cache_control = Some(Some(header_value("cc", value)?)),
+                "ct" => ask.push("ct", CONTENT_TYPE, value)?,
+                "vary" => ask.push("vary", VARY, value)?,
+                "h" => {
+                    let line = decode(value);
+                    let (name, value) = line
+                        .split_once(':')
+                        .ok_or_else(|| bad("h", &line, "write h=Name:value"))?;
+                    let name = name
+                        .parse()
+                        .map_err(|_| bad("h", &line, "that is no name of a header"))?;
+                    ask.push("h", name, value.trim())?;
+                }
+                "status" => {
+                    // 1xx and 304 are not final answers to a plain GET.
+                    ask.status = value
+                        .parse()
+                        .ok()
+                        .filter(|status: &StatusCode| status.as_u16() >= 200)
+                        .filter(|&status| status != StatusCode::NOT_MODIFIED)
+                        .ok_or_else(|| bad("status", value, "use 200 to 599, but not 304"))?;
+                }
+                "chunked" => ask.chunked = value == "1",
+                _ => {}
+            }
+        }
+        ask.size = size.ok_or(AskError::NoSize)?;
+        Ok(ask)
+    }
+
+    fn push(&mut self, from: &'static str, name: HeaderName, value: &str) -> Result<(), AskError> {
+        if self.headers.len() >= HEADERS_MAX {
+            return Err(bad(from, value, "sixteen headers are enough"));
+        }
+        // hyper frames the message; a second opinion would make it invalid.
+        if FRAMING.contains(&name.as_str()) {
+            return Err(bad(from, name.as_str(), "framing is the origin's own"));
+        }
+        self.headers.push((name, header_value(from, value)?));
+        Ok(())
+    }
+}
+
+fn header_value(name: &'static str, value: &str) -> Result<HeaderValue, AskError> {
+    HeaderValue::from_bytes(decode(value).as_bytes())
+        .map_err(|_| bad(name, value, "header values are visible characters"))
+}
+
+fn bad(name: &'static str, value: &str, hint: &'static str) -> AskError {
+    AskError::BadParameter {
+        name,
+        value: value.to_owned(),
+        hint,
+    }
+}
+
+/// Undoes percent-encoding and `+` for a space; what is not encoded right stays as it is.
+fn decode(text: &str) -> Cow<'_, str> {
+    if !text.contains(['%', '+']) {
+        return Cow::Borrowed(text);
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [first, tail @ ..] = rest {
+        rest = tail;
+        let hex = |digit: u8| char::from(digit).to_digit(16);
+        let encoded = match tail {
+            [high, low, ..] if *first == b'%' => hex(*high).zip(hex(*low)),
+            _ => None,
+        };
+        bytes.push(match (first, encoded) {
+            (_, Some((high, low))) => {
+                rest = &tail[2..];
+                u8::try_from(high * 16 + low).expect("two hex digits")
+            }
+            (b'+', None) => b' ',
+            (&byte, None) => byte,
+        });
+    }
+    Cow::Owned(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+const HEADERS_MAX: usize = 16;
+const FRAMING: [&str; 5] = [
+    "connection",
+    "content-length",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(target: &str) -> Result<Ask<'_>, AskError> {
+        let (path, query) = match target.split_once('?') {
+            Some((path, query)) => (path, Some(query)),
+            None => (target, None),
+        };
+        Ask::read(path, query, 1 << 40)
+    }
+
+    #[test]
+    fn an_object_is_asked_for_by_id_and_size() {
+        let ask = read("/o/17?size=5").expect("an ask");
+        assert_eq!((ask.id, ask.size), ("17", 5));
+        let ask = read("/o/a/b.html?x=1&size=1099511627776&y").expect("an ask");
+        assert_eq!((ask.id, ask.size), ("a/b.html", 1 << 40));
+    }
+
+    #[test]
+    fn the_query_shapes_the_answer() {
+        let target =
+            "/o/1?size=1&cc=max-age%3D5%2c+private&vary=Accept&h=X-A:%20b&status=404&chunked=1";
+        let ask = read(target).expect("an ask");
+        let cache_control = Some(Some(HeaderValue::from_static("max-age=5, private")));
+        assert_eq!(ask.cache_control, cache_control);
+        let shown: Vec<String> = ask
+            .headers
+            .iter()
+            .map(|(name, value)| format!("{name}: {}", value.to_str().expect("text")))
+            .collect();
+        assert_eq!(shown, ["vary: Accept", "x-a: b"]);
+        assert_eq!(ask.status, StatusCode::NOT_FOUND);
+        assert!(ask.chunked);
+        let silent = read("/o/1?size=1&cc=").expect("an ask");
+        assert_eq!(silent.cache_control, Some(None));
+    }
+
+    #[test]
+    fn what_is_no_object_is_told_the_way_out() {
+        for (target, hint) in [
+            ("/", "/o/<id>?size=<bytes>"),
+            ("/o/", "/o/<id>?size=<bytes>"),
+            ("/o/1", "add ?size="),
+            ("/o/1?size=", "not a number from 0 to"),
+            ("/o/1?size=-1", "not a number from 0 to"),
+            ("/o/1?size=1099511627777", "to 1099511627776"),
+            ("/o/1?size=1&h=x", "h=Name:value"),
+            ("/o/1?size=1&h=a%20b:c", "no name"),
+            ("/o/1?size=1&h=Content-Length:4", "framing"),
+            ("/o/1?size=1&cc=%0a", "visible"),
+            ("/o/1?size=1&status=304", "not 304"),
+            ("/o/1?size=1&status=99", "200 to 599"),
+        ] {
+            let error = read(target).expect_err(target).to_string();
+            assert!(error.contains(hint), "{target}: {error}");
+        }
+        let many = format!("/o/1?size=1{}", "&h=a:b".repeat(17));
+        assert!(read(&many).is_err());
+        assert!(read(&many[..many.len() - 6]).is_ok());
+    }
+
+    #[test]
+    fn percent_encoding_that_is_broken_stays_as_it_is() {
+        for (encoded, plain) in [("%", "%"), ("%4", "%4"), ("%zz1", "%zz1"), ("a%41+", "aA ")] {
+            assert_eq!(decode(encoded), plain);
+        }
+    }
+}

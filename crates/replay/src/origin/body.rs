@@ -1,0 +1,85 @@
+//! A response body made while it is sent.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+
+use super::stats::OriginStats;
+use crate::pattern::Pattern;
+
+/// The body of a response: bytes of an object, a text, or nothing.
+#[derive(Debug)]
+pub(super) enum OriginBody {
+    Empty,
+    Text(Bytes),
+    Object {
+        pattern: Pattern,
+        at: u64,
+        end: u64,
+        /// Without a known size hyper falls back to chunks.
+        says_size: bool,
+        stats: Arc<OriginStats>,
+    },
+}
+
+impl Body for OriginBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let bytes = match &mut *self {
+            Self::Empty => return Poll::Ready(None),
+            Self::Text(text) => {
+                let text = std::mem::take(text);
+                *self = Self::Empty;
+                text
+            }
+            Self::Object { at, end, .. } if at == end => return Poll::Ready(None),
+            Self::Object {
+                pattern,
+                at,
+                end,
+                stats,
+                ..
+            } => {
+                let len = FRAME_BYTES.min(usize::try_from(*end - *at).unwrap_or(usize::MAX));
+                let mut frame = Vec::new();
+                pattern.append(*at, len, &mut frame);
+                *at += len as u64;
+                stats.sent(len as u64);
+                Bytes::from(frame)
+            }
+        };
+        Poll::Ready(Some(Ok(Frame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Empty => true,
+            Self::Text(_) => false,
+            Self::Object { at, end, .. } => at == end,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Empty => SizeHint::with_exact(0),
+            Self::Text(text) => SizeHint::with_exact(text.len() as u64),
+            Self::Object {
+                says_size: false, ..
+            } => SizeHint::default(),
+            Self::Object { at, end, .. } => SizeHint::with_exact(end - at),
+        }
+    }
+}
+
+/// Bytes made at a time: small enough to stay in the second-level cache until the kernel
+/// copied them, large enough that a write costs little beside its copy.
+const FRAME_BYTES: usize = 128 << 10;

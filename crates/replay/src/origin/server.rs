@@ -1,0 +1,304 @@
+//! Listeners, connections and the way through them.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use socket2::{Domain, Socket, Type};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+
+use super::answer::answer;
+use super::ask::{Ask, AskError};
+use super::body::OriginBody;
+use super::config::OriginConfig;
+use super::stats::OriginStats;
+use crate::pattern::Pattern;
+
+/// The synthetic origin.
+#[derive(Debug)]
+pub struct SyntheticOrigin;
+
+/// A running origin. Dropping it stops it, as [`shutdown`](Self::shutdown) does.
+#[derive(Debug)]
+pub struct Running {
+    addr: SocketAddr,
+    stats: Arc<OriginStats>,
+    stop: watch::Sender<bool>,
+    workers: Vec<thread::JoinHandle<()>>,
+}
+
+/// Why the origin did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The address cannot be listened on.
+    #[error("cannot listen on {addr}")]
+    Listen {
+        /// The address.
+        addr: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// The system refused a thread or a runtime.
+    #[error("cannot start a worker")]
+    Worker {
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl SyntheticOrigin {
+    /// Listens and serves on threads of its own; returns once the port is open.
+    pub fn start(config: OriginConfig) -> Result<Running, StartError> {
+        if config.listen.port() != 0 {
+            // Sockets that share a port would let a second origin take half of the first
+            // one's connections unnoticed. One that does not share finds out.
+            drop(listen(config.listen, false)?);
+        }
+        let config = Arc::new(config);
+        let stats = Arc::new(OriginStats::default());
+        let (stop, stopped) = watch::channel(false);
+        let permits = Arc::new(Semaphore::new(
+            config.connections_max.get().min(Semaphore::MAX_PERMITS),
+        ));
+        let mut running = Running {
+            addr: config.listen,
+            stats,
+            stop,
+            workers: Vec::new(),
+        };
+        for number in 0..config.workers.get() {
+            // Runtimes and listeners are made here, so that a failure is the caller's to see.
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .map_err(|source| StartError::Worker { source })?;
+            let listener = {
+                let _entered = runtime.enter();
+                // The first takes a port if none was named, the others share it.
+                TcpListener::from_std(listen(running.addr, true)?)
+                    .map_err(|source| StartError::Worker { source })?
+            };
+            running.addr = listener.local_addr().unwrap_or(running.addr);
+            let worker = Worker {
+                config: Arc::clone(&config),
+                stats: Arc::clone(&running.stats),
+                permits: Arc::clone(&permits),
+                stopped: stopped.clone(),
+            };
+            let thread = thread::Builder::new()
+                .name(format!("origin-{number}"))
+                .spawn(move || runtime.block_on(worker.serve(listener)))
+                .map_err(|source| StartError::Worker { source })?;
+            running.workers.push(thread);
+        }
+        Ok(running)
+    }
+}
+
+impl Running {
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// What it did so far. The counters outlive the origin.
+    pub fn stats(&self) -> Arc<OriginStats> {
+        Arc::clone(&self.stats)
+    }
+
+    /// Stops accepting, lets answers under way finish for up to two seconds, joins all threads.
+    pub fn shutdown(mut self) {
+        self.stop();
+    }
+
+    fn stop(&mut self) {
+        self.stop.send_replace(true);
+        for worker in self.workers.drain(..) {
+            if let Err(panic) = worker.join()
+                && !thread::panicking()
+            {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn listen(addr: SocketAddr, shares_port: bool) -> Result<std::net::TcpListener, StartError> {
+    let listen = || {
+        let socket = Socket::new(Domain::for_address(addr), Type::STREAM, None)?;
+        socket.set_reuse_address(true)?;
+        socket.set_reuse_port(shares_port)?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&addr.into())?;
+        socket.listen(BACKLOG)?;
+        Ok(socket.into())
+    };
+    listen().map_err(|source| StartError::Listen { addr, source })
+}
+
+#[derive(Clone)]
+struct Worker {
+    config: Arc<OriginConfig>,
+    stats: Arc<OriginStats>,
+    permits: Arc<Semaphore>,
+    stopped: watch::Receiver<bool>,
+}
+
+impl Worker {
+    async fn serve(self, listener: TcpListener) {
+        let mut stopped = self.stopped.clone();
+        let mut connections = JoinSet::new();
+        loop {
+            let permits = Arc::clone(&self.permits);
+            let next = async {
+                let permit = permits.acquire_owned().await.expect("never closed");
+                (permit, listener.accept().await)
+            };
+            tokio::select! {
+                (permit, accepted) = next => match accepted {
+                    Ok((stream, _)) => {
+                        let worker = self.clone();
+                        connections.spawn(async move {
+                            worker.converse(stream).await;
+                            drop(permit);
+                        });
+                    }
+                    Err(error) => {
+                        // Out of descriptors, most likely: leave those that are open
+                        // the time to end rather than spin.
+                        tracing::warn!(%error, "the origin could not accept a connection");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+                Some(_) = connections.join_next() => {}
+                _ = stopped.wait_for(|&stopped| stopped) => break,
+            }
+        }
+        drop(listener);
+        let drained = async { while connections.join_next().await.is_some() {} };
+        // What still runs after that is aborted with the set.
+        _ = tokio::time::timeout(DRAIN_TIME, drained).await;
+    }
+
+    async fn converse(mut self, stream: TcpStream) {
+        _ = stream.set_nodelay(true);
+        self.stats.opened();
+        let worker = self.clone();
+        let service = service_fn(move |request| {
+            let worker = worker.clone();
+            async move { Ok::<_, Infallible>(worker.respond(request).await) }
+        });
+        let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+        let mut connection = std::pin::pin!(connection);
+        // How a connection ends is the peer's affair.
+        let ended = tokio::select! {
+            _ = connection.as_mut() => true,
+            _ = self.stopped.wait_for(|&stopped| stopped) => false,
+        };
+        if !ended {
+            connection.as_mut().graceful_shutdown();
+            _ = connection.await;
+        }
+        self.stats.closed();
+    }
+
+    async fn respond(&self, request: Request<Incoming>) -> Response<OriginBody> {
+        let fate = self.config.fate(self.stats.request());
+        let (head, mut upload) = request.into_parts();
+        if head.uri.path() == "/status" {
+            let counts = serde_json::to_vec(&self.stats.counts()).expect("numbers under names");
+            let mut response = Response::new(OriginBody::Text(counts.into()));
+            let json = HeaderValue::from_static("application/json");
+            response.headers_mut().insert(CONTENT_TYPE, json);
+            return response;
+        }
+        if !fate.latency.is_zero() {
+            tokio::time::sleep(fate.latency).await;
+        }
+        if fate.fails {
+            self.stats.error();
+            return status(self.config.error_status);
+        }
+        let (path, query) = (head.uri.path(), head.uri.query());
+        let ask = match Ask::read(path, query, self.config.size_bytes_max) {
+            Ok(ask) => ask,
+            Err(error) => return self.refuse(&error),
+        };
+        match head.method {
+            Method::GET | Method::HEAD => {}
+            Method::POST | Method::PUT | Method::PATCH | Method::DELETE => {
+                // Taken and forgotten: objects are what they are.
+                while let Some(Ok(_)) = upload.frame().await {}
+                return status(StatusCode::NO_CONTENT);
+            }
+            _ => {
+                let mut response = status(StatusCode::METHOD_NOT_ALLOWED);
+                let allowed = HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE");
+                response.headers_mut().insert(ALLOW, allowed);
+                return response;
+            }
+        }
+        let (pattern, chunked) = (Pattern::of(ask.id), ask.chunked);
+        let answer = answer(ask, pattern, &head.method, &head.headers, &self.config);
+        self.stats.answered(answer.status.as_u16());
+        if answer.status == StatusCode::RANGE_NOT_SATISFIABLE {
+            self.stats.refused();
+        }
+        let body = if head.method == Method::HEAD || answer.bytes.is_empty() {
+            OriginBody::Empty
+        } else {
+            OriginBody::Object {
+                pattern,
+                at: answer.bytes.start,
+                end: answer.bytes.end,
+                says_size: !chunked,
+                stats: Arc::clone(&self.stats),
+            }
+        };
+        let mut response = Response::new(body);
+        *response.status_mut() = answer.status;
+        *response.headers_mut() = answer.headers;
+        response
+    }
+
+    fn refuse(&self, error: &AskError) -> Response<OriginBody> {
+        self.stats.refused();
+        let text = Bytes::from(format!("{error}\n"));
+        let mut response = Response::new(OriginBody::Text(text));
+        *response.status_mut() = match error {
+            AskError::NoObject => StatusCode::NOT_FOUND,
+            _ => StatusCode::BAD_REQUEST,
+        };
+        response
+    }
+}
+
+fn status(status: StatusCode) -> Response<OriginBody> {
+    let mut response = Response::new(OriginBody::Empty);
+    *response.status_mut() = status;
+    response
+}
+
+const BACKLOG: i32 = 4096;
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+const DRAIN_TIME: Duration = Duration::from_secs(2);

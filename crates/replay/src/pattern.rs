@@ -1,0 +1,244 @@
+//! What an object's bytes are: a pure function of its id and the offset.
+//!
+//! The origin makes bodies from it without storing any, and the load generator checks
+//! every byte it receives against it, from any offset. A body is a sequence of 8-byte
+//! little-endian words. Word `i` of an id with key `k` is `w ^ (w >> 32)` where
+//! `w = k + i * STEP` modulo 2^64: a Weyl sequence, so that all words of a body differ,
+//! with its long-period upper half folded into the short-period lower one. An add, a
+//! shift and an xor per word are what SSE2 does two at a time, and no cache line is
+//! read: making bytes runs at the speed of the store.
+//!
+//! Since `STEP` is odd and the fold is a bijection, a word at another place or of another
+//! id is never the right word: a body that was shifted by whole words, swapped with
+//! another id's or served twice is wrong in every word, not just likely to differ.
+
+/// The bytes of one object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    key: u64,
+}
+
+impl Pattern {
+    /// The pattern of the object with this id, as the id stands in the URL.
+    pub fn of(id: &str) -> Self {
+        // FNV-1a, then the finaliser of splitmix64: ids are short and often consecutive
+        // numbers, whose keys must still be far apart.
+        let hash = id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        Self {
+            key: crate::mix::finalise(hash),
+        }
+    }
+
+    /// 64 bits that stand for the id, as in its entity tag.
+    pub fn key(self) -> u64 {
+        self.key
+    }
+
+    /// Writes the object's bytes from `offset` on, as many as `out` is long.
+    pub fn fill(self, offset: u64, out: &mut [u8]) {
+        let (lead, words) = split_at_word(offset, out.len());
+        let (head, rest) = out.split_at_mut(lead);
+        self.fill_within_word(offset, head);
+        let (body, tail) = rest.split_at_mut(words * WORD_BYTES);
+        let mut weyl = self.weyl_at(offset + lead as u64);
+        for place in body.chunks_exact_mut(WORD_BYTES) {
+            place.copy_from_slice(&fold(weyl).to_le_bytes());
+            weyl = weyl.wrapping_add(STEP);
+        }
+        tail.copy_from_slice(&fold(weyl).to_le_bytes()[..tail.len()]);
+    }
+
+    /// Appends `len` of the object's bytes from `offset` on.
+    ///
+    /// Goes through a block on the stack, which stays in the first-level cache: cheaper
+    /// than zeroing the room first, and needs no unsafe code.
+    pub fn append(self, offset: u64, len: usize, out: &mut Vec<u8>) {
+        out.reserve(len);
+        let mut block = [0; BLOCK_BYTES];
+        let mut done = 0;
+        while done < len {
+            let block = &mut block[..BLOCK_BYTES.min(len - done)];
+            self.fill(offset + done as u64, block);
+            out.extend_from_slice(block);
+            done += block.len();
+        }
+    }
+
+    /// Compares bytes received for `offset` on with the object's, and names the offset
+    /// of the first wrong one.
+    pub fn first_wrong(self, offset: u64, received: &[u8]) -> Option<u64> {
+        let (lead, words) = split_at_word(offset, received.len());
+        let (head, rest) = received.split_at(lead);
+        let (body, tail) = rest.split_at(words * WORD_BYTES);
+        self.wrong_byte(offset, head).or_else(|| {
+            let mut at = offset + lead as u64;
+            for block in body.chunks(BLOCK_BYTES) {
+                // A block is judged as a whole, without a branch per word, and searched
+                // only if something in it is wrong.
+                let mut weyl = self.weyl_at(at);
+                let mut difference = 0;
+                for word in block.chunks_exact(WORD_BYTES) {
+                    difference |= le_word(word) ^ fold(weyl);
+                    weyl = weyl.wrapping_add(STEP);
+                }
+                if difference != 0 {
+                    return self.wrong_byte(at, block);
+                }
+                at += block.len() as u64;
+            }
+            self.wrong_byte(at, tail)
+        })
+    }
+
+    /// Byte `offset` of the object.
+    fn byte(self, offset: u64) -> u8 {
+        let within = usize::try_from(offset % WORD_BYTES as u64).expect("below 8");
+        fold(self.weyl_at(offset)).to_le_bytes()[within]
+    }
+
+    fn fill_within_word(self, offset: u64, out: &mut [u8]) {
+        for (at, place) in (offset..).zip(out) {
+            *place = self.byte(at);
+        }
+    }
+
+    fn wrong_byte(self, offset: u64, received: &[u8]) -> Option<u64> {
+        (offset..)
+            .zip(received)
+            .find_map(|(at, &byte)| (byte != self.byte(at)).then_some(at))
+    }
+
+    /// The Weyl state of the word that holds byte `offset`.
+    fn weyl_at(self, offset: u64) -> u64 {
+        let word = offset / WORD_BYTES as u64;
+        self.key.wrapping_add(word.wrapping_mul(STEP))
+    }
+}
+
+/// Of `len` bytes from `offset`: how many lead up to the first whole word, and how many
+/// whole words follow them.
+fn split_at_word(offset: u64, len: usize) -> (usize, usize) {
+    let within = usize::try_from(offset % WORD_BYTES as u64).expect("below 8");
+    let lead = ((WORD_BYTES - within) % WORD_BYTES).min(len);
+    (lead, (len - lead) / WORD_BYTES)
+}
+
+const fn fold(weyl: u64) -> u64 {
+    weyl ^ (weyl >> 32)
+}
+
+fn le_word(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes.try_into().expect("a chunk of exactly 8"))
+}
+
+const WORD_BYTES: usize = 8;
+
+/// Half of a small first-level cache, and a whole number of words.
+const BLOCK_BYTES: usize = 16 << 10;
+const _: () = assert!(BLOCK_BYTES.is_multiple_of(WORD_BYTES));
+
+/// 2^64 / golden ratio, made odd: neighbours differ in every byte.
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+const _: () = assert!(STEP % 2 == 1);
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The definition, read off the module's first paragraph: no splitting, no blocks.
+    fn naive(pattern: Pattern, offset: u64) -> u8 {
+        let word = u128::from(offset / 8);
+        let weyl = u128::from(pattern.key()) + word * 0x9e37_79b9_7f4a_7c15;
+        let weyl = weyl % (1 << 64);
+        let folded = weyl ^ (weyl >> 32);
+        u8::try_from((folded >> (8 * (offset % 8))) & 0xff).expect("masked")
+    }
+
+    fn naive_bytes(pattern: Pattern, offset: u64, len: usize) -> Vec<u8> {
+        (offset..).take(len).map(|at| naive(pattern, at)).collect()
+    }
+
+    fn lengths() -> impl Strategy<Value = usize> {
+        prop_oneof![0..40_usize, BLOCK_BYTES - 20..BLOCK_BYTES + 20]
+    }
+
+    fn offsets() -> impl Strategy<Value = u64> {
+        prop_oneof![0..40_u64, 0..1_u64 << 40]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, cases: 64, ..Default::default() })]
+
+        #[test]
+        fn bytes_are_those_of_the_definition(
+            id in "[0-9a-z]{1,12}", offset in offsets(), len in lengths(),
+        ) {
+            let pattern = Pattern::of(&id);
+            let expected = naive_bytes(pattern, offset, len);
+            let mut filled = vec![0; len];
+            pattern.fill(offset, &mut filled);
+            prop_assert_eq!(&filled, &expected);
+            let mut appended = vec![1, 2, 3];
+            pattern.append(offset, len, &mut appended);
+            prop_assert_eq!(&appended[3..], &expected[..]);
+            prop_assert_eq!(pattern.first_wrong(offset, &expected), None);
+        }
+
+        /// Any one flipped bit is found, and its place told exactly.
+        #[test]
+        fn a_flipped_bit_is_found_where_it_is(
+            id in 0..1_000_000_u64, offset in offsets(), len in lengths(),
+            place in any::<prop::sample::Index>(), bit in 0..8_u32,
+        ) {
+            prop_assume!(len > 0);
+            let pattern = Pattern::of(&id.to_string());
+            let mut bytes = vec![0; len];
+            pattern.fill(offset, &mut bytes);
+            let place = place.index(len);
+            bytes[place] ^= 1 << bit;
+            prop_assert_eq!(pattern.first_wrong(offset, &bytes), Some(offset + place as u64));
+        }
+    }
+
+    /// Every place of a short body, since short bodies are most of all traffic.
+    #[test]
+    fn a_wrong_byte_is_found_at_every_place_of_a_short_body() {
+        let pattern = Pattern::of("7");
+        for offset in 0..9 {
+            for place in 0..67 {
+                let mut bytes = naive_bytes(pattern, offset, 67);
+                bytes[place] = !bytes[place];
+                let found = pattern.first_wrong(offset, &bytes);
+                assert_eq!(found, Some(offset + place as u64), "offset {offset}");
+            }
+        }
+    }
+
+    #[test]
+    fn another_object_and_another_place_are_wrong_from_the_first_word() {
+        let pattern = Pattern::of("1000");
+        let others = (0..1000).map(|id| Pattern::of(&id.to_string()));
+        for (id, other) in others.enumerate() {
+            let bytes = naive_bytes(other, 0, 8);
+            assert!(pattern.first_wrong(0, &bytes).is_some(), "id {id}");
+        }
+        for shift in 1..=4096 {
+            let bytes = naive_bytes(pattern, shift, 16);
+            assert!(pattern.first_wrong(0, &bytes).is_some(), "shift {shift}");
+        }
+    }
+
+    /// The bytes are a contract: clients in other languages check them too.
+    #[test]
+    fn the_first_bytes_of_an_object_never_change() {
+        let mut bytes = [0; 12];
+        Pattern::of("42").fill(0, &mut bytes);
+        assert_eq!(format!("{bytes:02x?}"), GOLDEN);
+    }
+
+    const GOLDEN: &str = "[56, f5, 3e, d5, 54, ce, 28, a4, 1a, ff, 00, b2]";
+}

@@ -1,0 +1,245 @@
+//! The synthetic origin over real sockets.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::num::NonZeroUsize;
+use std::time::{Duration, Instant};
+
+use edgeward_replay::Pattern;
+use edgeward_replay::origin::{OriginConfig, Running, SyntheticOrigin};
+
+fn start(config: OriginConfig) -> Running {
+    SyntheticOrigin::start(config).expect("a free loopback port")
+}
+
+/// Sends a request that ends the connection, returns the head and the body.
+fn ask(addr: SocketAddr, method: &str, target: &str, headers: &str) -> (String, Vec<u8>) {
+    let mut stream = TcpStream::connect(addr).expect("the origin listens");
+    stream
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .expect("a timeout can be set");
+    let request =
+        format!("{method} {target} HTTP/1.1\r\nHost: o\r\nConnection: close\r\n{headers}\r\n");
+    stream.write_all(request.as_bytes()).expect("a request");
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response).expect("a whole response");
+    let end = response
+        .windows(4)
+        .position(|four| four == b"\r\n\r\n")
+        .expect("a whole head");
+    let body = response.split_off(end + 4);
+    (String::from_utf8(response).expect("a head in ASCII"), body)
+}
+
+fn get(addr: SocketAddr, target: &str, headers: &str) -> (String, Vec<u8>) {
+    ask(addr, "GET", target, headers)
+}
+
+#[test]
+fn an_object_is_as_long_as_asked_and_every_byte_is_its_own() {
+    let origin = start(OriginConfig::default());
+    for size in [0, 1, 7, 8, 9, 1023, 131_071, 131_072, 131_073, 3_000_000] {
+        let (head, body) = get(origin.addr(), &format!("/o/17?size={size}"), "");
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+        assert!(head.contains("cache-control: max-age=86400\r\n"), "{head}");
+        assert!(
+            head.contains(&format!("content-length: {size}\r\n")),
+            "{head}"
+        );
+        assert_eq!(body.len(), size);
+        assert_eq!(Pattern::of("17").first_wrong(0, &body), None);
+    }
+    let counts = origin.stats().counts();
+    assert_eq!(counts.requests, 10);
+    assert_eq!(
+        counts.body_bytes,
+        1 + 7 + 8 + 9 + 1023 + 3 * 131_072 + 3_000_000
+    );
+}
+
+#[test]
+fn a_part_of_a_terabyte_is_sent_from_where_it_lies() {
+    let origin = start(OriginConfig::default());
+    let target = "/o/big?size=1099511627776";
+    let range = "Range: bytes=1099511627003-\r\n";
+    let (head, body) = get(origin.addr(), target, range);
+    assert!(
+        head.starts_with("HTTP/1.1 206 Partial Content\r\n"),
+        "{head}"
+    );
+    assert!(
+        head.contains("content-range: bytes 1099511627003-1099511627775/1099511627776\r\n"),
+        "{head}"
+    );
+    assert_eq!(body.len(), 773);
+    let pattern = Pattern::of("big");
+    assert_eq!(pattern.first_wrong(1_099_511_627_003, &body), None);
+    let (head, body) = get(origin.addr(), "/o/1?size=5", "Range: bytes=5-\r\n");
+    assert!(head.starts_with("HTTP/1.1 416 "), "{head}");
+    assert!(body.is_empty());
+}
+
+#[test]
+fn head_says_the_length_and_sends_nothing() {
+    let origin = start(OriginConfig::default());
+    let (head, body) = ask(origin.addr(), "HEAD", "/o/1?size=1099511627776", "");
+    assert!(head.contains("content-length: 1099511627776\r\n"), "{head}");
+    assert!(body.is_empty());
+    assert_eq!(origin.stats().counts().body_bytes, 0);
+}
+
+#[test]
+fn what_is_known_already_is_not_sent_again() {
+    let origin = start(OriginConfig {
+        etag: true,
+        ..OriginConfig::default()
+    });
+    let (head, _) = get(origin.addr(), "/o/1?size=100", "");
+    let etag = head
+        .lines()
+        .find_map(|line| line.strip_prefix("etag: "))
+        .expect("an entity tag");
+    let condition = format!("If-None-Match: {etag}\r\n");
+    let (head, body) = get(origin.addr(), "/o/1?size=100", &condition);
+    assert!(head.starts_with("HTTP/1.1 304 Not Modified\r\n"), "{head}");
+    assert!(head.contains(etag), "{head}");
+    assert!(!head.contains("content-length"), "{head}");
+    assert!(body.is_empty());
+    let (head, _) = get(origin.addr(), "/o/2?size=100", &condition);
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+    assert_eq!(origin.stats().counts().not_modified, 1);
+}
+
+/// On the wire, where `date` and the framing are hyper's.
+#[test]
+fn heads_are_as_long_on_the_wire_as_documented() {
+    let origin = start(OriginConfig::default());
+    for (size, digits) in [(5, 1), (50_000, 5)] {
+        let mut stream = TcpStream::connect(origin.addr()).expect("the origin listens");
+        write!(stream, "GET /o/1?size={size} HTTP/1.1\r\nHost: o\r\n\r\n").expect("a request");
+        let mut response = vec![0; 104 + digits + size];
+        stream.read_exact(&mut response).expect("head and body");
+        let body = &response[104 + digits..];
+        assert!(response[..104 + digits].ends_with(b"\r\n\r\n"));
+        assert_eq!(Pattern::of("1").first_wrong(0, body), None);
+    }
+}
+
+#[test]
+fn a_body_without_a_length_comes_in_chunks() {
+    let origin = start(OriginConfig::default());
+    let (head, body) = get(origin.addr(), "/o/1?size=5&chunked=1&cc=no-store", "");
+    assert!(head.contains("transfer-encoding: chunked\r\n"), "{head}");
+    assert!(head.contains("cache-control: no-store\r\n"), "{head}");
+    assert!(body.starts_with(b"5\r\n") && body.ends_with(b"\r\n0\r\n\r\n"));
+}
+
+#[test]
+fn what_is_no_object_is_refused_with_the_way_out() {
+    let origin = start(OriginConfig {
+        size_bytes_max: 1000,
+        ..OriginConfig::default()
+    });
+    let (head, body) = get(origin.addr(), "/index.html", "");
+    assert!(head.starts_with("HTTP/1.1 404 "), "{head}");
+    assert!(String::from_utf8_lossy(&body).contains("/o/<id>?size=<bytes>"));
+    let (head, body) = get(origin.addr(), "/o/1?size=1001", "");
+    assert!(head.starts_with("HTTP/1.1 400 "), "{head}");
+    assert!(String::from_utf8_lossy(&body).contains("0 to 1000"));
+    let (head, _) = ask(origin.addr(), "BREW", "/o/1?size=1", "");
+    assert!(head.starts_with("HTTP/1.1 405 "), "{head}");
+    let (head, _) = ask(origin.addr(), "PUT", "/o/1?size=1", "Content-Length: 0\r\n");
+    assert!(head.starts_with("HTTP/1.1 204 "), "{head}");
+    assert_eq!(origin.stats().counts().refused, 2);
+}
+
+/// Two runs with one seed fail the same requests of a sequence.
+#[test]
+fn errors_are_drawn_from_the_seed() {
+    let failed = || -> Vec<bool> {
+        let origin = start(OriginConfig {
+            error_rate: 0.3,
+            ..OriginConfig::default()
+        });
+        (0..40)
+            .map(|_| {
+                get(origin.addr(), "/o/1?size=1", "")
+                    .0
+                    .starts_with("HTTP/1.1 503")
+            })
+            .collect()
+    };
+    let first = failed();
+    assert_eq!(first, failed());
+    let count = first.iter().filter(|&&failed| failed).count();
+    assert!((1..40).contains(&count), "{count}");
+}
+
+#[test]
+fn an_answer_waits_for_its_latency() {
+    let origin = start(OriginConfig {
+        latency: Duration::from_millis(30),
+        ..OriginConfig::default()
+    });
+    let started = Instant::now();
+    get(origin.addr(), "/o/1?size=1", "");
+    assert!(started.elapsed() >= Duration::from_millis(30));
+}
+
+#[test]
+fn workers_share_one_port_and_a_second_origin_does_not() {
+    let origin = start(OriginConfig {
+        workers: NonZeroUsize::new(3).expect("not zero"),
+        ..OriginConfig::default()
+    });
+    for _ in 0..12 {
+        let (head, _) = get(origin.addr(), "/o/1?size=1", "");
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+    }
+    assert_eq!(origin.stats().counts().requests, 12);
+    let second = SyntheticOrigin::start(OriginConfig {
+        listen: origin.addr(),
+        ..OriginConfig::default()
+    });
+    let error = second.expect_err("the port is taken").to_string();
+    assert_eq!(error, format!("cannot listen on {}", origin.addr()));
+    let addr = origin.addr();
+    let stats = origin.stats();
+    origin.shutdown();
+    assert!(TcpStream::connect(addr).is_err());
+    assert_eq!(stats.counts().open_connections, 0);
+}
+
+#[test]
+fn connections_beyond_the_bound_wait_their_turn() {
+    let origin = start(OriginConfig {
+        connections_max: NonZeroUsize::MIN,
+        ..OriginConfig::default()
+    });
+    let mut first = TcpStream::connect(origin.addr()).expect("the origin listens");
+    let request = b"GET /o/1?size=1 HTTP/1.1\r\nHost: o\r\n\r\n";
+    first.write_all(request).expect("a request");
+    let mut answer = [0; 15];
+    first.read_exact(&mut answer).expect("an answer");
+    let mut second = TcpStream::connect(origin.addr()).expect("the backlog takes it");
+    second.write_all(request).expect("a request");
+    second
+        .set_read_timeout(Some(Duration::from_millis(50)))
+        .expect("a timeout can be set");
+    assert!(second.read_exact(&mut answer).is_err());
+    drop(first);
+    second
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .expect("a timeout can be set");
+    second.read_exact(&mut answer).expect("an answer");
+    assert_eq!(origin.stats().counts().connections, 2);
+}
+
+#[test]
+fn the_origin_says_what_it_did() {
+    let origin = start(OriginConfig::default());
+    get(origin.addr(), "/o/1?size=1000", "");
+    let (_, body) = get(origin.addr(), "/status", "");
+    let body = String::from_utf8(body).expect("JSON");
+    assert!(body.contains("\"body_bytes\":1000"), "{body}");
+}

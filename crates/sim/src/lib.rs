@@ -1,1 +1,15 @@
 //! Drives the serving policies with a trace and reports what they would have done.
+//!
+//! A [`Run`] is one policy at one capacity, fed with records in batches, so that a trace of any
+//! length passes through bounded memory and many runs share one reading of it. The decisions are
+//! made by the very [`AnyTier`](edgeward_policy::AnyTier) that the server holds: fed with the same
+//! requests, charges and seed, both end with the same digest.
+#![forbid(unsafe_code)]
+
+mod capacity;
+mod facts;
+mod run;
+
+pub use capacity::{Capacity, ParseCapacityError, ParseShareError, Share};
+pub use facts::{TraceFacts, Traffic};
+pub use run::{Interval, Run, RunConfig, RunReport, Tuned};

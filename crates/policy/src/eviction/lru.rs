@@ -1,8 +1,9 @@
 //! Least recently used.
 //!
 //! The clock is logical: it ticks once a miss, not by the wall, so that the server and the simulator
-//! see the same time for the same requests. Hits between two misses are simultaneous. With the clock
-//! ticked at every request the order is exactly the textbook's, which the tests show.
+//! see the same time for the same requests. Hits between two misses are simultaneous, and later than
+//! the miss before them. With the clock ticked at every request the order is exactly the textbook's,
+//! which the tests show.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -18,8 +19,9 @@ impl Ranking for Lru {
     type Shared = AtomicU64;
 
     fn tick(clock: &AtomicU64) {
-        // Only the holder of the tier ticks, so a load and a store lose nothing.
-        clock.store(clock.load(Relaxed) + 1, Relaxed);
+        // Only the holder of the tier ticks, so a load and a store lose nothing. By two: misses are
+        // at even times, the hits after them at the odd ones.
+        clock.store(clock.load(Relaxed) + 2, Relaxed);
     }
 
     fn enter(clock: &AtomicU64, mark: &AtomicU64, _object: &Object) {
@@ -28,7 +30,7 @@ impl Ranking for Lru {
 
     #[inline]
     fn touch(clock: &AtomicU64, mark: &AtomicU64) {
-        let now = clock.load(Relaxed);
+        let now = clock.load(Relaxed) + 1;
         // The mark of a hot object is read by every core: write it only when it changes.
         if mark.load(Relaxed) != now {
             mark.store(now, Relaxed);

@@ -1,0 +1,147 @@
+//! Capacities and warm-ups, absolute or as a share of the trace.
+
+use std::fmt;
+use std::str::FromStr;
+
+use edgeward_types::{ByteSize, ParseByteSizeError};
+
+/// A cache's size: bytes, or a share of the bytes of all distinct objects.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Capacity {
+    /// So many bytes.
+    Bytes(ByteSize),
+    /// So much of the trace's footprint.
+    OfFootprint(Share),
+}
+
+impl Capacity {
+    /// The size in bytes, given what share is taken of.
+    pub fn bytes(&self, footprint_bytes: u64) -> u64 {
+        match *self {
+            Self::Bytes(size) => size.bytes(),
+            Self::OfFootprint(share) => share.of(footprint_bytes),
+        }
+    }
+}
+
+impl FromStr for Capacity {
+    type Err = ParseCapacityError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let capacity = if text.trim_end().ends_with('%') {
+            Self::OfFootprint(text.parse().map_err(ParseCapacityError::Share)?)
+        } else {
+            Self::Bytes(text.parse().map_err(ParseCapacityError::Size)?)
+        };
+        match capacity {
+            Self::Bytes(ByteSize(0)) => Err(ParseCapacityError::Zero),
+            Self::OfFootprint(share) if share.0 == 0.0 => Err(ParseCapacityError::Zero),
+            capacity => Ok(capacity),
+        }
+    }
+}
+
+impl fmt::Display for Capacity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(size) => size.fmt(f),
+            Self::OfFootprint(share) => share.fmt(f),
+        }
+    }
+}
+
+/// A share of something, written as a percentage between 0 % and 100 %.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Share(f64);
+
+impl Share {
+    /// So much of `whole`, rounded.
+    pub fn of(&self, whole: u64) -> u64 {
+        (whole as f64 * self.0).round() as u64
+    }
+}
+
+impl FromStr for Share {
+    type Err = ParseShareError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let percent: f64 = text
+            .trim()
+            .strip_suffix('%')
+            .and_then(|number| number.trim().parse().ok())
+            .ok_or_else(|| ParseShareError(text.to_owned()))?;
+        if !(0.0..=100.0).contains(&percent) {
+            return Err(ParseShareError(text.to_owned()));
+        }
+        Ok(Self(percent / 100.0))
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}%", self.0 * 100.0)
+    }
+}
+
+/// Why a text is not a share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseShareError(String);
+
+impl fmt::Display for ParseShareError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "`{}` is no percentage from 0% to 100%; write 20%",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for ParseShareError {}
+
+/// Why a text is not a capacity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ParseCapacityError {
+    /// It ends in `%` and is no percentage.
+    Share(ParseShareError),
+    /// It is no size.
+    Size(ParseByteSizeError),
+    /// Nothing fits in nothing.
+    Zero,
+}
+
+impl fmt::Display for ParseCapacityError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Share(error) => error.fmt(f),
+            Self::Size(error) => error.fmt(f),
+            Self::Zero => f.write_str("a cache of no bytes holds nothing; write 64MiB or 1%"),
+        }
+    }
+}
+
+impl std::error::Error for ParseCapacityError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_capacity_is_bytes_or_a_share_of_the_footprint() {
+        let bytes = |text: &str| text.parse::<Capacity>().expect(text).bytes(1_000_000);
+        assert_eq!(bytes("64KiB"), 65_536);
+        assert_eq!(bytes("1%"), 10_000);
+        assert_eq!(bytes("0.1 %"), 1_000);
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_the_way_out() {
+        for text in ["0", "0%", "101%", "-1%", "x%", "%", "64 parsecs"] {
+            let message = text.parse::<Capacity>().expect_err(text).to_string();
+            assert!(
+                message.contains("write") || message.contains("use"),
+                "{text}: {message}"
+            );
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! The formats a trace may be written in.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// How the records of a trace are laid out, compression aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Format {
+    /// Lines of `time key size`, separated by white space.
+    Text,
+    /// Lines of delimited fields under a header that names them.
+    Csv,
+    /// libCacheSim's oracleGeneral: 24 packed little-endian bytes a request.
+    OracleGeneral,
+    /// Lines of `time id size [feature…]` with whole numbers, as LRB's simulator reads them.
+    Lrb,
+    /// NCSA common or combined access log, with or without a virtual host in front.
+    Ncsa,
+}
+
+impl Format {
+    /// Every format, in the order they are documented.
+    pub const ALL: [Self; 5] = [
+        Self::Text,
+        Self::Csv,
+        Self::OracleGeneral,
+        Self::Lrb,
+        Self::Ncsa,
+    ];
+
+    /// The name the command line uses.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Csv => "csv",
+            Self::OracleGeneral => "oracle-general",
+            Self::Lrb => "lrb",
+            Self::Ncsa => "ncsa",
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Format {
+    type Err = ParseFormatError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        // libCacheSim spells it oracleGeneral; people type what they saw there.
+        let wanted = text.replace(['-', '_'], "").to_ascii_lowercase();
+        Self::ALL
+            .into_iter()
+            .find(|format| format.name().replace('-', "") == wanted)
+            .ok_or_else(|| ParseFormatError {
+                text: text.to_owned(),
+            })
+    }
+}
+
+/// A text that names no trace format.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not a trace format; use text, csv, oracle-general, lrb or ncsa")]
+pub struct ParseFormatError {
+    text: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_format_reads_back_from_its_name_and_from_libcachesims_spelling() {
+        for format in Format::ALL {
+            assert_eq!(format.name().parse(), Ok(format));
+        }
+        assert_eq!("oracleGeneral".parse(), Ok(Format::OracleGeneral));
+        let message = "parquet"
+            .parse::<Format>()
+            .expect_err("not a format")
+            .to_string();
+        assert!(message.contains("oracle-general"), "{message}");
+    }
+}

@@ -1,0 +1,238 @@
+//! The generator: request by request, what to ask for and when.
+
+use edgeward_types::{Seed, Timestamp};
+
+use crate::Record;
+
+use super::catalogue::{Catalogue, Request};
+use super::random::Random;
+use super::workload::{Workload, WorkloadError};
+use super::zipf::Zipf;
+
+/// An endless supply of traffic that ends: yields exactly [`Workload::requests`] records.
+///
+/// Keys are numbered from 0 in the order of first appearance. Memory is about 32 bytes for
+/// each object that is no one-hit wonder; those cost nothing.
+pub struct Generator {
+    workload: Workload,
+    random: Random,
+    catalogue: Catalogue,
+    zipfs: Vec<Option<Zipf>>,
+    phase: usize,
+    /// Running totals of the phase's weights, over all classes and over those that have a
+    /// catalogue.
+    mix: Vec<f64>,
+    catalogue_mix: Vec<f64>,
+    /// Where the next phase begins, as a request number.
+    phase_ends: u64,
+    made: u64,
+    one_hits_left: u64,
+    births_left: u64,
+    next_key: u64,
+    now_secs: f64,
+}
+
+impl Generator {
+    /// Checks the workload and lays out its catalogue.
+    ///
+    /// # Errors
+    ///
+    /// If the workload contradicts itself.
+    pub fn new(workload: Workload, seed: Seed) -> Result<Self, WorkloadError> {
+        workload.check()?;
+        let one_hits_left = workload.one_hit_objects();
+        let catalogue = Catalogue::new(
+            &workload.classes,
+            workload.objects - one_hits_left,
+            workload.churn,
+        );
+        let zipfs = workload
+            .classes
+            .iter()
+            .zip(catalogue.rows())
+            .map(|(class, row)| {
+                (row.ranks > 0).then(|| Zipf::new(u64::from(row.ranks), class.zipf_exponent))
+            })
+            .collect();
+        let mut generator = Self {
+            random: Random::new(seed),
+            births_left: catalogue.births_left(),
+            catalogue,
+            zipfs,
+            phase: 0,
+            mix: Vec::new(),
+            catalogue_mix: Vec::new(),
+            phase_ends: 0,
+            made: 0,
+            one_hits_left,
+            next_key: 0,
+            now_secs: 0.0,
+            workload,
+        };
+        generator.enter_phase(0);
+        Ok(generator)
+    }
+
+    fn enter_phase(&mut self, phase: usize) {
+        self.phase = phase;
+        let weights = &self.workload.phases[phase].weights;
+        self.mix = running_total(weights.iter().copied());
+        let with_catalogue = |even: bool| {
+            running_total(weights.iter().zip(&self.zipfs).map(|(weight, zipf)| {
+                let weight = if even { 1.0 } else { *weight };
+                if zipf.is_some() { weight } else { 0.0 }
+            }))
+        };
+        // A tiny catalogue may leave a phase's classes without objects; the others then serve.
+        self.catalogue_mix = with_catalogue(false);
+        if self.catalogue_mix.last() == Some(&0.0) {
+            self.catalogue_mix = with_catalogue(true);
+        }
+        self.phase_ends = self
+            .workload
+            .phases
+            .get(phase + 1)
+            .map_or(u64::MAX, |next| {
+                (next.from * self.workload.requests as f64) as u64
+            });
+    }
+
+    /// A one-hit wonder with the chance that spreads those left evenly over the requests
+    /// left (selection sampling: the number comes out exact), otherwise the catalogue.
+    fn choose(&mut self) -> (u64, u64) {
+        let left = self.workload.requests - self.made;
+        if self.random.below(left) < self.one_hits_left {
+            self.one_hits_left -= 1;
+            let class = pick(&self.mix, &mut self.random);
+            return self.introduce(class);
+        }
+        match self.ask_catalogue(left - self.one_hits_left) {
+            Request::Known { key, size } => (key, size),
+            Request::New { class, slot } => {
+                let (key, size) = self.introduce(class);
+                self.catalogue.settle(slot, key, size);
+                (key, size)
+            }
+        }
+    }
+
+    /// `left` counts the requests the catalogue will still get, this one included.
+    fn ask_catalogue(&mut self, left: u64) -> Request {
+        // What is owed gets its turn with a chance that is slight while there is time, so
+        // popularity is hardly bent, and certain once there is none.
+        let pressure = self.catalogue.owed() as f64 / left as f64;
+        if self.catalogue.owed() >= left || self.random.unit() < pressure * pressure {
+            let request = self.catalogue.ask_owed(&mut self.random);
+            self.births_left = self.catalogue.births_left();
+            return request;
+        }
+        if self.births_left > 0 && self.random.below(left) < self.births_left {
+            let class = self.class_to_bear();
+            let ranks = u64::from(self.catalogue.rows()[class].ranks);
+            // The square leans towards the popular ranks: what is new is news.
+            let u = self.random.unit();
+            let rank = ((u * u * ranks as f64) as u64).min(ranks - 1);
+            let request = self.catalogue.bear(class, rank);
+            self.births_left = self.catalogue.births_left();
+            return request;
+        }
+        let class = pick(&self.catalogue_mix, &mut self.random);
+        let zipf = self.zipfs[class]
+            .as_ref()
+            .expect("classes without a catalogue have no weight");
+        let rank = zipf.draw(&mut self.random);
+        self.catalogue.ask(class, rank)
+    }
+
+    /// The class that asks, if it has births left, or else the first that has.
+    fn class_to_bear(&mut self) -> usize {
+        let class = pick(&self.catalogue_mix, &mut self.random);
+        let rows = self.catalogue.rows();
+        if rows[class].births > 0 {
+            return class;
+        }
+        rows.iter()
+            .position(|row| row.births > 0)
+            .expect("births are left")
+    }
+
+    fn introduce(&mut self, class: usize) -> (u64, u64) {
+        let key = self.next_key;
+        self.next_key += 1;
+        let size = self.workload.classes[class].sizes.draw(&mut self.random);
+        (key, size)
+    }
+
+    /// Poisson arrivals at the hour's rate.
+    fn pass_time(&mut self) -> Timestamp {
+        let day = self.now_secs / DAY_SECS;
+        let swing = 1.0 + self.workload.diurnal * wave(day - (day as u64) as f64);
+        // At a full swing the night's rate is 0: a hundredth keeps time moving.
+        let rate = self.workload.requests_per_second * swing.max(0.01);
+        self.now_secs += self.random.exponential() / rate;
+        Timestamp::from_millis((self.now_secs * 1000.0) as u64)
+    }
+}
+
+impl Iterator for Generator {
+    type Item = Record;
+
+    fn next(&mut self) -> Option<Record> {
+        if self.made == self.workload.requests {
+            return None;
+        }
+        while self.made >= self.phase_ends {
+            self.enter_phase(self.phase + 1);
+        }
+        let time = self.pass_time();
+        let (key, size) = self.choose();
+        self.made += 1;
+        Some(Record { time, key, size })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = usize::try_from(self.workload.requests - self.made).unwrap_or(usize::MAX);
+        (left, Some(left))
+    }
+}
+
+impl std::fmt::Debug for Generator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Generator")
+            .field("workload", &self.workload)
+            .field("made", &self.made)
+            .finish_non_exhaustive()
+    }
+}
+
+fn running_total(weights: impl Iterator<Item = f64>) -> Vec<f64> {
+    weights
+        .scan(0.0, |total, weight| {
+            *total += weight;
+            Some(*total)
+        })
+        .collect()
+}
+
+/// An index with the chance of its weight. A handful of classes is searched faster than any
+/// table is looked up.
+#[inline]
+fn pick(totals: &[f64], random: &mut Random) -> usize {
+    let whole = *totals.last().expect("a workload has classes");
+    let at = random.unit() * whole;
+    totals
+        .iter()
+        .position(|total| at < *total)
+        .expect("the last total is the whole")
+}
+
+/// A day's rise and fall, -1 to 1, 0 on average: two parabolas that pass for a sine.
+fn wave(day: f64) -> f64 {
+    if day < 0.5 {
+        16.0 * day * (0.5 - day)
+    } else {
+        -16.0 * (day - 0.5) * (1.0 - day)
+    }
+}
+
+const DAY_SECS: f64 = 86_400.0;

@@ -1,0 +1,261 @@
+//! Ready-made workloads.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::sizes::{Sizes, Tail};
+use super::workload::{Class, Phase, Workload};
+
+/// A workload by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preset {
+    /// Pages, images and API answers: many small objects, two thirds asked for once.
+    Web,
+    /// Video chunks of a megabyte or so beside their manifests and thumbnails.
+    Video,
+    /// Everything one node may see at once, sizes from 10 B to beyond 1 GiB.
+    Mixed,
+    /// The same classes, taking turns: what a tuned policy must follow.
+    Switch,
+    /// Small enough to replay over HTTP on two cores within a minute, with sizes varied
+    /// enough that admission by size shows.
+    Small,
+}
+
+impl Preset {
+    /// Every preset.
+    pub const ALL: [Self; 5] = [
+        Self::Web,
+        Self::Video,
+        Self::Mixed,
+        Self::Switch,
+        Self::Small,
+    ];
+
+    /// The name the command line uses.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Web => "web",
+            Self::Video => "video",
+            Self::Mixed => "mixed",
+            Self::Switch => "switch",
+            Self::Small => "small",
+        }
+    }
+
+    /// The workload it stands for, free to be changed.
+    pub fn workload(self) -> Workload {
+        let whole = |weights: &[f64]| {
+            vec![Phase {
+                from: 0.0,
+                weights: weights.to_vec(),
+            }]
+        };
+        let base = Workload {
+            requests: 1_000_000,
+            objects: 150_000,
+            // CDN practice: 70 to 80 % of the objects an edge sees are asked for once.
+            one_hit_share: 0.7,
+            churn: 0.2,
+            requests_per_second: 10.0,
+            diurnal: 0.5,
+            classes: Vec::new(),
+            phases: Vec::new(),
+        };
+        match self {
+            Self::Web => Workload {
+                classes: vec![pages(4.0), images(5.0), api(1.0)],
+                phases: whole(&[4.0, 5.0, 1.0]),
+                ..base
+            },
+            Self::Video => Workload {
+                objects: 250_000,
+                one_hit_share: 0.55,
+                classes: vec![video(8.0), images(1.5), api(0.5)],
+                phases: whole(&[7.0, 2.0, 1.0]),
+                ..base
+            },
+            Self::Mixed => Workload {
+                classes: every_class(),
+                phases: whole(&[30.0, 35.0, 18.0, 2.0, 15.0]),
+                ..base
+            },
+            Self::Switch => Workload {
+                classes: every_class(),
+                phases: [0.0, 0.25, 0.5, 0.75]
+                    .into_iter()
+                    .zip([
+                        [45.0, 40.0, 2.0, 0.5, 12.5],
+                        [5.0, 10.0, 75.0, 2.0, 8.0],
+                        [45.0, 40.0, 2.0, 0.5, 12.5],
+                        [15.0, 15.0, 20.0, 45.0, 5.0],
+                    ])
+                    .map(|(from, weights)| Phase {
+                        from,
+                        weights: weights.to_vec(),
+                    })
+                    .collect(),
+                ..base
+            },
+            Self::Small => Workload {
+                requests: 300_000,
+                objects: 60_000,
+                one_hit_share: 0.6,
+                churn: 0.1,
+                requests_per_second: 100.0,
+                diurnal: 0.0,
+                classes: small_classes(),
+                phases: whole(&[6.0, 3.0, 1.0]),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Preset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Preset {
+    type Err = ParsePresetError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::ALL
+            .into_iter()
+            .find(|preset| preset.name() == text)
+            .ok_or_else(|| ParsePresetError {
+                text: text.to_owned(),
+            })
+    }
+}
+
+/// A text that names no preset.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not a preset; use web, video, mixed, switch or small")]
+pub struct ParsePresetError {
+    text: String,
+}
+
+fn every_class() -> Vec<Class> {
+    vec![
+        pages(30.0),
+        images(40.0),
+        video(15.0),
+        downloads(5.0),
+        api(10.0),
+    ]
+}
+
+/// HTML, style sheets and scripts.
+fn pages(catalogue_weight: f64) -> Class {
+    Class {
+        name: "pages",
+        catalogue_weight,
+        zipf_exponent: 0.9,
+        sizes: Sizes {
+            median_bytes: 6.0 * KIB,
+            sigma: 1.5,
+            tail: Some(Tail {
+                share: 0.02,
+                from_bytes: 128.0 * KIB,
+                alpha: 1.3,
+            }),
+            min_bytes: 64,
+            max_bytes: 32 << 20,
+        },
+    }
+}
+
+fn images(catalogue_weight: f64) -> Class {
+    Class {
+        name: "images",
+        catalogue_weight,
+        zipf_exponent: 0.8,
+        sizes: Sizes {
+            median_bytes: 20.0 * KIB,
+            sigma: 1.4,
+            tail: Some(Tail {
+                share: 0.03,
+                from_bytes: 512.0 * KIB,
+                alpha: 1.5,
+            }),
+            min_bytes: 100,
+            max_bytes: 64 << 20,
+        },
+    }
+}
+
+/// Segments of two to ten seconds at several bit rates.
+fn video(catalogue_weight: f64) -> Class {
+    Class {
+        name: "video",
+        catalogue_weight,
+        zipf_exponent: 0.75,
+        sizes: Sizes {
+            median_bytes: 1024.0 * KIB,
+            sigma: 0.8,
+            tail: None,
+            min_bytes: 16 << 10,
+            max_bytes: 32 << 20,
+        },
+    }
+}
+
+/// Installers, updates, archives. The largest fit the 32 bits of oracleGeneral.
+fn downloads(catalogue_weight: f64) -> Class {
+    Class {
+        name: "downloads",
+        catalogue_weight,
+        zipf_exponent: 1.0,
+        sizes: Sizes {
+            median_bytes: 4096.0 * KIB,
+            sigma: 2.2,
+            tail: Some(Tail {
+                share: 0.05,
+                from_bytes: 256.0 * 1024.0 * KIB,
+                alpha: 0.9,
+            }),
+            min_bytes: 1 << 10,
+            max_bytes: (1 << 32) - 1,
+        },
+    }
+}
+
+/// JSON answers; the smallest are an empty list in a few bytes.
+fn api(catalogue_weight: f64) -> Class {
+    Class {
+        name: "api",
+        catalogue_weight,
+        zipf_exponent: 1.1,
+        sizes: Sizes {
+            median_bytes: 300.0,
+            sigma: 1.6,
+            tail: None,
+            min_bytes: 10,
+            max_bytes: 1 << 20,
+        },
+    }
+}
+
+fn small_classes() -> Vec<Class> {
+    let class = |name, catalogue_weight, zipf_exponent, median_bytes, sigma, max_bytes| Class {
+        name,
+        catalogue_weight,
+        zipf_exponent,
+        sizes: Sizes {
+            median_bytes,
+            sigma,
+            tail: None,
+            min_bytes: 64,
+            max_bytes,
+        },
+    };
+    vec![
+        class("pages", 6.0, 0.8, 1.5 * KIB, 1.0, 1 << 20),
+        class("images", 3.0, 0.7, 8.0 * KIB, 1.2, 4 << 20),
+        class("downloads", 1.0, 0.5, 64.0 * KIB, 1.2, 8 << 20),
+    ]
+}
+
+const KIB: f64 = 1024.0;

@@ -1,0 +1,336 @@
+//! Numbers and dates out of bytes, without a detour through strings.
+
+use edgeward_types::Timestamp;
+
+use crate::read::TimeUnit;
+
+/// A whole number; nothing if there is any other byte, none at all, or more than 64 bits.
+#[inline]
+pub(crate) fn whole(field: &[u8]) -> Option<u64> {
+    if field.is_empty() {
+        return None;
+    }
+    // 19 digits always fit; the rare longer field pays for the checks.
+    if field.len() <= 19 {
+        let mut value = 0u64;
+        for &byte in field {
+            let digit = byte.wrapping_sub(b'0');
+            if digit > 9 {
+                return None;
+            }
+            value = value * 10 + u64::from(digit);
+        }
+        return Some(value);
+    }
+    field.iter().try_fold(0u64, |value, &byte| {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        value.checked_mul(10)?.checked_add(u64::from(digit))
+    })
+}
+
+/// A key: the number itself if the text is how we would write that number, else its hash.
+///
+/// `7` and `007` are different texts and so different keys.
+#[inline]
+pub(crate) fn key(field: &[u8]) -> u64 {
+    match whole(field) {
+        Some(id) if field[0] != b'0' || field.len() == 1 => id,
+        _ => crate::hash_key(field),
+    }
+}
+
+/// A time in `unit`s, whole or with a decimal fraction. What is finer than a millisecond is
+/// cut off.
+#[inline]
+pub(crate) fn time(field: &[u8], unit: TimeUnit) -> Option<Timestamp> {
+    if let Some(count) = whole(field) {
+        return unit.whole(count);
+    }
+    let point = field.iter().position(|&byte| byte == b'.')?;
+    let (integer, fraction) = (&field[..point], &field[point + 1..]);
+    if fraction.is_empty() || !fraction.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let base = unit.whole(whole(integer)?)?;
+    if unit != TimeUnit::Seconds {
+        return Some(base);
+    }
+    let millis = (0..3).fold(0, |millis, place| {
+        millis * 10
+            + fraction
+                .get(place)
+                .map_or(0, |digit| u64::from(digit - b'0'))
+    });
+    base.as_millis()
+        .checked_add(millis)
+        .map(Timestamp::from_millis)
+}
+
+/// A date and time as ISO 8601 and RFC 3339 write it: `2026-11-21T04:52:46.5+01:00`, `T` or a
+/// space between the halves, and UTC where no zone is given. Before 1970 there is no result.
+pub(crate) fn iso8601(field: &[u8]) -> Option<Timestamp> {
+    let (date, rest) = field.split_at_checked(10)?;
+    let [y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2] = *date else {
+        return None;
+    };
+    let (&[b'T' | b't' | b' '], rest) = rest.split_at_checked(1)? else {
+        return None;
+    };
+    let (clock, rest) = rest.split_at_checked(8)?;
+    let days = days_from_civil(
+        whole(&[y1, y2, y3, y4])?,
+        whole(&[m1, m2])?,
+        whole(&[d1, d2])?,
+    )?;
+    let secs = clock_secs(clock)?;
+    let zone_at = rest
+        .iter()
+        .position(|byte| !(byte.is_ascii_digit() || *byte == b'.'))
+        .unwrap_or(rest.len());
+    let (fraction, zone) = rest.split_at(zone_at);
+    let millis = match fraction {
+        [] => 0,
+        [b'.', digits @ ..] => time(&[b"0.", digits].concat(), TimeUnit::Seconds)?.as_millis(),
+        _ => return None,
+    };
+    let east_secs = match zone {
+        [] | b"Z" | b"z" => 0,
+        [sign, h1, h2, b':', m1, m2] | [sign, h1, h2, m1, m2] => {
+            zone_secs(*sign, [*h1, *h2], [*m1, *m2])?
+        }
+        _ => return None,
+    };
+    at(days, secs, east_secs, millis)
+}
+
+/// The time an access log puts between brackets: `17/May/2015:10:05:03 +0000`.
+pub(crate) fn access_log_time(field: &[u8]) -> Option<Timestamp> {
+    let [
+        d1,
+        d2,
+        b'/',
+        m1,
+        m2,
+        m3,
+        b'/',
+        y1,
+        y2,
+        y3,
+        y4,
+        b':',
+        clock @ ..,
+    ] = field
+    else {
+        return None;
+    };
+    let (clock, zone) = clock.split_at_checked(8)?;
+    let [b' ', sign, z1, z2, z3, z4] = *zone else {
+        return None;
+    };
+    let month = [*m1, *m2, *m3];
+    let month = MONTHS
+        .iter()
+        .position(|name| name.eq_ignore_ascii_case(&month))?;
+    let days = days_from_civil(
+        whole(&[*y1, *y2, *y3, *y4])?,
+        month as u64 + 1,
+        whole(&[*d1, *d2])?,
+    )?;
+    at(
+        days,
+        clock_secs(clock)?,
+        zone_secs(sign, [z1, z2], [z3, z4])?,
+        0,
+    )
+}
+
+fn at(days: i64, secs: i64, east_secs: i64, millis: u64) -> Option<Timestamp> {
+    let secs = u64::try_from(days * 86_400 + secs - east_secs).ok()?;
+    secs.checked_mul(1000)?
+        .checked_add(millis)
+        .map(Timestamp::from_millis)
+}
+
+/// `HH:MM:SS`; a leap second counts as the second after it.
+fn clock_secs(clock: &[u8]) -> Option<i64> {
+    let &[h1, h2, b':', m1, m2, b':', s1, s2] = clock else {
+        return None;
+    };
+    let (hours, minutes, secs) = (whole(&[h1, h2])?, whole(&[m1, m2])?, whole(&[s1, s2])?);
+    (hours < 24 && minutes < 60 && secs <= 60)
+        .then_some((hours * 3600 + minutes * 60 + secs) as i64)
+}
+
+fn zone_secs(sign: u8, hours: [u8; 2], minutes: [u8; 2]) -> Option<i64> {
+    let (hours, minutes) = (whole(&hours)?, whole(&minutes)?);
+    let secs = (hours * 3600 + minutes * 60) as i64;
+    match sign {
+        _ if hours > 23 || minutes > 59 => None,
+        b'+' => Some(secs),
+        b'-' => Some(-secs),
+        _ => None,
+    }
+}
+
+/// Days since 1970-01-01 in the Gregorian calendar; nothing for a date that does not exist.
+///
+/// Counts years from March, so that the leap day comes last and every month starts at
+/// `(153 m + 2) / 5` days into its year.
+fn days_from_civil(year: u64, month: u64, day: u64) -> Option<i64> {
+    let leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let days_in_month = match month {
+        1 | 3 | 5 | 7 | 8 | 10 | 12 => 31,
+        4 | 6 | 9 | 11 => 30,
+        2 => 28 + u64::from(leap),
+        _ => return None,
+    };
+    if day == 0 || day > days_in_month || year == 0 || year > 9999 {
+        return None;
+    }
+    let from_march = (month + 9) % 12;
+    let year = year - u64::from(month < 3);
+    let day_of_year = (153 * from_march + 2) / 5 + day - 1;
+    let days = year * 365 + year / 4 - year / 100 + year / 400 + day_of_year;
+    // 719,468 days lie between 0000-03-01 and 1970-01-01.
+    Some(days as i64 - 719_468)
+}
+
+const MONTHS: [[u8; 3]; 12] = [
+    *b"Jan", *b"Feb", *b"Mar", *b"Apr", *b"May", *b"Jun", *b"Jul", *b"Aug", *b"Sep", *b"Oct",
+    *b"Nov", *b"Dec",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_whole_number_is_digits_that_fit_64_bits_and_nothing_else() {
+        assert_eq!(whole(b"0"), Some(0));
+        assert_eq!(whole(b"18446744073709551615"), Some(u64::MAX));
+        assert_eq!(whole(b"00000000000000000000000007"), Some(7));
+        for bad in [
+            "",
+            "-1",
+            "+1",
+            "1.0",
+            "1e3",
+            " 1",
+            "18446744073709551616",
+            "/",
+            ":",
+        ] {
+            assert_eq!(whole(bad.as_bytes()), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn different_key_texts_are_different_keys() {
+        assert_eq!(key(b"7"), 7);
+        assert_eq!(key(b"0"), 0);
+        let texts: [&[u8]; 6] = [
+            b"7",
+            b"07",
+            b"007",
+            b"7.0",
+            b"/a?x=1",
+            b"18446744073709551616",
+        ];
+        let mut keys = texts.map(key).to_vec();
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), texts.len());
+        // Pinned: a hashed key must be the same on every machine and in every version.
+        assert_eq!(key(b"/index.html"), 0xaa8f_18ab_73b5_f828);
+    }
+
+    #[test]
+    fn a_time_keeps_milliseconds_and_cuts_what_is_finer() {
+        let millis = |text: &str, unit| time(text.as_bytes(), unit).map(Timestamp::as_millis);
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("12", Some(12_000)),
+            ("12.5", Some(12_500)),
+            ("12.0459", Some(12_045)),
+            ("1431856800.001", Some(1_431_856_800_001)),
+            ("12.", None),
+            (".5", None),
+            ("-1", None),
+            ("1.2.3", None),
+            ("nan", None),
+            ("18446744073709551615", None),
+        ] {
+            assert_eq!(millis(text, TimeUnit::Seconds), expected, "{text}");
+        }
+        assert_eq!(millis("1500", TimeUnit::Millis), Some(1500));
+        assert_eq!(millis("1500.9", TimeUnit::Micros), Some(1));
+        assert_eq!(millis("2500000", TimeUnit::Nanos), Some(2));
+    }
+
+    #[test]
+    fn a_date_is_seconds_since_1970_and_its_zone_is_taken_off() {
+        for (text, secs) in [
+            ("17/May/2015:10:05:03 +0000", 1_431_857_103),
+            ("17/May/2015:12:05:03 +0200", 1_431_857_103),
+            ("17/May/2015:05:35:03 -0430", 1_431_857_103),
+            ("01/Jan/1970:00:00:00 +0000", 0),
+            ("29/Feb/2000:23:59:59 +0000", 951_868_799),
+        ] {
+            let time = access_log_time(text.as_bytes()).expect(text);
+            assert_eq!(time.as_millis(), secs * 1000, "{text}");
+        }
+        for bad in [
+            "",
+            "17/May/2015:10:05:03",
+            "29/Feb/2015:00:00:00 +0000",
+            "32/May/2015:10:05:03 +0000",
+            "17/Mai/2015:10:05:03 +0000",
+            "17/May/2015:24:05:03 +0000",
+            "31/Dec/1969:23:59:59 +0000",
+            "17/May/2015:10:05:03 +0060",
+        ] {
+            assert_eq!(access_log_time(bad.as_bytes()), None, "{bad}");
+        }
+        for (text, millis) in [
+            ("2015-05-17T10:05:03Z", 1_431_857_103_000),
+            ("2015-05-17 10:05:03", 1_431_857_103_000),
+            ("2015-05-17T10:05:03.25+00:00", 1_431_857_103_250),
+            ("2015-05-17T12:05:03+0200", 1_431_857_103_000),
+        ] {
+            assert_eq!(
+                iso8601(text.as_bytes()).map(Timestamp::as_millis),
+                Some(millis),
+                "{text}"
+            );
+        }
+        for bad in [
+            "2015-05-17",
+            "2015-13-17T10:05:03Z",
+            "2015-05-17T10:05:03.Z",
+            "x",
+        ] {
+            assert_eq!(iso8601(bad.as_bytes()), None, "{bad}");
+        }
+    }
+
+    /// Every day of four centuries is one after the day before it.
+    #[test]
+    fn days_are_consecutive_over_a_whole_gregorian_cycle() {
+        let mut expected = days_from_civil(1970, 1, 1).expect("a real date");
+        assert_eq!(expected, 0);
+        for year in 1970..2370 {
+            for month in 1..=12 {
+                for day in 1..=31 {
+                    if let Some(days) = days_from_civil(year, month, day) {
+                        assert_eq!(days, expected, "{year}-{month}-{day}");
+                        expected += 1;
+                    }
+                }
+            }
+        }
+        assert_eq!(expected, 146_097, "400 Gregorian years");
+    }
+}

@@ -1,0 +1,334 @@
+//! CSV (RFC 4180) with a header that names the columns, or with columns given by number.
+//!
+//! Comma, semicolon or tab separate, whichever the first line holds. A field may be quoted,
+//! with `""` for a quote inside; a line feed inside quotes is not supported, since no key,
+//! time or size holds one and it would make every damaged quote swallow the rest of the file.
+
+use std::str::FromStr;
+
+use crate::number;
+use crate::{Record, hash_key};
+
+use super::error::{Problem, shown};
+use super::lines::{LineParser, SIZE_EXPECTED, bad_field, is_void, missing_field};
+use super::options::TimeUnit;
+
+/// Which columns hold what. Those not given are found by their usual names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Columns {
+    /// The column of times.
+    pub time: Option<Column>,
+    /// The column of keys.
+    pub key: Option<Column>,
+    /// The column of sizes.
+    pub size: Option<Column>,
+}
+
+/// A column by its name in the header or by its number from 1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Column {
+    /// The name, compared without regard to case.
+    Name(String),
+    /// The number, from 1.
+    Number(usize),
+}
+
+impl FromStr for Columns {
+    type Err = ParseColumnsError;
+
+    /// Reads `time=ts,key=url,size=3`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut columns = Self::default();
+        for part in text.split(',') {
+            let error = |reason| ParseColumnsError {
+                part: part.to_owned(),
+                reason,
+            };
+            let (field, column) = part
+                .split_once('=')
+                .ok_or_else(|| error("has no `=`; write key=url"))?;
+            let slot = match field.trim() {
+                "time" => &mut columns.time,
+                "key" => &mut columns.key,
+                "size" => &mut columns.size,
+                _ => return Err(error("names neither time, key nor size")),
+            };
+            let column = column.trim();
+            let parsed = match column.parse() {
+                Ok(0) => return Err(error("counts from 0; the first column is 1")),
+                Ok(number) => Column::Number(number),
+                Err(_) if column.is_empty() => return Err(error("names no column")),
+                Err(_) => Column::Name(column.to_owned()),
+            };
+            if slot.replace(parsed).is_some() {
+                return Err(error("is given twice"));
+            }
+        }
+        Ok(columns)
+    }
+}
+
+/// Why a text does not say which columns hold what.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{part}` {reason}")]
+pub struct ParseColumnsError {
+    part: String,
+    reason: &'static str,
+}
+
+/// Reads lines once it knows where the three fields are, counted from 0.
+pub(super) struct CsvParser {
+    delimiter: u8,
+    time_unit: TimeUnit,
+    time: usize,
+    key: usize,
+    size: usize,
+}
+
+impl CsvParser {
+    /// Learns the layout from the first line that is not void. The flag says whether that
+    /// line was a header; if all columns are given by number and its size reads as a number,
+    /// it was not.
+    pub(super) fn new(
+        first: &[u8],
+        columns: &Columns,
+        time_unit: TimeUnit,
+    ) -> Result<(Self, bool), Problem> {
+        let delimiter = delimiter_of(first).unwrap_or(b',');
+        let names: Vec<String> = Fields::new(first, delimiter)
+            .map(|field| String::from_utf8_lossy(field.bytes.trim_ascii()).to_ascii_lowercase())
+            .collect();
+        let find = |field, given: &Option<Column>, usual: &[&str]| {
+            let named = |name: &str| names.iter().position(|have| have == name);
+            match given {
+                Some(Column::Number(number)) => Some(number - 1),
+                Some(Column::Name(name)) => named(&name.to_ascii_lowercase()),
+                None => usual.iter().find_map(|name| named(name)),
+            }
+            .ok_or_else(|| Problem::NoColumn {
+                field,
+                header: shown(first.trim_ascii()),
+            })
+        };
+        let parser = Self {
+            delimiter,
+            time_unit,
+            time: find("time", &columns.time, &TIME_NAMES)?,
+            key: find("key", &columns.key, &KEY_NAMES)?,
+            size: find("size", &columns.size, &SIZE_NAMES)?,
+        };
+        let by_number = [&columns.time, &columns.key, &columns.size]
+            .into_iter()
+            .all(|column| matches!(column, Some(Column::Number(_))));
+        let size_reads = names
+            .get(parser.size)
+            .is_some_and(|field| number::whole(field.as_bytes()).is_some());
+        Ok((parser, !(by_number && size_reads)))
+    }
+}
+
+impl LineParser for CsvParser {
+    fn parse(&mut self, line: &[u8]) -> Result<Option<Record>, Problem> {
+        if is_void(line) {
+            return Ok(None);
+        }
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let (mut time, mut key, mut size) = (None, None, None);
+        let last = self.time.max(self.key).max(self.size);
+        for (index, field) in Fields::new(line, self.delimiter).enumerate().take(last + 1) {
+            // One column may serve as two fields, so these are not alternatives.
+            if index == self.time {
+                time = Some(field);
+            }
+            if index == self.key {
+                key = Some(field);
+            }
+            if index == self.size {
+                size = Some(field);
+            }
+        }
+        let time = time.ok_or_else(|| missing_field("time", line))?.bytes;
+        let key = key.ok_or_else(|| missing_field("key", line))?;
+        let size = size.ok_or_else(|| missing_field("size", line))?.bytes;
+        if key.unclosed {
+            return Err(bad_field("key", key.bytes, "closed by a quote on its line"));
+        }
+        let (time, size) = (time.trim_ascii(), size.trim_ascii());
+        Ok(Some(Record {
+            time: number::time(time, self.time_unit)
+                .or_else(|| number::iso8601(time))
+                .ok_or_else(|| bad_field("time", time, "a number or an ISO 8601 date and time"))?,
+            key: if key.escaped {
+                hash_key(&unescape(key.bytes))
+            } else {
+                number::key(key.bytes)
+            },
+            size: number::whole(size).ok_or_else(|| bad_field("size", size, SIZE_EXPECTED))?,
+        }))
+    }
+}
+
+/// The delimiter a line uses, if it uses one.
+pub(super) fn delimiter_of(line: &[u8]) -> Option<u8> {
+    [b',', b';', b'\t']
+        .into_iter()
+        .find(|delimiter| line.contains(delimiter))
+}
+
+#[derive(Clone, Copy)]
+struct Field<'l> {
+    /// Without the quotes around it.
+    bytes: &'l [u8],
+    /// Whether it holds `""` for a quote.
+    escaped: bool,
+    /// Whether a quote was opened and not closed.
+    unclosed: bool,
+}
+
+struct Fields<'l> {
+    rest: Option<&'l [u8]>,
+    delimiter: u8,
+}
+
+impl<'l> Fields<'l> {
+    const fn new(line: &'l [u8], delimiter: u8) -> Self {
+        Self {
+            rest: Some(line),
+            delimiter,
+        }
+    }
+}
+
+impl<'l> Iterator for Fields<'l> {
+    type Item = Field<'l>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let rest = self.rest?;
+        let (bytes, after, escaped, unclosed) = match rest {
+            [b'"', quoted @ ..] => {
+                let (end, escaped) = closing_quote(quoted);
+                let after = quoted.get(end + 1..).unwrap_or_default();
+                (&quoted[..end], after, escaped, end == quoted.len())
+            }
+            _ => (&rest[..0], rest, false, false),
+        };
+        // Behind a closing quote only the delimiter should come; what else does is dropped.
+        let end = memchr::memchr(self.delimiter, after);
+        self.rest = end.map(|end| &after[end + 1..]);
+        let bytes = if rest.first() == Some(&b'"') {
+            bytes
+        } else {
+            &after[..end.unwrap_or(after.len())]
+        };
+        Some(Field {
+            bytes,
+            escaped,
+            unclosed,
+        })
+    }
+}
+
+/// Where a quoted field ends, and whether it holds doubled quotes.
+fn closing_quote(quoted: &[u8]) -> (usize, bool) {
+    let (mut at, mut escaped) = (0, false);
+    while let Some(found) = memchr::memchr(b'"', &quoted[at..]) {
+        at += found;
+        if quoted.get(at + 1) != Some(&b'"') {
+            return (at, escaped);
+        }
+        escaped = true;
+        at += 2;
+    }
+    (quoted.len(), escaped)
+}
+
+fn unescape(bytes: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(bytes.len());
+    let mut bytes = bytes.iter();
+    while let Some(&byte) = bytes.next() {
+        plain.push(byte);
+        if byte == b'"' {
+            bytes.next();
+        }
+    }
+    plain
+}
+
+/// What people call the columns, most specific first.
+const TIME_NAMES: [&str; 9] = [
+    "time",
+    "timestamp",
+    "ts",
+    "clock_time",
+    "real_time",
+    "datetime",
+    "date",
+    "@timestamp",
+    "start_time",
+];
+const KEY_NAMES: [&str; 12] = [
+    "key",
+    "id",
+    "obj_id",
+    "object_id",
+    "objid",
+    "object",
+    "cache_key",
+    "url",
+    "uri",
+    "request_uri",
+    "path",
+    "obj",
+];
+const SIZE_NAMES: [&str; 10] = [
+    "size",
+    "obj_size",
+    "object_size",
+    "size_bytes",
+    "bytes",
+    "response_size",
+    "bytes_sent",
+    "body_bytes_sent",
+    "content_length",
+    "length",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(line: &str) -> Vec<String> {
+        Fields::new(line.as_bytes(), b',')
+            .map(|field| String::from_utf8(unescape(field.bytes)).expect("ASCII in, ASCII out"))
+            .collect()
+    }
+
+    #[test]
+    fn fields_split_as_rfc_4180_says() {
+        assert_eq!(fields("a,b,c"), ["a", "b", "c"]);
+        assert_eq!(fields(""), [""]);
+        assert_eq!(fields(",,"), ["", "", ""]);
+        assert_eq!(fields(r#""a,b",c"#), ["a,b", "c"]);
+        assert_eq!(fields(r#""say ""hi""",2"#), [r#"say "hi""#, "2"]);
+        assert_eq!(fields("\","), [","]);
+    }
+
+    #[test]
+    fn columns_read_as_they_are_typed() {
+        let columns: Columns = "time=ts, key=url,size=3".parse().expect("well formed");
+        assert_eq!(columns.time, Some(Column::Name("ts".to_owned())));
+        assert_eq!(columns.key, Some(Column::Name("url".to_owned())));
+        assert_eq!(columns.size, Some(Column::Number(3)));
+        for (bad, reason) in [
+            ("", "no `=`"),
+            ("key", "no `=`"),
+            ("colour=red", "neither"),
+            ("key=0", "from 0"),
+            ("key=", "no column"),
+            ("key=a,key=b", "twice"),
+        ] {
+            let message = bad.parse::<Columns>().expect_err(bad).to_string();
+            assert!(message.contains(reason), "{bad}: {message}");
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Writing: records to bytes, in the formats other tools read.
+
+use std::io::{self, Write};
+
+use crate::key_map::KeyMap;
+use crate::{Compression, Format, Record};
+
+/// The formats that can be written. An access log cannot: a record has no URL to put in one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OutputFormat {
+    /// `time key size`, white space between; times keep their milliseconds.
+    Text,
+    /// `time,key,size` under that header.
+    Csv,
+    /// libCacheSim's oracleGeneral, next access included; whole seconds, sizes of 32 bits.
+    OracleGeneral,
+    /// `time id size` in whole numbers, without features; whole seconds.
+    Lrb,
+}
+
+impl OutputFormat {
+    /// Every format that can be written.
+    pub const ALL: [Self; 4] = [Self::Text, Self::Csv, Self::OracleGeneral, Self::Lrb];
+
+    /// The format a reader would call it.
+    pub const fn format(self) -> Format {
+        match self {
+            Self::Text => Format::Text,
+            Self::Csv => Format::Csv,
+            Self::OracleGeneral => Format::OracleGeneral,
+            Self::Lrb => Format::Lrb,
+        }
+    }
+}
+
+/// How to write a trace.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteOptions {
+    /// The layout of records.
+    pub format: OutputFormat,
+    /// The compression around them.
+    pub compression: Compression,
+    /// The most records an oracleGeneral trace may have. Its next-access field looks forward,
+    /// so the records wait in memory: 24 bytes each, and about 32 for each object.
+    pub oracle_records_max: u64,
+}
+
+impl WriteOptions {
+    /// Uncompressed, with the default bound.
+    pub const fn new(format: OutputFormat) -> Self {
+        Self {
+            format,
+            compression: Compression::None,
+            // 2^28 records take 6 GiB: more than any published trace that fits one machine.
+            oracle_records_max: 1 << 28,
+        }
+    }
+}
+
+/// Writes records one after the other. Call [`Writer::finish`]: dropped without it, the
+/// output is incomplete.
+pub struct Writer<W: Write> {
+    sink: Sink<W>,
+    format: OutputFormat,
+    line: Vec<u8>,
+    records: u64,
+    oracle: OracleTable,
+    oracle_records_max: u64,
+}
+
+impl<W: Write> Writer<W> {
+    /// Starts a trace; for CSV the header is written at once.
+    ///
+    /// # Errors
+    ///
+    /// If the output cannot be written.
+    pub fn new(output: W, options: WriteOptions) -> Result<Self, WriteError> {
+        let mut writer = Self {
+            sink: Sink::new(output, options.compression)?,
+            format: options.format,
+            line: Vec::with_capacity(BLOCK_BYTES + LINE_BYTES_MAX),
+            records: 0,
+            oracle: OracleTable::default(),
+            oracle_records_max: options.oracle_records_max,
+        };
+        if options.format == OutputFormat::Csv {
+            writer.line.extend_from_slice(b"time,key,size\n");
+        }
+        Ok(writer)
+    }
+
+    /// Adds a record.
+    ///
+    /// # Errors
+    ///
+    /// If the format cannot hold the record, or the output cannot be written.
+    pub fn write(&mut self, record: &Record) -> Result<(), WriteError> {
+        match self.format {
+            OutputFormat::Text => self.push_line(record, b' ', true),
+            OutputFormat::Csv => self.push_line(record, b',', true),
+            OutputFormat::Lrb => self.push_line(record, b' ', false),
+            OutputFormat::OracleGeneral => {
+                if self.records >= self.oracle_records_max {
+                    return Err(WriteError::TooManyRecords {
+                        records_max: self.oracle_records_max,
+                    });
+                }
+                self.oracle.push(record, self.records)?;
+            }
+        }
+        self.records += 1;
+        if self.line.len() >= BLOCK_BYTES {
+            self.sink.write_all(&self.line)?;
+            self.line.clear();
+        }
+        Ok(())
+    }
+
+    /// Writes what is still held back, ends the compressed stream and gives the output back.
+    ///
+    /// # Errors
+    ///
+    /// If the output cannot be written.
+    pub fn finish(mut self) -> Result<W, WriteError> {
+        self.sink.write_all(&self.line)?;
+        for block in self.oracle.records.chunks(BLOCK_BYTES / ORACLE_BYTES) {
+            self.sink.write_all(block.as_flattened())?;
+        }
+        Ok(self.sink.finish()?)
+    }
+
+    /// Records written so far.
+    pub const fn records(&self) -> u64 {
+        self.records
+    }
+
+    fn push_line(&mut self, record: &Record, separator: u8, with_millis: bool) {
+        let mut digits = itoa::Buffer::new();
+        let line = &mut self.line;
+        line.extend_from_slice(digits.format(record.time.as_secs()).as_bytes());
+        let millis = (record.time.as_millis() % 1000) as u32;
+        if with_millis && millis != 0 {
+            let digit = |unit: u32| b'0' + (millis / unit % 10) as u8;
+            line.extend_from_slice(&[b'.', digit(100), digit(10), digit(1)]);
+        }
+        line.push(separator);
+        line.extend_from_slice(digits.format(record.key).as_bytes());
+        line.push(separator);
+        line.extend_from_slice(digits.format(record.size).as_bytes());
+        line.push(b'\n');
+    }
+}
+
+/// Why a trace could not be written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// The output failed.
+    #[error("the output cannot be written")]
+    Io(#[from] io::Error),
+    /// A size does not fit the format.
+    #[error(
+        "record {record} has {size} bytes and oracleGeneral holds sizes below 2^32\n  \
+         hint: write text or csv"
+    )]
+    SizeTooLarge {
+        /// The record, counted from 1.
+        record: u64,
+        /// Its size.
+        size: u64,
+    },
+    /// A time does not fit the format.
+    #[error(
+        "record {record} is at {secs} s and oracleGeneral holds times below 2^32 s\n  \
+         hint: if the trace counts in milliseconds or finer read it with --time-unit"
+    )]
+    TimeTooLate {
+        /// The record, counted from 1.
+        record: u64,
+        /// Its time in seconds.
+        secs: u64,
+    },
+    /// More records than may wait in memory.
+    #[error(
+        "oracleGeneral looks forward, so its records wait in memory, and there are more than \
+         {records_max}\n  hint: write text or csv, or raise --oracle-records-max"
+    )]
+    TooManyRecords {
+        /// The bound.
+        records_max: u64,
+    },
+}
+
+/// Records whose next access is filled in as soon as it is seen.
+#[derive(Default)]
+struct OracleTable {
+    records: Vec<[u8; ORACLE_BYTES]>,
+    /// Where each object was asked for last.
+    latest: KeyMap<u64>,
+}
+
+impl OracleTable {
+    fn push(&mut self, record: &Record, index: u64) -> Result<(), WriteError> {
+        let number = index + 1;
+        let secs = record.time.as_secs();
+        let time = u32::try_from(secs).map_err(|_| WriteError::TimeTooLate {
+            record: number,
+            secs,
+        })?;
+        let size = u32::try_from(record.size).map_err(|_| WriteError::SizeTooLarge {
+            record: number,
+            size: record.size,
+        })?;
+        let mut bytes = [0; ORACLE_BYTES];
+        bytes[..4].copy_from_slice(&time.to_le_bytes());
+        bytes[4..12].copy_from_slice(&record.key.to_le_bytes());
+        bytes[12..16].copy_from_slice(&size.to_le_bytes());
+        bytes[16..].copy_from_slice(&(-1i64).to_le_bytes());
+        self.records.push(bytes);
+        if let Some(before) = self.latest.insert(record.key, index) {
+            // libCacheSim counts requests from 1.
+            let next = i64::try_from(number).expect("records that fit in memory fit 63 bits");
+            self.records[before as usize][16..].copy_from_slice(&next.to_le_bytes());
+        }
+        Ok(())
+    }
+}
+
+/// The output behind its compression.
+enum Sink<W: Write> {
+    Plain(W),
+    Gzip(flate2::write::GzEncoder<W>),
+    #[cfg(not(target_family = "wasm"))]
+    Zstd(zstd::stream::write::Encoder<'static, W>),
+}
+
+impl<W: Write> Sink<W> {
+    fn new(output: W, compression: Compression) -> io::Result<Self> {
+        Ok(match compression {
+            Compression::None => Self::Plain(output),
+            Compression::Gzip => Self::Gzip(flate2::write::GzEncoder::new(
+                output,
+                flate2::Compression::default(),
+            )),
+            #[cfg(not(target_family = "wasm"))]
+            Compression::Zstd => {
+                let mut encoder = zstd::stream::write::Encoder::new(output, ZSTD_LEVEL)?;
+                // A damaged trace should be found out, not simulated.
+                encoder.include_checksum(true)?;
+                Self::Zstd(encoder)
+            }
+            #[cfg(target_family = "wasm")]
+            Compression::Zstd => {
+                return Err(io::Error::new(
+                    io::ErrorKind::Unsupported,
+                    "zstd is not part of this build",
+                ));
+            }
+        })
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Plain(output) => output.write_all(bytes),
+            Self::Gzip(encoder) => encoder.write_all(bytes),
+            #[cfg(not(target_family = "wasm"))]
+            Self::Zstd(encoder) => encoder.write_all(bytes),
+        }
+    }
+
+    fn finish(self) -> io::Result<W> {
+        let mut output = match self {
+            Self::Plain(output) => output,
+            Self::Gzip(encoder) => encoder.finish()?,
+            #[cfg(not(target_family = "wasm"))]
+            Self::Zstd(encoder) => encoder.finish()?,
+        };
+        output.flush()?;
+        Ok(output)
+    }
+}
+
+const ORACLE_BYTES: usize = 24;
+
+/// What is gathered before it is written.
+const BLOCK_BYTES: usize = 64 << 10;
+
+/// Three numbers of 20 digits, four for milliseconds, three separators.
+const LINE_BYTES_MAX: usize = 3 * 20 + 4 + 3;
+
+/// zstd's own default: traces halve again at 19, at a twentieth of the speed.
+#[cfg(not(target_family = "wasm"))]
+const ZSTD_LEVEL: i32 = 3;

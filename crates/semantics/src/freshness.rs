@@ -120,3 +120,146 @@ fn guess_ms(heuristic: Heuristic, response: &HeaderMap, date: Timestamp) -> u64 
     };
     guess.min(lifetime_max_ms)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::testing::headers;
+
+    /// 1994-11-06T08:49:37Z.
+    const NOW: Timestamp = Timestamp::from_secs(784_111_777);
+
+    fn lifetime(rules: &Rules, status: u16, lines: &str) -> (u64, LifetimeSource) {
+        let response = headers(lines);
+        let directives = ResponseDirectives::of(&response);
+        let status = StatusCode::from_u16(status).expect("a status");
+        let lifetime = Lifetime::of(rules, status, &directives, &response, NOW);
+        (lifetime.millis, lifetime.source)
+    }
+
+    const DATE_NOW: &str = "date: Sun, 06 Nov 1994 08:49:37 GMT";
+    const EXPIRES_IN_60: &str = "expires: Sun, 06 Nov 1994 08:50:37 GMT";
+
+    /// §4.2.1: the first that matches.
+    #[test]
+    fn s_maxage_beats_max_age_beats_expires() {
+        use LifetimeSource::{Expires, MaxAge, Nothing, SMaxage};
+        let table = [
+            ("cache-control: s-maxage=5, max-age=10", 5_000, SMaxage),
+            ("cache-control: max-age=10", 10_000, MaxAge),
+            ("cache-control: max-age=10\n{expires}", 10_000, MaxAge),
+            ("cache-control: max-age=x\n{expires}", 0, MaxAge),
+            ("cache-control: s-maxage=x, max-age=10", 0, SMaxage),
+            ("{date}\n{expires}", 60_000, Expires),
+            ("{expires}", 60_000, Expires),
+            (
+                "date: Sun, 06 Nov 1994 08:50:07 GMT\n{expires}",
+                30_000,
+                Expires,
+            ),
+            ("date: never\n{expires}", 60_000, Expires),
+            ("{date}\nexpires: Sun, 06 Nov 1994 08:49:37 GMT", 0, Expires),
+            ("{date}\nexpires: Sun, 06 Nov 1994 08:49:36 GMT", 0, Expires),
+            ("{date}\nexpires: 0", 0, Expires),
+            ("{date}\nexpires: -1", 0, Expires),
+            ("{date}\n{expires}\nexpires: 0", 0, Expires),
+            (
+                "{date}\nexpires: Sun, 06 Nov 1994 09:49:37 GMT\n{expires}",
+                60_000,
+                Expires,
+            ),
+            (
+                "{date}\nlast-modified: Sun, 06 Nov 1994 08:49:00 GMT",
+                0,
+                Nothing,
+            ),
+        ];
+        for (lines, millis, source) in table {
+            let lines = lines
+                .replace("{date}", DATE_NOW)
+                .replace("{expires}", EXPIRES_IN_60);
+            assert_eq!(
+                lifetime(&Rules::default(), 200, &lines),
+                (millis, source),
+                "{lines}"
+            );
+        }
+    }
+
+    /// §4.2.2: 10 % of the time since `Last-Modified`, for heuristically cacheable statuses
+    /// or with `public`, and never where anything is explicit.
+    #[test]
+    fn a_guess_is_made_only_where_nothing_is_stated() {
+        use LifetimeSource::{Expires, Heuristic as Guess, Nothing};
+        let rules = Rules {
+            heuristic: Some(Heuristic {
+                percent: 10,
+                lifetime_max: Duration::from_secs(500),
+                without_last_modified: Duration::from_secs(7),
+            }),
+            ..Rules::default()
+        };
+        let modified_1000_ago = "last-modified: Sun, 06 Nov 1994 08:32:57 GMT";
+        let table = [
+            (200, modified_1000_ago.to_owned(), 100_000, Guess),
+            (404, modified_1000_ago.to_owned(), 100_000, Guess),
+            (302, modified_1000_ago.to_owned(), 0, Nothing),
+            (
+                302,
+                format!("cache-control: public\n{modified_1000_ago}"),
+                100_000,
+                Guess,
+            ),
+            (200, format!("expires: 0\n{modified_1000_ago}"), 0, Expires),
+            (
+                200,
+                "last-modified: Sun, 06 Nov 1994 08:49:38 GMT".to_owned(),
+                0,
+                Guess,
+            ),
+            (
+                200,
+                "last-modified: Sun, 06 Nov 1984 08:49:37 GMT".to_owned(),
+                0,
+                Guess,
+            ),
+            (
+                200,
+                "last-modified: Tue, 06 Nov 1984 08:49:37 GMT".to_owned(),
+                500_000,
+                Guess,
+            ),
+            (200, String::new(), 7_000, Guess),
+        ];
+        for (status, lines, millis, source) in table {
+            // A weekday that is wrong makes the date none at all: then as without one.
+            let millis = if lines.contains("Sun, 06 Nov 1984") {
+                7_000
+            } else {
+                millis
+            };
+            let lines = format!("{DATE_NOW}\n{lines}");
+            assert_eq!(
+                lifetime(&rules, status, &lines),
+                (millis, source),
+                "{status} {lines}"
+            );
+        }
+    }
+
+    /// RFC 9110 §15.1, all 900 numbers.
+    #[test]
+    fn heuristically_cacheable_statuses_are_those_of_the_rfc() {
+        let listed: Vec<u16> = (100..1000)
+            .filter(|&code| {
+                is_heuristically_cacheable(StatusCode::from_u16(code).expect("three digits"))
+            })
+            .collect();
+        assert_eq!(
+            listed,
+            [200, 203, 204, 206, 300, 301, 308, 404, 405, 410, 414, 501]
+        );
+    }
+}

@@ -183,3 +183,226 @@ impl StoredPolicy {
         self.initial_age_ms.saturating_add(resident_ms)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, Method, StatusCode};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::testing::headers;
+    use crate::{Exchange, Rules, Verdict, on_response};
+
+    /// The policy of a 200 fetched at `at_ms` in no time.
+    fn stored(cache_control: &str, more: &str, at_ms: u64) -> StoredPolicy {
+        let at = Timestamp::from_millis(at_ms);
+        let exchange = Exchange {
+            request_time: at,
+            response_time: at,
+        };
+        let response = headers(&format!("cache-control: {cache_control}\n{more}"));
+        match on_response(
+            &Rules::default(),
+            &Method::GET,
+            &HeaderMap::new(),
+            StatusCode::OK,
+            &response,
+            exchange,
+        ) {
+            Verdict::Store(storable) => storable.policy,
+            Verdict::Refuse(refusal) => panic!("{cache_control}: {refusal}"),
+        }
+    }
+
+    fn asked(line: &str) -> RequestDirectives {
+        RequestDirectives::of(&headers(&format!("cache-control: {line}")))
+    }
+
+    const ETAG: &str = "etag: \"a\"";
+
+    /// §4.2: fresh while lifetime > age. Method: each side of the millisecond.
+    #[test]
+    fn a_response_is_fresh_to_the_last_millisecond_and_not_at_its_lifetime() {
+        let policy = stored("max-age=10", "", 5_000);
+        let nothing = RequestDirectives::default();
+        let at = |ms| policy.reuse(Timestamp::from_millis(ms), &nothing);
+        assert_eq!(
+            at(5_000),
+            Reuse::Fresh {
+                age: Duration::ZERO
+            }
+        );
+        assert_eq!(
+            at(14_999),
+            Reuse::Fresh {
+                age: Duration::from_millis(9_999)
+            }
+        );
+        assert_eq!(
+            at(15_000),
+            Reuse::MustForward {
+                cause: Cause::Stale
+            }
+        );
+        assert_eq!(policy.age_secs(Timestamp::from_millis(14_999)), 9);
+        let with_etag = stored("max-age=10", ETAG, 5_000);
+        assert_eq!(
+            with_etag.reuse(Timestamp::from_millis(15_000), &nothing),
+            Reuse::Revalidate {
+                cause: Cause::Stale
+            }
+        );
+    }
+
+    #[test]
+    fn the_age_it_came_with_counts() {
+        let policy = stored("max-age=10", "age: 4", 1_000_000);
+        assert!(policy.is_fresh(Timestamp::from_millis(1_005_999)));
+        assert!(!policy.is_fresh(Timestamp::from_millis(1_006_000)));
+        assert_eq!(policy.age_secs(Timestamp::from_millis(1_003_000)), 7);
+        assert_eq!(policy.ttl_secs(Timestamp::from_millis(1_003_000)), 3);
+        assert_eq!(policy.ttl_secs(Timestamp::from_millis(1_007_000)), -1);
+    }
+
+    #[test]
+    fn what_arrives_stale_is_stale_on_any_clock() {
+        let policy = stored("max-age=10", "age: 10\netag: \"a\"", 1_000_000);
+        for ms in [0, 999_999, 1_000_000, 1_000_001, u64::MAX] {
+            assert!(!policy.is_fresh(Timestamp::from_millis(ms)), "{ms}");
+        }
+    }
+
+    /// §5.2.2.4.
+    #[test]
+    fn no_cache_is_revalidated_every_time_and_its_qualified_form_is_not() {
+        let nothing = RequestDirectives::default();
+        let policy = stored("no-cache, max-age=10", ETAG, 1_000);
+        assert_eq!(
+            policy.reuse(Timestamp::from_millis(1_000), &nothing),
+            Reuse::Revalidate {
+                cause: Cause::ResponseNoCache
+            }
+        );
+        let qualified = stored("no-cache=\"x\", max-age=10", ETAG, 1_000);
+        assert!(qualified.is_fresh(Timestamp::from_millis(1_000)));
+    }
+
+    /// §5.2.1, one row each: response, request, age in seconds, answer.
+    #[test]
+    fn each_request_directive_moves_the_line() {
+        use Cause::{RequestMaxAge, RequestMinFresh, RequestNoCache, ResponseNoCache, Stale};
+        let revalidate = |cause| Reuse::Revalidate { cause };
+        let fresh = |secs| Reuse::Fresh {
+            age: Duration::from_secs(secs),
+        };
+        let allowed = |secs| Reuse::StaleAllowed {
+            age: Duration::from_secs(secs),
+        };
+        let table = [
+            ("max-age=10", "no-cache", 1, revalidate(RequestNoCache)),
+            ("max-age=10", "max-age=5", 5, fresh(5)),
+            ("max-age=10", "max-age=5", 6, revalidate(RequestMaxAge)),
+            ("max-age=10", "max-age=0", 1, revalidate(RequestMaxAge)),
+            ("max-age=10", "min-fresh=5", 5, fresh(5)),
+            ("max-age=10", "min-fresh=5", 6, revalidate(RequestMinFresh)),
+            ("max-age=10", "max-stale", 500, allowed(500)),
+            ("max-age=10", "max-stale=5", 15, allowed(15)),
+            ("max-age=10", "max-stale=5", 16, revalidate(Stale)),
+            (
+                "max-age=10",
+                "max-stale, min-fresh=1",
+                15,
+                revalidate(Stale),
+            ),
+            (
+                "max-age=10, must-revalidate",
+                "max-stale",
+                11,
+                revalidate(Stale),
+            ),
+            (
+                "max-age=10, proxy-revalidate",
+                "max-stale",
+                11,
+                revalidate(Stale),
+            ),
+            ("s-maxage=10", "max-stale", 11, revalidate(Stale)),
+            ("no-cache", "max-stale", 1, revalidate(ResponseNoCache)),
+            ("max-age=10", "only-if-cached", 5, fresh(5)),
+            ("max-age=10", "only-if-cached", 11, Reuse::GatewayTimeout),
+            ("max-age=10", "only-if-cached, max-stale", 11, allowed(11)),
+            ("max-age=10", "no-store, no-transform", 5, fresh(5)),
+        ];
+        for (response, request, age, expected) in table {
+            let policy = stored(response, ETAG, 1_000_000);
+            let now = Timestamp::from_millis(1_000_000 + age * 1000);
+            assert_eq!(
+                policy.reuse(now, &asked(request)),
+                expected,
+                "{response} | {request} | {age}"
+            );
+        }
+    }
+
+    /// RFC 5861: the windows start where freshness ends, and close where staleness is forbidden.
+    #[test]
+    fn stale_windows_follow_freshness() {
+        let policy = stored(
+            "max-age=10, stale-while-revalidate=5, stale-if-error=20",
+            "age: 4",
+            1_000_000,
+        );
+        assert_eq!(policy.fresh_until, Timestamp::from_millis(1_006_000));
+        assert_eq!(
+            policy.stale_while_revalidate_until,
+            Timestamp::from_millis(1_011_000)
+        );
+        assert_eq!(
+            policy.stale_if_error_until,
+            Timestamp::from_millis(1_026_000)
+        );
+        let strict = stored(
+            "max-age=10, must-revalidate, stale-if-error=20",
+            "",
+            1_000_000,
+        );
+        assert_eq!(strict.stale_if_error_until, strict.fresh_until);
+    }
+
+    proptest! {
+        /// Once stale, stale for ever; age never falls; the one comparison agrees with §4.2.
+        #[test]
+        fn freshness_only_ever_ends(
+            max_age in 0_u64..5_000, age in 0_u64..5_000, start in 0_u64..1 << 50,
+            steps in proptest::collection::vec(0_u64..2_000_000, 1..20),
+        ) {
+            let policy = stored(&format!("max-age={max_age}"), &format!("age: {age}\netag: \"a\""), start);
+            let mut now = start;
+            let (mut was_fresh, mut age_before) = (true, Duration::ZERO);
+            for step in steps {
+                now += step;
+                let at = Timestamp::from_millis(now);
+                let fresh = policy.is_fresh(at);
+                prop_assert!(was_fresh || !fresh);
+                prop_assert!(policy.age(at) >= age_before);
+                prop_assert_eq!(fresh, max_age * 1000 > age * 1000 + (now - start));
+                prop_assert_eq!(policy.ttl_secs(at) >= 0, max_age * 1000 >= age * 1000 + (now - start));
+                (was_fresh, age_before) = (fresh, policy.age(at));
+            }
+        }
+
+        /// A stricter request never gets what a laxer one is refused.
+        #[test]
+        fn max_stale_and_max_age_are_monotone(limit in 0_u32..30, more in 0_u32..30, age in 0_u64..60) {
+            let policy = stored("max-age=20", ETAG, 1_000_000);
+            let now = Timestamp::from_millis(1_000_000 + age * 1000);
+            let served = |name: &str, secs: u32| {
+                let reuse = policy.reuse(now, &asked(&format!("{name}={secs}")));
+                matches!(reuse, Reuse::Fresh { .. } | Reuse::StaleAllowed { .. })
+            };
+            prop_assert!(!served("max-stale", limit) || served("max-stale", limit + more));
+            prop_assert!(!served("max-age", limit) || served("max-age", limit + more));
+            prop_assert!(!served("min-fresh", limit + more) || served("min-fresh", limit));
+        }
+    }
+}

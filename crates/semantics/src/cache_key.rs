@@ -167,3 +167,108 @@ const fn is_host_byte(byte: u8) -> bool {
 
 /// How much of a bad authority an error repeats.
 const AUTHORITY_SHOWN_CHARS: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn key(scheme: &str, authority: &str, path: &str) -> String {
+        let target = Target::new(scheme, authority, path).expect(authority);
+        String::from_utf8(target.key()).expect("made of text")
+    }
+
+    /// RFC 9110 §4.2.3.
+    #[test]
+    fn equivalent_targets_have_one_key() {
+        let table = [
+            ("http", "example.com", "/a?b", "http://example.com/a?b"),
+            ("HTTP", "EXAMPLE.com", "/a?b", "http://example.com/a?b"),
+            ("http", "example.com:80", "/a", "http://example.com/a"),
+            ("http", "example.com:", "/a", "http://example.com/a"),
+            ("https", "example.com:443", "/a", "https://example.com/a"),
+            ("https", "example.com:80", "/a", "https://example.com:80/a"),
+            (
+                "http",
+                "example.com:8080",
+                "/a",
+                "http://example.com:8080/a",
+            ),
+            ("http", "example.com", "", "http://example.com/"),
+            ("http", "example.com", "?a", "http://example.com/?a"),
+            ("http", "[::1]:80", "/", "http://[::1]/"),
+            ("http", "[::1]:81", "/", "http://[::1]:81/"),
+            ("http", "user:pw@example.com:80", "/", "http://example.com/"),
+        ];
+        for (scheme, authority, path, expected) in table {
+            assert_eq!(key(scheme, authority, path), expected);
+        }
+    }
+
+    #[test]
+    fn path_and_query_keep_their_bytes() {
+        let keys = [
+            "/A",
+            "/a",
+            "/%41",
+            "/a/",
+            "/a//",
+            "/a?",
+            "/a?x=1&y=2",
+            "/a?y=2&x=1",
+            "/./a",
+        ]
+        .map(|path| key("http", "h", path));
+        for (n, one) in keys.iter().enumerate() {
+            assert!(!keys[n + 1..].contains(one), "{one}");
+        }
+    }
+
+    /// A `Host` cannot make one host's key look like another's.
+    #[test]
+    fn an_authority_that_could_forge_a_key_is_refused() {
+        for authority in [
+            "", ":80", "a/b", "a?b", "a#b", "a b", "a:80:80", "a:x", "a:8 0", "[::1", "[::1]x",
+            "a\\b", "a\"", "é",
+        ] {
+            assert!(Target::new("http", authority, "/").is_err(), "{authority}");
+        }
+        let error = Target::new("http", "a/b", "/").expect_err("a slash");
+        assert_eq!(
+            error.to_string(),
+            "\"a/b\" is no host[:port]: send one in Host or :authority"
+        );
+    }
+
+    #[test]
+    fn an_origin_is_scheme_host_and_port() {
+        let target = |scheme, authority| Target::new(scheme, authority, "/").expect(authority);
+        assert!(target("http", "a").same_origin(&target("HTTP", "A:80")));
+        assert!(!target("http", "a").same_origin(&target("https", "a")));
+        assert!(!target("http", "a").same_origin(&target("http", "a:81")));
+        assert!(!target("http", "a").same_origin(&target("http", "b")));
+    }
+
+    proptest! {
+        /// Two targets share a key only if origin and path agree.
+        #[test]
+        fn keys_do_not_collide(
+            a in ("https?", "[a-cA-C.]{1,4}", proptest::option::of(prop_oneof![Just(80), Just(443), Just(8080)]), "/[a/:]{0,4}"),
+            b in ("https?", "[a-cA-C.]{1,4}", proptest::option::of(prop_oneof![Just(80), Just(443), Just(8080)]), "/[a/:]{0,4}"),
+        ) {
+            let authority = |host: &str, port: Option<i32>| port.map_or(host.to_owned(), |port| format!("{host}:{port}"));
+            let (authority_a, authority_b) = (authority(&a.1, a.2), authority(&b.1, b.2));
+            let one = Target::new(&a.0, &authority_a, &a.3).expect("a host");
+            let other = Target::new(&b.0, &authority_b, &b.3).expect("a host");
+            prop_assert_eq!(one.key() == other.key(), one.same_origin(&other) && a.3 == b.3);
+        }
+
+        #[test]
+        fn no_text_panics(scheme in ".{0,8}", authority in ".{0,24}", path in ".{0,24}") {
+            if let Ok(target) = Target::new(&scheme, &authority, &path) {
+                prop_assert!(!target.key().is_empty());
+            }
+        }
+    }
+}

@@ -155,3 +155,179 @@ fn listed_tags(mut rest: &[u8]) -> impl Iterator<Item = TagRef<'_>> {
         }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use http::header::{ETAG, HeaderValue, LAST_MODIFIED};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::testing::headers;
+
+    const EARLIER: &str = "Sun, 06 Nov 1994 08:49:36 GMT";
+    const THEN: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+    const LATER: &str = "Sun, 06 Nov 1994 08:49:38 GMT";
+
+    fn fill(text: &str) -> String {
+        text.replace("{earlier}", EARLIER)
+            .replace("{then}", THEN)
+            .replace("{later}", LATER)
+    }
+
+    /// RFC 9110 §13.1.2, §13.1.3, §13.2 and RFC 9111 §4.3.2: stored head, request, answer.
+    #[test]
+    fn conditions_are_evaluated_in_the_order_of_the_rfc() {
+        use Answer::{Full, NotModified};
+        let both = "etag: \"a\"\nlast-modified: {then}";
+        let table = [
+            (both, "", Full),
+            (both, "if-none-match: \"a\"", NotModified),
+            (both, "if-none-match: W/\"a\"", NotModified),
+            (both, "if-none-match: \"b\"", Full),
+            (both, "if-none-match: \"b\", \"a\"", NotModified),
+            (
+                both,
+                "if-none-match: \"b\"\nif-none-match: \"a\"",
+                NotModified,
+            ),
+            (both, "if-none-match: b, \"a\"", NotModified),
+            (both, "if-none-match: \"b,\"a\"", Full),
+            (both, "if-none-match: \"a\"x", Full),
+            (both, "if-none-match: \"a", Full),
+            (both, "if-none-match: a", Full),
+            (both, "if-none-match: *", NotModified),
+            (both, "if-none-match: ", Full),
+            (
+                "etag: \"b, \\\"",
+                "if-none-match: \"a\", \"b, \\\"",
+                NotModified,
+            ),
+            ("etag: W/\"a\"", "if-none-match: \"a\"", NotModified),
+            ("", "if-none-match: *", NotModified),
+            ("", "if-none-match: \"a\"", Full),
+            // If-None-Match wins over If-Modified-Since, both ways.
+            (
+                both,
+                "if-none-match: \"b\"\nif-modified-since: {later}",
+                Full,
+            ),
+            (
+                both,
+                "if-none-match: \"a\"\nif-modified-since: {earlier}",
+                NotModified,
+            ),
+            (both, "if-modified-since: {earlier}", Full),
+            (both, "if-modified-since: {then}", NotModified),
+            (both, "if-modified-since: {later}", NotModified),
+            (both, "if-modified-since: never", Full),
+            (
+                both,
+                "if-modified-since: {later}\nif-modified-since: {later}",
+                Full,
+            ),
+            // Without Last-Modified the Date stands in.
+            ("date: {then}", "if-modified-since: {then}", NotModified),
+            ("date: {then}", "if-modified-since: {earlier}", Full),
+            ("", "if-modified-since: {later}", Full),
+        ];
+        for (stored, request, expected) in table {
+            let stored = Validators::of(&headers(&fill(stored)));
+            let request = headers(&fill(request));
+            for method in [Method::GET, Method::HEAD] {
+                let answer = evaluate(&method, &request, StatusCode::OK, &stored);
+                assert_eq!(answer, expected, "{stored:?} {request:?}");
+            }
+            assert_eq!(
+                evaluate(&Method::POST, &request, StatusCode::OK, &stored),
+                Full
+            );
+            // RFC 9110 §13.2.1: a 404 is a 404 whatever the client holds.
+            assert_eq!(
+                evaluate(&Method::GET, &request, StatusCode::NOT_FOUND, &stored),
+                Full
+            );
+        }
+    }
+
+    /// RFC 9111 §4.3.1.
+    #[test]
+    fn a_revalidation_asks_with_the_stored_validators_and_no_others() {
+        let mut request = headers(
+            "host: x\nif-none-match: \"client\"\nif-modified-since: {then}\nrange: bytes=0-1\nif-range: \"client\"",
+        );
+        let stored = Validators::of(&headers(&fill("etag: W/\"a\"\nlast-modified: {then}")));
+        revalidation_request(&mut request, &stored);
+        assert_eq!(
+            request,
+            headers(&fill(
+                "host: x\nif-none-match: W/\"a\"\nif-modified-since: {then}"
+            ))
+        );
+
+        let mut request = headers("if-none-match: \"client\"");
+        revalidation_request(
+            &mut request,
+            &Validators::of(&headers("last-modified: yesterday")),
+        );
+        assert!(request.is_empty(), "a date that is none is not sent");
+    }
+
+    /// RFC 9110 §15.4.5: what a 304 must repeat stays.
+    #[test]
+    fn a_304_keeps_all_but_what_describes_the_content() {
+        let stored = headers(
+            "etag: \"a\"\ndate: x\nexpires: x\ncache-control: x\nvary: x\ncontent-location: /x\nset-cookie: a\n\
+             content-length: 5\ncontent-type: x\ncontent-encoding: gzip",
+        );
+        let head = not_modified_head(&stored);
+        for name in [
+            "etag",
+            "date",
+            "expires",
+            "cache-control",
+            "vary",
+            "content-location",
+            "set-cookie",
+        ] {
+            assert!(head.contains_key(name), "{name}");
+        }
+        assert_eq!(head.len(), 7);
+    }
+
+    proptest! {
+        /// Any list that holds the tag matches, whatever stands around it.
+        #[test]
+        fn a_listed_tag_is_found(
+            before in proptest::collection::vec("(W/)?\"[!#-~]{0,8}\"", 0..5),
+            tag in "(W/)?\"[!#-~]{0,8}\"",
+            after in proptest::collection::vec("(W/)?\"[!#-~]{0,8}\"", 0..5),
+            separator in "[ \t]{0,2},[ \t,]{0,3}",
+        ) {
+            let mut stored = HeaderMap::new();
+            stored.insert(ETAG, HeaderValue::try_from(&tag).expect("visible ASCII"));
+            let stored = Validators::of(&stored);
+            let opaque = tag.trim_start_matches("W/");
+            let expected = before.iter().chain(&after).any(|other| other.trim_start_matches("W/") == opaque);
+            let ask = |tags: Vec<String>| {
+                let mut request = HeaderMap::new();
+                request.insert(IF_NONE_MATCH, HeaderValue::try_from(tags.join(&separator)).expect("ASCII"));
+                evaluate(&Method::GET, &request, StatusCode::OK, &stored) == Answer::NotModified
+            };
+            prop_assert_eq!(ask([before.clone(), after.clone()].concat()), expected);
+            prop_assert!(ask([before, vec![tag], after].concat()));
+        }
+
+        #[test]
+        fn no_bytes_panic(line in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let Ok(value) = HeaderValue::from_bytes(&line) else { return Ok(()) };
+            let mut request = HeaderMap::new();
+            for name in [IF_NONE_MATCH, IF_MODIFIED_SINCE] {
+                request.insert(name, value.clone());
+                let mut stored = HeaderMap::new();
+                stored.insert(ETAG, value.clone());
+                stored.insert(LAST_MODIFIED, value.clone());
+                let _ = evaluate(&Method::GET, &request, StatusCode::OK, &Validators::of(&stored));
+            }
+        }
+    }
+}

@@ -176,3 +176,165 @@ fn number(digits: &[u8]) -> Option<u64> {
 fn value(text: String) -> HeaderValue {
     HeaderValue::try_from(text).expect("digits and ASCII punctuation")
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::testing::headers;
+
+    fn answer(lines: &str, stored: &str, length: u64) -> RangeAnswer {
+        decide(
+            &Method::GET,
+            &headers(lines),
+            StatusCode::OK,
+            &Validators::of(&headers(stored)),
+            length,
+        )
+    }
+
+    fn part(first: u64, last: u64) -> RangeAnswer {
+        RangeAnswer::Partial(ByteRange { first, last })
+    }
+
+    /// §14.1.2 and §14.2, the RFC's own examples on 10000 bytes among them.
+    #[test]
+    fn a_range_is_cut_to_the_body() {
+        use RangeAnswer::{Full, Unsatisfiable};
+        let table = [
+            ("bytes=0-499", 10_000, part(0, 499)),
+            ("bytes=500-999", 10_000, part(500, 999)),
+            ("bytes=-500", 10_000, part(9_500, 9_999)),
+            ("bytes=9500-", 10_000, part(9_500, 9_999)),
+            ("bytes=0-0", 10_000, part(0, 0)),
+            ("bytes=-1", 10_000, part(9_999, 9_999)),
+            ("bytes=0-99999", 10_000, part(0, 9_999)),
+            ("bytes=9999-", 10_000, part(9_999, 9_999)),
+            ("bytes=10000-", 10_000, Unsatisfiable),
+            ("bytes=99999999999999999999-", 10_000, Unsatisfiable),
+            ("bytes=0-99999999999999999999", 10_000, part(0, 9_999)),
+            ("bytes=-99999999999999999999", 10_000, part(0, 9_999)),
+            ("bytes=-20000", 10_000, part(0, 9_999)),
+            ("bytes=-0", 10_000, Unsatisfiable),
+            ("BYTES=0-1", 10_000, part(0, 1)),
+            ("bytes= 0-1 ,", 10_000, part(0, 1)),
+            ("bytes=0-", 0, Unsatisfiable),
+            ("bytes=-5", 0, Full),
+            ("bytes=-0", 0, Unsatisfiable),
+            // Several: the whole, as §14.2 permits.
+            ("bytes=0-0,-1", 10_000, Full),
+            // Not to be read: ignored.
+            ("bytes=5-4", 10_000, Full),
+            ("bytes=", 10_000, Full),
+            ("bytes=-", 10_000, Full),
+            ("bytes=a-b", 10_000, Full),
+            ("bytes=0 - 1", 10_000, Full),
+            ("bytes=1", 10_000, Full),
+            ("bytes", 10_000, Full),
+            ("lines=0-1", 10_000, Full),
+        ];
+        for (range, length, expected) in table {
+            assert_eq!(
+                answer(&format!("range: {range}"), "", length),
+                expected,
+                "{range} of {length}"
+            );
+        }
+        assert_eq!(answer("", "", 10), Full);
+        assert_eq!(answer("range: bytes=0-1\nrange: bytes=0-1", "", 10), Full);
+    }
+
+    /// §14.2: GET and 200 only.
+    #[test]
+    fn other_methods_and_statuses_ignore_the_range() {
+        let request = headers("range: bytes=0-1");
+        let stored = Validators::default();
+        assert_eq!(
+            decide(&Method::HEAD, &request, StatusCode::OK, &stored, 10),
+            RangeAnswer::Full
+        );
+        assert_eq!(
+            decide(&Method::GET, &request, StatusCode::NOT_FOUND, &stored, 10),
+            RangeAnswer::Full
+        );
+    }
+
+    /// §13.1.5: only a strong match lets the range count.
+    #[test]
+    fn if_range_takes_a_strong_and_equal_validator() {
+        let then = "Sun, 06 Nov 1994 08:49:37 GMT";
+        let later = "Sun, 06 Nov 1994 08:49:38 GMT";
+        let strong_date = format!("last-modified: {then}\ndate: {later}");
+        let weak_date = format!("last-modified: {then}\ndate: {then}");
+        let table = [
+            ("\"a\"", "etag: \"a\"", true),
+            ("\"a\"", "etag: \"b\"", false),
+            ("W/\"a\"", "etag: W/\"a\"", false),
+            ("\"a\"", "etag: W/\"a\"", false),
+            ("\"a\"", "", false),
+            (then, &strong_date, true),
+            (then, &weak_date, false),
+            (later, &strong_date, false),
+            (then, "etag: \"a\"", false),
+            ("a", "etag: \"a\"", false),
+            ("*", "etag: \"a\"", false),
+        ];
+        for (condition, stored, counts) in table {
+            let expected = if counts {
+                part(0, 1)
+            } else {
+                RangeAnswer::Full
+            };
+            let request = format!("range: bytes=0-1\nif-range: {condition}");
+            assert_eq!(
+                answer(&request, stored, 10),
+                expected,
+                "{condition} of {stored}"
+            );
+        }
+    }
+
+    #[test]
+    fn content_range_says_which_bytes_of_how_many() {
+        assert_eq!(
+            ByteRange {
+                first: 0,
+                last: 499
+            }
+            .content_range(1234),
+            "bytes 0-499/1234"
+        );
+        assert_eq!(unsatisfied_content_range(1234), "bytes */1234");
+    }
+
+    proptest! {
+        /// The slice equals the one picked byte by byte.
+        #[test]
+        fn a_slice_is_what_picking_bytes_gives(
+            length in 0_u64..40, first in proptest::option::of(0_u64..50), last in proptest::option::of(0_u64..50),
+        ) {
+            let text = |n: Option<u64>| n.map_or(String::new(), |n| n.to_string());
+            let line = format!("range: bytes={}-{}", text(first), text(last));
+            let wanted: Vec<u64> = (0..length)
+                .filter(|&at| match (first, last) {
+                    (Some(first), last) => at >= first && last.is_none_or(|last| at <= last),
+                    (None, Some(suffix)) => at + suffix >= length,
+                    (None, None) => true,
+                })
+                .collect();
+            match answer(&line, "", length) {
+                RangeAnswer::Partial(range) => {
+                    prop_assert_eq!((range.first..=range.last).collect::<Vec<_>>(), wanted.clone());
+                    prop_assert_eq!(range.length(), wanted.len() as u64);
+                }
+                RangeAnswer::Unsatisfiable => prop_assert!(wanted.is_empty()),
+                RangeAnswer::Full => prop_assert!(
+                    (first.is_none() && last.is_none())
+                        || first.zip(last).is_some_and(|(first, last)| last < first)
+                        || (length == 0 && first.is_none())
+                ),
+            }
+        }
+    }
+}

@@ -164,3 +164,241 @@ fn compact_lower(member: &[u8]) -> Vec<u8> {
 
 /// Fields one response may vary by; beyond it no two requests agree anyway.
 const VARY_FIELDS_MAX: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+    use http::header::{COOKIE, USER_AGENT};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::testing::headers;
+
+    fn fields(line: &str) -> VaryFields {
+        match Vary::of(&headers(line)) {
+            Vary::Fields(fields) => fields,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn field_names_are_collected_sorted_and_once() {
+        let vary = fields("vary: User-Agent, accept-encoding,,\nvary: USER-AGENT, Cookie");
+        assert_eq!(vary.names(), [ACCEPT_ENCODING, COOKIE, USER_AGENT]);
+        assert_eq!(Vary::of(&headers("")), Vary::None);
+        assert_eq!(Vary::of(&headers("vary: ")), Vary::None);
+        assert_eq!(Vary::of(&headers("vary: ,")), Vary::None);
+    }
+
+    /// §4.1: `*` never matches, wherever it stands; what is no name is taken for it.
+    #[test]
+    fn a_star_anywhere_is_any() {
+        for line in [
+            "vary: *",
+            "vary: accept, *",
+            "vary: *, accept",
+            "vary: accept\nvary: *",
+            "vary: a b",
+            "vary: \"a\"",
+        ] {
+            assert_eq!(Vary::of(&headers(line)), Vary::Any, "{line}");
+        }
+    }
+
+    #[test]
+    fn more_fields_than_the_bound_are_any() {
+        let line = |count: usize| {
+            let names: Vec<String> = (0..count).map(|n| format!("x-{n}")).collect();
+            headers(&format!("vary: {}", names.join(", ")))
+        };
+        assert!(matches!(Vary::of(&line(VARY_FIELDS_MAX)), Vary::Fields(_)));
+        assert_eq!(Vary::of(&line(VARY_FIELDS_MAX + 1)), Vary::Any);
+    }
+
+    /// §4.1, one row each: the Vary, two requests, whether they select the same response.
+    #[test]
+    fn requests_select_the_same_response_only_up_to_what_syntax_allows() {
+        let table = [
+            ("x", "", "", true, "absent from both"),
+            ("x", "", "x: ", false, "absent is not empty"),
+            ("x", "x: 1", "x: 2", false, "another value"),
+            (
+                "x",
+                "x: 1",
+                "x: 1\ny: 2",
+                true,
+                "other fields do not matter",
+            ),
+            ("x", "x: a\nx: b", "x: a,b", true, "two lines are one list"),
+            (
+                "x",
+                "x: a, b",
+                "x: a,b",
+                false,
+                "white space counts where the syntax is not known",
+            ),
+            ("x", "x: A", "x: a", false, "and so does case"),
+            ("x, y", "x: 1", "y: 1", false, "which field it is counts"),
+            (
+                "accept-language",
+                "accept-language: de, en;q=0.5",
+                "accept-language: DE,en; q=0.5",
+                true,
+                "language ranges",
+            ),
+            (
+                "accept-language",
+                "accept-language: de, en",
+                "accept-language: en, de",
+                false,
+                "order may be preference",
+            ),
+            (
+                "accept",
+                "accept: a/b;x=\"C d\"",
+                "accept: a/b;x=\"c d\"",
+                false,
+                "quoted parameters keep their bytes",
+            ),
+            (
+                "accept-encoding",
+                "accept-encoding: gzip, br",
+                "accept-encoding: br,gzip",
+                true,
+                "order means nothing",
+            ),
+            (
+                "accept-encoding",
+                "accept-encoding: gzip;q=1.0",
+                "accept-encoding: GZIP",
+                true,
+                "weight 1 is silence",
+            ),
+            (
+                "accept-encoding",
+                "accept-encoding: gzip;q=0.50",
+                "accept-encoding: gzip; q=0.5",
+                true,
+                "trailing zeros",
+            ),
+            (
+                "accept-encoding",
+                "accept-encoding: gzip;q=0.000",
+                "accept-encoding: gzip;q=0",
+                true,
+                "never, twice",
+            ),
+            (
+                "accept-encoding",
+                "accept-encoding: gzip;q=0",
+                "accept-encoding: gzip",
+                false,
+                "never is not always",
+            ),
+            (
+                "accept-encoding",
+                "accept-encoding: gzip;q=0.1",
+                "accept-encoding: gzip;q=0.01",
+                false,
+                "another weight",
+            ),
+            (
+                "accept-encoding",
+                "accept-encoding: gzip;q=10",
+                "accept-encoding: gzip",
+                false,
+                "ten is no one",
+            ),
+            (
+                "accept-encoding",
+                "accept-encoding: x-gzip",
+                "accept-encoding: gzip",
+                true,
+                "RFC 9110 §8.4.1.3",
+            ),
+            (
+                "accept-encoding",
+                "accept-encoding: x-gzipped",
+                "accept-encoding: gzipped",
+                false,
+                "not that name",
+            ),
+            (
+                "accept-encoding",
+                "accept-encoding: gzip",
+                "",
+                false,
+                "absent from one",
+            ),
+            (
+                "accept-encoding",
+                "accept-encoding: gzip, gzip",
+                "accept-encoding: gzip",
+                true,
+                "said twice",
+            ),
+        ];
+        for (vary, one, other, same, why) in table {
+            let fields = fields(&format!("vary: {vary}"));
+            assert_eq!(
+                fields.selects_same(&headers(one), &headers(other)),
+                same,
+                "{why}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_key_is_legible() {
+        let request = headers("accept-encoding: gzip, br;q=0.9\nx-b: 1\nx-b: 2");
+        let key = fields("vary: x-b, accept-encoding, x-a").key(&request);
+        assert_eq!(
+            String::from_utf8_lossy(&key),
+            "accept-encoding:br;q=0.9,gzip\nx-a\nx-b:1,2\n"
+        );
+    }
+
+    proptest! {
+        /// Two requests that differ in a field nobody normalises have different keys.
+        #[test]
+        fn different_values_make_different_keys(
+            one in proptest::collection::vec(proptest::option::of("[ -~]{0,6}"), 3),
+            other in proptest::collection::vec(proptest::option::of("[ -~]{0,6}"), 3),
+        ) {
+            let request = |values: &[Option<String>]| {
+                let mut request = HeaderMap::new();
+                for (n, value) in values.iter().enumerate() {
+                    if let Some(value) = value {
+                        let name = HeaderName::try_from(format!("x-{n}")).expect("a token");
+                        request.insert(name, HeaderValue::try_from(value.trim()).expect("visible ASCII"));
+                    }
+                }
+                request
+            };
+            let (one, other) = (request(&one), request(&other));
+            let fields = fields("vary: x-0, x-1, x-2");
+            prop_assert_eq!(fields.selects_same(&one, &other), one == other);
+        }
+
+        /// Any two orders of the same codings are one key.
+        #[test]
+        fn the_order_of_codings_does_not_matter(
+            codings in proptest::collection::vec(("(gzip|br|zstd|identity|\\*)", 0_u32..=1000), 0..6),
+            turn in 0_usize..6,
+        ) {
+            let line = |codings: &[(String, u32)]| {
+                let members: Vec<String> = codings
+                    .iter()
+                    .map(|(name, weight)| format!("{name};q={}.{:03}", weight / 1000, weight % 1000))
+                    .collect();
+                headers(&format!("accept-encoding: {}", members.join(", ")))
+            };
+            let mut turned = codings.clone();
+            if !turned.is_empty() {
+                let by = turn % turned.len();
+                turned.rotate_left(by);
+            }
+            prop_assert!(fields("vary: accept-encoding").selects_same(&line(&codings), &line(&turned)));
+        }
+    }
+}

@@ -9,6 +9,7 @@
 
 mod commands;
 mod complaint;
+mod input;
 mod logging;
 mod output;
 

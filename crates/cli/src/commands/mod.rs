@@ -4,18 +4,24 @@
 //! `pub(crate) fn run(args: XArgs) -> anyhow::Result<ExitCode>`, a variant and an arm here.
 //! The test in `tests/help.rs` then holds its `-h` to one screen.
 
+mod simulate;
+
 use std::process::ExitCode;
 
 use clap::Subcommand;
 
 /// What edgeward can be asked to do.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {}
+pub(crate) enum Command {
+    Simulate(simulate::SimulateArgs),
+}
 
 impl Command {
     /// Carries the command out.
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        match self {}
+        match self {
+            Self::Simulate(args) => simulate::run(args),
+        }
     }
 
     /// What is logged when nobody asked: servers say what they do, tools only what is wrong.

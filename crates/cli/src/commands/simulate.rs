@@ -1,0 +1,323 @@
+//! `edgeward simulate`: what the serving policies would do with a trace.
+//!
+//! The trace is read once for its facts where a share of it is asked for (`--capacity 1%`), then
+//! once for all runs together. Batches go to every run in turn, the runs spread over threads.
+
+mod page;
+
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::Args;
+use serde::Serialize;
+
+use edgeward_policy::PolicySpec;
+use edgeward_sim::{Capacity, Run, RunConfig, RunReport, Share, TraceFacts, Traffic};
+use edgeward_trace::Record;
+use edgeward_types::{ByteSize, Seed};
+
+use crate::complaint::Complaint;
+use crate::input::{Inputs, TraceArgs as TraceInputArgs};
+use crate::output::{self, Column, Progress, Table};
+
+/// Run a trace through cache policies and compare their hit ratios
+#[derive(Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct SimulateArgs {
+    #[command(flatten)]
+    trace: TraceInputArgs,
+
+    /// Policies: lru, threshold:SIZE, exp:SIZE, adaptsize, adaptsize-horizon, gdsf, infinite
+    #[arg(
+        long,
+        short,
+        value_delimiter = ',',
+        default_value = "lru,adaptsize",
+        value_name = "LIST"
+    )]
+    policy: Vec<PolicySpec>,
+
+    /// Cache sizes: bytes (64MiB) or a share of the distinct objects' bytes (1%)
+    #[arg(
+        long,
+        short,
+        value_delimiter = ',',
+        required = true,
+        value_name = "LIST"
+    )]
+    capacity: Vec<Capacity>,
+
+    /// What fills the caches and is not counted: a share (20%) or a number of requests
+    #[arg(long, default_value = "0", value_name = "SHARE")]
+    warmup: Warmup,
+
+    /// Bytes charged for each object beside its size (a live edge tells its own in /status)
+    #[arg(long, default_value = "0", value_name = "SIZE")]
+    object_overhead: ByteSize,
+
+    /// Where the policies' draws come from
+    #[arg(long, default_value_t = 0, hide_short_help = true)]
+    seed: u64,
+
+    /// Requests between two tunings of AdaptSize [default: 250000, as in the paper]
+    #[arg(long, value_name = "REQUESTS", hide_short_help = true)]
+    window: Option<NonZeroU32>,
+
+    /// Threads the runs are spread over [default: one a core]
+    #[arg(long, hide_short_help = true)]
+    threads: Option<NonZeroUsize>,
+
+    /// Leave hit ratios over time out of the JSON
+    #[arg(long, hide_short_help = true)]
+    no_series: bool,
+
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+
+    /// Write a page with plots
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+}
+
+/// Carries it out.
+pub(crate) fn run(args: SimulateArgs) -> anyhow::Result<ExitCode> {
+    let inputs = args.trace.inputs()?;
+    let before = if args.needs_facts() {
+        Some(measure(&inputs)?)
+    } else {
+        None
+    };
+    let simulation = simulate(&args, &inputs, before.as_ref())?;
+    if let Some(path) = &args.report {
+        let html = page::render(&simulation, &inputs.label());
+        std::fs::write(path, html).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    if args.json {
+        output::print_json(&simulation)?;
+    } else {
+        print_table(&simulation)?;
+        if let Some(path) = &args.report {
+            eprintln!("report: {}", path.display());
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl SimulateArgs {
+    /// Whether something is given as a share of a trace that has not been read yet.
+    fn needs_facts(&self) -> bool {
+        let share = |capacity: &Capacity| matches!(capacity, Capacity::OfFootprint(_));
+        self.capacity.iter().any(share) || matches!(self.warmup, Warmup::Share(_))
+    }
+}
+
+/// The first reading, for what shares are shares of.
+fn measure(inputs: &Inputs) -> anyhow::Result<TraceFacts> {
+    if inputs.read_once() {
+        return Err(Complaint::new(
+            "a share of the trace needs two readings, and stdin can be read once",
+        )
+        .hint("give --capacity in bytes and --warmup in requests, or put the trace in a file")
+        .into());
+    }
+    let progress = Progress::new("measuring", "requests", inputs.requests_max());
+    let mut traffic = Traffic::default();
+    inputs.for_each_batch(|batch| {
+        for record in batch.iter_mut() {
+            traffic.settle(record);
+        }
+        progress.advance(batch.len() as u64);
+    })?;
+    Ok(traffic.facts())
+}
+
+fn simulate(
+    args: &SimulateArgs,
+    inputs: &Inputs,
+    before: Option<&TraceFacts>,
+) -> anyhow::Result<Simulation> {
+    let requests = before.map(|facts| facts.requests);
+    let warmup_requests = match args.warmup {
+        Warmup::Requests(requests) => requests,
+        Warmup::Share(share) => share.of(requests.unwrap_or(0)),
+    };
+    let footprint_bytes = before.map_or(0, |facts| facts.footprint_bytes);
+    let mut runs: Vec<TimedRun> = Vec::new();
+    for capacity in &args.capacity {
+        for &policy in &args.policy {
+            runs.push(TimedRun {
+                run: Run::new(RunConfig {
+                    policy,
+                    capacity_bytes: capacity.bytes(footprint_bytes).max(1),
+                    warmup_requests,
+                    object_overhead_bytes: args.object_overhead.bytes(),
+                    seed: Seed(args.seed),
+                    window_requests: args.window.map(NonZeroU32::get),
+                    interval_requests: requests
+                        .map_or(INTERVAL_REQUESTS, |n| (n / INTERVALS).max(1)),
+                }),
+                busy: Duration::ZERO,
+            });
+        }
+    }
+    let threads = args
+        .threads
+        .or_else(|| thread::available_parallelism().ok())
+        .map_or(1, NonZeroUsize::get)
+        .min(runs.len());
+    let progress = Progress::new("simulating", "requests", requests.or_else(|| inputs.requests_max()));
+    let mut traffic = Traffic::default();
+    inputs.for_each_batch(|batch| {
+        for record in batch.iter_mut() {
+            traffic.settle(record);
+        }
+        feed_all(&mut runs, batch, threads);
+        progress.advance(batch.len() as u64);
+    })?;
+    let facts = traffic.facts();
+    if facts.requests == 0 {
+        return Err(
+            Complaint::new(format!("{} holds no requests", inputs.label()))
+                .hint("`edgeward trace info` shows what is read from it")
+                .into(),
+        );
+    }
+    Ok(Simulation {
+        runs: runs
+            .iter()
+            .map(|timed| timed.report(facts.requests, !args.no_series))
+            .collect(),
+        trace: facts,
+    })
+}
+
+/// Gives a batch to every run, the runs dealt out to `threads`.
+fn feed_all(runs: &mut [TimedRun], batch: &[Record], threads: usize) {
+    if threads <= 1 {
+        return runs.iter_mut().for_each(|run| run.feed(batch));
+    }
+    let mut hands: Vec<Vec<&mut TimedRun>> = (0..threads).map(|_| Vec::new()).collect();
+    for (n, run) in runs.iter_mut().enumerate() {
+        hands[n % threads].push(run);
+    }
+    thread::scope(|scope| {
+        for hand in hands {
+            scope.spawn(move || hand.into_iter().for_each(|run| run.feed(batch)));
+        }
+    });
+}
+
+fn print_table(simulation: &Simulation) -> anyhow::Result<()> {
+    use std::io::Write as _;
+
+    let facts = &simulation.trace;
+    let mut out = output::stdout();
+    writeln!(
+        out,
+        "{} requests for {} objects of {}, {} of the objects requested once\n",
+        output::count(facts.requests),
+        output::count(facts.objects),
+        ByteSize(facts.footprint_bytes),
+        output::percent(facts.one_hit_share),
+    )?;
+    let mut table = Table::new([
+        Column::words("policy"),
+        Column::figures("capacity"),
+        Column::figures("hits"),
+        Column::figures("object hit ratio"),
+        Column::figures("byte hit ratio"),
+        Column::figures("requests/s"),
+        Column::figures("B/object"),
+    ]);
+    for run in &simulation.runs {
+        table.row([
+            run.policy.clone(),
+            ByteSize(run.capacity_bytes).to_string(),
+            output::count(run.hits),
+            output::percent(run.object_hit_ratio),
+            output::percent(run.byte_hit_ratio),
+            output::count(run.requests_per_second.unwrap_or(0.0) as u64),
+            format!("{:.0}", run.bytes_per_object),
+        ]);
+    }
+    write!(out, "{table}")?;
+    out.flush()?;
+    Ok(())
+}
+
+/// What the JSON document holds.
+#[derive(Debug, Serialize)]
+struct Simulation {
+    trace: TraceFacts,
+    runs: Vec<RunReport>,
+}
+
+/// A run and the time it took.
+#[derive(Debug)]
+struct TimedRun {
+    run: Run,
+    busy: Duration,
+}
+
+impl TimedRun {
+    fn feed(&mut self, batch: &[Record]) {
+        let start = Instant::now();
+        self.run.feed(batch);
+        self.busy += start.elapsed();
+    }
+
+    fn report(&self, requests: u64, series: bool) -> RunReport {
+        let mut report = self.run.report();
+        if self.busy > Duration::ZERO {
+            report.requests_per_second = Some(requests as f64 / self.busy.as_secs_f64());
+        }
+        if !series {
+            report.series.clear();
+            report.tuned.clear();
+        }
+        report
+    }
+}
+
+/// What comes before counting starts.
+#[derive(Clone, Copy, Debug)]
+enum Warmup {
+    Requests(u64),
+    Share(Share),
+}
+
+impl std::str::FromStr for Warmup {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.ends_with('%') {
+            return text
+                .parse()
+                .map(Self::Share)
+                .map_err(|error: edgeward_sim::ParseShareError| error.to_string());
+        }
+        text.parse()
+            .map(Self::Requests)
+            .map_err(|_| format!("`{text}` is neither a share nor a number; write 20% or 100000"))
+    }
+}
+
+/// Points of a series over time: as many as a plot can show.
+const INTERVALS: u64 = 200;
+
+/// Where the length is not known beforehand.
+const INTERVAL_REQUESTS: u64 = 50_000;
+
+const EXAMPLES: &str = "\
+Examples:
+  edgeward simulate access.log.gz --capacity 256MiB,1GiB
+  edgeward simulate day.tr.zst -p lru,gdsf,adaptsize -c 0.1%,1% --warmup 20% --report sim.html
+  edgeward simulate day.tr.zst -p adaptsize -c 1GiB --object-overhead 600 --json
+
+With --object-overhead as told by a live edge's /status (hot.object_overhead_bytes plus the
+bytes of its heads) the figures predict that edge: the code that decides is the same.";

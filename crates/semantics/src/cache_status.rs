@@ -286,3 +286,122 @@ fn write_token_or_string(text: &str, line: &mut String) {
 
 /// The largest sf-integer (RFC 8941 §3.3.1).
 const SF_INTEGER_MAX: i64 = 999_999_999_999_999;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::testing::headers;
+
+    fn line(status: &CacheStatus) -> String {
+        let mut line = String::new();
+        status.write("edgeward", &mut line);
+        line
+    }
+
+    #[test]
+    fn a_member_reads_as_in_the_rfc() {
+        assert_eq!(line(&CacheStatus::hit(376)), "edgeward; hit; ttl=376");
+        assert_eq!(line(&CacheStatus::hit(-412)), "edgeward; hit; ttl=-412");
+        let miss = CacheStatus {
+            fwd_status: Some(200),
+            ttl: Some(60),
+            stored: true,
+            collapsed: true,
+            ..CacheStatus::forward(Forward::UriMiss)
+        };
+        assert_eq!(
+            line(&miss),
+            "edgeward; fwd=uri-miss; fwd-status=200; ttl=60; stored; collapsed"
+        );
+        let pass = CacheStatus::forward(Forward::Method).with_detail("no-store");
+        assert_eq!(line(&pass), "edgeward; fwd=method; detail=no-store");
+        let odd = CacheStatus::forward(Forward::Bypass).with_detail("say \"a\\b\"\n");
+        assert_eq!(line(&odd), r#"edgeward; fwd=bypass; detail="say \"a\\b\"""#);
+    }
+
+    #[test]
+    fn ttl_stays_a_structured_integer() {
+        assert_eq!(
+            line(&CacheStatus::hit(i64::MAX)),
+            "edgeward; hit; ttl=999999999999999"
+        );
+        assert_eq!(
+            line(&CacheStatus::hit(i64::MIN)),
+            "edgeward; hit; ttl=-999999999999999"
+        );
+    }
+
+    /// §2: members stand in the order of the response's way; ours is the last of its name.
+    #[test]
+    fn ones_own_member_is_found_among_others() {
+        let table = [
+            ("edgeward; hit", Some(Outcome::Hit)),
+            (
+                "origin-cache; hit, edgeward; fwd=stale; fwd-status=304",
+                Some(Outcome::Forward(Forward::Stale)),
+            ),
+            (
+                "edgeward; fwd=miss, other; hit",
+                Some(Outcome::Forward(Forward::Miss)),
+            ),
+            (
+                "edgeward; hit, edgeward; fwd=uri-miss",
+                Some(Outcome::Forward(Forward::UriMiss)),
+            ),
+            ("\"edgeward\";hit", Some(Outcome::Hit)),
+            ("edgeward;ttl=5;hit=?1", Some(Outcome::Hit)),
+            (
+                "edgeward; detail=\"; fwd=miss, edgeward; hit\"; fwd=stale",
+                Some(Outcome::Forward(Forward::Stale)),
+            ),
+            ("edgeward", None),
+            ("edgeward; hit=?0", None),
+            ("edgeward; fwd=unheard-of", None),
+            ("Edgeward; hit", None),
+            ("other; hit", None),
+            ("", None),
+        ];
+        for (line, expected) in table {
+            let parsed = CacheStatus::parse(line.as_bytes(), "edgeward");
+            assert_eq!(parsed.map(|status| status.outcome), expected, "{line}");
+        }
+        let mut response = headers("cache-status: edgeward; fwd=miss\ncache-status: x; hit");
+        CacheStatus::hit(1).append_to(&mut response, "edgeward");
+        assert_eq!(
+            CacheStatus::of(&response, "edgeward"),
+            Some(CacheStatus::hit(1))
+        );
+    }
+
+    proptest! {
+        /// Whatever is written reads back, wherever it stands in the list.
+        #[test]
+        fn what_is_written_reads_back(
+            reason in proptest::option::of(0_usize..8),
+            fwd_status in proptest::option::of(100_u16..1000),
+            ttl in proptest::option::of(-SF_INTEGER_MAX..=SF_INTEGER_MAX),
+            stored in any::<bool>(), collapsed in any::<bool>(),
+            detail in proptest::option::of("[ -~]{0,12}"),
+        ) {
+            let status = CacheStatus {
+                outcome: reason.map_or(Outcome::Hit, |n| Outcome::Forward(Forward::ALL[n])),
+                fwd_status, ttl, stored, collapsed,
+                detail: detail.map(Cow::Owned),
+            };
+            let mut text = "other; hit, ".to_owned();
+            status.write("edgeward", &mut text);
+            text.push_str(", last; fwd=bypass");
+            prop_assert_eq!(CacheStatus::parse(text.as_bytes(), "edgeward"), Some(status));
+        }
+
+        #[test]
+        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let _ = CacheStatus::parse(&bytes, "edgeward");
+            let mut line = b"edgeward;".to_vec();
+            line.extend_from_slice(&bytes);
+            let _ = CacheStatus::parse(&line, "edgeward");
+        }
+    }
+}

@@ -147,3 +147,205 @@ fn describes_stored_content(name: &HeaderName) -> bool {
         || *name == CONTENT_RANGE
         || *name == CONTENT_TYPE
 }
+
+#[cfg(test)]
+mod tests {
+    use edgeward_types::Timestamp;
+
+    use super::*;
+    use crate::testing::headers;
+    use crate::{LifetimeSource, Verdict, on_response};
+
+    const FETCHED: Timestamp = Timestamp::from_secs(784_111_777);
+    const VALIDATED: Timestamp = Timestamp::from_secs(784_111_877);
+
+    fn at(time: Timestamp) -> Exchange {
+        Exchange {
+            request_time: time,
+            response_time: time,
+        }
+    }
+
+    fn store(lines: &str) -> Storable {
+        let nothing = HeaderMap::new();
+        match on_response(
+            &Rules::default(),
+            &Method::GET,
+            &nothing,
+            StatusCode::OK,
+            &headers(lines),
+            at(FETCHED),
+        ) {
+            Verdict::Store(storable) => *storable,
+            Verdict::Refuse(refusal) => panic!("{lines}: {refusal}"),
+        }
+    }
+
+    fn freshen(stored: &Storable, lines: &str) -> Freshened {
+        let side = Stored {
+            status: StatusCode::OK,
+            head: &stored.head,
+            validators: &stored.validators,
+        };
+        by_not_modified(
+            &Rules::default(),
+            &HeaderMap::new(),
+            side,
+            &headers(lines),
+            at(VALIDATED),
+        )
+    }
+
+    fn kept(freshened: Freshened) -> Storable {
+        match freshened {
+            Freshened::Keep(storable) => *storable,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    const DATE: &str = "date: Sun, 06 Nov 1994 08:49:37 GMT";
+
+    /// §3.2: new values replace old ones, others stay, and what the bytes depend on stays.
+    #[test]
+    fn a_304_replaces_fields_but_not_those_the_body_depends_on() {
+        let stored = store(&format!(
+            "{DATE}\ncache-control: max-age=10\netag: \"a\"\nx-old: 1\nx-both: 1\nx-both: 2\n\
+             content-type: text/plain\ncontent-length: 5\ncontent-encoding: gzip"
+        ));
+        let fresh = kept(freshen(
+            &stored,
+            "date: Sun, 06 Nov 1994 08:51:17 GMT\ncache-control: max-age=20\netag: \"a\"\nx-new: 1\nx-both: 3\n\
+             content-type: text/html\ncontent-length: 0\ncontent-encoding: br\ncontent-range: bytes 0-1/2\n\
+             connection: x-mine\nx-mine: 1\nage: 3",
+        ));
+        assert_eq!(
+            fresh.head,
+            headers(
+                "date: Sun, 06 Nov 1994 08:51:17 GMT\ncache-control: max-age=20\netag: \"a\"\nx-old: 1\nx-both: 3\n\
+                 x-new: 1\ncontent-type: text/plain\ncontent-length: 5\ncontent-encoding: gzip"
+            )
+        );
+        assert_eq!(
+            fresh.policy.fresh_until,
+            VALIDATED.after(std::time::Duration::from_secs(17))
+        );
+        assert_eq!(fresh.policy.age_secs(VALIDATED), 3);
+    }
+
+    /// A bare 304 starts the old lifetime anew: neither the old `Date` nor an old `Age` counts.
+    #[test]
+    fn a_304_without_fields_makes_the_response_new() {
+        let stored = store(&format!(
+            "{DATE}\ncache-control: max-age=10\netag: \"a\"\nage: 5"
+        ));
+        let fresh = kept(freshen(&stored, ""));
+        assert_eq!(fresh.policy.age_secs(VALIDATED), 0);
+        assert_eq!(
+            fresh.policy.fresh_until,
+            VALIDATED.after(std::time::Duration::from_secs(10))
+        );
+        assert_eq!(
+            fresh.head.get("date").expect("added"),
+            "Sun, 06 Nov 1994 08:51:17 GMT"
+        );
+        assert_eq!(fresh.source, LifetimeSource::MaxAge);
+    }
+
+    /// §4.3.4: which 304 speaks of the stored response.
+    #[test]
+    fn a_304_about_another_representation_is_no_update() {
+        let modified = "last-modified: Sun, 06 Nov 1994 08:00:00 GMT";
+        let other = "last-modified: Sun, 06 Nov 1994 08:00:01 GMT";
+        let table = [
+            ("etag: \"a\"", "etag: \"a\"", true),
+            ("etag: \"a\"", "etag: \"b\"", false),
+            ("etag: W/\"a\"", "etag: \"a\"", true),
+            ("etag: \"a\"", "etag: W/\"a\"", true),
+            ("etag: \"a\"", "", true),
+            (modified, modified, true),
+            (modified, other, false),
+            (modified, "etag: \"a\"", false),
+            (modified, &format!("etag: W/\"a\"\n{modified}"), true),
+            (modified, &format!("etag: \"a\"\n{modified}"), false),
+            (&format!("etag: \"a\"\n{modified}"), modified, true),
+            (&format!("etag: \"a\"\n{modified}"), other, false),
+            (
+                &format!("etag: \"a\"\n{modified}"),
+                &format!("etag: \"a\"\n{other}"),
+                true,
+            ),
+        ];
+        for (old, new, updates) in table {
+            let stored = store(&format!("cache-control: max-age=10\n{old}"));
+            let kept = matches!(freshen(&stored, new), Freshened::Keep(_));
+            assert_eq!(kept, updates, "{old} | {new}");
+        }
+    }
+
+    #[test]
+    fn a_tag_that_differs_in_weakness_or_cannot_be_read_does_not_replace_the_stored_one() {
+        let stored = store("cache-control: max-age=10\netag: W/\"a\"");
+        for etag in ["\"a\"", "a"] {
+            let fresh = kept(freshen(&stored, &format!("etag: {etag}")));
+            assert_eq!(fresh.head.get("etag").expect("kept"), "W/\"a\"", "{etag}");
+        }
+    }
+
+    #[test]
+    fn a_304_that_forbids_storing_serves_once() {
+        let stored = store("cache-control: max-age=10\netag: \"a\"");
+        for (lines, expected) in [
+            ("cache-control: no-store", Refusal::NoStore),
+            ("cache-control: private", Refusal::Private),
+            ("vary: *", Refusal::VaryAny),
+            ("set-cookie: a=b", Refusal::SetCookie),
+        ] {
+            let Freshened::UseOnce { head, refusal } =
+                freshen(&stored, &format!("{lines}\nage: 5"))
+            else {
+                panic!("{lines}");
+            };
+            assert_eq!(refusal, expected, "{lines}");
+            assert!(
+                head.contains_key("etag") && head.contains_key("date") && !head.contains_key("age")
+            );
+        }
+    }
+
+    /// §4.3.5.
+    #[test]
+    fn a_head_response_freshens_what_it_agrees_with() {
+        let stored = store("cache-control: max-age=10\netag: \"a\"\ncontent-length: 5");
+        let side = Stored {
+            status: StatusCode::OK,
+            head: &stored.head,
+            validators: &stored.validators,
+        };
+        for (lines, updates) in [
+            ("etag: \"a\"\ncontent-length: 5", true),
+            ("etag: \"a\"", true),
+            ("", true),
+            ("etag: \"b\"", false),
+            ("etag: W/\"a\"", false),
+            ("content-length: 6", false),
+            ("last-modified: Sun, 06 Nov 1994 08:00:00 GMT", false),
+        ] {
+            let response = headers(&format!("cache-control: max-age=20\n{lines}"));
+            let freshened = by_head(
+                &Rules::default(),
+                &HeaderMap::new(),
+                side,
+                &response,
+                at(VALIDATED),
+            );
+            match freshened {
+                Freshened::Keep(storable) => {
+                    assert!(updates, "{lines}");
+                    assert_eq!(storable.policy.lifetime_ms, 20_000);
+                }
+                Freshened::Mismatch => assert!(!updates, "{lines}"),
+                Freshened::UseOnce { refusal, .. } => panic!("{lines}: {refusal}"),
+            }
+        }
+    }
+}

@@ -151,3 +151,96 @@ fn is_end_to_end(name: &HeaderName) -> bool {
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const PROXY_AUTHENTICATION_INFO: HeaderName = HeaderName::from_static("proxy-authentication-info");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::headers;
+
+    /// §7.6.1: the standard fields and those that `Connection` lists.
+    #[test]
+    fn what_was_for_this_connection_goes_no_further() {
+        let mut request = headers(
+            "connection: x-mine, Upgrade\nconnection: X-More\nx-mine: 1\nx-more: 2\nx-other: 3\nupgrade: websocket\n\
+             te: gzip;q=0.5, Trailers\nkeep-alive: timeout=5\nproxy-connection: close\ntransfer-encoding: chunked\n\
+             proxy-authorization: basic x\nhost: a",
+        );
+        let options = strip_request(&mut request);
+        assert_eq!(request, headers("x-other: 3\nhost: a"));
+        assert!(options.takes_trailers);
+        assert_eq!(options.upgrade, Some(HeaderValue::from_static("websocket")));
+
+        let mut response = headers(
+            "connection: close, x\nx: 1\nkeep-alive: 5\nproxy-authenticate: basic\nproxy-authentication-info: x\n\
+             trailer: y\netag: \"a\"",
+        );
+        strip_response(&mut response);
+        assert_eq!(response, headers("trailer: y\netag: \"a\""));
+    }
+
+    /// §7.8: an `Upgrade` that `Connection` does not list was not meant for us.
+    #[test]
+    fn an_upgrade_needs_its_connection_option() {
+        let options = strip_request(&mut headers("upgrade: h2c\nte: gzip"));
+        assert_eq!(options, ConnectionOptions::default());
+    }
+
+    #[test]
+    fn listing_an_end_to_end_field_does_not_strip_it() {
+        let lines = "authorization: x\ncache-control: private\nset-cookie: a\nvary: b\nhost: c";
+        let mut message = headers(&format!(
+            "{lines}\nconnection: authorization, Cache-Control, set-cookie, vary, host"
+        ));
+        strip_response(&mut message);
+        assert_eq!(message, headers(lines));
+    }
+
+    /// §7.6.3.
+    #[test]
+    fn via_grows_at_its_end_and_shows_loops() {
+        let mut request = headers("via: 1.0 fred, 1.1 p.example.net (squid)");
+        assert!(!is_loop(&request, "edge"));
+        append_via(&mut request, Version::HTTP_2, "edge");
+        append_via(&mut request, Version::HTTP_11, "gate");
+        let lines: Vec<_> = request.get_all(VIA).iter().collect();
+        assert_eq!(
+            lines,
+            ["1.0 fred, 1.1 p.example.net (squid)", "2 edge", "1.1 gate"]
+        );
+        assert!(
+            is_loop(&request, "edge") && is_loop(&request, "Gate") && is_loop(&request, "fred")
+        );
+        assert!(!is_loop(&request, "p.example"));
+        assert!(!is_loop(&request, "(squid)"));
+    }
+
+    /// §7.6.2.
+    #[test]
+    fn max_forwards_counts_for_trace_and_options_alone() {
+        let count = |method: &Method, line: &str| {
+            let mut request = headers(line);
+            let verdict = count_down_max_forwards(method, &mut request);
+            (verdict, request.get(MAX_FORWARDS).cloned())
+        };
+        let left = |text| Some(HeaderValue::from_static(text));
+        for method in [Method::TRACE, Method::OPTIONS] {
+            assert_eq!(
+                count(&method, "max-forwards: 2"),
+                (MaxForwards::Forward, left("1"))
+            );
+            assert_eq!(
+                count(&method, "max-forwards: 0"),
+                (MaxForwards::RespondHere, left("0"))
+            );
+            assert_eq!(
+                count(&method, "max-forwards: x"),
+                (MaxForwards::Forward, left("x"))
+            );
+            assert_eq!(count(&method, ""), (MaxForwards::Forward, None));
+        }
+        assert_eq!(
+            count(&Method::GET, "max-forwards: 0"),
+            (MaxForwards::Forward, left("0"))
+        );
+    }
+}

@@ -115,3 +115,106 @@ fn without_dot_segments(path_and_query: &str) -> String {
     }
     format!("/{}{query}", segments.join("/"))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::testing::headers;
+
+    fn forgotten(method: &str, status: u16, lines: &str) -> Vec<String> {
+        let target = Target::new("http", "h:80", "/a/b?q").expect("a host");
+        let method = Method::from_bytes(method.as_bytes()).expect("a token");
+        let status = StatusCode::from_u16(status).expect("a status");
+        targets(&method, status, &target, &headers(lines))
+            .into_iter()
+            .map(|key| String::from_utf8(key).expect("text"))
+            .collect()
+    }
+
+    /// §4.4: unsafe or unknown methods, responses that are no error.
+    #[test]
+    fn only_unsafe_methods_that_succeed_invalidate() {
+        let itself = vec!["http://h/a/b?q".to_owned()];
+        for method in ["POST", "PUT", "DELETE", "PATCH", "M-SEARCH", "PURGE", "get"] {
+            for status in [200, 201, 204, 299, 301, 303, 304, 399] {
+                assert_eq!(forgotten(method, status, ""), itself, "{method} {status}");
+            }
+            for status in [100, 400, 404, 409, 500, 503] {
+                assert!(
+                    forgotten(method, status, "").is_empty(),
+                    "{method} {status}"
+                );
+            }
+        }
+        for method in ["GET", "HEAD", "OPTIONS", "TRACE"] {
+            assert!(
+                forgotten(method, 200, "location: /x").is_empty(),
+                "{method}"
+            );
+        }
+    }
+
+    /// §4.4 with RFC 3986 §5: the reference, and the key it makes stale besides the target.
+    #[test]
+    fn location_is_resolved_and_counts_within_the_origin() {
+        let table = [
+            ("http://h/x", Some("http://h/x")),
+            ("HTTP://H:80/x?y", Some("http://h/x?y")),
+            ("http://h", Some("http://h/")),
+            ("http://h?x", Some("http://h/?x")),
+            ("http://h/x#frag", Some("http://h/x")),
+            ("//h/x", Some("http://h/x")),
+            ("/x", Some("http://h/x")),
+            ("x", Some("http://h/a/x")),
+            ("./x", Some("http://h/a/x")),
+            ("../x", Some("http://h/x")),
+            ("../../../x", Some("http://h/x")),
+            (".", Some("http://h/a/")),
+            ("..", Some("http://h/")),
+            ("x/./y/../z", Some("http://h/a/x/z")),
+            ("?other", Some("http://h/a/b?other")),
+            ("", None),
+            ("#frag", None),
+            ("http://h/a/b?q", None),
+            ("https://h/x", None),
+            ("http://h:81/x", None),
+            ("http://other/x", None),
+            ("//other/x", None),
+            ("mailto:a@h", None),
+            ("http://h/%zz/é", None),
+        ];
+        for (reference, expected) in table {
+            let mut wanted = vec!["http://h/a/b?q".to_owned()];
+            wanted.extend(expected.map(str::to_owned));
+            for field in ["location", "content-location"] {
+                assert_eq!(
+                    forgotten("POST", 201, &format!("{field}: {reference}")),
+                    wanted,
+                    "{field}: {reference}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn both_fields_count_once_each() {
+        let keys = forgotten("POST", 201, "location: /x\ncontent-location: /y");
+        assert_eq!(keys, ["http://h/a/b?q", "http://h/x", "http://h/y"]);
+        assert_eq!(
+            forgotten("POST", 201, "location: /x\ncontent-location: /x").len(),
+            2
+        );
+    }
+
+    proptest! {
+        /// No reference reaches beyond its own origin.
+        #[test]
+        fn no_reference_leaves_the_origin(reference in "[a-z/:.?#@%\\[\\]]{0,24}") {
+            for key in forgotten("POST", 200, &format!("location: {reference}")) {
+                prop_assert!(key.starts_with("http://h/"), "{} made {}", reference, key);
+            }
+        }
+    }
+}

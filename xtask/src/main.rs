@@ -1,5 +1,6 @@
 //! House rules and chores that need the whole workspace: `cargo xtask <chore>`.
 
+mod bench_hits;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -11,12 +12,14 @@ Chores that need the whole workspace.
 usage: cargo xtask <chore> [options]
 
   tidy          hold the house rules: who imports whom, pure crates, links, dead files
+  bench-hits    edgeward, nginx and Varnish side by side; --help tells its options
 ";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let outcome = match arguments.next().as_deref() {
         Some("tidy") => tidy::run(&workspace_root()),
+        Some("bench-hits") => bench_hits::run(&workspace_root(), arguments),
         Some("help" | "--help" | "-h") | None => {
             say(HELP);
             Ok(true)

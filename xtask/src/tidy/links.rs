@@ -20,7 +20,7 @@ pub(crate) fn check(
         let meant = if path.is_empty() {
             file.to_path_buf()
         } else {
-            normalise(&file.parent().unwrap_or(Path::new("")).join(path))
+            normalise(&file.parent().unwrap_or_else(|| Path::new("")).join(path))
         };
         let place = || format!("{}:{line}", file.display());
         let Some(there) = read(&meant) else {

@@ -25,7 +25,7 @@ pub(crate) fn reach(
         }
         let Some(source) = read(&file) else { continue };
         reached.insert(file.clone(), kind);
-        let folder = file.parent().unwrap_or(Path::new(""));
+        let folder = file.parent().unwrap_or_else(|| Path::new(""));
         let stem = file.file_stem().unwrap_or_default();
         let base = if is_root || stem == "mod" {
             folder.to_path_buf()

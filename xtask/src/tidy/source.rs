@@ -110,7 +110,7 @@ pub(crate) fn with_uses_expanded<'a>(tokens: &[Token<'a>]) -> Vec<Token<'a>> {
 fn expand<'a>(tree: &[Token<'a>], prefix: &[Token<'a>], out: &mut Vec<Token<'a>>) {
     let Some(open) = tree.iter().position(|t| t.text == "{") else {
         out.extend(prefix.iter().chain(tree));
-        if let Some(last) = tree.last().or(prefix.last()) {
+        if let Some(last) = tree.last().or_else(|| prefix.last()) {
             // Ends the path, so that two neighbours do not read as one.
             out.push(Token {
                 text: ",",

@@ -1,0 +1,45 @@
+-- What wrk sends: wrk … -s load.lua URL -- KIND SIZE KEYS TAG
+--
+-- hit   one of KEYS keys at random, their requests written out once beforehand
+-- miss  a key that nobody asked for before, storable
+-- pass  the same, but the origin says no-store
+--
+-- TAG makes the keys of this run its own. Lua runs on wrk's core, whose time is not counted,
+-- but a slow client would leave the server idle, so each request costs one table access or
+-- one short concatenation.
+
+local requests, keys, head, tail, sent
+
+function init(args)
+    local kind, size, tag = args[1], args[2], args[4]
+    keys = tonumber(args[3])
+    tail = " HTTP/1.1\r\nHost: bench\r\n\r\n"
+    if kind == "hit" then
+        requests = {}
+        for key = 1, keys do
+            requests[key] = "GET /h/" .. size .. "/" .. key .. tail
+        end
+        math.randomseed(tonumber(tag))
+        request = function() return requests[math.random(keys)] end
+    else
+        head = (kind == "miss" and "GET /m/" or "GET /p/") .. size .. "/" .. tag .. "-"
+        sent = 0
+        request = function()
+            sent = sent + 1
+            return head .. sent .. tail
+        end
+    end
+end
+
+-- One line for the harness. Times are in microseconds.
+function done(summary, latency)
+    local errors = summary.errors
+    io.write(string.format(
+        'result {"requests":%d,"duration_us":%d,"bytes":%d,'
+        .. '"errors":{"connect":%d,"read":%d,"write":%d,"status":%d,"timeout":%d},'
+        .. '"latency_us":{"p50":%d,"p90":%d,"p99":%d,"p999":%d,"max":%d}}\n',
+        summary.requests, summary.duration, summary.bytes,
+        errors.connect, errors.read, errors.write, errors.status, errors.timeout,
+        latency:percentile(50), latency:percentile(90), latency:percentile(99),
+        latency:percentile(99.9), latency.max))
+end

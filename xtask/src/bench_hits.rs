@@ -1,0 +1,262 @@
+//! edgeward, nginx and Varnish side by side: `cargo xtask bench-hits`.
+//!
+//! The figure is requests per CPU-second of the server: its user and system time over a run,
+//! children included, so a client that is too slow to fill the server does not flatter or
+//! punish anybody much. The servers of one workload run at the same time, each idle while
+//! another is measured, and their runs alternate in an order that turns with each round.
+//!
+//! A run counts only if it was what it claims to be: the origin counts its requests, of which
+//! hits must cause none and misses one each.
+
+mod client;
+mod facts;
+mod load;
+mod plan;
+mod process;
+mod subjects;
+mod summary;
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, ensure};
+use serde_json::json;
+
+use crate::say;
+use plan::{Kind, Plan, Subject, Workload};
+use subjects::{Running, Stage};
+use summary::Run;
+
+/// True if every run counted.
+pub(crate) fn run(root: &Path, arguments: impl Iterator<Item = String>) -> anyhow::Result<bool> {
+    let arguments: Vec<_> = arguments.collect();
+    if arguments
+        .iter()
+        .any(|argument| matches!(argument.as_str(), "-h" | "--help"))
+    {
+        say(plan::HELP);
+        return Ok(true);
+    }
+    let plan = Plan::parse(arguments.into_iter())?;
+    let cores = std::thread::available_parallelism()?.get();
+    ensure!(
+        cores >= 2,
+        "the server and wrk need a core each; this machine has {cores}"
+    );
+    let ours = plan
+        .servers
+        .iter()
+        .any(|server| matches!(server, Subject::Edgeward { .. }));
+    let edgeward = if ours {
+        subjects::edgeward_binary(&plan.edgeward, root)?
+    } else {
+        PathBuf::new()
+    };
+
+    let out = results_folder(&plan, root)?;
+    let machine = facts::machine(root, &edgeward, &plan);
+    fs::write(out.join("machine.json"), format!("{machine:#}\n"))?;
+    let mut raw = File::create(out.join("runs.jsonl"))?;
+
+    let mut runs = Vec::new();
+    for &workload in &plan.workloads {
+        runs.extend(measure_workload(
+            &plan, root, &edgeward, workload, &mut raw,
+        )?);
+        // After each workload, so that an interrupted benchmark leaves what it has.
+        let text = summary::markdown(&runs, &plan.workloads, &plan.servers);
+        fs::write(out.join("summary.md"), preface(&machine) + &text)?;
+    }
+    say(summary::markdown(&runs, &plan.workloads, &plan.servers));
+    say(format!("raw results: {}\n", out.display()));
+    Ok(runs.iter().all(|run| run.spoiled.is_none()))
+}
+
+fn measure_workload(
+    plan: &Plan,
+    root: &Path,
+    edgeward: &Path,
+    workload: Workload,
+    raw: &mut File,
+) -> anyhow::Result<Vec<Run>> {
+    eprintln!("{workload}");
+    let mut stage = Stage::set(plan, root, edgeward, workload)?;
+    let subjects = stage.subjects().to_vec();
+    for &running in &subjects {
+        if workload.kind == Kind::Hit {
+            stage.fill(running, workload, plan.keys)?;
+        }
+        // Not measured: connections, allocators and branch predictors settle.
+        load::run(
+            plan,
+            root,
+            workload,
+            running.port,
+            Duration::from_secs(1),
+            tag(),
+        )?;
+    }
+    let mut runs = Vec::new();
+    for round in 0..plan.runs {
+        for position in 0..subjects.len() {
+            let running = subjects[(position + round as usize) % subjects.len()];
+            let run = measure(plan, root, &mut stage, running, workload, round, raw)?;
+            let note = run
+                .spoiled
+                .as_ref()
+                .map_or(String::new(), |why| format!("  ! {why}"));
+            eprintln!(
+                "  {:<38} {:>9.0} /CPU-s  p99 {:>8.2} ms{note}",
+                run.subject.to_string(),
+                run.per_cpu_second,
+                run.p99_us / 1000.0
+            );
+            runs.push(run);
+        }
+    }
+    Ok(runs)
+}
+
+fn measure(
+    plan: &Plan,
+    root: &Path,
+    stage: &mut Stage,
+    running: Running,
+    workload: Workload,
+    round: u32,
+    raw: &mut File,
+) -> anyhow::Result<Run> {
+    let origin_before = stage.origin_requests()?;
+    let (stolen_before, ticks_before) = facts::stolen();
+    let cpu_before = stage.cpu_seconds(running)?;
+    let duration = Duration::from_secs(plan.seconds.into());
+    let load = load::run(plan, root, workload, running.port, duration, tag())?;
+    let cpu_seconds = stage.cpu_seconds(running)? - cpu_before;
+    let (stolen, ticks) = facts::stolen();
+    let origin_requests = stage.origin_requests()? - origin_before;
+    ensure!(cpu_seconds > 0.0, "{} used no CPU time", running.subject);
+
+    let spoiled = spoiled(workload.kind, load.requests, load.errors, origin_requests);
+    let seconds = load.duration.as_secs_f64();
+    let per_cpu_second = load.requests as f64 / cpu_seconds;
+    let line = json!({
+        "workload": workload.to_string(),
+        "kind": workload.kind.name(),
+        "size": workload.size,
+        "server": running.subject.to_string(),
+        "round": round,
+        "requests": load.requests,
+        "seconds": (seconds * 1000.0).round() / 1000.0,
+        "cpu_seconds": (cpu_seconds * 100.0).round() / 100.0,
+        "requests_per_cpu_second": per_cpu_second.round(),
+        "requests_per_second": (load.requests as f64 / seconds).round(),
+        "server_core_busy": (cpu_seconds / seconds * 1000.0).round() / 1000.0,
+        "latency_us": load.latency_us,
+        "errors": load.errors,
+        "origin_requests": origin_requests,
+        "stolen_share": (stolen - stolen_before) as f64 / (ticks - ticks_before).max(1) as f64,
+        "load_average": facts::load_average(),
+        "spoiled": spoiled,
+    });
+    writeln!(raw, "{line}")?;
+    Ok(Run {
+        workload,
+        subject: running.subject,
+        per_cpu_second,
+        p99_us: load.p99_us(),
+        spoiled,
+    })
+}
+
+/// Why a run is not what it claims to be.
+fn spoiled(kind: Kind, requests: u64, errors: u64, origin_requests: u64) -> Option<String> {
+    if errors > 0 {
+        return Some(format!("{errors} of {requests} requests failed"));
+    }
+    match kind {
+        Kind::Hit if origin_requests > requests / 1000 => Some(format!(
+            "{origin_requests} of {requests} hits reached the origin"
+        )),
+        // Every request is the only one for its key. What was under way at the end was seen by
+        // the origin alone, hence the other side is open.
+        Kind::Miss | Kind::Pass if origin_requests < requests / 100 * 99 => Some(format!(
+            "only {origin_requests} of {requests} misses reached the origin"
+        )),
+        _ => None,
+    }
+}
+
+/// A number that no other run of this machine used, so that its keys are new.
+fn tag() -> u64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Where results go. Results of a whole plan are kept and never overwritten.
+fn results_folder(plan: &Plan, root: &Path) -> anyhow::Result<PathBuf> {
+    let folder = if let Some(named) = &plan.out {
+        named.clone()
+    } else if plan.partial {
+        root.join("bench/work/hits")
+    } else {
+        let name = format!("{}-hits", facts::today());
+        let numbered = (2..100).map(|n| format!("{name}-{n}"));
+        let mut candidates = [name.clone()]
+            .into_iter()
+            .chain(numbered)
+            .map(|name| root.join("bench/runs").join(name));
+        candidates
+            .find(|folder| !folder.exists())
+            .context("a hundred benchmarks in one day")?
+    };
+    fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    Ok(folder)
+}
+
+fn preface(machine: &serde_json::Value) -> String {
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or("unknown").to_owned();
+    let versions = &machine["versions"];
+    let changes = if machine["uncommitted_changes"] == true {
+        ", with uncommitted changes"
+    } else {
+        ""
+    };
+    format!(
+        "# edgeward, nginx and Varnish side by side, {}\n\n\
+         `cargo xtask {}` at commit {}{changes}. {} cores of {}, {}, Linux {}. {}, {}, {}, {}.\n\n\
+         The server has one core, wrk and the origin another. Runs of the servers alternate; a run \
+         counts only if no hit and every miss reached the origin. Each run stands in \
+         [runs.jsonl](runs.jsonl), the machine in [machine.json](machine.json).\n\n",
+        text(&machine["date"]),
+        text(&machine["command"]),
+        text(&machine["commit"]),
+        machine["cores"],
+        text(&machine["cpu"]),
+        text(&machine["memory"]),
+        text(&machine["kernel"]),
+        text(&versions["edgeward"]),
+        text(&versions["nginx"]),
+        text(&versions["varnish"]),
+        text(&versions["wrk"]),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_is_not_what_it_claims_does_not_count() {
+        assert_eq!(spoiled(Kind::Hit, 100_000, 0, 0), None);
+        assert_eq!(spoiled(Kind::Hit, 100_000, 0, 100), None);
+        assert!(spoiled(Kind::Hit, 100_000, 0, 101).is_some());
+        assert!(spoiled(Kind::Hit, 100_000, 1, 0).is_some());
+        assert_eq!(spoiled(Kind::Miss, 100_000, 0, 100_064), None);
+        assert_eq!(spoiled(Kind::Pass, 100_000, 0, 99_000), None);
+        assert!(spoiled(Kind::Miss, 100_000, 0, 98_999).is_some());
+    }
+}

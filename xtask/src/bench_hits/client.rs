@@ -1,0 +1,63 @@
+//! A small HTTP/1.1 client for what surrounds a measurement: filling caches, checking bodies,
+//! reading the origin's counter.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+
+/// One kept connection.
+#[derive(Debug)]
+pub(crate) struct Client {
+    stream: BufReader<TcpStream>,
+}
+
+impl Client {
+    const TIMEOUT: Duration = Duration::from_secs(10);
+    /// More than any body that is measured.
+    const BODY_BYTES_MAX: u64 = 1 << 30;
+
+    pub(crate) fn connect(port: u16) -> anyhow::Result<Self> {
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+        stream.set_read_timeout(Some(Self::TIMEOUT))?;
+        stream.set_nodelay(true)?;
+        Ok(Self {
+            stream: BufReader::with_capacity(1 << 16, stream),
+        })
+    }
+
+    /// The body of a response, which must be 200 and say its length.
+    pub(crate) fn get(&mut self, path: &str) -> anyhow::Result<Vec<u8>> {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: bench\r\n\r\n");
+        self.stream.get_mut().write_all(request.as_bytes())?;
+        let mut status = String::new();
+        self.stream.read_line(&mut status)?;
+        if !status.starts_with("HTTP/1.1 200") {
+            bail!("{path} was answered with {:?}", status.trim());
+        }
+        let mut length = None;
+        loop {
+            let mut line = String::new();
+            if self.stream.read_line(&mut line)? == 0 {
+                bail!("{path}: the head of the response ended early");
+            }
+            let Some((name, value)) = line.trim().split_once(':') else {
+                break;
+            };
+            if name.eq_ignore_ascii_case("content-length") {
+                length = value
+                    .trim()
+                    .parse::<u64>()
+                    .ok()
+                    .filter(|n| *n <= Self::BODY_BYTES_MAX);
+            }
+        }
+        let length = length.with_context(|| format!("{path}: no usable Content-Length"))?;
+        let mut body = vec![0; usize::try_from(length)?];
+        self.stream
+            .read_exact(&mut body)
+            .with_context(|| format!("{path}: the body"))?;
+        Ok(body)
+    }
+}

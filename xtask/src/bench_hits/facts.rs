@@ -1,0 +1,102 @@
+//! What a figure depends on besides the code: the machine, the programs, the moment.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::plan::Plan;
+use super::process::find;
+
+/// Everything worth knowing about this machine, once per benchmark.
+pub(crate) fn machine(root: &Path, edgeward: &Path, plan: &Plan) -> Value {
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpuinfo
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let cores = cpuinfo
+        .lines()
+        .filter(|line| line.starts_with("processor"))
+        .count();
+    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let changed = output(
+        Command::new("git")
+            .args(["status", "--porcelain"])
+            .current_dir(root),
+    );
+    json!({
+        "date": today(),
+        "command": std::env::args().skip(1).collect::<Vec<_>>().join(" "),
+        "cpu": model.map(|(_, name)| name.trim()),
+        "cores": cores,
+        "memory": memory.lines().next().map(|line| line.trim_start_matches("MemTotal:").trim()),
+        "kernel": fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim(),
+        "hypervisor": cpuinfo.contains(" hypervisor"),
+        "load_average": load_average(),
+        "commit": output(Command::new("git").args(["rev-parse", "HEAD"]).current_dir(root)),
+        "uncommitted_changes": !changed.is_empty(),
+        "versions": {
+            "edgeward": output(Command::new(edgeward).arg("--version")),
+            "nginx": version("nginx", "-v"),
+            "varnish": version("varnishd", "-V"),
+            "wrk": version("wrk", "-v"),
+            "rustc": output(Command::new("rustc").arg("--version")),
+        },
+        "plan": {
+            "runs": plan.runs,
+            "seconds": plan.seconds,
+            "connections": plan.connections,
+            "keys": plan.keys,
+            "server_core": plan.server_core,
+            "client_core": plan.client_core,
+            "edgeward_binary": edgeward.file_name().map(|_| plan.edgeward.as_str()),
+            "edgeward_args": plan.edgeward_args,
+        },
+    })
+}
+
+/// The date in UTC, as in `2026-11-21`.
+pub(crate) fn today() -> String {
+    output(Command::new("date").args(["--utc", "+%F"]))
+}
+
+pub(crate) fn load_average() -> Option<f64> {
+    let text = fs::read_to_string("/proc/loadavg").ok()?;
+    text.split_whitespace().next()?.parse().ok()
+}
+
+/// Ticks that this machine's processors wanted and did not get from their host, and all ticks.
+///
+/// proc(5): user nice system idle iowait irq softirq steal guest guest_nice; guest is in user.
+pub(crate) fn stolen() -> (u64, u64) {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let ticks: Vec<u64> = stat
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .skip(1)
+        .take(8)
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    (ticks.get(7).copied().unwrap_or(0), ticks.iter().sum())
+}
+
+/// The first line of what a program says of itself. Both nginx and Varnish say it on stderr.
+fn version(program: &str, flag: &str) -> Option<String> {
+    let output = Command::new(find(program).ok()?).arg(flag).output().ok()?;
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    text.lines()
+        .find(|line| !line.is_empty())
+        .map(|line| line.trim().to_owned())
+}
+
+fn output(command: &mut Command) -> String {
+    let output = command
+        .output()
+        .map(|output| output.stdout)
+        .unwrap_or_default();
+    String::from_utf8_lossy(&output).trim().to_owned()
+}

@@ -1,0 +1,247 @@
+//! Servers as child processes: pinned, bounded, and counted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+
+const READY_TIMEOUT: Duration = Duration::from_secs(15);
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(20);
+
+/// What the kernel's clock of CPU time counts in: `USER_HZ`, 100 on every Linux that matters.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// A server that ends when this is dropped, or when we are killed.
+#[derive(Debug)]
+pub(crate) struct Server {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Server {
+    /// Starts `program` on `core` and waits until it accepts connections on `port`.
+    pub(crate) fn start(
+        name: &str,
+        program: &Path,
+        arguments: &[String],
+        core: u32,
+        port: u16,
+        folder: &Path,
+    ) -> anyhow::Result<Self> {
+        let log = folder.join(format!("{}.log", name.replace(' ', "-")));
+        let out = File::create(&log).with_context(|| format!("{}", log.display()))?;
+        // Ctrl-C ends us without a chance to clean up; the kernel then ends the servers.
+        let child = Command::new("setpriv")
+            .args([
+                "--pdeathsig",
+                "TERM",
+                "--",
+                "taskset",
+                "--cpu-list",
+                &core.to_string(),
+            ])
+            .arg(program)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(out.try_clone()?)
+            .stderr(out)
+            .spawn()
+            .context("setpriv and taskset (util-linux) are needed")?;
+        let mut server = Self {
+            name: name.to_owned(),
+            child,
+            log,
+        };
+        server.wait_for(port)?;
+        Ok(server)
+    }
+
+    fn wait_for(&mut self, port: u16) -> anyhow::Result<()> {
+        let deadline = Instant::now() + READY_TIMEOUT;
+        loop {
+            if TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok() {
+                return Ok(());
+            }
+            let ended = self.child.try_wait()?;
+            if ended.is_some() || Instant::now() > deadline {
+                let log = fs::read_to_string(&self.log).unwrap_or_default();
+                let why = ended.map_or_else(
+                    || "it does not listen".to_owned(),
+                    |status| status.to_string(),
+                );
+                bail!("{} did not start: {why}\n{}", self.name, log.trim());
+            }
+            sleep(POLL);
+        }
+    }
+
+    /// Seconds of CPU time that the process and its descendants have used.
+    pub(crate) fn cpu_seconds(&self) -> anyhow::Result<f64> {
+        let mut processes = BTreeMap::new();
+        for entry in fs::read_dir("/proc").context("/proc")? {
+            let name = entry?.file_name();
+            let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else {
+                continue;
+            };
+            // A process may end between the listing and the reading.
+            if let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat"))
+                && let Some(process) = parse_stat(&stat)
+            {
+                processes.insert(pid, process);
+            }
+        }
+        if !processes.contains_key(&self.child.id()) {
+            bail!("{} is gone", self.name);
+        }
+        Ok(tree_ticks(&processes, self.child.id()) as f64 / TICKS_PER_SECOND)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // nginx's master takes its workers along on TERM; a KILL would leave them behind.
+        _ = Command::new("kill")
+            .args(["-TERM", &self.child.id().to_string()])
+            .status();
+        let deadline = Instant::now() + STOP_TIMEOUT;
+        while Instant::now() < deadline {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            sleep(POLL);
+        }
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Process {
+    parent: u32,
+    /// User and system time, its own and that of children that ended and were waited for.
+    ticks: u64,
+}
+
+/// Reads `/proc/PID/stat`, see proc(5). The name in parentheses may itself hold any character.
+fn parse_stat(stat: &str) -> Option<Process> {
+    let (_, after_name) = stat.rsplit_once(')')?;
+    // The state is field 3, the parent 4, utime to cstime 14 to 17.
+    let fields: Vec<_> = after_name.split_whitespace().collect();
+    let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+    Some(Process {
+        parent: u32::try_from(field(4)?).ok()?,
+        ticks: field(14)? + field(15)? + field(16)? + field(17)?,
+    })
+}
+
+fn tree_ticks(processes: &BTreeMap<u32, Process>, root: u32) -> u64 {
+    let mut tree = BTreeSet::from([root]);
+    // Process ids wrap around, so a child may come before its parent: repeat until nothing joins.
+    loop {
+        let joined = processes
+            .iter()
+            .filter(|(pid, process)| !tree.contains(*pid) && tree.contains(&process.parent));
+        let joined: Vec<_> = joined.map(|(pid, _)| *pid).collect();
+        if joined.is_empty() {
+            return tree
+                .iter()
+                .filter_map(|pid| processes.get(pid))
+                .map(|p| p.ticks)
+                .sum();
+        }
+        tree.extend(joined);
+    }
+}
+
+/// A port of loopback that was free a moment ago.
+pub(crate) fn free_port() -> anyhow::Result<u16> {
+    let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+    Ok(listener.local_addr()?.port())
+}
+
+/// The path of a program, also in the folders that an ordinary user's path leaves out.
+pub(crate) fn find(program: &str) -> anyhow::Result<PathBuf> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    path.split(':')
+        .chain(["/usr/sbin", "/usr/local/sbin"])
+        .map(|folder| Path::new(folder).join(program))
+        .find(|candidate| candidate.is_file())
+        .with_context(|| format!("{program} is not installed\n  hint: scripts/ensure-debian bench"))
+}
+
+/// A folder that goes away with us. What a killed run left behind is taken away first.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    pub(crate) path: PathBuf,
+}
+
+impl Scratch {
+    const PREFIX: &str = "edgeward-bench-";
+
+    pub(crate) fn new(parent: &Path) -> anyhow::Result<Self> {
+        for entry in fs::read_dir(parent)
+            .with_context(|| parent.display().to_string())?
+            .flatten()
+        {
+            let name = entry.file_name();
+            let pid = name
+                .to_str()
+                .and_then(|name| name.strip_prefix(Self::PREFIX));
+            if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+                _ = fs::remove_dir_all(entry.path());
+            }
+        }
+        let path = parent.join(format!("{}{}", Self::PREFIX, std::process::id()));
+        fs::create_dir_all(&path).with_context(|| path.display().to_string())?;
+        Ok(Self { path })
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stat_is_read_whatever_the_process_is_called() {
+        let stat = "42 (ngi) nx (x)) S 7 42 42 0 -1 4194560 1 2 3 4 10 20 30 40 20 0 1 0";
+        assert_eq!(
+            parse_stat(stat),
+            Some(Process {
+                parent: 7,
+                ticks: 100
+            })
+        );
+        assert_eq!(parse_stat("42 (cut"), None);
+    }
+
+    #[test]
+    fn a_tree_counts_all_its_descendants_and_nobody_else() {
+        let process = |parent, ticks| Process { parent, ticks };
+        let processes = BTreeMap::from([
+            (3, process(9, 1)),
+            (5, process(1, 100)),
+            (7, process(1, 10)),
+            (9, process(7, 1000)),
+        ]);
+        assert_eq!(tree_ticks(&processes, 7), 10 + 1000 + 1);
+    }
+
+    #[test]
+    fn our_own_cpu_time_can_be_read() {
+        let stat = fs::read_to_string("/proc/self/stat").expect("Linux has it");
+        assert!(parse_stat(&stat).is_some(), "{stat}");
+    }
+}

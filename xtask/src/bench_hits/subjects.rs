@@ -1,0 +1,366 @@
+//! The servers under test and the origin behind them: configured from `bench/hits/`, started,
+//! filled and checked.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail, ensure};
+
+use super::client::Client;
+use super::plan::{Kind, Plan, Subject, Workload};
+use super::process::{Scratch, Server, find, free_port};
+
+/// How often all hot keys are asked for before a server that still misses is an error. A policy
+/// that admits by chance or by model may need several rounds.
+const FILL_ROUNDS_MAX: u32 = 30;
+
+/// Everything that runs for one workload.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    origin: Origin,
+    servers: Vec<Server>,
+    subjects: Vec<Running>,
+    // Last, so that it outlives the processes that write into it.
+    _scratch: Vec<Scratch>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Running {
+    pub(crate) subject: Subject,
+    pub(crate) port: u16,
+    /// The four settings of nginx are ports of one server.
+    server: usize,
+}
+
+impl Stage {
+    /// Starts what `plan` wants for `workload`.
+    pub(crate) fn set(
+        plan: &Plan,
+        root: &Path,
+        edgeward: &Path,
+        workload: Workload,
+    ) -> anyhow::Result<Self> {
+        // tmpfs, so that nginx's files cost no disk.
+        let memory = Path::new("/dev/shm");
+        let parent = if memory.is_dir() {
+            memory.to_path_buf()
+        } else {
+            std::env::temp_dir()
+        };
+        let scratch = Scratch::new(&parent)?;
+        // Varnish runs code from its folder, which /dev/shm may forbid.
+        let on_disk = Scratch::new(&std::env::temp_dir())?;
+        let origin = Origin::start(plan, root, &scratch.path, workload.size)?;
+        let mut stage = Self {
+            origin,
+            servers: Vec::new(),
+            subjects: Vec::new(),
+            _scratch: vec![scratch, on_disk],
+        };
+        let capacity = capacity(plan, workload);
+        stage.start_nginx(plan, root, capacity)?;
+        for &subject in &plan.servers {
+            match subject {
+                Subject::Edgeward { policy } => {
+                    let port = free_port()?;
+                    let mut arguments = words(&format!(
+                        "serve --listen 127.0.0.1:{port} --origin http://127.0.0.1:{} \
+                         --hot {capacity} --workers 1 --policy {policy}",
+                        stage.origin.port
+                    ));
+                    arguments.extend(plan.edgeward_args.iter().cloned());
+                    stage.start(plan, subject, edgeward, &arguments, port)?;
+                }
+                Subject::Varnish => stage.start_varnish(plan, root, capacity)?,
+                Subject::Nginx { .. } => {}
+            }
+        }
+        stage.check(workload)?;
+        Ok(stage)
+    }
+
+    pub(crate) fn subjects(&self) -> &[Running] {
+        &self.subjects
+    }
+
+    pub(crate) fn cpu_seconds(&self, running: Running) -> anyhow::Result<f64> {
+        self.servers[running.server].cpu_seconds()
+    }
+
+    /// Requests that reached the origin since it started.
+    pub(crate) fn origin_requests(&mut self) -> anyhow::Result<u64> {
+        self.origin.requests()
+    }
+
+    /// Asks for each hot key until nothing reaches the origin any more.
+    pub(crate) fn fill(
+        &mut self,
+        running: Running,
+        workload: Workload,
+        keys: u64,
+    ) -> anyhow::Result<()> {
+        let mut client = Client::connect(running.port)?;
+        let mut missed = 0;
+        for _ in 0..FILL_ROUNDS_MAX {
+            let before = self.origin.requests()?;
+            for key in 1..=keys {
+                client.get(&format!("/h/{}/{key}", workload.size))?;
+            }
+            missed = self.origin.requests()? - before;
+            if missed == 0 {
+                return Ok(());
+            }
+        }
+        bail!(
+            "{} still sends {missed} of {keys} hot keys to the origin after {FILL_ROUNDS_MAX} rounds",
+            running.subject
+        )
+    }
+
+    fn folder(&self) -> &Path {
+        &self._scratch[0].path
+    }
+
+    fn start(
+        &mut self,
+        plan: &Plan,
+        subject: Subject,
+        program: &Path,
+        arguments: &[String],
+        port: u16,
+    ) -> anyhow::Result<()> {
+        let name = subject.to_string();
+        let server = Server::start(
+            &name,
+            program,
+            arguments,
+            plan.server_core,
+            port,
+            self.folder(),
+        )?;
+        self.subjects.push(Running {
+            subject,
+            port,
+            server: self.servers.len(),
+        });
+        self.servers.push(server);
+        Ok(())
+    }
+
+    fn start_nginx(&mut self, plan: &Plan, root: &Path, capacity: u64) -> anyhow::Result<()> {
+        let wanted = plan.servers.iter().copied();
+        let wanted: Vec<_> = wanted
+            .filter(|s| matches!(s, Subject::Nginx { .. }))
+            .collect();
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let template = fs::read_to_string(root.join("bench/hits/nginx-server.conf"))?;
+        let mut servers = String::new();
+        let mut ports = Vec::new();
+        for &subject in &wanted {
+            let Subject::Nginx {
+                sendfile,
+                tcp_nopush,
+            } = subject
+            else {
+                continue;
+            };
+            let on = |set: bool| if set { "on" } else { "off" };
+            let port = free_port()?;
+            let text = template
+                .replace("@PORT@", &port.to_string())
+                .replace("@SENDFILE@", on(sendfile))
+                .replace("@TCP_NOPUSH@", on(tcp_nopush));
+            servers.push_str(&text);
+            ports.push((subject, port));
+        }
+        let config = self.folder().join("nginx.conf");
+        let text = fs::read_to_string(root.join("bench/hits/nginx.conf"))?
+            .replace("@SERVERS@", &servers)
+            .replace("@ORIGIN@", &self.origin.port.to_string())
+            .replace("@CAPACITY@", &capacity.to_string())
+            .replace("@USER@", nginx_user())
+            .replace("@DIR@", &self.folder().display().to_string());
+        fs::write(&config, text)?;
+        let arguments = ["-c".to_owned(), config.display().to_string()];
+        let port = ports
+            .first()
+            .context("nginx has a port for each setting")?
+            .1;
+        let server = Server::start(
+            "nginx",
+            &find("nginx")?,
+            &arguments,
+            plan.server_core,
+            port,
+            self.folder(),
+        )?;
+        for (subject, port) in ports {
+            self.subjects.push(Running {
+                subject,
+                port,
+                server: self.servers.len(),
+            });
+        }
+        self.servers.push(server);
+        Ok(())
+    }
+
+    fn start_varnish(&mut self, plan: &Plan, root: &Path, capacity: u64) -> anyhow::Result<()> {
+        let folder = &self._scratch[1].path;
+        let vcl = folder.join("edgeward.vcl");
+        let text = fs::read_to_string(root.join("bench/hits/varnish.vcl"))?
+            .replace("@ORIGIN@", &self.origin.port.to_string());
+        fs::write(&vcl, text)?;
+        let port = free_port()?;
+        // One pool for one core; a thread serves a connection, so enough threads for all.
+        let arguments = words(&format!(
+            "-F -j none -n {folder}/varnish -f {vcl} -a 127.0.0.1:{port} -T none \
+             -s malloc,{capacity} -p thread_pools=1 -p thread_pool_min={threads} \
+             -p thread_pool_max={most} -p thread_pool_timeout=300",
+            folder = folder.display(),
+            vcl = vcl.display(),
+            threads = (plan.connections + 50).max(100),
+            most = (plan.connections + 50).max(100) * 2,
+        ));
+        self.start(plan, Subject::Varnish, &find("varnishd")?, &arguments, port)
+    }
+
+    /// One request to each server, compared with the file, so that a misconfigured server cannot
+    /// win by answering something else.
+    fn check(&self, workload: Workload) -> anyhow::Result<()> {
+        let expected = body(workload.size);
+        let prefix = match workload.kind {
+            Kind::Hit => 'h',
+            Kind::Miss => 'm',
+            Kind::Pass => 'p',
+        };
+        for running in &self.subjects {
+            for _ in 0..2 {
+                let path = format!("/{prefix}/{}/check", workload.size);
+                let got = Client::connect(running.port)?.get(&path)?;
+                ensure!(
+                    got == expected,
+                    "{} answered {path} with other bytes",
+                    running.subject
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Room for the hot keys twice over; for misses a budget that has to evict.
+fn capacity(plan: &Plan, workload: Workload) -> u64 {
+    const LEAST: u64 = 512 << 20;
+    match workload.kind {
+        Kind::Hit => (2 * plan.keys * (workload.size + 1024)).max(LEAST),
+        Kind::Miss | Kind::Pass => LEAST,
+    }
+}
+
+/// nginx started as root would serve as nobody, who may not write here.
+fn nginx_user() -> &'static str {
+    let is_root = fs::metadata("/proc/self").is_ok_and(|own| {
+        use std::os::unix::fs::MetadataExt as _;
+        own.uid() == 0
+    });
+    if is_root { "user root;" } else { "" }
+}
+
+fn words(line: &str) -> Vec<String> {
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
+/// What the origin answers: not compressible, the same for every key of a size.
+fn body(size: u64) -> Vec<u8> {
+    let mut state = size | 1;
+    (0..size)
+        .map(|_| {
+            // xorshift64, Marsaglia 2003.
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 56) as u8
+        })
+        .collect()
+}
+
+/// nginx with static files; see `bench/hits/origin.conf`.
+#[derive(Debug)]
+struct Origin {
+    port: u16,
+    counter: Client,
+    /// Requests for the counter itself, which it counts too.
+    asked: u64,
+    _server: Server,
+}
+
+impl Origin {
+    fn start(plan: &Plan, root: &Path, folder: &Path, size: u64) -> anyhow::Result<Self> {
+        let www = folder.join("www");
+        fs::create_dir_all(&www)?;
+        fs::write(www.join(size.to_string()), body(size))?;
+        // Every key of a size is the same file.
+        let port = free_port()?;
+        let config = folder.join("origin.conf");
+        let text = fs::read_to_string(root.join("bench/hits/origin.conf"))?
+            .replace("@PORT@", &port.to_string())
+            .replace("@USER@", nginx_user())
+            .replace("@DIR@", &folder.display().to_string());
+        fs::write(&config, text)?;
+        let arguments = ["-c".to_owned(), config.display().to_string()];
+        let server = Server::start(
+            "origin",
+            &find("nginx")?,
+            &arguments,
+            plan.client_core,
+            port,
+            folder,
+        )?;
+        let mut origin = Self {
+            port,
+            counter: Client::connect(port)?,
+            asked: 0,
+            _server: server,
+        };
+        origin.requests()?;
+        Ok(origin)
+    }
+
+    fn requests(&mut self) -> anyhow::Result<u64> {
+        // ` accepts handled requests\n 3 3 17 \n`
+        let status = String::from_utf8(self.counter.get("/requests")?)?;
+        let line = status
+            .lines()
+            .nth(2)
+            .context("nginx's stub_status has a third line")?;
+        let counted = line
+            .split_whitespace()
+            .nth(2)
+            .and_then(|word| word.parse::<u64>().ok());
+        self.asked += 1;
+        Ok(counted
+            .context("nginx counts its requests")?
+            .saturating_sub(self.asked))
+    }
+}
+
+/// The binary to measure: a path, or a cargo profile's name.
+pub(crate) fn edgeward_binary(named: &str, root: &Path) -> anyhow::Result<PathBuf> {
+    if named.contains('/') {
+        let path = PathBuf::from(named);
+        ensure!(path.is_file(), "there is no {named}");
+        return Ok(path);
+    }
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let path = target.join(named).join("edgeward");
+    ensure!(
+        path.is_file(),
+        "there is no {}\n  hint: cargo build --profile {named} -p edgeward-cli",
+        path.display()
+    );
+    Ok(path)
+}

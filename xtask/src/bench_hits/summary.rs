@@ -1,0 +1,250 @@
+//! From runs to a table: medians, ratios to nginx at its best, goals.
+
+use std::fmt::Write as _;
+
+use super::plan::{Subject, Workload};
+
+/// One run of one server.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    pub(crate) workload: Workload,
+    pub(crate) subject: Subject,
+    pub(crate) per_cpu_second: f64,
+    pub(crate) p99_us: f64,
+    /// Why the run does not count, if it does not.
+    pub(crate) spoiled: Option<String>,
+}
+
+/// The medians of one server and workload.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Cell {
+    per_cpu_second: f64,
+    p99_us: f64,
+    /// Half the distance between the extremes, as a share of the median.
+    spread: f64,
+    runs: usize,
+}
+
+/// The tables as Markdown.
+pub(crate) fn markdown(runs: &[Run], workloads: &[Workload], subjects: &[Subject]) -> String {
+    let mut out = String::new();
+    table(
+        &mut out,
+        "Thousand requests per CPU-second (median ± half the range)",
+        workloads,
+        subjects,
+        |s, w| {
+            let cell = cell(runs, s, w)?;
+            let thousands = cell.per_cpu_second / 1000.0;
+            Some(format!(
+                "{thousands:.*} ± {:.0} %",
+                if thousands < 10.0 { 2 } else { 1 },
+                cell.spread * 100.0
+            ))
+        },
+    );
+    table(
+        &mut out,
+        "p99 latency in milliseconds (median), closed loop",
+        workloads,
+        subjects,
+        |s, w| Some(format!("{:.2}", cell(runs, s, w)?.p99_us / 1000.0)),
+    );
+    goals(&mut out, runs, workloads);
+    let spoiled: Vec<_> = runs.iter().filter(|run| run.spoiled.is_some()).collect();
+    if !spoiled.is_empty() {
+        _ = writeln!(out, "### Runs that do not count\n");
+        for run in spoiled {
+            let why = run.spoiled.as_deref().unwrap_or_default();
+            _ = writeln!(out, "- {}, {}: {why}", run.subject, run.workload);
+        }
+        out.push('\n');
+    }
+    out
+}
+
+fn table(
+    out: &mut String,
+    title: &str,
+    workloads: &[Workload],
+    subjects: &[Subject],
+    text: impl Fn(Subject, Workload) -> Option<String>,
+) {
+    _ = writeln!(out, "### {title}\n");
+    let names: Vec<_> = workloads.iter().map(ToString::to_string).collect();
+    _ = writeln!(out, "| | {} |", names.join(" | "));
+    _ = writeln!(out, "|---|{}", "---|".repeat(names.len()));
+    for &subject in subjects {
+        let cells = workloads
+            .iter()
+            .map(|&w| text(subject, w).unwrap_or_else(|| "–".to_owned()));
+        _ = writeln!(
+            out,
+            "| {subject} | {} |",
+            cells.collect::<Vec<_>>().join(" | ")
+        );
+    }
+    out.push('\n');
+}
+
+/// What is asked of edgeward and what it reached, where there is something to compare with.
+fn goals(out: &mut String, runs: &[Run], workloads: &[Workload]) {
+    let mut rows = String::new();
+    for &workload in workloads {
+        let Some(ours) = cell(runs, Subject::LRU, workload) else {
+            continue;
+        };
+        if let Some((best, nginx)) = best_nginx(runs, workload) {
+            let ratio = ours.per_cpu_second / nginx.per_cpu_second;
+            row(
+                &mut rows,
+                workload,
+                &format!("CPU, to {best}"),
+                ratio,
+                workload.goal_against_nginx(),
+            );
+            // Turned round, so that more is better here too.
+            let faster = nginx.p99_us / ours.p99_us;
+            row(&mut rows, workload, &format!("p99, to {best}"), faster, 1.0);
+        }
+        if let Some(varnish) = cell(runs, Subject::Varnish, workload) {
+            let ratio = ours.per_cpu_second / varnish.per_cpu_second;
+            match workload.goal_against_varnish() {
+                Some(goal) => row(&mut rows, workload, "CPU, to varnish", ratio, goal),
+                None => _ = writeln!(rows, "| {workload} | CPU, to varnish | {ratio:.2} | – | |"),
+            }
+        }
+        if let Some(adaptsize) = cell(runs, Subject::ADAPTSIZE, workload) {
+            let ratio = adaptsize.per_cpu_second / ours.per_cpu_second;
+            row(&mut rows, workload, "CPU, adaptsize to lru", ratio, 0.97);
+        }
+    }
+    if !rows.is_empty() {
+        _ = writeln!(out, "### Ratios and goals (more is better)\n");
+        _ = writeln!(
+            out,
+            "| | compared | ratio | goal | reached |\n|---|---|---|---|---|\n{rows}"
+        );
+    }
+}
+
+fn row(rows: &mut String, workload: Workload, compared: &str, ratio: f64, goal: f64) {
+    let reached = if ratio >= goal { "yes" } else { "**no**" };
+    _ = writeln!(
+        rows,
+        "| {workload} | {compared} | {ratio:.2} | {goal:.2} | {reached} |"
+    );
+}
+
+/// nginx at the setting that serves this workload with the least CPU.
+fn best_nginx(runs: &[Run], workload: Workload) -> Option<(Subject, Cell)> {
+    let mut best: Option<(Subject, Cell)> = None;
+    for run in runs
+        .iter()
+        .filter(|run| matches!(run.subject, Subject::Nginx { .. }))
+    {
+        if let Some(cell) = cell(runs, run.subject, workload)
+            && best.is_none_or(|(_, other)| cell.per_cpu_second > other.per_cpu_second)
+        {
+            best = Some((run.subject, cell));
+        }
+    }
+    best
+}
+
+fn cell(runs: &[Run], subject: Subject, workload: Workload) -> Option<Cell> {
+    let counted: Vec<_> = runs
+        .iter()
+        .filter(|run| run.subject == subject && run.workload == workload)
+        .filter(|run| run.spoiled.is_none())
+        .collect();
+    let rates: Vec<_> = counted.iter().map(|run| run.per_cpu_second).collect();
+    let per_cpu_second = median(&rates)?;
+    let (least, most) = rates.iter().fold((f64::MAX, f64::MIN), |(low, high), &x| {
+        (low.min(x), high.max(x))
+    });
+    Some(Cell {
+        per_cpu_second,
+        p99_us: median(&counted.iter().map(|run| run.p99_us).collect::<Vec<_>>())?,
+        spread: (most - least) / 2.0 / per_cpu_second,
+        runs: counted.len(),
+    })
+}
+
+fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        odd if odd % 2 == 1 => Some(sorted[middle]),
+        _ => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::Kind;
+    use super::*;
+
+    const WORKLOAD: Workload = Workload {
+        kind: Kind::Hit,
+        size: 1024,
+    };
+    const FAST: Subject = Subject::Nginx {
+        sendfile: false,
+        tcp_nopush: false,
+    };
+    const SLOW: Subject = Subject::Nginx {
+        sendfile: true,
+        tcp_nopush: true,
+    };
+
+    fn run(subject: Subject, per_cpu_second: f64) -> Run {
+        Run {
+            workload: WORKLOAD,
+            subject,
+            per_cpu_second,
+            p99_us: 500.0,
+            spoiled: None,
+        }
+    }
+
+    #[test]
+    fn the_median_ignores_an_outlier_and_a_spoiled_run() {
+        let mut runs = vec![
+            run(FAST, 1.0),
+            run(FAST, 3.0),
+            run(FAST, 1000.0),
+            run(FAST, 9.0),
+        ];
+        runs[3].spoiled = Some("errors".to_owned());
+        let cell = cell(&runs, FAST, WORKLOAD).expect("three runs count");
+        assert_eq!((cell.per_cpu_second, cell.runs), (3.0, 3));
+        assert_eq!(median(&[1.0, 2.0]), Some(1.5));
+        assert_eq!(median(&[]), None);
+    }
+
+    #[test]
+    fn ratios_are_to_nginx_at_its_best() {
+        let runs = [run(Subject::LRU, 150.0), run(SLOW, 50.0), run(FAST, 100.0)];
+        let text = markdown(&runs, &[WORKLOAD], &[Subject::LRU, SLOW, FAST]);
+        let goal = "| hit 1 KiB | CPU, to nginx sendfile off tcp_nopush off | 1.50 | 1.50 | yes |";
+        assert!(text.contains(goal), "{text}");
+    }
+
+    #[test]
+    fn a_goal_that_was_missed_stands_out() {
+        let runs = [
+            run(Subject::LRU, 149.0),
+            run(FAST, 100.0),
+            run(Subject::ADAPTSIZE, 140.0),
+        ];
+        let text = markdown(&runs, &[WORKLOAD], &[Subject::LRU]);
+        assert!(text.contains("| 1.49 | 1.50 | **no** |"), "{text}");
+        assert!(
+            text.contains("adaptsize to lru | 0.94 | 0.97 | **no** |"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,96 @@
+//! The simulator predicts the server because both drive the same decisions.
+//!
+//! Method: one request sequence through `store::hot` (locks, index, values and all) and through a
+//! simulator's run. Equal hits, equal digests of every decision, for each policy; with keys that the
+//! server hashes and the simulator does not.
+
+use std::sync::Arc;
+
+use edgeward_policy::PolicySpec;
+use edgeward_policy::rng::Rng;
+use edgeward_sim::{Run, RunConfig};
+use edgeward_store::hot::{HotCache, HotConfig, Offer, TunerPlace};
+use edgeward_trace::{Record, hash_key};
+use edgeward_types::{ByteSize, KeyHash, Seed, Timestamp};
+
+const CAPACITY_BYTES: u64 = 4 << 20;
+const WINDOW_REQUESTS: u32 = 5_000;
+
+#[test]
+fn the_server_and_the_simulator_decide_alike() {
+    let requests = traffic(60_000);
+    for policy in PolicySpec::examples() {
+        let simulated = simulated(policy, &requests);
+        let served = served(policy, &requests);
+        assert_eq!(simulated, served, "{policy}: (hits, digest)");
+        assert!(simulated.0 > 0, "{policy} hits at all");
+    }
+}
+
+/// Another seed, another outcome: the equality above is not that of two constants.
+#[test]
+fn the_digest_tells_runs_apart() {
+    let requests = traffic(20_000);
+    let (all, most) = requests.split_at(requests.len() - 1);
+    let digest = |requests: &[Record]| simulated(PolicySpec::Lru, requests).1;
+    assert_ne!(digest(&requests), digest(all), "one request less: {most:?}");
+}
+
+fn simulated(policy: PolicySpec, requests: &[Record]) -> (u64, String) {
+    let mut run = Run::new(RunConfig {
+        policy,
+        capacity_bytes: CAPACITY_BYTES,
+        warmup_requests: 0,
+        object_overhead_bytes: HotCache::<u64>::OBJECT_OVERHEAD_BYTES,
+        seed: Seed(11),
+        window_requests: Some(WINDOW_REQUESTS),
+        interval_requests: u64::MAX,
+    });
+    run.feed(requests);
+    let report = run.report();
+    (report.hits, report.digest)
+}
+
+fn served(policy: PolicySpec, requests: &[Record]) -> (u64, String) {
+    let cache = HotCache::<u64>::new(HotConfig {
+        capacity: ByteSize(CAPACITY_BYTES),
+        policy,
+        seed: Seed(11),
+        window_requests: Some(WINDOW_REQUESTS),
+        tuner_place: TunerPlace::Inline,
+    });
+    let mut recorder = cache.recorder();
+    let mut hits = 0;
+    for request in requests {
+        let key = KeyHash(hash_key(&request.key.to_le_bytes()));
+        let charge = request.size + HotCache::<u64>::OBJECT_OVERHEAD_BYTES;
+        let hit = cache.lookup(key).is_some();
+        if hit {
+            hits += 1;
+        } else if let Offer::Admit(reservation) = cache.offer(key, charge) {
+            assert!(reservation.commit(Arc::new(request.key)));
+        }
+        recorder.record(key, charge, hit);
+    }
+    (hits, format!("{:016x}", cache.stats().digest))
+}
+
+/// Power-law popularity, sizes over four orders of magnitude, a quarter asked for once.
+fn traffic(requests: u64) -> Vec<Record> {
+    let mut rng = Rng::new(Seed(3), 0);
+    (0..requests)
+        .map(|n| {
+            let key = if rng.unit() < 0.25 {
+                1_000_000 + n
+            } else {
+                (10_000.0 * rng.unit().powi(3)) as u64
+            };
+            let mut of_key = Rng::new(Seed(key), 1);
+            Record {
+                time: Timestamp::from_millis(n),
+                key,
+                size: (100.0 * 10f64.powf(4.0 * of_key.unit())) as u64,
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,418 @@
+//! What may be stored (RFC 9111 §3): a golden table to read and an oracle to trust.
+
+use edgeward_semantics::{Exchange, Refusal, Rules, SetCookie, Verdict, on_response};
+use edgeward_types::Timestamp;
+use http::header::{AUTHORIZATION, CACHE_CONTROL, ETAG, EXPIRES, SET_COOKIE, VARY};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+
+const NOW: Timestamp = Timestamp::from_secs(784_111_777);
+
+fn verdict(
+    rules: &Rules,
+    method: &Method,
+    status: u16,
+    request: &HeaderMap,
+    response: &HeaderMap,
+) -> Result<(), Refusal> {
+    let exchange = Exchange {
+        request_time: NOW,
+        response_time: NOW,
+    };
+    let status = StatusCode::from_u16(status).expect("three digits");
+    match on_response(rules, method, request, status, response, exchange) {
+        Verdict::Store(_) => Ok(()),
+        Verdict::Refuse(refusal) => Err(refusal),
+    }
+}
+
+fn head(fields: &[(HeaderName, &'static str)]) -> HeaderMap {
+    let mut head = HeaderMap::new();
+    for (name, value) in fields {
+        head.append(name, HeaderValue::from_static(value));
+    }
+    head
+}
+
+/// The table an operator would ask for. A change in it is a change in what is cached:
+/// renew it with `EDGEWARD_RENEW_GOLDEN=1` and explain it in the commit.
+#[test]
+fn the_golden_table_of_storability_holds() {
+    const STATUSES: [u16; 14] = [
+        200, 203, 204, 206, 301, 302, 304, 307, 404, 410, 416, 429, 500, 503,
+    ];
+    const METHODS: [&str; 5] = ["GET", "HEAD", "POST", "PUT", "DELETE"];
+    let cc = |value| vec![(CACHE_CONTROL, value)];
+    let rows: Vec<(
+        &str,
+        &[(HeaderName, &'static str)],
+        Vec<(HeaderName, &'static str)>,
+    )> = vec![
+        ("(nothing)", &[], vec![]),
+        ("etag", &[], vec![(ETAG, "\"a\"")]),
+        ("max-age=60", &[], cc("max-age=60")),
+        ("max-age=0", &[], cc("max-age=0")),
+        (
+            "max-age=0 + etag",
+            &[],
+            vec![(CACHE_CONTROL, "max-age=0"), (ETAG, "\"a\"")],
+        ),
+        ("max-age=x", &[], cc("max-age=x")),
+        ("s-maxage=60", &[], cc("s-maxage=60")),
+        ("s-maxage=0, max-age=60", &[], cc("s-maxage=0, max-age=60")),
+        (
+            "expires in a minute",
+            &[],
+            vec![(EXPIRES, "Sun, 06 Nov 1994 08:50:37 GMT")],
+        ),
+        ("expires: 0", &[], vec![(EXPIRES, "0")]),
+        ("public", &[], cc("public")),
+        (
+            "public + etag",
+            &[],
+            vec![(CACHE_CONTROL, "public"), (ETAG, "\"a\"")],
+        ),
+        ("no-store", &[], cc("no-store, max-age=60")),
+        (
+            "must-understand, no-store",
+            &[],
+            cc("must-understand, no-store, max-age=60"),
+        ),
+        ("private", &[], cc("private, max-age=60")),
+        ("private=\"x\"", &[], cc("private=\"x\", max-age=60")),
+        ("no-cache", &[], cc("no-cache, max-age=60")),
+        (
+            "no-cache + etag",
+            &[],
+            vec![(CACHE_CONTROL, "no-cache, max-age=60"), (ETAG, "\"a\"")],
+        ),
+        ("no-cache=\"x\"", &[], cc("no-cache=\"x\", max-age=60")),
+        (
+            "set-cookie",
+            &[],
+            vec![(CACHE_CONTROL, "max-age=60"), (SET_COOKIE, "a=b")],
+        ),
+        (
+            "set-cookie named",
+            &[],
+            vec![
+                (CACHE_CONTROL, "max-age=60, private=\"set-cookie\""),
+                (SET_COOKIE, "a=b"),
+            ],
+        ),
+        (
+            "vary: *",
+            &[],
+            vec![(CACHE_CONTROL, "max-age=60"), (VARY, "*")],
+        ),
+        (
+            "vary: accept",
+            &[],
+            vec![(CACHE_CONTROL, "max-age=60"), (VARY, "accept")],
+        ),
+        ("authorization", &[(AUTHORIZATION, "x")], cc("max-age=60")),
+        (
+            "authorization, public",
+            &[(AUTHORIZATION, "x")],
+            cc("max-age=60, public"),
+        ),
+        (
+            "authorization, s-maxage",
+            &[(AUTHORIZATION, "x")],
+            cc("s-maxage=60"),
+        ),
+        (
+            "authorization, must-revalidate",
+            &[(AUTHORIZATION, "x")],
+            cc("max-age=60, must-revalidate"),
+        ),
+        (
+            "authorization, proxy-revalidate",
+            &[(AUTHORIZATION, "x")],
+            cc("max-age=60, proxy-revalidate"),
+        ),
+        (
+            "request no-store (ignored)",
+            &[(CACHE_CONTROL, "no-store")],
+            cc("max-age=60"),
+        ),
+    ];
+    let rules = Rules::default();
+    let mut table = String::from(
+        "What a GET may store by default, by status and response head. `+` is stored.\n\n",
+    );
+    for status in STATUSES {
+        table.push_str(&format!("{status}\n"));
+        for (name, request, response) in &rows {
+            let word = match verdict(
+                &rules,
+                &Method::GET,
+                status,
+                &head(request),
+                &head(response),
+            ) {
+                Ok(()) => "+",
+                Err(refusal) => refusal.as_str(),
+            };
+            table.push_str(&format!("  {name:<34}{word}\n"));
+        }
+    }
+    table.push_str("method, with max-age=60 and 200\n");
+    for method in METHODS {
+        let method = Method::from_bytes(method.as_bytes()).expect("a token");
+        let word = match verdict(
+            &rules,
+            &method,
+            200,
+            &HeaderMap::new(),
+            &head(&cc("max-age=60")),
+        ) {
+            Ok(()) => "+",
+            Err(refusal) => refusal.as_str(),
+        };
+        table.push_str(&format!("  {:<34}{word}\n", method.as_str()));
+    }
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/storability.txt");
+    if std::env::var_os("EDGEWARD_RENEW_GOLDEN").is_some() {
+        std::fs::write(path, &table).expect("the golden file is writable");
+    }
+    let golden = std::fs::read_to_string(path).expect("the golden file is committed");
+    for (line, (now, then)) in table.lines().zip(golden.lines()).enumerate() {
+        assert_eq!(now, then, "line {} of {path}", line + 1);
+    }
+    assert_eq!(table.lines().count(), golden.lines().count());
+}
+
+/// One combination of everything the decision looks at.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    method_is_get: bool,
+    status: u16,
+    bits: u32,
+}
+
+impl Case {
+    const BITS: u32 = 11;
+
+    fn has(self, bit: u32) -> bool {
+        self.bits >> bit & 1 == 1
+    }
+    fn no_store(self) -> bool {
+        self.has(0)
+    }
+    fn private(self) -> bool {
+        self.has(1)
+    }
+    fn public(self) -> bool {
+        self.has(2)
+    }
+    fn max_age(self) -> bool {
+        self.has(3)
+    }
+    fn s_maxage(self) -> bool {
+        self.has(4)
+    }
+    fn must_revalidate(self) -> bool {
+        self.has(5)
+    }
+    fn no_cache(self) -> bool {
+        self.has(6)
+    }
+    fn authorization(self) -> bool {
+        self.has(7)
+    }
+    fn set_cookie(self) -> bool {
+        self.has(8)
+    }
+    fn etag(self) -> bool {
+        self.has(9)
+    }
+    fn must_understand(self) -> bool {
+        self.has(10)
+    }
+
+    fn heads(self) -> (HeaderMap, HeaderMap) {
+        let mut request = HeaderMap::new();
+        let mut response = HeaderMap::new();
+        if self.authorization() {
+            request.insert(AUTHORIZATION, HeaderValue::from_static("x"));
+        }
+        for (said, directive) in [
+            (self.no_store(), "no-store"),
+            (self.private(), "private"),
+            (self.public(), "public"),
+            (self.max_age(), "max-age=60"),
+            (self.s_maxage(), "s-maxage=60"),
+            (self.must_revalidate(), "must-revalidate"),
+            (self.no_cache(), "no-cache"),
+            (self.must_understand(), "must-understand"),
+        ] {
+            if said {
+                response.append(CACHE_CONTROL, HeaderValue::from_static(directive));
+            }
+        }
+        if self.set_cookie() {
+            response.insert(SET_COOKIE, HeaderValue::from_static("a=b"));
+        }
+        if self.etag() {
+            response.insert(ETAG, HeaderValue::from_static("\"a\""));
+        }
+        (request, response)
+    }
+
+    /// RFC 9111 §3 read as one sentence, then what this cache adds to it.
+    fn may_be_stored(self) -> bool {
+        let final_status = self.status >= 200;
+        let heuristic =
+            [200, 203, 204, 206, 300, 301, 308, 404, 405, 410, 414, 501].contains(&self.status);
+        let understood = [
+            200, 203, 204, 300, 301, 302, 303, 307, 308, 404, 405, 410, 414, 451, 501,
+        ];
+        let rfc = self.method_is_get
+            && final_status
+            && ![206, 304].contains(&self.status)
+            && (!self.must_understand() || understood.contains(&self.status))
+            && (!self.no_store() || self.must_understand())
+            && !self.private()
+            && (!self.authorization()
+                || self.must_revalidate()
+                || self.public()
+                || self.s_maxage())
+            && (self.public() || self.max_age() || self.s_maxage() || heuristic);
+        let about_one_request =
+            [407, 408, 412, 416, 417, 421, 425, 426, 428, 429, 431, 511].contains(&self.status);
+        let usable_later = self.etag() || ((self.max_age() || self.s_maxage()) && !self.no_cache());
+        rfc && !about_one_request && !self.set_cookie() && usable_later
+    }
+}
+
+/// The decision equals the RFC's sentence for every combination.
+///
+/// Method: 11 flags, 44 statuses, GET and not: all 180 224 cases.
+#[test]
+fn every_combination_agrees_with_the_sentence_of_the_rfc() {
+    let rules = Rules::default();
+    let statuses = [
+        100, 101, 103, 199, 200, 201, 202, 203, 204, 205, 206, 207, 226, 300, 301, 302, 303, 304,
+        307, 308, 400, 401, 403, 404, 405, 407, 408, 410, 412, 414, 416, 417, 421, 425, 426, 428,
+        429, 431, 451, 500, 501, 503, 511, 999,
+    ];
+    for bits in 0..1 << Case::BITS {
+        for status in statuses {
+            for method_is_get in [true, false] {
+                let case = Case {
+                    method_is_get,
+                    status,
+                    bits,
+                };
+                let method = if method_is_get {
+                    Method::GET
+                } else {
+                    Method::POST
+                };
+                let (request, response) = case.heads();
+                let verdict = verdict(&rules, &method, status, &request, &response);
+                assert_eq!(
+                    verdict.is_ok(),
+                    case.may_be_stored(),
+                    "{case:?} {response:?} {verdict:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn each_reason_has_a_name_of_its_own() {
+    for (n, one) in Refusal::ALL.iter().enumerate() {
+        for other in &Refusal::ALL[n + 1..] {
+            assert_ne!(one.as_str(), other.as_str());
+        }
+        assert_eq!(one.to_string(), one.as_str());
+    }
+}
+
+#[test]
+fn a_client_that_is_honoured_can_forbid_storing() {
+    let response = head(&[(CACHE_CONTROL, "max-age=60")]);
+    let request = head(&[(CACHE_CONTROL, "no-store")]);
+    let honour = Rules {
+        client_directives: edgeward_semantics::ClientDirectives::Honour,
+        ..Rules::default()
+    };
+    assert_eq!(
+        verdict(&Rules::default(), &Method::GET, 200, &request, &response),
+        Ok(())
+    );
+    assert_eq!(
+        verdict(&honour, &Method::GET, 200, &request, &response),
+        Err(Refusal::RequestNoStore)
+    );
+}
+
+/// §5.2.2.4, §5.2.2.7, §7.3: which fields the stored copy lacks, by rule.
+#[test]
+fn the_stored_head_lacks_what_must_not_be_shared() {
+    let response = head(&[
+        (
+            CACHE_CONTROL,
+            "max-age=60, private=\"x-mine\", no-cache=\"x-once\"",
+        ),
+        (HeaderName::from_static("x-mine"), "1"),
+        (HeaderName::from_static("x-once"), "1"),
+        (HeaderName::from_static("x-all"), "1"),
+        (HeaderName::from_static("age"), "5"),
+        (HeaderName::from_static("connection"), "x-hop"),
+        (HeaderName::from_static("x-hop"), "1"),
+        (HeaderName::from_static("transfer-encoding"), "chunked"),
+        (SET_COOKIE, "a=b"),
+    ]);
+    for (set_cookie, kept) in [(SetCookie::Strip, false), (SetCookie::Share, true)] {
+        let rules = Rules {
+            set_cookie,
+            ..Rules::default()
+        };
+        let exchange = Exchange {
+            request_time: NOW,
+            response_time: NOW,
+        };
+        let verdict = on_response(
+            &rules,
+            &Method::GET,
+            &HeaderMap::new(),
+            StatusCode::OK,
+            &response,
+            exchange,
+        );
+        let Verdict::Store(storable) = verdict else {
+            panic!("{verdict:?}")
+        };
+        let mut names: Vec<&str> = storable.head.keys().map(HeaderName::as_str).collect();
+        names.sort_unstable();
+        let mut expected = vec!["cache-control", "date", "x-all"];
+        if kept {
+            expected.insert(2, "set-cookie");
+        }
+        assert_eq!(names, expected);
+        assert_eq!(storable.head["date"], "Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(storable.policy.age_secs(NOW), 5);
+    }
+}
+
+/// A validator that is kept out of the copy cannot validate it.
+#[test]
+fn a_validator_that_is_private_is_not_used() {
+    let response = head(&[
+        (CACHE_CONTROL, "max-age=0, private=\"etag\""),
+        (ETAG, "\"a\""),
+    ]);
+    assert_eq!(
+        verdict(
+            &Rules::default(),
+            &Method::GET,
+            200,
+            &HeaderMap::new(),
+            &response
+        ),
+        Err(Refusal::NeverReusable)
+    );
+}

@@ -6,7 +6,8 @@
 //!
 //! The key is the hash of host and URL, the host being the virtual host where the log tells
 //! it or the one of an absolute URL, and empty otherwise. The size is the bytes of the body
-//! sent, so a size changes when a transfer was broken off.
+//! sent, so a size changes when a transfer was broken off; where nothing was sent (`-` or 0)
+//! the size is not known, and the line is passed over.
 
 use crate::number;
 use crate::{Record, hash_key};
@@ -42,7 +43,6 @@ impl LineParser for AccessLogParser {
             .and_then(|status| u16::try_from(status).ok())
             .filter(|status| (100..1000).contains(status))
             .ok_or_else(|| bad_field("status", parts.status, "a status code of three digits"))?;
-        // `-` stands for no body bytes.
         let size = match parts.bytes {
             b"-" => 0,
             digits => number::whole(digits)
@@ -51,7 +51,8 @@ impl LineParser for AccessLogParser {
         let mut words = parts.request.split(|byte| *byte == b' ');
         let method = words.next().unwrap_or_default();
         let wanted = self.rules.statuses.contains(&status)
-            && self.rules.methods.iter().any(|m| m.as_bytes() == method);
+            && self.rules.methods.iter().any(|m| m.as_bytes() == method)
+            && size > 0;
         if !wanted {
             return Ok(None);
         }
@@ -209,13 +210,16 @@ mod tests {
     }
 
     #[test]
-    fn other_methods_and_statuses_are_no_requests_to_a_cache() {
-        for (request, status) in [
-            ("POST /a HTTP/1.1", 200),
-            ("GET /a HTTP/1.1", 304),
-            ("-", 408),
+    fn other_methods_and_statuses_and_empty_answers_are_passed_over() {
+        for (request, status, bytes) in [
+            ("POST /a HTTP/1.1", 200, "5"),
+            ("GET /a HTTP/1.1", 304, "5"),
+            ("GET /a HTTP/1.1", 200, "-"),
+            ("GET /a HTTP/1.1", 200, "0"),
+            ("-", 408, "-"),
         ] {
-            let line = format!(r#"h - - [17/May/2015:10:05:03 +0000] "{request}" {status} 5"#);
+            let line =
+                format!(r#"h - - [17/May/2015:10:05:03 +0000] "{request}" {status} {bytes}"#);
             assert!(matches!(parse(&line), Ok(None)), "{line}");
         }
     }
@@ -231,9 +235,8 @@ mod tests {
             let record = parse(line).expect(line).expect(line);
             assert_eq!((record.key, record.size), (hash_key(b"/a"), 7), "{line}");
         }
-        let quoted = r#"h - - [17/May/2015:10:05:03 +0000] "GET /a\"b HTTP/1.1" 200 -"#;
-        let record = parse(quoted).expect(quoted).expect(quoted);
-        assert_eq!((record.key, record.size), (hash_key(br#"/a\"b"#), 0));
+        let quoted = r#"h - - [17/May/2015:10:05:03 +0000] "GET /a\"b HTTP/1.1" 200 9"#;
+        assert_eq!(key(quoted), hash_key(br#"/a\"b"#));
     }
 
     #[test]

@@ -202,7 +202,7 @@ impl Problem {
             | Self::ExtraField { .. }
             | Self::LineTooLong { .. } => {
                 "if the format is not the right one name it with --format; to leave out and \
-                 count such lines use --on-error skip"
+                 count such lines use --skip-malformed"
                     .to_owned()
             }
             Self::RecordCutShort { .. } => {

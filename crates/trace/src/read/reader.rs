@@ -374,15 +374,16 @@ impl Lines {
                 None if last_is_whole => (rest, filled.len()),
                 None => break,
             };
-            let parsed = if line.len() > options.limits.line_bytes_max {
-                Err(Problem::LineTooLong {
-                    line_bytes_max: options.limits.line_bytes_max,
-                })
-            } else if self.inside_long_line {
+            if self.inside_long_line {
                 self.inside_long_line = false;
                 self.number += 1;
                 at = next;
                 continue;
+            }
+            let parsed = if line.len() > options.limits.line_bytes_max {
+                Err(Problem::LineTooLong {
+                    line_bytes_max: options.limits.line_bytes_max,
+                })
             } else {
                 parser.parse(line)
             };

@@ -1,0 +1,337 @@
+//! Bad input: every kind has its own error, with a place and a way out.
+
+use std::io::{self, Read};
+
+use edgeward_trace::{
+    Compression, Format, OnError, OutputFormat, Place, Problem, ReadError, ReadOptions, Record,
+    WriteError, WriteOptions, Writer, open,
+};
+use edgeward_types::Timestamp;
+
+#[test]
+fn a_malformed_field_is_named_with_its_line_and_byte() {
+    for (format, text, line, byte, says) in [
+        (Format::Text, "1 2 3\n1 2 x\n", 2, 6, "size is `x`"),
+        (Format::Text, "# c\n\n1 2\n", 3, 5, "no size"),
+        (Format::Text, "1\n", 1, 0, "no key"),
+        (Format::Text, "1 2 3 4\n", 1, 0, "goes on"),
+        (Format::Text, "-1 2 3\n", 1, 0, "time is `-1`"),
+        (Format::Text, "1 2 -3\n", 1, 0, "size is `-3`"),
+        (Format::Text, "1 2 18446744073709551616\n", 1, 0, "size is"),
+        (
+            Format::Text,
+            "1 2 \u{1}\u{7}\n",
+            1,
+            0,
+            "size is `\\u{1}\\u{7}`",
+        ),
+        (Format::Lrb, "1 2 3\n1 /a 3\n", 2, 6, "id is `/a`"),
+        (Format::Lrb, "1 2\n", 1, 0, "no size"),
+        (Format::Csv, "time,key,size\n1,2\n", 2, 14, "no size"),
+        (
+            Format::Csv,
+            "time,key,size\nnow,2,3\n",
+            2,
+            14,
+            "time is `now`",
+        ),
+        (
+            Format::Csv,
+            "time,size,key\n1,3,\"2\n",
+            2,
+            14,
+            "closed by a quote",
+        ),
+        (Format::Ncsa, "hello\n", 1, 0, "time in brackets"),
+    ] {
+        let (records, error) = read(text.as_bytes(), Some(format));
+        let error = error.unwrap_or_else(|| panic!("{text:?} was read"));
+        assert_eq!(
+            error.place(),
+            Place::Line { number: line, byte },
+            "{text:?}"
+        );
+        let message = error.to_string();
+        assert!(message.contains(says), "{text:?}: {message}");
+        assert!(
+            message.contains(&format!("in input, line {line}")),
+            "{message}"
+        );
+        assert!(message.contains("hint: "), "{message}");
+        let good_lines = text.lines().take(line as usize - 1);
+        let good = good_lines.filter(|l| l.starts_with('1')).count();
+        assert_eq!(records.len(), good, "records before the bad line: {text:?}");
+    }
+}
+
+#[test]
+fn skipping_leaves_malformed_lines_out_and_keeps_the_first_as_examples() {
+    let mut text = "1 2 3\n".to_owned();
+    for n in 0..20 {
+        text += &format!("bad{n}\n{n} 5 5\n");
+    }
+    let mut options = ReadOptions::named("input");
+    options.on_error = OnError::Skip;
+    let mut reader = open(text.as_bytes(), options).expect("text");
+    let records = reader.by_ref().map(|r| r.expect("skipped")).count();
+    assert_eq!((records, reader.skipped().lines), (21, 20));
+    let examples = &reader.skipped().examples;
+    assert_eq!(examples.len(), 5);
+    assert!(
+        examples[0].contains("`bad0`") && examples[0].contains("line 2"),
+        "{examples:?}"
+    );
+}
+
+/// Cut at every byte: what came before is read, and the end is never taken for the real one.
+#[test]
+fn a_compressed_trace_cut_anywhere_is_an_error_after_its_records() {
+    let lines: String = (0..2000).map(|n| format!("{n} {} 100\n", n % 7)).collect();
+    for compression in [Compression::Gzip, Compression::Zstd] {
+        let whole = compressed(lines.as_bytes(), compression);
+        let (records, error) = read(&whole, None);
+        assert_eq!((records.len(), error.is_none()), (2000, true));
+        for cut in 6..whole.len() {
+            let (records, error) = read(&whole[..cut], Some(Format::Text));
+            let error = error.unwrap_or_else(|| panic!("{compression} cut at {cut} was read"));
+            assert!(
+                matches!(error.problem(), Problem::CutShort { .. }),
+                "{compression} cut at {cut}: {error}"
+            );
+            assert!(
+                records
+                    .iter()
+                    .enumerate()
+                    .all(|(n, r)| r.time.as_secs() == n as u64)
+            );
+        }
+        let (records, _) = read(&whole[..whole.len() - 1], None);
+        assert_eq!(
+            records.len(),
+            2000,
+            "all the data is there, only the trailer is cut"
+        );
+    }
+}
+
+#[test]
+fn a_damaged_compressed_trace_is_told_from_one_that_is_cut() {
+    let lines: String = (0..2000)
+        .map(|n| format!("{n} {} 100\n", n * 77 % 1000))
+        .collect();
+    for compression in [Compression::Gzip, Compression::Zstd] {
+        let mut bytes = compressed(lines.as_bytes(), compression);
+        // The last four bytes of both are a checksum or a length.
+        let at = bytes.len() - 3;
+        bytes[at] ^= 0x55;
+        let (_, error) = read(&bytes, None);
+        let error = error.expect("a wrong checksum");
+        assert!(
+            matches!(error.problem(), Problem::Undecodable { .. }),
+            "{compression}: {error}"
+        );
+        assert!(std::error::Error::source(&error).is_some());
+    }
+}
+
+#[test]
+fn a_binary_trace_that_ends_within_a_record_says_so_after_the_whole_ones() {
+    let bytes = oracle(10);
+    let (records, error) = read(&bytes[..24 * 9 + 11], None);
+    let error = error.expect("cut");
+    assert_eq!(records.len(), 9);
+    assert_eq!(error.place(), Place::Byte(24 * 9));
+    assert!(
+        matches!(
+            error.problem(),
+            Problem::RecordCutShort { have: 11, need: 24 }
+        ),
+        "{error}"
+    );
+}
+
+#[test]
+fn what_is_not_recognised_is_described() {
+    for (bytes, says) in [
+        (&b""[..], "empty"),
+        (b"\n\n# nothing\n", "only blank lines"),
+        (b"hello world\n", "`hello world`"),
+        (b"a,b,c\n1,2,3\n", "does not name columns"),
+        (b"PAR1\x15\x04\x15\x10\x15\x14L\x15", "50 41 52 31"),
+        (&[0x00, 0xff].repeat(24), "not oracleGeneral"),
+        (b"\xfd7zXZ\0\0\x04", "xz"),
+        (b"BZh91AY&SY", "bzip2"),
+        (b"\x04\x22\x4d\x18abc", "lz4"),
+    ] {
+        let (_, error) = read(bytes, None);
+        let message = error.expect("not a trace").to_string();
+        assert!(message.contains(says), "{bytes:?}: {message}");
+        assert!(message.contains("hint: "), "{message}");
+    }
+}
+
+#[test]
+fn with_the_format_given_an_empty_input_holds_no_records() {
+    for format in [
+        Format::Text,
+        Format::Lrb,
+        Format::Ncsa,
+        Format::OracleGeneral,
+    ] {
+        let (records, error) = read(b"", Some(format));
+        assert!(records.is_empty() && error.is_none(), "{format}");
+    }
+    let (_, error) = read(b"", Some(Format::Csv));
+    assert!(matches!(
+        error.expect("no header").problem(),
+        Problem::Empty
+    ));
+}
+
+#[test]
+fn a_csv_without_a_column_says_which_and_how_to_name_it() {
+    let (_, error) = read(b"time,key,weight\n1,2,3\n", Some(Format::Csv));
+    let message = error.expect("no size").to_string();
+    assert!(message.contains("no column for the size"), "{message}");
+    assert!(message.contains("--columns size=NAME"), "{message}");
+}
+
+/// On both sides of the bound, with the line far larger than any buffer too.
+#[test]
+fn a_line_may_be_as_long_as_the_bound_and_no_longer() {
+    let bound = ReadOptions::default().limits.line_bytes_max;
+    for (key_bytes, fits) in [(bound - 4, true), (bound - 3, false), (5 * bound, false)] {
+        for end in ["", "\n", "\n7 8 9\n"] {
+            let text = format!("1 {} 3{end}", "k".repeat(key_bytes));
+            let (records, error) = read(text.as_bytes(), Some(Format::Text));
+            let too_long =
+                error.is_some_and(|e| matches!(e.problem(), Problem::LineTooLong { .. }));
+            assert_eq!(too_long, !fits, "{key_bytes} {end:?}");
+            let after = usize::from(fits && end.len() > 1);
+            assert_eq!(
+                records.len(),
+                usize::from(fits) + after,
+                "{key_bytes} {end:?}"
+            );
+
+            let mut options = ReadOptions::named("input");
+            options.format = Some(Format::Text);
+            options.on_error = OnError::Skip;
+            let mut reader = open(text.as_bytes(), options).expect("text");
+            let records = reader.by_ref().map(|r| r.expect("skipped")).count();
+            assert_eq!(records, usize::from(fits) + usize::from(end.len() > 1));
+            assert_eq!(reader.skipped().lines, u64::from(!fits));
+        }
+    }
+}
+
+#[test]
+fn a_zstd_window_beyond_the_bound_is_refused() {
+    let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 1).expect("an encoder");
+    encoder.window_log(24).expect("16 MiB");
+    io::Write::write_all(&mut encoder, &b"1 2 3\n".repeat(100)).expect("to memory");
+    let bytes = encoder.finish().expect("to memory");
+    let mut options = ReadOptions::named("input");
+    assert!(open(&bytes[..], options.clone()).is_ok());
+    options.limits.zstd_window_log_max = 20;
+    let error = open(&bytes[..], options).err().expect("a window of 16 MiB");
+    assert!(
+        matches!(error.problem(), Problem::Undecodable { .. }),
+        "{error}"
+    );
+    assert!(error.to_string().contains("zstd-window-log"), "{error}");
+}
+
+#[test]
+fn a_source_that_fails_is_an_error_after_what_it_gave() {
+    struct Failing(io::Cursor<Vec<u8>>);
+    impl Read for Failing {
+        fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+            match self.0.read(out)? {
+                0 => Err(io::Error::other("cable pulled")),
+                count => Ok(count),
+            }
+        }
+    }
+    let input = Failing(io::Cursor::new(b"1 2 3\n4 5 6\n7 8".to_vec()));
+    let mut reader = open(input, ReadOptions::named("input")).expect("recognised");
+    assert_eq!(
+        reader.by_ref().filter_map(Result::ok).count(),
+        2,
+        "and no half line"
+    );
+    let input = Failing(io::Cursor::new(b"1 2 3\n4 5 6\n7 8".to_vec()));
+    let mut reader = open(input, ReadOptions::named("input")).expect("recognised");
+    let error = reader.find_map(Result::err).expect("the cable");
+    assert!(matches!(error.problem(), Problem::Io(_)), "{error}");
+    assert!(reader.next().is_none(), "nothing after an error");
+}
+
+#[test]
+fn oracle_general_refuses_what_it_cannot_hold() {
+    let write = |secs, size, records_max| {
+        let mut options = WriteOptions::new(OutputFormat::OracleGeneral);
+        options.oracle_records_max = records_max;
+        let mut writer = Writer::new(Vec::new(), options).expect("to memory");
+        writer.write(&Record {
+            time: Timestamp::from_secs(secs),
+            key: 1,
+            size,
+        })
+    };
+    let most = u64::from(u32::MAX);
+    assert!(write(most, most, 1).is_ok());
+    assert!(matches!(
+        write(most + 1, 1, 1),
+        Err(WriteError::TimeTooLate { .. })
+    ));
+    assert!(matches!(
+        write(1, most + 1, 1),
+        Err(WriteError::SizeTooLarge { .. })
+    ));
+    assert!(matches!(
+        write(1, 1, 0),
+        Err(WriteError::TooManyRecords { .. })
+    ));
+}
+
+fn read(bytes: &[u8], format: Option<Format>) -> (Vec<Record>, Option<ReadError>) {
+    let mut options = ReadOptions::named("input");
+    options.format = format;
+    let reader = match open(bytes, options) {
+        Ok(reader) => reader,
+        Err(error) => return (Vec::new(), Some(error)),
+    };
+    let mut records = Vec::new();
+    for record in reader {
+        match record {
+            Ok(record) => records.push(record),
+            Err(error) => return (records, Some(error)),
+        }
+    }
+    (records, None)
+}
+
+fn compressed(text: &[u8], compression: Compression) -> Vec<u8> {
+    let mut options = WriteOptions::new(OutputFormat::Text);
+    options.compression = compression;
+    let mut writer = Writer::new(Vec::new(), options).expect("to memory");
+    for record in open(text, ReadOptions::named("text")).expect("text") {
+        writer.write(&record.expect("text")).expect("to memory");
+    }
+    writer.finish().expect("to memory")
+}
+
+fn oracle(records: u64) -> Vec<u8> {
+    let options = WriteOptions::new(OutputFormat::OracleGeneral);
+    let mut writer = Writer::new(Vec::new(), options).expect("to memory");
+    for n in 0..records {
+        let record = Record {
+            time: Timestamp::from_secs(n),
+            key: n % 3,
+            size: 10,
+        };
+        writer.write(&record).expect("to memory");
+    }
+    writer.finish().expect("to memory")
+}

@@ -1,0 +1,146 @@
+//! The same eight requests in every format, written by others' rules and not by our writers.
+
+use std::path::Path;
+
+use edgeward_trace::{
+    Compression, Format, OutputFormat, QueryRule, ReadOptions, Record, WriteOptions, Writer,
+    hash_key, open,
+};
+use edgeward_types::Timestamp;
+
+#[test]
+fn every_format_and_compression_tells_the_same_eight_requests() {
+    for (file, format, compression) in [
+        ("eight.txt", Format::Text, Compression::None),
+        // Two members, two frames.
+        ("eight.txt.gz", Format::Text, Compression::Gzip),
+        ("eight.txt.zst", Format::Text, Compression::Zstd),
+        ("eight.csv", Format::Csv, Compression::None),
+        ("eight.lrb", Format::Lrb, Compression::None),
+        (
+            "eight.oracleGeneral",
+            Format::OracleGeneral,
+            Compression::None,
+        ),
+    ] {
+        let bytes = fixture(file);
+        let mut reader = open(&bytes[..], ReadOptions::named(file)).expect(file);
+        assert_eq!(
+            (reader.format(), reader.compression()),
+            (format, compression),
+            "{file}"
+        );
+        let records: Vec<Record> = reader.by_ref().map(|r| r.expect(file)).collect();
+        assert_eq!(records, eight(), "{file}");
+        assert_eq!((reader.records(), reader.skipped().lines), (8, 0), "{file}");
+    }
+}
+
+/// Byte for byte, so the next accesses too.
+#[test]
+fn what_we_write_is_what_others_wrote() {
+    for (file, format) in [
+        ("eight.txt", OutputFormat::Text),
+        ("eight.oracleGeneral", OutputFormat::OracleGeneral),
+    ] {
+        let mut writer = Writer::new(Vec::new(), WriteOptions::new(format)).expect(file);
+        for record in eight() {
+            writer.write(&record).expect(file);
+        }
+        assert_eq!(writer.finish().expect(file), fixture(file), "{file}");
+    }
+}
+
+#[test]
+fn an_access_log_gives_its_successful_gets() {
+    let bytes = fixture("access.log");
+    let read = |query| {
+        let mut options = ReadOptions::named("access.log");
+        options.access_log.query = query;
+        let mut reader = open(&bytes[..], options).expect("an access log");
+        assert_eq!(reader.format(), Format::Ncsa);
+        let records: Vec<Record> = reader.by_ref().map(|r| r.expect("well formed")).collect();
+        assert_eq!(reader.passed_over(), 2, "a POST and a 304");
+        records
+    };
+    let at = |secs: u64| Timestamp::from_secs(1_431_857_100 + secs);
+    let record = |secs, url: &str, size| Record {
+        time: at(secs),
+        key: hash_key(url.as_bytes()),
+        size,
+    };
+    assert_eq!(
+        read(QueryRule::Keep),
+        [
+            record(0, "/a.css", 512),
+            record(1, "/b.js?v=2", 7454),
+            record(1, "/a.css", 512),
+            record(3, "/c.png", 40773),
+        ]
+    );
+    assert_eq!(read(QueryRule::Cut)[1].key, hash_key(b"/b.js"));
+}
+
+#[test]
+fn columns_are_found_by_name_by_number_and_without_a_header() {
+    let read = |text: &str, columns: &str| {
+        let mut options = ReadOptions::named("csv");
+        if !columns.is_empty() {
+            options.columns = columns.parse().expect(columns);
+        }
+        let reader = open(text.as_bytes(), options).expect(text);
+        reader
+            .map(|r| r.map(|r| (r.time.as_millis(), r.key, r.size)))
+            .collect::<Result<Vec<_>, _>>()
+            .expect(text)
+    };
+    let one = vec![(1500, 7, 20)];
+    assert_eq!(read("ts,id,bytes\n1.5,7,20\n", ""), one);
+    assert_eq!(read("\u{feff}Size;Key;Time\r\n20;7;1.5\r\n", ""), one);
+    assert_eq!(read("size\tobj_id\ttimestamp\n20\t7\t1.5", ""), one);
+    assert_eq!(
+        read("a,b,c,ts\n7,9,20,1.5\n", "key=A,size=c"),
+        one,
+        "the time by its usual name"
+    );
+    assert_eq!(read("1.5,7,20\n", "time=1,key=2,size=3"), one, "no header");
+    assert_eq!(
+        read("t,k,s\n1.5,7,20\n", "time=1,key=2,size=3"),
+        one,
+        "numbers and a header"
+    );
+    let hashed = hash_key(br#"/a,"b""#);
+    assert_eq!(
+        read(
+            "time,url,size\n1970-01-01T00:00:02Z,\"/a,\"\"b\"\"\",20\n",
+            ""
+        ),
+        [(2000, hashed, 20)]
+    );
+}
+
+fn eight() -> Vec<Record> {
+    [
+        (0, 10, 512),
+        (1, 11, 7454),
+        (1, 10, 512),
+        (3, 12, 40773),
+        (60, 10, 512),
+        (61, 1 << 32, (1 << 32) - 1),
+        (3600, 13, 1),
+        (3600, 11, 7454),
+    ]
+    .map(|(secs, key, size)| Record {
+        time: Timestamp::from_secs(secs),
+        key,
+        size,
+    })
+    .to_vec()
+}
+
+fn fixture(name: &str) -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("fixtures")
+        .join(name);
+    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}

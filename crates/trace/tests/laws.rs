@@ -1,0 +1,234 @@
+//! Laws that hold for any trace: writing and reading agree, parsing agrees with the plainest
+//! parser there is, and no bytes whatever bring a reader down.
+
+use std::collections::HashMap;
+use std::io::{self, Read};
+
+use edgeward_trace::{
+    Compression, Format, OnError, OutputFormat, ReadOptions, Record, Summary, WriteOptions, Writer,
+    hash_key, open,
+};
+use edgeward_types::Timestamp;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn what_was_written_is_read_back(
+        records in vec(any_record(), 0..300),
+        compression in prop_oneof![
+            Just(Compression::None), Just(Compression::Gzip), Just(Compression::Zstd)
+        ],
+    ) {
+        for format in OutputFormat::ALL {
+            let records: Vec<Record> = records.iter().map(|r| fitted(*r, format)).collect();
+            let bytes = write(&records, format, compression);
+            let read = read_all(&bytes[..], Some(format.format()));
+            prop_assert_eq!(read, records, "{:?}", format);
+        }
+    }
+
+    /// The field is the number, from 1, of the next request for the same object, or -1.
+    #[test]
+    fn the_next_access_is_the_next_access(records in vec(any_record(), 0..200)) {
+        let records: Vec<Record> = records
+            .into_iter()
+            .map(|r| Record { key: r.key % 20, ..fitted(r, OutputFormat::OracleGeneral) })
+            .collect();
+        let bytes = write(&records, OutputFormat::OracleGeneral, Compression::None);
+        for (at, bytes) in bytes.as_chunks::<24>().0.iter().enumerate() {
+            let next = records[at + 1..].iter().position(|r| r.key == records[at].key);
+            let expected = next.map_or(-1, |distance| (at + 1 + distance + 1) as i64);
+            let (_, field) = bytes.split_last_chunk().expect("24 bytes hold 8");
+            prop_assert_eq!(i64::from_le_bytes(*field), expected);
+        }
+    }
+
+    /// Blank lines, comments, all kinds of white space, fractions, keys of every kind.
+    #[test]
+    fn text_parses_as_splitting_at_white_space_would(
+        lines in vec(any_text_line(), 1..200),
+        crlf in any::<bool>(),
+        chunk in 1usize..700,
+    ) {
+        let text: String = lines
+            .iter()
+            .map(|line| format!("{line}{}", if crlf { "\r\n" } else { "\n" }))
+            .collect();
+        let expected: Vec<Record> = text.lines().filter_map(plain_text_record).collect();
+        let input = Dribble { bytes: text.as_bytes(), chunk };
+        prop_assert_eq!(read_all(input, Some(Format::Text)), expected);
+    }
+
+    #[test]
+    fn a_summary_is_what_counting_by_hand_gives(records in vec(any_record(), 1..300)) {
+        let records: Vec<Record> = records
+            .into_iter()
+            .map(|r| Record { key: r.key % 40, size: r.size >> 1, ..r })
+            .collect();
+        let mut summary = Summary::default();
+        let mut objects: HashMap<u64, Vec<u64>> = HashMap::new();
+        for record in &records {
+            summary.add(record);
+            objects.entry(record.key).or_default().push(record.size);
+        }
+        let got = summary.finish();
+        let mut last: Vec<u64> = objects.values().map(|sizes| sizes[sizes.len() - 1]).collect();
+        last.sort_unstable();
+        prop_assert_eq!(got.objects, objects.len() as u64);
+        prop_assert_eq!(got.footprint_bytes, last.iter().map(|s| u128::from(*s)).sum::<u128>());
+        prop_assert_eq!(
+            got.one_hit_objects,
+            objects.values().filter(|sizes| sizes.len() == 1).count() as u64
+        );
+        let sizes = got.sizes.expect("at least one object");
+        prop_assert_eq!((sizes.min, sizes.max), (last[0], last[last.len() - 1]));
+        prop_assert_eq!(sizes.p50, last[last.len() / 2]);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Whatever comes, the reader ends, and with nothing after its first error.
+    #[test]
+    fn no_bytes_bring_a_reader_down(bytes in any_bytes(), skip in any::<bool>()) {
+        for format in Format::ALL.into_iter().map(Some).chain([None]) {
+            let mut options = ReadOptions::named("noise");
+            options.format = format;
+            options.limits.line_bytes_max = 64;
+            options.on_error = if skip { OnError::Skip } else { OnError::Fail };
+            if let Ok(mut reader) = open(&bytes[..], options) {
+                while let Some(record) = reader.next() {
+                    if record.is_err() {
+                        prop_assert!(reader.next().is_none());
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Bytes that get past the first checks more often than pure noise would.
+fn any_bytes() -> impl Strategy<Value = Vec<u8>> {
+    let magic = prop_oneof![
+        4 => Just(&b""[..]),
+        1 => Just(&b"\x1f\x8b\x08\0"[..]),
+        1 => Just(&b"\x28\xb5\x2f\xfd"[..]),
+        1 => Just(&b"time,key,size\n"[..]),
+        1 => Just(&b"h - - [17/May/2015:10:05:03 +0000] \"GET /a\" 200 5\n"[..]),
+    ];
+    let tail = prop_oneof![
+        vec(any::<u8>(), 0..300),
+        vec(
+            proptest::sample::select(&b"0123456789 .,\"[]/:+-\n\\GET\t\r#"[..]),
+            0..300
+        ),
+    ];
+    (magic, tail).prop_map(|(magic, tail)| [magic, &tail].concat())
+}
+
+fn any_record() -> impl Strategy<Value = Record> {
+    let number = || {
+        prop_oneof![
+            0u64..100,
+            any::<u64>(),
+            any::<u32>().prop_map(u64::from),
+            Just(u64::MAX)
+        ]
+    };
+    (0u64..(1 << 45), number(), number()).prop_map(|(millis, key, size)| Record {
+        time: Timestamp::from_millis(millis),
+        key,
+        size,
+    })
+}
+
+/// What a format can hold of a record.
+fn fitted(record: Record, format: OutputFormat) -> Record {
+    let whole_secs = Timestamp::from_secs(record.time.as_secs());
+    match format {
+        OutputFormat::Text | OutputFormat::Csv => record,
+        OutputFormat::Lrb => Record {
+            time: whole_secs,
+            ..record
+        },
+        OutputFormat::OracleGeneral => Record {
+            time: Timestamp::from_secs(record.time.as_secs() & 0xffff_ffff),
+            size: record.size & 0xffff_ffff,
+            ..record
+        },
+    }
+}
+
+fn any_text_line() -> impl Strategy<Value = String> {
+    let blank = || "[ \t]{1,3}";
+    let time = prop_oneof!["[0-9]{1,12}", "[0-9]{1,9}\\.[0-9]{1,6}"];
+    let key = prop_oneof!["[0-9]{1,22}", "/[a-z0-9?=&%]{0,30}", "[^ \t\r\n]{1,8}"];
+    let size = "[0-9]{1,18}";
+    prop_oneof![
+        20 => (time, blank(), key, blank(), size, "[ \t]{0,2}")
+            .prop_map(|(t, b, k, c, s, e)| format!("{t}{b}{k}{c}{s}{e}")),
+        1 => Just(String::new()),
+        1 => "#[ -~]{0,20}",
+    ]
+    // `str::lines` also ends lines at nothing but line feeds, but these would split fields.
+    .prop_filter("only ASCII white space", |line| {
+        !line
+            .chars()
+            .any(|c| c.is_whitespace() && !matches!(c, ' ' | '\t'))
+    })
+}
+
+fn plain_text_record(line: &str) -> Option<Record> {
+    if line.trim().is_empty() || line.starts_with('#') {
+        return None;
+    }
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    let [time, key, size] = fields[..] else {
+        panic!("three fields: {line:?}");
+    };
+    let (secs, fraction) = time.split_once('.').unwrap_or((time, "0"));
+    let millis: u64 = format!("{fraction:0<3}")[..3].parse().expect("digits");
+    let secs: u64 = secs.parse().expect("digits");
+    Some(Record {
+        time: Timestamp::from_millis(secs * 1000 + millis),
+        key: match key.parse::<u64>() {
+            Ok(id) if id.to_string() == key => id,
+            _ => hash_key(key.as_bytes()),
+        },
+        size: size.parse().expect("digits"),
+    })
+}
+
+fn write(records: &[Record], format: OutputFormat, compression: Compression) -> Vec<u8> {
+    let mut options = WriteOptions::new(format);
+    options.compression = compression;
+    let mut writer = Writer::new(Vec::new(), options).expect("to memory");
+    for record in records {
+        writer.write(record).expect("to memory");
+    }
+    writer.finish().expect("to memory")
+}
+
+fn read_all(input: impl Read + Send, format: Option<Format>) -> Vec<Record> {
+    let mut options = ReadOptions::named("input");
+    options.format = format;
+    let reader = open(input, options).expect("well formed");
+    reader.map(|record| record.expect("well formed")).collect()
+}
+
+/// An input that gives a little at a time, as a pipe may.
+struct Dribble<'a> {
+    bytes: &'a [u8],
+    chunk: usize,
+}
+
+impl Read for Dribble<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let count = self.chunk.min(out.len());
+        self.bytes.read(&mut out[..count])
+    }
+}

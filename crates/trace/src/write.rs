@@ -160,8 +160,8 @@ pub enum WriteError {
     Io(#[from] io::Error),
     /// A size does not fit the format.
     #[error(
-        "record {record} has {size} bytes and oracleGeneral holds sizes below 2^32\n  \
-         hint: write text or csv"
+        "record {record} has {size} bytes and oracleGeneral holds sizes below 2^32; \
+         write text or csv"
     )]
     SizeTooLarge {
         /// The record, counted from 1.
@@ -171,8 +171,8 @@ pub enum WriteError {
     },
     /// A time does not fit the format.
     #[error(
-        "record {record} is at {secs} s and oracleGeneral holds times below 2^32 s\n  \
-         hint: if the trace counts in milliseconds or finer read it with --time-unit"
+        "record {record} is at {secs} s and oracleGeneral holds times below 2^32 s; if \
+         the trace counts in milliseconds or finer read it with --time-unit"
     )]
     TimeTooLate {
         /// The record, counted from 1.
@@ -183,7 +183,7 @@ pub enum WriteError {
     /// More records than may wait in memory.
     #[error(
         "oracleGeneral looks forward, so its records wait in memory, and there are more than \
-         {records_max}\n  hint: write text or csv, or raise --oracle-records-max"
+         {records_max}; write text or csv"
     )]
     TooManyRecords {
         /// The bound.

@@ -54,10 +54,10 @@ fn a_malformed_field_is_named_with_its_line_and_byte() {
         let message = error.to_string();
         assert!(message.contains(says), "{text:?}: {message}");
         assert!(
-            message.contains(&format!("in input, line {line}")),
+            message.starts_with(&format!("input, line {line} ")),
             "{message}"
         );
-        assert!(message.contains("hint: "), "{message}");
+        assert!(error.hint().is_some(), "{message}");
         let good_lines = text.lines().take(line as usize - 1);
         let good = good_lines.filter(|l| l.starts_with('1')).count();
         assert_eq!(records.len(), good, "records before the bad line: {text:?}");
@@ -73,7 +73,7 @@ fn skipping_leaves_malformed_lines_out_and_keeps_the_first_as_examples() {
     let mut options = ReadOptions::named("input");
     options.on_error = OnError::Skip;
     let mut reader = open(text.as_bytes(), options).expect("text");
-    let records = reader.by_ref().map(|r| r.expect("skipped")).count();
+    let records = reader.by_ref().inspect(|r| assert!(r.is_ok())).count();
     assert_eq!((records, reader.skipped().lines), (21, 20));
     let examples = &reader.skipped().examples;
     assert_eq!(examples.len(), 5);
@@ -164,9 +164,10 @@ fn what_is_not_recognised_is_described() {
         (b"\x04\x22\x4d\x18abc", "lz4"),
     ] {
         let (_, error) = read(bytes, None);
-        let message = error.expect("not a trace").to_string();
+        let error = error.expect("not a trace");
+        let message = error.to_string();
         assert!(message.contains(says), "{bytes:?}: {message}");
-        assert!(message.contains("hint: "), "{message}");
+        assert!(error.hint().is_some(), "{message}");
     }
 }
 
@@ -191,9 +192,13 @@ fn with_the_format_given_an_empty_input_holds_no_records() {
 #[test]
 fn a_csv_without_a_column_says_which_and_how_to_name_it() {
     let (_, error) = read(b"time,key,weight\n1,2,3\n", Some(Format::Csv));
-    let message = error.expect("no size").to_string();
-    assert!(message.contains("no column for the size"), "{message}");
-    assert!(message.contains("--columns size=NAME"), "{message}");
+    let error = error.expect("no size");
+    assert!(
+        error.to_string().contains("no column for the size"),
+        "{error}"
+    );
+    let hint = error.hint().expect("a way out");
+    assert!(hint.contains("--columns size=NAME"), "{hint}");
 }
 
 /// On both sides of the bound, with the line far larger than any buffer too.
@@ -218,7 +223,7 @@ fn a_line_may_be_as_long_as_the_bound_and_no_longer() {
             options.format = Some(Format::Text);
             options.on_error = OnError::Skip;
             let mut reader = open(text.as_bytes(), options).expect("text");
-            let records = reader.by_ref().map(|r| r.expect("skipped")).count();
+            let records = reader.by_ref().inspect(|r| assert!(r.is_ok())).count();
             assert_eq!(records, usize::from(fits) + usize::from(end.len() > 1));
             assert_eq!(reader.skipped().lines, u64::from(!fits));
         }
@@ -239,7 +244,11 @@ fn a_zstd_window_beyond_the_bound_is_refused() {
         matches!(error.problem(), Problem::Undecodable { .. }),
         "{error}"
     );
-    assert!(error.to_string().contains("zstd-window-log"), "{error}");
+    assert!(
+        error
+            .hint()
+            .is_some_and(|hint| hint.contains("zstd-window-log"))
+    );
 }
 
 #[test]

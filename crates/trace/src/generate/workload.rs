@@ -180,8 +180,8 @@ pub enum WorkloadError {
     /// Not every object can be asked for as often as it must be.
     #[error(
         "{requests} requests are too few: one-hit wonders are asked for once and all other \
-         objects at least twice, which takes {needed}\n  hint: more requests, fewer objects or \
-         a larger one-hit share"
+         objects at least twice, which takes {needed}; ask for more requests, fewer objects or a \
+         larger one-hit share"
     )]
     TooFewRequests {
         /// What was asked for.
@@ -192,7 +192,7 @@ pub enum WorkloadError {
     /// All objects are one-hit wonders, and there are more requests than objects.
     #[error(
         "with every object a one-hit wonder {objects} objects make {objects} requests, not \
-         {requests}\n  hint: a smaller one-hit share, or as many objects as requests"
+         {requests}; ask for a smaller one-hit share, or as many objects as requests"
     )]
     NothingToRepeat {
         /// What was asked for.

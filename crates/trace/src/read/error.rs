@@ -44,8 +44,14 @@ impl ReadError {
     pub fn problem(&self) -> &Problem {
         &self.inner.problem
     }
+
+    /// The way out, in terms of the command line, where there is one.
+    pub fn hint(&self) -> Option<String> {
+        self.inner.problem.hint()
+    }
 }
 
+/// The place, then what is wrong there; the way out is [`ReadError::hint`]'s.
 impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Inner {
@@ -53,11 +59,7 @@ impl fmt::Display for ReadError {
             place,
             problem,
         } = &*self.inner;
-        write!(f, "{problem}\n  in {label}{place}")?;
-        match problem.hint() {
-            Some(hint) => write!(f, "\n  hint: {hint}"),
-            None => Ok(()),
-        }
+        write!(f, "{label}{place}: {problem}")
     }
 }
 

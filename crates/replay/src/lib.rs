@@ -9,8 +9,14 @@
 //! What is measured where, the units and the JSON are described in `docs/replay.md`.
 #![forbid(unsafe_code)]
 
+pub mod load;
 mod mix;
+pub mod monitor;
 pub mod origin;
 mod pattern;
+mod report;
 
 pub use pattern::Pattern;
+pub use report::{
+    ClassReport, ClientReport, LatencyMs, PacingReport, PlanReport, ReplayReport, Throughput,
+};

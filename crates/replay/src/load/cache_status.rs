@@ -1,0 +1,210 @@
+//! What the cache says it did with a request: RFC 9211, read as far as it is needed here.
+
+use http::HeaderMap;
+use http::header::HeaderName;
+use serde::{Deserialize, Serialize};
+
+/// What became of a request in the cache nearest to us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    /// Served from the cache: `hit`.
+    Hit,
+    /// Served from the cache past its lifetime: `hit` with a negative `ttl`.
+    Stale,
+    /// The origin confirmed what was cached: `fwd=stale` (or `request`) and `fwd-status=304`.
+    Revalidated,
+    /// Shared another request's trip to the origin: `collapsed`.
+    Collapsed,
+    /// Fetched from the origin: any other `fwd`.
+    Miss,
+    /// The cache kept out of it: `fwd=bypass` or `fwd=method`.
+    Pass,
+    /// The response does not say.
+    Unknown,
+}
+
+impl Class {
+    /// All of them, in the order they are reported.
+    pub const ALL: [Self; 7] = [
+        Self::Hit,
+        Self::Stale,
+        Self::Revalidated,
+        Self::Collapsed,
+        Self::Miss,
+        Self::Pass,
+        Self::Unknown,
+    ];
+
+    /// The name in reports.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Hit => "hit",
+            Self::Stale => "stale",
+            Self::Revalidated => "revalidated",
+            Self::Collapsed => "collapsed",
+            Self::Miss => "miss",
+            Self::Pass => "pass",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// Whether the answer came without a trip to the origin, which is what hit ratios count.
+    pub const fn is_hit(self) -> bool {
+        matches!(self, Self::Hit | Self::Stale)
+    }
+
+    /// Reads the response's `Cache-Status`; failing that its `X-Cache`, which many caches
+    /// that do not speak RFC 9211 send.
+    pub fn of(headers: &HeaderMap) -> Self {
+        // Section 2: caches append themselves, so the one nearest to us is last.
+        let last = headers
+            .get_all(&CACHE_STATUS)
+            .iter()
+            .next_back()
+            .and_then(|value| value.to_str().ok());
+        if let Some(class) = last.and_then(of_list) {
+            return class;
+        }
+        let x_cache = headers.get(&X_CACHE).and_then(|value| value.to_str().ok());
+        match x_cache.and_then(|value| value.split([' ', ',', '_', '-']).next()) {
+            Some(word) if word.eq_ignore_ascii_case("hit") => Self::Hit,
+            Some(word) if word.eq_ignore_ascii_case("miss") => Self::Miss,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+fn of_list(line: &str) -> Option<Class> {
+    let member = split_outside_strings(line, b',').last()?;
+    let (mut hit, mut collapsed) = (false, false);
+    let (mut forward, mut forward_status, mut negative_ttl) = (None, None, false);
+    for parameter in split_outside_strings(member, b';').skip(1) {
+        // RFC 8941, section 3.1.2: no whitespace around `=`; no value means true.
+        let (name, value) = parameter
+            .split_once('=')
+            .map_or((parameter, "?1"), |(name, value)| (name, value));
+        match name {
+            "hit" => hit = value == "?1",
+            "collapsed" => collapsed = value == "?1",
+            "fwd" => forward = Some(value),
+            "fwd-status" => forward_status = Some(value),
+            "ttl" => negative_ttl = value.starts_with('-'),
+            _ => {}
+        }
+    }
+    match forward {
+        _ if hit && negative_ttl => Some(Class::Stale),
+        _ if hit => Some(Class::Hit),
+        _ if collapsed => Some(Class::Collapsed),
+        Some("bypass" | "method") => Some(Class::Pass),
+        Some(_) if forward_status == Some("304") => Some(Class::Revalidated),
+        Some(_) => Some(Class::Miss),
+        None => None,
+    }
+}
+
+/// Splits at a separator that is not within a quoted string; trims the parts.
+fn split_outside_strings(text: &str, separator: u8) -> impl Iterator<Item = &str> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let (mut quoted, mut escaped) = (false, false);
+        let end = text.bytes().position(|byte| {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' if quoted => escaped = true,
+                b'"' => quoted = !quoted,
+                _ => return byte == separator && !quoted,
+            }
+            false
+        });
+        let part = match end {
+            Some(end) => {
+                // The separator is ASCII, so both sides are whole characters.
+                rest = Some(&text[end + 1..]);
+                &text[..end]
+            }
+            None => {
+                rest = None;
+                text
+            }
+        };
+        Some(part.trim_matches([' ', '\t']))
+    })
+}
+
+const CACHE_STATUS: HeaderName = http::header::CACHE_STATUS;
+const X_CACHE: HeaderName = HeaderName::from_static("x-cache");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn class(lines: &[(&'static str, &'static str)]) -> Class {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(*name, value.parse().expect("a header value"));
+        }
+        Class::of(&headers)
+    }
+
+    /// The examples of RFC 9211, section 3, and what stands between the lines.
+    #[test]
+    fn a_cache_status_has_one_class() {
+        for (line, expected) in [
+            ("ExampleCache; hit", Class::Hit),
+            ("ExampleCache; hit; ttl=376", Class::Hit),
+            ("ExampleCache;hit;ttl=-412", Class::Stale),
+            ("ExampleCache; hit=?0; fwd=miss", Class::Miss),
+            ("ExampleCache; fwd=uri-miss", Class::Miss),
+            ("ExampleCache; fwd=uri-miss; stored", Class::Miss),
+            ("ExampleCache; fwd=uri-miss; collapsed", Class::Collapsed),
+            ("ExampleCache; fwd=uri-miss; collapsed=?0", Class::Miss),
+            (
+                "ExampleCache; fwd=stale; fwd-status=304",
+                Class::Revalidated,
+            ),
+            ("ExampleCache; fwd=stale; fwd-status=200", Class::Miss),
+            (
+                "ExampleCache; fwd=request; fwd-status=304",
+                Class::Revalidated,
+            ),
+            ("ExampleCache; fwd=partial; fwd-status=206", Class::Miss),
+            ("ExampleCache; fwd=bypass", Class::Pass),
+            ("ExampleCache; fwd=method", Class::Pass),
+            (
+                "OriginCache; hit; ttl=1100, \"CDN, Company\"; fwd=uri-miss",
+                Class::Miss,
+            ),
+            (
+                "Origin; fwd=miss, Edge; hit; detail=\"fwd=miss, no\\\"; x\"",
+                Class::Hit,
+            ),
+            ("ExampleCache", Class::Unknown),
+            ("", Class::Unknown),
+        ] {
+            assert_eq!(class(&[("cache-status", line)]), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_last_line_is_the_nearest_cache() {
+        let lines = [
+            ("cache-status", "Far; hit"),
+            ("cache-status", "Near; fwd=miss"),
+        ];
+        assert_eq!(class(&lines), Class::Miss);
+    }
+
+    #[test]
+    fn older_caches_are_understood_by_their_x_cache() {
+        assert_eq!(class(&[("x-cache", "HIT")]), Class::Hit);
+        assert_eq!(class(&[("x-cache", "MISS from squid")]), Class::Miss);
+        assert_eq!(class(&[("x-cache", "Hit-Front")]), Class::Hit);
+        assert_eq!(class(&[("x-cache", "HITCHED")]), Class::Unknown);
+        let both = [("x-cache", "HIT"), ("cache-status", "c; fwd=miss")];
+        assert_eq!(class(&both), Class::Miss);
+        assert_eq!(class(&[]), Class::Unknown);
+    }
+}

@@ -1,0 +1,344 @@
+//! One connection: one request at a time, its answer checked as it comes.
+//!
+//! hyper's connection-level client, driven by the very task that waits for the answer: the
+//! connection is polled in between the polls of whatever is awaited on it, so a request
+//! costs no handover to another task.
+
+use std::error::Error as _;
+use std::future::Future;
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::header::HOST;
+use http::{Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::time::{Interval, MissedTickBehavior};
+
+use super::cache_status::Class;
+use super::plan::Target;
+use super::queue::Job;
+use super::tally::{ErrorKind, Failure};
+use crate::pattern::Pattern;
+
+/// A connection to the target, opened and reopened as needed.
+pub(super) struct Connection {
+    target: Target,
+    wire: Option<Wire>,
+    watchdog: Watchdog,
+    /// How often a connection was opened.
+    pub(super) opened: u64,
+}
+
+/// An answer that was right.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) class: Class,
+    pub(super) first_byte: Instant,
+    pub(super) end: Instant,
+}
+
+impl Connection {
+    pub(super) fn new(target: Target, timeout: Duration) -> Self {
+        Self {
+            target,
+            wire: None,
+            watchdog: Watchdog::new(timeout),
+            opened: 0,
+        }
+    }
+
+    /// Makes the request and checks the answer.
+    pub(super) async fn perform(&mut self, job: &Job) -> Result<Answer, Failure> {
+        let id = job.key.to_string();
+        let uri = format!("{}/o/{id}?size={}", self.target.prefix(), job.size);
+        let uri = Uri::try_from(uri).expect("a prefix from a URL, then letters and digits");
+        self.watchdog.stir();
+        let response = self.send(uri).await?;
+        let first_byte = Instant::now();
+        let class = Class::of(response.headers());
+        let (head, body) = response.into_parts();
+        if head.status != StatusCode::OK {
+            self.discard(body).await;
+            return Err(failure(
+                ErrorKind::Status,
+                format!("status {}", head.status),
+            ));
+        }
+        self.check(body, Pattern::of(&id), job.size).await?;
+        Ok(Answer {
+            class,
+            first_byte,
+            end: Instant::now(),
+        })
+    }
+
+    /// Sends the request; a connection that was kept and turns out to be closed is not the
+    /// target's failure, so the request goes once more on a new one (RFC 9112, section 9.3.1).
+    async fn send(&mut self, uri: Uri) -> Result<Response<Incoming>, Failure> {
+        let kept = match &mut self.wire {
+            Some(wire) => wire.ready(&mut self.watchdog).await.is_ok(),
+            None => false,
+        };
+        if kept {
+            match self.send_once(uri.clone()).await {
+                Err(failure) if failure.kind == ErrorKind::Connection => {}
+                result => return result,
+            }
+        }
+        self.wire = None;
+        self.wire = Some(self.connect().await?);
+        self.send_once(uri).await
+    }
+
+    async fn connect(&mut self) -> Result<Wire, Failure> {
+        self.opened += 1;
+        let addr = self.target.addr();
+        let open = async {
+            let stream = TcpStream::connect(addr).await?;
+            stream.set_nodelay(true)?;
+            let (sender, connection) = http1::handshake(TokioIo::new(stream))
+                .await
+                .map_err(io::Error::other)?;
+            Ok::<_, io::Error>(Wire {
+                sender,
+                connection: Some(Box::pin(connection)),
+            })
+        };
+        let opened = match self.watchdog.guard(pin!(open)).await {
+            Ok(opened) => opened,
+            Err(Bite) => return Err(timed_out(&self.watchdog, "to be connected")),
+        };
+        opened.map_err(|error| {
+            failure(
+                ErrorKind::Connection,
+                format!("cannot connect to {addr}: {error}"),
+            )
+        })
+    }
+
+    async fn send_once(&mut self, uri: Uri) -> Result<Response<Incoming>, Failure> {
+        let wire = self.wire.as_mut().expect("connected before");
+        let mut request = Request::new(Empty::new());
+        *request.uri_mut() = uri;
+        request
+            .headers_mut()
+            .insert(HOST, self.target.host().clone());
+        let response = wire.sender.send_request(request);
+        let response = wire.drive(response, &mut self.watchdog).await;
+        let failure = match response {
+            Ok(Ok(response)) => return Ok(response),
+            Ok(Err(error)) => {
+                let kind = if error.is_parse() {
+                    ErrorKind::Protocol
+                } else {
+                    ErrorKind::Connection
+                };
+                failure(kind, in_full(&error))
+            }
+            Err(Bite) => timed_out(&self.watchdog, "for the head"),
+        };
+        self.wire = None;
+        Err(failure)
+    }
+
+    /// Reads the body to its end against the object's bytes.
+    async fn check(
+        &mut self,
+        mut body: Incoming,
+        pattern: Pattern,
+        size: u64,
+    ) -> Result<(), Failure> {
+        let mut at = 0;
+        let mut wrong = None;
+        loop {
+            let wire = self.wire.as_mut().expect("connected before");
+            let bytes = match wire.drive(body.frame(), &mut self.watchdog).await {
+                Ok(None) => break,
+                Ok(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(bytes) => bytes,
+                    // Trailers.
+                    Err(_) => continue,
+                },
+                Ok(Some(Err(error))) => {
+                    self.wire = None;
+                    let detail = format!("{at} of {size} bytes, then {}", in_full(&error));
+                    return Err(failure(ErrorKind::ShortBody, detail));
+                }
+                Err(Bite) => {
+                    let failure = timed_out(&self.watchdog, &format!("{at} of {size} bytes in,"));
+                    self.wire = None;
+                    return Err(failure);
+                }
+            };
+            self.watchdog.stir();
+            if wrong.is_none() {
+                wrong = pattern.first_wrong(at, &bytes);
+            }
+            at += bytes.len() as u64;
+            if at > size {
+                // Whatever else comes, it is not wanted.
+                self.wire = None;
+                break;
+            }
+        }
+        // The length is told first: beyond the end, all bytes are wrong.
+        if at > size {
+            let detail = format!("the body goes on after {size} bytes");
+            return Err(failure(ErrorKind::LongBody, detail));
+        }
+        if let Some(offset) = wrong {
+            let detail = format!("byte {offset} of {size} is wrong");
+            return Err(failure(ErrorKind::WrongBytes, detail));
+        }
+        if at < size {
+            let detail = format!("the body ends after {at} of {size} bytes");
+            return Err(failure(ErrorKind::ShortBody, detail));
+        }
+        Ok(())
+    }
+
+    /// Reads away the body of an error, so that the connection can be kept; not a long one.
+    async fn discard(&mut self, mut body: Incoming) {
+        let mut left = DISCARDED_BYTES_MAX;
+        while let Some(wire) = &mut self.wire {
+            match wire.drive(body.frame(), &mut self.watchdog).await {
+                Ok(None) => return,
+                Ok(Some(Ok(frame))) => {
+                    let bytes = frame.data_ref().map_or(0, Bytes::len);
+                    match left.checked_sub(bytes) {
+                        Some(less) => left = less,
+                        None => self.wire = None,
+                    }
+                }
+                Ok(Some(Err(_))) | Err(Bite) => self.wire = None,
+            }
+        }
+    }
+}
+
+type Exchange = http1::Connection<TokioIo<TcpStream>, Empty<Bytes>>;
+
+/// An open connection: hyper's two halves.
+struct Wire {
+    sender: http1::SendRequest<Empty<Bytes>>,
+    /// `None` once it has ended.
+    connection: Option<Pin<Box<Exchange>>>,
+}
+
+impl Wire {
+    /// Waits until the last exchange is over; an error if the connection is.
+    async fn ready(&mut self, watchdog: &mut Watchdog) -> Result<(), ()> {
+        let Self { sender, connection } = self;
+        let ready = drive(connection, pin!(sender.ready()), watchdog).await;
+        match ready {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) | Err(Bite) => Err(()),
+        }
+    }
+
+    async fn drive<F: Future>(
+        &mut self,
+        future: F,
+        watchdog: &mut Watchdog,
+    ) -> Result<F::Output, Bite> {
+        drive(&mut self.connection, pin!(future), watchdog).await
+    }
+}
+
+/// Waits for `future` while keeping the connection going, which it depends on.
+async fn drive<F: Future>(
+    connection: &mut Option<Pin<Box<Exchange>>>,
+    mut future: Pin<&mut F>,
+    watchdog: &mut Watchdog,
+) -> Result<F::Output, Bite> {
+    watchdog
+        .guard(pin!(std::future::poll_fn(move |cx| {
+            if let Poll::Ready(output) = future.as_mut().poll(cx) {
+                return Poll::Ready(output);
+            }
+            let Some(open) = connection else {
+                return Poll::Pending;
+            };
+            // Its error reaches the future, in better words.
+            if open.as_mut().poll(cx).is_ready() {
+                *connection = None;
+            }
+            future.as_mut().poll(cx)
+        })))
+        .await
+}
+
+/// Bites when nothing has stirred for too long.
+///
+/// One timer ticks through all requests of the connection, and each tick looks whether
+/// anything happened since the last: what is guarded fails after one to two timeouts, and
+/// a request that takes none costs none.
+struct Watchdog {
+    timeout: Duration,
+    ticks: Interval,
+    stirred: bool,
+}
+
+/// Nothing stirred.
+#[derive(Debug)]
+struct Bite;
+
+impl Watchdog {
+    fn new(timeout: Duration) -> Self {
+        let mut ticks = tokio::time::interval(timeout);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self {
+            timeout,
+            ticks,
+            stirred: true,
+        }
+    }
+
+    fn stir(&mut self) {
+        self.stirred = true;
+    }
+
+    async fn guard<F: Future>(&mut self, mut future: Pin<&mut F>) -> Result<F::Output, Bite> {
+        std::future::poll_fn(|cx: &mut Context<'_>| {
+            if let Poll::Ready(output) = future.as_mut().poll(cx) {
+                return Poll::Ready(Ok(output));
+            }
+            while self.ticks.poll_tick(cx).is_ready() {
+                if !std::mem::take(&mut self.stirred) {
+                    return Poll::Ready(Err(Bite));
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+fn timed_out(watchdog: &Watchdog, what: &str) -> Failure {
+    let timeout = watchdog.timeout;
+    failure(
+        ErrorKind::Timeout,
+        format!("{what} nothing came for {timeout:?}"),
+    )
+}
+
+fn failure(kind: ErrorKind, detail: String) -> Failure {
+    Failure { kind, detail }
+}
+
+/// hyper says what it did, its source says why.
+fn in_full(error: &hyper::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
+
+const DISCARDED_BYTES_MAX: usize = 1 << 20;

@@ -1,0 +1,71 @@
+//! Counters that others may watch while a replay runs.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How far a replay has come, warmup included.
+#[derive(Debug, Default)]
+pub struct LiveCounts {
+    requests: AtomicU64,
+    hits: AtomicU64,
+    body_bytes: AtomicU64,
+    hit_bytes: AtomicU64,
+    errors: AtomicU64,
+    failures_in_a_row: AtomicU64,
+}
+
+/// The counters at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LiveSnapshot {
+    pub(crate) requests: u64,
+    pub(crate) hits: u64,
+    pub(crate) body_bytes: u64,
+    pub(crate) hit_bytes: u64,
+    pub(crate) errors: u64,
+}
+
+impl LiveCounts {
+    /// Requests answered or failed.
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// Requests that failed.
+    pub fn errors(&self) -> u64 {
+        self.errors.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of bodies that arrived and were right.
+    pub fn body_bytes(&self) -> u64 {
+        self.body_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn snapshot(&self) -> LiveSnapshot {
+        LiveSnapshot {
+            requests: self.requests(),
+            hits: self.hits.load(Ordering::Relaxed),
+            body_bytes: self.body_bytes(),
+            hit_bytes: self.hit_bytes.load(Ordering::Relaxed),
+            errors: self.errors(),
+        }
+    }
+
+    pub(super) fn answered(&self, bytes: u64, hit: bool) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.body_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if hit {
+            self.hits.fetch_add(1, Ordering::Relaxed);
+            self.hit_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+        // Read first: a store would take the line from the other workers every time.
+        if self.failures_in_a_row.load(Ordering::Relaxed) != 0 {
+            self.failures_in_a_row.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a failure and tells how many there were since the last success.
+    pub(super) fn failed(&self) -> u64 {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.errors.fetch_add(1, Ordering::Relaxed);
+        self.failures_in_a_row.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}

@@ -1,0 +1,183 @@
+//! When a request is due, and what its latency is measured from. Pure.
+
+use std::time::Duration;
+
+use edgeward_types::Timestamp;
+
+use super::plan::Pacing;
+
+/// Gives requests the time they are due, in their order.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    pacing: Pacing,
+    first: Option<Timestamp>,
+    last_due: Duration,
+}
+
+/// The moments of one request, each as time since the start of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moments {
+    /// When it should have been sent, if it had a time.
+    pub due: Option<Duration>,
+    /// When it was handed to the connection.
+    pub sent: Duration,
+    /// When the head of the answer was there.
+    pub first_byte: Duration,
+    /// When the last byte of the body was there.
+    pub end: Duration,
+}
+
+/// What a request took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spans {
+    /// To the head of the answer.
+    pub first_byte: Duration,
+    /// To the end of the body.
+    pub total: Duration,
+    /// From when it was due to when it was sent: no connection was free, or we were late.
+    /// Part of the other two.
+    pub send_delay: Duration,
+}
+
+impl Schedule {
+    /// A schedule from its beginning.
+    pub fn new(pacing: Pacing) -> Self {
+        Self {
+            pacing,
+            first: None,
+            last_due: Duration::ZERO,
+        }
+    }
+
+    /// When request number `n`, made at `time` on the trace's clock, is due after the start.
+    /// Nothing in a closed loop.
+    ///
+    /// A trace whose clock steps back sends at once what it puts into the past; order is kept.
+    pub fn due(&mut self, n: u64, time: Timestamp) -> Option<Duration> {
+        let due = match self.pacing {
+            Pacing::Closed => return None,
+            Pacing::Rate(rate) => seconds(n as f64 / rate),
+            Pacing::TraceTime { speedup } => {
+                let first = *self.first.get_or_insert(time);
+                seconds(time.since(first).as_secs_f64() / speedup)
+            }
+        };
+        self.last_due = self.last_due.max(due);
+        Some(self.last_due)
+    }
+}
+
+impl Moments {
+    /// Measures from the time the request was due, if it had one: what it waited for a
+    /// connection while another was slow is latency its user would have seen.
+    pub fn spans(self) -> Spans {
+        let from = self.due.unwrap_or(self.sent);
+        Spans {
+            first_byte: self.first_byte.saturating_sub(from),
+            total: self.end.saturating_sub(from),
+            send_delay: self.sent.saturating_sub(from),
+        }
+    }
+}
+
+/// A rate of next to nothing gives times beyond what a clock holds.
+fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds)
+        .unwrap_or(NEVER)
+        .min(NEVER)
+}
+
+/// A century.
+const NEVER: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dues(pacing: Pacing, times_ms: &[u64]) -> Vec<Option<u64>> {
+        let mut schedule = Schedule::new(pacing);
+        (0..)
+            .zip(times_ms)
+            .map(|(n, &ms)| schedule.due(n, Timestamp::from_millis(ms)))
+            .map(|due| due.map(|due| u64::try_from(due.as_micros()).expect("small")))
+            .collect()
+    }
+
+    #[test]
+    fn a_closed_loop_has_no_times() {
+        assert_eq!(dues(Pacing::Closed, &[5, 6]), [None, None]);
+    }
+
+    #[test]
+    fn a_rate_spaces_requests_evenly_whatever_the_trace_says() {
+        let due = dues(Pacing::Rate(400.0), &[9, 1, 7]);
+        assert_eq!(due, [Some(0), Some(2500), Some(5000)]);
+    }
+
+    #[test]
+    fn trace_time_is_divided_and_never_runs_back() {
+        let pacing = Pacing::TraceTime { speedup: 4.0 };
+        let due = dues(pacing, &[1000, 1008, 1004, 900, 1009]);
+        let expected = [0, 2000, 2000, 2000, 2250];
+        assert_eq!(due, expected.map(Some));
+    }
+
+    #[test]
+    fn a_rate_of_next_to_nothing_is_far_away_and_not_a_panic() {
+        let mut schedule = Schedule::new(Pacing::Rate(1e-300));
+        schedule.due(0, Timestamp::ZERO);
+        assert_eq!(schedule.due(1, Timestamp::ZERO), Some(NEVER));
+    }
+
+    /// A target that answers in 100 µs stalls once for a second, while 1000 requests a
+    /// second fall due on one connection. All that fell due meanwhile waited, on average
+    /// half a second, and that must show; measured from the sending only one did.
+    ///
+    /// Method: the connection in virtual time.
+    #[test]
+    fn a_stall_is_charged_to_every_request_it_kept_waiting() {
+        let (service, stall) = (Duration::from_micros(100), Duration::from_secs(1));
+        let mut schedule = Schedule::new(Pacing::Rate(1000.0));
+        let mut now = Duration::ZERO;
+        let mut spans = Vec::new();
+        for n in 0..4000 {
+            let due = schedule.due(n, Timestamp::ZERO).expect("a time");
+            let sent = now.max(due);
+            let end = sent + if n == 1000 { stall } else { service };
+            now = end;
+            let moments = Moments {
+                due: Some(due),
+                sent,
+                first_byte: end,
+                end,
+            };
+            spans.push(moments.spans());
+        }
+        let slow = |span: &&Spans| span.total > Duration::from_millis(2);
+        let waited = spans.iter().filter(slow).count();
+        // A backlog of 1000 shrinks by 0.9 ms with each request served: about 1110 of them.
+        assert!((1100..1120).contains(&waited), "{waited}");
+        let total: Duration = spans.iter().filter(slow).map(|span| span.total).sum();
+        let mean = total / u32::try_from(waited).expect("small");
+        assert!((480..520).contains(&mean.as_millis()), "{mean:?}");
+        let from_sending = |span: &&Spans| span.total - span.send_delay > service;
+        assert_eq!(spans.iter().filter(from_sending).count(), 1);
+    }
+
+    #[test]
+    fn without_a_time_latency_counts_from_the_sending() {
+        let ms = Duration::from_millis;
+        let moments = Moments {
+            due: None,
+            sent: ms(5),
+            first_byte: ms(7),
+            end: ms(11),
+        };
+        let expected = Spans {
+            first_byte: ms(2),
+            total: ms(6),
+            send_delay: ms(0),
+        };
+        assert_eq!(moments.spans(), expected);
+    }
+}

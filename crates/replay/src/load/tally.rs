@@ -1,0 +1,199 @@
+//! What came of the requests: counts and histograms, one set per worker, merged at the end.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use super::cache_status::Class;
+use super::queue::Job;
+use super::schedule::Spans;
+use crate::report::ClassReport;
+
+/// What is wrong with an answer, or why there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Another status than 200.
+    Status,
+    /// The body ended before the object did.
+    ShortBody,
+    /// The body goes on after the object.
+    LongBody,
+    /// A byte that is not the object's.
+    WrongBytes,
+    /// No connection, or it broke before the answer's head.
+    Connection,
+    /// What came back is not HTTP.
+    Protocol,
+    /// Nothing came for too long.
+    Timeout,
+}
+
+impl ErrorKind {
+    /// All of them, in the order they are reported.
+    pub const ALL: [Self; 7] = [
+        Self::Status,
+        Self::ShortBody,
+        Self::LongBody,
+        Self::WrongBytes,
+        Self::Connection,
+        Self::Protocol,
+        Self::Timeout,
+    ];
+
+    /// The name in reports.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Status => "status",
+            Self::ShortBody => "short_body",
+            Self::LongBody => "long_body",
+            Self::WrongBytes => "wrong_bytes",
+            Self::Connection => "connection",
+            Self::Protocol => "protocol",
+            Self::Timeout => "timeout",
+        }
+    }
+}
+
+/// A request that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    pub(super) kind: ErrorKind,
+    pub(super) detail: String,
+}
+
+/// A request that failed, as the report shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ErrorSample {
+    /// Its place among the requests sent, from 0.
+    pub request: u64,
+    /// The object it asked for.
+    pub object: u64,
+    /// What was wrong.
+    pub kind: ErrorKind,
+    /// What exactly.
+    pub detail: String,
+}
+
+/// Counts and histograms (in nanoseconds) of the requests that count.
+#[derive(Clone, Debug)]
+pub(crate) struct Tally {
+    pub(crate) requests: u64,
+    pub(crate) classes: [ClassReport; Class::ALL.len()],
+    pub(crate) errors: [u64; ErrorKind::ALL.len()],
+    /// The first few failures, by request number.
+    pub(crate) samples: Vec<ErrorSample>,
+    pub(crate) total: Histogram<u64>,
+    pub(crate) first_byte: Histogram<u64>,
+    pub(crate) send_delay: Histogram<u64>,
+    pub(crate) hit_total: Histogram<u64>,
+    pub(crate) other_total: Histogram<u64>,
+    pub(crate) connections: u64,
+}
+
+impl Tally {
+    pub(super) fn new() -> Self {
+        // Three digits from a tenth of a microsecond to an hour: 30 KiB each.
+        let histogram = || {
+            Histogram::new_with_bounds(100, 3_600_000_000_000, 3)
+                .expect("bounds and digits are within what the library takes")
+        };
+        Self {
+            requests: 0,
+            classes: Default::default(),
+            errors: [0; _],
+            samples: Vec::new(),
+            total: histogram(),
+            first_byte: histogram(),
+            send_delay: histogram(),
+            hit_total: histogram(),
+            other_total: histogram(),
+            connections: 0,
+        }
+    }
+
+    /// An answer that was right.
+    pub(super) fn answered(&mut self, class: Class, bytes: u64, spans: Spans) {
+        self.requests += 1;
+        let of_class = &mut self.classes[class as usize];
+        of_class.requests += 1;
+        of_class.body_bytes += bytes;
+        let total = nanos(spans.total);
+        self.total.saturating_record(total);
+        self.first_byte.saturating_record(nanos(spans.first_byte));
+        self.send_delay.saturating_record(nanos(spans.send_delay));
+        if class.is_hit() {
+            self.hit_total.saturating_record(total);
+        } else {
+            self.other_total.saturating_record(total);
+        }
+    }
+
+    pub(super) fn failed(&mut self, job: &Job, failure: Failure) {
+        self.requests += 1;
+        self.errors[failure.kind as usize] += 1;
+        if self.samples.len() < SAMPLES_MAX {
+            self.samples.push(ErrorSample {
+                request: job.number,
+                object: job.key,
+                kind: failure.kind,
+                detail: failure.detail,
+            });
+        }
+    }
+
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.connections += other.connections;
+        for (mine, theirs) in self.classes.iter_mut().zip(&other.classes) {
+            mine.requests += theirs.requests;
+            mine.body_bytes += theirs.body_bytes;
+        }
+        for (mine, theirs) in self.errors.iter_mut().zip(&other.errors) {
+            *mine += theirs;
+        }
+        self.samples.extend(other.samples.iter().cloned());
+        self.samples.sort_by_key(|sample| sample.request);
+        self.samples.truncate(SAMPLES_MAX);
+        for (mine, theirs) in [
+            (&mut self.total, &other.total),
+            (&mut self.first_byte, &other.first_byte),
+            (&mut self.send_delay, &other.send_delay),
+            (&mut self.hit_total, &other.hit_total),
+            (&mut self.other_total, &other.other_total),
+        ] {
+            mine.add(theirs).expect("all have the same bounds");
+        }
+    }
+
+    pub(crate) fn errors_total(&self) -> u64 {
+        self.errors.iter().sum()
+    }
+
+    pub(crate) fn body_bytes(&self) -> u64 {
+        self.classes.iter().map(|class| class.body_bytes).sum()
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+const SAMPLES_MAX: usize = 10;
+
+// The arrays are indexed by the variants.
+const _: () = {
+    let mut n = 0;
+    while n < Class::ALL.len() {
+        assert!(Class::ALL[n] as usize == n);
+        n += 1;
+    }
+    n = 0;
+    while n < ErrorKind::ALL.len() {
+        assert!(ErrorKind::ALL[n] as usize == n);
+        n += 1;
+    }
+};

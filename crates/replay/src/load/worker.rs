@@ -1,0 +1,187 @@
+//! A worker: a thread, a runtime, its share of the connections.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+
+use super::alarm::Alarm;
+use super::connection::{Answer, Connection};
+use super::plan::{Pacing, ReplayPlan};
+use super::queue::{Job, Queue};
+use super::schedule::Moments;
+use super::tally::{ErrorKind, Failure, Tally};
+use crate::monitor::thread_cpu;
+
+/// What all workers share.
+pub(super) struct Shared {
+    plan: ReplayPlan,
+    queue: Queue,
+    /// When the first request was taken: the zero of all due times.
+    started: OnceLock<Instant>,
+    /// When the first request that counts was due, or sent if it had no time.
+    measured_from: OnceLock<Instant>,
+    stop: AtomicBool,
+}
+
+/// What a worker brings home.
+#[derive(Debug)]
+pub(super) struct Worked {
+    pub(super) tally: Tally,
+    /// What the thread used of a CPU, if the system tells.
+    pub(super) cpu: Option<Duration>,
+}
+
+impl Shared {
+    pub(super) fn new(plan: ReplayPlan, queue: Queue) -> Self {
+        Self {
+            plan,
+            queue,
+            started: OnceLock::new(),
+            measured_from: OnceLock::new(),
+            stop: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn close_queue(&self) {
+        self.queue.close();
+    }
+
+    /// How long the requests that count took, all together.
+    pub(super) fn span(&self, ended: Instant) -> Duration {
+        match self.measured_from.get() {
+            Some(&from) => ended.saturating_duration_since(from),
+            None => Duration::ZERO,
+        }
+    }
+
+    pub(super) fn stopped_early(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn started(&self) -> Instant {
+        *self.started.get_or_init(Instant::now)
+    }
+
+    fn count(
+        &self,
+        tally: &Mutex<Tally>,
+        job: &Job,
+        sent: Instant,
+        result: Result<Answer, Failure>,
+    ) {
+        let live = &self.plan.live;
+        let counts = job.number >= self.plan.warmup_requests;
+        match result {
+            Ok(answer) => {
+                live.answered(job.size, answer.class.is_hit());
+                if counts {
+                    let started = self.started();
+                    let since_start = |at: Instant| at.saturating_duration_since(started);
+                    let moments = Moments {
+                        due: job.due,
+                        sent: since_start(sent),
+                        first_byte: since_start(answer.first_byte),
+                        end: since_start(answer.end),
+                    };
+                    lock(tally).answered(answer.class, job.size, moments.spans());
+                }
+            }
+            Err(failure) => {
+                tracing::debug!(
+                    request = job.number,
+                    object = job.key,
+                    kind = failure.kind.as_str(),
+                    "{}",
+                    failure.detail
+                );
+                let in_a_row = live.failed();
+                if in_a_row >= self.plan.failures_in_a_row_max.get() {
+                    self.stop.store(true, Ordering::Relaxed);
+                }
+                if counts {
+                    lock(tally).failed(job, failure);
+                }
+            }
+        }
+    }
+}
+
+/// Runs worker `number` to the end of the queue.
+pub(super) fn run(number: usize, shared: &Arc<Shared>) -> io::Result<Worked> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let tally = Arc::new(Mutex::new(Tally::new()));
+    let (workers, connections) = (shared.plan.worker_count(), shared.plan.connections.get());
+    let mine = (number..connections).step_by(workers).count();
+    runtime.block_on(async {
+        let mut conversations = JoinSet::new();
+        for _ in 0..mine {
+            conversations.spawn(converse(Arc::clone(shared), Arc::clone(&tally)));
+        }
+        while let Some(ended) = conversations.join_next().await {
+            ended.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))?;
+        }
+        Ok::<_, io::Error>(())
+    })?;
+    // The tasks are gone and their clones with them, but a clone of the figures is cheap.
+    let tally = lock(&tally).clone();
+    Ok(Worked {
+        tally,
+        cpu: thread_cpu(),
+    })
+}
+
+/// One connection from its first request to its last.
+async fn converse(shared: Arc<Shared>, tally: Arc<Mutex<Tally>>) -> io::Result<()> {
+    let plan = &shared.plan;
+    let alarm = match plan.pacing {
+        Pacing::Closed => None,
+        Pacing::Rate(_) | Pacing::TraceTime { .. } => Some(Alarm::new()?),
+    };
+    let mut connection = Connection::new(plan.target.clone(), plan.timeout);
+    let mut failed_before = 0_u32;
+    while !shared.stopped_early()
+        && let Some(job) = shared.queue.next().await
+    {
+        let started = shared.started();
+        if let (Some(alarm), Some(due)) = (&alarm, job.due) {
+            alarm.until(started + due).await?;
+        }
+        if failed_before > 0 {
+            pause_after_failures(failed_before).await;
+        }
+        let sent = Instant::now();
+        if job.number >= plan.warmup_requests {
+            let from = job.due.map_or(sent, |due| started + due);
+            shared.measured_from.get_or_init(|| from);
+        }
+        let result = connection.perform(&job).await;
+        failed_before = match &result {
+            Err(failure) if failure.kind == ErrorKind::Connection => {
+                failed_before.saturating_add(1)
+            }
+            _ => 0,
+        };
+        shared.count(&tally, &job, sent, result);
+    }
+    lock(&tally).connections += connection.opened;
+    Ok(())
+}
+
+/// A target that takes no connection is asked again after 10 ms, 20, 40, up to a second.
+async fn pause_after_failures(failures: u32) {
+    let pause = PAUSE_FIRST.saturating_mul(1 << (failures - 1).min(7));
+    tokio::time::sleep(pause.min(PAUSE_MAX)).await;
+}
+
+// Only this worker's own tasks share it, so it is always free.
+fn lock(tally: &Mutex<Tally>) -> MutexGuard<'_, Tally> {
+    tally.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const PAUSE_FIRST: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_secs(1);

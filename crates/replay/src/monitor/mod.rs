@@ -1,0 +1,273 @@
+//! What the target's process uses while it is under load, sample by sample.
+//!
+//! A thread reads `/proc/PID` once a second: CPU, memory, disk, descriptors, threads, and
+//! network where the process has a network namespace of its own (Linux counts bytes per
+//! interface, not per process). With a status page, each sample carries what that said.
+//! [`proc`] parses, and is pure; this module samples.
+
+mod proc;
+mod status;
+
+use std::io;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::load::{LiveCounts, Target};
+
+pub use proc::Network;
+
+/// What to watch.
+#[derive(Clone, Debug)]
+pub struct MonitorConfig {
+    /// The process, if it runs on this machine.
+    pub pid: Option<u32>,
+    /// A page to fetch with every sample. If it is a JSON object with a `pid` and none is
+    /// given here, that process is watched.
+    pub status: Option<Target>,
+    /// Time between two samples; never below a hundredth of a second.
+    pub interval: Duration,
+}
+
+/// A running monitor.
+#[derive(Debug)]
+pub struct Monitor {
+    stop: mpsc::Sender<()>,
+    thread: thread::JoinHandle<TargetReport>,
+}
+
+/// What was seen of the target.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct TargetReport {
+    /// The process that was watched.
+    pub pid: Option<u32>,
+    /// CPU the process used between the first sample and the last.
+    pub cpu_seconds: Option<f64>,
+    /// The largest resident set of all samples.
+    pub rss_bytes_max: Option<u64>,
+    /// Bytes read from disk between the first sample and the last.
+    pub disk_read_bytes: Option<u64>,
+    /// Bytes written to disk between the first sample and the last.
+    pub disk_write_bytes: Option<u64>,
+    /// What could not be measured, and why.
+    pub notes: Vec<String>,
+    /// The samples, oldest first.
+    pub series: Vec<Sample>,
+}
+
+/// One look at the load and its target.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Sample {
+    /// Since the start of the replay.
+    pub seconds: f64,
+    /// Requests answered or failed so far, warmup included. So are the next four.
+    pub requests: u64,
+    /// Hits so far.
+    pub hits: u64,
+    /// Bytes of right bodies so far.
+    pub body_bytes: u64,
+    /// Bytes of hits so far.
+    pub hit_bytes: u64,
+    /// Failures so far.
+    pub errors: u64,
+    /// CPU in user mode since the process began.
+    pub cpu_user_seconds: Option<f64>,
+    /// CPU in the kernel since the process began.
+    pub cpu_system_seconds: Option<f64>,
+    /// Resident set.
+    pub rss_bytes: Option<u64>,
+    /// Resident set with shared pages divided among those who share them.
+    pub pss_bytes: Option<u64>,
+    /// Bytes read from disk since the process began.
+    pub disk_read_bytes: Option<u64>,
+    /// Bytes written to disk since the process began.
+    pub disk_write_bytes: Option<u64>,
+    /// Bytes over the network since the namespace began, where it is the process's own.
+    pub network: Option<Network>,
+    /// Open descriptors.
+    pub descriptors: Option<u64>,
+    /// Of these, sockets: connections and listeners.
+    pub sockets: Option<u64>,
+    /// Threads.
+    pub threads: Option<u64>,
+    /// What the status page said.
+    pub status: Option<serde_json::Value>,
+}
+
+impl Monitor {
+    /// Takes the first sample and goes on in a thread of its own.
+    ///
+    /// # Errors
+    ///
+    /// If the process does not exist or the system refuses the thread.
+    pub fn start(config: MonitorConfig, live: Arc<LiveCounts>) -> io::Result<Self> {
+        if let Some(pid) = config.pid {
+            proc::Process(pid).stat()?;
+        }
+        let mut watch = Watch {
+            started: Instant::now(),
+            report: TargetReport {
+                pid: config.pid,
+                ..TargetReport::default()
+            },
+            // A process that is ours alone to look at every ten milliseconds is slowed by it.
+            interval: config.interval.max(INTERVAL_MIN),
+            config,
+            live,
+            every: 1,
+            ticks: 0,
+        };
+        watch.sample();
+        watch.note_what_is_missing();
+        let (stop, stopped) = mpsc::channel();
+        let thread = thread::Builder::new()
+            .name("replay-monitor".to_owned())
+            .spawn(move || watch.run(&stopped))?;
+        Ok(Self { stop, thread })
+    }
+
+    /// Takes the last sample and returns them all.
+    pub fn stop(self) -> TargetReport {
+        drop(self.stop);
+        match self.thread.join() {
+            Ok(report) => report,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+}
+
+struct Watch {
+    config: MonitorConfig,
+    interval: Duration,
+    live: Arc<LiveCounts>,
+    started: Instant,
+    report: TargetReport,
+    /// Of the samples only every so many are kept, so that a week of watching fits.
+    every: u64,
+    ticks: u64,
+}
+
+impl Watch {
+    fn run(mut self, stopped: &mpsc::Receiver<()>) -> TargetReport {
+        let mut next = self.started + self.interval;
+        loop {
+            let wait = next.saturating_duration_since(Instant::now());
+            match stopped.recv_timeout(wait) {
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
+                Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => break,
+            }
+            self.ticks += 1;
+            if self.ticks.is_multiple_of(self.every) {
+                self.sample();
+            }
+            if self.report.series.len() >= SAMPLES_MAX {
+                self.every *= 2;
+                let mut keep = false;
+                self.report.series.retain(|_| {
+                    keep = !keep;
+                    keep
+                });
+            }
+            // A sample that took long does not make the next ones crowd.
+            next = (next + self.interval).max(Instant::now());
+        }
+        self.sample();
+        self.report.summarise();
+        self.report
+    }
+
+    fn sample(&mut self) {
+        let live = self.live.snapshot();
+        let mut sample = Sample {
+            seconds: self.started.elapsed().as_secs_f64(),
+            requests: live.requests,
+            hits: live.hits,
+            body_bytes: live.body_bytes,
+            hit_bytes: live.hit_bytes,
+            errors: live.errors,
+            ..Sample::default()
+        };
+        if let Some(target) = &self.config.status {
+            match status::fetch(target) {
+                Ok(page) => {
+                    let told = page.get("pid").and_then(serde_json::Value::as_u64);
+                    let told = told.and_then(|pid| u32::try_from(pid).ok());
+                    if self.report.pid.is_none() && self.report.series.is_empty() {
+                        self.report.pid = told.filter(|&pid| proc::Process(pid).stat().is_ok());
+                    }
+                    sample.status = Some(page);
+                }
+                Err(error) => self.note(format!("status page {target}: {error}")),
+            }
+        }
+        if let Some(pid) = self.report.pid {
+            let process = proc::Process(pid);
+            match process.stat() {
+                Ok(stat) => process.fill(&stat, &mut sample),
+                Err(error) => self.note(format!("process {pid} is gone: {error}")),
+            }
+        }
+        self.report.series.push(sample);
+    }
+
+    fn note_what_is_missing(&mut self) {
+        let (Some(pid), Some(first)) = (self.report.pid, self.report.series.first()) else {
+            return;
+        };
+        let missing = [
+            (first.pss_bytes.is_none(), "PSS"),
+            (first.disk_read_bytes.is_none(), "disk bytes"),
+            (first.descriptors.is_none(), "descriptors"),
+        ];
+        let no_network = first.network.is_none();
+        for (_, what) in missing.into_iter().filter(|&(missing, _)| missing) {
+            self.note(format!("{what}: not allowed to read them of process {pid}"));
+        }
+        if no_network {
+            self.note(
+                "network bytes: Linux counts them per network namespace, and the process \
+                 shares one with others"
+                    .to_owned(),
+            );
+        }
+    }
+
+    fn note(&mut self, note: String) {
+        if self.report.notes.len() < NOTES_MAX && !self.report.notes.contains(&note) {
+            self.report.notes.push(note);
+        }
+    }
+}
+
+impl TargetReport {
+    fn summarise(&mut self) {
+        fn gained<T>(series: &[Sample], field: impl Fn(&Sample) -> Option<T>) -> Option<(T, T)> {
+            let first = series.iter().find_map(&field)?;
+            let last = series.iter().rev().find_map(&field)?;
+            Some((first, last))
+        }
+        let cpu = |sample: &Sample| Some(sample.cpu_user_seconds? + sample.cpu_system_seconds?);
+        self.cpu_seconds = gained(&self.series, cpu).map(|(first, last)| last - first);
+        let bytes = |field: fn(&Sample) -> Option<u64>| {
+            gained(&self.series, field).map(|(first, last)| last.saturating_sub(first))
+        };
+        self.disk_read_bytes = bytes(|sample| sample.disk_read_bytes);
+        self.disk_write_bytes = bytes(|sample| sample.disk_write_bytes);
+        self.rss_bytes_max = self.series.iter().filter_map(|s| s.rss_bytes).max();
+    }
+}
+
+/// What the calling thread used of a CPU so far, to the nanosecond.
+pub(crate) fn thread_cpu() -> Option<Duration> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    let nanos = text.split_whitespace().next()?.parse().ok()?;
+    Some(Duration::from_nanos(nanos))
+}
+
+const INTERVAL_MIN: Duration = Duration::from_millis(10);
+const SAMPLES_MAX: usize = 4096;
+const NOTES_MAX: usize = 16;

@@ -1,0 +1,193 @@
+//! What `/proc/PID` says (proc(5)).
+
+use std::fs;
+use std::io;
+
+use rustix::param::{clock_ticks_per_second, page_size};
+use serde::{Deserialize, Serialize};
+
+use super::Sample;
+
+/// A process by its number.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Process(pub(super) u32);
+
+/// What is used of `/proc/PID/stat`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stat {
+    user_ticks: u64,
+    system_ticks: u64,
+    threads: u64,
+    rss_pages: u64,
+}
+
+/// Bytes through all interfaces but loopback.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Network {
+    /// Bytes received.
+    pub received_bytes: u64,
+    /// Bytes sent.
+    pub sent_bytes: u64,
+}
+
+impl Process {
+    pub(super) fn stat(self) -> io::Result<Stat> {
+        let text = self.read("stat")?;
+        Stat::parse(&text).ok_or_else(|| io::Error::other("/proc/PID/stat has another form"))
+    }
+
+    /// Fills in what the process uses; what we may not look at stays `None`.
+    pub(super) fn fill(self, stat: &Stat, sample: &mut Sample) {
+        let per_second = clock_ticks_per_second() as f64;
+        sample.cpu_user_seconds = Some(stat.user_ticks as f64 / per_second);
+        sample.cpu_system_seconds = Some(stat.system_ticks as f64 / per_second);
+        sample.threads = Some(stat.threads);
+        sample.rss_bytes = Some(stat.rss_pages * page_size() as u64);
+        let rollup = self.read("smaps_rollup").ok();
+        sample.pss_bytes = rollup.and_then(|text| line_of_kib(&text, "Pss:"));
+        if let Ok(text) = self.read("io") {
+            sample.disk_read_bytes = line_of_number(&text, "read_bytes:");
+            sample.disk_write_bytes = line_of_number(&text, "write_bytes:");
+        }
+        if let Ok(entries) = fs::read_dir(self.path("fd")) {
+            let (mut all, mut sockets) = (0, 0);
+            // A descriptor may be closed between the listing and the look.
+            for entry in entries.flatten() {
+                all += 1;
+                let target = fs::read_link(entry.path());
+                sockets += u64::from(
+                    target
+                        .is_ok_and(|to| to.as_os_str().as_encoded_bytes().starts_with(b"socket:")),
+                );
+            }
+            sample.descriptors = Some(all);
+            sample.sockets = Some(sockets);
+        }
+        if self.has_own_network() {
+            sample.network = self.read("net/dev").ok().map(|text| Network::parse(&text));
+        }
+    }
+
+    fn has_own_network(self) -> bool {
+        match (
+            fs::read_link(self.path("ns/net")),
+            fs::read_link("/proc/self/ns/net"),
+        ) {
+            (Ok(theirs), Ok(ours)) => theirs != ours,
+            _ => false,
+        }
+    }
+
+    fn read(self, file: &str) -> io::Result<String> {
+        fs::read_to_string(self.path(file))
+    }
+
+    fn path(self, file: &str) -> String {
+        format!("/proc/{}/{file}", self.0)
+    }
+}
+
+impl Stat {
+    fn parse(text: &str) -> Option<Self> {
+        // The second field is the command in parentheses and may hold spaces and
+        // parentheses of its own; what follows its last one is regular.
+        let (_, rest) = text.rsplit_once(") ")?;
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        // Field 3 of the manual is the first here.
+        let field = |number: usize| fields.get(number - 3)?.parse().ok();
+        Some(Self {
+            user_ticks: field(14)?,
+            system_ticks: field(15)?,
+            threads: field(20)?,
+            rss_pages: field(24)?,
+        })
+    }
+}
+
+impl Network {
+    fn parse(text: &str) -> Self {
+        let mut sum = Self::default();
+        for line in text.lines() {
+            let Some((name, figures)) = line.split_once(':') else {
+                continue;
+            };
+            if name.trim() == "lo" {
+                continue;
+            }
+            let figures: Vec<u64> = figures
+                .split_whitespace()
+                .map_while(|figure| figure.parse().ok())
+                .collect();
+            // Eight figures of what came in, then eight of what went out; bytes are first.
+            sum.received_bytes += figures.first().copied().unwrap_or(0);
+            sum.sent_bytes += figures.get(8).copied().unwrap_or(0);
+        }
+        sum
+    }
+}
+
+fn line_of_number(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+fn line_of_kib(text: &str, name: &str) -> Option<u64> {
+    line_of_number(text, name).map(|kib| kib * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_with_spaces_and_parentheses_does_not_shift_the_fields() {
+        let text = "4242 (evil) name) 1 (x) S 1 4242 4242 0 -1 4194560 5120 0 3 0 \
+                    123 45 0 0 20 0 7 0 81530 1234567 890 18446744073709551615 1 1 0\n";
+        let expected = Stat {
+            user_ticks: 123,
+            system_ticks: 45,
+            threads: 7,
+            rss_pages: 890,
+        };
+        assert_eq!(Stat::parse(text), Some(expected));
+        assert_eq!(Stat::parse("4242 (short) S 1"), None);
+        assert_eq!(Stat::parse(""), None);
+    }
+
+    #[test]
+    fn loopback_is_no_network() {
+        let text = "\
+Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
+    lo: 999 9 0 0 0 0 0 0 999 9 0 0 0 0 0 0
+  eth0: 100 1 0 0 0 0 0 0 7 1 0 0 0 0 0 0
+  eth1:20 1 0 0 0 0 0 0 3 1 0 0 0 0 0 0
+";
+        let expected = Network {
+            received_bytes: 120,
+            sent_bytes: 10,
+        };
+        assert_eq!(Network::parse(text), expected);
+    }
+
+    #[test]
+    fn lines_are_found_by_their_name() {
+        let text = "rchar: 5\nread_bytes: 4096\nwrite_bytes: 8192\ncancelled_write_bytes: 1\n";
+        assert_eq!(line_of_number(text, "read_bytes:"), Some(4096));
+        assert_eq!(line_of_number(text, "write_bytes:"), Some(8192));
+        assert_eq!(line_of_number(text, "nothing:"), None);
+        assert_eq!(line_of_kib("Pss:      12 kB\n", "Pss:"), Some(12 << 10));
+    }
+
+    #[test]
+    fn this_very_process_can_be_watched() {
+        let process = Process(std::process::id());
+        let mut sample = Sample::default();
+        let stat = process.stat().expect("we exist");
+        process.fill(&stat, &mut sample);
+        assert!(sample.rss_bytes > Some(100_000));
+        assert!(sample.threads >= Some(1));
+        assert!(sample.descriptors >= Some(3));
+        assert!(Process(u32::MAX).stat().is_err());
+    }
+}

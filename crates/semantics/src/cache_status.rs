@@ -208,7 +208,7 @@ impl CacheStatus {
                 (b"collapsed", None | Some(b"?1")) => status.collapsed = true,
                 (b"detail", Some(value)) => {
                     status.detail = bare_string(value)
-                        .or_else(|| String::from_utf8(value.to_vec()).ok())
+                        .or_else(|| bare_token(value).map(str::to_owned))
                         .map(Cow::Owned);
                 }
                 _ => {}
@@ -253,6 +253,9 @@ fn bare_string(bytes: &[u8]) -> Option<String> {
     let mut inside = bytes[1..bytes.len() - 1].iter();
     while let Some(&byte) = inside.next() {
         let byte = if byte == b'\\' { *inside.next()? } else { byte };
+        if !matches!(byte, b' '..=b'~') {
+            return None;
+        }
         text.push(char::from(byte));
     }
     Some(text)
@@ -262,16 +265,24 @@ fn parse_number<T: std::str::FromStr>(digits: &[u8]) -> Option<T> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// A token where it is one, else a string with what a string cannot hold taken out
+/// The bytes as an sf-token (RFC 8941 §3.3.4), if they are one.
+fn bare_token(bytes: &[u8]) -> Option<&str> {
+    // It starts with a letter or `*`; `:` and `/` may follow.
+    let starts = bytes
+        .first()
+        .is_some_and(|&first| first.is_ascii_alphabetic() || first == b'*');
+    let is_token = starts
+        && bytes
+            .iter()
+            .all(|&byte| list::is_token_byte(byte) || matches!(byte, b':' | b'/'));
+    is_token.then(|| std::str::from_utf8(bytes).ok()).flatten()
+}
+
+/// A token where it is one, else a string without what a string cannot hold
 /// (RFC 8941 §3.3.3: visible ASCII and space).
 fn write_token_or_string(text: &str, line: &mut String) {
-    // RFC 8941 §3.3.4: a token starts with a letter or `*`; `:` and `/` may follow.
-    let is_token = text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '*')
-        && text
-            .bytes()
-            .all(|byte| list::is_token_byte(byte) || matches!(byte, b':' | b'/'));
-    if is_token {
-        line.push_str(text);
+    if let Some(token) = bare_token(text.as_bytes()) {
+        line.push_str(token);
         return;
     }
     line.push('"');

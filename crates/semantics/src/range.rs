@@ -325,7 +325,7 @@ mod tests {
                 .collect();
             match answer(&line, "", length) {
                 RangeAnswer::Partial(range) => {
-                    prop_assert_eq!((range.first..=range.last).collect::<Vec<_>>(), wanted.clone());
+                    prop_assert_eq!(&(range.first..=range.last).collect::<Vec<_>>(), &wanted);
                     prop_assert_eq!(range.length(), wanted.len() as u64);
                 }
                 RangeAnswer::Unsatisfiable => prop_assert!(wanted.is_empty()),

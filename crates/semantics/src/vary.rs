@@ -91,10 +91,15 @@ fn write_normalised(name: &HeaderName, request: &HeaderMap, key: &mut Vec<u8>) {
     } else if *name == ACCEPT || name == ACCEPT_LANGUAGE || name == ACCEPT_CHARSET {
         // Lists of ranges with weights: case and white space carry nothing (RFC 9110
         // §12.5). Order stays: some origins prefer what comes first.
-        write_joined(list::members(request, name).map(compact_lower), key);
+        write_joined(list::members(request, name).map(compact_lower), b",", key);
     } else {
+        // RFC 9110 §5.3: lines combine with a comma and a space.
         let lines = request.get_all(name).into_iter();
-        write_joined(lines.map(|line| list::trim(line.as_bytes()).to_vec()), key);
+        write_joined(
+            lines.map(|line| list::trim(line.as_bytes()).to_vec()),
+            b", ",
+            key,
+        );
     }
 }
 
@@ -107,7 +112,7 @@ fn write_accept_encoding(request: &HeaderMap, key: &mut Vec<u8>) {
         .collect();
     codings.sort_unstable();
     codings.dedup();
-    write_joined(codings.into_iter(), key);
+    write_joined(codings.into_iter(), b",", key);
 }
 
 /// One coding with the shortest form of its weight.
@@ -140,10 +145,10 @@ fn canonical_coding(member: &[u8]) -> Vec<u8> {
     coding
 }
 
-fn write_joined(parts: impl Iterator<Item = Vec<u8>>, key: &mut Vec<u8>) {
+fn write_joined(parts: impl Iterator<Item = Vec<u8>>, separator: &[u8], key: &mut Vec<u8>) {
     for (n, part) in parts.enumerate() {
         if n > 0 {
-            key.push(b',');
+            key.extend_from_slice(separator);
         }
         key.extend_from_slice(&part);
     }
@@ -229,7 +234,7 @@ mod tests {
                 true,
                 "other fields do not matter",
             ),
-            ("x", "x: a\nx: b", "x: a,b", true, "two lines are one list"),
+            ("x", "x: a\nx: b", "x: a, b", true, "two lines are one list"),
             (
                 "x",
                 "x: a, b",
@@ -354,7 +359,7 @@ mod tests {
         let key = fields("vary: x-b, accept-encoding, x-a").key(&request);
         assert_eq!(
             String::from_utf8_lossy(&key),
-            "accept-encoding:br;q=0.9,gzip\nx-a\nx-b:1,2\n"
+            "accept-encoding:br;q=0.9,gzip\nx-a\nx-b:1, 2\n"
         );
     }
 

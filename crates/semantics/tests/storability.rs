@@ -25,7 +25,10 @@ fn verdict(
     }
 }
 
-fn head(fields: &[(HeaderName, &'static str)]) -> HeaderMap {
+/// A header field in a table.
+type Field = (HeaderName, &'static str);
+
+fn head(fields: &[Field]) -> HeaderMap {
     let mut head = HeaderMap::new();
     for (name, value) in fields {
         head.append(name, HeaderValue::from_static(value));
@@ -42,11 +45,7 @@ fn the_golden_table_of_storability_holds() {
     ];
     const METHODS: [&str; 5] = ["GET", "HEAD", "POST", "PUT", "DELETE"];
     let cc = |value| vec![(CACHE_CONTROL, value)];
-    let rows: Vec<(
-        &str,
-        &[(HeaderName, &'static str)],
-        Vec<(HeaderName, &'static str)>,
-    )> = vec![
+    let rows: Vec<(&str, &[Field], Vec<Field>)> = vec![
         ("(nothing)", &[], vec![]),
         ("etag", &[], vec![(ETAG, "\"a\"")]),
         ("max-age=60", &[], cc("max-age=60")),

@@ -1,0 +1,53 @@
+//! A request from anyone against a stored response from anyone.
+//!
+//! The input is two heads as lines, parted by an empty line.
+#![no_main]
+
+#[path = "support/heads.rs"]
+mod heads;
+
+use edgeward_semantics::range::RangeAnswer;
+use edgeward_semantics::{
+    RequestDirectives, Target, Validators, Vary, conditional, hop_by_hop, invalidation, range,
+    route,
+};
+use http::{Method, StatusCode, Version};
+use libfuzzer_sys::fuzz_target;
+
+use heads::{halves, head};
+
+fuzz_target!(|input: &[u8]| {
+    let (first, second) = halves(input);
+    let (mut request, stored) = (head(first), head(second));
+    let validators = Validators::of(&stored);
+
+    let _ = route(&Method::GET, &request);
+    let _ = RequestDirectives::of(&request);
+    let _ = conditional::evaluate(&Method::GET, &request, StatusCode::OK, &validators);
+    for length in [0, 1, 1000, u64::MAX] {
+        if let RangeAnswer::Partial(part) =
+            range::decide(&Method::GET, &request, StatusCode::OK, &validators, length)
+        {
+            assert!(part.first <= part.last && part.last < length);
+            let _ = part.content_range(length);
+        }
+    }
+    if let Vary::Fields(fields) = Vary::of(&stored) {
+        assert!(fields.selects_same(&request, &request.clone()));
+    }
+    if let Some(authority) = request.get("host").and_then(|host| host.to_str().ok())
+        && let Ok(target) = Target::new("http", authority, "/a")
+    {
+        let prefix_length = target.key().len() - "a".len();
+        let prefix = target.key()[..prefix_length].to_vec();
+        for key in invalidation::targets(&Method::POST, StatusCode::OK, &target, &stored) {
+            assert!(key.starts_with(&prefix), "another origin's key");
+        }
+    }
+    let _ = hop_by_hop::is_loop(&request, "edgeward");
+    hop_by_hop::append_via(&mut request, Version::HTTP_11, "edgeward");
+    hop_by_hop::strip_request(&mut request);
+    assert!(!request.contains_key("connection") && !request.contains_key("transfer-encoding"));
+    conditional::revalidation_request(&mut request, &validators);
+    assert!(!request.contains_key("range"));
+});

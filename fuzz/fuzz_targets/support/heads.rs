@@ -1,0 +1,28 @@
+//! Message heads out of arbitrary bytes.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+/// The bytes before the first empty line, and those after it.
+pub fn halves(bytes: &[u8]) -> (&[u8], &[u8]) {
+    match bytes.windows(2).position(|pair| pair == b"\n\n") {
+        Some(at) => (&bytes[..at], &bytes[at + 2..]),
+        None => (bytes, b""),
+    }
+}
+
+/// Every `name:value` line that makes a field; 64 at most.
+pub fn head(lines: &[u8]) -> HeaderMap {
+    let mut head = HeaderMap::new();
+    for line in lines.split(|&byte| byte == b'\n').take(64) {
+        let Some(colon) = line.iter().position(|&byte| byte == b':') else {
+            continue;
+        };
+        if let (Ok(name), Ok(value)) = (
+            HeaderName::from_bytes(&line[..colon]),
+            HeaderValue::from_bytes(&line[colon + 1..]),
+        ) {
+            head.append(name, value);
+        }
+    }
+    head
+}

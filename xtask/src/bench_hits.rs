@@ -8,12 +8,12 @@
 //! A run counts only if it was what it claims to be: the origin counts its requests, of which
 //! hits must cause none and misses one each.
 
-mod client;
-mod facts;
+pub(crate) mod client;
+pub(crate) mod facts;
 mod load;
 mod plan;
-mod process;
-mod subjects;
+pub(crate) mod process;
+pub(crate) mod subjects;
 mod summary;
 
 use std::fs::{self, File};

@@ -1,6 +1,7 @@
 //! House rules and chores that need the whole workspace: `cargo xtask <chore>`.
 
 mod bench_hits;
+mod bench_prediction;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -13,6 +14,8 @@ usage: cargo xtask <chore> [options]
 
   tidy          hold the house rules: who imports whom, pure crates, links, dead files
   bench-hits    edgeward, nginx and Varnish side by side; --help tells its options
+  bench-prediction
+                the simulator's hit ratio beside one measured through HTTP; --help likewise
 ";
 
 fn main() -> ExitCode {
@@ -20,6 +23,7 @@ fn main() -> ExitCode {
     let outcome = match arguments.next().as_deref() {
         Some("tidy") => tidy::run(&workspace_root()),
         Some("bench-hits") => bench_hits::run(&workspace_root(), arguments),
+        Some("bench-prediction") => bench_prediction::run(&workspace_root(), arguments),
         Some("help" | "--help" | "-h") | None => {
             say(HELP);
             Ok(true)

@@ -35,18 +35,39 @@ impl Server {
         port: u16,
         folder: &Path,
     ) -> anyhow::Result<Self> {
+        Self::spawn(name, program, arguments, Some(core), port, folder)
+    }
+
+    /// Starts `program` wherever the kernel puts it and waits until it accepts connections on `port`.
+    pub(crate) fn start_unpinned(
+        name: &str,
+        program: &Path,
+        arguments: &[String],
+        port: u16,
+        folder: &Path,
+    ) -> anyhow::Result<Self> {
+        Self::spawn(name, program, arguments, None, port, folder)
+    }
+
+    fn spawn(
+        name: &str,
+        program: &Path,
+        arguments: &[String],
+        core: Option<u32>,
+        port: u16,
+        folder: &Path,
+    ) -> anyhow::Result<Self> {
+        let pin = core.map_or_else(Vec::new, |core| {
+            ["taskset", "--cpu-list", &core.to_string()]
+                .map(str::to_owned)
+                .to_vec()
+        });
         let log = folder.join(format!("{}.log", name.replace(' ', "-")));
         let out = File::create(&log).with_context(|| format!("{}", log.display()))?;
         // Ctrl-C ends us without a chance to clean up; the kernel then ends the servers.
         let child = Command::new("setpriv")
-            .args([
-                "--pdeathsig",
-                "TERM",
-                "--",
-                "taskset",
-                "--cpu-list",
-                &core.to_string(),
-            ])
+            .args(["--pdeathsig", "TERM", "--"])
+            .args(pin)
             .arg(program)
             .args(arguments)
             .stdin(Stdio::null())

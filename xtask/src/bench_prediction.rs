@@ -1,0 +1,305 @@
+//! Does the simulator predict the server? One trace through both, side by side.
+//!
+//! For each case a synthetic origin and an edge are started, one object is fetched to learn what the
+//! edge charges for an object beside its bytes, the trace is replayed through HTTP, and the same
+//! trace is simulated with that charge. The two object hit ratios are the row.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, bail, ensure};
+use serde_json::{Value, json};
+
+use crate::bench_hits::client::Client;
+use crate::bench_hits::facts;
+use crate::bench_hits::process::{Scratch, Server, free_port};
+use crate::bench_hits::subjects::edgeward_binary;
+use crate::say;
+
+const HELP: &str = "\
+The simulator's hit ratio beside the one measured by replay through HTTP.
+
+usage: cargo xtask bench-prediction TRACE [options]
+
+  --capacities LIST   cache sizes [256KiB,2MiB]
+  --policies LIST     [lru,adaptsize]
+  --workers LIST      workers of the edge [1,2]
+  --requests N        only the first N of the trace
+  --connections N     of the replay [4]
+  --window N          requests between two tunings of AdaptSize [the paper's 250000]
+  --edgeward NAME     a cargo profile or a path to the binary [release]
+  --out FOLDER        where the rows go, as prediction.jsonl [bench/work/prediction]
+";
+
+/// Goals, in points of the object hit ratio: with one worker, with more.
+const GOALS_POINTS: (f64, f64) = (0.5, 1.0);
+
+/// Size of the object fetched to learn the charge.
+const PROBE_BYTES: u64 = 1000;
+
+pub(crate) fn run(root: &Path, arguments: impl Iterator<Item = String>) -> anyhow::Result<bool> {
+    let Some(plan) = Plan::parse(root, arguments)? else {
+        say(HELP);
+        return Ok(true);
+    };
+    fs::create_dir_all(&plan.out)?;
+    let mut rows = Vec::new();
+    for &workers in &plan.workers {
+        for policy in &plan.policies {
+            for capacity in &plan.capacities {
+                let row = plan.measure(workers, policy, capacity)?;
+                say(row.line());
+                rows.push(row);
+            }
+        }
+    }
+    let path = plan.out.join("prediction.jsonl");
+    let mut text = fs::read_to_string(&path).unwrap_or_default();
+    for row in &rows {
+        text.push_str(&row.json(&plan).to_string());
+        text.push('\n');
+    }
+    fs::write(&path, text).with_context(|| format!("{}", path.display()))?;
+    say(format!("\nrows appended to {}\n", path.display()));
+    Ok(rows.iter().all(Row::holds))
+}
+
+struct Plan {
+    trace: PathBuf,
+    capacities: Vec<String>,
+    policies: Vec<String>,
+    workers: Vec<u32>,
+    requests: Option<u64>,
+    connections: u32,
+    window: Option<u32>,
+    edgeward: PathBuf,
+    out: PathBuf,
+}
+
+impl Plan {
+    fn parse(
+        root: &Path,
+        mut arguments: impl Iterator<Item = String>,
+    ) -> anyhow::Result<Option<Self>> {
+        let list = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
+        let mut trace = None;
+        let mut binary = "release".to_owned();
+        let mut plan = Self {
+            trace: PathBuf::new(),
+            capacities: list("256KiB,2MiB"),
+            policies: list("lru,adaptsize"),
+            workers: vec![1, 2],
+            requests: None,
+            connections: 4,
+            window: None,
+            edgeward: PathBuf::new(),
+            out: root.join("bench/work/prediction"),
+        };
+        while let Some(argument) = arguments.next() {
+            if !argument.starts_with("--") {
+                trace = Some(PathBuf::from(argument));
+                continue;
+            }
+            if argument == "--help" {
+                return Ok(None);
+            }
+            let value = arguments
+                .next()
+                .with_context(|| format!("{argument} needs a value"))?;
+            let unclear = || format!("{argument} {value} is not understood");
+            match argument.as_str() {
+                "--capacities" => plan.capacities = list(&value),
+                "--policies" => plan.policies = list(&value),
+                "--workers" => {
+                    let numbers = value.split(',').map(str::parse);
+                    plan.workers = numbers.collect::<Result<_, _>>().with_context(unclear)?;
+                }
+                "--requests" => plan.requests = Some(value.parse().with_context(unclear)?),
+                "--connections" => plan.connections = value.parse().with_context(unclear)?,
+                "--window" => plan.window = Some(value.parse().with_context(unclear)?),
+                "--edgeward" => binary = value,
+                "--out" => plan.out = root.join(value),
+                _ => bail!("no option is called {argument}\n  hint: --help lists them"),
+            }
+        }
+        plan.trace = trace.context("which trace?\n  hint: --help tells the usage")?;
+        ensure!(plan.trace.is_file(), "there is no {}", plan.trace.display());
+        plan.edgeward = edgeward_binary(&binary, root)?;
+        Ok(Some(plan))
+    }
+
+    fn measure(&self, workers: u32, policy: &str, capacity: &str) -> anyhow::Result<Row> {
+        let scratch = Scratch::new(&std::env::temp_dir())?;
+        let (origin_port, port, admin) = (free_port()?, free_port()?, free_port()?);
+        let start = |name, line: String, port| {
+            let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+            Server::start_unpinned(name, &self.edgeward, &words, port, &scratch.path)
+        };
+        let _origin = start(
+            "origin",
+            format!("origin --listen 127.0.0.1:{origin_port} --cache-control max-age=86400"),
+            origin_port,
+        )?;
+        let config = scratch.path.join("edge.toml");
+        let window = self
+            .window
+            .map_or_else(String::new, |n| format!("window_requests = {n}\n"));
+        fs::write(&config, format!("[hot]\n{window}"))?;
+        let _edge = start(
+            "edge",
+            format!(
+                "serve --config {} --listen 127.0.0.1:{port} --admin 127.0.0.1:{admin} \
+                 --origin http://127.0.0.1:{origin_port} --hot {capacity} --policy {policy} \
+                 --workers {workers}",
+                config.display()
+            ),
+            port,
+        )?;
+        let hot = |key: &str| -> anyhow::Result<u64> {
+            let status: Value = serde_json::from_slice(&Client::connect(admin)?.get("/status")?)?;
+            status["hot"][key]
+                .as_u64()
+                .with_context(|| format!("/status has no hot.{key}"))
+        };
+        Client::connect(port)?.get(&format!("/o/1000000?size={PROBE_BYTES}"))?;
+        let overhead = hot("used_bytes")?
+            .checked_sub(PROBE_BYTES)
+            .context("the probe was not kept")?;
+
+        let limit = self
+            .requests
+            .map_or_else(Vec::new, |n| vec!["--requests".to_owned(), n.to_string()]);
+        let replay = self.json(
+            [
+                "replay",
+                "--target",
+                &format!("http://127.0.0.1:{port}"),
+                "--connections",
+                &self.connections.to_string(),
+            ],
+            &limit,
+        )?;
+        let mut more = limit;
+        if let Some(window) = self.window {
+            more.extend(["--window".to_owned(), window.to_string()]);
+        }
+        let simulation = self.json(
+            [
+                "simulate",
+                "--no-series",
+                "--policy",
+                policy,
+                "--capacity",
+                capacity,
+                "--object-overhead",
+                &overhead.to_string(),
+            ],
+            &more,
+        )?;
+        let ratio = |value: &Value| value.as_f64().context("a hit ratio");
+        let errors: u64 = replay["errors"]
+            .as_object()
+            .map_or(0, |kinds| kinds.values().filter_map(Value::as_u64).sum());
+        Ok(Row {
+            workers,
+            policy: policy.to_owned(),
+            capacity: capacity.to_owned(),
+            overhead,
+            requests: replay["requests"].as_u64().unwrap_or(0),
+            errors,
+            simulated: ratio(&simulation["runs"][0]["object_hit_ratio"])?,
+            measured: ratio(&replay["object_hit_ratio"])?,
+            seconds: replay["duration_seconds"].as_f64().unwrap_or(0.0),
+        })
+    }
+
+    /// Runs a command of ours over the trace and reads its JSON.
+    fn json<'a>(
+        &self,
+        arguments: impl IntoIterator<Item = &'a str>,
+        more: &[String],
+    ) -> anyhow::Result<Value> {
+        let output = Command::new(&self.edgeward)
+            .args(arguments)
+            .args(more)
+            .arg("--json")
+            .arg(&self.trace)
+            .stderr(Stdio::inherit())
+            .output()?;
+        ensure!(
+            output.status.success(),
+            "edgeward ended with {}",
+            output.status
+        );
+        Ok(serde_json::from_slice(&output.stdout)?)
+    }
+}
+
+/// One case, measured.
+struct Row {
+    workers: u32,
+    policy: String,
+    capacity: String,
+    overhead: u64,
+    requests: u64,
+    errors: u64,
+    simulated: f64,
+    measured: f64,
+    seconds: f64,
+}
+
+impl Row {
+    fn difference_points(&self) -> f64 {
+        (self.simulated - self.measured) * 100.0
+    }
+
+    fn goal_points(&self) -> f64 {
+        if self.workers == 1 {
+            GOALS_POINTS.0
+        } else {
+            GOALS_POINTS.1
+        }
+    }
+
+    fn holds(&self) -> bool {
+        self.errors == 0 && self.difference_points().abs() <= self.goal_points()
+    }
+
+    fn line(&self) -> String {
+        format!(
+            "{} workers {}  {:<18} {:>8}  simulated {:.4}  measured {:.4}  difference {:+.2} points \
+             (goal {})  {} requests, {} errors, {:.0} s\n",
+            if self.holds() { "ok  " } else { "MISS" },
+            self.workers,
+            self.policy,
+            self.capacity,
+            self.simulated,
+            self.measured,
+            self.difference_points(),
+            self.goal_points(),
+            self.requests,
+            self.errors,
+            self.seconds,
+        )
+    }
+
+    fn json(&self, plan: &Plan) -> Value {
+        json!({
+            "date": facts::today(),
+            "trace": plan.trace.file_name().map(|name| name.to_string_lossy().into_owned()),
+            "requests": self.requests,
+            "workers": self.workers,
+            "connections": plan.connections,
+            "policy": self.policy,
+            "capacity": self.capacity,
+            "window_requests": plan.window,
+            "object_overhead_bytes": self.overhead,
+            "simulated_object_hit_ratio": self.simulated,
+            "measured_object_hit_ratio": self.measured,
+            "difference_points": self.difference_points(),
+            "errors": self.errors,
+            "seconds": self.seconds,
+        })
+    }
+}

@@ -15,6 +15,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 CARGO := cargo
 LOCKED := --locked
 STEP := scripts/step
+EDGEWARD := $(or $(CARGO_TARGET_DIR),target)/release/edgeward
 
 # The crates that decide. They must not need an operating system: wasm32 has none.
 PURE := types policy semantics trace sim report
@@ -24,7 +25,7 @@ BENCH_ARGS ?=
 
 .PHONY: help
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: rust compiler ## LRU against AdaptSize over real HTTP on loopback, with a report page (DEMO_ARGS=…)
@@ -45,7 +46,7 @@ check: rust compiler ## format, house rules, lints, ring 0 on wasm32: what to ru
 	@$(STEP) "lints (clippy, warnings denied)" \
 		$(CARGO) clippy $(LOCKED) --workspace --all-targets --quiet -- --deny warnings
 	@$(STEP) "ring 0 on wasm32-unknown-unknown" $(CARGO) check $(LOCKED) --quiet \
-		--target wasm32-unknown-unknown $(addprefix --package edgeward-,$(PURE)) $(WASM_FEATURES)
+		--target wasm32-unknown-unknown $(addprefix --package edgeward-,$(PURE))
 
 .PHONY: docs
 docs: rust compiler ## the API documentation, warnings denied
@@ -57,15 +58,29 @@ test: tools check docs ## everything CI runs
 	@EDGEWARD_REQUIRE_TOOLS=1 $(STEP) "tests (unit, integration, documentation)" \
 		$(CARGO) test $(LOCKED) --workspace --no-fail-fast
 
+.PHONY: fuzz-smoke
+fuzz-smoke: rust compiler ## ten seconds of each fuzz target (needs nightly and cargo-fuzz; FUZZ_SECONDS=…)
+	@scripts/fuzz-smoke
+
+# Enough requests for AdaptSize to tune a dozen times; about a minute for all policies together.
+BENCH_TRACE := bench/work/web-3m.tr.zst
+BENCH_POLICIES := lru,exp:1MiB,adaptsize,adaptsize-horizon,gdsf,infinite
+
 .PHONY: bench
-bench: rust compiler ## micro-benchmarks of the deciding crates and the stores
-	$(CARGO) bench $(LOCKED) --workspace --benches
+bench: build ## hit ratios and speed of the policies, simulated over a generated trace
+	@mkdir -p $(dir $(BENCH_TRACE))
+	@test -f $(BENCH_TRACE) || $(EDGEWARD) trace generate --preset web --requests 3000000 --seed 1 --output $(BENCH_TRACE)
+	$(EDGEWARD) simulate $(BENCH_TRACE) --policy $(BENCH_POLICIES) --capacity 0.1%,1%
 
 .PHONY: bench-hits
 bench-hits: rust compiler ## edgeward, nginx and Varnish side by side (BENCH_ARGS="--sizes 1k --runs 3 …")
 	@scripts/ensure-debian bench
 	$(CARGO) build $(LOCKED) --profile dist --package edgeward-cli
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-hits --edgeward dist $(BENCH_ARGS)
+
+.PHONY: bench-prediction
+bench-prediction: build ## the simulator's hit ratio beside a replay's (BENCH_ARGS="TRACE --requests 100000 …")
+	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-prediction $(BENCH_ARGS)
 
 .PHONY: rust compiler tools
 rust:

@@ -1,8 +1,8 @@
-//! What an estimated rate has been worth: the mean number of requests in the next window of objects with that estimate.
+//! What an estimated rate has been worth: what the next window asked of objects with that estimate.
 //!
 //! The smoothed count of an object seen once says 0.7 requests a window; four in five such objects
 //! are never seen again. Averaged over all objects of one bin of estimates, what came next is
-//! an unbiased rate, and it takes a few hundred numbers to remember.
+//! unbiased, and it takes a few hundred numbers to remember.
 
 use super::model::Bins;
 
@@ -10,9 +10,18 @@ use super::model::Bins;
 #[derive(Clone, Debug)]
 pub(super) struct Calibration {
     bins: Bins,
-    /// Σ of the next counts and the number of objects, smoothed over windows.
-    followed: Vec<(f64, f64)>,
+    /// Smoothed over windows.
+    followed: Vec<Followed>,
     smoothing: f64,
+}
+
+/// What followed estimates of one bin.
+#[derive(Clone, Copy, Debug, Default)]
+struct Followed {
+    objects: f64,
+    /// Those requested again.
+    active: f64,
+    requests: f64,
 }
 
 impl Calibration {
@@ -32,30 +41,43 @@ impl Calibration {
 
     /// Lets the past fade before a window's outcomes are added.
     pub(super) fn fade(&mut self) {
-        for (counts, objects) in &mut self.followed {
-            *counts *= self.smoothing;
-            *objects *= self.smoothing;
+        for followed in &mut self.followed {
+            followed.objects *= self.smoothing;
+            followed.active *= self.smoothing;
+            followed.requests *= self.smoothing;
         }
     }
 
     /// An object whose estimate fell into `bin` was asked for `count` times.
     pub(super) fn learn(&mut self, bin: u16, count: u32) {
         if self.followed.len() <= usize::from(bin) {
-            self.followed.resize(usize::from(bin) + 1, (0.0, 0.0));
+            self.followed
+                .resize(usize::from(bin) + 1, Followed::default());
         }
         let followed = &mut self.followed[usize::from(bin)];
-        followed.0 += f64::from(count);
-        followed.1 += 1.0;
+        followed.objects += 1.0;
+        followed.active += f64::from(u8::from(count > 0));
+        followed.requests += f64::from(count);
     }
 
-    /// The rate that follows an estimate. Where little is known the estimate itself weighs in, as two objects would.
-    pub(super) fn rate(&self, estimate: f64) -> f64 {
-        let (counts, objects) = self
+    /// The probability that an object with this estimate is requested in the next window, and how often if so.
+    ///
+    /// Where little is known, two objects with Poisson requests at the estimated rate weigh in.
+    pub(super) fn expect(&self, estimate: f64) -> (f64, f64) {
+        let followed = self
             .followed
             .get(usize::from(self.bin(estimate)))
             .copied()
             .unwrap_or_default();
-        (counts + PRIOR_OBJECTS * estimate) / (objects + PRIOR_OBJECTS)
+        let active = followed.active + PRIOR_OBJECTS * -(-estimate).exp_m1();
+        let requests = followed.requests + PRIOR_OBJECTS * estimate;
+        if active <= 0.0 {
+            return (0.0, 1.0);
+        }
+        (
+            active / (followed.objects + PRIOR_OBJECTS),
+            (requests / active).max(1.0),
+        )
     }
 }
 

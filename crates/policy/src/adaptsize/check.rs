@@ -8,6 +8,7 @@
 
 use edgeward_types::Seed;
 
+use super::gaps::Gaps;
 use super::sampled::SampledCaches;
 use super::search;
 use super::statistics::{NO_BIN, Object};
@@ -48,12 +49,37 @@ impl Check {
     }
 
     /// A request for an object; a newcomer may join the sample first.
-    pub(super) fn request(&mut self, object: &mut Object) {
+    ///
+    /// `position` is the request's place in the window, from 1.
+    pub(super) fn request(&mut self, object: &mut Object, position: u32) {
         if object.bin == NO_BIN && object.count == 1 {
             object.sample = self.caches.enrol();
         }
         if let Some(slot) = object.sample {
-            self.caches.request(slot, object.size_bytes);
+            self.caches.request(slot, object.size_bytes, position);
+        }
+    }
+
+    /// Adds the window's gaps between requests of sampled objects. `objects` still hold the window's counts.
+    pub(super) fn measure_gaps(
+        &mut self,
+        objects: &[Object],
+        window_requests: u64,
+        gaps: &mut Gaps,
+    ) {
+        let mut counts = vec![0; self.caches.slots()];
+        for object in objects {
+            if let Some(slot) = object.sample {
+                counts[slot.get() as usize - 1] = object.count;
+            }
+        }
+        gaps.fade(self.smoothing);
+        for (slot, requests) in self.caches.take_gaps() {
+            let count = counts[slot.get() as usize - 1];
+            gaps.add(
+                f64::from(count),
+                f64::from(requests) / window_requests as f64,
+            );
         }
     }
 

@@ -19,6 +19,7 @@
 
 mod calibration;
 mod check;
+mod gaps;
 mod horizon;
 mod model;
 mod sampled;
@@ -27,10 +28,13 @@ mod statistics;
 #[cfg(test)]
 mod tests;
 mod tuner;
+mod window;
 
-pub use horizon::{Known, Newcomer, Outlook};
+pub use gaps::Gaps;
+pub use horizon::{Forecast, Outlook, Prospect};
 pub use model::{BINS_PER_OCTAVE, ObjectRate, Population, Solution, admission_probability};
 pub use tuner::Tuner;
+pub use window::forecast_window;
 
 /// Which model chooses `c`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -76,9 +80,6 @@ pub struct TunerConfig {
     /// away the gain on web traffic.
     pub fill_windows_max: f64,
 
-    /// Horizon mode: how far the model looks, in windows.
-    pub horizon_windows: f64,
-
     /// Horizon mode: a new `c` must promise this much more (as a fraction of requests) than the one in force.
     pub hysteresis: f64,
 
@@ -104,8 +105,6 @@ impl TunerConfig {
             // Three windows of nothing but newcomers, and room: never reached with the window above.
             objects_max: 1 << 20,
             fill_windows_max: 0.1,
-            // Four windows gave the same within 0.1 points.
-            horizon_windows: 1.0,
             // Moving costs misses, since the cache must turn over; gains below this are noise.
             hysteresis: 0.002,
             sample_one_in_max: 8,
@@ -144,11 +143,6 @@ impl TunerConfig {
             self.fill_windows_max >= 0.0,
             "fill_windows_max {} is negative",
             self.fill_windows_max
-        );
-        assert!(
-            self.horizon_windows > 0.0 && self.horizon_windows.is_finite(),
-            "horizon_windows {} is no span",
-            self.horizon_windows
         );
         assert!(
             (0.0..1.0).contains(&self.hysteresis),

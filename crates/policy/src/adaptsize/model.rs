@@ -24,13 +24,14 @@ pub struct ObjectRate {
 }
 
 /// A population of objects, compressed for repeated evaluation.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Population {
     cells: Vec<Cell>,
     rates: Vec<f64>,
     sizes: Vec<f64>,
     request_rate: f64,
-    footprint_bytes: f64,
+    /// log2 of the last lifetime found, where the search for the next begins.
+    near: f64,
 }
 
 /// Objects of nearly the same rate and size.
@@ -79,22 +80,12 @@ impl Population {
         }
         let cells = cells.cells;
         Self {
-            footprint_bytes: cells.iter().map(|cell| cell.bytes).sum(),
             cells,
+            near: 0.0,
             rates: rates.means(),
             sizes: sizes.means(),
             request_rate,
         }
-    }
-
-    /// Requests per window, those of objects too large included.
-    pub fn request_rate(&self) -> f64 {
-        self.request_rate
-    }
-
-    /// Bytes of all objects that could be resident.
-    pub fn footprint_bytes(&self) -> f64 {
-        self.footprint_bytes
     }
 
     /// Windows until an empty cache of this capacity would be full if each request that `c` admits brought new bytes.
@@ -113,7 +104,7 @@ impl Population {
     }
 
     /// Solves equation (1) for the lifetime under `c`, and the hit ratio that follows from it.
-    pub fn solve(&self, c: f64, capacity_bytes: f64) -> Solution {
+    pub fn solve(&mut self, c: f64, capacity_bytes: f64) -> Solution {
         let admitted: Vec<f64> = self
             .sizes
             .iter()
@@ -134,11 +125,12 @@ impl Population {
                 })
                 .sum()
         };
-        let lifetime_windows = root_of_increasing(|log2_lifetime| {
+        let root = root_of_increasing(self.near, |log2_lifetime| {
             sum(log2_lifetime.exp2(), |cell| cell.bytes) - capacity_bytes
-        })
-        .map_or(f64::INFINITY, f64::exp2);
+        });
+        let lifetime_windows = root.map_or(f64::INFINITY, f64::exp2);
         let hits = sum(lifetime_windows, |cell| cell.request_rate);
+        self.near = root.unwrap_or(self.near);
         Solution {
             lifetime_windows,
             object_hit_ratio: if self.request_rate > 0.0 {
@@ -164,30 +156,39 @@ pub(super) fn stationary(absent: f64, admitted: f64) -> f64 {
 
 /// Where an increasing function of log2 T crosses zero; nothing if it never does.
 ///
-/// Halves the bracket to within an octave, then takes secants with the Illinois rule, which keeps the
-/// bracket and needs about six evaluations where halving would need thirty.
-pub(super) fn root_of_increasing(mut f: impl FnMut(f64) -> f64) -> Option<f64> {
-    let (mut low, mut high) = (LOG2_LIFETIME_MIN, LOG2_LIFETIME_MAX);
-    let mut f_high = f(high);
-    if f_high <= 0.0 {
-        return None;
-    }
-    let mut f_low = f(low);
-    if f_low >= 0.0 {
-        return Some(low);
-    }
-    while high - low > 1.0 {
-        let middle = 0.5 * (low + high);
-        let f_middle = f(middle);
-        if f_middle < 0.0 {
-            (low, f_low) = (middle, f_middle);
-        } else {
-            (high, f_high) = (middle, f_middle);
+/// Neighbouring candidates have neighbouring roots, so the bracket grows from `near`; then come secants with
+/// the Illinois rule, which keeps the bracket and needs about six evaluations where halving needs thirty.
+pub(super) fn root_of_increasing(near: f64, mut f: impl FnMut(f64) -> f64) -> Option<f64> {
+    let (mut low, mut high) = (near, near);
+    let mut f_low = f(near);
+    let mut f_high = f_low;
+    let mut step = 0.25;
+    while f_high <= 0.0 {
+        if high >= LOG2_LIFETIME_MAX {
+            return None;
         }
+        (low, f_low) = (high, f_high);
+        high = (high + step).min(LOG2_LIFETIME_MAX);
+        f_high = f(high);
+        step *= 2.0;
+    }
+    while f_low > 0.0 {
+        if low <= LOG2_LIFETIME_MIN {
+            return Some(low);
+        }
+        (high, f_high) = (low, f_low);
+        low = (low - step).max(LOG2_LIFETIME_MIN);
+        f_low = f(low);
+        step *= 2.0;
     }
     let mut kept = 0_i8;
     for _ in 0..SECANTS_MAX {
-        let x = (low * f_high - high * f_low) / (f_high - f_low);
+        // A wide bracket of an S-shaped curve is halved first: its secant may point almost nowhere.
+        let x = if high - low > 1.0 {
+            0.5 * (low + high)
+        } else {
+            (low * f_high - high * f_low) / (f_high - f_low)
+        };
         let f_x = f(x);
         if f_x < 0.0 {
             (low, f_low) = (x, f_x);
@@ -283,6 +284,6 @@ pub const BINS_PER_OCTAVE: u32 = 8;
 /// From a lifetime of a millionth of a request to one of a trillion windows.
 const LOG2_LIFETIME_MIN: f64 = -40.0;
 const LOG2_LIFETIME_MAX: f64 = 40.0;
-/// 2^-20 of an octave: T to one part in a million.
+/// T to one part in a million and a half.
 const LOG2_LIFETIME_TOLERANCE: f64 = 1.0 / 1_048_576.0;
 const SECANTS_MAX: usize = 60;

@@ -26,6 +26,10 @@ pub(super) struct SampledCaches {
     /// Size charged for the object of each slot; a freed slot is 0 and listed in `free`.
     sizes: Vec<u64>,
     free: Vec<u32>,
+    /// Per slot, the request of this window that last asked for it, counted from 1; 0 if none did.
+    last_asked: Vec<u32>,
+    /// The gaps of this window in requests, and whose they are.
+    gaps: Vec<(SampleSlot, u32)>,
     requests: u64,
     rng: Rng,
 }
@@ -56,6 +60,8 @@ impl SampledCaches {
             caches: cs.iter().map(|&c| SampledCache::new(c)).collect(),
             sizes: Vec::new(),
             free: Vec::new(),
+            last_asked: Vec::new(),
+            gaps: Vec::new(),
             requests: 0,
             rng: Rng::new(seed, 0),
         }
@@ -68,6 +74,7 @@ impl SampledCaches {
         }
         let slot = self.free.pop().unwrap_or_else(|| {
             self.sizes.push(0);
+            self.last_asked.push(0);
             for cache in &mut self.caches {
                 cache.links.push(ABSENT);
             }
@@ -76,9 +83,13 @@ impl SampledCaches {
         SampleSlot::new(slot + 1)
     }
 
-    /// A request for a sampled object.
-    pub(super) fn request(&mut self, slot: SampleSlot, size_bytes: u64) {
-        let slot = slot.get() - 1;
+    /// A request for a sampled object, the window's `position`-th of all, from 1.
+    pub(super) fn request(&mut self, sample: SampleSlot, size_bytes: u64, position: u32) {
+        let slot = sample.get() - 1;
+        let before = std::mem::replace(&mut self.last_asked[slot as usize], position);
+        if before > 0 && self.gaps.len() < GAPS_MAX {
+            self.gaps.push((sample, position.saturating_sub(before)));
+        }
         self.requests += 1;
         // Admit when u < e^(-s/c), that is when s < -c ln u: one logarithm for all caches.
         let patience = -(1.0 - self.rng.unit()).ln();
@@ -119,12 +130,24 @@ impl SampledCaches {
             }
         }
         self.sizes[slot as usize] = 0;
+        self.last_asked[slot as usize] = 0;
         self.free.push(slot);
     }
 
     /// The `c` of each cache, in order.
     pub(super) fn cs(&self) -> impl Iterator<Item = f64> {
         self.caches.iter().map(|cache| cache.c)
+    }
+
+    /// The gaps seen since the last call, in requests, in the order seen. Begins a new window for them.
+    pub(super) fn take_gaps(&mut self) -> Vec<(SampleSlot, u32)> {
+        self.last_asked.fill(0);
+        std::mem::take(&mut self.gaps)
+    }
+
+    /// Slots, free ones included.
+    pub(super) fn slots(&self) -> usize {
+        self.sizes.len()
     }
 
     /// Requests, and hits of each cache, since the last call.
@@ -139,7 +162,8 @@ impl SampledCaches {
     /// Bytes held, for the memory budget.
     pub(super) fn memory_bytes(&self) -> usize {
         self.sizes.capacity() * size_of::<u64>()
-            + self.free.capacity() * size_of::<u32>()
+            + (self.free.capacity() + self.last_asked.capacity()) * size_of::<u32>()
+            + self.gaps.capacity() * size_of::<(SampleSlot, u32)>()
             + self
                 .caches
                 .iter()
@@ -186,6 +210,8 @@ impl SampledCache {
     }
 }
 
+/// Gaps remembered at most, 8 MiB of them; a window of 250 000 requests stays below.
+const GAPS_MAX: usize = 1 << 20;
 /// The end of a list.
 const END: u32 = u32::MAX;
 /// In no list.

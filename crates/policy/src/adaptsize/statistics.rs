@@ -28,6 +28,13 @@ pub(super) struct Object {
     pub(super) resident: bool,
 }
 
+impl Object {
+    /// Exponential smoothing (paper, section 4.2): `weight` of the past, the rest of the window just ended.
+    pub(super) fn smooth(&mut self, weight: f64) {
+        self.past = ((1.0 - weight) * f64::from(self.count) + weight * f64::from(self.past)) as f32;
+    }
+}
+
 /// A place in the arrays of the sampled caches, counted from one so that `Option` costs nothing.
 pub(super) type SampleSlot = NonZeroU32;
 

@@ -1,1 +1,5 @@
+//! The tuner against reimplementations that share no line with it.
 
+mod model;
+mod oracle;
+mod tuner;

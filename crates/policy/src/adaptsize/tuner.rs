@@ -4,7 +4,8 @@ use edgeward_types::{KeyHash, Seed};
 
 use super::calibration::Calibration;
 use super::check::Check;
-use super::horizon::{Known, Newcomer, Outlook};
+use super::gaps::Gaps;
+use super::horizon::{Outlook, Prospect};
 use super::model::{BINS_PER_OCTAVE, ObjectRate, Population};
 use super::search;
 use super::statistics::{NO_BIN, Object, Statistics};
@@ -30,6 +31,7 @@ enum Machinery {
     Paper,
     Horizon {
         calibration: Calibration,
+        gaps: Gaps,
         check: Box<Check>,
     },
 }
@@ -57,6 +59,7 @@ impl Tuner {
                 Mode::Paper => Machinery::Paper,
                 Mode::Horizon => Machinery::Horizon {
                     calibration: Calibration::new(config.smoothing),
+                    gaps: Gaps::default(),
                     check: Box::new(Check::new(&config, Seed(0))),
                 },
             },
@@ -83,7 +86,8 @@ impl Tuner {
         match self.statistics.touch(key, size_bytes) {
             Some(object) => {
                 if let Machinery::Horizon { check, .. } = &mut self.machinery {
-                    check.request(object);
+                    let position = u32::try_from(self.window.requests).unwrap_or(u32::MAX);
+                    check.request(object, position);
                 }
             }
             None => self.window.untracked += 1,
@@ -118,7 +122,7 @@ impl Tuner {
         } else {
             match self.config.mode {
                 Mode::Paper => self.step_paper(),
-                Mode::Horizon => self.step_horizon(resident, measured_ohr),
+                Mode::Horizon => self.step_horizon(resident, window.requests, measured_ohr),
             }
         };
         self.c = best.c;
@@ -146,7 +150,9 @@ impl Tuner {
 
     /// The paper's tuning policy: smooth, build the curve from Theorem 1, take its highest point.
     fn step_paper(&mut self) -> (Vec<CurvePoint>, CurvePoint) {
-        self.smooth();
+        for object in self.statistics.objects_mut() {
+            object.smooth(self.config.smoothing);
+        }
         self.forget(|object| object.past >= RATE_MIN);
         self.statistics.begin_window(|_| 0);
         let capacity_bytes = self.config.capacity_bytes as f64;
@@ -154,7 +160,7 @@ impl Tuner {
             rate: f64::from(object.past),
             size_bytes: object.size_bytes as f64,
         });
-        let population = Population::new(rates, capacity_bytes, BINS_PER_OCTAVE);
+        let mut population = Population::new(rates, capacity_bytes, BINS_PER_OCTAVE);
         search::best(&self.config, |c| {
             let reachable =
                 population.fill_windows(c, capacity_bytes) <= self.config.fill_windows_max;
@@ -164,60 +170,59 @@ impl Tuner {
         })
     }
 
-    /// The same with the finite horizon, calibrated rates, and the sampled caches' word.
+    /// The same with the finite horizon, calibrated counts, measured gaps, and the sampled caches' word.
     fn step_horizon(
         &mut self,
         resident: &dyn Fn(KeyHash) -> bool,
+        window_requests: u64,
         measured_ohr: f64,
     ) -> (Vec<CurvePoint>, CurvePoint) {
-        for object in self.statistics.objects_mut() {
-            object.resident = resident(object.key);
-        }
-        let mut outlook = Outlook::new(self.config.capacity_bytes as f64);
-        let Machinery::Horizon { calibration, .. } = &mut self.machinery else {
+        let smoothing = self.config.smoothing;
+        let Machinery::Horizon {
+            calibration,
+            gaps,
+            check,
+        } = &mut self.machinery
+        else {
             unreachable!("the mode decides the machinery")
         };
+        check.measure_gaps(self.statistics.objects(), window_requests, gaps);
+        let mut outlook = Outlook::new(self.config.capacity_bytes as f64);
         calibration.fade();
-        for object in self.statistics.objects() {
+        for object in self.statistics.objects_mut() {
             if object.bin == NO_BIN {
-                outlook.add_newcomer(Newcomer {
-                    count: object.count,
+                // As many newcomers, and of the same kind, as this window brought.
+                outlook.add(Prospect {
+                    active: 1.0,
+                    count: f64::from(object.count),
                     size_bytes: object.size_bytes as f64,
+                    resident: false,
                 });
             } else {
                 calibration.learn(object.bin, object.count);
             }
+            object.smooth(smoothing);
+            object.resident = resident(object.key);
         }
-        self.smooth();
-        // Before objects are forgotten: the many that are asked for rarely bring a share of the next window's requests.
-        let Machinery::Horizon { calibration, check } = &mut self.machinery else {
-            unreachable!("the mode decides the machinery")
-        };
+        // Before any is forgotten: the many that are rarely asked for bring a share of the next window's requests.
         for object in self.statistics.objects() {
-            outlook.add_known(Known {
-                rate: calibration.rate(f64::from(object.past)),
+            let (active, count) = calibration.expect(f64::from(object.past));
+            outlook.add(Prospect {
+                active,
+                count,
                 size_bytes: object.size_bytes as f64,
                 resident: object.resident,
             });
         }
-        let horizon = self.config.horizon_windows;
+        let mut forecast = outlook.forecast(gaps);
         let found = check.choose(&self.config, self.c, measured_ohr, |c| {
-            outlook.solve(c, horizon).object_hit_ratio
+            forecast.solve(c).object_hit_ratio
         });
         self.forget(|object| object.past >= RATE_MIN || object.resident);
-        let Machinery::Horizon { calibration, .. } = &self.machinery else {
-            unreachable!("the mode decides the machinery")
-        };
-        self.statistics.begin_window(|past| calibration.bin(past));
-        found
-    }
-
-    /// Exponential smoothing (paper, section 4.2): the weights are the published code's.
-    fn smooth(&mut self) {
-        let (before, now) = (self.config.smoothing, 1.0 - self.config.smoothing);
-        for object in self.statistics.objects_mut() {
-            object.past = (now * f64::from(object.count) + before * f64::from(object.past)) as f32;
+        if let Machinery::Horizon { calibration, .. } = &self.machinery {
+            self.statistics.begin_window(|past| calibration.bin(past));
         }
+        found
     }
 
     /// Drops what `keep` does not hold, and if more than half the table remains, the rarest beyond it:

@@ -1,0 +1,157 @@
+//! How long the traffic leaves an object alone: the time between its requests, measured.
+//!
+//! Theorem 1 takes requests to be Poisson, so that an object of rate `r` is asked for again within the
+//! lifetime `T` with probability `1 - e^(-rT)`. Real requests come in bursts. On a video trace plain LRU hits
+//! 46 of 100 requests where the exponential predicts 34, and every `c` that evicts is judged as wrongly. So
+//! the exponential gives way to what was seen: for objects of about `n` requests in a window, `G(T)`, the
+//! share of gaps no longer than `T`, and `M(T)`, the mean of the gap or `T`, whichever is shorter.
+
+/// Gaps between successive requests of one object, by the number of its requests in the window.
+#[derive(Clone, Debug, Default)]
+pub struct Gaps {
+    classes: Vec<Class>,
+}
+
+/// Gaps of objects with nearly equal counts.
+#[derive(Clone, Debug)]
+struct Class {
+    /// Weight of the gaps in each bin.
+    bins: Vec<f64>,
+    weight: f64,
+    sum: f64,
+}
+
+/// A class prepared for evaluation.
+#[derive(Clone, Debug)]
+pub(super) struct GapCurve {
+    /// At the upper edge of each bin: the share of gaps below, and ∫ (1 - G) up to there.
+    edges: Vec<(f64, f64)>,
+    /// How much of the answer is the measured one.
+    trust: f64,
+    count: f64,
+    mean: f64,
+}
+
+impl Gaps {
+    /// Adds a gap of an object that had `count` requests in the window. Gaps are in windows, 0 to 1.
+    pub fn add(&mut self, count: f64, gap_windows: f64) {
+        let at = class_of(count);
+        if self.classes.len() <= at {
+            self.classes.resize_with(at + 1, Class::new);
+        }
+        let class = &mut self.classes[at];
+        class.bins[bin_of(gap_windows)] += 1.0;
+        class.weight += 1.0;
+        class.sum += gap_windows;
+    }
+
+    /// Multiplies the weight of all that was seen so far.
+    pub fn fade(&mut self, factor: f64) {
+        for class in &mut self.classes {
+            class.bins.iter_mut().for_each(|weight| *weight *= factor);
+            class.weight *= factor;
+            class.sum *= factor;
+        }
+    }
+
+    /// The curve of objects with `count` requests.
+    pub(super) fn curve(&self, count: f64) -> GapCurve {
+        let seen = self
+            .classes
+            .get(class_of(count))
+            .filter(|class| class.weight > 0.0);
+        let Some(class) = seen else {
+            return GapCurve {
+                edges: Vec::new(),
+                trust: 0.0,
+                count,
+                mean: 1.0 / (count + 1.0),
+            };
+        };
+        let (mut below, mut area, mut from) = (0.0, 0.0, 0.0);
+        let edges = class
+            .bins
+            .iter()
+            .enumerate()
+            .map(|(bin, weight)| {
+                let (to, before) = (upper_edge(bin), below);
+                below += weight / class.weight;
+                area += (to - from) * (1.0 - 0.5 * (before + below));
+                from = to;
+                (below, area)
+            })
+            .collect();
+        let trust = class.weight / (class.weight + PRIOR_GAPS);
+        GapCurve {
+            edges,
+            trust,
+            count,
+            mean: trust * class.sum / class.weight + (1.0 - trust) / (count + 1.0),
+        }
+    }
+}
+
+impl GapCurve {
+    /// `G(T)` and `M(T)`.
+    pub(super) fn at(&self, lifetime: f64) -> (f64, f64) {
+        // The exponential with the class's rate, where little or nothing was seen.
+        let poisson = -(-self.count * lifetime).exp_m1();
+        let poisson = (poisson, poisson / self.count);
+        if self.trust <= 0.0 {
+            return poisson;
+        }
+        let bin = bin_of(lifetime);
+        let (from, (low, area)) = match bin.checked_sub(1) {
+            Some(before) => (upper_edge(before), self.edges[before]),
+            None => (0.0, (0.0, 0.0)),
+        };
+        let to = upper_edge(bin);
+        let share = ((lifetime - from) / (to - from)).clamp(0.0, 1.0);
+        let within = low + (self.edges[bin].0 - low) * share;
+        let measured = (
+            within,
+            area + (to - from) * share * (1.0 - 0.5 * (low + within)),
+        );
+        let mix =
+            |measured: f64, poisson: f64| self.trust * measured + (1.0 - self.trust) * poisson;
+        (mix(measured.0, poisson.0), mix(measured.1, poisson.1))
+    }
+
+    /// The mean gap.
+    pub(super) fn mean(&self) -> f64 {
+        self.mean
+    }
+}
+
+impl Class {
+    fn new() -> Self {
+        Self {
+            bins: vec![0.0; GAP_BINS],
+            weight: 0.0,
+            sum: 0.0,
+        }
+    }
+}
+
+/// Two classes an octave.
+fn class_of(count: f64) -> usize {
+    (2.0 * count.max(1.0).log2()).round() as usize
+}
+
+fn bin_of(gap: f64) -> usize {
+    let octaves = gap.max(f64::MIN_POSITIVE).log2() + OCTAVES;
+    ((octaves * PER_OCTAVE).ceil().max(0.0) as usize).min(GAP_BINS - 1)
+}
+
+/// Bin `b` ends at 2^(b/4 - 24); the last one at a whole window.
+fn upper_edge(bin: usize) -> f64 {
+    (bin as f64 / PER_OCTAVE - OCTAVES).exp2()
+}
+
+/// From a window down to a sixteen-millionth of it.
+const OCTAVES: f64 = 24.0;
+const PER_OCTAVE: f64 = 4.0;
+const GAP_BINS: usize = 97;
+const _: () = assert!(GAP_BINS == (OCTAVES * PER_OCTAVE) as usize + 1);
+/// The exponential weighs as much as this many gaps seen.
+const PRIOR_GAPS: f64 = 8.0;

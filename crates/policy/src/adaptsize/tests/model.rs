@@ -1,0 +1,232 @@
+//! The models against the chain, against Theorem 1 done naively, and against a simulated cache.
+
+use edgeward_types::{KeyHash, Seed};
+use proptest::prelude::*;
+
+use crate::Object;
+use crate::adaptsize::model::stationary;
+use crate::adaptsize::{BINS_PER_OCTAVE, ObjectRate, Population, forecast_window};
+
+use super::oracle::{self, ListCache, Thing, figure_8, zipf_requests};
+
+/// Theorem 1 in our form is the limit of the chain of figure 8.
+///
+/// Method: iterate the chain with 150 list positions; the limit is off by about (rT)²/(2·150) of the odds.
+#[test]
+fn the_closed_form_is_the_long_run_of_the_chain() {
+    for (rate, admitted, lifetime) in [
+        (1.0_f64, 1.0, 1.0),
+        (1.0, 0.1, 1.0),
+        (0.2, 0.5, 2.0),
+        (3.0, 0.01, 1.0),
+        (2.0, 0.9, 0.05),
+        (5.0, 0.003, 0.5),
+    ] {
+        let chain = figure_8(rate, admitted, lifetime, 150);
+        let closed = stationary((-rate * lifetime).exp(), admitted);
+        assert!(
+            (chain - closed).abs() < 0.01,
+            "r {rate}, p {admitted}, T {lifetime}: chain {chain}, closed form {closed}"
+        );
+    }
+}
+
+#[test]
+fn the_closed_form_survives_what_overflows_the_printed_one() {
+    assert_eq!(stationary((-1e9_f64).exp(), 1e-3), 1.0);
+    assert_eq!(stationary(1.0, 1.0), 0.0);
+    assert_eq!(stationary(0.5, 0.0), 0.0);
+    // Never asked for again, never admitted: nothing says it is inside.
+    assert_eq!(stationary(0.0, 0.0), 0.0);
+}
+
+fn population(things: &[Thing], capacity: f64, bins_per_octave: u32) -> Population {
+    let rates = things.iter().map(|thing| ObjectRate {
+        rate: thing.rate,
+        size_bytes: thing.size,
+    });
+    Population::new(rates, capacity, bins_per_octave)
+}
+
+prop_compose! {
+    fn things()(list in prop::collection::vec((-3.0..9.0_f64, 3.0..24.0_f64), 2..60)) -> Vec<Thing> {
+        list.into_iter().map(|(rate, size)| Thing { rate: rate.exp2(), size: size.exp2() }).collect()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// With bins so fine that hardly two objects share one the solver agrees with seventy halvings of the naive formula.
+    #[test]
+    fn the_solver_agrees_with_brute_force(things in things(), share in 0.02..0.9_f64, log2_c in 16.0..26.0_f64) {
+        let capacity = share * things.iter().map(|thing| thing.size).sum::<f64>();
+        let c = log2_c.exp2();
+        let ours = population(&things, capacity, 1 << 10).solve(c, capacity).object_hit_ratio;
+        let theirs = oracle::hit_ratio(&things, c, capacity);
+        prop_assert!((ours - theirs).abs() < 0.005, "{ours} against {theirs}");
+    }
+
+    /// The cells of 1/8 octave cost little even where a few objects decide all.
+    #[test]
+    fn compression_hardly_moves_the_curve(things in things(), share in 0.02..0.9_f64, log2_c in 6.0..26.0_f64) {
+        let capacity = share * things.iter().map(|thing| thing.size).sum::<f64>();
+        let c = log2_c.exp2();
+        let exact = population(&things, capacity, 1 << 10).solve(c, capacity).object_hit_ratio;
+        let cells = population(&things, capacity, BINS_PER_OCTAVE).solve(c, capacity).object_hit_ratio;
+        prop_assert!((exact - cells).abs() < 0.03, "{exact} against {cells}");
+    }
+}
+
+#[test]
+fn what_fits_whole_is_always_hit_in_the_long_run() {
+    let things = [
+        Thing {
+            rate: 3.0,
+            size: 100.0,
+        },
+        Thing {
+            rate: 0.5,
+            size: 900.0,
+        },
+    ];
+    let solution = population(&things, 1001.0, BINS_PER_OCTAVE).solve(f64::INFINITY, 1001.0);
+    assert_eq!(solution.lifetime_windows, f64::INFINITY);
+    assert_eq!(solution.object_hit_ratio, 1.0);
+}
+
+#[test]
+fn an_object_larger_than_the_cache_only_misses() {
+    let things = [
+        Thing {
+            rate: 1.0,
+            size: 10.0,
+        },
+        Thing {
+            rate: 3.0,
+            size: 5000.0,
+        },
+    ];
+    let solution = population(&things, 1000.0, BINS_PER_OCTAVE).solve(f64::INFINITY, 1000.0);
+    assert_eq!(solution.object_hit_ratio, 0.25);
+}
+
+#[test]
+fn a_smaller_c_takes_longer_to_fill_the_cache() {
+    let things = [
+        Thing {
+            rate: 2.0,
+            size: 1000.0,
+        },
+        Thing {
+            rate: 1.0,
+            size: 1000.0,
+        },
+    ];
+    let population = population(&things, 3000.0, BINS_PER_OCTAVE);
+    // 3000 bytes, 3000 admitted a window when everything enters, 1/e of that at c = 1000.
+    assert!((population.fill_windows(f64::INFINITY, 3000.0) - 1.0).abs() < 1e-12);
+    assert!((population.fill_windows(1000.0, 3000.0) - 1f64.exp()).abs() < 1e-12);
+}
+
+/// The long run of the model is the long run of a cache under the traffic it assumes.
+///
+/// Method: independent Zipf requests, an LRU list with admission, 40 000 requests to warm up and 40 000 counted.
+#[test]
+fn the_stationary_curve_matches_a_simulated_cache_under_independent_requests() {
+    let seed = Seed(11);
+    let requests = zipf_requests(400, 80_000, 6.0, seed);
+    let capacity = 600_000;
+    let mut rates = vec![(0.0, 0.0); 400];
+    for &(key, size) in &requests {
+        rates[key as usize].0 += 1.0;
+        rates[key as usize].1 = size as f64;
+    }
+    let things: Vec<Thing> = rates
+        .iter()
+        .map(|&(rate, size)| Thing { rate, size })
+        .collect();
+    let mut population = population(&things, capacity as f64, BINS_PER_OCTAVE);
+    for c in [8e3, 32e3, 128e3, f64::INFINITY] {
+        let mut cache = ListCache::new(capacity, c, seed);
+        let hits = requests
+            .iter()
+            .enumerate()
+            .filter(|&(at, &(key, size))| cache.request(key, size) && at >= 40_000)
+            .count();
+        let simulated = hits as f64 / 40_000.0;
+        let predicted = population.solve(c, capacity as f64).object_hit_ratio;
+        assert!(
+            (simulated - predicted).abs() < 0.02,
+            "c {c}: simulated {simulated}, predicted {predicted}, {seed}"
+        );
+    }
+}
+
+/// The finite horizon predicts a cold cache and a warm one, where the long run is far away.
+///
+/// Method: the curve of a window of requests against an LRU list that sees the same requests, once
+/// empty at the start, once as 20 000 earlier requests left it.
+#[test]
+fn the_horizon_curve_matches_a_simulated_window_from_cold_and_from_warm() {
+    let seed = Seed(12);
+    let all = zipf_requests(3_000, 40_000, 8.0, seed);
+    let (before, window) = all.split_at(20_000);
+    let objects: Vec<Object> = window
+        .iter()
+        .map(|&(key, size_bytes)| Object {
+            key: KeyHash(key),
+            size_bytes,
+        })
+        .collect();
+    let capacity = 8_000_000;
+    for warm in [false, true] {
+        for c in [4e3, 16e3, 64e3, 256e3, f64::INFINITY] {
+            let mut cache = ListCache::new(capacity, c, seed);
+            if warm {
+                for &(key, size) in before {
+                    cache.request(key, size);
+                }
+            }
+            let asked: std::collections::BTreeMap<u64, u64> = window.iter().copied().collect();
+            let idle_bytes = cache.bytes()
+                - asked
+                    .iter()
+                    .filter(|&(&key, _)| cache.holds(key))
+                    .map(|(_, size)| size)
+                    .sum::<u64>();
+            let predicted =
+                forecast_window(&objects, capacity, &|key| cache.holds(key.0), idle_bytes)
+                    .solve(c)
+                    .object_hit_ratio;
+            let hits = window
+                .iter()
+                .filter(|&&(key, size)| cache.request(key, size))
+                .count();
+            let simulated = hits as f64 / window.len() as f64;
+            assert!(
+                (simulated - predicted).abs() < 0.015,
+                "c {c}, warm {warm}: simulated {simulated}, predicted {predicted}, {seed}"
+            );
+        }
+    }
+}
+
+/// Where requests come in bursts the measured gaps see what an exponential could not.
+///
+/// Method: 5000 objects asked for four times in a row, each in its own stretch of the window; a cache of a fiftieth
+/// of them hits three times in four.
+#[test]
+fn bursts_are_predicted_as_bursts() {
+    let objects: Vec<Object> = (0..5_000_u64)
+        .flat_map(|key| {
+            [Object {
+                key: KeyHash(key),
+                size_bytes: 1000,
+            }; 4]
+        })
+        .collect();
+    let mut forecast = forecast_window(&objects, 100_000, &|_| false, 0);
+    let predicted = forecast.solve(f64::INFINITY).object_hit_ratio;
+    assert!((predicted - 0.75).abs() < 0.01, "{predicted}");
+}

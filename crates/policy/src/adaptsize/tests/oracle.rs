@@ -1,0 +1,226 @@
+//! The slow and obvious versions: the chain of figure 8 state by state, Theorem 1 as printed, a cache that is a list.
+
+use std::collections::BTreeMap;
+
+use edgeward_types::Seed;
+
+use crate::rng::Rng;
+
+/// The long-run probability of being in the cache, from the chain of figure 8 with `positions` places in the list.
+///
+/// State 0 is out, 1 to `positions` the place in the list. Requests move to the head at rate `r` (from
+/// outside at `r p`), and pushdown moves one place on at `positions / T`, as in appendix A. The chain is
+/// made discrete with steps short enough for one event and iterated until nothing changes.
+pub(super) fn figure_8(rate: f64, admitted: f64, lifetime: f64, positions: usize) -> f64 {
+    let push = positions as f64 / lifetime;
+    let step = 1.0 / (rate + push);
+    let mut now = vec![0.0; positions + 1];
+    now[0] = 1.0;
+    for _ in 0..2_000_000 {
+        let mut next = vec![0.0; positions + 1];
+        for (place, &here) in now.iter().enumerate() {
+            if place == 0 {
+                let enters = rate * admitted * step;
+                next[1] += here * enters;
+                next[0] += here * (1.0 - enters);
+            } else {
+                next[1] += here * rate * step;
+                let pushed_to = if place == positions { 0 } else { place + 1 };
+                next[pushed_to] += here * push * step;
+            }
+        }
+        let change: f64 = now.iter().zip(&next).map(|(a, b)| (a - b).abs()).sum();
+        now = next;
+        if change < 1e-13 {
+            break;
+        }
+    }
+    1.0 - now[0]
+}
+
+/// One object of the oracle's population.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Thing {
+    pub(super) rate: f64,
+    pub(super) size: f64,
+}
+
+/// Theorem 1 as printed, by odds: needs `rT` small enough for a float.
+fn theorem_1(thing: Thing, c: f64, lifetime: f64) -> f64 {
+    let odds = ((thing.rate * lifetime).exp() - 1.0) * (-thing.size / c).exp();
+    if odds.is_infinite() {
+        1.0
+    } else {
+        odds / (1.0 + odds)
+    }
+}
+
+/// Equation (1) by seventy halvings of log2 T, then the hit ratio.
+pub(super) fn hit_ratio(things: &[Thing], c: f64, capacity: f64) -> f64 {
+    let fitting: Vec<Thing> = things
+        .iter()
+        .copied()
+        .filter(|thing| thing.size <= capacity)
+        .collect();
+    let held = |lifetime: f64| -> f64 {
+        fitting
+            .iter()
+            .map(|&thing| theorem_1(thing, c, lifetime) * thing.size)
+            .sum()
+    };
+    let (mut low, mut high) = (-40.0_f64, 40.0_f64);
+    for _ in 0..70 {
+        let middle = 0.5 * (low + high);
+        if held(middle.exp2()) < capacity {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    let hits: f64 = fitting
+        .iter()
+        .map(|&thing| thing.rate * theorem_1(thing, c, low.exp2()))
+        .sum();
+    hits / things.iter().map(|thing| thing.rate).sum::<f64>()
+}
+
+/// The paper's mode in one go: rates by ordered maps, twenty candidates an octave tried.
+///
+/// `windows` are lists of (key, size). Gives the best hit ratio promised and the `c` that promises it.
+pub(super) fn best_c(
+    windows: &[Vec<(u64, u64)>],
+    capacity: f64,
+    c_min: f64,
+    fill_windows_max: f64,
+) -> (f64, f64) {
+    let mut rates: BTreeMap<u64, (f64, u64)> = BTreeMap::new();
+    for window in windows {
+        let mut counts: BTreeMap<u64, (u32, u64)> = BTreeMap::new();
+        for &(key, size) in window {
+            let entry = counts.entry(key).or_insert((0, size));
+            entry.0 += 1;
+            entry.1 = size;
+        }
+        for (rate, _) in rates.values_mut() {
+            *rate *= 0.3;
+        }
+        for (key, (count, size)) in counts {
+            let entry = rates.entry(key).or_insert((0.0, size));
+            entry.0 += 0.7 * f64::from(count);
+            entry.1 = size;
+        }
+        rates.retain(|_, (rate, _)| *rate >= 0.1);
+    }
+    let things: Vec<Thing> = rates
+        .values()
+        .map(|&(rate, size)| Thing {
+            rate,
+            size: size as f64,
+        })
+        .collect();
+    let octaves = (capacity / c_min).log2();
+    let mut best = (hit_ratio(&things, f64::INFINITY, capacity), f64::INFINITY);
+    for step in 0..=(octaves * 20.0) as u32 {
+        let c = c_min * (f64::from(step) / 20.0).exp2();
+        let filled: f64 = things
+            .iter()
+            .filter(|thing| thing.size <= capacity)
+            .map(|thing| thing.rate * thing.size * (-thing.size / c).exp())
+            .sum();
+        if capacity / filled <= fill_windows_max {
+            let ratio = hit_ratio(&things, c, capacity);
+            if ratio > best.0 {
+                best = (ratio, c);
+            }
+        }
+    }
+    best
+}
+
+/// LRU with admission `e^(-s/c)` as a list in order of use.
+pub(super) struct ListCache {
+    capacity: u64,
+    c: f64,
+    used: u64,
+    /// Oldest first.
+    order: Vec<(u64, u64)>,
+    rng: Rng,
+}
+
+impl ListCache {
+    pub(super) fn new(capacity: u64, c: f64, seed: Seed) -> Self {
+        Self {
+            capacity,
+            c,
+            used: 0,
+            order: Vec::new(),
+            rng: Rng::new(seed, 99),
+        }
+    }
+
+    pub(super) fn holds(&self, key: u64) -> bool {
+        self.order.iter().any(|&(held, _)| held == key)
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = u64> {
+        self.order.iter().map(|&(key, _)| key)
+    }
+
+    pub(super) fn admit_by(&mut self, c: f64) {
+        self.c = c;
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.used
+    }
+
+    /// Whether it hits.
+    pub(super) fn request(&mut self, key: u64, size: u64) -> bool {
+        if let Some(at) = self.order.iter().rposition(|&(held, _)| held == key) {
+            let entry = self.order.remove(at);
+            self.order.push(entry);
+            return true;
+        }
+        if size <= self.capacity && self.rng.unit() < (-(size as f64) / self.c).exp() {
+            self.order.push((key, size));
+            self.used += size;
+            let mut leave = 0;
+            while self.used > self.capacity {
+                self.used -= self.order[leave].1;
+                leave += 1;
+            }
+            self.order.drain(..leave);
+        }
+        false
+    }
+}
+
+/// Independent requests with Zipf popularity; sizes log-uniform over `octaves` from 1000 bytes, fixed per key.
+pub(super) fn zipf_requests(
+    objects: u64,
+    requests: usize,
+    octaves: f64,
+    seed: Seed,
+) -> Vec<(u64, u64)> {
+    let mut rng = Rng::new(seed, 7);
+    let sizes: Vec<u64> = (0..objects)
+        .map(|_| (1000.0 * (octaves * rng.unit()).exp2()) as u64)
+        .collect();
+    let mut cumulated: Vec<f64> = (1..=objects)
+        .scan(0.0, |sum, rank| {
+            *sum += (rank as f64).powf(-0.9);
+            Some(*sum)
+        })
+        .collect();
+    let total = *cumulated.last().expect("there are objects");
+    cumulated.iter_mut().for_each(|sum| *sum /= total);
+    (0..requests)
+        .map(|_| {
+            let u = rng.unit();
+            let key = cumulated
+                .partition_point(|&sum| sum < u)
+                .min(objects as usize - 1);
+            (key as u64, sizes[key])
+        })
+        .collect()
+}

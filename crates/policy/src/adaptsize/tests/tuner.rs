@@ -1,0 +1,194 @@
+//! The tuner as a whole: against brute force, and the laws drivers rely on.
+
+use edgeward_types::{KeyHash, Seed};
+use proptest::prelude::*;
+
+use crate::adaptsize::{Mode, Tuner, TunerConfig, Tuning};
+use crate::rng::scramble;
+
+use super::oracle::{ListCache, best_c, zipf_requests};
+
+fn config(mode: Mode, capacity_bytes: u64, window_requests: u32) -> TunerConfig {
+    TunerConfig {
+        window_requests,
+        ..TunerConfig::new(mode, capacity_bytes)
+    }
+}
+
+/// Drives a cache and its tuner; keys reach the tuner through `rename`.
+fn drive(config: TunerConfig, requests: &[(u64, u64)], rename: fn(u64) -> u64) -> Vec<Tuning> {
+    let mut tuner = Tuner::new(config);
+    let mut cache = ListCache::new(config.capacity_bytes, tuner.initial_c(), Seed(4));
+    let mut tunings = Vec::new();
+    for &(key, size) in requests {
+        let hit = cache.request(key, size);
+        if tuner.record(KeyHash(rename(key)), size, hit) {
+            // The driver's own names for the keys it holds.
+            let resident: std::collections::BTreeSet<u64> = cache.keys().map(rename).collect();
+            let tuning = tuner.step(&|key| resident.contains(&key.0));
+            cache.admit_by(tuning.c);
+            tunings.push(tuning);
+        }
+    }
+    tunings
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    /// The paper's mode finds what trying twenty candidates an octave finds, over several smoothed windows.
+    #[test]
+    fn the_papers_mode_agrees_with_brute_force(seed in any::<u64>(), share in 0.02..0.5_f64, windows in 1..4_usize) {
+        let requests = zipf_requests(120, 1000 * windows, 9.0, Seed(seed));
+        let footprint: u64 = requests
+            .iter()
+            .copied()
+            .collect::<std::collections::BTreeMap<_, _>>()
+            .values()
+            .sum();
+        let capacity = (footprint as f64 * share) as u64;
+        let config = config(Mode::Paper, capacity, 1000);
+        let tuning = drive(config, &requests, |key| key).pop().expect("a window ended");
+        let windows: Vec<_> = requests.chunks(1000).map(<[_]>::to_vec).collect();
+        let (best_ohr, best_c) = best_c(&windows, capacity as f64, config.c_min, config.fill_windows_max);
+        prop_assert!(
+            (tuning.predicted_ohr - best_ohr).abs() < 0.01,
+            "predicted {} at c {}, brute force {best_ohr} at c {best_c}", tuning.predicted_ohr, tuning.c
+        );
+    }
+}
+
+/// Server and simulator hash differently and must tune alike, to the last bit.
+#[test]
+fn names_of_keys_do_not_matter() {
+    let requests = zipf_requests(2_000, 12_000, 10.0, Seed(21));
+    for mode in [Mode::Paper, Mode::Horizon] {
+        let config = config(mode, 20_000_000, 3_000);
+        let plain = drive(config, &requests, |key| key);
+        assert_eq!(plain.len(), 4);
+        assert_eq!(
+            plain,
+            drive(config, &requests, |key| scramble(key ^ 0x5eed))
+        );
+        assert_eq!(plain, drive(config, &requests, |key| !key));
+    }
+}
+
+/// Small and large objects equally popular, room for a tenth: refusing the large ones is worth it, and both modes see it.
+#[test]
+fn large_objects_are_kept_out_where_they_displace_small_ones() {
+    let requests: Vec<(u64, u64)> = zipf_requests(3_000, 25_000, 0.0, Seed(22))
+        .into_iter()
+        .map(|(key, _)| {
+            (
+                key,
+                if scramble(key).is_multiple_of(4) {
+                    1_000_000
+                } else {
+                    1_000
+                },
+            )
+        })
+        .collect();
+    for mode in [Mode::Paper, Mode::Horizon] {
+        let tunings = drive(config(mode, 10_000_000, 5_000), &requests, |key| key);
+        let (first, last) = (&tunings[0], tunings.last().expect("windows ended"));
+        assert!(last.c < 1_000_000.0, "{mode:?} admits by c {}", last.c);
+        assert!(
+            last.measured_ohr > first.measured_ohr + 0.1,
+            "{mode:?}: {} after {}",
+            last.measured_ohr,
+            first.measured_ohr
+        );
+    }
+}
+
+#[test]
+fn a_cache_that_holds_everything_admits_everything() {
+    let requests = zipf_requests(500, 6_000, 6.0, Seed(23));
+    for mode in [Mode::Paper, Mode::Horizon] {
+        for tuning in drive(config(mode, 1 << 40, 2_000), &requests, |key| key) {
+            assert_eq!(tuning.c, f64::INFINITY, "{mode:?}");
+        }
+    }
+}
+
+/// The error reported is the prediction of the step before against this window's hits.
+#[test]
+fn the_model_error_compares_a_prediction_with_the_window_it_was_for() {
+    for mode in [Mode::Paper, Mode::Horizon] {
+        let requests = zipf_requests(2_000, 9_000, 8.0, Seed(24));
+        let tunings = drive(config(mode, 3_000_000, 3_000), &requests, |key| key);
+        assert_eq!(tunings[0].model_error, None);
+        for pair in tunings.windows(2) {
+            let error = pair[1].model_error.expect("a prediction preceded");
+            assert_eq!(error, pair[0].predicted_ohr - pair[1].measured_ohr);
+        }
+    }
+}
+
+#[test]
+fn a_window_is_due_at_its_last_request_and_not_before() {
+    let mut tuner = Tuner::new(config(Mode::Paper, 1000, 3));
+    let mut record = |key| tuner.record(KeyHash(key), 10, false);
+    assert!(!record(1));
+    assert!(!record(1));
+    assert!(record(2));
+}
+
+#[test]
+fn a_step_without_requests_keeps_c_and_claims_no_error() {
+    let requests = zipf_requests(2_000, 10_000, 9.0, Seed(25));
+    for mode in [Mode::Paper, Mode::Horizon] {
+        let mut tuner = Tuner::new(config(mode, 2_000_000, 10_000));
+        for &(key, size) in &requests {
+            tuner.record(KeyHash(key), size, false);
+        }
+        let tuned = tuner.step(&|_| false);
+        let idle = tuner.step(&|_| false);
+        assert_eq!(
+            (idle.c, idle.model_error, idle.requests),
+            (tuned.c, None, 0)
+        );
+    }
+}
+
+/// The table's bound ends a window early, a step halves the table, and memory stays as promised.
+#[test]
+fn a_full_table_ends_the_window_and_never_grows_beyond_its_bound() {
+    for mode in [Mode::Paper, Mode::Horizon] {
+        let objects_max = 20_000;
+        let mut tuner = Tuner::new(TunerConfig {
+            objects_max,
+            ..config(mode, 1 << 20, 1_000_000)
+        });
+        let mut fed = 0_u64;
+        for _ in 0..4 {
+            let before = fed;
+            while {
+                fed += 1;
+                !tuner.record(KeyHash(fed), 100, false)
+            } {}
+            assert!(fed - before <= objects_max as u64);
+            // 40 bytes an object, and the sampled caches of the horizon mode beside them.
+            let per_object = tuner.memory_bytes() as f64 / objects_max as f64;
+            assert!(
+                mode == Mode::Horizon || per_object <= 2.0 * 40.0,
+                "{per_object}"
+            );
+            // Recording on past the due step loses newcomers, and says so.
+            tuner.record(KeyHash(u64::MAX - fed), 100, false);
+            let tuning = tuner.step(&|_| true);
+            assert!(tuning.objects <= objects_max / 2, "{}", tuning.objects);
+            assert_eq!(tuning.untracked_requests, 1);
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "sample_one_in_max 3 is not a power of two")]
+fn a_senseless_configuration_is_refused_by_name() {
+    let mut config = TunerConfig::new(Mode::Horizon, 1 << 30);
+    config.sample_one_in_max = 3;
+    Tuner::new(config);
+}

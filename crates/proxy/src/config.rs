@@ -10,8 +10,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use edgeward_policy::PolicySpec;
-use edgeward_types::{ByteSize, Seed};
+use edgeward_semantics::Rules;
+use edgeward_store::hot::HotConfig;
+use edgeward_types::ByteSize;
 
 /// One edge: where it listens, whom it asks, what it keeps and what it bears.
 #[derive(Clone, Debug)]
@@ -20,8 +21,8 @@ pub struct EdgeConfig {
     pub listeners: Vec<ListenerConfig>,
     /// The origin all misses go to.
     pub origin: OriginConfig,
-    /// The cache in memory.
-    pub hot: HotSettings,
+    /// The cache in memory: how much, what enters, what leaves.
+    pub hot: HotConfig,
     /// What of HTTP caching the operator may choose.
     pub caching: CachingConfig,
     /// What an origin learns of the client.
@@ -48,10 +49,7 @@ impl EdgeConfig {
         Self {
             listeners: vec![ListenerConfig::plain(listen)],
             origin: OriginConfig::new(origin),
-            hot: HotSettings {
-                capacity: hot,
-                ..HotSettings::default()
-            },
+            hot: HotConfig::new(hot),
             caching: CachingConfig::default(),
             forwarding: ForwardingConfig::default(),
             admin: None,
@@ -302,38 +300,11 @@ enum UrlProblem {
     Path,
 }
 
-/// The cache in memory.
-#[derive(Clone, Debug)]
-pub struct HotSettings {
-    /// Heads, bodies, keys and the index together. Default 256 MiB: half of a small machine.
-    pub capacity: ByteSize,
-    /// What is let in and what leaves. Default AdaptSize, which this edge is about.
-    pub policy: PolicySpec,
-    /// Where admission's draws and the tuner's search start. Default: a fixed one, so that two runs
-    /// of the same requests decide alike and a surprise can be repeated.
-    pub seed: Seed,
-    /// Requests between two tunings of a self-tuning policy. Default 250 000, the paper's choice.
-    pub window_requests: NonZeroU32,
-}
-
-impl Default for HotSettings {
-    fn default() -> Self {
-        Self {
-            capacity: ByteSize::mib(256),
-            policy: PolicySpec::AdaptSize,
-            seed: Seed(0x0065_6467_6577_6172),
-            window_requests: NonZeroU32::new(250_000).expect("250 000 is not zero"),
-        }
-    }
-}
-
 /// What of HTTP caching the operator may choose. What RFC 9111 settles is not here.
 #[derive(Clone, Debug)]
 pub struct CachingConfig {
-    /// Whether a response with `Set-Cookie` may be shared when its other headers allow it. Default
-    /// false: RFC 9111 §7.3 leaves it to the origin's directives, and too many origins get
-    /// them wrong; one visitor's session for all is the worst thing a cache can do.
-    pub share_set_cookie: bool,
+    /// The choices RFC 9111 leaves to a cache: guessed lifetimes, cookies, the client's say.
+    pub rules: Rules,
     /// How long a URL whose response could not be shared keeps its requests from waiting for each
     /// other. Default 2 min, as in Varnish.
     pub hit_for_miss: Duration,
@@ -351,7 +322,7 @@ pub struct CachingConfig {
 impl Default for CachingConfig {
     fn default() -> Self {
         Self {
-            share_set_cookie: false,
+            rules: Rules::default(),
             hit_for_miss: Duration::from_secs(120),
             collapse_wait_max: Duration::from_secs(10),
             collapse_bytes_max: ByteSize::mib(8),
@@ -432,7 +403,7 @@ pub struct LimitsConfig {
     /// Default 64 KiB: cookies of 16 KiB happen, more is an attack or a mistake. A client gets 431,
     /// an origin's response becomes 502.
     pub head_bytes_max: ByteSize,
-    /// Header fields of a message. Default 128.
+    /// Header fields of a message. Default 100: as many as are parsed without an allocation.
     pub headers_max: NonZeroUsize,
     /// From the first byte of a request to the end of its head; then 408. Default 10 s.
     pub request_head_timeout: Duration,
@@ -458,7 +429,7 @@ impl Default for LimitsConfig {
         Self {
             connections_max: NonZeroUsize::new(65_536).expect("65 536 is not zero"),
             head_bytes_max: ByteSize::kib(64),
-            headers_max: NonZeroUsize::new(128).expect("128 is not zero"),
+            headers_max: NonZeroUsize::new(100).expect("100 is not zero"),
             request_head_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(75),
             body_idle_timeout: Duration::from_secs(60),

@@ -1,6 +1,46 @@
 //! The edge: an HTTP reverse proxy cache on hyper, one runtime a core.
+//!
+//! [`Edge::start`] takes an [`EdgeConfig`] and returns when connections are taken. Each worker is a
+//! thread with a runtime, listening sockets, connections to the origin, counters and a log ring of
+//! its own; what workers share is the cache in memory (`edgeward_store::hot`), the table of
+//! fetches under way and a clock. What HTTP allows is decided by `edgeward_semantics`,
+//! what is worth keeping by `edgeward_policy`; here the bytes are moved.
+//!
+//! ```no_run
+//! use edgeward_proxy::{Edge, EdgeConfig};
+//!
+//! let listen = "127.0.0.1:8080".parse()?;
+//! let origin = "http://127.0.0.1:9000".parse()?;
+//! let edge = Edge::start(EdgeConfig::new(listen, origin, "256MiB".parse()?))?;
+//! println!("listening on {:?}", edge.addrs());
+//! edge.shutdown(std::time::Duration::from_secs(30));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
+mod access_log;
+mod admin;
+mod body;
+mod client_io;
+mod clock;
+mod collapse;
 pub mod config;
+mod connection;
+mod counters;
+mod edge;
+mod fill;
+mod listener;
+mod metrics;
+mod origin;
+mod request;
+mod status;
+mod stored;
+mod tasks;
+mod tls;
+mod worker;
 
+pub use access_log::AccessLogError;
 pub use config::EdgeConfig;
+pub use edge::{Edge, RunningEdge, StartError};
+pub use origin::ConnectorError;
+pub use tls::TlsError;

@@ -1,0 +1,153 @@
+//! Metrics, status and health, on an address and a thread of their own.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, oneshot};
+
+use crate::worker::Shared;
+use crate::{metrics, status};
+
+/// The admin listener at work; dropping it stops it and joins its thread.
+pub(crate) struct Admin {
+    addr: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Takes the address, so that an edge whose admin address is taken does not start.
+pub(crate) fn bind(addr: SocketAddr) -> io::Result<StdListener> {
+    let listener = StdListener::bind(addr)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+impl Admin {
+    pub(crate) fn start(listener: StdListener, shared: Arc<Shared>) -> io::Result<Self> {
+        let addr = listener.local_addr()?;
+        let (stop, stopped) = oneshot::channel();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let thread = std::thread::Builder::new()
+            .name("edgeward-admin".to_owned())
+            .spawn(move || {
+                runtime.block_on(async {
+                    tokio::select! {
+                        _ = stopped => {}
+                        () = accept(listener, shared) => {}
+                    }
+                });
+            })?;
+        Ok(Self {
+            addr,
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+
+    pub(crate) const fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+}
+
+impl Drop for Admin {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            _ = thread.join();
+        }
+    }
+}
+
+async fn accept(listener: StdListener, shared: Arc<Shared>) {
+    let listener = match TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::error!(%error, "the admin listener cannot be watched");
+            return;
+        }
+    };
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let place = Arc::clone(&places).acquire_owned().await;
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "an admin connection could not be accepted");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let shared = Arc::clone(&shared);
+        tokio::spawn(async move {
+            let service = service_fn(|request: Request<Incoming>| {
+                let response = answer(&request, &shared);
+                async { Ok::<_, Infallible>(response) }
+            });
+            let served = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEAD_TIMEOUT)
+                .serve_connection(TokioIo::new(stream), service)
+                .await;
+            if let Err(error) = served {
+                tracing::debug!(%error, "an admin connection ended");
+            }
+            drop(place);
+        });
+    }
+}
+
+fn answer(request: &Request<Incoming>, shared: &Shared) -> Response<Full<Bytes>> {
+    let path = request.uri().path();
+    let found = match path {
+        "/metrics" => Some((metrics::CONTENT_TYPE, metrics::render(shared))),
+        "/status" => Some((
+            "application/json",
+            format!("{:#}\n", status::render(shared)),
+        )),
+        "/healthz" => Some((TEXT, "ok\n".to_owned())),
+        "/" => Some((TEXT, "/metrics\n/status\n/healthz\n".to_owned())),
+        _ => None,
+    };
+    let (code, media_type, text) = match found {
+        None => {
+            let text = format!("no {path} here; there are /metrics, /status and /healthz\n");
+            (StatusCode::NOT_FOUND, TEXT, text)
+        }
+        Some(_) if !matches!(*request.method(), Method::GET | Method::HEAD) => {
+            let text = "GET and HEAD only\n".to_owned();
+            (StatusCode::METHOD_NOT_ALLOWED, TEXT, text)
+        }
+        Some((media_type, text)) => (StatusCode::OK, media_type, text),
+    };
+    let mut response = Response::new(Full::new(Bytes::from(text)));
+    *response.status_mut() = code;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if code == StatusCode::METHOD_NOT_ALLOWED {
+        headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+    }
+    response
+}
+
+const TEXT: &str = "text/plain; charset=utf-8";
+
+/// Scrapers and people; anyone beyond waits.
+const CONNECTIONS_MAX: usize = 32;
+
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);

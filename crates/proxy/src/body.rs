@@ -1,0 +1,151 @@
+//! The body of a response on its way to a client, whatever it comes from.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+
+use crate::access_log::Pending;
+use crate::client_io::InFlight;
+use crate::fill::FillReader;
+use crate::origin::OriginBody;
+use crate::worker::Worker;
+
+/// Where the bytes come from.
+pub(crate) enum Source {
+    /// None are left.
+    Empty,
+    /// One piece, all there.
+    Whole(Bytes),
+    /// A fetch others may share.
+    Fill(FillReader, Option<u64>),
+    /// The origin itself.
+    Origin(Box<OriginBody>),
+}
+
+/// A source, with what has to happen when it is done or given up.
+pub(crate) struct EdgeBody {
+    source: Source,
+    bytes_sent: u64,
+    worker: Rc<Worker>,
+    /// The request counts as under way until the body is dropped.
+    _in_flight: InFlight,
+    log: Option<Box<Pending>>,
+}
+
+type BodyError = Box<dyn std::error::Error + Send + Sync>;
+
+impl EdgeBody {
+    pub(crate) fn new(
+        source: Source,
+        worker: Rc<Worker>,
+        in_flight: InFlight,
+        log: Option<Box<Pending>>,
+    ) -> Self {
+        let source = match source {
+            Source::Whole(bytes) if bytes.is_empty() => Source::Empty,
+            source => source,
+        };
+        Self {
+            source,
+            bytes_sent: 0,
+            worker,
+            _in_flight: in_flight,
+            log,
+        }
+    }
+
+    fn sent(&mut self, bytes: usize) {
+        self.bytes_sent += bytes as u64;
+        self.worker.counters.response_bytes.add(bytes as u64);
+    }
+}
+
+impl Body for EdgeBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = &mut *self;
+        let polled: Poll<Option<Result<Frame<Bytes>, BodyError>>> = match &mut this.source {
+            Source::Empty => return Poll::Ready(None),
+            Source::Whole(bytes) => {
+                // hyper takes the piece as it is and the kernel as much of it as it likes; cutting
+                // it here would only cost more turns.
+                let bytes = std::mem::take(bytes);
+                this.source = Source::Empty;
+                this.sent(bytes.len());
+                return Poll::Ready(Some(Ok(Frame::data(bytes))));
+            }
+            Source::Fill(reader, left) => reader.poll_bytes(cx).map(|next| {
+                next.map(|bytes| {
+                    let bytes = bytes?;
+                    if let Some(left) = left {
+                        *left -= bytes.len() as u64;
+                    }
+                    Ok(Frame::data(bytes))
+                })
+            }),
+            Source::Origin(body) => Pin::new(&mut **body)
+                .poll_frame(cx)
+                .map(|next| next.map(|frame| frame.map_err(Into::into))),
+        };
+        match &polled {
+            Poll::Ready(Some(Ok(frame))) => {
+                let bytes = frame.data_ref().map_or(0, Bytes::len);
+                this.sent(bytes);
+                if this.is_end_stream() {
+                    this.source = Source::Empty;
+                }
+            }
+            Poll::Ready(None) => this.source = Source::Empty,
+            Poll::Ready(Some(Err(_))) => {
+                this.worker.counters.aborted_origin.one();
+                if let Some(log) = &mut this.log {
+                    log.aborted = true;
+                }
+                this.source = Source::Empty;
+            }
+            Poll::Pending => {}
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.source {
+            Source::Empty | Source::Fill(_, Some(0)) => true,
+            Source::Whole(_) | Source::Fill(..) => false,
+            Source::Origin(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.source {
+            Source::Empty | Source::Fill(_, Some(0)) => SizeHint::with_exact(0),
+            Source::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Source::Fill(_, Some(left)) => SizeHint::with_exact(*left),
+            Source::Fill(_, None) => SizeHint::default(),
+            Source::Origin(body) => body.size_hint(),
+        }
+    }
+}
+
+impl Drop for EdgeBody {
+    fn drop(&mut self) {
+        // A whole body may go untaken (HEAD); one that streamed was still wanted by someone.
+        let given_up =
+            matches!(self.source, Source::Fill(..) | Source::Origin(_)) && !self.is_end_stream();
+        if given_up {
+            self.worker.counters.aborted_client.one();
+        }
+        if let Some(mut log) = self.log.take() {
+            log.aborted |= given_up;
+            self.worker.log(log.finish(self.bytes_sent));
+        }
+    }
+}

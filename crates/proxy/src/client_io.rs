@@ -1,0 +1,252 @@
+//! The socket of a client, with enough memory to know when it has been silent for too long.
+//!
+//! Timers on the way of a request would cost more than all the rest of the edge's own work. So a
+//! connection only notes, in cells, when it last moved, and once a second a sweep over the worker's
+//! connections compares those notes with the limits; see [`ConnState::overdue`].
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::{Buf, Bytes};
+use edgeward_types::Timestamp;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::clock::Clock;
+use crate::config::LimitsConfig;
+
+/// What is known of a connection besides its bytes.
+#[derive(Debug)]
+pub(crate) struct ConnState {
+    clock: Arc<Clock>,
+    /// Requests whose response has not been handed over whole.
+    in_flight: Cell<u32>,
+    /// Since when the connection waits for the next request.
+    idle_since: Cell<Timestamp>,
+    /// When the first byte since then arrived: a head has begun.
+    head_since: Cell<Option<Timestamp>>,
+    /// Since when the client takes no bytes although there are some.
+    write_blocked_since: Cell<Option<Timestamp>>,
+    /// Since when an upload waits for the client's next bytes.
+    upload_waits_since: Cell<Option<Timestamp>>,
+    verdict: Cell<Option<Overdue>>,
+    draining: Cell<bool>,
+    task: RefCell<Option<Waker>>,
+}
+
+/// Why a connection must end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Overdue {
+    /// No request for too long.
+    Idle,
+    /// A request's head did not become complete.
+    Head,
+    /// The client takes no more of its response.
+    Response,
+    /// The client sends no more of its upload.
+    Upload,
+}
+
+impl ConnState {
+    pub(crate) fn new(clock: Arc<Clock>) -> Rc<Self> {
+        let now = clock.now();
+        Rc::new(Self {
+            clock,
+            in_flight: Cell::new(0),
+            idle_since: Cell::new(now),
+            head_since: Cell::new(None),
+            write_blocked_since: Cell::new(None),
+            upload_waits_since: Cell::new(None),
+            verdict: Cell::new(None),
+            draining: Cell::new(false),
+            task: RefCell::new(None),
+        })
+    }
+
+    /// A request's head is complete. The answer is owed until the returned value is dropped.
+    pub(crate) fn begin(self: &Rc<Self>) -> InFlight {
+        self.in_flight.set(self.in_flight.get() + 1);
+        self.head_since.set(None);
+        InFlight(Rc::clone(self))
+    }
+
+    pub(crate) fn upload_waits(&self) {
+        if self.upload_waits_since.get().is_none() {
+            self.upload_waits_since.set(Some(self.clock.now()));
+        }
+    }
+
+    pub(crate) fn upload_moves(&self) {
+        self.upload_waits_since.set(None);
+    }
+
+    /// The limit that is passed at `now`, if any.
+    pub(crate) fn overdue(&self, now: Timestamp, limits: &LimitsConfig) -> Option<Overdue> {
+        let passed = |since: Option<Timestamp>, limit| since.is_some_and(|t| now.since(t) > limit);
+        if passed(self.write_blocked_since.get(), limits.body_idle_timeout) {
+            return Some(Overdue::Response);
+        }
+        if self.in_flight.get() > 0 {
+            return passed(self.upload_waits_since.get(), limits.body_idle_timeout)
+                .then_some(Overdue::Upload);
+        }
+        if passed(self.head_since.get(), limits.request_head_timeout) {
+            return Some(Overdue::Head);
+        }
+        let waits_for_first_byte = self.head_since.get().is_none();
+        (waits_for_first_byte && passed(Some(self.idle_since.get()), limits.idle_timeout))
+            .then_some(Overdue::Idle)
+    }
+
+    /// Tells the connection's task to end.
+    pub(crate) fn condemn(&self, overdue: Overdue) {
+        self.verdict.set(Some(overdue));
+        self.wake();
+    }
+
+    /// Tells the connection's task to take no further request.
+    pub(crate) fn drain(&self) {
+        self.draining.set(true);
+        self.wake();
+    }
+
+    pub(crate) fn verdict(&self) -> Option<Overdue> {
+        self.verdict.get()
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.get()
+    }
+
+    /// The task that must hear of a verdict; called at each of its turns.
+    pub(crate) fn attend(&self, cx: &Context<'_>) {
+        let mut task = self.task.borrow_mut();
+        match &mut *task {
+            Some(waker) if waker.will_wake(cx.waker()) => {}
+            slot => *slot = Some(cx.waker().clone()),
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = &*self.task.borrow() {
+            waker.wake_by_ref();
+        }
+    }
+
+    fn received(&self) {
+        if self.in_flight.get() == 0 && self.head_since.get().is_none() {
+            self.head_since.set(Some(self.clock.now()));
+        }
+    }
+}
+
+/// One request under way. Dropped with its response's body.
+#[derive(Debug)]
+pub(crate) struct InFlight(Rc<ConnState>);
+
+impl InFlight {
+    pub(crate) fn conn(&self) -> &Rc<ConnState> {
+        &self.0
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let conn = &self.0;
+        conn.in_flight.set(conn.in_flight.get() - 1);
+        if conn.in_flight.get() == 0 {
+            conn.idle_since.set(conn.clock.now());
+        }
+        conn.upload_waits_since.set(None);
+    }
+}
+
+/// A stream that notes its movements in a [`ConnState`] and gives back what was read from it
+/// before the protocol was known.
+#[derive(Debug)]
+pub(crate) struct ClientIo<S> {
+    stream: S,
+    state: Rc<ConnState>,
+    read_ahead: Bytes,
+}
+
+impl<S> ClientIo<S> {
+    pub(crate) fn new(stream: S, state: Rc<ConnState>, read_ahead: Bytes) -> Self {
+        Self {
+            stream,
+            state,
+            read_ahead,
+        }
+    }
+
+    fn note_write(&self, result: &Poll<io::Result<usize>>) {
+        match result {
+            Poll::Pending => {
+                if self.state.write_blocked_since.get().is_none() {
+                    let now = self.state.clock.now();
+                    self.state.write_blocked_since.set(Some(now));
+                }
+            }
+            Poll::Ready(_) => self.state.write_blocked_since.set(None),
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for ClientIo<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if !self.read_ahead.is_empty() {
+            let n = self.read_ahead.len().min(buffer.remaining());
+            buffer.put_slice(&self.read_ahead[..n]);
+            self.read_ahead.advance(n);
+            self.state.received();
+            return Poll::Ready(Ok(()));
+        }
+        let filled_before = buffer.filled().len();
+        let result = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        if result.is_ready() && buffer.filled().len() > filled_before {
+            self.state.received();
+        }
+        result
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for ClientIo<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.note_write(&result);
+        result
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.stream).poll_write_vectored(cx, pieces);
+        self.note_write(&result);
+        result
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,295 @@
+//! One client connection: which protocol it speaks, and its life until it ends.
+
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+use bytes::{Bytes, BytesMut};
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::Service;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+
+use crate::body::EdgeBody;
+use crate::client_io::{ClientIo, ConnState, Overdue};
+use crate::config::LimitsConfig;
+use crate::request::{self, ClientLink, Serving};
+use crate::tasks::LocalExecutor;
+use crate::tls;
+use crate::worker::Worker;
+
+/// Serves a connection to its end.
+pub(crate) async fn run(
+    worker: Rc<Worker>,
+    stream: TcpStream,
+    peer: SocketAddr,
+    tls: Option<Arc<ServerConfig>>,
+) {
+    let conn = ConnState::new(Arc::clone(&worker.shared.clock));
+    let _open = Open::new(&worker, &conn);
+    let link = ClientLink {
+        conn: Rc::clone(&conn),
+        peer,
+        tls: tls.is_some(),
+    };
+    let Some(config) = tls else {
+        return detect(worker, link, stream).await;
+    };
+    let handshake = TlsAcceptor::from(config).accept(stream);
+    let timeout = worker.config().limits.request_head_timeout;
+    match tokio::time::timeout(timeout, handshake).await {
+        Ok(Ok(stream)) => {
+            let is_h2 = stream.get_ref().1.alpn_protocol() == Some(tls::ALPN_HTTP2);
+            let io = ClientIo::new(stream, conn, Bytes::new());
+            if is_h2 {
+                serve_h2(worker, link, io).await;
+            } else {
+                serve_h1(worker, link, io).await;
+            }
+        }
+        Ok(Err(error)) => {
+            worker.counters.closed_tls.one();
+            tracing::debug!(%peer, %error, "TLS handshake failed");
+        }
+        Err(_) => {
+            worker.counters.closed_tls.one();
+            tracing::debug!(%peer, "TLS handshake not finished in time");
+        }
+    }
+}
+
+/// Reads as much as tells HTTP/2's preface from the start of an HTTP/1.1 request.
+async fn detect<S>(worker: Rc<Worker>, link: ClientLink, mut stream: S)
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    let mut start = BytesMut::with_capacity(READ_AHEAD_BYTES);
+    let limits = &worker.config().limits;
+    let detecting = async {
+        loop {
+            let seen = start.len().min(H2_PREFACE.len());
+            if start[..seen] != H2_PREFACE[..seen] {
+                return Some(false);
+            }
+            if seen == H2_PREFACE.len() {
+                return Some(true);
+            }
+            match stream.read_buf(&mut start).await {
+                Ok(0) | Err(_) => return None,
+                Ok(_) => {}
+            }
+        }
+    };
+    // A connection may idle before its first request, but not within its first bytes: the sweep
+    // does not know it yet, so the shorter of the two bounds both.
+    let timeout = limits.idle_timeout.min(limits.request_head_timeout);
+    let is_h2 = {
+        let mut detecting = pin!(detecting);
+        // A draining edge does not wait for a first request that may never come.
+        let undisturbed = poll_fn(|cx| {
+            link.conn.attend(cx);
+            if link.conn.is_draining() {
+                return Poll::Ready(None);
+            }
+            detecting.as_mut().poll(cx)
+        });
+        match tokio::time::timeout(timeout, undisturbed).await {
+            Ok(Some(is_h2)) => is_h2,
+            Ok(None) => return,
+            Err(_) => {
+                worker.counters.closed_idle.one();
+                return;
+            }
+        }
+    };
+    let io = ClientIo::new(stream, Rc::clone(&link.conn), start.freeze());
+    if is_h2 {
+        serve_h2(worker, link, io).await;
+    } else {
+        serve_h1(worker, link, io).await;
+    }
+}
+
+async fn serve_h1<S>(worker: Rc<Worker>, link: ClientLink, io: ClientIo<S>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    worker.counters.accepted_h1.one();
+    let limits = &worker.config().limits;
+    let mut builder = http1::Builder::new();
+    builder
+        .half_close(true)
+        // The sweep keeps the time; a timer of hyper's own would cost every request.
+        .header_read_timeout(None)
+        .max_header_size(head_bytes_max(limits))
+        .pipeline_flush(true);
+    if limits.headers_max.get() != HEADERS_ON_STACK {
+        builder.max_headers(limits.headers_max.get());
+    }
+    let service = EdgeService {
+        worker: Rc::clone(&worker),
+        link: link.clone(),
+    };
+    let mut connection = builder.serve_connection(TokioIo::new(io), service);
+    let mut draining = false;
+    let end = poll_fn(|cx| {
+        link.conn.attend(cx);
+        if let Some(overdue) = link.conn.verdict() {
+            return Poll::Ready(Err(overdue));
+        }
+        if link.conn.is_draining() && !draining {
+            draining = true;
+            Pin::new(&mut connection).graceful_shutdown();
+        }
+        Pin::new(&mut connection).poll(cx).map(Ok)
+    })
+    .await;
+    match end {
+        Ok(result) => note_end(&worker, &link, result),
+        Err(overdue) => {
+            count_overdue(&worker, overdue);
+            if overdue == Overdue::Head {
+                worker.counters.refused_408.one();
+                let parts = connection.into_parts();
+                let mut io = parts.io.into_inner();
+                // RFC 9110 §15.5.9. Whoever does not read it must not hold the connection open.
+                _ = tokio::time::timeout(LAST_WORD_TIMEOUT, async {
+                    io.write_all(REQUEST_TIMEOUT_RESPONSE).await?;
+                    io.shutdown().await
+                })
+                .await;
+            }
+        }
+    }
+}
+
+async fn serve_h2<S>(worker: Rc<Worker>, link: ClientLink, io: ClientIo<S>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    worker.counters.accepted_h2.one();
+    let limits = &worker.config().limits;
+    let mut builder = http2::Builder::new(LocalExecutor(worker.connection_tasks.clone()));
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(limits.h2_streams_max.get())
+        .max_header_list_size(u32::try_from(limits.head_bytes_max.bytes()).unwrap_or(u32::MAX))
+        .max_send_buf_size(H2_SEND_BUFFER_BYTES)
+        .initial_stream_window_size(H2_STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(H2_CONNECTION_WINDOW_BYTES);
+    let service = EdgeService {
+        worker: Rc::clone(&worker),
+        link: link.clone(),
+    };
+    let mut connection = builder.serve_connection(TokioIo::new(io), service);
+    let mut draining = false;
+    let end = poll_fn(|cx| {
+        link.conn.attend(cx);
+        if let Some(overdue) = link.conn.verdict() {
+            return Poll::Ready(Err(overdue));
+        }
+        if link.conn.is_draining() && !draining {
+            draining = true;
+            Pin::new(&mut connection).graceful_shutdown();
+        }
+        Pin::new(&mut connection).poll(cx).map(Ok)
+    })
+    .await;
+    match end {
+        Ok(result) => note_end(&worker, &link, result),
+        Err(overdue) => count_overdue(&worker, overdue),
+    }
+}
+
+fn note_end(worker: &Worker, link: &ClientLink, result: hyper::Result<()>) {
+    let Err(error) = result else {
+        return;
+    };
+    // Clients that go away in the middle are no news.
+    if error.is_parse() {
+        worker.counters.closed_protocol.one();
+    }
+    tracing::debug!(peer = %link.peer, %error, "a connection ended");
+}
+
+fn count_overdue(worker: &Worker, overdue: Overdue) {
+    let counters = &worker.counters;
+    match overdue {
+        Overdue::Idle => counters.closed_idle.one(),
+        Overdue::Head => counters.closed_head_timeout.one(),
+        Overdue::Response | Overdue::Upload => counters.closed_body_timeout.one(),
+    }
+}
+
+/// Counts a connection and shows it to the sweep for as long as it lives.
+struct Open {
+    worker: Rc<Worker>,
+    place: usize,
+}
+
+impl Open {
+    fn new(worker: &Rc<Worker>, conn: &Rc<ConnState>) -> Self {
+        worker.counters.connections.one();
+        let place = worker.connections.borrow_mut().insert(Rc::clone(conn));
+        Self {
+            worker: Rc::clone(worker),
+            place,
+        }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.worker.counters.connections.less_one();
+        self.worker.connections.borrow_mut().remove(self.place);
+    }
+}
+
+struct EdgeService {
+    worker: Rc<Worker>,
+    link: ClientLink,
+}
+
+impl Service<Request<Incoming>> for EdgeService {
+    type Response = Response<EdgeBody>;
+    type Error = Infallible;
+    type Future = Serving;
+
+    fn call(&self, request: Request<Incoming>) -> Serving {
+        request::serve(&self.worker, &self.link, request)
+    }
+}
+
+pub(crate) fn head_bytes_max(limits: &LimitsConfig) -> usize {
+    usize::try_from(limits.head_bytes_max.bytes()).unwrap_or(usize::MAX)
+}
+
+/// As many header fields as hyper parses without an allocation.
+pub(crate) const HEADERS_ON_STACK: usize = 100;
+
+/// RFC 9113 §3.4.
+const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Most first requests fit, so that finding out the protocol costs no further read.
+const READ_AHEAD_BYTES: usize = 4096;
+
+/// What an HTTP/2 stream may queue towards a slow client.
+const H2_SEND_BUFFER_BYTES: usize = 256 << 10;
+
+/// What a client may send ahead of the origin's reading, in one stream and in all.
+const H2_STREAM_WINDOW_BYTES: u32 = 256 << 10;
+const H2_CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
+
+const REQUEST_TIMEOUT_RESPONSE: &[u8] =
+    b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+
+const LAST_WORD_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(1);

@@ -1,0 +1,212 @@
+//! What a worker counts. Each counter is declared once, with its help, in the table below.
+//!
+//! Only the worker writes its counters, so an increment is a load and a store, without the lock
+//! prefix an atomic addition would need; whoever scrapes reads them relaxed and adds them up.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A number that one thread increases and any thread reads.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, n: u64) {
+        self.0.store(
+            self.0.load(Ordering::Relaxed).wrapping_add(n),
+            Ordering::Relaxed,
+        );
+    }
+
+    pub(crate) fn one(&self) {
+        self.add(1);
+    }
+
+    /// For gauges: the counterpart of [`one`](Self::one).
+    pub(crate) fn less_one(&self) {
+        self.add(u64::MAX);
+    }
+
+    pub(crate) fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Whether a number only grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Counter,
+    Gauge,
+}
+
+/// One counter as a metric.
+#[derive(Debug)]
+pub(crate) struct Row {
+    /// Name of the metric; rows of one name differ in their label and stand together.
+    pub(crate) metric: &'static str,
+    pub(crate) help: &'static str,
+    pub(crate) kind: Kind,
+    /// Label name and value, if the metric has a label.
+    pub(crate) label: Option<(&'static str, &'static str)>,
+    pub(crate) of: fn(&Counters) -> u64,
+}
+
+macro_rules! counters {
+    ($( $kind:ident $metric:literal $help:literal { $( $field:ident $( = $label:literal $value:literal )? ),+ $(,)? } )+) => {
+        /// All that one worker counts, on cache lines of its own.
+        #[derive(Debug, Default)]
+        #[repr(align(128))]
+        pub(crate) struct Counters {
+            $( $( pub(crate) $field: Counter, )+ )+
+        }
+
+        /// Every counter with its metric's name and help, in the order they are shown.
+        pub(crate) const ROWS: &[Row] = &[
+            $( $( Row {
+                metric: $metric,
+                help: $help,
+                kind: Kind::$kind,
+                label: counters!(@label $( $label $value )?),
+                of: |counters| counters.$field.value(),
+            }, )+ )+
+        ];
+    };
+    (@label) => { None };
+    (@label $label:literal $value:literal) => { Some(($label, $value)) };
+}
+
+counters! {
+    Counter "edgeward_requests_total" "Requests answered, by what the cache did (RFC 9211's words; `collapsed` waited for another's fetch)." {
+        hit = "outcome" "hit",
+        hit_stale = "outcome" "hit-stale",
+        revalidated = "outcome" "revalidated",
+        uri_miss = "outcome" "uri-miss",
+        vary_miss = "outcome" "vary-miss",
+        stale = "outcome" "stale",
+        request = "outcome" "request",
+        partial = "outcome" "partial",
+        collapsed = "outcome" "collapsed",
+        method = "outcome" "method",
+        bypass = "outcome" "bypass",
+        only_if_cached = "outcome" "only-if-cached",
+        refused = "outcome" "refused",
+    }
+    Counter "edgeward_response_bytes_total" "Body bytes handed to clients' connections." {
+        response_bytes,
+    }
+    Counter "edgeward_request_bytes_total" "Body bytes received from clients." {
+        request_bytes,
+    }
+    Counter "edgeward_responses_aborted_total" "Responses that could not be completed, by whose fault." {
+        aborted_origin = "by" "origin",
+        aborted_client = "by" "client",
+    }
+    Counter "edgeward_requests_refused_total" "Requests answered with an error of the edge's own, by status." {
+        refused_400 = "status" "400",
+        refused_408 = "status" "408",
+        refused_413 = "status" "413",
+        refused_501 = "status" "501",
+        refused_502 = "status" "502",
+        refused_503 = "status" "503",
+        refused_504 = "status" "504",
+    }
+    Gauge "edgeward_client_connections" "Client connections open." {
+        connections,
+    }
+    Counter "edgeward_client_connections_total" "Client connections accepted, by protocol." {
+        accepted_h1 = "protocol" "http/1.1",
+        accepted_h2 = "protocol" "h2",
+    }
+    Counter "edgeward_client_connections_closed_total" "Client connections closed by the edge, by cause." {
+        closed_limit = "cause" "connection-limit",
+        closed_idle = "cause" "idle",
+        closed_head_timeout = "cause" "head-timeout",
+        closed_body_timeout = "cause" "body-timeout",
+        closed_tls = "cause" "tls-handshake",
+        closed_protocol = "cause" "protocol-error",
+    }
+    Counter "edgeward_accept_errors_total" "Failed accepts: usually too many open files." {
+        accept_errors,
+    }
+    Counter "edgeward_origin_requests_total" "Requests sent to the origin." {
+        origin_requests,
+    }
+    Counter "edgeward_origin_retries_total" "Requests sent again because a pooled connection turned out dead." {
+        origin_retries,
+    }
+    Counter "edgeward_origin_connects_total" "Connections opened to the origin." {
+        origin_connects,
+    }
+    Gauge "edgeward_origin_connections" "Connections to the origin, busy or idle." {
+        origin_connections,
+    }
+    Counter "edgeward_origin_bytes_total" "Body bytes received from the origin." {
+        origin_bytes,
+    }
+    Counter "edgeward_origin_errors_total" "Requests the origin did not answer in full, by cause." {
+        origin_connect_failed = "cause" "connect",
+        origin_connect_timeout = "cause" "connect-timeout",
+        origin_busy = "cause" "connection-limit",
+        origin_first_byte_timeout = "cause" "first-byte-timeout",
+        origin_read_timeout = "cause" "read-timeout",
+        origin_head_invalid = "cause" "head-invalid",
+        origin_head_too_large = "cause" "head-too-large",
+        origin_incomplete = "cause" "incomplete",
+    }
+    Gauge "edgeward_fills" "Fetches under way that others may share." {
+        fills,
+    }
+    Counter "edgeward_fills_total" "Ended fetches that others could share, by end." {
+        fills_stored = "end" "stored",
+        fills_shared = "end" "shared",
+        fills_released = "end" "released",
+        fills_failed = "end" "failed",
+        fills_freshened = "end" "freshened",
+    }
+    Counter "edgeward_not_stored_total" "Responses not kept, by reason." {
+        not_stored_semantics = "reason" "not-storable",
+        not_stored_admission = "reason" "admission",
+        not_stored_size = "reason" "object-size",
+        not_stored_fill_memory = "reason" "fill-memory",
+        not_stored_incomplete = "reason" "incomplete",
+    }
+    Counter "edgeward_collapse_timeouts_total" "Followers that waited too long and asked on their own." {
+        collapse_timeouts,
+    }
+    Counter "edgeward_key_collisions_total" "Lookups that found another key under the same hash." {
+        key_collisions,
+    }
+    Counter "edgeward_invalidations_total" "Stored responses removed because an unsafe method changed what they show." {
+        invalidations,
+    }
+    Counter "edgeward_access_log_dropped_total" "Lines the access log lost because its ring was full." {
+        access_log_dropped,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_metric_is_declared_once_and_its_labels_differ() {
+        let mut seen = std::collections::HashSet::new();
+        for row in ROWS {
+            assert!(seen.insert((row.metric, row.label)), "{row:?} stands twice");
+            assert!(row.help.ends_with('.'), "{row:?} has no sentence");
+            assert_eq!(
+                row.metric.ends_with("_total"),
+                row.kind == Kind::Counter,
+                "{row:?}: `_total` marks counters"
+            );
+        }
+    }
+
+    #[test]
+    fn a_gauge_goes_up_and_down() {
+        let gauge = Counter::default();
+        gauge.one();
+        gauge.one();
+        gauge.less_one();
+        assert_eq!(gauge.value(), 1);
+    }
+}

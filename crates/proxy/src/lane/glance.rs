@@ -1,0 +1,218 @@
+//! A first look at the bytes of a request: where its head ends, and whether it asks for nothing but
+//! a whole stored response.
+//!
+//! The parser is the one hyper uses, and the look is narrow on purpose: whatever is not understood
+//! at once, or could mean anything beyond "GET this", goes to hyper byte for byte. So there are never
+//! two opinions about where a request ends.
+
+use std::mem::MaybeUninit;
+
+/// What the bytes at hand begin with.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Glance<'a> {
+    /// A head that a stored response answers as it is, if there is one.
+    Plain(Plain<'a>),
+    /// A complete request without a body: its end is known, its meaning is hyper's.
+    Bodyless {
+        /// Bytes of the request.
+        head_bytes: usize,
+    },
+    /// The beginning of a head.
+    Partial,
+    /// Anything else. Where the next request begins cannot be known here.
+    Other,
+}
+
+/// A GET or HEAD over HTTP/1.1 for one host, without conditions, ranges, directives or credentials.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Plain<'a> {
+    /// Bytes of the request.
+    pub(super) head_bytes: usize,
+    /// HEAD rather than GET.
+    pub(super) head_only: bool,
+    pub(super) host: &'a str,
+    /// Path and query.
+    pub(super) target: &'a str,
+}
+
+/// Looks at `bytes`, the first of which begins a request.
+pub(super) fn glance(bytes: &[u8]) -> Glance<'_> {
+    let mut fields = [const { MaybeUninit::uninit() }; FIELDS_MAX];
+    let mut request = httparse::Request::new(&mut []);
+    let head_bytes = match request.parse_with_uninit_headers(bytes, &mut fields) {
+        Ok(httparse::Status::Complete(head_bytes)) => head_bytes,
+        Ok(httparse::Status::Partial) => return Glance::Partial,
+        Err(_) => return Glance::Other,
+    };
+    let (Some(method), Some(target)) = (request.method, request.path) else {
+        return Glance::Other;
+    };
+    let head_only = match method {
+        "GET" => false,
+        "HEAD" => true,
+        // Their bodies, Upgrade and CONNECT: all hyper's.
+        _ => return Glance::Other,
+    };
+    let mut plain = request.version == Some(1) && target.starts_with('/');
+    let mut host = None;
+    for field in request.headers.iter() {
+        match meaning(field.name) {
+            Meaning::None => {}
+            Meaning::Host if host.is_none() => match std::str::from_utf8(field.value) {
+                Ok(value) => host = Some(value),
+                Err(_) => plain = false,
+            },
+            Meaning::Host | Meaning::Some => plain = false,
+            Meaning::Connection => plain &= field.value.eq_ignore_ascii_case(b"keep-alive"),
+            Meaning::Body => return Glance::Other,
+        }
+    }
+    match host {
+        Some(host) if plain => Glance::Plain(Plain {
+            head_bytes,
+            head_only,
+            host,
+            target,
+        }),
+        _ => Glance::Bodyless { head_bytes },
+    }
+}
+
+/// What a field does to the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meaning {
+    /// Nothing, as far as a response is concerned that does not vary.
+    None,
+    /// Something: hyper's way knows what.
+    Some,
+    Host,
+    Connection,
+    /// More bytes belong to this request, or another protocol does.
+    Body,
+}
+
+fn meaning(name: &str) -> Meaning {
+    let is = |other: &str| name.eq_ignore_ascii_case(other);
+    // By length first: the fields browsers send with every request are mostly told apart by it.
+    match name.len() {
+        2 if is("te") => Meaning::Some,
+        3 if is("via") => Meaning::Some,
+        4 if is("host") => Meaning::Host,
+        5 if is("range") => Meaning::Some,
+        6 if is("pragma") || is("expect") => Meaning::Some,
+        7 if is("upgrade") || is("trailer") => Meaning::Body,
+        8 if is("if-match") || is("if-range") => Meaning::Some,
+        10 if is("connection") => Meaning::Connection,
+        12 if is("max-forwards") => Meaning::Some,
+        13 if is("if-none-match") || is("cache-control") || is("authorization") => Meaning::Some,
+        14 if is("content-length") || is("http2-settings") => Meaning::Body,
+        17 if is("transfer-encoding") => Meaning::Body,
+        17 if is("if-modified-since") => Meaning::Some,
+        19 if is("if-unmodified-since") => Meaning::Some,
+        _ => Meaning::None,
+    }
+}
+
+/// Fields a head may have here. hyper's way takes as many as configured; who sends more goes there.
+const FIELDS_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn head(fields: &str) -> String {
+        format!("GET /a?b HTTP/1.1\r\nHost: example.com\r\n{fields}\r\n")
+    }
+
+    #[test]
+    fn a_plain_get_is_seen_with_its_end() {
+        let bytes = head("Accept: */*\r\nConnection: keep-alive\r\n") + "GET /next";
+        assert_eq!(
+            glance(bytes.as_bytes()),
+            Glance::Plain(Plain {
+                head_bytes: bytes.len() - "GET /next".len(),
+                head_only: false,
+                host: "example.com",
+                target: "/a?b",
+            })
+        );
+    }
+
+    #[test]
+    fn every_field_with_a_meaning_leaves_the_plain_way() {
+        for field in [
+            "Range: bytes=0-1",
+            "If-None-Match: \"a\"",
+            "if-modified-since: Sun, 06 Nov 1994 08:49:37 GMT",
+            "If-Match: *",
+            "If-Unmodified-Since: x",
+            "If-Range: \"a\"",
+            "Cache-Control: no-cache",
+            "Pragma: no-cache",
+            "Authorization: Basic eA==",
+            "Connection: close",
+            "Expect: 100-continue",
+            "TE: trailers",
+            "Via: 1.1 x",
+            "Max-Forwards: 1",
+            "Host: other.example",
+        ] {
+            let bytes = head(&format!("{field}\r\n"));
+            let head_bytes = bytes.len();
+            assert_eq!(glance(bytes.as_bytes()), Glance::Bodyless { head_bytes }, "{field}");
+        }
+    }
+
+    #[test]
+    fn what_may_be_followed_by_more_bytes_is_left_alone() {
+        for field in [
+            "Content-Length: 5",
+            "Content-Length: 0",
+            "Transfer-Encoding: chunked",
+            "transfer-encoding: identity",
+            "Upgrade: websocket",
+            "HTTP2-Settings: x",
+        ] {
+            let bytes = head(&format!("{field}\r\n"));
+            assert_eq!(glance(bytes.as_bytes()), Glance::Other, "{field}");
+        }
+        for request in ["POST / HTTP/1.1\r\nHost: x\r\n\r\n", "PRI * HTTP/2.0\r\n\r\n", "\0\0\0"] {
+            assert_eq!(glance(request.as_bytes()), Glance::Other, "{request:?}");
+        }
+    }
+
+    #[test]
+    fn other_versions_and_targets_are_hypers() {
+        for request in [
+            "GET / HTTP/1.0\r\nHost: x\r\n\r\n",
+            "GET http://x/ HTTP/1.1\r\nHost: x\r\n\r\n",
+            "GET / HTTP/1.1\r\n\r\n",
+        ] {
+            let head_bytes = request.len();
+            assert_eq!(glance(request.as_bytes()), Glance::Bodyless { head_bytes }, "{request:?}");
+        }
+    }
+
+    proptest! {
+        /// However a head is cut, its beginning is partial and its end is where it was.
+        #[test]
+        fn a_head_is_partial_until_its_last_byte(cut in 0usize..200) {
+            let bytes = head("Accept: text/html\r\nUser-Agent: someone\r\n");
+            let cut = cut.min(bytes.len() - 1);
+            prop_assert_eq!(glance(&bytes.as_bytes()[..cut]), Glance::Partial);
+        }
+
+        /// No bytes make it panic, and what it takes for a request ends in an empty line.
+        #[test]
+        fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            match glance(&bytes) {
+                Glance::Plain(Plain { head_bytes, .. }) | Glance::Bodyless { head_bytes } => {
+                    prop_assert!(bytes[..head_bytes].ends_with(b"\n"));
+                }
+                Glance::Partial | Glance::Other => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Everything counted, as Prometheus reads it.
+//!
+//! Families are put together when somebody asks: workers' counters added up, the cache's state as
+//! it is. Nothing here is touched by a request.
+
+use prometheus::proto::{LabelPair, Metric, MetricFamily, MetricType};
+use prometheus::{Encoder, TextEncoder};
+
+use crate::counters::{Counters, Kind, ROWS};
+use crate::worker::Shared;
+
+/// The text exposition format's media type.
+pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// All metrics as text.
+pub(crate) fn render(shared: &Shared) -> String {
+    let mut families = counters(&shared.counters);
+    families.extend(hot(shared));
+    families.extend(process());
+    let mut text = Vec::new();
+    // The encoder fails for families without metrics or names alone, and there are none.
+    if let Err(error) = TextEncoder::new().encode(&families, &mut text) {
+        tracing::error!(%error, "metrics cannot be encoded");
+    }
+    String::from_utf8(text).unwrap_or_default()
+}
+
+/// The sum of a counter over all workers.
+pub(crate) fn sum(of_workers: &[std::sync::Arc<Counters>], of: fn(&Counters) -> u64) -> u64 {
+    // A gauge may be below zero for one worker and is right in the sum.
+    of_workers
+        .iter()
+        .fold(0, |sum, counters| sum.wrapping_add(of(counters)))
+}
+
+fn counters(of_workers: &[std::sync::Arc<Counters>]) -> Vec<MetricFamily> {
+    let mut families: Vec<MetricFamily> = Vec::new();
+    for row in ROWS {
+        let value = sum(of_workers, row.of) as f64;
+        let metric = match row.kind {
+            Kind::Counter => counter(value),
+            Kind::Gauge => gauge(value),
+        };
+        let metric = labelled(metric, row.label.as_slice());
+        match families.last_mut() {
+            Some(family) if family.name() == row.metric => family.mut_metric().push(metric),
+            _ => {
+                let kind = match row.kind {
+                    Kind::Counter => MetricType::COUNTER,
+                    Kind::Gauge => MetricType::GAUGE,
+                };
+                families.push(family(row.metric, row.help, kind, vec![metric]));
+            }
+        }
+    }
+    families
+}
+
+fn hot(shared: &Shared) -> Vec<MetricFamily> {
+    let stats = shared.hot.stats();
+    let one_gauge = |name, help, value| family(name, help, MetricType::GAUGE, vec![gauge(value)]);
+    let one_counter = |name, help, value: u64| {
+        family(name, help, MetricType::COUNTER, vec![counter(value as f64)])
+    };
+    let mut families = vec![
+        one_gauge(
+            "edgeward_hot_capacity_bytes",
+            "Budget of the cache in memory: heads, bodies, keys and index.",
+            stats.capacity_bytes as f64,
+        ),
+        one_gauge(
+            "edgeward_hot_used_bytes",
+            "Bytes of the budget that are taken, fills on their way included.",
+            stats.used_bytes as f64,
+        ),
+        one_gauge(
+            "edgeward_hot_objects",
+            "Objects in memory, fills on their way included.",
+            stats.objects as f64,
+        ),
+        one_gauge(
+            "edgeward_hot_bookkeeping_bytes",
+            "Bytes of the policy's own bookkeeping, part of the budget.",
+            stats.bookkeeping_bytes as f64,
+        ),
+        one_counter(
+            "edgeward_hot_admitted_total",
+            "Objects let in.",
+            stats.admitted,
+        ),
+        family(
+            "edgeward_hot_refused_total",
+            "Objects not let in, by reason.",
+            MetricType::COUNTER,
+            [
+                ("admission", stats.refused_by_admission),
+                ("larger-than-cache", stats.refused_too_large),
+                ("object-limit", stats.refused_object_limit),
+            ]
+            .map(|(reason, n)| labelled(counter(n as f64), &[("reason", reason)]))
+            .into(),
+        ),
+        one_counter(
+            "edgeward_hot_evicted_total",
+            "Objects that had to leave.",
+            stats.evicted,
+        ),
+        one_counter(
+            "edgeward_hot_evicted_bytes_total",
+            "Bytes that came free with them.",
+            stats.evicted_bytes,
+        ),
+        one_counter(
+            "edgeward_hot_abandoned_total",
+            "Places given back because the body never came whole.",
+            stats.abandoned,
+        ),
+        one_gauge(
+            "edgeward_fill_bytes",
+            "Memory of the fills under way.",
+            shared.fill_budget.used_bytes() as f64,
+        ),
+        one_gauge(
+            "edgeward_fill_bytes_max",
+            "Bound of the memory of all fills under way.",
+            shared.config.limits.fill_bytes_max.bytes() as f64,
+        ),
+        one_gauge(
+            "edgeward_client_connections_max",
+            "Bound of the client connections.",
+            shared.config.limits.connections_max.get() as f64,
+        ),
+    ];
+    if let Some(tuning) = &stats.tuning {
+        families.push(one_gauge(
+            "edgeward_adaptsize_c_bytes",
+            "AdaptSize's size parameter in force: an object of s bytes enters with probability e^(-s/c).",
+            tuning.c,
+        ));
+        families.push(one_counter(
+            "edgeward_adaptsize_windows_total",
+            "Windows of requests AdaptSize has evaluated.",
+            tuning.steps,
+        ));
+        families.push(one_counter(
+            "edgeward_adaptsize_requests_dropped_total",
+            "Requests the tuner never heard of because a worker's ring was full.",
+            tuning.requests_dropped,
+        ));
+        if let Some(last) = &tuning.last {
+            families.extend(tuned(last));
+        }
+    }
+    families
+}
+
+fn tuned(last: &edgeward_policy::adaptsize::Tuning) -> Vec<MetricFamily> {
+    let one_gauge = |name, help, value| family(name, help, MetricType::GAUGE, vec![gauge(value)]);
+    let mut families = vec![
+        one_gauge(
+            "edgeward_adaptsize_predicted_ohr",
+            "Object hit ratio the model expects of the window under way.",
+            last.predicted_ohr,
+        ),
+        one_gauge(
+            "edgeward_adaptsize_measured_ohr",
+            "Object hit ratio of the last window.",
+            last.measured_ohr,
+        ),
+        one_gauge(
+            "edgeward_adaptsize_tracked_objects",
+            "Objects whose request rates the tuner remembers.",
+            last.objects as f64,
+        ),
+        one_gauge(
+            "edgeward_adaptsize_untracked_requests",
+            "Requests of the last window beyond what the tuner can remember.",
+            last.untracked_requests as f64,
+        ),
+    ];
+    if let Some(error) = last.model_error {
+        families.push(one_gauge(
+            "edgeward_adaptsize_model_error",
+            "What was predicted for the last window minus what was measured in it.",
+            error,
+        ));
+    }
+    let curve: Vec<Metric> = last
+        .curve
+        .iter()
+        .map(|point| {
+            let c = if point.c.is_finite() {
+                format!("{:.0}", point.c)
+            } else {
+                "+Inf".to_owned()
+            };
+            labelled(gauge(point.ohr), &[("c_bytes", &c)])
+        })
+        .collect();
+    if !curve.is_empty() {
+        families.push(family(
+            "edgeward_adaptsize_curve_ohr",
+            "Object hit ratio the model predicts for each size parameter it looked at.",
+            MetricType::GAUGE,
+            curve,
+        ));
+    }
+    families
+}
+
+fn process() -> Vec<MetricFamily> {
+    resident_bytes()
+        .map(|rss| {
+            family(
+                "process_resident_memory_bytes",
+                "Resident memory of the process.",
+                MetricType::GAUGE,
+                vec![gauge(rss as f64)],
+            )
+        })
+        .into_iter()
+        .collect()
+}
+
+/// Resident memory of this process, where the system tells.
+pub(crate) fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
+fn family(name: &str, help: &str, kind: MetricType, metrics: Vec<Metric>) -> MetricFamily {
+    let mut family = MetricFamily::default();
+    family.set_name(name.to_owned());
+    family.set_help(help.to_owned());
+    family.set_field_type(kind);
+    family.set_metric(metrics);
+    family
+}
+
+fn counter(value: f64) -> Metric {
+    let mut counter = prometheus::proto::Counter::default();
+    counter.set_value(value);
+    let mut metric = Metric::default();
+    metric.set_counter(counter);
+    metric
+}
+
+fn gauge(value: f64) -> Metric {
+    let mut gauge = prometheus::proto::Gauge::default();
+    gauge.set_value(value);
+    let mut metric = Metric::default();
+    metric.set_gauge(gauge);
+    metric
+}
+
+fn labelled(mut metric: Metric, labels: &[(&str, &str)]) -> Metric {
+    let labels = labels
+        .iter()
+        .map(|(name, value)| {
+            let mut pair = LabelPair::default();
+            pair.set_name((*name).to_owned());
+            pair.set_value((*value).to_owned());
+            pair
+        })
+        .collect();
+    metric.set_label(labels);
+    metric
+}

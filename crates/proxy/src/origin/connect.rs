@@ -1,0 +1,93 @@
+//! A new connection to the origin: name, TCP, TLS.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use rustls_pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::config::{OriginConfig, OriginProtocol};
+use crate::tls;
+
+/// Either kind of stream, so that the pool need not care.
+pub(crate) trait OriginStream: AsyncRead + AsyncWrite + Unpin + 'static {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + 'static> OriginStream for T {}
+
+/// Makes connections to one origin.
+#[derive(Clone)]
+pub(crate) struct Connector {
+    host: String,
+    port: u16,
+    tls: Option<(TlsConnector, ServerName<'static>)>,
+}
+
+/// Why an origin cannot even be tried.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectorError {
+    /// The name to check an origin's certificate against is not a name.
+    #[error("`{name}` is neither a host name nor an address; set origin.tls.server_name")]
+    ServerName {
+        /// What was given.
+        name: String,
+    },
+    /// The roots cannot be used.
+    #[error("the certificates to trust for the origin cannot be used")]
+    Roots(#[source] tls::TlsError),
+}
+
+impl Connector {
+    pub(crate) fn new(config: &OriginConfig) -> Result<Self, ConnectorError> {
+        let tls = if config.url.tls {
+            let name = config.tls.server_name.as_ref().unwrap_or(&config.url.host);
+            let name = ServerName::try_from(name.clone())
+                .map_err(|_| ConnectorError::ServerName { name: name.clone() })?;
+            let alpn = match config.protocol {
+                OriginProtocol::Http1 => tls::ALPN_HTTP1,
+                OriginProtocol::Http2 => tls::ALPN_HTTP2,
+            };
+            let client = tls::client_config(&config.tls, &[alpn]).map_err(ConnectorError::Roots)?;
+            Some((TlsConnector::from(Arc::new(client)), name))
+        } else {
+            None
+        };
+        Ok(Self {
+            host: config.url.host.clone(),
+            port: config.url.port,
+            tls,
+        })
+    }
+
+    /// Tries the name's addresses in turn and keeps the first that answers.
+    pub(crate) async fn connect(&self) -> io::Result<Box<dyn OriginStream>> {
+        let mut last = None;
+        for addr in tokio::net::lookup_host((self.host.as_str(), self.port)).await? {
+            match self.connect_to(addr).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::NotFound,
+                format!("{} has no address", self.host),
+            )
+        }))
+    }
+
+    async fn connect_to(&self, addr: SocketAddr) -> io::Result<Box<dyn OriginStream>> {
+        let tcp = TcpStream::connect(addr).await?;
+        tcp.set_nodelay(true)?;
+        match &self.tls {
+            None => Ok(Box::new(tcp)),
+            Some((connector, name)) => {
+                let tls = connector.connect(name.clone(), tcp).await?;
+                Ok(Box::new(tls))
+            }
+        }
+    }
+}

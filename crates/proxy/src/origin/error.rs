@@ -1,0 +1,114 @@
+//! Why the origin did not answer, in the words an operator and a client need.
+
+use std::error::Error as _;
+use std::io;
+
+use http::StatusCode;
+
+use crate::counters::{Counter, Counters};
+
+/// What went wrong between the edge and the origin.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum OriginError {
+    /// No connection: refused, unreachable, no such name, bad certificate.
+    #[error("cannot connect to the origin at {origin}")]
+    Connect { origin: String, source: io::Error },
+    /// No connection in time.
+    #[error("no connection to the origin at {origin} in time")]
+    ConnectTimeout { origin: String },
+    /// All of this worker's connections were busy for too long.
+    #[error("all connections to the origin are busy")]
+    Busy,
+    /// Connected, asked, and no head came.
+    #[error("the origin did not answer in time")]
+    FirstByteTimeout,
+    /// The body fell silent.
+    #[error("the origin fell silent within a body")]
+    ReadTimeout,
+    /// What came is no HTTP response.
+    #[error("the origin's response cannot be read")]
+    HeadInvalid { source: hyper::Error },
+    /// The head of the response is beyond `head_bytes_max` or `headers_max`.
+    #[error("the origin's response head is too large")]
+    HeadTooLarge,
+    /// The connection ended before the response did.
+    #[error("the origin's response ended early")]
+    Incomplete { source: hyper::Error },
+    /// The client's upload failed, so the request could not be sent whole.
+    #[error("the request's body ended early")]
+    Upload { source: hyper::Error },
+    /// The client's upload is beyond the limit.
+    #[error("the request's body is larger than allowed")]
+    UploadTooLarge,
+}
+
+impl OriginError {
+    /// Sorts what hyper's client says after a request was handed to it.
+    pub(crate) fn from_hyper(error: hyper::Error) -> Self {
+        if error.is_user() {
+            let too_large = std::iter::successors(error.source(), |&e| e.source())
+                .any(|e| e.is::<crate::request::UploadTooLarge>());
+            return if too_large {
+                Self::UploadTooLarge
+            } else {
+                Self::Upload { source: error }
+            };
+        }
+        if error.is_parse_too_large() {
+            return Self::HeadTooLarge;
+        }
+        if error.is_parse() {
+            return Self::HeadInvalid { source: error };
+        }
+        Self::Incomplete { source: error }
+    }
+
+    /// The status the client gets if nothing was sent to it yet.
+    pub(crate) const fn status(&self) -> StatusCode {
+        match self {
+            Self::Connect { .. }
+            | Self::HeadInvalid { .. }
+            | Self::HeadTooLarge
+            | Self::Incomplete { .. } => StatusCode::BAD_GATEWAY,
+            Self::ConnectTimeout { .. } | Self::FirstByteTimeout | Self::ReadTimeout => {
+                StatusCode::GATEWAY_TIMEOUT
+            }
+            Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Upload { .. } => StatusCode::BAD_REQUEST,
+            Self::UploadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        }
+    }
+
+    /// `detail` of `Cache-Status` (RFC 9211 §2.8): a token for machines. The words are those of
+    /// `Proxy-Status` (RFC 9209 §2.3), which exist for exactly these causes.
+    pub(crate) const fn detail(&self) -> &'static str {
+        match self {
+            Self::Connect { .. } => "connection_refused",
+            Self::ConnectTimeout { .. } => "connection_timeout",
+            Self::Busy => "connection_limit_reached",
+            Self::FirstByteTimeout => "http_response_timeout",
+            Self::ReadTimeout => "connection_read_timeout",
+            Self::HeadInvalid { .. } => "http_protocol_error",
+            Self::HeadTooLarge => "http_response_header_section_size",
+            Self::Incomplete { .. } => "http_response_incomplete",
+            Self::Upload { .. } => "http_request_error",
+            Self::UploadTooLarge => "http_request_too_large",
+        }
+    }
+
+    /// Where it is counted; what the client did wrong is not the origin's error.
+    pub(crate) const fn counter<'a>(&self, counters: &'a Counters) -> Option<&'a Counter> {
+        Some(match self {
+            Self::Connect { .. } => &counters.origin_connect_failed,
+            Self::ConnectTimeout { .. } => &counters.origin_connect_timeout,
+            Self::Busy => &counters.origin_busy,
+            Self::FirstByteTimeout => &counters.origin_first_byte_timeout,
+            Self::ReadTimeout => &counters.origin_read_timeout,
+            Self::HeadInvalid { .. } => &counters.origin_head_invalid,
+            Self::HeadTooLarge => &counters.origin_head_too_large,
+            Self::Incomplete { .. } => &counters.origin_incomplete,
+            Self::Upload { .. } | Self::UploadTooLarge => return None,
+        })
+    }
+}

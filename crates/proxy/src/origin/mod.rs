@@ -1,0 +1,12 @@
+//! The origin as a worker sees it: connections of its own, bounded, kept and timed.
+
+mod body;
+mod connect;
+mod error;
+mod pool;
+
+pub(crate) use body::OriginBody;
+pub(crate) use connect::Connector;
+pub use connect::ConnectorError;
+pub(crate) use error::OriginError;
+pub(crate) use pool::{Attempt, OriginPool};

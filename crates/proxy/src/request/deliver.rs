@@ -1,0 +1,174 @@
+//! An answer becomes a response: from what is stored, from what flows, or from the edge itself.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use edgeward_semantics::conditional::{self, Answer};
+use edgeward_semantics::range::{self, RangeAnswer};
+use edgeward_semantics::{CacheStatus, Validators};
+use edgeward_types::Timestamp;
+use http::header::{
+    AGE, CACHE_CONTROL, CACHE_STATUS, CONNECTION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE,
+    HeaderMap, HeaderValue, RANGE,
+};
+use http::{Method, Response, StatusCode};
+
+use super::lookup;
+use super::{Ask, Reply};
+use crate::body::{EdgeBody, Source};
+use crate::stored::{Stored, StoredResponse};
+
+/// An answer of the edge's own: the request cannot be served, and why.
+pub(crate) struct Refusal {
+    pub(crate) status: StatusCode,
+    pub(crate) cache_status: Option<CacheStatus>,
+    pub(crate) text: Cow<'static, str>,
+    /// The connection cannot go on: what follows the head is not understood or not wanted.
+    pub(crate) close: bool,
+}
+
+impl Reply {
+    /// A stored response, with the client's own conditions and range applied.
+    ///
+    /// `cache_status` tells how it came to be usable; a plain hit if nothing is given.
+    pub(super) fn stored(
+        self,
+        ask: &Ask,
+        stored: &Arc<Stored>,
+        cache_status: Option<CacheStatus>,
+    ) -> Response<EdgeBody> {
+        let response = lookup::response(stored);
+        let now = self.worker.now();
+        let mut headers = response.headers();
+        headers.insert(AGE, HeaderValue::from(response.policy.age_secs(now)));
+        let cache_status =
+            cache_status.unwrap_or_else(|| CacheStatus::hit(response.policy.ttl_secs(now)));
+        let name = &self.worker.config().name;
+        headers.append(CACHE_STATUS, cache_status.to_header_value(name));
+        if let Some((status, headers, body)) = narrowed(ask, response, &mut headers) {
+            return self.respond(ask, status, headers, Source::Whole(body), &cache_status);
+        }
+        let body = Source::Whole(response.body.clone());
+        self.respond(ask, response.status, headers, body, &cache_status)
+    }
+
+    /// Puts head and body together. A HEAD gets the head alone.
+    pub(super) fn respond(
+        mut self,
+        ask: &Ask,
+        status: StatusCode,
+        headers: HeaderMap,
+        source: Source,
+        cache_status: &CacheStatus,
+    ) -> Response<EdgeBody> {
+        if let Some(log) = &mut self.log {
+            log.answered(status, cache_status);
+        }
+        let source = if ask.method == Method::HEAD {
+            Source::Empty
+        } else {
+            source
+        };
+        let mut response =
+            Response::new(EdgeBody::new(source, self.worker, self.in_flight, self.log));
+        *response.status_mut() = status;
+        *response.headers_mut() = headers;
+        response
+    }
+
+    /// An error of the edge's own.
+    pub(super) fn refuse(mut self, refusal: &Refusal) -> Response<EdgeBody> {
+        let counters = &self.worker.counters;
+        match refusal.status.as_u16() {
+            400 => counters.refused_400.one(),
+            408 => counters.refused_408.one(),
+            413 => counters.refused_413.one(),
+            501 => counters.refused_501.one(),
+            502 => counters.refused_502.one(),
+            503 => counters.refused_503.one(),
+            504 => counters.refused_504.one(),
+            _ => {}
+        }
+        if refusal.cache_status.is_none() {
+            counters.refused.one();
+        }
+        let text = format!("{}: {}\n", refusal.status, refusal.text);
+        let mut headers = HeaderMap::with_capacity(8);
+        headers.insert(
+            CONTENT_TYPE,
+            HeaderValue::from_static("text/plain; charset=utf-8"),
+        );
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
+        if let Some(cache_status) = &refusal.cache_status {
+            let name = &self.worker.config().name;
+            headers.insert(CACHE_STATUS, cache_status.to_header_value(name));
+        }
+        if refusal.close {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        if let Some(log) = &mut self.log {
+            log.refused(refusal.status, refusal.cache_status.as_ref());
+        }
+        let source = Source::Whole(Bytes::from(text));
+        let body = EdgeBody::new(source, self.worker, self.in_flight, self.log);
+        let mut response = Response::new(body);
+        *response.status_mut() = refusal.status;
+        *response.headers_mut() = headers;
+        response
+    }
+}
+
+/// What the client's conditions and range make of a stored response, unless it is all of it.
+fn narrowed(
+    ask: &Ask,
+    response: &StoredResponse,
+    headers: &mut HeaderMap,
+) -> Option<(StatusCode, HeaderMap, Bytes)> {
+    let conditional = conditional::is_conditional(&ask.headers);
+    let ranged = ask.headers.contains_key(RANGE);
+    if !conditional && !ranged {
+        return None;
+    }
+    let validators = Validators::of(headers);
+    if conditional
+        && conditional::evaluate(&ask.method, &ask.headers, response.status, &validators)
+            == Answer::NotModified
+    {
+        let head = conditional::not_modified_head(headers);
+        return Some((StatusCode::NOT_MODIFIED, head, Bytes::new()));
+    }
+    if !ranged {
+        return None;
+    }
+    let length = response.body.len() as u64;
+    match range::decide(
+        &ask.method,
+        &ask.headers,
+        response.status,
+        &validators,
+        length,
+    ) {
+        RangeAnswer::Full => None,
+        RangeAnswer::Partial(part) => {
+            let mut head = std::mem::take(headers);
+            head.insert(CONTENT_RANGE, part.content_range(length));
+            head.insert(CONTENT_LENGTH, HeaderValue::from(part.length()));
+            let index = |at: u64| usize::try_from(at).expect("a range lies within its body");
+            let body = response.body.slice(index(part.first)..=index(part.last));
+            Some((StatusCode::PARTIAL_CONTENT, head, body))
+        }
+        RangeAnswer::Unsatisfiable => {
+            let mut head = conditional::not_modified_head(headers);
+            head.insert(CONTENT_RANGE, range::unsatisfied_content_range(length));
+            head.insert(CONTENT_LENGTH, HeaderValue::from(0));
+            Some((StatusCode::RANGE_NOT_SATISFIABLE, head, Bytes::new()))
+        }
+    }
+}
+
+/// A stored response that is served without being fresh, or after a validation: how old it is.
+pub(super) fn ttl_secs(stored: &Stored, now: Timestamp) -> i64 {
+    lookup::response(stored).policy.ttl_secs(now)
+}

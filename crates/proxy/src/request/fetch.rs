@@ -1,0 +1,757 @@
+//! A miss: one fetch for all who ask, answered while it arrives and kept if it may be.
+//!
+//! The one who leads starts a task that talks to the origin and then waits for it like everyone
+//! else, so that a leader who hangs up takes nobody with him.
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+use bytes::Bytes;
+use edgeward_policy::Refusal as Kept;
+use edgeward_semantics::conditional::{self, Answer};
+use edgeward_semantics::{
+    CacheStatus, Exchange, Forward, Storable, Target, Validators, Vary, Verdict, hop_by_hop,
+    on_response,
+};
+use edgeward_store::hot::{Offer, Reservation};
+use edgeward_types::{KeyHash, Timestamp};
+use http::header::{AGE, HeaderMap, HeaderValue, RANGE};
+use http::response::Parts;
+use http::{Method, Response, StatusCode};
+use http_body::Body as _;
+use hyper::body::Incoming;
+use tokio::sync::oneshot;
+
+use super::deliver::{self, Refusal};
+use super::lookup::{self, MissKey};
+use super::revalidate::{self, Validated};
+use super::{Ask, Reply, Upload, outbound, pass};
+use crate::body::{EdgeBody, Source};
+use crate::collapse::{Lead, Role};
+use crate::fill::{Failure, FillHead, FillReader, Followed, Pace};
+use crate::origin::{Attempt, OriginBody, OriginError};
+use crate::stored::{self, Stored, StoredKind, StoredResponse, Variants};
+use crate::worker::Worker;
+
+/// What the leader's client gets.
+enum Led {
+    /// The body flows through the fill.
+    Shared {
+        status: StatusCode,
+        headers: HeaderMap,
+        length: Option<u64>,
+        stored: bool,
+    },
+    /// The response is not shared: here it is.
+    Direct(Box<(Parts, OriginBody)>, Option<&'static str>),
+    /// What was stored can be served after all.
+    Found {
+        stored: Arc<Stored>,
+        fwd_status: Option<u16>,
+    },
+    Failed(OriginError),
+}
+
+/// Answers a request for which nothing usable is stored.
+pub(super) async fn miss(
+    reply: Reply,
+    ask: Rc<Ask>,
+    incoming: Incoming,
+    mut key: MissKey,
+    why: Forward,
+    stale: Option<Arc<Stored>>,
+) -> Response<EdgeBody> {
+    let worker = Rc::clone(&reply.worker);
+    count(&worker, why);
+    // A part of something that is not here is the origin's to give, and a HEAD's answer has no body
+    // to keep. With something stale at hand both first ask whether it still holds.
+    if stale.is_none() && (ask.method == Method::HEAD || ask.headers.contains_key(RANGE)) {
+        return match Rc::try_unwrap(ask) {
+            Ok(ask) => pass::pass_counted(reply, ask, incoming, why).await,
+            Err(_) => unreachable!("nobody else holds the request yet"),
+        };
+    }
+    drop(incoming);
+    let mut follows_left = FOLLOWS_MAX;
+    loop {
+        let primary = worker.shared.hash(key.primary());
+        let alone = follows_left == 0 || worker.shared.hit_for_miss.contains(primary, worker.now());
+        let role = if alone {
+            Role::Alone
+        } else {
+            worker.shared.collapse.join(key.hash, &key.bytes)
+        };
+        let reader = match role {
+            Role::Follower(reader) => reader,
+            Role::Leader(mut lead, reader) => {
+                // It may have come between the lookup and the lead.
+                if let Some(stored) = came_meanwhile(&worker, &key, stale.as_ref()) {
+                    lead.close();
+                    lead.fill.found(Arc::clone(&stored));
+                    return reply.stored(&ask, &stored, None);
+                }
+                return lead_fetch(reply, ask, key, why, stale, lead, reader).await;
+            }
+            Role::Alone => {
+                let (lead, reader) = worker.shared.collapse.alone();
+                return lead_fetch(reply, ask, key, why, stale, lead, reader).await;
+            }
+        };
+        follows_left -= 1;
+        let wait_max = worker.config().caching.collapse_wait_max;
+        let head = poll_fn(|cx| reader.poll_head(cx));
+        let Ok(followed) = tokio::time::timeout(wait_max, head).await else {
+            worker.counters.collapse_timeouts.one();
+            follows_left = 0;
+            continue;
+        };
+        match followed {
+            Followed::Head(head) => {
+                if let Some((fields, secondary)) = &head.variant {
+                    let mut own = Vec::new();
+                    fields.write_key(&ask.headers, &mut own);
+                    if own != *secondary {
+                        // Another variant of the same URI: look again, now that this is known.
+                        match again(&worker, &ask) {
+                            Some(Ok(stored)) => return reply.stored(&ask, &stored, None),
+                            Some(Err(next)) => key = next,
+                            None => follows_left = 0,
+                        }
+                        continue;
+                    }
+                }
+                worker.counters.collapsed.one();
+                return follow(reply, &ask, &head, reader, why);
+            }
+            Followed::Found(stored) => {
+                worker.counters.collapsed.one();
+                let mut status = CacheStatus::forward(why);
+                status.collapsed = true;
+                status.ttl = Some(deliver::ttl_secs(&stored, worker.now()));
+                return reply.stored(&ask, &stored, Some(status));
+            }
+            Followed::Released => follows_left = 0,
+            Followed::Failed(failure) if follows_left == 0 => {
+                let mut status = CacheStatus::forward(why).with_detail(failure.detail);
+                status.collapsed = true;
+                return reply.refuse(&Refusal {
+                    status: failure.status,
+                    cache_status: Some(status),
+                    text: "the origin failed the request this one waited for".into(),
+                    close: false,
+                });
+            }
+            // One of those who waited leads now, the others follow it.
+            Followed::Failed(_) => {}
+        }
+    }
+}
+
+/// Leads a fetch and answers with what comes of it.
+async fn lead_fetch(
+    reply: Reply,
+    ask: Rc<Ask>,
+    key: MissKey,
+    why: Forward,
+    stale: Option<Arc<Stored>>,
+    lead: Lead,
+    reader: FillReader,
+) -> Response<EdgeBody> {
+    let worker = Rc::clone(&reply.worker);
+    let (to_leader, led) = oneshot::channel();
+    let fetch = Fetch {
+        worker: Rc::clone(&worker),
+        ask: Rc::clone(&ask),
+        key,
+        lead,
+        to_leader: Some(to_leader),
+    };
+    worker.counters.fills.one();
+    worker.fetch_tasks.spawn(async move {
+        let worker = Rc::clone(&fetch.worker);
+        fetch.run(stale).await;
+        worker.counters.fills.less_one();
+    });
+    let mut status = CacheStatus::forward(why);
+    match led.await {
+        Ok(Led::Shared {
+            status: code,
+            headers,
+            length,
+            stored,
+        }) => {
+            status.stored = stored;
+            status.fwd_status = Some(code.as_u16());
+            shared(reply, &ask, code, headers, length, reader, status)
+        }
+        Ok(Led::Direct(response, detail)) => {
+            drop(reader);
+            let (parts, body) = *response;
+            status.detail = detail.map(Into::into);
+            pass::direct(reply, &ask, parts, body, status)
+        }
+        Ok(Led::Found { stored, fwd_status }) => {
+            worker.counters.revalidated.one();
+            status.fwd_status = fwd_status;
+            status.ttl = Some(deliver::ttl_secs(&stored, worker.now()));
+            reply.stored(&ask, &stored, Some(status))
+        }
+        Ok(Led::Failed(error)) => pass::failed(reply, &error, status),
+        // The task ended without a word: the edge is being stopped.
+        Err(_) => reply.refuse(&Refusal {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            cache_status: Some(status.with_detail("shutting_down")),
+            text: "the edge is being stopped".into(),
+            close: true,
+        }),
+    }
+}
+
+/// Answers with a response that others share.
+fn shared(
+    reply: Reply,
+    ask: &Ask,
+    status: StatusCode,
+    mut headers: HeaderMap,
+    length: Option<u64>,
+    reader: FillReader,
+    cache_status: CacheStatus,
+) -> Response<EdgeBody> {
+    cache_status.append_to(&mut headers, &reply.worker.config().name);
+    if conditional::is_conditional(&ask.headers) {
+        let validators = Validators::of(&headers);
+        if conditional::evaluate(&ask.method, &ask.headers, status, &validators)
+            == Answer::NotModified
+        {
+            let head = conditional::not_modified_head(&headers);
+            let code = StatusCode::NOT_MODIFIED;
+            return reply.respond(ask, code, head, Source::Empty, &cache_status);
+        }
+    }
+    let source = Source::Fill(reader, length);
+    reply.respond(ask, status, headers, source, &cache_status)
+}
+
+fn follow(
+    reply: Reply,
+    ask: &Ask,
+    head: &FillHead,
+    reader: FillReader,
+    why: Forward,
+) -> Response<EdgeBody> {
+    let mut status = CacheStatus::forward(why);
+    status.collapsed = true;
+    status.stored = head.stored;
+    let headers = head.headers.clone();
+    shared(
+        reply,
+        ask,
+        head.status,
+        headers,
+        head.length,
+        reader,
+        status,
+    )
+}
+
+/// Looks a request up once more. `None` if its target makes no key, which was checked before.
+fn again(worker: &Worker, ask: &Ask) -> Option<Result<Arc<Stored>, MissKey>> {
+    let authority = ask.authority().unwrap_or_default();
+    let target = Target::new(ask.scheme, authority, ask.path_and_query()).ok()?;
+    match lookup::find(worker, &target, &ask.headers) {
+        lookup::Found::Response { stored, .. }
+            if lookup::response(&stored).policy.is_fresh(worker.now()) =>
+        {
+            Some(Ok(stored))
+        }
+        lookup::Found::Response {
+            hash, primary_len, ..
+        } => Some(Err(lookup::key_of(worker, hash, primary_len))),
+        lookup::Found::Nothing { key, .. } => Some(Err(key)),
+    }
+}
+
+fn came_meanwhile(
+    worker: &Worker,
+    key: &MissKey,
+    stale: Option<&Arc<Stored>>,
+) -> Option<Arc<Stored>> {
+    let stored = worker.shared.hot.peek(key.hash)?;
+    let is_news = stale.is_none_or(|stale| !Arc::ptr_eq(stale, &stored));
+    let usable = is_news
+        && stored.is_of(&key.bytes)
+        && matches!(&stored.kind, StoredKind::Response(r) if r.policy.is_fresh(worker.now()));
+    usable.then_some(stored)
+}
+
+fn count(worker: &Worker, why: Forward) {
+    let counters = &worker.counters;
+    match why {
+        Forward::VaryMiss => counters.vary_miss.one(),
+        Forward::Stale => counters.stale.one(),
+        Forward::Request => counters.request.one(),
+        Forward::Partial => counters.partial.one(),
+        Forward::UriMiss | Forward::Miss | Forward::Bypass | Forward::Method => {
+            counters.uri_miss.one();
+        }
+    }
+}
+
+/// One fetch, from the request to the end of the body.
+struct Fetch {
+    worker: Rc<Worker>,
+    ask: Rc<Ask>,
+    key: MissKey,
+    lead: Lead,
+    to_leader: Option<oneshot::Sender<Led>>,
+}
+
+/// Where a response will be kept.
+struct Place {
+    hash: KeyHash,
+    key: Vec<u8>,
+    reservation: Option<Reservation<Stored>>,
+}
+
+impl Fetch {
+    async fn run(self, mut stale: Option<Arc<Stored>>) {
+        loop {
+            let request_time = self.worker.now();
+            let validators = stale
+                .as_ref()
+                .map(|stored| Validators::of(&lookup::response(stored).headers()));
+            let attempt = Attempt {
+                repeatable: true,
+                upload_moved: None,
+            };
+            let (worker, ask) = (&self.worker, &self.ask);
+            let build = || {
+                outbound::request(worker, ask, &Method::GET, Upload::Empty, |headers| {
+                    match &validators {
+                        Some(validators) => conditional::revalidation_request(headers, validators),
+                        None => conditional::remove_client_conditions(headers),
+                    }
+                })
+            };
+            let sent = worker.origin.send(&attempt, build).await;
+            let exchange = Exchange {
+                request_time,
+                response_time: self.worker.now(),
+            };
+            let (parts, body) = match sent {
+                Ok(response) => response,
+                Err(error) => return self.failed(error, stale),
+            };
+            if let Some(old) = &stale {
+                if parts.status.is_server_error() && may_serve_on_error(old, exchange) {
+                    let status = parts.status.as_u16();
+                    return self.found(Arc::clone(old), Some(status));
+                }
+                if parts.status == StatusCode::NOT_MODIFIED {
+                    let validated =
+                        revalidate::not_modified(&self.worker, &self.ask, old, &parts, exchange);
+                    match validated {
+                        Validated::Keep(stored) => {
+                            self.worker
+                                .shared
+                                .hot
+                                .replace(self.key.hash, Arc::clone(&stored));
+                            let charge = stored.charge_bytes();
+                            self.worker.record(self.key.hash, charge, true);
+                            self.worker.counters.fills_freshened.one();
+                            return self.found(stored, Some(304));
+                        }
+                        Validated::UseOnce(stored) => {
+                            self.worker.shared.hot.remove(self.key.hash);
+                            return self.found(stored, Some(304));
+                        }
+                        Validated::Mismatch => {
+                            self.worker.shared.hot.remove(self.key.hash);
+                            stale = None;
+                            continue;
+                        }
+                    }
+                }
+            }
+            return self.received(parts, body, exchange, stale.is_some()).await;
+        }
+    }
+
+    fn failed(mut self, error: OriginError, stale: Option<Arc<Stored>>) {
+        let now = self.worker.now();
+        let exchange = Exchange {
+            request_time: now,
+            response_time: now,
+        };
+        if let Some(old) = stale.filter(|old| may_serve_on_error(old, exchange)) {
+            return self.found(old, None);
+        }
+        self.lead.close();
+        self.worker.counters.fills_failed.one();
+        self.lead.fill.fail(Failure {
+            status: error.status(),
+            detail: error.detail(),
+        });
+        self.tell(Led::Failed(error));
+    }
+
+    fn found(mut self, stored: Arc<Stored>, fwd_status: Option<u16>) {
+        self.lead.close();
+        self.lead.fill.found(Arc::clone(&stored));
+        self.tell(Led::Found { stored, fwd_status });
+    }
+
+    fn tell(&mut self, led: Led) {
+        if let Some(to_leader) = self.to_leader.take() {
+            // The leader may have hung up.
+            _ = to_leader.send(led);
+        }
+    }
+
+    /// A full response. Decides what becomes of it.
+    async fn received(
+        mut self,
+        mut parts: Parts,
+        body: OriginBody,
+        exchange: Exchange,
+        replaces: bool,
+    ) {
+        let worker = Rc::clone(&self.worker);
+        let counters = &worker.counters;
+        hop_by_hop::strip_response(&mut parts.headers);
+        let verdict = on_response(
+            &worker.config().caching.rules,
+            &Method::GET,
+            &self.ask.headers,
+            parts.status,
+            &parts.headers,
+            exchange,
+        );
+        let primary = worker.shared.hash(self.key.primary());
+        let storable = match verdict {
+            Verdict::Store(storable) if !self.lead.fill.is_doomed() => storable,
+            Verdict::Store(_) => return self.direct(parts, body, None),
+            Verdict::Refuse(refusal) => {
+                counters.not_stored_semantics.one();
+                worker.shared.hit_for_miss.mark(primary, worker.now());
+                // What was stored is out of date, unless the origin merely failed.
+                if replaces && !parts.status.is_server_error() {
+                    worker.shared.hot.remove(self.key.hash);
+                }
+                return self.direct(parts, body, Some(refusal.as_str()));
+            }
+        };
+        worker.shared.hit_for_miss.clear(primary);
+        let length = body.size_hint().exact();
+        let Some(mut place) = self.place(&storable) else {
+            counters.not_stored_admission.one();
+            return self.direct(parts, body, None);
+        };
+        let object_max = worker.shared.object_bytes_max();
+        let share_max = worker.config().caching.collapse_bytes_max.bytes();
+        let mut buffer_max = object_max.max(share_max);
+        if let Some(length) = length {
+            let charge = charge_of(&place, &storable, parts.status, length);
+            worker.record(place.hash, charge, false);
+            if length > object_max {
+                counters.not_stored_size.one();
+            } else {
+                match worker.shared.hot.offer(place.hash, charge) {
+                    Offer::Admit(reservation) => place.reservation = Some(reservation),
+                    Offer::Refuse(refusal) => count_refusal(&worker, refusal),
+                }
+            }
+            if place.reservation.is_none() && length > share_max {
+                return self.direct(parts, body, None);
+            }
+            buffer_max = length;
+        }
+        let Some(memory) = worker.shared.fill_budget.take(length.unwrap_or(0)) else {
+            counters.not_stored_fill_memory.one();
+            return self.direct(parts, body, None);
+        };
+        let stored = place.reservation.is_some();
+        let head = self.head(
+            &storable,
+            parts.status,
+            length,
+            stored,
+            exchange.response_time,
+        );
+        let capacity = length.map_or(0, |length| usize::try_from(length).unwrap_or(0));
+        self.lead
+            .fill
+            .flow(Arc::new(head), Vec::with_capacity(capacity), memory);
+        let shared = Led::Shared {
+            status: parts.status,
+            headers: parts.headers,
+            length,
+            stored,
+        };
+        // A small body comes with its head: then the leader, too, finds it whole and sends it in
+        // one piece. So the leader hears of it only when the first wait begins.
+        self.pump(
+            shared,
+            body,
+            place,
+            storable,
+            parts.status,
+            buffer_max,
+            length,
+        )
+        .await;
+    }
+
+    /// The response goes to the leader alone.
+    fn direct(mut self, parts: Parts, body: OriginBody, detail: Option<&'static str>) {
+        self.lead.close();
+        self.lead.fill.release();
+        self.worker.counters.fills_released.one();
+        self.tell(Led::Direct(Box::new((parts, body)), detail));
+    }
+
+    fn head(
+        &self,
+        storable: &Storable,
+        status: StatusCode,
+        length: Option<u64>,
+        stored: bool,
+        now: Timestamp,
+    ) -> FillHead {
+        let mut headers = storable.head.clone();
+        let age = storable.policy.age_secs(now);
+        if age > 0 {
+            headers.insert(AGE, HeaderValue::from(age));
+        }
+        let variant = match &storable.vary {
+            Vary::Fields(fields) => {
+                let mut secondary = Vec::new();
+                fields.write_key(&self.ask.headers, &mut secondary);
+                Some((fields.clone(), secondary))
+            }
+            _ => None,
+        };
+        FillHead {
+            status,
+            headers,
+            variant,
+            length,
+            stored,
+        }
+    }
+
+    /// The key the response belongs under. Sees to the marker of a URI that varies; without one the
+    /// variant could not be found, and so has no place.
+    fn place(&mut self, storable: &Storable) -> Option<Place> {
+        let primary = self.key.primary().to_vec();
+        let Vary::Fields(fields) = &storable.vary else {
+            return Some(Place {
+                hash: self.worker.shared.hash(&primary),
+                key: primary,
+                reservation: None,
+            });
+        };
+        let shared = &self.worker.shared;
+        let primary_hash = shared.hash(&primary);
+        let marker = shared.hot.peek(primary_hash).filter(|stored| {
+            stored.is_of(&primary)
+                && matches!(&stored.kind, StoredKind::Varies(v) if v.fields == *fields)
+        });
+        let mut key = primary.clone();
+        match marker.as_deref().map(|marker| &marker.kind) {
+            Some(StoredKind::Varies(variants)) => variants.write_key(&self.ask.headers, &mut key),
+            _ => {
+                let variants = Variants {
+                    fields: fields.clone(),
+                    generation: shared.next_generation(),
+                };
+                variants.write_key(&self.ask.headers, &mut key);
+                let charge = variants.charge_bytes(primary.len());
+                let Offer::Admit(reservation) = shared.hot.offer(primary_hash, charge) else {
+                    return None;
+                };
+                let marker = Stored::new(&primary, StoredKind::Varies(Box::new(variants)));
+                if !reservation.commit(marker) {
+                    return None;
+                }
+            }
+        }
+        let hash = shared.hash(&key);
+        self.lead.also_known_as(hash, &key);
+        Some(Place {
+            hash,
+            key,
+            reservation: None,
+        })
+    }
+
+    /// Moves the body into the buffer, and the buffer into the cache.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "all that is known of the response by now"
+    )]
+    async fn pump(
+        mut self,
+        shared: Led,
+        mut body: OriginBody,
+        mut place: Place,
+        storable: Box<Storable>,
+        status: StatusCode,
+        buffer_max: u64,
+        length: Option<u64>,
+    ) {
+        let worker = Rc::clone(&self.worker);
+        let mut shared = Some(shared);
+        loop {
+            // Worth going on for as long as someone reads it or it may be kept.
+            let keeps =
+                place.reservation.is_some() || (length.is_none() && !self.lead.fill.is_window());
+            let fill = Arc::clone(&self.lead.fill);
+            let to_leader = &mut self.to_leader;
+            let step = poll_fn(|cx| {
+                loop {
+                    let polled = std::pin::Pin::new(&mut body).poll_frame(cx);
+                    match polled {
+                        Poll::Ready(Some(Ok(frame))) => {
+                            let Ok(bytes) = frame.into_data() else {
+                                continue;
+                            };
+                            if fill.push(&bytes, buffer_max) == Pace::Wait {
+                                return Poll::Ready(Step::Wait);
+                            }
+                        }
+                        Poll::Ready(Some(Err(error))) => return Poll::Ready(Step::Broken(error)),
+                        Poll::Ready(None) => return Poll::Ready(Step::End),
+                        Poll::Pending => {
+                            if let (Some(to_leader), Some(shared)) =
+                                (to_leader.take(), shared.take())
+                            {
+                                _ = to_leader.send(shared);
+                            }
+                            fill.announce();
+                            if !keeps && !fill.has_readers() {
+                                return Poll::Ready(Step::Unwanted);
+                            }
+                            fill.attend(cx);
+                            return Poll::Pending;
+                        }
+                    }
+                }
+            })
+            .await;
+            match step {
+                Step::Wait => {
+                    // Past keeping; those who share it see it through, and nobody joins.
+                    self.lead.close();
+                    place.reservation = None;
+                    if let Some(shared) = shared.take() {
+                        self.tell(shared);
+                    }
+                    self.lead.fill.announce();
+                    poll_fn(|cx| self.lead.fill.poll_room(cx)).await;
+                    if !self.lead.fill.has_readers() {
+                        worker.counters.fills_failed.one();
+                        return;
+                    }
+                }
+                Step::End => break,
+                Step::Unwanted => {
+                    worker.counters.fills_failed.one();
+                    return;
+                }
+                Step::Broken(error) => {
+                    tracing::debug!(error = %pass::Chain(&error), "a body ended early");
+                    worker.counters.not_stored_incomplete.one();
+                    worker.counters.fills_failed.one();
+                    self.lead.close();
+                    self.lead.fill.break_off();
+                    if let Some(shared) = shared.take() {
+                        self.tell(shared);
+                    }
+                    return;
+                }
+            }
+        }
+        self.finish(place, &storable, status, length.is_none());
+        if let Some(shared) = shared.take() {
+            self.tell(shared);
+        }
+    }
+
+    /// The body is whole.
+    fn finish(
+        &mut self,
+        mut place: Place,
+        storable: &Storable,
+        status: StatusCode,
+        offers_now: bool,
+    ) {
+        let worker = Rc::clone(&self.worker);
+        let Some(buffer) = self.lead.fill.finish() else {
+            // A window has passed by.
+            worker.counters.not_stored_size.one();
+            worker.counters.fills_shared.one();
+            return;
+        };
+        // One exact allocation: with a known length the buffer is it already.
+        let body = Bytes::from(buffer.into_boxed_slice());
+        let length = body.len() as u64;
+        if self.lead.fill.is_doomed() {
+            place.reservation = None;
+        } else if offers_now {
+            let charge = charge_of(&place, storable, status, length);
+            worker.record(place.hash, charge, false);
+            if length > worker.shared.object_bytes_max() {
+                worker.counters.not_stored_size.one();
+            } else {
+                match worker.shared.hot.offer(place.hash, charge) {
+                    Offer::Admit(reservation) => place.reservation = Some(reservation),
+                    Offer::Refuse(refusal) => count_refusal(&worker, refusal),
+                }
+            }
+        }
+        let in_cache = place.reservation.is_some_and(|reservation| {
+            let response =
+                StoredResponse::new(status, &storable.head, storable.policy, body.clone());
+            let stored = Stored::new(&place.key, StoredKind::Response(response));
+            reservation.commit(stored)
+        });
+        if in_cache {
+            worker.counters.fills_stored.one();
+        } else {
+            worker.counters.fills_shared.one();
+        }
+        // First in the cache, then out of the table: whoever comes between finds one or the other.
+        self.lead.close();
+        self.lead.fill.whole(body, in_cache);
+    }
+}
+
+enum Step {
+    Wait,
+    End,
+    Unwanted,
+    Broken(OriginError),
+}
+
+fn charge_of(place: &Place, storable: &Storable, status: StatusCode, length: u64) -> u64 {
+    let head_bytes = stored::head_block_bytes(status, &storable.head, length);
+    stored::charge_bytes(place.key.len(), head_bytes, length)
+}
+
+fn count_refusal(worker: &Worker, refusal: Kept) {
+    match refusal {
+        Kept::Admission => worker.counters.not_stored_admission.one(),
+        Kept::LargerThanTier | Kept::ObjectLimit => worker.counters.not_stored_size.one(),
+    }
+}
+
+/// RFC 5861 §4.
+fn may_serve_on_error(stored: &Stored, exchange: Exchange) -> bool {
+    exchange.response_time < lookup::response(stored).policy.stale_if_error_until
+}
+
+/// How often one request waits for another's fetch before it asks on its own.
+const FOLLOWS_MAX: u32 = 3;

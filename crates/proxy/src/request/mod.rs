@@ -1,0 +1,189 @@
+//! A request's way through the edge: understood, looked up, and then delivered from the cache,
+//! fetched from the origin or passed to it.
+
+mod deliver;
+mod fetch;
+mod lookup;
+mod outbound;
+mod pass;
+mod receive;
+mod revalidate;
+mod upload;
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use edgeward_semantics::{CacheStatus, Forward, Reuse, Route, Target, route};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
+use hyper::body::Incoming;
+
+use crate::access_log::Pending;
+use crate::body::EdgeBody;
+use crate::client_io::{ConnState, InFlight};
+use crate::worker::Worker;
+use deliver::Refusal;
+use lookup::Found;
+
+pub(crate) use upload::{Upload, UploadTooLarge};
+
+/// What is known of the client's side of a connection.
+#[derive(Clone)]
+pub(crate) struct ClientLink {
+    pub(crate) conn: Rc<ConnState>,
+    pub(crate) peer: SocketAddr,
+    pub(crate) tls: bool,
+}
+
+impl ClientLink {
+    pub(crate) const fn scheme(&self) -> &'static str {
+        if self.tls { "https" } else { "http" }
+    }
+}
+
+/// A request's head and whom to answer.
+pub(crate) struct Ask {
+    pub(crate) method: Method,
+    pub(crate) uri: Uri,
+    pub(crate) version: Version,
+    pub(crate) headers: HeaderMap,
+    pub(crate) scheme: &'static str,
+    pub(crate) peer: SocketAddr,
+}
+
+impl Ask {
+    pub(crate) fn path_and_query(&self) -> &str {
+        self.uri
+            .path_and_query()
+            .map_or("/", |target| target.as_str())
+    }
+
+    /// Whom the request is for: `:authority`, an absolute target's host, or `Host`.
+    pub(crate) fn authority(&self) -> Option<&str> {
+        match self.uri.authority() {
+            Some(authority) => Some(authority.as_str()),
+            None => self.headers.get(http::header::HOST)?.to_str().ok(),
+        }
+    }
+}
+
+/// What an answer needs besides its head: kept apart from [`Ask`], since a fetch shares that.
+pub(crate) struct Reply {
+    pub(crate) worker: Rc<Worker>,
+    pub(crate) in_flight: InFlight,
+    pub(crate) log: Option<Box<Pending>>,
+}
+
+/// A response that is there, or one that has to be waited for.
+pub(crate) enum Serving {
+    Ready(Option<Response<EdgeBody>>),
+    Later(Pin<Box<dyn Future<Output = Response<EdgeBody>>>>),
+}
+
+impl Future for Serving {
+    type Output = Result<Response<EdgeBody>, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut *self {
+            Self::Ready(response) => {
+                Poll::Ready(Ok(response.take().expect("polled once to the end")))
+            }
+            Self::Later(future) => future.as_mut().poll(cx).map(Ok),
+        }
+    }
+}
+
+/// Answers a request: at once if the cache can, else by a future.
+pub(crate) fn serve(worker: &Rc<Worker>, link: &ClientLink, request: Request<Incoming>) -> Serving {
+    let in_flight = link.conn.begin();
+    let (parts, incoming) = request.into_parts();
+    let ask = Ask {
+        method: parts.method,
+        uri: parts.uri,
+        version: parts.version,
+        headers: parts.headers,
+        scheme: link.scheme(),
+        peer: link.peer,
+    };
+    let reply = Reply {
+        worker: Rc::clone(worker),
+        in_flight,
+        log: worker
+            .logs()
+            .then(|| Box::new(Pending::new(&ask, worker.now()))),
+    };
+    if let Err(refusal) = receive::check(&ask, worker) {
+        return ready(reply.refuse(&refusal));
+    }
+    let authority = ask.authority().unwrap_or_default();
+    let target = match Target::new(ask.scheme, authority, ask.path_and_query()) {
+        Ok(target) => target,
+        Err(error) => return ready(reply.refuse(&Refusal::bad_request(error.to_string()))),
+    };
+    if let Route::Pass(reason) = route(&ask.method, &ask.headers) {
+        return later(pass::pass(reply, ask, incoming, reason.forward()));
+    }
+    let rules = &worker.config().caching.rules;
+    let asked = rules.request_directives(&ask.headers);
+    let (key, why, stale) = match lookup::find(worker, &target, &ask.headers) {
+        Found::Response {
+            hash,
+            primary_len,
+            stored,
+        } => {
+            let now = worker.now();
+            match lookup::response(&stored).policy.reuse(now, &asked) {
+                Reuse::Fresh { .. } => {
+                    worker.counters.hit.one();
+                    worker.record(hash, stored.charge_bytes(), true);
+                    return ready(reply.stored(&ask, &stored, None));
+                }
+                Reuse::StaleAllowed { .. } => {
+                    worker.counters.hit_stale.one();
+                    worker.record(hash, stored.charge_bytes(), true);
+                    return ready(reply.stored(&ask, &stored, None));
+                }
+                Reuse::Revalidate { cause } => {
+                    let key = lookup::key_of(worker, hash, primary_len);
+                    (key, cause.forward(), Some(stored))
+                }
+                Reuse::MustForward { cause } => {
+                    let key = lookup::key_of(worker, hash, primary_len);
+                    (key, cause.forward(), None)
+                }
+                Reuse::GatewayTimeout => return ready(reply.only_if_cached()),
+            }
+        }
+        Found::Nothing { key, why } => {
+            if asked.only_if_cached {
+                return ready(reply.only_if_cached());
+            }
+            (key, why, None)
+        }
+    };
+    later(fetch::miss(reply, Rc::new(ask), incoming, key, why, stale))
+}
+
+fn ready(response: Response<EdgeBody>) -> Serving {
+    Serving::Ready(Some(response))
+}
+
+fn later(future: impl Future<Output = Response<EdgeBody>> + 'static) -> Serving {
+    Serving::Later(Box::pin(future))
+}
+
+impl Reply {
+    fn only_if_cached(self) -> Response<EdgeBody> {
+        self.worker.counters.only_if_cached.one();
+        // RFC 9111 §5.2.1.7.
+        self.refuse(&Refusal {
+            status: StatusCode::GATEWAY_TIMEOUT,
+            cache_status: Some(CacheStatus::forward(Forward::Miss).with_detail("only-if-cached")),
+            text: "only a stored response was asked for, and none can be used".into(),
+            close: false,
+        })
+    }
+}

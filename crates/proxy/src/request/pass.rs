@@ -1,0 +1,156 @@
+//! Requests the cache has no part in: streamed to the origin, the answer streamed back.
+
+use std::rc::Rc;
+
+use edgeward_semantics::{CacheStatus, Forward, Target, hop_by_hop, invalidation};
+use http::header::HeaderMap;
+use http::response::Parts;
+use http::{Method, Response, StatusCode};
+use hyper::body::{Body as _, Incoming};
+
+use super::deliver::Refusal;
+use super::{Ask, Reply, Upload, outbound};
+use crate::body::{EdgeBody, Source};
+use crate::origin::{Attempt, OriginBody, OriginError};
+use crate::worker::Worker;
+
+/// Sends the request on as it is.
+pub(super) async fn pass(
+    reply: Reply,
+    ask: Ask,
+    incoming: Incoming,
+    why: Forward,
+) -> Response<EdgeBody> {
+    let worker = Rc::clone(&reply.worker);
+    match why {
+        Forward::Method => worker.counters.method.one(),
+        _ => worker.counters.bypass.one(),
+    }
+    pass_counted(reply, ask, incoming, why).await
+}
+
+/// The same, for a request whose outcome is counted already.
+pub(super) async fn pass_counted(
+    reply: Reply,
+    ask: Ask,
+    incoming: Incoming,
+    why: Forward,
+) -> Response<EdgeBody> {
+    let worker = Rc::clone(&reply.worker);
+    let (mut upload, attempt) = upload(&reply, &ask, incoming);
+    let sent = worker
+        .origin
+        .send(&attempt, || {
+            let upload = std::mem::replace(&mut upload, Upload::Empty);
+            outbound::request(&worker, &ask, &ask.method, upload, |_| {})
+        })
+        .await;
+    match sent {
+        Ok((parts, body)) => {
+            invalidate(&worker, &ask, parts.status, &parts.headers);
+            direct(reply, &ask, parts, body, CacheStatus::forward(why))
+        }
+        Err(error) => failed(reply, &error, CacheStatus::forward(why)),
+    }
+}
+
+/// The origin's response as it is, less what was meant for the connection it came by.
+pub(super) fn direct(
+    reply: Reply,
+    ask: &Ask,
+    parts: Parts,
+    body: OriginBody,
+    mut cache_status: CacheStatus,
+) -> Response<EdgeBody> {
+    let mut headers = parts.headers;
+    hop_by_hop::strip_response(&mut headers);
+    cache_status.fwd_status = Some(parts.status.as_u16());
+    cache_status.append_to(&mut headers, &reply.worker.config().name);
+    let source = Source::Origin(Box::new(body));
+    reply.respond(ask, parts.status, headers, source, &cache_status)
+}
+
+/// The error a client gets instead of a response.
+pub(super) fn failed(
+    reply: Reply,
+    error: &OriginError,
+    cache_status: CacheStatus,
+) -> Response<EdgeBody> {
+    tracing::debug!(error = %Chain(error), "the origin did not answer");
+    reply.refuse(&Refusal {
+        status: error.status(),
+        cache_status: Some(cache_status.with_detail(error.detail())),
+        text: error.to_string().into(),
+        close: matches!(
+            error,
+            OriginError::Upload { .. } | OriginError::UploadTooLarge
+        ),
+    })
+}
+
+fn upload(reply: &Reply, ask: &Ask, incoming: Incoming) -> (Upload, Attempt) {
+    if incoming.is_end_stream() {
+        let attempt = Attempt {
+            repeatable: is_idempotent(&ask.method),
+            upload_moved: None,
+        };
+        return (Upload::Empty, attempt);
+    }
+    let worker = &reply.worker;
+    let bytes_max = worker
+        .config()
+        .limits
+        .request_body_bytes_max
+        .map_or(u64::MAX, edgeward_types::ByteSize::bytes);
+    let conn = Rc::clone(reply.in_flight.conn());
+    let counters = std::sync::Arc::clone(&worker.counters);
+    let (upload, moved) = Upload::stream(incoming, conn, counters, bytes_max);
+    let attempt = Attempt {
+        repeatable: false,
+        upload_moved: Some(moved),
+    };
+    (upload, attempt)
+}
+
+/// RFC 9110 §9.2.2.
+fn is_idempotent(method: &Method) -> bool {
+    method.is_idempotent()
+}
+
+/// Forgets what an unsafe method has made untrue (RFC 9111 §4.4).
+fn invalidate(worker: &Worker, ask: &Ask, status: StatusCode, headers: &HeaderMap) {
+    if !invalidation::applies(&ask.method, status) {
+        return;
+    }
+    let authority = ask.authority().unwrap_or_default();
+    let Ok(target) = Target::new(ask.scheme, authority, ask.path_and_query()) else {
+        return;
+    };
+    for key in invalidation::targets(&ask.method, status, &target, headers) {
+        let hash = worker.shared.hash(&key);
+        worker.shared.collapse.doom(hash, &key);
+        let ours = worker
+            .shared
+            .hot
+            .peek(hash)
+            .is_some_and(|stored| stored.is_of(&key));
+        if ours && worker.shared.hot.remove(hash) {
+            worker.counters.invalidations.one();
+        }
+    }
+}
+
+/// An error and all that is behind it, in one line.
+pub(super) struct Chain<'a>(pub(super) &'a dyn std::error::Error);
+
+impl std::fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut source = self.0.source();
+        while let Some(error) = source {
+            write!(f, ": {error}")?;
+            source = error.source();
+        }
+        Ok(())
+    }
+}

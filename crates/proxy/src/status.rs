@@ -1,0 +1,110 @@
+//! The edge's state as JSON: for people with `curl`, dashboards and tests.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::counters::{Counters, ROWS};
+use crate::metrics::{resident_bytes, sum};
+use crate::stored::Hot;
+use crate::worker::Shared;
+
+/// The whole state.
+pub(crate) fn render(shared: &Shared) -> Value {
+    let config = &shared.config;
+    let stats = shared.hot.stats();
+    let total = |of: fn(&Counters) -> u64| sum(&shared.counters, of);
+    json!({
+        "name": config.name,
+        "workers": config.workers.get(),
+        "origin": config.origin.url.to_string(),
+        "resident_bytes": resident_bytes(),
+        "hot": {
+            "policy": config.hot.policy.to_string(),
+            "capacity_bytes": stats.capacity_bytes,
+            "used_bytes": stats.used_bytes,
+            "objects": stats.objects,
+            "object_overhead_bytes": Hot::OBJECT_OVERHEAD_BYTES,
+            "bookkeeping_bytes": stats.bookkeeping_bytes,
+            "admitted": stats.admitted,
+            "refused": {
+                "admission": stats.refused_by_admission,
+                "larger_than_cache": stats.refused_too_large,
+                "object_limit": stats.refused_object_limit,
+            },
+            "evicted": stats.evicted,
+            "evicted_bytes": stats.evicted_bytes,
+            "abandoned": stats.abandoned,
+            // As text: a JSON number keeps only 53 of the 64 bits.
+            "decision_digest": format!("{:016x}", stats.digest),
+            "tuning": stats.tuning.as_ref().map(tuning),
+        },
+        "requests": by_label("edgeward_requests_total", shared),
+        "not_stored": by_label("edgeward_not_stored_total", shared),
+        "origin_errors": by_label("edgeward_origin_errors_total", shared),
+        "connections": {
+            "clients": total(|c| c.connections.value()),
+            "clients_max": config.limits.connections_max.get(),
+            "origin": total(|c| c.origin_connections.value()),
+        },
+        "fills": {
+            "under_way": total(|c| c.fills.value()),
+            "collapsible_keys": shared.collapse.len(),
+            "bytes": shared.fill_budget.used_bytes(),
+            "bytes_max": config.limits.fill_bytes_max.bytes(),
+        },
+    })
+}
+
+#[derive(Serialize)]
+struct Tuning {
+    /// Nothing stands for infinity: everything is admitted.
+    c_bytes: Option<f64>,
+    windows: u64,
+    requests_dropped: u64,
+    predicted_ohr: Option<f64>,
+    measured_ohr: Option<f64>,
+    model_error: Option<f64>,
+    curve: Vec<CurvePoint>,
+}
+
+#[derive(Serialize)]
+struct CurvePoint {
+    c_bytes: Option<f64>,
+    ohr: f64,
+}
+
+fn tuning(status: &edgeward_store::hot::TuningStatus) -> Tuning {
+    let finite = |c: f64| c.is_finite().then_some(c);
+    let last = status.last.as_ref();
+    Tuning {
+        c_bytes: finite(status.c),
+        windows: status.steps,
+        requests_dropped: status.requests_dropped,
+        predicted_ohr: last.map(|last| last.predicted_ohr),
+        measured_ohr: last.map(|last| last.measured_ohr),
+        model_error: last.and_then(|last| last.model_error),
+        curve: last
+            .map(|last| {
+                let point = |p: &edgeward_policy::adaptsize::CurvePoint| CurvePoint {
+                    c_bytes: finite(p.c),
+                    ohr: p.ohr,
+                };
+                last.curve.iter().map(point).collect()
+            })
+            .unwrap_or_default(),
+    }
+}
+
+/// A metric's rows as an object from label value to number.
+fn by_label(metric: &str, shared: &Shared) -> Value {
+    ROWS.iter()
+        .filter(|row| row.metric == metric)
+        .filter_map(|row| {
+            Some((
+                row.label?.1.to_owned(),
+                json!(sum(&shared.counters, row.of)),
+            ))
+        })
+        .collect::<serde_json::Map<_, _>>()
+        .into()
+}

@@ -1,0 +1,165 @@
+//! What the requests of one worker share, and what all workers share.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use edgeward_store::hot::Recorder;
+use edgeward_types::{KeyHash, Timestamp};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::access_log::LogLine;
+use crate::client_io::ConnState;
+use crate::clock::Clock;
+use crate::collapse::{Collapse, HitForMiss};
+use crate::config::EdgeConfig;
+use crate::counters::Counters;
+use crate::fill::FillBudget;
+use crate::origin::OriginPool;
+use crate::stored::Hot;
+use crate::tasks::TaskSet;
+
+/// What all workers share. Nothing in it is locked on the way of a hit.
+pub(crate) struct Shared {
+    pub(crate) config: EdgeConfig,
+    pub(crate) hot: Arc<Hot>,
+    pub(crate) collapse: Arc<Collapse>,
+    pub(crate) hit_for_miss: HitForMiss,
+    pub(crate) fill_budget: Arc<FillBudget>,
+    pub(crate) clock: Arc<Clock>,
+    pub(crate) hash_seed: u64,
+    /// This edge and no other, in `Via`: how a request that comes round again is recognised.
+    pub(crate) via_name: String,
+    pub(crate) generations: AtomicU64,
+    /// One set a worker.
+    pub(crate) counters: Vec<Arc<Counters>>,
+}
+
+impl Shared {
+    pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
+        KeyHash(xxh3_64_with_seed(key, self.hash_seed))
+    }
+
+    pub(crate) fn next_generation(&self) -> u64 {
+        self.generations.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The largest body that may be kept.
+    pub(crate) fn object_bytes_max(&self) -> u64 {
+        let eighth = self.config.hot.capacity.bytes() / 8;
+        self.config.limits.object_bytes_max.bytes().min(eighth)
+    }
+}
+
+/// What the requests of one worker share. It never leaves its thread.
+pub(crate) struct Worker {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) origin: OriginPool,
+    recorder: RefCell<Recorder>,
+    log: Option<RefCell<rtrb::Producer<LogLine>>>,
+    /// Where keys are put together.
+    pub(crate) scratch: RefCell<Vec<u8>>,
+    /// Connections' tasks.
+    pub(crate) connection_tasks: TaskSet,
+    /// Fetches, which outlive the request that began them.
+    pub(crate) fetch_tasks: TaskSet,
+    pub(crate) connections: RefCell<Connections>,
+}
+
+impl Worker {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        counters: Arc<Counters>,
+        origin: OriginPool,
+        log: Option<rtrb::Producer<LogLine>>,
+    ) -> Rc<Self> {
+        let recorder = RefCell::new(shared.hot.recorder());
+        Rc::new(Self {
+            shared,
+            counters,
+            origin,
+            recorder,
+            log: log.map(RefCell::new),
+            scratch: RefCell::default(),
+            connection_tasks: TaskSet::default(),
+            fetch_tasks: TaskSet::default(),
+            connections: RefCell::default(),
+        })
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.shared.clock.now()
+    }
+
+    pub(crate) fn config(&self) -> &EdgeConfig {
+        &self.shared.config
+    }
+
+    /// Tells the tuner of a request for something that can be kept.
+    pub(crate) fn record(&self, key: KeyHash, charge_bytes: u64, hit: bool) {
+        self.recorder.borrow_mut().record(key, charge_bytes, hit);
+    }
+
+    pub(crate) fn logs(&self) -> bool {
+        self.log.is_some()
+    }
+
+    pub(crate) fn log(&self, line: LogLine) {
+        if let Some(ring) = &self.log
+            && ring.borrow_mut().push(line).is_err()
+        {
+            self.counters.access_log_dropped.one();
+        }
+    }
+
+    /// Ends connections that passed a limit, and old idle ones to the origin.
+    pub(crate) fn sweep(&self) {
+        let now = self.now();
+        let limits = &self.config().limits;
+        for conn in self.connections.borrow().iter() {
+            if conn.verdict().is_none()
+                && let Some(overdue) = conn.overdue(now, limits)
+            {
+                conn.condemn(overdue);
+            }
+        }
+        self.origin.sweep(now);
+    }
+}
+
+/// A worker's open connections, each at a place of its own.
+#[derive(Debug, Default)]
+pub(crate) struct Connections {
+    places: Vec<Option<Rc<ConnState>>>,
+    free: Vec<usize>,
+}
+
+impl Connections {
+    pub(crate) fn insert(&mut self, conn: Rc<ConnState>) -> usize {
+        match self.free.pop() {
+            Some(place) => {
+                self.places[place] = Some(conn);
+                place
+            }
+            None => {
+                self.places.push(Some(conn));
+                self.places.len() - 1
+            }
+        }
+    }
+
+    pub(crate) fn remove(&mut self, place: usize) {
+        self.places[place] = None;
+        self.free.push(place);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Rc<ConnState>> {
+        self.places.iter().flatten()
+    }
+}

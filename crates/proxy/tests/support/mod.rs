@@ -1,0 +1,325 @@
+//! An edge before a scripted origin, and a client that sees every byte.
+#![expect(dead_code, reason = "each test binary uses its own part")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::num::NonZeroUsize;
+use std::time::{Duration, Instant};
+
+use edgeward_proxy::config::LOOPBACK_ANY_PORT;
+use edgeward_proxy::{Edge, EdgeConfig, RunningEdge};
+use edgeward_store::hot::HotConfig;
+use edgeward_testkit::ScriptedOrigin;
+use edgeward_types::ByteSize;
+
+/// Longest any wait in a test may take.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// An origin and an edge before it.
+pub(crate) struct Bed {
+    pub(crate) edge: RunningEdge,
+    pub(crate) origin: ScriptedOrigin,
+}
+
+impl Bed {
+    /// Two workers, 64 MiB of LRU, an admin listener.
+    pub(crate) fn start() -> Self {
+        Self::with(|_| {})
+    }
+
+    /// The same with changes.
+    pub(crate) fn with(change: impl FnOnce(&mut EdgeConfig)) -> Self {
+        let origin = ScriptedOrigin::start();
+        let mut config = config_for(origin.addr());
+        change(&mut config);
+        let edge = Edge::start(config).expect("an edge on a free port");
+        Self { edge, origin }
+    }
+
+    pub(crate) fn addr(&self) -> SocketAddr {
+        self.edge.addrs()[0]
+    }
+
+    pub(crate) fn connect(&self) -> Client {
+        Client::connect(self.addr())
+    }
+
+    /// GET on a connection of its own.
+    pub(crate) fn get(&self, path: &str) -> Answer {
+        self.connect().get(path, &[])
+    }
+
+    /// GET with header lines, on a connection of its own.
+    pub(crate) fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
+        self.connect().get(path, headers)
+    }
+
+    /// `/status` of the admin listener.
+    pub(crate) fn status(&self) -> serde_json::Value {
+        let addr = self.edge.admin_addr().expect("an admin listener");
+        let answer = Client::connect(addr).get("/status", &[]);
+        serde_json::from_slice(&answer.body).expect("status is JSON")
+    }
+
+    /// `/metrics` of the admin listener.
+    pub(crate) fn metrics(&self) -> String {
+        let addr = self.edge.admin_addr().expect("an admin listener");
+        let answer = Client::connect(addr).get("/metrics", &[]);
+        String::from_utf8(answer.body).expect("metrics are text")
+    }
+
+    /// One line of `/metrics`, by everything before its value.
+    pub(crate) fn metric(&self, series: &str) -> f64 {
+        let metrics = self.metrics();
+        metrics
+            .lines()
+            .find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
+            .unwrap_or_else(|| panic!("no {series} in\n{metrics}"))
+    }
+
+    /// Waits for the status to be as wanted.
+    pub(crate) fn until(&self, what: &str, holds: impl Fn(&serde_json::Value) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let status = self.status();
+            if holds(&status) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "waited for {what}: {status:#}");
+            std::thread::yield_now();
+        }
+    }
+}
+
+pub(crate) fn config_for(origin: SocketAddr) -> EdgeConfig {
+    let origin = format!("http://{origin}").parse().expect("a URL");
+    let mut config = EdgeConfig::new(LOOPBACK_ANY_PORT, origin, ByteSize::mib(64));
+    config.hot = HotConfig {
+        policy: "lru".parse().expect("a policy"),
+        ..HotConfig::new(ByteSize::mib(64))
+    };
+    config.workers = NonZeroUsize::new(2).expect("two");
+    config.admin = Some(LOOPBACK_ANY_PORT);
+    config
+}
+
+/// A connection that is spoken to byte by byte.
+pub(crate) struct Client {
+    stream: BufReader<TcpStream>,
+}
+
+/// A response as it came.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+    /// The body came to the end its framing promised.
+    pub(crate) complete: bool,
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers
+            .iter()
+            .find(|(key, _)| key.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).expect("a body of text")
+    }
+
+    pub(crate) fn cache_status(&self) -> &str {
+        self.header("cache-status").unwrap_or("none")
+    }
+
+    pub(crate) fn is_hit(&self) -> bool {
+        self.cache_status().starts_with("edgeward; hit")
+    }
+}
+
+impl Client {
+    pub(crate) fn connect(addr: SocketAddr) -> Self {
+        let stream = TcpStream::connect(addr).expect("the edge listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
+        stream.set_nodelay(true).expect("no delay");
+        Self {
+            stream: BufReader::new(stream),
+        }
+    }
+
+    pub(crate) fn get(&mut self, path: &str, headers: &[(&str, &str)]) -> Answer {
+        self.request("GET", path, headers, b"")
+    }
+
+    pub(crate) fn request(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Answer {
+        self.send_head(method, path, headers);
+        self.send(body);
+        self.answer(method)
+    }
+
+    pub(crate) fn send_head(&mut self, method: &str, path: &str, headers: &[(&str, &str)]) {
+        let mut head = format!("{method} {path} HTTP/1.1\r\n");
+        if !headers
+            .iter()
+            .any(|(name, _)| name.eq_ignore_ascii_case("host"))
+        {
+            head.push_str("Host: test.example\r\n");
+        }
+        for (name, value) in headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        head.push_str("\r\n");
+        self.send(head.as_bytes());
+    }
+
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
+        self.stream
+            .get_mut()
+            .write_all(bytes)
+            .expect("the edge reads");
+    }
+
+    /// Sends as much as the edge takes; false if it hangs up.
+    pub(crate) fn try_send(&mut self, bytes: &[u8]) -> bool {
+        self.stream.get_mut().write_all(bytes).is_ok()
+    }
+
+    /// A response's head.
+    pub(crate) fn head(&mut self) -> Answer {
+        self.try_head().expect("a response")
+    }
+
+    /// A response's head, or nothing if the edge hangs up without one.
+    pub(crate) fn try_head(&mut self) -> Option<Answer> {
+        let mut line = String::new();
+        match self.stream.read_line(&mut line) {
+            Ok(0) => return None,
+            Err(error) if is_hang_up(&error) => return None,
+            result => result.expect("the edge answers in time"),
+        };
+        let status = line
+            .split(' ')
+            .nth(1)
+            .and_then(|code| code.parse().ok())
+            .unwrap_or_else(|| panic!("a status line, not {line:?}"));
+        let mut headers = Vec::new();
+        loop {
+            let mut line = String::new();
+            self.stream.read_line(&mut line).expect("a header line");
+            let line = line.trim_end();
+            if line.is_empty() {
+                break;
+            }
+            let (name, value) = line.split_once(':').expect("a colon");
+            headers.push((name.to_owned(), value.trim().to_owned()));
+        }
+        Some(Answer {
+            status,
+            headers,
+            body: Vec::new(),
+            complete: true,
+        })
+    }
+
+    /// A whole response, or as much as comes of it; interim ones are skipped.
+    pub(crate) fn answer(&mut self, method: &str) -> Answer {
+        let mut answer = self.head();
+        while answer.status < 200 {
+            answer = self.head();
+        }
+        self.body(method, &mut answer);
+        answer
+    }
+
+    /// The body after a head.
+    pub(crate) fn body(&mut self, method: &str, answer: &mut Answer) {
+        if method == "HEAD" || matches!(answer.status, 204 | 304) {
+            return;
+        }
+        if let Some(length) = answer.header("content-length") {
+            let length: usize = length.parse().expect("a length");
+            answer.body = self.read_up_to(length);
+            answer.complete = answer.body.len() == length;
+        } else if answer.header("transfer-encoding") == Some("chunked") {
+            answer.complete = self.chunks(&mut answer.body);
+        } else {
+            answer.complete = self.stream.read_to_end(&mut answer.body).is_ok();
+        }
+    }
+
+    /// As many bytes of a body, or fewer if the edge hangs up.
+    pub(crate) fn read_up_to(&mut self, length: usize) -> Vec<u8> {
+        let mut body = vec![0; length];
+        let mut read = 0;
+        while read < length {
+            match self.stream.read(&mut body[read..]) {
+                Ok(0) => break,
+                Ok(n) => read += n,
+                Err(error) if is_hang_up(&error) => break,
+                Err(error) => panic!("after {read} of {length} bytes: {error}"),
+            }
+        }
+        body.truncate(read);
+        body
+    }
+
+    fn chunks(&mut self, body: &mut Vec<u8>) -> bool {
+        loop {
+            let mut line = String::new();
+            match self.stream.read_line(&mut line) {
+                Ok(0) => return false,
+                Err(error) if is_hang_up(&error) => return false,
+                result => result.expect("a chunk in time"),
+            };
+            let Ok(length) = usize::from_str_radix(line.trim_end(), 16) else {
+                return false;
+            };
+            let chunk = self.read_up_to(length + 2);
+            if chunk.len() < length + 2 {
+                return false;
+            }
+            body.extend_from_slice(&chunk[..length]);
+            if length == 0 {
+                return true;
+            }
+        }
+    }
+
+    /// Whether the edge closes the connection, in good order or not.
+    pub(crate) fn is_closed(&mut self) -> bool {
+        match self.stream.read(&mut [0; 1]) {
+            Ok(0) => true,
+            Ok(_) => false,
+            Err(error) => is_hang_up(&error),
+        }
+    }
+
+    /// Hangs up with a reset, as a client that was killed does.
+    pub(crate) fn reset(self) {
+        let socket = socket2::Socket::from(self.stream.into_inner());
+        socket.set_linger(Some(Duration::ZERO)).expect("a linger");
+    }
+}
+
+fn is_hang_up(error: &std::io::Error) -> bool {
+    matches!(
+        error.kind(),
+        std::io::ErrorKind::ConnectionReset
+            | std::io::ErrorKind::BrokenPipe
+            | std::io::ErrorKind::UnexpectedEof
+    )
+}
+
+/// The bytes of [`edgeward_testkit::Answer::pattern`].
+pub(crate) fn pattern(range: std::ops::Range<u64>) -> Vec<u8> {
+    range.map(edgeward_testkit::pattern_byte).collect()
+}

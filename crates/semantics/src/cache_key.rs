@@ -62,9 +62,11 @@ impl<'a> Target<'a> {
     /// query keep their bytes: origins may tell `%41` from `A` although they should not,
     /// and a wrong merge serves the wrong thing where a missed one costs a fetch.
     pub fn write_key(&self, key: &mut Vec<u8>) {
-        key.extend(self.scheme.bytes().map(|byte| byte.to_ascii_lowercase()));
+        let start = key.len();
+        key.extend_from_slice(self.scheme.as_bytes());
         key.extend_from_slice(b"://");
-        key.extend(self.host.bytes().map(|byte| byte.to_ascii_lowercase()));
+        key.extend_from_slice(self.host.as_bytes());
+        key[start..].make_ascii_lowercase();
         if let Some(port) = self.port {
             key.push(b':');
             key.extend_from_slice(port.as_bytes());

@@ -4,7 +4,7 @@
 //! agree by test.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
+use std::fmt;
 
 use http::header::{CACHE_STATUS, HeaderMap, HeaderValue};
 
@@ -125,38 +125,55 @@ impl CacheStatus {
     /// Appends this node's member: `edgeward; hit; ttl=42`. `node` must be a token, which
     /// is for whoever reads the configuration to check.
     pub fn write(&self, node: &str, line: &mut String) {
-        line.push_str(node);
+        self.write_to(node, line)
+            .expect("a String takes everything");
+    }
+
+    /// The member as a field value. A hit allocates once, for the value itself.
+    pub fn to_header_value(&self, node: &str) -> HeaderValue {
+        let mut line = ShortLine {
+            bytes: [0; SHORT_LINE_BYTES],
+            length: 0,
+        };
+        let value = match self.write_to(node, &mut line) {
+            Ok(()) => HeaderValue::from_bytes(&line.bytes[..line.length]),
+            Err(_) => {
+                let mut line = String::with_capacity(2 * SHORT_LINE_BYTES);
+                self.write(node, &mut line);
+                HeaderValue::from_bytes(line.as_bytes())
+            }
+        };
+        // Only a `node` that is no token gets here.
+        value.unwrap_or_else(|_| HeaderValue::from_static("edgeward"))
+    }
+
+    fn write_to(&self, node: &str, line: &mut impl fmt::Write) -> fmt::Result {
+        line.write_str(node)?;
         match self.outcome {
-            Outcome::Hit => line.push_str("; hit"),
+            Outcome::Hit => line.write_str("; hit")?,
             Outcome::Forward(reason) => {
-                line.push_str("; fwd=");
-                line.push_str(reason.as_str());
+                line.write_str("; fwd=")?;
+                line.write_str(reason.as_str())?;
             }
         }
         if let Some(status) = self.fwd_status {
-            let _ = write!(line, "; fwd-status={status}");
+            write!(line, "; fwd-status={status}")?;
         }
         if let Some(ttl) = self.ttl {
             // RFC 8941 §3.3.1: fifteen digits at most.
-            let _ = write!(line, "; ttl={}", ttl.clamp(-SF_INTEGER_MAX, SF_INTEGER_MAX));
+            write!(line, "; ttl={}", ttl.clamp(-SF_INTEGER_MAX, SF_INTEGER_MAX))?;
         }
         if self.stored {
-            line.push_str("; stored");
+            line.write_str("; stored")?;
         }
         if self.collapsed {
-            line.push_str("; collapsed");
+            line.write_str("; collapsed")?;
         }
         if let Some(detail) = &self.detail {
-            line.push_str("; detail=");
-            write_token_or_string(detail, line);
+            line.write_str("; detail=")?;
+            write_token_or_string(detail, line)?;
         }
-    }
-
-    /// The member as a field value.
-    pub fn to_header_value(&self, node: &str) -> HeaderValue {
-        let mut line = String::with_capacity(64);
-        self.write(node, &mut line);
-        HeaderValue::try_from(line).unwrap_or_else(|_| HeaderValue::from_static("edgeward"))
+        Ok(())
     }
 
     /// Appends the member behind those of caches nearer the origin (§2).
@@ -280,20 +297,38 @@ fn bare_token(bytes: &[u8]) -> Option<&str> {
 
 /// A token where it is one, else a string without what a string cannot hold
 /// (RFC 8941 §3.3.3: visible ASCII and space).
-fn write_token_or_string(text: &str, line: &mut String) {
+fn write_token_or_string(text: &str, line: &mut impl fmt::Write) -> fmt::Result {
     if let Some(token) = bare_token(text.as_bytes()) {
-        line.push_str(token);
-        return;
+        return line.write_str(token);
     }
-    line.push('"');
+    line.write_char('"')?;
     for byte in text.bytes().filter(|byte| matches!(byte, b' '..=b'~')) {
         if matches!(byte, b'"' | b'\\') {
-            line.push('\\');
+            line.write_char('\\')?;
         }
-        line.push(char::from(byte));
+        line.write_char(char::from(byte))?;
     }
-    line.push('"');
+    line.write_char('"')
 }
+
+/// A line on the stack; refuses what does not fit.
+struct ShortLine {
+    bytes: [u8; SHORT_LINE_BYTES],
+    length: usize,
+}
+
+impl fmt::Write for ShortLine {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let end = self.length + text.len();
+        let room = self.bytes.get_mut(self.length..end).ok_or(fmt::Error)?;
+        room.copy_from_slice(text.as_bytes());
+        self.length = end;
+        Ok(())
+    }
+}
+
+/// `edgeward; fwd=vary-miss; fwd-status=200; ttl=…; stored; collapsed` and some detail.
+const SHORT_LINE_BYTES: usize = 128;
 
 /// The largest sf-integer (RFC 8941 §3.3.1).
 const SF_INTEGER_MAX: i64 = 999_999_999_999_999;
@@ -330,6 +365,20 @@ mod tests {
         assert_eq!(line(&pass), "edgeward; fwd=method; detail=no-store");
         let odd = CacheStatus::forward(Forward::Bypass).with_detail("say \"a\\b\"\n");
         assert_eq!(line(&odd), r#"edgeward; fwd=bypass; detail="say \"a\\b\"""#);
+    }
+
+    /// Method: details that just fit on the stack, and ones that do not.
+    #[test]
+    fn a_field_value_is_the_written_line_at_any_length() {
+        for length in [0, 1, 100, 101, 102, 103, 104, 105, 1000] {
+            let status = CacheStatus::forward(Forward::Miss).with_detail("x".repeat(length));
+            assert_eq!(
+                status.to_header_value("edgeward"),
+                line(&status).as_str(),
+                "{length}"
+            );
+        }
+        assert_eq!(CacheStatus::hit(1).to_header_value("no\ntoken"), "edgeward");
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub struct StoredPolicy {
     /// `fresh_until` if not at all. Nothing acts on it yet.
     pub stale_while_revalidate_until: Timestamp,
     /// Stale use when the origin fails is allowed before this (RFC 5861 §4); equal to
-    /// `fresh_until` if not at all. Nothing acts on it yet.
+    /// `fresh_until` if not at all.
     pub stale_if_error_until: Timestamp,
     /// `no-cache`: every use needs a successful validation (§5.2.2.4).
     pub no_cache: bool,
@@ -100,6 +100,17 @@ impl StoredPolicy {
     #[inline]
     pub fn is_fresh(&self, now: Timestamp) -> bool {
         now < self.fresh_until
+    }
+
+    /// Whether requests that waited for this very response may be answered by it.
+    ///
+    /// RFC 9111 §4 lets a cache collapse requests where it may reuse the response for each
+    /// of them. One that is stale on arrival or says `no-cache` answers its own request
+    /// alone: the others ask the origin themselves, each with its own fields. An origin
+    /// that knows its users by cookie and sends an `ETag` and nothing else relies on it.
+    #[inline]
+    pub fn may_answer_waiting(&self) -> bool {
+        self.is_fresh(self.response_time)
     }
 
     /// `current_age` (§4.2.3). A clock that stepped back makes nothing younger than it came.
@@ -262,6 +273,19 @@ mod tests {
         assert_eq!(policy.age_secs(Timestamp::from_millis(1_003_000)), 7);
         assert_eq!(policy.ttl_secs(Timestamp::from_millis(1_003_000)), 3);
         assert_eq!(policy.ttl_secs(Timestamp::from_millis(1_007_000)), -1);
+    }
+
+    /// §4 and §5.2.2.4.
+    #[test]
+    fn only_a_response_that_is_fresh_on_arrival_answers_those_who_waited() {
+        assert!(stored("max-age=1", ETAG, 1_000_000).may_answer_waiting());
+        for line in ["max-age=0", "no-cache", "no-cache, max-age=9", "public"] {
+            assert!(
+                !stored(line, ETAG, 1_000_000).may_answer_waiting(),
+                "{line}"
+            );
+        }
+        assert!(!stored("max-age=1", "etag: \"a\"\nage: 1", 1_000_000).may_answer_waiting());
     }
 
     #[test]

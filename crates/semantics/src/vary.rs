@@ -84,22 +84,28 @@ impl VaryFields {
 }
 
 /// Normalises only where §4.1 allows: white space where the field's syntax does, several
-/// lines into one, and order where order means nothing.
+/// lines into one, and order where order means nothing. Writes straight into the key:
+/// with `Vary: Accept-Encoding` this runs on every hit.
 fn write_normalised(name: &HeaderName, request: &HeaderMap, key: &mut Vec<u8>) {
     if name == ACCEPT_ENCODING {
         write_accept_encoding(request, key);
     } else if *name == ACCEPT || name == ACCEPT_LANGUAGE || name == ACCEPT_CHARSET {
         // Lists of ranges with weights: case and white space carry nothing (RFC 9110
         // §12.5). Order stays: some origins prefer what comes first.
-        write_joined(list::members(request, name).map(compact_lower), b",", key);
+        for (n, member) in list::members(request, name).enumerate() {
+            if n > 0 {
+                key.push(b',');
+            }
+            write_compact_lower(member, key);
+        }
     } else {
-        // RFC 9110 §5.3: lines combine with a comma and a space.
-        let lines = request.get_all(name).into_iter();
-        write_joined(
-            lines.map(|line| list::trim(line.as_bytes()).to_vec()),
-            b", ",
-            key,
-        );
+        for (n, line) in request.get_all(name).into_iter().enumerate() {
+            if n > 0 {
+                // RFC 9110 §5.3: lines combine with a comma and a space.
+                key.extend_from_slice(b", ");
+            }
+            key.extend_from_slice(list::trim(line.as_bytes()));
+        }
     }
 }
 
@@ -107,65 +113,89 @@ fn write_normalised(name: &HeaderName, request: &HeaderMap, key: &mut Vec<u8>) {
 /// request (RFC 9110 §12.5.3 gives order no meaning). Browsers write this field in a
 /// handful of ways, and each is otherwise a copy of every compressed object.
 fn write_accept_encoding(request: &HeaderMap, key: &mut Vec<u8>) {
-    let mut codings: Vec<Vec<u8>> = list::members(request, &ACCEPT_ENCODING)
-        .map(canonical_coding)
-        .collect();
-    codings.sort_unstable();
-    codings.dedup();
-    write_joined(codings.into_iter(), b",", key);
+    let start = key.len();
+    // Where each coding lies in the key, so that they can be sorted without a copy each.
+    let mut ends = [start; CODINGS_MAX + 1];
+    let mut count = 0;
+    for member in list::members(request, &ACCEPT_ENCODING) {
+        if count == CODINGS_MAX {
+            // Nobody sends so many. The rest is kept in its order: a key of its own.
+            write_compact_lower(member, key);
+            key.push(b',');
+            continue;
+        }
+        write_coding(member, key);
+        count += 1;
+        ends[count] = key.len();
+    }
+    let unsorted_end = key.len();
+    let mut codings: [(usize, usize); CODINGS_MAX] =
+        std::array::from_fn(|n| (ends[n], ends[n + 1]));
+    let codings = &mut codings[..count];
+    codings.sort_unstable_by(|one, other| key[one.0..one.1].cmp(&key[other.0..other.1]));
+    let mut written: Option<(usize, usize)> = None;
+    for &coding in codings.iter() {
+        if written.is_some_and(|last| key[last.0..last.1] == key[coding.0..coding.1]) {
+            continue;
+        }
+        if written.is_some() {
+            key.push(b',');
+        }
+        key.extend_from_within(coding.0..coding.1);
+        written = Some(coding);
+    }
+    if unsorted_end > ends[count] {
+        key.push(b';');
+        key.extend_from_within(ends[count]..unsorted_end);
+    }
+    // Only the sorted form stays.
+    key.drain(start..unsorted_end);
 }
 
 /// One coding with the shortest form of its weight.
-fn canonical_coding(member: &[u8]) -> Vec<u8> {
-    let mut coding = compact_lower(member);
-    if let Some(at) = coding.windows(3).position(|part| part == b";q=") {
-        let weight = &coding[at + 3..];
-        if weight.contains(&b'.')
-            && weight
-                .iter()
-                .all(|byte| byte.is_ascii_digit() || *byte == b'.')
-        {
-            // RFC 9110 §12.4.2: trailing zeros carry nothing.
-            while coding.ends_with(b"0") {
-                coding.pop();
-            }
-            if coding.ends_with(b".") {
-                coding.pop();
-            }
-        }
-        // §12.4.2: a weight of 1 is what silence says.
-        if &coding[at + 3..] == b"1" {
-            coding.truncate(at);
-        }
-    }
+fn write_coding(member: &[u8], key: &mut Vec<u8>) {
+    let start = key.len();
     // §8.4.1.3: `x-gzip` is the same as `gzip`.
-    if coding.starts_with(b"x-gzip") && matches!(coding.get(6), None | Some(b';')) {
-        coding.drain(..2);
-    }
-    coding
-}
-
-fn write_joined(parts: impl Iterator<Item = Vec<u8>>, separator: &[u8], key: &mut Vec<u8>) {
-    for (n, part) in parts.enumerate() {
-        if n > 0 {
-            key.extend_from_slice(separator);
+    let is_alias = member.len() >= 6
+        && member[..6].eq_ignore_ascii_case(b"x-gzip")
+        && matches!(member.get(6), None | Some(b';' | b' ' | b'\t'));
+    write_compact_lower(if is_alias { &member[2..] } else { member }, key);
+    let Some(at) = key[start..].windows(3).position(|part| part == b";q=") else {
+        return;
+    };
+    let (at, weight) = (start + at, start + at + 3);
+    let is_decimal = key[weight..].contains(&b'.')
+        && key[weight..]
+            .iter()
+            .all(|byte| byte.is_ascii_digit() || *byte == b'.');
+    if is_decimal {
+        // RFC 9110 §12.4.2: trailing zeros carry nothing.
+        while key.ends_with(b"0") {
+            key.pop();
         }
-        key.extend_from_slice(&part);
+        if key.ends_with(b".") {
+            key.pop();
+        }
+    }
+    // §12.4.2: a weight of 1 is what silence says.
+    if &key[weight..] == b"1" {
+        key.truncate(at);
     }
 }
 
 /// Lower case and without white space. Quoted strings may occur as parameters of `Accept`;
 /// a member with one keeps its bytes.
-fn compact_lower(member: &[u8]) -> Vec<u8> {
+fn write_compact_lower(member: &[u8], key: &mut Vec<u8>) {
     if member.contains(&b'"') {
-        return member.to_vec();
+        key.extend_from_slice(member);
+        return;
     }
-    member
-        .iter()
-        .filter(|byte| !matches!(byte, b' ' | b'\t'))
-        .map(u8::to_ascii_lowercase)
-        .collect()
+    let kept = member.iter().filter(|byte| !matches!(byte, b' ' | b'\t'));
+    key.extend(kept.map(u8::to_ascii_lowercase));
 }
+
+/// Codings that are sorted. Browsers send up to five.
+const CODINGS_MAX: usize = 16;
 
 /// Fields one response may vary by; beyond it no two requests agree anyway.
 const VARY_FIELDS_MAX: usize = 32;
@@ -350,6 +380,22 @@ mod tests {
                 same,
                 "{why}"
             );
+        }
+    }
+
+    /// Past the bound order counts again, and nothing is lost.
+    #[test]
+    fn more_codings_than_the_bound_make_a_key_of_their_own() {
+        let vary = fields("vary: accept-encoding");
+        let line = |names: &[String]| headers(&format!("accept-encoding: {}", names.join(", ")));
+        let names = |count: usize| (0..count).map(|n| format!("c{n}")).collect::<Vec<_>>();
+        for (count, same) in [(CODINGS_MAX, true), (CODINGS_MAX + 2, false)] {
+            let mut names = names(count);
+            let forward = line(&names);
+            names.reverse();
+            assert_eq!(vary.selects_same(&forward, &line(&names)), same, "{count}");
+            let fewer = line(&names[1..]);
+            assert!(!vary.selects_same(&line(&names), &fewer), "{count}");
         }
     }
 

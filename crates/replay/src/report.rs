@@ -58,8 +58,10 @@ pub struct ReplayReport {
     pub send_delay_ms: LatencyMs,
     /// What went through.
     pub throughput: Throughput,
-    /// Failures by kind, and in all under `total`. Every kind is there.
-    pub errors: BTreeMap<String, u64>,
+    /// Failures of all kinds.
+    pub errors_total: u64,
+    /// Failures by kind. Every kind is there.
+    pub errors: BTreeMap<ErrorKind, u64>,
     /// The first few failures.
     pub error_samples: Vec<ErrorSample>,
     /// Whether the replay gave up because too many requests failed in a row.
@@ -168,11 +170,10 @@ impl ReplayReport {
             of_hits(|class| class.body_bytes),
         );
         let (requests, body_bytes) = (tally.requests, tally.body_bytes());
-        let mut errors: BTreeMap<String, u64> = ErrorKind::ALL
+        let errors: BTreeMap<ErrorKind, u64> = ErrorKind::ALL
             .into_iter()
-            .map(|kind| (kind.as_str().to_owned(), tally.errors[kind as usize]))
+            .map(|kind| (kind, tally.errors[kind as usize]))
             .collect();
-        errors.insert("total".to_owned(), tally.errors_total());
         let seconds = span.as_secs_f64();
         Self {
             trace: plan.trace.clone(),
@@ -202,6 +203,7 @@ impl ReplayReport {
                 requests_per_second: ratio(requests as f64, seconds),
                 bytes_per_second: ratio(body_bytes as f64, seconds),
             },
+            errors_total: errors.values().sum(),
             errors,
             error_samples: tally.samples,
             stopped_early,
@@ -211,11 +213,6 @@ impl ReplayReport {
             },
             target,
         }
-    }
-
-    /// Failures of all kinds.
-    pub fn errors_total(&self) -> u64 {
-        self.errors.get("total").copied().unwrap_or(0)
     }
 }
 

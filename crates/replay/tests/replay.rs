@@ -67,7 +67,7 @@ fn without_a_cache_everything_is_right_and_nothing_is_a_hit() {
         ..plan(&format!("http://{}", origin.addr()))
     };
     let report = replay(&plan, &records);
-    assert_eq!(report.errors_total(), 0, "{:?}", report.error_samples);
+    assert_eq!(report.errors_total, 0, "{:?}", report.error_samples);
     assert_eq!((report.requests, report.hits), (350, 0));
     assert_eq!(report.object_hit_ratio, 0.0);
     let bytes: u64 = records.iter().map(|record| record.size).sum();
@@ -195,9 +195,9 @@ fn every_wrong_answer_is_told_by_its_kind() {
         report.error_samples[0].detail,
         "byte 70000 of 100000 is wrong"
     );
-    assert_eq!(report.errors["wrong_bytes"], 2);
-    assert_eq!(report.errors["short_body"], 5);
-    assert_eq!((report.requests, report.errors_total()), (12, 10));
+    assert_eq!(report.errors[&ErrorKind::WrongBytes], 2);
+    assert_eq!(report.errors[&ErrorKind::ShortBody], 5);
+    assert_eq!((report.requests, report.errors_total), (12, 10));
     assert_eq!(report.body_bytes, 200_000);
     assert!(!report.stopped_early);
 }
@@ -213,7 +213,12 @@ fn a_target_that_falls_silent_is_a_timeout_and_not_the_end() {
         ..one_connection(&origin)
     };
     let report = replay(&plan, &[1, 2, 3].map(|key| record(key, 10)));
-    assert_eq!(report.errors["timeout"], 2, "{:?}", report.error_samples);
+    assert_eq!(
+        report.errors[&ErrorKind::Timeout],
+        2,
+        "{:?}",
+        report.error_samples
+    );
     assert_eq!((report.requests, report.body_bytes), (3, 10));
 }
 
@@ -223,7 +228,7 @@ fn a_kept_connection_that_was_closed_is_opened_again() {
     let origin = ScriptedOrigin::start();
     origin.otherwise(|request| Answer::ok(right_body(request)).then_close());
     let report = replay(&one_connection(&origin), &[record(1, 10); 20]);
-    assert_eq!(report.errors_total(), 0, "{:?}", report.error_samples);
+    assert_eq!(report.errors_total, 0, "{:?}", report.error_samples);
     assert_eq!(report.requests, 20);
     // Closing may be noticed only by a request sent into it, never more than one each.
     assert!((20..=39).contains(&report.client.connections_opened));
@@ -262,7 +267,7 @@ fn too_many_failures_in_a_row_end_the_run() {
     assert!(report.stopped_early);
     // The last success is request 45, and ten failures follow it.
     assert_eq!(report.requests, 56);
-    assert_eq!(report.errors["status"], 46);
+    assert_eq!(report.errors[&ErrorKind::Status], 46);
 }
 
 #[test]
@@ -293,7 +298,7 @@ fn an_open_loop_sends_at_its_rate() {
         "{}",
         report.duration_seconds
     );
-    assert_eq!(report.errors_total(), 0);
+    assert_eq!(report.errors_total, 0);
 }
 
 /// Three requests fall due within two milliseconds, on one connection to a target that takes
@@ -357,7 +362,7 @@ fn the_target_is_watched_from_beginning_to_end() {
         "/throughput/requests_per_second",
         "/throughput/bytes_per_second",
         "/errors/wrong_bytes",
-        "/errors/total",
+        "/errors_total",
         "/classes/collapsed/requests",
         "/plan/pacing/mode",
         "/target/series/0/rss_bytes",

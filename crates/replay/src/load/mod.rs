@@ -35,6 +35,7 @@ use crate::report::ReplayReport;
 pub use cache_status::Class;
 pub use live::LiveCounts;
 pub use plan::{Pacing, ReplayPlan, Target, TargetError};
+pub use queue::Feeder;
 pub use schedule::{Moments, Schedule, Spans};
 pub use tally::{ErrorKind, ErrorSample};
 
@@ -89,6 +90,29 @@ pub fn run<E>(
 where
     E: Into<Box<dyn error::Error + Send + Sync>>,
 {
+    run_from(plan, move |feeder| {
+        for record in requests {
+            if feeder.push(record?).is_break() {
+                break;
+            }
+        }
+        Ok::<_, E>(())
+    })
+}
+
+/// The same for a trace that is pushed: `source` is called once, on a thread of its own,
+/// and gives its records to the [`Feeder`] until there are no more or it says `Break`.
+///
+/// # Errors
+///
+/// As for [`run`].
+pub fn run_from<E>(
+    plan: &ReplayPlan,
+    source: impl FnOnce(&mut Feeder) -> Result<(), E> + Send,
+) -> Result<ReplayReport, ReplayError>
+where
+    E: Into<Box<dyn error::Error + Send + Sync>>,
+{
     // A target that is not there is told at once, and not as a million errors.
     let addr = plan.target.addr();
     std::net::TcpStream::connect_timeout(&addr, CONNECT_TIME_MAX)
@@ -106,12 +130,15 @@ where
         source,
     })?;
 
-    let (feeder, queue) = queue::new(plan);
+    let (mut feeder, queue) = queue::new(plan);
     let shared = Arc::new(worker::Shared::new(plan.clone(), queue));
     let (workers, fed) = thread::scope(|scope| {
         let feeding = thread::Builder::new()
             .name("replay-feeder".to_owned())
-            .spawn_scoped(scope, move || feeder.feed(requests))
+            .spawn_scoped(scope, move || match source(&mut feeder) {
+                Ok(()) => Ok(feeder.finish()),
+                Err(error) => Err((feeder.requests(), error.into())),
+            })
             .map_err(|source| ReplayError::Worker { source })?;
         let workers: Vec<_> = (0..plan.worker_count())
             .map(|number| {

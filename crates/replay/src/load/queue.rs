@@ -1,7 +1,8 @@
 //! One queue from the trace to all connections, in trace order and bounded.
 
 use std::collections::HashMap;
-use std::error;
+use std::fmt;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use tokio::sync::{Mutex, mpsc};
@@ -38,6 +39,9 @@ pub(super) fn new(plan: &ReplayPlan) -> (Feeder, Queue) {
         requests_max: plan.requests_max.map_or(u64::MAX, u64::from),
         size_bytes_max: plan.size_bytes_max.unwrap_or(u64::MAX),
         first_sizes: plan.settle_sizes.then(HashMap::new),
+        batch: Vec::with_capacity(BATCH_JOBS),
+        number: 0,
+        fed: Fed::default(),
     };
     let queue = Queue {
         taker: Mutex::new(Taker {
@@ -48,65 +52,78 @@ pub(super) fn new(plan: &ReplayPlan) -> (Feeder, Queue) {
     (feeder, queue)
 }
 
-/// The end that reads the trace, on a thread of its own.
-pub(super) struct Feeder {
+/// The end that requests of the trace go into, on a thread of its own.
+pub struct Feeder {
     sender: mpsc::Sender<Vec<Job>>,
     schedule: Schedule,
     requests_max: u64,
     size_bytes_max: u64,
     first_sizes: Option<HashMap<u64, u64>>,
+    batch: Vec<Job>,
+    number: u64,
+    fed: Fed,
 }
 
 impl Feeder {
-    /// Feeds until the trace or the queue ends. An error comes with the number of
-    /// requests before it.
-    pub(super) fn feed<E>(
-        mut self,
-        requests: impl Iterator<Item = Result<Record, E>>,
-    ) -> Result<Fed, (u64, Box<dyn error::Error + Send + Sync>)>
-    where
-        E: Into<Box<dyn error::Error + Send + Sync>>,
-    {
-        let mut fed = Fed::default();
-        let mut batch = Vec::with_capacity(BATCH_JOBS);
-        let mut number = 0;
-        for record in requests {
-            if number >= self.requests_max {
-                break;
-            }
-            let Record {
-                time,
-                key,
-                mut size,
-            } = record.map_err(|error| (number, error.into()))?;
-            if let Some(first_sizes) = &mut self.first_sizes {
-                let first = *first_sizes.entry(key).or_insert(size);
-                fed.resized += u64::from(first != size);
-                size = first;
-            }
-            if size > self.size_bytes_max {
-                fed.skipped += 1;
-                continue;
-            }
-            let due = self.schedule.due(number, time);
-            batch.push(Job {
-                number,
-                key,
-                size,
-                due,
-            });
-            number += 1;
-            // The first request does not wait for a batch to fill: stdin may be slow.
-            if batch.len() >= BATCH_JOBS || number == 1 {
-                let full = std::mem::replace(&mut batch, Vec::with_capacity(BATCH_JOBS));
-                if self.sender.blocking_send(full).is_err() {
-                    return Ok(fed);
-                }
-            }
+    /// Puts a request into the queue, and waits while that is full. `Break` once no more
+    /// are wanted.
+    pub fn push(&mut self, record: Record) -> ControlFlow<()> {
+        if self.number >= self.requests_max {
+            return ControlFlow::Break(());
         }
-        // Whoever would take it may have stopped early.
-        _ = self.sender.blocking_send(batch);
-        Ok(fed)
+        let Record {
+            time,
+            key,
+            mut size,
+        } = record;
+        if let Some(first_sizes) = &mut self.first_sizes {
+            let first = *first_sizes.entry(key).or_insert(size);
+            self.fed.resized += u64::from(first != size);
+            size = first;
+        }
+        if size > self.size_bytes_max {
+            self.fed.skipped += 1;
+            return ControlFlow::Continue(());
+        }
+        self.batch.push(Job {
+            number: self.number,
+            key,
+            size,
+            due: self.schedule.due(self.number, time),
+        });
+        self.number += 1;
+        // The first request does not wait for a batch to fill: stdin may be slow.
+        if self.batch.len() >= BATCH_JOBS || self.number == 1 {
+            return self.send();
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// How many requests went in.
+    pub fn requests(&self) -> u64 {
+        self.number
+    }
+
+    pub(super) fn finish(mut self) -> Fed {
+        // Whoever would take the last ones may have stopped early.
+        _ = self.send();
+        self.fed
+    }
+
+    fn send(&mut self) -> ControlFlow<()> {
+        let full = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH_JOBS));
+        match self.sender.blocking_send(full) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
+        }
+    }
+}
+
+impl fmt::Debug for Feeder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Feeder")
+            .field("requests", &self.number)
+            .finish_non_exhaustive()
     }
 }
 
@@ -147,7 +164,6 @@ const BATCHES_AHEAD: usize = 32;
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
     use std::num::NonZeroU64;
 
     use edgeward_types::Timestamp;
@@ -158,17 +174,23 @@ mod tests {
         ReplayPlan::new("t", "http://127.0.0.1:1".parse().expect("a target"))
     }
 
-    fn records(sizes: &[(u64, u64)]) -> Vec<Result<Record, Infallible>> {
-        let time = Timestamp::ZERO;
-        let records = sizes.iter().map(|&(key, size)| Record { time, key, size });
-        records.map(Ok).collect()
+    fn record(key: u64, size: u64) -> Record {
+        Record {
+            time: Timestamp::ZERO,
+            key,
+            size,
+        }
     }
 
     /// What comes out at the other end, and what the feeder says about it.
     fn through(plan: &ReplayPlan, sizes: &[(u64, u64)]) -> (Vec<(u64, u64, u64)>, Fed) {
-        let (feeder, queue) = new(plan);
-        let records = records(sizes);
-        let feeding = std::thread::spawn(move || feeder.feed(records.into_iter()));
+        let (mut feeder, queue) = new(plan);
+        let sizes = sizes.to_vec();
+        let feeding = std::thread::spawn(move || {
+            let mut records = sizes.iter().map(|&(key, size)| record(key, size));
+            _ = records.try_for_each(|record| feeder.push(record));
+            feeder.finish()
+        });
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         let jobs = runtime.expect("a runtime").block_on(async {
             let mut jobs = Vec::new();
@@ -177,7 +199,7 @@ mod tests {
             }
             jobs
         });
-        let fed = feeding.join().expect("no panic").expect("no error");
+        let fed = feeding.join().expect("no panic");
         (jobs, fed)
     }
 
@@ -217,36 +239,14 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_trace_tells_how_far_it_went() {
-        let (feeder, _queue) = new(&plan());
-        let mut records: Vec<Result<Record, String>> = Vec::new();
-        let good = records_of(&[(1, 1), (2, 2)]);
-        records.extend(good.into_iter().map(Ok));
-        records.push(Err("line 3 is torn".to_owned()));
-        let (requests, error) = feeder.feed(records.into_iter()).expect_err("an error");
-        assert_eq!((requests, error.to_string()), (2, "line 3 is torn".into()));
-    }
-
-    fn records_of(sizes: &[(u64, u64)]) -> Vec<Record> {
-        let infallible = |record: Result<Record, Infallible>| match record {
-            Ok(record) => record,
-        };
-        records(sizes).into_iter().map(infallible).collect()
-    }
-
-    #[test]
     fn a_closed_queue_releases_a_feeder_that_waits_for_room() {
-        let (feeder, queue) = new(&plan());
-        let endless = (0..).map(|key| {
-            Ok::<_, Infallible>(Record {
-                time: Timestamp::ZERO,
-                key,
-                size: 1,
-            })
+        let (mut feeder, queue) = new(&plan());
+        let feeding = std::thread::spawn(move || {
+            let mut endless = (0..).map(|key| record(key, 1));
+            endless.try_for_each(|record| feeder.push(record))
         });
-        let feeding = std::thread::spawn(move || feeder.feed(endless));
         queue.close();
-        let fed = feeding.join().expect("no panic");
-        assert!(fed.is_ok());
+        let ended = feeding.join().expect("no panic");
+        assert_eq!(ended, ControlFlow::Break(()));
     }
 }

@@ -169,10 +169,6 @@ impl Tally {
         }
     }
 
-    pub(crate) fn errors_total(&self) -> u64 {
-        self.errors.iter().sum()
-    }
-
     pub(crate) fn body_bytes(&self) -> u64 {
         self.classes.iter().map(|class| class.body_bytes).sum()
     }

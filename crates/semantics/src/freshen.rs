@@ -18,7 +18,8 @@ pub enum Freshened {
     /// It is valid. Replace its head and policy by these and serve it.
     Keep(Box<Storable>),
     /// It is valid for this request, with this head, but may no longer be stored, for
-    /// instance because the 304 says `no-store`. Serve it and forget it.
+    /// instance because the 304 says `no-store`. Serve it to this request alone, not to
+    /// those that waited with it, and forget it.
     UseOnce {
         /// The head to serve.
         head: HeaderMap,

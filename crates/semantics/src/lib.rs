@@ -17,6 +17,7 @@
 //!    turns a request into a conditional one.
 //! 6. The response: [`on_response`] says [`Verdict::Store`] with all a later hit needs,
 //!    or [`Verdict::Refuse`] with the reason; a 304 goes to [`freshen::by_not_modified`].
+//!    [`StoredPolicy::may_answer_waiting`]: may those who waited for it share it?
 //! 7. An unsafe method went through: [`invalidation::targets`] lists what is no longer true.
 //! 8. [`CacheStatus`] tells the client what happened (RFC 9211).
 //!

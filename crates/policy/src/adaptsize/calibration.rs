@@ -84,3 +84,47 @@ impl Calibration {
 const PER_OCTAVE: u32 = 4;
 const BINS_MAX: usize = 256;
 const PRIOR_OBJECTS: f64 = 2.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thousand objects estimated at 0.7, of which one in five came back, twice each.
+    #[test]
+    fn an_estimate_is_worth_what_followed_it() {
+        let mut calibration = Calibration::new(0.3);
+        let bin = calibration.bin(0.7);
+        for object in 0..1000 {
+            calibration.learn(bin, if object % 5 == 0 { 2 } else { 0 });
+        }
+        let (active, count) = calibration.expect(0.7);
+        assert!((active - 0.2).abs() < 0.002, "{active}");
+        assert!((count - 2.0).abs() < 0.02, "{count}");
+    }
+
+    #[test]
+    fn what_was_never_judged_is_taken_at_its_word() {
+        let calibration = Calibration::new(0.3);
+        let (active, count) = calibration.expect(3.0);
+        assert!((active - (1.0 - (-3_f64).exp())).abs() < 1e-12);
+        assert!((active * count - 3.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn an_object_nobody_asked_for_expects_nothing() {
+        let (active, count) = Calibration::new(0.3).expect(0.0);
+        assert_eq!((active, count), (0.0, 1.0));
+    }
+
+    #[test]
+    fn newer_windows_weigh_more() {
+        let mut calibration = Calibration::new(0.3);
+        let bin = calibration.bin(1.0);
+        (0..1000).for_each(|_| calibration.learn(bin, 0));
+        calibration.fade();
+        (0..1000).for_each(|_| calibration.learn(bin, 1));
+        let (active, _) = calibration.expect(1.0);
+        // 1000 of 1000 + 300.
+        assert!((active - 1.0 / 1.3).abs() < 0.002, "{active}");
+    }
+}

@@ -75,7 +75,8 @@ impl Gaps {
             .enumerate()
             .map(|(bin, weight)| {
                 let (to, before) = (upper_edge(bin), below);
-                below += weight / class.weight;
+                // Rounding alone could carry the sum past 1.
+                below = (below + weight / class.weight).min(1.0);
                 area += (to - from) * (1.0 - 0.5 * (before + below));
                 from = to;
                 (below, area)
@@ -155,3 +156,63 @@ const GAP_BINS: usize = 97;
 const _: () = assert!(GAP_BINS == (OCTAVES * PER_OCTAVE) as usize + 1);
 /// The exponential weighs as much as this many gaps seen.
 const PRIOR_GAPS: f64 = 8.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Exponential gaps measured give the exponential's curve back, at any lifetime.
+    #[test]
+    fn poisson_traffic_measures_as_poisson() {
+        let mut rng = crate::rng::Rng::new(edgeward_types::Seed(5), 0);
+        let mut gaps = Gaps::default();
+        let rate = 50.0;
+        for _ in 0..100_000 {
+            gaps.add(rate, -(1.0 - rng.unit()).ln() / rate);
+        }
+        let curve = gaps.curve(rate);
+        for lifetime in [1e-4, 0.003, 0.01, 0.02, 0.1, 0.9, 1e6_f64] {
+            let (within, stay) = curve.at(lifetime);
+            let expected = -(-rate * lifetime).exp_m1();
+            assert!(
+                (within - expected).abs() < 0.01,
+                "G({lifetime}) = {within}, not {expected}"
+            );
+            assert!(
+                (stay * rate - expected).abs() < 0.01,
+                "M({lifetime}) = {stay}"
+            );
+        }
+        assert!((curve.mean() - 1.0 / rate).abs() < 0.001);
+    }
+
+    #[test]
+    fn without_a_gap_seen_the_exponential_stands_in() {
+        let (within, stay) = Gaps::default().curve(4.0).at(0.5);
+        let expected = 1.0 - (-2_f64).exp();
+        assert!((within - expected).abs() < 1e-12);
+        assert!((stay - expected / 4.0).abs() < 1e-12);
+    }
+
+    /// G and M grow with T, M never exceeds T, whatever was measured.
+    #[test]
+    fn the_curve_is_monotone_and_no_stay_exceeds_the_lifetime() {
+        let mut rng = crate::rng::Rng::new(edgeward_types::Seed(6), 0);
+        for _ in 0..50 {
+            let mut gaps = Gaps::default();
+            for _ in 0..200 {
+                gaps.add(10.0, rng.unit().powi(8));
+            }
+            let curve = gaps.curve(10.0);
+            let mut before = (0.0, 0.0);
+            for step in -120..40 {
+                let lifetime = (f64::from(step) / 4.0).exp2();
+                let (within, stay) = curve.at(lifetime);
+                assert!((0.0..=1.0).contains(&within));
+                assert!(within >= before.0 && stay >= before.1, "at {lifetime}");
+                assert!(stay <= lifetime * (1.0 + 1e-9), "{stay} at {lifetime}");
+                before = (within, stay);
+            }
+        }
+    }
+}

@@ -220,3 +220,76 @@ const ABSENT: Links = Links {
     newer: NOWHERE,
     older: NOWHERE,
 };
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::*;
+
+    /// One cache that admits all, one that admits small objects, against lists in order of use; sizes that change, objects that
+    /// are dismissed.
+    #[test]
+    fn the_caches_behave_as_lists_in_order_of_use() {
+        const CAPACITY: u64 = 10_000;
+        // At c = 1e-9 nothing of a byte or more enters, at infinity everything: no luck in either.
+        let mut caches = SampledCaches::new(CAPACITY, 1, &[1e-9, f64::INFINITY], Seed(3));
+        let slots: Vec<SampleSlot> = (0..60)
+            .map(|_| caches.enrol().expect("every object belongs to the sample"))
+            .collect();
+        let mut list: VecDeque<(usize, u64)> = VecDeque::new();
+        let mut hits = 0;
+        let mut state = 7_u64;
+        for at in 0..20_000_u32 {
+            state = crate::rng::scramble(state.wrapping_add(u64::from(at)));
+            let (object, size) = ((state % 60) as usize, 1 + (state >> 32) % 900);
+            caches.request(slots[object], size, at + 1);
+            if let Some(place) = list.iter().position(|&(held, _)| held == object) {
+                hits += 1;
+                list.remove(place);
+            }
+            list.push_back((object, size));
+            while list.iter().map(|&(_, size)| size).sum::<u64>() > CAPACITY {
+                list.pop_front();
+            }
+            for (object, &slot) in slots.iter().enumerate() {
+                let held = list.iter().any(|&(held, _)| held == object);
+                assert_eq!(caches.holds(slot), held, "request {at}, object {object}");
+            }
+        }
+        assert_eq!(caches.take_hits(), (20_000, vec![0, hits]));
+        assert_eq!(caches.take_hits(), (0, vec![0, 0]));
+    }
+
+    #[test]
+    fn a_dismissed_object_leaves_and_its_slot_is_used_again() {
+        let mut caches = SampledCaches::new(1000, 1, &[f64::INFINITY], Seed(3));
+        let first = caches.enrol().expect("sampled");
+        caches.request(first, 100, 1);
+        caches.dismiss(first);
+        assert!(!caches.holds(first));
+        assert_eq!(caches.enrol(), Some(first));
+        assert_eq!(caches.slots(), 1);
+        caches.request(first, 100, 2);
+        assert_eq!(caches.take_gaps(), [], "another object's request is no gap");
+    }
+
+    #[test]
+    fn one_object_in_eight_is_sampled() {
+        let mut caches = SampledCaches::new(1 << 30, 8, &[f64::INFINITY], Seed(3));
+        let sampled = (0..80_000).filter(|_| caches.enrol().is_some()).count();
+        // 10 000 expected, standard deviation 94: five of them.
+        assert!(sampled.abs_diff(10_000) < 470, "{sampled}");
+    }
+
+    #[test]
+    fn gaps_are_counted_within_a_window_only() {
+        let mut caches = SampledCaches::new(1000, 1, &[f64::INFINITY], Seed(3));
+        let slot = caches.enrol().expect("sampled");
+        caches.request(slot, 10, 3);
+        caches.request(slot, 10, 8);
+        assert_eq!(caches.take_gaps(), [(slot, 5)]);
+        caches.request(slot, 10, 2);
+        assert_eq!(caches.take_gaps(), []);
+    }
+}

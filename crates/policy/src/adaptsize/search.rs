@@ -59,3 +59,65 @@ const GOLDEN: f64 = 0.618_033_988_749_894_9;
 /// The bracket of two grid steps shrinks to 0.618^8 = 1/47: with two points an octave, c to 1.5 %, far
 /// inside the width of a hump.
 const GOLDEN_STEPS: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use crate::adaptsize::Mode;
+
+    use super::*;
+
+    fn config() -> TunerConfig {
+        TunerConfig::new(Mode::Paper, 1 << 30)
+    }
+
+    /// A narrow hump beside a broad one: the grid finds it, the golden section climbs it.
+    #[test]
+    fn the_highest_of_two_humps_wins_and_is_climbed() {
+        let hump = |x: f64, at: f64, width: f64| (-((x - at) / width).powi(2)).exp();
+        let predict = |c: f64| {
+            let x = c.log2().min(31.0);
+            Some(0.5 * hump(x, 12.0, 4.0) + 0.7 * hump(x, 25.3, 0.6))
+        };
+        let (curve, best) = best(&config(), predict);
+        assert!((best.c.log2() - 25.3).abs() < 0.05, "{}", best.c.log2());
+        assert!(curve.iter().all(|point| point.ohr <= best.ohr));
+    }
+
+    /// Whatever the curve, refinement only improves on the grid.
+    ///
+    /// Method: curves that are noise, from a seed each.
+    #[test]
+    fn refinement_never_returns_worse_than_the_grid() {
+        for seed in 0..200_u64 {
+            let noise = |c: f64| {
+                let bits = crate::rng::scramble(c.to_bits() ^ seed);
+                Some((bits >> 11) as f64 / (1_u64 << 53) as f64)
+            };
+            let (curve, best) = best(&config(), noise);
+            let grid = curve.iter().map(|point| point.ohr).fold(0.0, f64::max);
+            assert!(best.ohr >= grid, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn a_flat_curve_admits_everything() {
+        let (_, best) = best(&config(), |_| Some(0.5));
+        assert_eq!(best.c, f64::INFINITY);
+    }
+
+    #[test]
+    fn where_no_c_is_a_candidate_everything_is_admitted() {
+        let (curve, best) = best(&config(), |c| c.is_infinite().then_some(0.1));
+        assert_eq!((curve.len(), best.c), (1, f64::INFINITY));
+    }
+
+    /// Two points an octave from 256 bytes to 1 GiB, both ends included, and everything.
+    #[test]
+    fn the_grid_reaches_from_the_smallest_c_over_the_capacity_to_everything() {
+        let (curve, _) = best(&config(), |_| Some(0.0));
+        assert_eq!(curve.len(), 2 * (30 - 8) + 1 + 1);
+        assert_eq!(curve[0].c, 256.0);
+        assert_eq!(curve[curve.len() - 2].c, (1_u64 << 30) as f64);
+        assert_eq!(curve[curve.len() - 1].c, f64::INFINITY);
+    }
+}

@@ -162,3 +162,60 @@ pub(super) const NO_BIN: u16 = u16::MAX;
 
 const EMPTY: u32 = u32::MAX;
 const INDEX_SLOTS_MIN: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Against a list that is searched from the front.
+    #[test]
+    fn objects_are_found_again_in_the_order_first_seen() {
+        let mut statistics = Statistics::new(10_000);
+        let mut list: Vec<(u64, u64, u32)> = Vec::new();
+        let mut state = 1_u64;
+        for at in 0..20_000_u64 {
+            state = scramble(state.wrapping_add(at));
+            let (key, size) = (state % 1_500, state >> 40);
+            statistics.touch(KeyHash(key), size);
+            match list.iter_mut().find(|entry| entry.0 == key) {
+                Some(entry) => (entry.1, entry.2) = (size, entry.2 + 1),
+                None => list.push((key, size, 1)),
+            }
+            if at % 5_000 == 4_999 {
+                statistics.retain(|object| object.key.0 % 3 != 0);
+                list.retain(|entry| entry.0 % 3 != 0);
+            }
+        }
+        let seen: Vec<_> = statistics
+            .objects()
+            .iter()
+            .map(|object| (object.key.0, object.size_bytes, object.count))
+            .collect();
+        assert_eq!(seen, list);
+    }
+
+    #[test]
+    fn a_full_table_knows_its_objects_and_refuses_others() {
+        let mut statistics = Statistics::new(2);
+        assert!(statistics.touch(KeyHash(1), 10).is_some());
+        assert!(!statistics.is_full());
+        assert!(statistics.touch(KeyHash(2), 10).is_some());
+        assert!(statistics.is_full());
+        assert!(statistics.touch(KeyHash(3), 10).is_none());
+        assert!(statistics.touch(KeyHash(1), 10).is_some());
+        assert_eq!(statistics.len(), 2);
+    }
+
+    /// 0.7, 0.21, 0.063: below the 0.1 at which the published code forgets.
+    #[test]
+    fn the_past_of_one_request_fades_by_three_tenths_a_window() {
+        let mut statistics = Statistics::new(10);
+        statistics.touch(KeyHash(1), 10);
+        for expected in [0.7, 0.21, 0.063] {
+            let object = &mut statistics.objects_mut()[0];
+            object.smooth(0.3);
+            assert!((object.past - expected).abs() < 1e-6, "{}", object.past);
+            statistics.begin_window(|_| 0);
+        }
+    }
+}

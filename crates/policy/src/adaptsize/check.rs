@@ -162,7 +162,7 @@ fn interpolate(points: &[(f64, f64)], x: f64) -> f64 {
 }
 
 /// A sampled cache smaller than this holds too few objects to speak for the real one.
-const SAMPLED_CAPACITY_BYTES_MIN: u64 = 64 << 20;
+const SAMPLED_CAPACITY_BYTES_MIN: u64 = 32 << 20;
 /// Two octaves apart they span 22 octaves, from 1 KiB to 1 GiB.
 const SAMPLED_CACHES_MAX: usize = 12;
 /// The level wanders with the traffic from window to window; half of each step is taken for noise.

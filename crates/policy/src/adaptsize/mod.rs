@@ -102,8 +102,10 @@ impl TunerConfig {
             // Below this only headers would enter.
             c_min: 256.0,
             grid_per_octave: 2,
-            // Three windows of nothing but newcomers, and room: never reached with the window above.
-            objects_max: 1 << 20,
+            // Three windows of nothing but newcomers, and room: with the window above never reached.
+            // For small caches less, so that the tuner stays small beside what it tunes: 40 bytes for
+            // each 256 of the cache.
+            objects_max: (capacity_bytes / 256).clamp(1 << 16, 1 << 20) as usize,
             fill_windows_max: 0.1,
             // Moving costs misses, since the cache must turn over; gains below this are noise.
             hysteresis: 0.002,

@@ -55,7 +55,7 @@ impl SampledCaches {
     pub(super) fn new(capacity_bytes: u64, one_in: u64, cs: &[f64], seed: Seed) -> Self {
         assert!(one_in.is_power_of_two(), "a share of objects is 2^-k");
         Self {
-            capacity_bytes: capacity_bytes / one_in,
+            capacity_bytes: (capacity_bytes / one_in).clamp(1, CAPACITY_BYTES_MAX),
             one_in,
             caches: cs.iter().map(|&c| SampledCache::new(c)).collect(),
             sizes: Vec::new(),
@@ -91,6 +91,8 @@ impl SampledCaches {
             self.gaps.push((sample, position.saturating_sub(before)));
         }
         self.requests += 1;
+        // What is larger than the cache never enters, however much larger it is.
+        let size_bytes = size_bytes.min(self.capacity_bytes + 1);
         // Admit when u < e^(-s/c), that is when s < -c ln u: one logarithm for all caches.
         let patience = -(1.0 - self.rng.unit()).ln();
         let size_before = std::mem::replace(&mut self.sizes[slot as usize], size_bytes);
@@ -212,6 +214,8 @@ impl SampledCache {
 
 /// Gaps remembered at most, 8 MiB of them; a window of 250 000 requests stays below.
 const GAPS_MAX: usize = 1 << 20;
+/// An exbibyte: sums of two sizes stay far from the end of a u64.
+const CAPACITY_BYTES_MAX: u64 = 1 << 60;
 /// The end of a list.
 const END: u32 = u32::MAX;
 /// In no list.

@@ -36,6 +36,29 @@ fn drive(config: TunerConfig, requests: &[(u64, u64)], rename: fn(u64) -> u64) -
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
+    /// Sizes from nothing to beyond all memory, hits and residency that make no sense: a step's answer is always usable.
+    #[test]
+    fn no_traffic_makes_a_step_useless(
+        capacity in prop_oneof![Just(1), Just(1 << 20), Just(u64::MAX), any::<u64>().prop_map(|c| c.max(1))],
+        requests in prop::collection::vec(
+            (0..40_u64, prop_oneof![Just(0), Just(u64::MAX), 0..1_u64 << 24], any::<bool>()),
+            1..400,
+        ),
+    ) {
+        for mode in [Mode::Paper, Mode::Horizon] {
+            let mut tuner = Tuner::new(config(mode, capacity, 50));
+            for &(key, size, hit) in &requests {
+                if tuner.record(KeyHash(key), size, hit) {
+                    let tuning = tuner.step(&|key| key.0 % 2 == 0);
+                    prop_assert!(tuning.c > 0.0, "{tuning:?}");
+                    prop_assert!((0.0..=1.0 + 1e-9).contains(&tuning.predicted_ohr), "{tuning:?}");
+                    let sound = |ohr: f64| (0.0..=1.0 + 1e-9).contains(&ohr);
+                    prop_assert!(tuning.curve.iter().all(|point| sound(point.ohr)), "{tuning:?}");
+                }
+            }
+        }
+    }
+
     /// The paper's mode finds what trying twenty candidates an octave finds, over several smoothed windows.
     #[test]
     fn the_papers_mode_agrees_with_brute_force(seed in any::<u64>(), share in 0.02..0.5_f64, windows in 1..4_usize) {

@@ -7,9 +7,11 @@
 #![forbid(unsafe_code)]
 
 mod capacity;
+mod curve;
 mod facts;
 mod run;
 
 pub use capacity::{Capacity, ParseCapacityError, ParseShareError, Share};
+pub use curve::{CurveConfig, CurveRow, CurveStudy};
 pub use facts::{TraceFacts, Traffic};
 pub use run::{Interval, Run, RunConfig, RunReport, Tuned};

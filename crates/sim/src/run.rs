@@ -108,6 +108,23 @@ impl Run {
         }
     }
 
+    /// Whether the cache holds it now.
+    pub(crate) fn holds(&self, key: KeyHash) -> bool {
+        self.index
+            .find(spread(key.0), |there| there.key == key)
+            .is_some()
+    }
+
+    /// Bytes charged now.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.tier.used_bytes()
+    }
+
+    /// Hits counted so far.
+    pub(crate) fn hits(&self) -> u64 {
+        self.counted.hits
+    }
+
     /// One request: whether it hit. Offers and records in the server's order.
     fn request(&mut self, key: KeyHash, size_bytes: u64) -> bool {
         let charge_bytes = size_bytes.saturating_add(self.config.object_overhead_bytes);

@@ -1,0 +1,250 @@
+//! The model's curve beside the simulated one: hit ratio over `c`, window by window, as in AdaptSize's figure 9.
+//!
+//! For every `c` a cache with that admission is carried through the trace. At a window to be
+//! compared, the model predicts from the window's counts, gaps and sizes and from what the cache holds
+//! at its start; then the cache is fed the window. Next to it a second cache starts the same window empty.
+//! What the paper's stationary model makes of the same counts stands beside both.
+
+use std::collections::BTreeMap;
+
+use edgeward_policy::adaptsize::{BINS_PER_OCTAVE, ObjectRate, Population, forecast_window};
+use edgeward_policy::{Object, PolicySpec};
+use edgeward_trace::Record;
+use edgeward_types::{ByteSize, KeyHash, Seed};
+use serde::Serialize;
+
+use crate::run::{Run, RunConfig};
+
+/// What to compare.
+#[derive(Clone, Debug)]
+pub struct CurveConfig {
+    /// The budget.
+    pub capacity_bytes: u64,
+    /// Requests a window: Δ.
+    pub window_requests: usize,
+    /// One window in this many is compared, the first among them; 0 and 1 mean all.
+    pub every: u64,
+    /// The candidates, in bytes; [`None`] admits everything.
+    pub candidates: Vec<Option<u64>>,
+    /// Where the draws of admission come from.
+    pub seed: Seed,
+}
+
+impl CurveConfig {
+    /// Every other octave from 4 KiB to the capacity, and then everything.
+    pub fn candidates_up_to(capacity_bytes: u64) -> Vec<Option<u64>> {
+        (6..31)
+            .map(|step| 1 << (2 * step))
+            .take_while(|&c| c <= capacity_bytes)
+            .map(Some)
+            .chain([None])
+            .collect()
+    }
+}
+
+/// One point of the figure.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct CurveRow {
+    /// The window, from 0.
+    pub window: u64,
+    /// Whether the cache held what earlier windows left in it.
+    pub warm: bool,
+    /// Bytes at which the probability of admission falls to 1/e; none admits everything.
+    pub c_bytes: Option<u64>,
+    /// What the cache did.
+    pub simulated_ohr: f64,
+    /// What the finite-horizon model says.
+    pub predicted_ohr: f64,
+    /// What the stationary model says.
+    pub stationary_ohr: f64,
+}
+
+/// The comparison under way.
+#[derive(Debug)]
+pub struct CurveStudy {
+    config: CurveConfig,
+    warm: Vec<Run>,
+    pending: Vec<Record>,
+    windows: u64,
+    rows: Vec<CurveRow>,
+}
+
+impl CurveStudy {
+    /// Caches for all candidates, empty.
+    pub fn new(config: CurveConfig) -> Self {
+        Self {
+            warm: config
+                .candidates
+                .iter()
+                .map(|&c| cache(&config, c))
+                .collect(),
+            pending: Vec::with_capacity(config.window_requests),
+            windows: 0,
+            rows: Vec::new(),
+            config,
+        }
+    }
+
+    /// The next requests, in order. A window that stays incomplete is not compared.
+    pub fn feed(&mut self, records: &[Record]) {
+        for record in records {
+            self.pending.push(*record);
+            if self.pending.len() >= self.config.window_requests.max(1) {
+                let window = std::mem::take(&mut self.pending);
+                self.window(&window);
+                self.pending = window;
+                self.pending.clear();
+            }
+        }
+    }
+
+    /// The points so far.
+    pub fn rows(&self) -> &[CurveRow] {
+        &self.rows
+    }
+
+    fn window(&mut self, records: &[Record]) {
+        if self.windows.is_multiple_of(self.config.every.max(1)) {
+            self.compare(records);
+        } else {
+            self.warm.iter_mut().for_each(|run| run.feed(records));
+        }
+        self.windows += 1;
+    }
+
+    fn compare(&mut self, records: &[Record]) {
+        let capacity_bytes = self.config.capacity_bytes;
+        let requests: Vec<Object> = records
+            .iter()
+            .map(|record| Object {
+                key: KeyHash(record.key),
+                size_bytes: record.size,
+            })
+            .collect();
+        let mut objects: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+        for record in records {
+            let (count, size) = objects.entry(record.key).or_default();
+            *count += 1;
+            *size = record.size;
+        }
+        let rates = objects.values().map(|&(count, size)| ObjectRate {
+            rate: count as f64,
+            size_bytes: size as f64,
+        });
+        let mut stationary = Population::new(rates, capacity_bytes as f64, BINS_PER_OCTAVE);
+        let mut from_cold = forecast_window(&requests, capacity_bytes, &|_| false, 0);
+        for (at, &c_bytes) in self.config.candidates.iter().enumerate() {
+            let c = c_bytes.map_or(f64::INFINITY, |c| c as f64);
+            let row = |warm, simulated_ohr, predicted_ohr, stationary_ohr| CurveRow {
+                window: self.windows,
+                warm,
+                c_bytes,
+                simulated_ohr,
+                predicted_ohr,
+                stationary_ohr,
+            };
+            let stationary_ohr = stationary.solve(c, capacity_bytes as f64).object_hit_ratio;
+            let mut cold = cache(&self.config, c_bytes);
+            let simulated = hit_ratio(&mut cold, records);
+            let predicted = from_cold.solve(c).object_hit_ratio;
+            self.rows
+                .push(row(false, simulated, predicted, stationary_ohr));
+            if self.windows == 0 {
+                // Nothing came before: warm is cold.
+                self.warm[at] = cold;
+                continue;
+            }
+            let warm = &mut self.warm[at];
+            let asked_bytes: u64 = objects
+                .iter()
+                .filter(|&(&key, _)| warm.holds(KeyHash(key)))
+                .map(|(_, &(_, size))| size)
+                .sum();
+            let idle_bytes = warm.used_bytes().saturating_sub(asked_bytes);
+            let predicted = forecast_window(
+                &requests,
+                capacity_bytes,
+                &|key| warm.holds(key),
+                idle_bytes,
+            )
+            .solve(c)
+            .object_hit_ratio;
+            let simulated = hit_ratio(warm, records);
+            self.rows
+                .push(row(true, simulated, predicted, stationary_ohr));
+        }
+    }
+}
+
+fn cache(config: &CurveConfig, c_bytes: Option<u64>) -> Run {
+    Run::new(RunConfig {
+        policy: c_bytes.map_or(PolicySpec::Lru, |c| PolicySpec::Exponential(ByteSize(c))),
+        capacity_bytes: config.capacity_bytes,
+        warmup_requests: 0,
+        object_overhead_bytes: 0,
+        seed: config.seed,
+        window_requests: None,
+        interval_requests: u64::MAX,
+    })
+}
+
+fn hit_ratio(run: &mut Run, records: &[Record]) -> f64 {
+    let hits_before = run.hits();
+    run.feed(records);
+    (run.hits() - hits_before) as f64 / records.len() as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use edgeward_policy::rng::Rng;
+    use edgeward_types::Timestamp;
+
+    use super::*;
+    use crate::facts::spread;
+
+    /// Drifting popularity, sizes over eight octaves, room for sixty objects: within three points on average.
+    ///
+    /// Harder than real traffic: a key's requests crowd together and thin out, so short gaps follow short
+    /// ones, while the model takes each gap of a key to be independent of the one before.
+    ///
+    /// Method: keys drift, so that each is popular for a while; three windows, cold and warm.
+    #[test]
+    fn the_predicted_curve_follows_the_simulated_one_under_bursts() {
+        let seed = Seed(31);
+        let mut rng = Rng::new(seed, 0);
+        let records: Vec<Record> = (0..60_000_u64)
+            .map(|at| {
+                let key = at / 40 + (600.0 * rng.unit().powi(6)) as u64;
+                Record {
+                    time: Timestamp::ZERO,
+                    key,
+                    size: 1000 << (spread(key) % 8),
+                }
+            })
+            .collect();
+        let capacity_bytes = 2_000_000;
+        let mut study = CurveStudy::new(CurveConfig {
+            capacity_bytes,
+            window_requests: 20_000,
+            every: 1,
+            candidates: CurveConfig::candidates_up_to(capacity_bytes),
+            seed,
+        });
+        study.feed(&records);
+        let rows = study.rows();
+        // 4 KiB, 16 KiB, .. 1 MiB and everything: 6 candidates; the first window has no warm start.
+        assert_eq!(rows.len(), 6 * (3 + 2));
+        let error = |of: fn(&CurveRow) -> f64| {
+            rows.iter()
+                .map(|row| (of(row) - row.simulated_ohr).abs())
+                .sum::<f64>()
+                / rows.len() as f64
+        };
+        let (horizon, stationary) = (
+            error(|row| row.predicted_ohr),
+            error(|row| row.stationary_ohr),
+        );
+        assert!(horizon < 0.03, "mean error {horizon}, {seed}");
+        assert!(horizon < stationary / 5.0, "{horizon} against {stationary}");
+    }
+}

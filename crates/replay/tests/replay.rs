@@ -142,6 +142,10 @@ fn requests_of_the_warmup_are_sent_and_not_counted() {
     assert_eq!(report.body_bytes, 700);
     assert_eq!(origin.stats().counts().requests, 100);
     assert_eq!(plan.live.requests(), 100);
+    // Once more, and nothing of the first run is left.
+    let report = replay(&plan, &records);
+    assert_eq!((report.requests, report.warmup_requests), (70, 30));
+    assert_eq!(plan.live.requests(), 100);
 }
 
 /// Each way an answer can be wrong has its kind, and one bad answer spoils no other.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How far a replay has come, warmup included.
+/// How far a replay has come, warmup included. Starts from zero with each run.
 #[derive(Debug, Default)]
 pub struct LiveCounts {
     requests: AtomicU64,
@@ -37,6 +37,28 @@ impl LiveCounts {
     /// Bytes of bodies that arrived and were right.
     pub fn body_bytes(&self) -> u64 {
         self.body_bytes.load(Ordering::Relaxed)
+    }
+
+    /// From zero, for a plan that is run again.
+    pub(super) fn reset(&self) {
+        let Self {
+            requests,
+            hits,
+            body_bytes,
+            hit_bytes,
+            errors,
+            failures_in_a_row,
+        } = self;
+        for counter in [
+            requests,
+            hits,
+            body_bytes,
+            hit_bytes,
+            errors,
+            failures_in_a_row,
+        ] {
+            counter.store(0, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn snapshot(&self) -> LiveSnapshot {

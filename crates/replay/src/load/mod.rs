@@ -117,6 +117,7 @@ where
     let addr = plan.target.addr();
     std::net::TcpStream::connect_timeout(&addr, CONNECT_TIME_MAX)
         .map_err(|source| ReplayError::Connect { addr, source })?;
+    plan.live.reset();
     let monitor = Monitor::start(
         MonitorConfig {
             pid: plan.pid,

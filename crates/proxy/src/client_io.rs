@@ -9,7 +9,7 @@ use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Buf, Bytes};
 use edgeward_types::Timestamp;
@@ -17,6 +17,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::clock::Clock;
 use crate::config::LimitsConfig;
+use crate::lane::Lane;
+use crate::worker::Worker;
 
 /// What is known of a connection besides its bytes.
 #[derive(Debug)]
@@ -34,6 +36,13 @@ pub(crate) struct ConnState {
     upload_waits_since: Cell<Option<Timestamp>>,
     verdict: Cell<Option<Overdue>>,
     draining: Cell<bool>,
+    /// A request was refused before its body was read.
+    lingers: Cell<bool>,
+    /// What hyper was last given has been answered, and the answer flushed.
+    answered: Cell<bool>,
+    flushed: Cell<bool>,
+    /// The fast lane has a response that the client has not taken yet.
+    lane_writes: Cell<bool>,
     task: RefCell<Option<Waker>>,
 }
 
@@ -62,6 +71,10 @@ impl ConnState {
             upload_waits_since: Cell::new(None),
             verdict: Cell::new(None),
             draining: Cell::new(false),
+            lingers: Cell::new(false),
+            answered: Cell::new(false),
+            flushed: Cell::new(false),
+            lane_writes: Cell::new(false),
             task: RefCell::new(None),
         })
     }
@@ -121,6 +134,15 @@ impl ConnState {
         self.draining.get()
     }
 
+    /// The refusal just made must be readable although the request was not read to its end.
+    pub(crate) fn linger(&self) {
+        self.lingers.set(true);
+    }
+
+    pub(crate) fn lingers(&self) -> bool {
+        self.lingers.get()
+    }
+
     /// The task that must hear of a verdict; called at each of its turns.
     pub(crate) fn attend(&self, cx: &Context<'_>) {
         let mut task = self.task.borrow_mut();
@@ -136,7 +158,49 @@ impl ConnState {
         }
     }
 
-    fn received(&self) {
+    /// hyper is about to be given a request.
+    pub(crate) fn unsettle(&self) {
+        self.answered.set(false);
+        self.flushed.set(false);
+    }
+
+    /// hyper has flushed what it had; if that was the end of its answer, it owes nothing more.
+    pub(crate) fn settle(&self) {
+        self.flushed.set(self.answered.get());
+    }
+
+    /// Whether hyper owes nothing of what it was given.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.flushed.get()
+    }
+
+    /// A request was answered before hyper heard of it.
+    pub(crate) fn answered_at_once(&self) {
+        self.head_since.set(None);
+        self.idle_since.set(self.clock.now());
+    }
+
+    pub(crate) fn set_lane_writes(&self, writes: bool) {
+        self.lane_writes.set(writes);
+    }
+
+    pub(crate) fn lane_writes(&self) -> bool {
+        self.lane_writes.get()
+    }
+
+    /// A write was tried.
+    pub(crate) fn note_write(&self, result: &Poll<io::Result<usize>>) {
+        match result {
+            Poll::Pending => {
+                if self.write_blocked_since.get().is_none() {
+                    self.write_blocked_since.set(Some(self.clock.now()));
+                }
+            }
+            Poll::Ready(_) => self.write_blocked_since.set(None),
+        }
+    }
+
+    pub(crate) fn received(&self) {
         if self.in_flight.get() == 0 && self.head_since.get().is_none() {
             self.head_since.set(Some(self.clock.now()));
         }
@@ -159,6 +223,7 @@ impl Drop for InFlight {
         conn.in_flight.set(conn.in_flight.get() - 1);
         if conn.in_flight.get() == 0 {
             conn.idle_since.set(conn.clock.now());
+            conn.answered.set(true);
         }
         conn.upload_waits_since.set(None);
     }
@@ -171,6 +236,7 @@ pub(crate) struct ClientIo<S> {
     stream: S,
     state: Rc<ConnState>,
     read_ahead: Bytes,
+    lane: Option<Box<Lane>>,
 }
 
 impl<S> ClientIo<S> {
@@ -179,28 +245,29 @@ impl<S> ClientIo<S> {
             stream,
             state,
             read_ahead,
+            lane: None,
         }
     }
 
-    fn note_write(&self, result: &Poll<io::Result<usize>>) {
-        match result {
-            Poll::Pending => {
-                if self.state.write_blocked_since.get().is_none() {
-                    let now = self.state.clock.now();
-                    self.state.write_blocked_since.set(Some(now));
-                }
-            }
-            Poll::Ready(_) => self.state.write_blocked_since.set(None),
-        }
+    /// Answers what it can before hyper sees it; see [`Lane`].
+    pub(crate) fn with_lane(mut self, worker: Rc<Worker>, scheme: &'static str) -> Self {
+        let read_ahead = std::mem::take(&mut self.read_ahead);
+        let lane = Lane::new(worker, Rc::clone(&self.state), scheme, read_ahead);
+        self.lane = Some(Box::new(lane));
+        self
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for ClientIo<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for ClientIo<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if let Some(lane) = &mut this.lane {
+            return lane.poll_read(&mut this.stream, cx, buffer);
+        }
         if !self.read_ahead.is_empty() {
             let n = self.read_ahead.len().min(buffer.remaining());
             buffer.put_slice(&self.read_ahead[..n]);
@@ -224,7 +291,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ClientIo<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.note_write(&result);
+        self.state.note_write(&result);
         result
     }
 
@@ -234,7 +301,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ClientIo<S> {
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write_vectored(cx, pieces);
-        self.note_write(&result);
+        self.state.note_write(&result);
         result
     }
 
@@ -243,7 +310,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ClientIo<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        if let Some(lane) = &mut self.lane {
+            lane.flushed(cx);
+        }
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

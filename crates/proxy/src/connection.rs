@@ -2,11 +2,13 @@
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
+use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{Request, Response};
@@ -67,6 +69,16 @@ pub(crate) async fn run(
     }
 }
 
+/// What the first bytes of a connection say.
+enum Detected {
+    Http1,
+    Http2,
+    /// Nothing, and never will.
+    Gone,
+    /// Nothing for too long.
+    Silent,
+}
+
 /// Reads as much as tells HTTP/2's preface from the start of an HTTP/1.1 request.
 async fn detect<S>(worker: Rc<Worker>, link: ClientLink, mut stream: S)
 where
@@ -74,38 +86,44 @@ where
 {
     let mut start = BytesMut::with_capacity(READ_AHEAD_BYTES);
     let limits = &worker.config().limits;
+    let (idle_timeout, head_timeout) = (limits.idle_timeout, limits.request_head_timeout);
     let detecting = async {
         loop {
             let seen = start.len().min(H2_PREFACE.len());
             if start[..seen] != H2_PREFACE[..seen] {
-                return Some(false);
+                return Detected::Http1;
             }
             if seen == H2_PREFACE.len() {
-                return Some(true);
+                return Detected::Http2;
             }
-            match stream.read_buf(&mut start).await {
-                Ok(0) | Err(_) => return None,
-                Ok(_) => {}
+            // It may idle before its first byte, and has as long as any head after it.
+            let timeout = if seen == 0 {
+                idle_timeout
+            } else {
+                head_timeout
+            };
+            match tokio::time::timeout(timeout, stream.read_buf(&mut start)).await {
+                Ok(Ok(0) | Err(_)) => return Detected::Gone,
+                Ok(Ok(_)) => {}
+                Err(_) => return Detected::Silent,
             }
         }
     };
-    // A connection may idle before its first request, but not within its first bytes: the sweep
-    // does not know it yet, so the shorter of the two bounds both.
-    let timeout = limits.idle_timeout.min(limits.request_head_timeout);
     let is_h2 = {
         let mut detecting = pin!(detecting);
         // A draining edge does not wait for a first request that may never come.
         let undisturbed = poll_fn(|cx| {
             link.conn.attend(cx);
             if link.conn.is_draining() {
-                return Poll::Ready(None);
+                return Poll::Ready(Detected::Gone);
             }
             detecting.as_mut().poll(cx)
         });
-        match tokio::time::timeout(timeout, undisturbed).await {
-            Ok(Some(is_h2)) => is_h2,
-            Ok(None) => return,
-            Err(_) => {
+        match undisturbed.await {
+            Detected::Http1 => false,
+            Detected::Http2 => true,
+            Detected::Gone => return,
+            Detected::Silent => {
                 worker.counters.closed_idle.one();
                 return;
             }
@@ -127,11 +145,9 @@ where
     let limits = &worker.config().limits;
     let mut builder = http1::Builder::new();
     builder
-        .half_close(true)
         // The sweep keeps the time; a timer of hyper's own would cost every request.
         .header_read_timeout(None)
-        .max_header_size(head_bytes_max(limits))
-        .pipeline_flush(true);
+        .max_header_size(head_bytes_max(limits));
     if limits.headers_max.get() != HEADERS_ON_STACK {
         builder.max_headers(limits.headers_max.get());
     }
@@ -139,6 +155,7 @@ where
         worker: Rc::clone(&worker),
         link: link.clone(),
     };
+    let io = io.with_lane(Rc::clone(&worker), link.scheme());
     let mut connection = builder.serve_connection(TokioIo::new(io), service);
     let mut draining = false;
     let end = poll_fn(|cx| {
@@ -146,30 +163,46 @@ where
         if let Some(overdue) = link.conn.verdict() {
             return Poll::Ready(Err(overdue));
         }
-        if link.conn.is_draining() && !draining {
+        // hyper would take a connection on which only the lane is busy for an idle one.
+        if link.conn.is_draining() && !draining && !link.conn.lane_writes() {
             draining = true;
             Pin::new(&mut connection).graceful_shutdown();
         }
         Pin::new(&mut connection).poll(cx).map(Ok)
     })
     .await;
+    let last_word = match end {
+        Err(Overdue::Head) => REQUEST_TIMEOUT_RESPONSE,
+        _ => b"",
+    };
+    let said_too_much = matches!(&end, Ok(Err(error)) if error.is_parse()) || link.conn.lingers();
     match end {
         Ok(result) => note_end(&worker, &link, result),
-        Err(overdue) => {
-            count_overdue(&worker, overdue);
-            if overdue == Overdue::Head {
-                worker.counters.refused_408.one();
-                let parts = connection.into_parts();
-                let mut io = parts.io.into_inner();
-                // RFC 9110 §15.5.9. Whoever does not read it must not hold the connection open.
-                _ = tokio::time::timeout(LAST_WORD_TIMEOUT, async {
-                    io.write_all(REQUEST_TIMEOUT_RESPONSE).await?;
-                    io.shutdown().await
-                })
-                .await;
-            }
+        Err(overdue) => count_overdue(&worker, overdue),
+    }
+    if said_too_much || !last_word.is_empty() {
+        // Closing with bytes unread makes the kernel reset the connection, and the reset overtakes
+        // the response. So: say it, stop talking, and listen for a moment.
+        let io = connection.into_parts().io.into_inner();
+        _ = tokio::time::timeout(LINGER_MAX, linger(io, last_word)).await;
+    }
+}
+
+async fn linger<S>(mut io: ClientIo<S>, last_word: &[u8]) -> io::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    io.write_all(last_word).await?;
+    io.shutdown().await?;
+    let mut ignored = vec![0; 16 << 10];
+    let mut left = LINGER_BYTES_MAX;
+    while left > 0 {
+        match io.read(&mut ignored).await? {
+            0 => break,
+            n => left = left.saturating_sub(n),
         }
     }
+    Ok(())
 }
 
 async fn serve_h2<S>(worker: Rc<Worker>, link: ClientLink, io: ClientIo<S>)
@@ -292,4 +325,6 @@ const H2_CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
 const REQUEST_TIMEOUT_RESPONSE: &[u8] =
     b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
-const LAST_WORD_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(1);
+/// How long and how much is read from a client that was refused.
+const LINGER_MAX: Duration = Duration::from_secs(2);
+const LINGER_BYTES_MAX: usize = 4 << 20;

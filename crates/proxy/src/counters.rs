@@ -75,20 +75,24 @@ macro_rules! counters {
 }
 
 counters! {
-    Counter "edgeward_requests_total" "Requests answered, by what the cache did (RFC 9211's words; `collapsed` waited for another's fetch)." {
+    Counter "edgeward_requests_total" "Requests, by what the cache did: a hit, or why it went to the origin (RFC 9211's words)." {
         hit = "outcome" "hit",
         hit_stale = "outcome" "hit-stale",
-        revalidated = "outcome" "revalidated",
         uri_miss = "outcome" "uri-miss",
         vary_miss = "outcome" "vary-miss",
         stale = "outcome" "stale",
         request = "outcome" "request",
         partial = "outcome" "partial",
-        collapsed = "outcome" "collapsed",
         method = "outcome" "method",
         bypass = "outcome" "bypass",
         only_if_cached = "outcome" "only-if-cached",
         refused = "outcome" "refused",
+    }
+    Counter "edgeward_requests_collapsed_total" "Requests answered by another's fetch." {
+        collapsed,
+    }
+    Counter "edgeward_requests_revalidated_total" "Requests answered by what was stored after the origin was asked about it." {
+        revalidated,
     }
     Counter "edgeward_response_bytes_total" "Body bytes handed to clients' connections." {
         response_bytes,

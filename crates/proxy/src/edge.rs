@@ -47,7 +47,7 @@ pub enum StartError {
         /// The listener.
         addr: SocketAddr,
         /// Why not.
-        source: TlsError,
+        source: Box<TlsError>,
     },
     /// The origin can never be reached this way.
     #[error("the origin {origin} cannot be set up")]
@@ -215,8 +215,10 @@ fn bind_all(config: &EdgeConfig) -> Result<(Vec<WorkerListeners>, Vec<SocketAddr
         let listen_error = |source| StartError::Listen { addr, source };
         let tls = match &listener.tls {
             Some(files) => {
-                let config =
-                    tls::server_config(files).map_err(|source| StartError::Tls { addr, source })?;
+                let config = tls::server_config(files).map_err(|error| StartError::Tls {
+                    addr,
+                    source: Box::new(error),
+                })?;
                 Some(Arc::new(config))
             }
             None => None,

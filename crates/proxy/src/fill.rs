@@ -280,6 +280,8 @@ impl Fill {
     pub(crate) fn break_off(&self) {
         self.become_stage(|stage| match stage {
             Stage::Whole { .. } | Stage::Found(_) | Stage::Failed(_) | Stage::Released => stage,
+            // A window whose end its readers have not reached yet.
+            Stage::Flowing(ref flow) if flow.ended => stage,
             Stage::Asked | Stage::Flowing(_) | Stage::Broken => Stage::Broken,
         });
     }

@@ -15,6 +15,7 @@
 
 mod glance;
 
+use std::fmt;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -22,10 +23,11 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
 use edgeward_semantics::{CacheStatus, Target};
+use edgeward_types::Timestamp;
 use http::StatusCode;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::client_io::ConnState;
+use crate::client_io::{ConnState, InFlight};
 use crate::request::plain_hit;
 use crate::stored::StoredResponse;
 use crate::worker::Worker;
@@ -42,14 +44,27 @@ pub(crate) struct Lane {
     /// The client will send no more.
     ended: bool,
     outbox: Outbox,
+    /// Held while the client is slow to take what is in the outbox.
+    writing: Option<InFlight>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Boundary,
     /// So many bytes of the request are still to be given.
-    Handed { left: usize },
+    Handed {
+        left: usize,
+    },
     Through,
+}
+
+impl fmt::Debug for Lane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lane")
+            .field("mode", &self.mode)
+            .field("inbox_bytes", &self.inbox.len())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Lane {
@@ -68,6 +83,7 @@ impl Lane {
             inbox: BytesMut::from(read_ahead),
             ended: false,
             outbox: Outbox::default(),
+            writing: None,
         }
     }
 
@@ -80,7 +96,9 @@ impl Lane {
     ) -> Poll<io::Result<()>> {
         let mut answers_left = ANSWERS_A_TURN;
         loop {
-            ready!(self.outbox.poll_write(stream, &self.state, cx))?;
+            if !self.outbox.is_empty() {
+                ready!(self.poll_outbox(stream, cx))?;
+            }
             if let Mode::Handed { left: 0 } = self.mode
                 && self.state.is_settled()
             {
@@ -145,7 +163,9 @@ impl Lane {
         match found {
             Glance::Plain(plain) => {
                 let head_bytes = plain.head_bytes;
-                if !self.state.is_draining() && answer(&self.worker, self.scheme, &plain, &mut self.outbox) {
+                if !self.state.is_draining()
+                    && answer(&self.worker, self.scheme, &plain, &mut self.outbox)
+                {
                     self.inbox.advance(head_bytes);
                     self.state.answered_at_once();
                     *answers_left -= 1;
@@ -161,6 +181,28 @@ impl Lane {
             Glance::Partial => return self.poll_fill(stream, cx),
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// Writes what is in the outbox. While the client is slow the request counts as under way.
+    fn poll_outbox<S: AsyncWrite + Unpin>(
+        &mut self,
+        stream: &mut S,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        let written = self.outbox.poll_write(stream, &self.state, cx);
+        if written.is_pending() {
+            if self.writing.is_none() {
+                self.writing = Some(self.state.begin());
+                self.state.set_lane_writes(true);
+            }
+        } else if self.writing.take().is_some() {
+            self.state.set_lane_writes(false);
+            if self.state.is_draining() {
+                // The connection's task waited for this with hyper's shutdown.
+                cx.waker().wake_by_ref();
+            }
+        }
+        written
     }
 
     /// The next `head_bytes` are one request, for hyper.
@@ -248,7 +290,7 @@ impl Outbox {
         &mut self,
         worker: &Worker,
         response: &StoredResponse,
-        now: edgeward_types::Timestamp,
+        now: Timestamp,
         head_only: bool,
     ) {
         let head = &mut self.head;

@@ -29,6 +29,7 @@ mod connection;
 mod counters;
 mod edge;
 mod fill;
+mod lane;
 mod listener;
 mod metrics;
 mod origin;

@@ -84,7 +84,7 @@ impl Stored {
 
 impl Variants {
     pub(crate) fn charge_bytes(&self, key_bytes: usize) -> u64 {
-        let names = size_of::<Self>() + self.fields.names().len() * size_of::<HeaderName>();
+        let names = size_of::<Self>() + size_of_val(self.fields.names());
         charge_bytes(key_bytes, names, 0)
     }
 

@@ -61,6 +61,8 @@ pub(crate) struct Worker {
     log: Option<RefCell<rtrb::Producer<LogLine>>>,
     /// Where keys are put together.
     pub(crate) scratch: RefCell<Vec<u8>>,
+    /// Where a Cache-Status is put together.
+    pub(crate) line: RefCell<String>,
     /// Connections' tasks.
     pub(crate) connection_tasks: TaskSet,
     /// Fetches, which outlive the request that began them.
@@ -83,6 +85,7 @@ impl Worker {
             recorder,
             log: log.map(RefCell::new),
             scratch: RefCell::default(),
+            line: RefCell::default(),
             connection_tasks: TaskSet::default(),
             fetch_tasks: TaskSet::default(),
             connections: RefCell::default(),

@@ -161,7 +161,11 @@ mod tests {
         ] {
             let bytes = head(&format!("{field}\r\n"));
             let head_bytes = bytes.len();
-            assert_eq!(glance(bytes.as_bytes()), Glance::Bodyless { head_bytes }, "{field}");
+            assert_eq!(
+                glance(bytes.as_bytes()),
+                Glance::Bodyless { head_bytes },
+                "{field}"
+            );
         }
     }
 
@@ -178,7 +182,11 @@ mod tests {
             let bytes = head(&format!("{field}\r\n"));
             assert_eq!(glance(bytes.as_bytes()), Glance::Other, "{field}");
         }
-        for request in ["POST / HTTP/1.1\r\nHost: x\r\n\r\n", "PRI * HTTP/2.0\r\n\r\n", "\0\0\0"] {
+        for request in [
+            "POST / HTTP/1.1\r\nHost: x\r\n\r\n",
+            "PRI * HTTP/2.0\r\n\r\n",
+            "\0\0\0",
+        ] {
             assert_eq!(glance(request.as_bytes()), Glance::Other, "{request:?}");
         }
     }
@@ -191,7 +199,11 @@ mod tests {
             "GET / HTTP/1.1\r\n\r\n",
         ] {
             let head_bytes = request.len();
-            assert_eq!(glance(request.as_bytes()), Glance::Bodyless { head_bytes }, "{request:?}");
+            assert_eq!(
+                glance(request.as_bytes()),
+                Glance::Bodyless { head_bytes },
+                "{request:?}"
+            );
         }
     }
 

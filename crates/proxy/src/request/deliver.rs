@@ -107,6 +107,7 @@ impl Reply {
         }
         if refusal.close {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
+            self.in_flight.conn().linger();
         }
         if let Some(log) = &mut self.log {
             log.refused(refusal.status, refusal.cache_status.as_ref());

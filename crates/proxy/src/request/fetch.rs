@@ -321,7 +321,9 @@ impl Fetch {
             let request_time = self.worker.now();
             let validators = stale
                 .as_ref()
-                .map(|stored| Validators::of(&lookup::response(stored).headers()));
+                .map(|stored| lookup::response(stored))
+                .filter(|response| response.policy.has_validator)
+                .map(|response| Validators::of(&response.headers()));
             let attempt = Attempt {
                 repeatable: true,
                 upload_moved: None,
@@ -667,9 +669,8 @@ impl Fetch {
                     worker.counters.fills_failed.one();
                     self.lead.close();
                     self.lead.fill.break_off();
-                    if let Some(shared) = shared.take() {
-                        self.tell(shared);
-                    }
+                    // As long as the client has no head it can still be told properly.
+                    self.tell(Led::Failed(error));
                     return;
                 }
             }

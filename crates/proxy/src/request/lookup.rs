@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use edgeward_semantics::{Forward, Target};
-use edgeward_types::KeyHash;
+use edgeward_semantics::{Forward, RequestDirectives, Reuse, Target};
+use edgeward_types::{KeyHash, Timestamp};
 use http::HeaderMap;
 
 use crate::stored::{Stored, StoredKind, StoredResponse};
@@ -68,6 +68,35 @@ pub(super) fn find(worker: &Worker, target: &Target<'_>, headers: &HeaderMap) ->
             why,
         },
     }
+}
+
+/// Answers a request that asks for nothing but the whole response, if a fresh one is stored.
+///
+/// Does what [`serve`](super::serve) does for such a request, without a map of its fields.
+pub(crate) fn plain_hit(
+    worker: &Worker,
+    target: &Target<'_>,
+    now: Timestamp,
+    deliver: impl FnOnce(&StoredResponse),
+) -> bool {
+    let mut key = worker.scratch.borrow_mut();
+    key.clear();
+    target.write_key(&mut key);
+    let hash = worker.shared.hash(&key);
+    let Some(stored) = lookup(worker, hash, &key) else {
+        return false;
+    };
+    let StoredKind::Response(response) = &stored.kind else {
+        return false;
+    };
+    let asked = RequestDirectives::default();
+    if !matches!(response.policy.reuse(now, &asked), Reuse::Fresh { .. }) {
+        return false;
+    }
+    worker.counters.hit.one();
+    worker.record(hash, stored.charge_bytes(), true);
+    deliver(response);
+    true
 }
 
 /// The key of a response that [`find`] has just found and that cannot be used as it is.

@@ -28,6 +28,7 @@ use crate::worker::Worker;
 use deliver::Refusal;
 use lookup::Found;
 
+pub(crate) use lookup::plain_hit;
 pub(crate) use upload::{Upload, UploadTooLarge};
 
 /// What is known of the client's side of a connection.
@@ -146,13 +147,9 @@ pub(crate) fn serve(worker: &Rc<Worker>, link: &ClientLink, request: Request<Inc
                     worker.record(hash, stored.charge_bytes(), true);
                     return ready(reply.stored(&ask, &stored, None));
                 }
-                Reuse::Revalidate { cause } => {
+                Reuse::Revalidate { cause } | Reuse::MustForward { cause } => {
                     let key = lookup::key_of(worker, hash, primary_len);
                     (key, cause.forward(), Some(stored))
-                }
-                Reuse::MustForward { cause } => {
-                    let key = lookup::key_of(worker, hash, primary_len);
-                    (key, cause.forward(), None)
                 }
                 Reuse::GatewayTimeout => return ready(reply.only_if_cached()),
             }

@@ -193,6 +193,34 @@ impl Client {
         self.stream.get_mut().write_all(bytes).is_ok()
     }
 
+    /// Sends pieces of a body until the edge has taken none for a second; says how much went.
+    pub(crate) fn send_until_blocked(&mut self, piece: &[u8], length: usize) -> usize {
+        let stream = self.stream.get_mut();
+        stream
+            .set_write_timeout(Some(Duration::from_secs(1)))
+            .expect("a timeout");
+        let mut sent = 0;
+        while sent < length {
+            let rest = &piece[..piece.len().min(length - sent)];
+            match stream.write(rest) {
+                Ok(n) => sent += n,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
+                Err(error) => panic!("after {sent} bytes: {error}"),
+            }
+        }
+        stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
+        sent
+    }
+
+    /// Sends so many bytes of a body.
+    pub(crate) fn send_rest(&mut self, piece: &[u8], mut length: usize) {
+        while length > 0 {
+            let n = piece.len().min(length);
+            self.send(&piece[..n]);
+            length -= n;
+        }
+    }
+
     /// A response's head.
     pub(crate) fn head(&mut self) -> Answer {
         self.try_head().expect("a response")

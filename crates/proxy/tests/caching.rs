@@ -1,0 +1,457 @@
+//! What HTTP says about stored responses, seen from outside.
+
+mod support;
+
+use std::num::NonZeroUsize;
+
+use edgeward_semantics::{ClientDirectives, SetCookie};
+use edgeward_testkit::{Answer, Gate};
+use support::{Bed, pattern};
+
+fn cached(text: &'static str) -> Answer {
+    Answer::ok(text).header("cache-control", "max-age=60")
+}
+
+#[test]
+fn a_stale_response_is_revalidated_and_its_body_not_sent_again() {
+    let bed = Bed::start();
+    bed.origin.on(
+        "/page",
+        Answer::ok("body")
+            .header("cache-control", "max-age=0")
+            .header("etag", "\"v1\"")
+            .revalidates(),
+    );
+    assert_eq!(bed.get("/page").text(), "body");
+    let again = bed.get("/page");
+    assert_eq!((again.status, again.text()), (200, "body"));
+    assert_eq!(
+        again.cache_status(),
+        "edgeward; fwd=stale; fwd-status=304; ttl=0"
+    );
+    let asked = bed.origin.last("/page").expect("two requests");
+    assert_eq!(asked.header("if-none-match"), Some("\"v1\""));
+    assert_eq!(bed.origin.requests("/page"), 2);
+}
+
+#[test]
+fn a_304_makes_a_response_fresh_again() {
+    let bed = Bed::start();
+    let first = Answer::ok("body")
+        .header("cache-control", "max-age=0")
+        .header("etag", "\"v1\"");
+    bed.origin.once("/page", first);
+    bed.origin.once(
+        "/page",
+        Answer::status(304)
+            .header("cache-control", "max-age=60")
+            .header("etag", "\"v1\"")
+            .header("x-new", "yes"),
+    );
+    assert_eq!(bed.get("/page").text(), "body");
+    assert_eq!(bed.get("/page").text(), "body");
+    let hit = bed.get("/page");
+    assert!(hit.is_hit(), "{hit:?}");
+    assert_eq!((hit.text(), hit.header("x-new")), ("body", Some("yes")));
+    assert_eq!(bed.origin.requests("/page"), 2);
+}
+
+#[test]
+fn a_changed_response_replaces_the_stale_one() {
+    let bed = Bed::start();
+    bed.origin.once(
+        "/page",
+        Answer::ok("old")
+            .header("cache-control", "max-age=0")
+            .header("etag", "\"v1\""),
+    );
+    bed.origin
+        .on("/page", cached("new").header("etag", "\"v2\""));
+    assert_eq!(bed.get("/page").text(), "old");
+    assert_eq!(bed.get("/page").text(), "new");
+    assert!(bed.get("/page").is_hit());
+    assert_eq!(bed.get("/page").text(), "new");
+}
+
+#[test]
+fn a_stale_response_may_stand_in_for_a_failing_origin_where_it_says_so() {
+    let bed = Bed::start();
+    let answer = |extra: &str| {
+        Answer::ok("kept")
+            .header("cache-control", &format!("max-age=0{extra}"))
+            .header("etag", "\"a\"")
+    };
+    bed.origin.once("/yes", answer(", stale-if-error=60"));
+    bed.origin.once("/no", answer(""));
+    bed.origin.on("/yes", Answer::status(503));
+    bed.origin.on("/no", Answer::status(503));
+    assert_eq!(bed.get("/yes").status, 200);
+    assert_eq!(bed.get("/no").status, 200);
+    let stale = bed.get("/yes");
+    assert_eq!((stale.status, stale.text()), (200, "kept"));
+    assert!(
+        stale
+            .cache_status()
+            .starts_with("edgeward; fwd=stale; fwd-status=503; ttl=")
+    );
+    assert_eq!(bed.get("/no").status, 503);
+}
+
+#[test]
+fn variants_are_told_apart_and_each_is_kept() {
+    let bed = Bed::start();
+    bed.origin.on_call("/page", |request| {
+        let language = request
+            .header("accept-language")
+            .unwrap_or("none")
+            .to_owned();
+        Answer::ok(language)
+            .header("cache-control", "max-age=60")
+            .header("vary", "Accept-Language")
+    });
+    for round in 0..2 {
+        for language in ["de", "en", "fr"] {
+            let got = bed.get_with("/page", &[("accept-language", language)]);
+            assert_eq!(got.text(), language);
+            assert_eq!(
+                got.is_hit(),
+                round == 1,
+                "{language}: {}",
+                got.cache_status()
+            );
+        }
+        assert_eq!(bed.get("/page").text(), "none");
+    }
+    let another = bed.get_with("/page", &[("accept-language", "it")]);
+    assert!(
+        another
+            .cache_status()
+            .starts_with("edgeward; fwd=vary-miss")
+    );
+    assert_eq!(bed.origin.requests("/page"), 5);
+}
+
+/// Requests for different variants that wait for one fetch each get their own.
+#[test]
+fn followers_of_another_variant_do_not_get_this_one() {
+    let bed = Bed::start();
+    let gate = Gate::new();
+    let before = gate.clone();
+    bed.origin.on_call("/page", move |request| {
+        let language = request
+            .header("accept-language")
+            .unwrap_or("none")
+            .to_owned();
+        Answer::ok(language)
+            .header("cache-control", "max-age=60")
+            .header("vary", "Accept-Language")
+            .wait_before_head(&before)
+    });
+    let languages = ["de", "en", "de", "fr", "en", "de"];
+    let mut clients = Vec::new();
+    for language in languages {
+        let mut client = bed.connect();
+        client.send_head("GET", "/page", &[("accept-language", language)]);
+        clients.push(client);
+    }
+    bed.until("all to wait", |status| status["requests"]["uri-miss"] == 6);
+    gate.wait_reached(1);
+    assert_eq!(bed.origin.requests("/page"), 1);
+    gate.open();
+    for (client, language) in clients.iter_mut().zip(languages) {
+        assert_eq!(client.answer("GET").text(), language);
+    }
+    assert_eq!(bed.origin.requests("/page"), 3, "one for each variant");
+}
+
+#[test]
+fn an_unsafe_method_invalidates_what_it_changed_variants_included() {
+    let bed = Bed::start();
+    for vary in ["", "Accept-Language"] {
+        let path = if vary.is_empty() { "/plain" } else { "/varied" };
+        bed.origin.on_call(path, move |request| {
+            let body = if request.method() == "GET" {
+                "read"
+            } else {
+                "written"
+            };
+            let answer = Answer::ok(body).header("cache-control", "max-age=60");
+            if vary.is_empty() {
+                answer
+            } else {
+                answer.header("vary", vary)
+            }
+        });
+        let read = || bed.get_with(path, &[("accept-language", "de")]);
+        read();
+        assert!(read().is_hit(), "{path}");
+        let written = bed
+            .connect()
+            .request("POST", path, &[("content-length", "3")], b"new");
+        assert_eq!(written.text(), "written");
+        assert_eq!(
+            written.cache_status(),
+            "edgeward; fwd=method; fwd-status=200"
+        );
+        assert!(!read().is_hit(), "{path}");
+        assert!(read().is_hit(), "{path}");
+    }
+    assert_eq!(bed.metric("edgeward_invalidations_total"), 2.0);
+}
+
+/// What was on its way when it was invalidated is not kept.
+///
+/// Method: a fetch stands in its body at the origin, a POST goes by, the fetch ends.
+#[test]
+fn a_response_invalidated_while_it_arrives_is_not_stored() {
+    let bed = Bed::start();
+    let gate = Gate::new();
+    bed.origin.once(
+        "/page",
+        Answer::pattern(1000)
+            .header("cache-control", "max-age=60")
+            .wait_at(500, &gate),
+    );
+    bed.origin.on("/page", cached("new"));
+    let mut reader = bed.connect();
+    reader.send_head("GET", "/page", &[]);
+    gate.wait_reached(1);
+    let written = bed
+        .connect()
+        .request("POST", "/page", &[("content-length", "0")], b"");
+    assert_eq!(written.status, 200);
+    gate.open();
+    assert!(reader.answer("GET").body == pattern(0..1000));
+    bed.until("the fill to end", |status| {
+        status["fills"]["under_way"] == 0
+    });
+    let next = bed.get("/page");
+    assert_eq!((next.text(), next.is_hit()), ("new", false));
+}
+
+#[test]
+fn a_failed_write_invalidates_nothing() {
+    let bed = Bed::start();
+    bed.origin
+        .on_call("/page", |request| match request.method() {
+            "GET" => cached("read"),
+            _ => Answer::status(500),
+        });
+    bed.get("/page");
+    bed.connect().request("DELETE", "/page", &[], b"");
+    assert!(bed.get("/page").is_hit());
+}
+
+#[test]
+fn head_is_answered_from_a_stored_get_and_passes_otherwise() {
+    let bed = Bed::start();
+    bed.origin.on("/page", cached("hello"));
+    let passed = bed.connect().request("HEAD", "/page", &[], b"");
+    assert_eq!(
+        (passed.status, passed.header("content-length")),
+        (200, Some("5"))
+    );
+    assert!(!passed.is_hit());
+    bed.get("/page");
+    let mut client = bed.connect();
+    let hit = client.request("HEAD", "/page", &[], b"");
+    assert!(hit.is_hit(), "{hit:?}");
+    assert_eq!((hit.status, hit.header("content-length")), (200, Some("5")));
+    assert_eq!(
+        client.get("/page", &[]).text(),
+        "hello",
+        "the connection is in step"
+    );
+    assert_eq!(bed.origin.requests("/page"), 2);
+}
+
+#[test]
+fn a_client_that_has_it_already_gets_a_304() {
+    let bed = Bed::start();
+    bed.origin.on(
+        "/page",
+        cached("hello")
+            .header("etag", "\"v1\"")
+            .header("last-modified", "Sun, 09 Sep 2001 01:46:40 GMT"),
+    );
+    for round in 0..2 {
+        for (name, value, status) in [
+            ("if-none-match", "\"v1\"", 304),
+            ("if-none-match", "W/\"v1\", \"x\"", 304),
+            ("if-none-match", "\"v2\"", 200),
+            ("if-modified-since", "Sun, 09 Sep 2001 01:46:40 GMT", 304),
+            ("if-modified-since", "Sun, 09 Sep 2001 01:46:39 GMT", 200),
+        ] {
+            let got = bed.get_with("/page", &[(name, value)]);
+            assert_eq!(got.status, status, "{round} {name}: {value}");
+            assert_eq!(got.text(), if status == 304 { "" } else { "hello" });
+            assert_eq!(got.header("etag"), Some("\"v1\""));
+        }
+    }
+    assert_eq!(
+        bed.origin.requests("/page"),
+        1,
+        "the first condition fetched all of it"
+    );
+}
+
+#[test]
+fn a_range_of_a_stored_body_is_cut_from_it() {
+    let bed = Bed::start();
+    bed.origin.on(
+        "/file",
+        Answer::pattern(1000)
+            .header("cache-control", "max-age=60")
+            .header("etag", "\"a\""),
+    );
+    bed.get("/file");
+    for (range, status, content_range, bytes) in [
+        ("bytes=0-99", 206, Some("bytes 0-99/1000"), 0..100),
+        ("bytes=900-", 206, Some("bytes 900-999/1000"), 900..1000),
+        ("bytes=-10", 206, Some("bytes 990-999/1000"), 990..1000),
+        ("bytes=990-2000", 206, Some("bytes 990-999/1000"), 990..1000),
+        ("bytes=1000-", 416, Some("bytes */1000"), 0..0),
+        ("bytes=5-1", 200, None, 0..1000),
+        ("bytes=0-1,5-6", 200, None, 0..1000),
+    ] {
+        let got = bed.get_with("/file", &[("range", range)]);
+        assert_eq!(got.status, status, "{range}");
+        assert_eq!(got.header("content-range"), content_range, "{range}");
+        assert!(got.body == pattern(bytes), "{range}");
+    }
+    let changed = bed.get_with("/file", &[("range", "bytes=0-9"), ("if-range", "\"b\"")]);
+    assert_eq!(changed.status, 200);
+    assert_eq!(bed.origin.requests("/file"), 1);
+}
+
+#[test]
+fn a_range_of_what_is_not_stored_is_the_origins_to_give() {
+    let bed = Bed::start();
+    bed.origin
+        .on_call("/file", |request| match request.header("range") {
+            Some("bytes=0-4") => Answer::ok("01234")
+                .with_status(206)
+                .header("content-range", "bytes 0-4/10")
+                .header("cache-control", "max-age=60"),
+            _ => cached("0123456789"),
+        });
+    let part = bed.get_with("/file", &[("range", "bytes=0-4")]);
+    assert_eq!((part.status, part.text()), (206, "01234"));
+    let whole = bed.get("/file");
+    assert_eq!((whole.status, whole.text()), (200, "0123456789"));
+    assert!(!whole.is_hit(), "a part is not kept as the whole");
+}
+
+#[test]
+fn a_cookie_is_shared_only_where_the_operator_says_so() {
+    for (choice, hit, cookie) in [
+        (SetCookie::Refuse, false, Some("id=1")),
+        (SetCookie::Strip, true, None),
+        (SetCookie::Share, true, Some("id=1")),
+    ] {
+        let bed = Bed::with(|config| config.caching.rules.set_cookie = choice);
+        bed.origin
+            .on("/page", cached("x").header("set-cookie", "id=1"));
+        assert_eq!(
+            bed.get("/page").header("set-cookie"),
+            Some("id=1"),
+            "{choice:?}"
+        );
+        let second = bed.get("/page");
+        assert_eq!(
+            (second.is_hit(), second.header("set-cookie")),
+            (hit, cookie),
+            "{choice:?}"
+        );
+    }
+}
+
+#[test]
+fn an_answer_to_one_user_is_for_that_user() {
+    let bed = Bed::start();
+    bed.origin.on("/mine", cached("x"));
+    bed.origin.on(
+        "/ours",
+        Answer::ok("x").header("cache-control", "public, max-age=60"),
+    );
+    let user = [("authorization", "Basic YTpi")];
+    for _ in 0..2 {
+        assert!(!bed.get_with("/mine", &user).is_hit());
+    }
+    assert_eq!(bed.origin.requests("/mine"), 2);
+    bed.get_with("/ours", &user);
+    assert!(bed.get_with("/ours", &user).is_hit());
+    assert_eq!(
+        bed.origin
+            .last("/mine")
+            .expect("asked")
+            .header("authorization"),
+        Some("Basic YTpi")
+    );
+}
+
+#[test]
+fn a_clients_directives_count_where_the_operator_says_so() {
+    let bed = Bed::with(|config| config.caching.rules.client_directives = ClientDirectives::Honour);
+    bed.origin.on("/page", cached("x"));
+    let cached_only = [("cache-control", "only-if-cached")];
+    let none = bed.get_with("/page", &cached_only);
+    assert_eq!(none.status, 504);
+    assert_eq!(bed.origin.requests_total(), 0);
+    bed.get("/page");
+    assert!(bed.get_with("/page", &cached_only).is_hit());
+    let reload = bed.get_with("/page", &[("cache-control", "no-cache")]);
+    assert!(
+        reload.cache_status().starts_with("edgeward; fwd=request"),
+        "{}",
+        reload.cache_status()
+    );
+    assert_eq!(bed.origin.requests("/page"), 2);
+
+    let deaf = Bed::start();
+    deaf.origin.on("/page", cached("x"));
+    deaf.get("/page");
+    assert!(
+        deaf.get_with("/page", &[("cache-control", "no-cache")])
+            .is_hit()
+    );
+}
+
+#[test]
+fn hosts_are_kept_apart_and_their_case_and_default_port_do_not_count() {
+    let bed = Bed::start();
+    bed.origin.on_call("/", |request| {
+        let host = request.header("host").unwrap_or_default().to_owned();
+        Answer::ok(host).header("cache-control", "max-age=60")
+    });
+    assert_eq!(
+        bed.get_with("/", &[("host", "a.example")]).text(),
+        "a.example"
+    );
+    assert_eq!(
+        bed.get_with("/", &[("host", "b.example")]).text(),
+        "b.example"
+    );
+    assert!(bed.get_with("/", &[("host", "A.Example:80")]).is_hit());
+    assert!(!bed.get_with("/", &[("host", "a.example:81")]).is_hit());
+}
+
+#[test]
+fn a_small_cache_evicts_and_never_holds_more_than_its_budget() {
+    let bed = Bed::with(|config| {
+        config.hot.capacity = edgeward_types::ByteSize::kib(256);
+        config.workers = NonZeroUsize::MIN;
+    });
+    bed.origin
+        .otherwise(|_| Answer::pattern(10_000).header("cache-control", "max-age=60"));
+    let mut client = bed.connect();
+    for n in 0..100 {
+        assert!(client.get(&format!("/{n}"), &[]).body == pattern(0..10_000));
+    }
+    let status = bed.status();
+    let number = |value: &serde_json::Value| value.as_u64().expect("a number");
+    assert!(number(&status["hot"]["used_bytes"]) <= 256 << 10);
+    assert!(number(&status["hot"]["evicted"]) > 50);
+    assert!(client.get("/99", &[]).is_hit());
+    assert!(!client.get("/0", &[]).is_hit());
+}

@@ -1,0 +1,336 @@
+//! One fetch for all who ask: collapsing, and bodies that stream to everyone as they arrive.
+
+mod support;
+
+use edgeward_testkit::{Answer, Gate};
+use support::{Bed, Client, pattern};
+
+/// So many clients that have asked for the path; all are known to be waiting.
+fn askers(bed: &Bed, path: &str, count: u64) -> Vec<Client> {
+    let clients = (0..count)
+        .map(|_| {
+            let mut client = bed.connect();
+            client.send_head("GET", path, &[]);
+            client
+        })
+        .collect();
+    bed.until("all requests to be misses", |status| {
+        status["requests"]["uri-miss"] == count
+    });
+    clients
+}
+
+#[test]
+fn fifty_requests_at_once_are_one_at_the_origin() {
+    let bed = Bed::start();
+    let gate = Gate::new();
+    bed.origin.on(
+        "/popular",
+        Answer::pattern(100_000)
+            .header("cache-control", "max-age=60")
+            .wait_before_head(&gate),
+    );
+    let mut clients = askers(&bed, "/popular", 50);
+    gate.open();
+    let mut leaders = 0;
+    for client in &mut clients {
+        let answer = client.answer("GET");
+        assert!(answer.complete && answer.body == pattern(0..100_000));
+        match answer.cache_status() {
+            "edgeward; fwd=uri-miss; fwd-status=200; stored" => leaders += 1,
+            "edgeward; fwd=uri-miss; stored; collapsed" => {}
+            other => panic!("{other}"),
+        }
+    }
+    assert_eq!(leaders, 1);
+    assert_eq!(bed.origin.requests("/popular"), 1);
+    assert!(bed.get("/popular").is_hit());
+}
+
+#[test]
+fn followers_get_what_has_arrived_before_the_rest_has() {
+    for chunked in [false, true] {
+        let bed = Bed::start();
+        let (head, middle) = (Gate::new(), Gate::new());
+        let mut answer = Answer::pattern(200_000)
+            .header("cache-control", "max-age=60")
+            .wait_before_head(&head)
+            .wait_at(70_000, &middle);
+        if chunked {
+            answer = answer.chunked(10_000);
+        }
+        bed.origin.on("/slow", answer);
+        let mut clients = askers(&bed, "/slow", 5);
+        head.open();
+        middle.wait_reached(1);
+        if !chunked {
+            for client in &mut clients {
+                let head = client.head();
+                assert_eq!(head.header("content-length"), Some("200000"));
+                assert!(client.read_up_to(70_000) == pattern(0..70_000));
+            }
+            // One more, who comes in the middle, gets the beginning too.
+            let mut late = bed.connect();
+            late.send_head("GET", "/slow", &[]);
+            assert_eq!(late.head().status, 200);
+            assert!(late.read_up_to(70_000) == pattern(0..70_000));
+            middle.open();
+            clients.push(late);
+            for client in &mut clients {
+                assert!(client.read_up_to(130_000) == pattern(70_000..200_000));
+            }
+        } else {
+            middle.open();
+            for client in &mut clients {
+                let answer = client.answer("GET");
+                assert!(answer.complete && answer.body == pattern(0..200_000));
+            }
+        }
+        assert_eq!(bed.origin.requests("/slow"), 1, "chunked: {chunked}");
+    }
+}
+
+#[test]
+fn a_leader_who_hangs_up_takes_nobody_with_him() {
+    let bed = Bed::start();
+    let gate = Gate::new();
+    bed.origin.on(
+        "/page",
+        Answer::pattern(50_000)
+            .header("cache-control", "max-age=60")
+            .wait_before_head(&gate),
+    );
+    let mut leader = bed.connect();
+    leader.send_head("GET", "/page", &[]);
+    gate.wait_reached(1);
+    let mut follower = bed.connect();
+    follower.send_head("GET", "/page", &[]);
+    bed.until("the follower", |status| status["requests"]["uri-miss"] == 2);
+    leader.reset();
+    bed.until("the leader to be gone", |status| {
+        status["connections"]["clients"] == 1
+    });
+    gate.open();
+    let answer = follower.answer("GET");
+    assert!(answer.complete && answer.body == pattern(0..50_000));
+    assert_eq!(bed.origin.requests("/page"), 1);
+}
+
+#[test]
+fn what_nobody_waits_for_any_more_is_still_stored_if_it_was_admitted() {
+    let bed = Bed::start();
+    let gate = Gate::new();
+    bed.origin.on(
+        "/page",
+        Answer::pattern(50_000)
+            .header("cache-control", "max-age=60")
+            .wait_at(10_000, &gate),
+    );
+    let mut client = bed.connect();
+    client.send_head("GET", "/page", &[]);
+    gate.wait_reached(1);
+    assert_eq!(client.head().status, 200);
+    client.reset();
+    bed.until("the client to be gone", |status| {
+        status["connections"]["clients"] == 0
+    });
+    gate.open();
+    bed.until("the fill to end", |status| {
+        status["fills"]["under_way"] == 0
+    });
+    assert!(bed.get("/page").is_hit());
+    assert_eq!(bed.origin.requests("/page"), 1);
+}
+
+#[test]
+fn followers_of_a_private_answer_each_get_their_own() {
+    let bed = Bed::start();
+    let gate = Gate::new();
+    bed.origin.on(
+        "/mine",
+        Answer::ok("mine")
+            .header("cache-control", "private")
+            .wait_before_head(&gate),
+    );
+    let mut clients = askers(&bed, "/mine", 10);
+    gate.wait_reached(1);
+    assert_eq!(bed.origin.requests("/mine"), 1);
+    gate.open();
+    for client in &mut clients {
+        assert_eq!(client.answer("GET").text(), "mine");
+    }
+    assert_eq!(bed.origin.requests("/mine"), 10);
+}
+
+/// The next requests for what was private do not queue behind each other to find out again.
+///
+/// Method: the first answer marks the URI; then ten requests stand at the origin at once.
+#[test]
+fn what_was_private_is_not_waited_for_again() {
+    let bed = Bed::start();
+    let gate = Gate::new();
+    bed.origin
+        .once("/mine", Answer::ok("x").header("cache-control", "private"));
+    assert_eq!(bed.get("/mine").text(), "x");
+    bed.origin.on(
+        "/mine",
+        Answer::ok("x")
+            .header("cache-control", "private")
+            .wait_before_head(&gate),
+    );
+    let mut clients: Vec<_> = (0..10)
+        .map(|_| {
+            let mut client = bed.connect();
+            client.send_head("GET", "/mine", &[]);
+            client
+        })
+        .collect();
+    gate.wait_reached(10);
+    gate.open();
+    for client in &mut clients {
+        assert_eq!(client.answer("GET").text(), "x");
+    }
+}
+
+#[test]
+fn a_failed_leader_wakes_all_and_one_of_them_tries_again() {
+    let bed = Bed::start();
+    let gate = Gate::new();
+    bed.origin.once(
+        "/page",
+        Answer::script(vec![
+            edgeward_testkit::Step::Wait(gate.clone()),
+            edgeward_testkit::Step::Reset,
+        ]),
+    );
+    bed.origin.on(
+        "/page",
+        Answer::ok("second").header("cache-control", "max-age=60"),
+    );
+    let mut clients = askers(&bed, "/page", 10);
+    gate.open();
+    let answers: Vec<_> = clients
+        .iter_mut()
+        .map(|client| client.answer("GET"))
+        .collect();
+    let failed = answers.iter().filter(|answer| answer.status == 502).count();
+    assert_eq!(failed, 1, "the leader's own client alone: {answers:?}");
+    assert!(
+        answers
+            .iter()
+            .all(|answer| answer.status == 502 || answer.text() == "second")
+    );
+    assert_eq!(bed.origin.requests("/page"), 2);
+}
+
+#[test]
+fn an_origin_that_stays_down_is_not_hammered_by_those_who_wait() {
+    let bed = Bed::start();
+    let gate = Gate::new();
+    bed.origin.on(
+        "/page",
+        Answer::script(vec![
+            edgeward_testkit::Step::Wait(gate.clone()),
+            edgeward_testkit::Step::Reset,
+        ]),
+    );
+    let mut clients = askers(&bed, "/page", 20);
+    gate.open();
+    for client in &mut clients {
+        assert_eq!(client.answer("GET").status, 502);
+    }
+    let asked = bed.origin.requests("/page");
+    assert!(
+        asked <= 8,
+        "{asked} requests of 20 clients reached an origin that is down"
+    );
+}
+
+#[test]
+fn a_follower_waits_only_so_long() {
+    let bed = Bed::with(|config| {
+        config.caching.collapse_wait_max = std::time::Duration::from_millis(50);
+    });
+    let gate = Gate::new();
+    bed.origin.once(
+        "/page",
+        Answer::ok("slow")
+            .header("cache-control", "max-age=60")
+            .wait_before_head(&gate),
+    );
+    bed.origin.on(
+        "/page",
+        Answer::ok("quick").header("cache-control", "max-age=60"),
+    );
+    let mut leader = bed.connect();
+    leader.send_head("GET", "/page", &[]);
+    gate.wait_reached(1);
+    assert_eq!(bed.get("/page").text(), "quick");
+    assert_eq!(bed.metric("edgeward_collapse_timeouts_total"), 1.0);
+    gate.open();
+    assert_eq!(leader.answer("GET").text(), "slow");
+}
+
+/// A body of unknown length that outgrows the bound still reaches everyone who shares it.
+///
+/// Method: 64 KiB may be kept, 4 MiB come in chunks; two clients read at different times.
+#[test]
+fn a_body_that_outgrows_the_bound_reaches_all_who_share_it() {
+    let bed = Bed::with(|config| {
+        config.limits.object_bytes_max = edgeward_types::ByteSize::kib(64);
+        config.caching.collapse_bytes_max = edgeward_types::ByteSize::kib(64);
+    });
+    let gate = Gate::new();
+    const LENGTH: u64 = 4 << 20;
+    bed.origin.on(
+        "/endless",
+        Answer::pattern(LENGTH)
+            .header("cache-control", "max-age=60")
+            .chunked(50_000)
+            .wait_before_head(&gate),
+    );
+    let mut clients = askers(&bed, "/endless", 2);
+    gate.open();
+    let late = clients.pop().expect("two clients");
+    let reader = std::thread::spawn(move || {
+        let mut late = late;
+        late.answer("GET")
+    });
+    let first = clients[0].answer("GET");
+    let second = reader.join().expect("no panic");
+    for answer in [&first, &second] {
+        assert!(answer.complete && answer.body == pattern(0..LENGTH));
+    }
+    assert_eq!(bed.origin.requests("/endless"), 1);
+    assert!(!bed.get("/endless").is_hit(), "too large to be kept");
+}
+
+#[test]
+fn a_refused_body_is_shared_but_not_kept() {
+    let bed = Bed::with(|config| {
+        config.hot.policy = "threshold:1KiB".parse().expect("a policy");
+    });
+    let gate = Gate::new();
+    bed.origin.on(
+        "/big",
+        Answer::pattern(100_000)
+            .header("cache-control", "max-age=60")
+            .wait_before_head(&gate),
+    );
+    let mut clients = askers(&bed, "/big", 5);
+    gate.open();
+    for client in &mut clients {
+        let answer = client.answer("GET");
+        assert!(answer.body == pattern(0..100_000));
+        assert!(
+            !answer.cache_status().contains("stored"),
+            "{}",
+            answer.cache_status()
+        );
+    }
+    assert_eq!(bed.origin.requests("/big"), 1);
+    assert!(!bed.get("/big").is_hit());
+    bed.until("the fill's memory to be free", |status| {
+        status["fills"]["bytes"] == 0
+    });
+}

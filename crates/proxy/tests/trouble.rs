@@ -1,0 +1,567 @@
+//! Origins that fail and lie, clients that stall and flood: each has its answer and its count.
+
+mod support;
+
+use std::time::Duration;
+
+use edgeward_testkit::{Answer, Gate, ScriptedOrigin, Step};
+use edgeward_types::ByteSize;
+use support::{Bed, Client, PATIENCE, config_for, pattern};
+
+#[test]
+fn a_body_that_ended_early_is_never_cached_and_never_ends_cleanly() {
+    let bed = Bed::start();
+    let kept = |length| Answer::pattern(length).header("cache-control", "max-age=60");
+    for (path, broken) in [
+        ("/closed", kept(200_000).close_at(150_000)),
+        ("/reset", kept(200_000).reset_at(150_000)),
+        ("/lied", kept(150_000).claiming_length(200_000)),
+        (
+            "/chunked-closed",
+            kept(200_000).chunked(1000).close_at(150_000),
+        ),
+        (
+            "/chunked-reset",
+            kept(200_000).chunked(1000).reset_at(150_000),
+        ),
+    ] {
+        bed.origin.once(path, broken.clone());
+        bed.origin.once(path, broken);
+        bed.origin.on(path, kept(200_000));
+        for _ in 0..2 {
+            let got = bed.get(path);
+            // Before anything was sent it is a clean 502, afterwards an aborted 200.
+            match got.status {
+                502 => assert!(got.complete, "{path}"),
+                200 => assert!(!got.complete, "{path}: {} bytes", got.body.len()),
+                other => panic!("{path}: {other}"),
+            }
+        }
+        assert_eq!(bed.origin.requests(path), 2, "{path}");
+        let whole = bed.get(path);
+        assert!(
+            whole.complete && whole.body == pattern(0..200_000),
+            "{path}"
+        );
+        assert!(bed.get(path).is_hit(), "{path}");
+    }
+    assert_eq!(
+        bed.metric("edgeward_not_stored_total{reason=\"incomplete\"}"),
+        10.0
+    );
+    assert_eq!(bed.status()["hot"]["objects"], 5);
+}
+
+#[test]
+fn an_aborted_body_is_aborted_for_everyone_who_shares_it() {
+    let bed = Bed::start();
+    let gate = Gate::new();
+    bed.origin.on(
+        "/page",
+        Answer::pattern(200_000)
+            .header("cache-control", "max-age=60")
+            .wait_at(100_000, &gate)
+            .reset_at(150_000),
+    );
+    let mut clients: Vec<_> = (0..3)
+        .map(|_| {
+            let mut client = bed.connect();
+            client.send_head("GET", "/page", &[]);
+            assert_eq!(client.head().status, 200);
+            client
+        })
+        .collect();
+    gate.open();
+    for client in &mut clients {
+        assert!(client.read_up_to(200_000).len() < 200_000);
+    }
+    assert_eq!(bed.origin.requests("/page"), 1);
+}
+
+#[test]
+fn an_origin_that_is_down_is_a_502_and_counted() {
+    let bed = Bed::with(|config| {
+        config.origin.url = format!("http://{}", ScriptedOrigin::nobody())
+            .parse()
+            .expect("a URL");
+    });
+    let got = bed.get("/page");
+    assert_eq!(got.status, 502);
+    assert_eq!(
+        got.cache_status(),
+        "edgeward; fwd=uri-miss; detail=connection_refused"
+    );
+    assert_eq!(got.header("cache-control"), Some("no-store"));
+    assert_eq!(
+        bed.metric("edgeward_origin_errors_total{cause=\"connect\"}"),
+        1.0
+    );
+    let passed = bed
+        .connect()
+        .request("POST", "/page", &[("content-length", "1")], b"x");
+    assert_eq!(passed.status, 502);
+}
+
+#[test]
+fn an_origin_that_never_answers_is_a_504() {
+    let bed = Bed::with(|config| config.origin.first_byte_timeout = Duration::from_millis(100));
+    bed.origin.on("/page", Answer::never());
+    let got = bed.get("/page");
+    assert_eq!(got.status, 504);
+    assert_eq!(
+        got.cache_status(),
+        "edgeward; fwd=uri-miss; detail=http_response_timeout"
+    );
+    assert_eq!(
+        bed.metric("edgeward_origin_errors_total{cause=\"first-byte-timeout\"}"),
+        1.0
+    );
+}
+
+#[test]
+fn an_origin_that_falls_silent_within_a_body_is_given_up() {
+    let bed = Bed::with(|config| config.origin.read_idle_timeout = Duration::from_millis(100));
+    for (path, cache_control) in [("/kept", "max-age=60"), ("/passed", "no-store")] {
+        bed.origin.on(
+            path,
+            Answer::pattern(100_000)
+                .header("cache-control", cache_control)
+                .hang_at(50_000),
+        );
+        let got = bed.get(path);
+        assert!(!got.complete, "{path}: {} bytes", got.body.len());
+    }
+    assert_eq!(
+        bed.metric("edgeward_origin_errors_total{cause=\"read-timeout\"}"),
+        2.0
+    );
+}
+
+#[test]
+fn a_hundred_megabytes_of_headers_are_cut_off() {
+    let bed = Bed::start();
+    bed.origin.on("/lines", Answer::endless_headers(100 << 20));
+    bed.origin
+        .on("/line", Answer::endless_header_line(100 << 20));
+    for path in ["/lines", "/line"] {
+        let got = bed.get(path);
+        assert_eq!(got.status, 502, "{path}");
+        assert_eq!(
+            got.cache_status(),
+            "edgeward; fwd=uri-miss; detail=http_response_header_section_size"
+        );
+    }
+    assert_eq!(
+        bed.metric("edgeward_origin_errors_total{cause=\"head-too-large\"}"),
+        2.0
+    );
+    let written = bed.origin.bytes_written();
+    assert!(written < 40 << 20, "the origin got rid of {written} bytes");
+}
+
+#[test]
+fn what_is_not_http_is_a_502() {
+    let bed = Bed::start();
+    bed.origin
+        .on("/page", Answer::garbage("SSH-2.0-OpenSSH_9.2\r\n"));
+    let got = bed.get("/page");
+    assert_eq!(got.status, 502);
+    assert_eq!(
+        got.cache_status(),
+        "edgeward; fwd=uri-miss; detail=http_protocol_error"
+    );
+}
+
+#[test]
+fn a_connection_that_died_while_idle_is_replaced_without_the_client_noticing() {
+    let bed = Bed::with(|config| config.workers = std::num::NonZeroUsize::MIN);
+    bed.origin
+        .otherwise(|_| Answer::ok("x").header("cache-control", "no-store"));
+    let mut client = bed.connect();
+    for n in 0..20 {
+        assert_eq!(client.get(&format!("/{n}"), &[]).text(), "x");
+        bed.origin.close_idle_connections();
+    }
+}
+
+/// Answered and closed without warning: the next request meets a dead connection, if the news did
+/// not travel faster.
+#[test]
+fn origins_that_close_after_each_answer_are_served() {
+    let bed = Bed::with(|config| config.workers = std::num::NonZeroUsize::MIN);
+    bed.origin.otherwise(|_| {
+        Answer::ok("x")
+            .header("cache-control", "no-store")
+            .then_close()
+    });
+    let mut client = bed.connect();
+    for n in 0..50 {
+        assert_eq!(client.get(&format!("/{n}"), &[]).status, 200);
+    }
+}
+
+/// A request that may have had its effect is not sent twice.
+#[test]
+fn a_post_whose_connection_dies_is_not_repeated() {
+    let bed = Bed::with(|config| config.workers = std::num::NonZeroUsize::MIN);
+    bed.origin
+        .on("/warm", Answer::ok("x").header("cache-control", "no-store"));
+    bed.origin.on("/pay", Answer::script(vec![Step::Reset]));
+    bed.get("/warm");
+    let got = bed
+        .connect()
+        .request("POST", "/pay", &[("content-length", "3")], b"now");
+    assert_eq!(got.status, 502);
+    assert_eq!(bed.origin.requests("/pay"), 1);
+}
+
+#[test]
+fn more_requests_than_origin_connections_wait_their_turn() {
+    let bed = Bed::with(|config| {
+        config.workers = std::num::NonZeroUsize::MIN;
+        config.origin.connections_per_worker_max = std::num::NonZeroUsize::new(2).expect("two");
+    });
+    let gate = Gate::new();
+    bed.origin.otherwise({
+        let gate = gate.clone();
+        move |_| {
+            Answer::ok("x")
+                .header("cache-control", "no-store")
+                .wait_before_head(&gate)
+        }
+    });
+    let mut clients: Vec<_> = (0..6)
+        .map(|n| {
+            let mut client = bed.connect();
+            client.send_head("GET", &format!("/{n}"), &[]);
+            client
+        })
+        .collect();
+    gate.wait_reached(2);
+    bed.until("all to wait", |status| status["requests"]["uri-miss"] == 6);
+    assert_eq!(bed.origin.requests_total(), 2);
+    assert_eq!(bed.status()["connections"]["origin"], 2);
+    gate.open();
+    for client in &mut clients {
+        assert_eq!(client.answer("GET").text(), "x");
+    }
+}
+
+#[test]
+fn who_finds_no_origin_connection_in_time_gets_a_503() {
+    let bed = Bed::with(|config| {
+        config.workers = std::num::NonZeroUsize::MIN;
+        config.origin.connections_per_worker_max = std::num::NonZeroUsize::MIN;
+        config.origin.connect_timeout = Duration::from_millis(100);
+    });
+    let gate = Gate::new();
+    bed.origin
+        .on("/slow", Answer::ok("x").wait_before_head(&gate));
+    let mut first = bed.connect();
+    first.send_head("GET", "/slow", &[]);
+    gate.wait_reached(1);
+    let got = bed.get("/other");
+    assert_eq!(got.status, 503);
+    assert_eq!(
+        got.cache_status(),
+        "edgeward; fwd=uri-miss; detail=connection_limit_reached"
+    );
+    gate.open();
+    assert_eq!(first.answer("GET").text(), "x");
+}
+
+#[test]
+fn half_a_request_times_out_with_a_408() {
+    let bed = Bed::with(|config| config.limits.request_head_timeout = Duration::from_millis(300));
+    let mut client = bed.connect();
+    client.send(b"GET /page HTTP/1.1\r\nHost: exam");
+    assert_eq!(client.answer("GET").status, 408);
+    assert!(client.is_closed());
+    // The second request of a connection is held to the same.
+    bed.origin.on("/page", Answer::ok("x"));
+    let mut client = bed.connect();
+    assert_eq!(client.get("/page", &[]).status, 200);
+    client.send(b"GET /pa");
+    assert_eq!(client.answer("GET").status, 408);
+    assert!(client.is_closed());
+    assert_eq!(
+        bed.metric("edgeward_client_connections_closed_total{cause=\"head-timeout\"}"),
+        2.0
+    );
+}
+
+#[test]
+fn a_connection_that_says_nothing_is_closed() {
+    let bed = Bed::with(|config| config.limits.idle_timeout = Duration::from_millis(300));
+    let mut silent = bed.connect();
+    assert!(silent.is_closed());
+    bed.origin.on("/page", Answer::ok("x"));
+    let mut client = bed.connect();
+    assert_eq!(client.get("/page", &[]).status, 200);
+    assert!(client.is_closed());
+}
+
+#[test]
+fn a_client_that_takes_nothing_is_let_go() {
+    let bed = Bed::with(|config| config.limits.body_idle_timeout = Duration::from_millis(300));
+    bed.origin.on(
+        "/big",
+        Answer::pattern(256 << 20).header("cache-control", "no-store"),
+    );
+    let mut client = bed.connect();
+    client.send_head("GET", "/big", &[]);
+    bed.until("the connection to be closed", |status| {
+        status["connections"]["clients"] == 0 && status["requests"]["uri-miss"] == 1
+    });
+    assert_eq!(
+        bed.metric("edgeward_client_connections_closed_total{cause=\"body-timeout\"}"),
+        1.0
+    );
+    let written = bed.origin.bytes_written();
+    assert!(
+        written < 128 << 20,
+        "{written} bytes were taken from the origin"
+    );
+}
+
+#[test]
+fn too_much_of_a_head_is_a_431() {
+    let bed = Bed::start();
+    let line = ("x-long", "a".repeat(100 << 10));
+    let mut client = bed.connect();
+    client.try_send(
+        format!(
+            "GET / HTTP/1.1\r\nHost: a\r\n{}: {}\r\n\r\n",
+            line.0, line.1
+        )
+        .as_bytes(),
+    );
+    assert_eq!(client.answer("GET").status, 431);
+    let mut client = bed.connect();
+    let many: String = (0..101).map(|n| format!("x-{n}: y\r\n")).collect();
+    client.try_send(format!("GET / HTTP/1.1\r\nHost: a\r\n{many}\r\n").as_bytes());
+    assert_eq!(client.answer("GET").status, 431);
+    assert_eq!(bed.origin.requests_total(), 0);
+}
+
+#[test]
+fn what_cannot_be_understood_is_a_400() {
+    let bed = Bed::start();
+    for request in [
+        "GET / HTTP/1.1\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost : a\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        "GET /\0 HTTP/1.1\r\nHost: a\r\n\r\n",
+        "\x16\x03\x01 hello\r\n\r\n",
+    ] {
+        let mut client = bed.connect();
+        client.send(request.as_bytes());
+        let answer = client
+            .try_head()
+            .unwrap_or_else(|| panic!("no answer to {request:?}"));
+        assert_eq!(answer.status, 400, "{request:?}");
+        client.read_up_to(1000);
+        assert!(client.is_closed(), "{request:?}");
+    }
+    assert_eq!(bed.origin.requests_total(), 0);
+}
+
+#[test]
+fn tunnels_and_other_protocols_are_refused_in_words() {
+    let bed = Bed::start();
+    let mut client = bed.connect();
+    client.send(b"CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n");
+    let refused = client.answer("CONNECT");
+    assert_eq!(refused.status, 501);
+    let upgrade = [("connection", "Upgrade"), ("upgrade", "websocket")];
+    let refused = bed.get_with("/socket", &upgrade);
+    assert_eq!(refused.status, 501);
+    assert!(refused.text().contains("WebSocket"));
+    bed.origin.on("/page", Answer::ok("x"));
+    let h2c = [
+        ("connection", "Upgrade, HTTP2-Settings"),
+        ("upgrade", "h2c"),
+        ("http2-settings", "AA"),
+    ];
+    assert_eq!(bed.get_with("/page", &h2c).status, 200);
+    let seen = bed.origin.last("/page").expect("asked");
+    assert_eq!(
+        (seen.header("upgrade"), seen.header("http2-settings")),
+        (None, None)
+    );
+}
+
+#[test]
+fn an_upload_beyond_the_limit_is_a_413_declared_or_not() {
+    let bed = Bed::with(|config| config.limits.request_body_bytes_max = Some(ByteSize(1000)));
+    bed.origin.on("/up", Answer::ok("x"));
+    let got = bed
+        .connect()
+        .request("POST", "/up", &[("content-length", "1001")], b"");
+    assert_eq!(got.status, 413);
+    let chunk = format!("258\r\n{0}\r\n258\r\n{0}\r\n0\r\n\r\n", "a".repeat(600));
+    let mut client = bed.connect();
+    let got = client.request(
+        "POST",
+        "/up",
+        &[("transfer-encoding", "chunked")],
+        chunk.as_bytes(),
+    );
+    assert_eq!(got.status, 413);
+    let got = bed
+        .connect()
+        .request("POST", "/up", &[("content-length", "3")], b"abc");
+    assert_eq!(got.status, 200);
+    assert_eq!(
+        bed.metric("edgeward_requests_refused_total{status=\"413\"}"),
+        2.0
+    );
+}
+
+/// An upload never piles up: what the origin does not read stays with the client.
+///
+/// Method: an origin that does not read; the client writes until nothing is taken any more.
+#[test]
+fn an_upload_waits_for_the_origin_and_then_arrives_whole() {
+    // The kernel alone buffers up to 36 MiB on each side.
+    const LENGTH: usize = 192 << 20;
+    let bed = Bed::start();
+    let gate = Gate::new();
+    bed.origin
+        .on("/up", Answer::ok("thanks").read_body_after(&gate));
+    let mut client = bed.connect();
+    client.send_head("PUT", "/up", &[("content-length", &LENGTH.to_string())]);
+    let body = vec![7; 1 << 20];
+    let sent = client.send_until_blocked(&body, LENGTH);
+    assert!(
+        sent < 128 << 20,
+        "{sent} bytes were taken although the origin read none"
+    );
+    gate.open();
+    client.send_rest(&body, LENGTH - sent);
+    assert_eq!(client.answer("PUT").text(), "thanks");
+    assert_eq!(
+        bed.origin.last("/up").expect("asked").body_len(),
+        LENGTH as u64
+    );
+}
+
+#[test]
+fn a_client_that_expects_100_gets_it_and_the_origin_gets_the_body() {
+    let bed = Bed::start();
+    bed.origin.on("/up", Answer::ok("thanks"));
+    let mut client = bed.connect();
+    client.send_head(
+        "POST",
+        "/up",
+        &[("content-length", "5"), ("expect", "100-continue")],
+    );
+    assert_eq!(client.head().status, 100);
+    client.send(b"hello");
+    assert_eq!(client.answer("POST").text(), "thanks");
+    assert_eq!(bed.origin.last("/up").expect("asked").body(), b"hello");
+}
+
+#[test]
+fn an_upload_that_stops_halfway_is_given_up_on_both_sides() {
+    let bed = Bed::with(|config| config.limits.body_idle_timeout = Duration::from_millis(300));
+    bed.origin.on("/up", Answer::ok("thanks"));
+    let mut client = bed.connect();
+    client.send_head("POST", "/up", &[("content-length", "1000")]);
+    client.send(b"half");
+    assert!(client.is_closed());
+    bed.origin
+        .wait_until("the origin's connection to be closed", |origin| {
+            origin.open_connections() == 0
+        });
+}
+
+#[test]
+fn connections_beyond_the_limit_are_closed_and_counted() {
+    let bed = Bed::with(|config| {
+        config.workers = std::num::NonZeroUsize::MIN;
+        config.limits.connections_max = std::num::NonZeroUsize::new(3).expect("three");
+    });
+    let mut held: Vec<Client> = (0..3).map(|_| bed.connect()).collect();
+    bed.until("three connections", |status| {
+        status["connections"]["clients"] == 3
+    });
+    assert!(bed.connect().is_closed());
+    assert_eq!(
+        bed.metric("edgeward_client_connections_closed_total{cause=\"connection-limit\"}"),
+        1.0
+    );
+    bed.origin.on("/page", Answer::ok("x"));
+    assert_eq!(held[0].get("/page", &[]).text(), "x", "those before go on");
+}
+
+#[test]
+fn fills_share_a_bounded_memory_and_go_through_uncached_beyond_it() {
+    let bed = Bed::with(|config| config.limits.fill_bytes_max = ByteSize::kib(100));
+    let gate = Gate::new();
+    bed.origin.on(
+        "/first",
+        Answer::pattern(80_000)
+            .header("cache-control", "max-age=60")
+            .wait_at(10, &gate),
+    );
+    bed.origin.on(
+        "/second",
+        Answer::pattern(80_000).header("cache-control", "max-age=60"),
+    );
+    let mut first = bed.connect();
+    first.send_head("GET", "/first", &[]);
+    gate.wait_reached(1);
+    assert_eq!(first.head().status, 200);
+    let second = bed.get("/second");
+    assert!(second.body == pattern(0..80_000));
+    assert!(
+        !second.cache_status().contains("stored"),
+        "{}",
+        second.cache_status()
+    );
+    assert_eq!(
+        bed.metric("edgeward_not_stored_total{reason=\"fill-memory\"}"),
+        1.0
+    );
+    gate.open();
+    assert!(first.read_up_to(80_000) == pattern(0..80_000));
+    bed.until("memory to be free", |status| status["fills"]["bytes"] == 0);
+    bed.get("/second");
+    assert!(bed.get("/second").is_hit());
+}
+
+#[test]
+fn an_object_larger_than_the_cache_passes_through() {
+    let bed = Bed::with(|config| config.hot.capacity = ByteSize::mib(1));
+    const LENGTH: u64 = 20 << 20;
+    bed.origin.on(
+        "/large",
+        Answer::pattern(LENGTH).header("cache-control", "max-age=60"),
+    );
+    for _ in 0..2 {
+        let got = bed.get("/large");
+        assert!(got.complete && got.body == pattern(0..LENGTH));
+        assert!(!got.is_hit());
+    }
+    assert_eq!(
+        bed.metric("edgeward_not_stored_total{reason=\"object-size\"}"),
+        2.0
+    );
+}
+
+#[test]
+fn a_request_that_comes_round_again_is_stopped() {
+    let origin = ScriptedOrigin::start();
+    // The edge's origin is the edge itself: the port is found by one that starts and stops.
+    let probe = edgeward_proxy::Edge::start(config_for(origin.addr())).expect("an edge");
+    let addr = probe.addrs()[0];
+    probe.shutdown(PATIENCE);
+    let mut config = config_for(addr);
+    config.listeners[0].addr = addr;
+    let edge = edgeward_proxy::Edge::start(config).expect("the port is free again");
+    let got = Client::connect(edge.addrs()[0]).get("/page", &[]);
+    assert_eq!(got.status, 508);
+}

@@ -1,0 +1,261 @@
+//! `edgeward origin`: the synthetic origin, until a signal ends it.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use serde_json::json;
+
+use edgeward_replay::origin::{OBJECT_BYTES_MAX, OriginConfig, OriginCounts, SyntheticOrigin};
+use edgeward_types::{ByteSize, Seed};
+
+use crate::output;
+
+/// Serve objects of any size that are stored nowhere: /o/ID?size=BYTES
+#[derive(Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct OriginArgs {
+    /// Where to listen; port 0 takes a free one
+    #[arg(long, default_value = "127.0.0.1:9000", value_name = "ADDR")]
+    listen: SocketAddr,
+
+    /// How long each answer takes to begin, as 20ms
+    #[arg(long, default_value = "0ms", value_parser = duration, value_name = "TIME")]
+    latency: Duration,
+
+    /// How far the latency strays to either side
+    #[arg(long, default_value = "0ms", value_parser = duration, value_name = "TIME")]
+    jitter: Duration,
+
+    /// The share of requests answered with an error
+    #[arg(long, default_value_t = 0.0, value_parser = share, value_name = "SHARE")]
+    error_rate: f64,
+
+    /// What an error is
+    #[arg(long, default_value_t = 503, value_parser = clap::value_parser!(u16).range(400..=599), value_name = "STATUS", hide_short_help = true)]
+    error_status: u16,
+
+    /// Cache-Control of every object; empty sends none
+    #[arg(long, default_value = "max-age=86400", value_name = "VALUE")]
+    cache_control: String,
+
+    /// Send an ETag, and answer 304 to whoever knows it
+    #[arg(long)]
+    etag: bool,
+
+    /// Send a Last-Modified, and answer 304 to whoever has seen it
+    #[arg(long)]
+    last_modified: bool,
+
+    /// One more header line for every object, as "Name: value"; may be given again
+    #[arg(long = "header", value_parser = header, value_name = "LINE")]
+    headers: Vec<(http::HeaderName, http::HeaderValue)>,
+
+    /// Threads, each with a listener of its own
+    #[arg(long, default_value = "1", value_name = "N")]
+    workers: NonZeroUsize,
+
+    /// The largest object served
+    #[arg(long, default_value_t = ByteSize(OBJECT_BYTES_MAX), value_name = "SIZE", hide_short_help = true)]
+    max_size: ByteSize,
+
+    /// Connections served at once; others wait
+    #[arg(
+        long,
+        default_value = "16384",
+        value_name = "N",
+        hide_short_help = true
+    )]
+    max_connections: NonZeroUsize,
+
+    /// Where the draws for jitter and errors come from
+    #[arg(long, default_value_t = 1, hide_short_help = true)]
+    seed: u64,
+
+    /// Print the address, and at the end the counts, as a line of JSON each
+    #[arg(long)]
+    json: bool,
+}
+
+/// Serves until SIGINT or SIGTERM, then prints what it did.
+pub(crate) fn run(args: OriginArgs) -> anyhow::Result<ExitCode> {
+    let json = args.json;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    // Before the origin is announced: a signal that comes at once must not be missed.
+    let ended = {
+        let _entered = runtime.enter();
+        ended()?
+    };
+    let origin = SyntheticOrigin::start(args.config()?)?;
+    let addr = origin.addr();
+    if json {
+        output::print_json_line(&json!({ "listen": addr }))?;
+    } else {
+        eprintln!("objects at http://{addr}/o/ID?size=BYTES, counts at http://{addr}/status");
+    }
+    runtime.block_on(ended);
+    let stats = origin.stats();
+    origin.shutdown();
+    let counts = stats.counts();
+    if json {
+        output::print_json_line(&counts)?;
+    } else {
+        print(&counts)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl OriginArgs {
+    fn config(self) -> anyhow::Result<OriginConfig> {
+        let cache_control = match self.cache_control.as_str() {
+            "" => None,
+            text => Some(
+                text.parse()
+                    .with_context(|| format!("--cache-control {text:?} cannot be sent"))?,
+            ),
+        };
+        Ok(OriginConfig {
+            listen: self.listen,
+            workers: self.workers,
+            latency: self.latency,
+            jitter: self.jitter,
+            error_rate: self.error_rate,
+            error_status: self.error_status.try_into()?,
+            cache_control,
+            etag: self.etag,
+            last_modified: self.last_modified,
+            headers: self.headers,
+            size_bytes_max: self.max_size.bytes().min(OBJECT_BYTES_MAX),
+            connections_max: self.max_connections,
+            seed: Seed(self.seed),
+        })
+    }
+}
+
+/// Becomes ready at the first signal to end.
+fn ended() -> std::io::Result<impl Future<Output = ()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
+}
+
+fn print(counts: &OriginCounts) -> anyhow::Result<()> {
+    let mut out = output::stdout();
+    writeln!(
+        out,
+        "{} requests on {} connections, {} of bodies sent, {} parts, {} not modified, \
+         {} errors drawn, {} refused",
+        output::count(counts.requests),
+        output::count(counts.connections),
+        ByteSize(counts.body_bytes),
+        output::count(counts.partial),
+        output::count(counts.not_modified),
+        output::count(counts.errors),
+        output::count(counts.refused),
+    )?;
+    out.flush()?;
+    Ok(())
+}
+
+/// `20ms`, `1.5s`, `300us`.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let unclear = || format!("`{text}` is no time; write 20ms, 1.5s or 300us");
+    let unit_at = text
+        .find(|c: char| c.is_ascii_alphabetic())
+        .ok_or_else(unclear)?;
+    let (number, unit) = text.split_at(unit_at);
+    let number: f64 = number.trim().parse().map_err(|_| unclear())?;
+    let scale = match unit {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "m" | "min" => 60.0,
+        _ => return Err(unclear()),
+    };
+    Duration::try_from_secs_f64(number * scale).map_err(|_| unclear())
+}
+
+/// `0.01` or `1%`.
+fn share(text: &str) -> Result<f64, String> {
+    let number = match text.strip_suffix('%') {
+        Some(percent) => percent.trim().parse().map(|percent: f64| percent / 100.0),
+        None => text.parse(),
+    };
+    number
+        .ok()
+        .filter(|share| (0.0..=1.0).contains(share))
+        .ok_or_else(|| format!("`{text}` is no share; write 0.01 or 1%"))
+}
+
+fn header(text: &str) -> Result<(http::HeaderName, http::HeaderValue), String> {
+    let unclear = || format!("`{text}` is no header line; write \"Name: value\"");
+    let (name, value) = text.split_once(':').ok_or_else(unclear)?;
+    let name: http::HeaderName = name.trim().parse().map_err(|_| unclear())?;
+    let value = value.trim().parse().map_err(|_| unclear())?;
+    if ["content-length", "transfer-encoding", "connection"].contains(&name.as_str()) {
+        return Err(format!("{name} is the origin's own to send"));
+    }
+    Ok((name, value))
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  edgeward origin
+  edgeward origin --listen 127.0.0.1:9000 --latency 20ms --jitter 5ms --error-rate 1%
+  curl -r 0-99 'http://127.0.0.1:9000/o/42?size=1000000'
+
+Each byte is a function of the id and its offset. A request may shape its answer:
+  cc=VALUE        another Cache-Control (percent-encoded; empty for none)
+  ct=TYPE         Content-Type
+  vary=FIELDS     Vary
+  h=Name:value    any header, up to sixteen times
+  status=CODE     another status
+  chunked=1       no Content-Length";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_shares_read_as_people_write_them() {
+        for (text, micros) in [
+            ("20ms", 20_000),
+            ("1.5s", 1_500_000),
+            ("300us", 300),
+            ("0s", 0),
+        ] {
+            assert_eq!(duration(text), Ok(Duration::from_micros(micros)), "{text}");
+        }
+        for text in ["", "20", "ms", "-1ms", "1 fortnight", "nan s"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+        for (text, expected) in [("0", 0.0), ("0.01", 0.01), ("1%", 0.01), ("100 %", 1.0)] {
+            assert_eq!(share(text), Ok(expected), "{text}");
+        }
+        for text in ["", "2", "-1%", "101%", "nan"] {
+            assert!(share(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_header_line_is_a_name_and_a_value() {
+        let (name, value) = header("X-Site: a:b ").expect("a header line");
+        assert_eq!((name.as_str(), value.as_bytes()), ("x-site", &b"a:b"[..]));
+        for text in ["", "X-Site", "a b: c", "X: \n", "Content-Length: 5"] {
+            assert!(header(text).is_err(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! `edgeward replay`: a trace sent to a target over HTTP, every byte of the answers checked.
+
+mod page;
+mod text;
+
+use std::num::{NonZeroU64, NonZeroUsize};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+
+use edgeward_replay::ReplayReport;
+use edgeward_replay::load::{self, Feeder, Pacing, ReplayError, ReplayPlan, Target};
+use edgeward_sim::Share;
+use edgeward_types::ByteSize;
+
+use super::origin::duration;
+use crate::complaint::Complaint;
+use crate::input::{Inputs, TraceArgs as TraceInputArgs};
+use crate::output::{self, Progress};
+
+/// Send a trace's requests to a cache and report hit ratios, latency and what it used
+#[derive(Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct ReplayArgs {
+    #[command(flatten)]
+    trace: TraceInputArgs,
+
+    /// Where the requests go, as http://127.0.0.1:8080
+    #[arg(long, short, value_name = "URL")]
+    target: String,
+
+    /// Connections kept open, each with one request at a time
+    #[arg(long, short, default_value = "32", value_name = "N")]
+    connections: NonZeroUsize,
+
+    /// Threads that drive them
+    #[arg(long, default_value = "1", value_name = "N")]
+    workers: NonZeroUsize,
+
+    /// Open loop: so many requests a second
+    #[arg(long, value_parser = positive, value_name = "N", conflicts_with = "speedup")]
+    rate: Option<f64>,
+
+    /// Open loop: at the trace's times, so many times as fast
+    #[arg(long, value_parser = positive, value_name = "X")]
+    speedup: Option<f64>,
+
+    /// Leave out requests for larger objects
+    #[arg(long, value_name = "SIZE")]
+    max_size: Option<ByteSize>,
+
+    /// What fills the cache and is not counted: a share (20%) or a number of requests
+    #[arg(long, default_value = "0", value_name = "SHARE")]
+    warmup: Warmup,
+
+    /// Ask for each object in the size its request says, not in the one it came with first
+    #[arg(long, hide_short_help = true)]
+    sizes_as_recorded: bool,
+
+    /// A request during which nothing arrives for so long has failed
+    #[arg(long, default_value = "30s", value_parser = duration, value_name = "TIME", hide_short_help = true)]
+    timeout: Duration,
+
+    /// Give up after so many failures in a row
+    #[arg(long, default_value = "1000", value_name = "N", hide_short_help = true)]
+    max_failures: NonZeroU64,
+
+    /// Watch this process: CPU, memory, disk, descriptors
+    #[arg(long, value_name = "PID")]
+    pid: Option<u32>,
+
+    /// Fetch this page with every sample, as http://127.0.0.1:9900/status
+    #[arg(long, value_name = "URL")]
+    status: Option<String>,
+
+    /// Time between two samples
+    #[arg(long, default_value = "1s", value_parser = duration, value_name = "TIME", hide_short_help = true)]
+    interval: Duration,
+
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+
+    /// Write a page with plots
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
+}
+
+/// Code 0: every answer was right. 1: some were not.
+pub(crate) fn run(args: ReplayArgs) -> anyhow::Result<ExitCode> {
+    let inputs = args.trace.inputs()?;
+    let total = match &args.warmup {
+        Warmup::Share(_) => Some(count(&inputs, args.max_size)?),
+        Warmup::Requests(_) => inputs.requests_max(),
+    };
+    let plan = args.plan(&inputs, total)?;
+    let report = replay(&plan, &inputs, total)?;
+    if let Some(path) = &args.report {
+        std::fs::write(path, page::render(&report))
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    if args.json {
+        output::print_json(&report)?;
+    } else {
+        text::print(&report)?;
+        if let Some(path) = &args.report {
+            eprintln!("report: {}", path.display());
+        }
+    }
+    Ok(if report.errors_total == 0 && !report.stopped_early {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+impl ReplayArgs {
+    fn plan(&self, inputs: &Inputs, total: Option<u64>) -> anyhow::Result<ReplayPlan> {
+        let target = |flag: &str, url: &str| -> anyhow::Result<Target> {
+            url.parse().with_context(|| format!("{flag} {url}"))
+        };
+        let mut plan = ReplayPlan::new(inputs.label(), target("--target", &self.target)?);
+        plan.connections = self.connections;
+        plan.workers = self.workers;
+        plan.pacing = match (self.rate, self.speedup) {
+            (Some(rate), _) => Pacing::Rate(rate),
+            (None, Some(speedup)) => Pacing::TraceTime { speedup },
+            (None, None) => Pacing::Closed,
+        };
+        plan.size_bytes_max = self.max_size.map(ByteSize::bytes);
+        plan.warmup_requests = match self.warmup {
+            Warmup::Requests(requests) => requests,
+            Warmup::Share(share) => share.of(total.unwrap_or(0)),
+        };
+        plan.settle_sizes = !self.sizes_as_recorded;
+        plan.timeout = self.timeout.max(Duration::from_millis(1));
+        plan.failures_in_a_row_max = self.max_failures;
+        plan.pid = self.pid;
+        if let Some(url) = &self.status {
+            plan.status = Some(target("--status", url)?);
+        }
+        plan.sample_interval = self.interval;
+        Ok(plan)
+    }
+}
+
+/// The first reading, for what the warmup is a share of.
+fn count(inputs: &Inputs, max_size: Option<ByteSize>) -> anyhow::Result<u64> {
+    if inputs.read_once() {
+        return Err(Complaint::new(
+            "a share of the trace needs two readings, and stdin can be read once",
+        )
+        .hint("give --warmup in requests, or put the trace in a file")
+        .into());
+    }
+    let size_bytes_max = max_size.map_or(u64::MAX, ByteSize::bytes);
+    let mut requests = 0;
+    inputs.for_each_batch(|batch| {
+        let sent = batch.iter().filter(|record| record.size <= size_bytes_max);
+        requests += sent.count() as u64;
+    })?;
+    Ok(requests)
+}
+
+fn replay(plan: &ReplayPlan, inputs: &Inputs, total: Option<u64>) -> anyhow::Result<ReplayReport> {
+    let progress = Progress::new("replaying", "requests", total);
+    let live = Arc::clone(&plan.live);
+    let result = thread::scope(|scope| {
+        let replay = scope.spawn(|| load::run_from(plan, |feeder| feed(inputs, feeder)));
+        while !replay.is_finished() {
+            progress.set(live.requests());
+            thread::park_timeout(PROGRESS_INTERVAL);
+        }
+        replay.join()
+    });
+    match result {
+        Ok(Ok(report)) => Ok(report),
+        // The reader's own words are better than that there were some.
+        Ok(Err(ReplayError::Trace { requests, source })) => {
+            let error = match source.downcast::<Broken>() {
+                Ok(broken) => broken.0,
+                Err(source) => anyhow::Error::from_boxed(source),
+            };
+            eprintln!("stopped after {} requests", output::count(requests));
+            Err(error)
+        }
+        Ok(Err(error)) => Err(error.into()),
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+/// Reads the trace into the queue for as long as the queue takes it.
+fn feed(inputs: &Inputs, feeder: &mut Feeder) -> Result<(), Broken> {
+    let mut enough = false;
+    let reading = inputs.read(None, |records| {
+        for &record in records {
+            if feeder.push(record).is_break() {
+                enough = true;
+                anyhow::bail!("no more are wanted");
+            }
+        }
+        Ok(())
+    });
+    let reading = match reading {
+        Err(_) if enough => return Ok(()),
+        Err(error) => return Err(Broken(error)),
+        Ok(reading) => reading,
+    };
+    for file in &reading.files {
+        if file.skipped.lines > 0 {
+            let lines = output::count(file.skipped.lines);
+            eprintln!(
+                "warning: {lines} malformed lines of {} left out",
+                file.label
+            );
+        }
+    }
+    match reading.broke_off {
+        Some(error) => Err(Broken(error)),
+        None => Ok(()),
+    }
+}
+
+/// An error on its way through the library, kept whole: it knows its place and the way out.
+#[derive(Debug)]
+struct Broken(anyhow::Error);
+
+impl std::fmt::Display for Broken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for Broken {}
+
+/// How much of the trace fills the cache before anything counts.
+#[derive(Clone, Copy, Debug)]
+enum Warmup {
+    Requests(u64),
+    Share(Share),
+}
+
+impl std::str::FromStr for Warmup {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.ends_with('%') {
+            let share: Result<Share, edgeward_sim::ParseShareError> = text.parse();
+            return share.map(Self::Share).map_err(|error| error.to_string());
+        }
+        text.parse()
+            .map(Self::Requests)
+            .map_err(|_| format!("`{text}` is neither a share nor a number; write 20% or 100000"))
+    }
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|number: &f64| number.is_finite() && *number > 0.0)
+        .ok_or_else(|| format!("`{text}` is no number above zero"))
+}
+
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
+
+const EXAMPLES: &str = "\
+Examples:
+  edgeward replay day.tr.zst --target http://127.0.0.1:8080
+  edgeward replay day.tr.zst -t http://127.0.0.1:8080 --warmup 20% --pid 4242 --report run.html
+  edgeward replay day.tr.zst -t http://127.0.0.1:8080 --speedup 10 --status http://127.0.0.1:9900/status
+  edgeward replay bu98.tr.zst -t http://127.0.0.1:8080 --connections 1 --json | jq .object_hit_ratio
+
+Asks for /o/KEY?size=SIZE; `edgeward origin` behind the target knows the answers.
+In a closed loop (neither --rate nor --speedup) a connection sends its next request
+once it has the answer to the last. In an open loop every request has a time it is
+due, and its latency counts from then, whether a connection was free or not.
+
+Exit codes: 0 every answer was right, 1 some were not, 2 it could not be done.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warmup_is_a_share_or_a_number() {
+        assert!(matches!("20%".parse(), Ok(Warmup::Share(_))));
+        assert!(matches!("1000".parse(), Ok(Warmup::Requests(1000))));
+        for text in ["", "many", "101%", "-5"] {
+            assert!(text.parse::<Warmup>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn rates_are_above_zero() {
+        assert_eq!(positive("0.5"), Ok(0.5));
+        for text in ["0", "-1", "inf", "nan", ""] {
+            assert!(positive(text).is_err(), "{text}");
+        }
+    }
+}

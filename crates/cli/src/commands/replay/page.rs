@@ -1,0 +1,215 @@
+//! The page of `replay --report`.
+
+use edgeward_replay::ReplayReport;
+use edgeward_replay::monitor::Sample;
+use edgeward_report::{Axis, Column, Page, Plot, Series, Table, Unit};
+use edgeward_types::ByteSize;
+
+use super::text::{distributions, manner, millis, seconds};
+use crate::output;
+
+pub(super) fn render(report: &ReplayReport) -> String {
+    let mut page = Page::new(format!("{} against {}", report.trace, report.target_url));
+    page.finding(format!(
+        "{} of the requests and {} of the bytes came from the cache.",
+        output::percent(report.object_hit_ratio),
+        output::percent(report.byte_hit_ratio),
+    ));
+    page.finding(format!(
+        "Half the answers took no longer than {}, 99 of 100 no longer than {}.",
+        millis(report.latency_ms.p50),
+        millis(report.latency_ms.p99),
+    ));
+    page.finding(match report.errors_total {
+        0 => "Every byte of every answer was right.".to_owned(),
+        n => format!("{} requests failed.", output::count(n)),
+    });
+    page.fact("requests", output::count(report.requests));
+    page.fact("before these", output::count(report.warmup_requests));
+    page.fact("manner", manner(report));
+    page.fact("duration", seconds(report.duration_seconds));
+    let throughput = &report.throughput;
+    page.fact(
+        "throughput",
+        output::per_second(throughput.requests_per_second),
+    );
+    page.fact("bytes", ByteSize(report.body_bytes).to_string());
+
+    page.section("Answers");
+    page.table(answers(report));
+    page.table(times(report));
+    if report.errors_total > 0 {
+        page.section("Failures");
+        page.table(failures(report));
+    }
+
+    let series = &report.target.series;
+    if series.len() > 2 {
+        page.section("Over time");
+        page.plot(hit_ratios(series));
+        page.plot(rate(
+            "Requests a second",
+            Unit::Count,
+            series,
+            &[("requests", |sample| Some(sample.requests as f64))],
+        ));
+        page.plot(rate(
+            "Body bytes a second",
+            Unit::Bytes,
+            series,
+            &[("bytes", |sample| Some(sample.body_bytes as f64))],
+        ));
+    }
+    if report.target.cpu_seconds.is_some() && series.len() > 2 {
+        target(&mut page, report);
+    }
+    for note in &report.target.notes {
+        page.text(format!("Not measured: {note}."));
+    }
+    page.render()
+}
+
+fn target(page: &mut Page, report: &ReplayReport) {
+    let series = &report.target.series;
+    page.section("What the target used");
+    page.plot(rate(
+        "Cores in use",
+        Unit::Count,
+        series,
+        &[
+            ("user", |sample| sample.cpu_user_seconds),
+            ("system", |sample| sample.cpu_system_seconds),
+        ],
+    ));
+    let mut memory = Plot::new(
+        "Memory",
+        Axis::new("time", Unit::Seconds),
+        Axis::new("bytes", Unit::Bytes),
+    );
+    memory.add(over_time("resident", series, |sample| sample.rss_bytes));
+    memory.add(over_time("proportional", series, |sample| sample.pss_bytes));
+    page.plot(memory);
+    page.plot(rate(
+        "Disk bytes a second",
+        Unit::Bytes,
+        series,
+        &[
+            ("read", |sample| sample.disk_read_bytes.map(|n| n as f64)),
+            ("written", |sample| {
+                sample.disk_write_bytes.map(|n| n as f64)
+            }),
+        ],
+    ));
+    let mut open = Plot::new(
+        "Descriptors and threads",
+        Axis::new("time", Unit::Seconds),
+        Axis::new("open", Unit::Count),
+    );
+    open.add(over_time("descriptors", series, |sample| {
+        sample.descriptors
+    }));
+    open.add(over_time("sockets", series, |sample| sample.sockets));
+    open.add(over_time("threads", series, |sample| sample.threads));
+    page.plot(open);
+}
+
+fn answers(report: &ReplayReport) -> Table {
+    let mut table = Table::new([
+        Column::words("answers"),
+        Column::figures("requests"),
+        Column::figures("bytes"),
+    ])
+    .caption("By what the cache said of them");
+    for (class, figures) in &report.classes {
+        table.row([
+            class.as_str().to_owned(),
+            output::count(figures.requests),
+            ByteSize(figures.body_bytes).to_string(),
+        ]);
+    }
+    table
+}
+
+fn times(report: &ReplayReport) -> Table {
+    let mut table = Table::new([
+        Column::words("times"),
+        Column::figures("mean"),
+        Column::figures("p50"),
+        Column::figures("p90"),
+        Column::figures("p99"),
+        Column::figures("p99.9"),
+        Column::figures("max"),
+    ]);
+    for (name, ms) in distributions(report) {
+        let figures = [ms.mean, ms.p50, ms.p90, ms.p99, ms.p99_9, ms.max];
+        table.row(std::iter::once(name.to_owned()).chain(figures.map(millis)));
+    }
+    table
+}
+
+fn failures(report: &ReplayReport) -> Table {
+    let mut table = Table::new([
+        Column::figures("request"),
+        Column::figures("object"),
+        Column::words("kind"),
+        Column::words("what"),
+    ])
+    .caption("The first of them");
+    for sample in &report.error_samples {
+        table.row([
+            sample.request.to_string(),
+            sample.object.to_string(),
+            sample.kind.as_str().to_owned(),
+            sample.detail.clone(),
+        ]);
+    }
+    table
+}
+
+/// Ratios between two samples, not since the start, so that a change shows when it comes.
+fn hit_ratios(series: &[Sample]) -> Plot {
+    let mut plot = Plot::new(
+        "Hit ratios between samples",
+        Axis::new("time", Unit::Seconds),
+        Axis::new("hit ratio", Unit::Share).range(0.0, 1.0),
+    );
+    let ratio = |of: fn(&Sample) -> (u64, u64)| {
+        series.windows(2).filter_map(move |pair| {
+            let ((part, whole), (part_before, whole_before)) = (of(&pair[1]), of(&pair[0]));
+            let gained = whole - whole_before;
+            let share = (part - part_before) as f64 / gained as f64;
+            (gained > 0).then_some((pair[1].seconds, share))
+        })
+    };
+    plot.add(Series::line("objects", ratio(|s| (s.hits, s.requests))));
+    plot.add(Series::line(
+        "bytes",
+        ratio(|s| (s.hit_bytes, s.body_bytes)),
+    ));
+    plot
+}
+
+type Counter = (&'static str, fn(&Sample) -> Option<f64>);
+
+/// What counters gained per second between samples.
+fn rate(title: &str, unit: Unit, series: &[Sample], counters: &[Counter]) -> Plot {
+    let y = Axis::new(title.to_lowercase(), unit);
+    let mut plot = Plot::new(title, Axis::new("time", Unit::Seconds), y);
+    for &(name, counter) in counters {
+        let points = series.windows(2).filter_map(|pair| {
+            let gained = counter(&pair[1])? - counter(&pair[0])?;
+            let seconds = pair[1].seconds - pair[0].seconds;
+            // The last sample may follow the one before at once: no rate worth a point.
+            (seconds > 0.05).then_some((pair[1].seconds, gained / seconds))
+        });
+        plot.add(Series::line(name, points));
+    }
+    plot
+}
+
+fn over_time(name: &str, series: &[Sample], figure: impl Fn(&Sample) -> Option<u64>) -> Series {
+    let points = series
+        .iter()
+        .filter_map(|sample| Some((sample.seconds, figure(sample)? as f64)));
+    Series::line(name, points)
+}

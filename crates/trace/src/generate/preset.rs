@@ -99,7 +99,7 @@ impl Preset {
             },
             Self::Small => Workload {
                 requests: 300_000,
-                objects: 60_000,
+                objects: 45_000,
                 one_hit_share: 0.6,
                 churn: 0.1,
                 requests_per_second: 100.0,
@@ -252,9 +252,9 @@ fn small_classes() -> Vec<Class> {
         },
     };
     vec![
-        class("pages", 6.0, 0.8, 1.5 * KIB, 1.0, 1 << 20),
-        class("images", 3.0, 0.7, 8.0 * KIB, 1.2, 4 << 20),
-        class("downloads", 1.0, 0.5, 64.0 * KIB, 1.2, 8 << 20),
+        class("pages", 6.0, 0.95, 1.5 * KIB, 1.0, 1 << 20),
+        class("images", 3.0, 0.85, 6.0 * KIB, 1.2, 4 << 20),
+        class("downloads", 1.0, 0.6, 40.0 * KIB, 1.3, 8 << 20),
     ]
 }
 

@@ -1,0 +1,298 @@
+//! What the generator promises, counted in what it makes.
+
+use std::collections::HashMap;
+
+use edgeward_trace::generate::{Generator, Phase, Preset, Workload, WorkloadError};
+use edgeward_trace::{Record, Summary, TraceSummary};
+use edgeward_types::Seed;
+use proptest::prelude::*;
+
+#[test]
+fn every_preset_makes_exactly_what_it_says() {
+    for preset in Preset::ALL {
+        let workload = preset.workload().scaled_to(100_000);
+        let got = summary(workload.clone(), Seed(1));
+        assert_eq!(got.requests, workload.requests, "{preset}");
+        assert_eq!(got.objects, workload.objects, "{preset}");
+        let off = got.one_hit_share() - workload.one_hit_share;
+        assert!(off.abs() < 0.0001, "{preset}: {off}");
+        assert_eq!(got.size_changes, 0, "{preset}");
+        assert_eq!(got.times_backwards, 0, "{preset}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Down to the tightest case, where every object but the one-hit wonders is asked for
+    /// exactly twice.
+    #[test]
+    fn requests_objects_and_one_hit_share_come_out_to_the_object(
+        seed in any::<u64>(),
+        objects in 1u64..3000,
+        one_hit_share in 0.0f64..0.99,
+        slack in prop_oneof![Just(0u64), 0u64..10, 0u64..20_000],
+        churn in prop_oneof![Just(0.0), Just(1.0), 0.0f64..1.0],
+    ) {
+        let one_hit = (objects as f64 * one_hit_share + 0.5) as u64;
+        prop_assume!(one_hit < objects);
+        let workload = Workload {
+            requests: 2 * objects - one_hit + slack,
+            objects,
+            one_hit_share,
+            churn,
+            ..Preset::Mixed.workload()
+        };
+        let got = summary(workload.clone(), Seed(seed));
+        prop_assert_eq!(got.requests, workload.requests);
+        prop_assert_eq!(got.objects, objects);
+        prop_assert_eq!(got.one_hit_objects, one_hit);
+    }
+}
+
+/// Pinned: a trace is known by its seed, so it must not change between machines or versions.
+/// If it has to, say so in the changelog: whoever published figures will want to know.
+#[test]
+fn a_seed_is_a_trace_for_ever() {
+    for (preset, expected) in [
+        (Preset::Web, 0x592e_7f4b_80bb_f44a),
+        (Preset::Video, 0x8681_8dac_0de1_dbc2),
+        (Preset::Mixed, 0x6c0c_d76a_84a7_091b),
+        (Preset::Switch, 0x6343_bb1a_c5c9_1dcf),
+        (Preset::Small, 0xd42e_0fc2_fa51_4b3f),
+    ] {
+        let workload = preset.workload().scaled_to(20_000);
+        let digest = digest(records(workload.clone(), Seed(42)));
+        assert_eq!(digest, expected, "{preset}: {digest:#018x}");
+        assert_ne!(self::digest(records(workload, Seed(43))), digest);
+    }
+}
+
+#[test]
+fn sizes_span_seven_orders_of_magnitude() {
+    let got = summary(Preset::Mixed.workload(), Seed(1));
+    let sizes = got.sizes.expect("objects");
+    assert!(sizes.min <= 100, "{sizes:?}");
+    assert!(sizes.max >= 1 << 30, "{sizes:?}");
+    assert!(sizes.p99 > 100 * sizes.p50, "{sizes:?}");
+}
+
+/// The slope of the popularity of a fixed, single-class catalogue in a log-log plot.
+#[test]
+fn popularity_falls_with_the_rank_as_zipf_says() {
+    let mut workload = Preset::Web.workload();
+    workload.classes.truncate(1);
+    workload.classes[0].zipf_exponent = 0.9;
+    workload.phases[0].weights.truncate(1);
+    workload.churn = 0.0;
+    workload.one_hit_share = 0.0;
+    workload.objects = 20_000;
+    let mut counts: HashMap<u64, u32> = HashMap::new();
+    for record in records(workload, Seed(3)) {
+        *counts.entry(record.key).or_default() += 1;
+    }
+    let mut counts: Vec<u32> = counts.into_values().collect();
+    counts.sort_unstable_by(|a, b| b.cmp(a));
+    let share = |rank: usize| f64::from(counts[rank - 1]);
+    let slope = (share(10) / share(1000)).ln() / 100f64.ln();
+    assert!((slope - 0.9).abs() < 0.05, "{slope}");
+}
+
+/// Of the objects popular in the first quarter few are asked for in the last, and with a fixed
+/// catalogue nearly all.
+#[test]
+fn churn_makes_objects_die() {
+    let survivors = |churn: f64| {
+        let workload = Workload {
+            churn,
+            ..Preset::Web.workload().scaled_to(200_000)
+        };
+        let all: Vec<Record> = records(workload, Seed(5)).collect();
+        let (early, late) = (&all[..all.len() / 4], &all[all.len() * 3 / 4..]);
+        let count = |part: &[Record]| {
+            let mut counts: HashMap<u64, u32> = HashMap::new();
+            for record in part {
+                *counts.entry(record.key).or_default() += 1;
+            }
+            counts
+        };
+        let (early, late) = (count(early), count(late));
+        let popular = || early.iter().filter(|(_, count)| **count >= 10);
+        let alive = popular().filter(|(key, _)| late.contains_key(key)).count();
+        alive as f64 / popular().count() as f64
+    };
+    let (fixed, churned) = (survivors(0.0), survivors(0.8));
+    assert!(fixed > 0.95, "{fixed}");
+    assert!(churned < 0.6, "{churned}");
+}
+
+#[test]
+fn the_mix_changes_where_the_phases_say() {
+    let mut workload = Preset::Switch.workload().scaled_to(100_000);
+    let only = |class: usize| (0..5).map(|c| f64::from(u8::from(c == class))).collect();
+    // Video chunks are 16 KiB at least, API answers 300 B in the median.
+    workload.phases = vec![
+        Phase {
+            from: 0.0,
+            weights: only(4),
+        },
+        Phase {
+            from: 0.6,
+            weights: only(2),
+        },
+    ];
+    workload.classes[4].sizes.max_bytes = 1000;
+    workload.churn = 0.0;
+    workload.one_hit_share = 0.9;
+    let all: Vec<Record> = records(workload, Seed(9)).collect();
+    let small =
+        |part: &[Record]| part.iter().filter(|r| r.size <= 1000).count() as f64 / part.len() as f64;
+    // What every object is owed knows no phase, so a few requests are out of place.
+    assert!(small(&all[..60_000]) > 0.9, "{}", small(&all[..60_000]));
+    assert!(small(&all[60_000..]) < 0.1, "{}", small(&all[60_000..]));
+}
+
+/// A day's first half is busier than its second by the swing, and the average is the rate.
+#[test]
+fn arrivals_follow_the_day() {
+    let workload = Workload {
+        requests_per_second: 2.0,
+        diurnal: 0.5,
+        ..Preset::Web.workload().scaled_to(400_000)
+    };
+    let all: Vec<Record> = records(workload, Seed(11)).collect();
+    let in_day = |from: u64, to: u64| {
+        let within = |secs: u64| (from..to).contains(&secs);
+        all.iter().filter(|r| within(r.time.as_secs())).count() as f64
+    };
+    let (rising, falling) = (in_day(0, 43_200), in_day(43_200, 86_400));
+    let rate = (rising + falling) / 86_400.0;
+    assert!((rate / 2.0 - 1.0).abs() < 0.02, "{rate}");
+    // Half a period of the parabola averages two thirds of its height: (1 + 1/3) / (1 - 1/3).
+    assert!(
+        (rising / falling - 2.0).abs() < 0.05,
+        "{}",
+        rising / falling
+    );
+}
+
+#[test]
+fn a_workload_that_contradicts_itself_is_refused_with_the_way_out() {
+    let base = || Preset::Web.workload();
+    let refused = |workload: Workload| Generator::new(workload, Seed(0)).expect_err("refused");
+    let too_few = refused(Workload {
+        requests: 1000,
+        objects: 900,
+        one_hit_share: 0.5,
+        ..base()
+    });
+    assert_eq!(
+        too_few,
+        WorkloadError::TooFewRequests {
+            requests: 1000,
+            needed: 1350
+        }
+    );
+    assert!(too_few.to_string().contains("fewer objects"), "{too_few}");
+    for (workload, says) in [
+        (
+            Workload {
+                one_hit_share: 1.5,
+                ..base()
+            },
+            "one-hit share is 1.5",
+        ),
+        (
+            Workload {
+                churn: f64::NAN,
+                ..base()
+            },
+            "churn is NaN",
+        ),
+        (
+            Workload {
+                one_hit_share: 1.0,
+                ..base()
+            },
+            "one-hit wonder",
+        ),
+        (
+            Workload {
+                objects: 0,
+                ..base()
+            },
+            "0 objects",
+        ),
+        (
+            Workload {
+                objects: 1 << 40,
+                requests: 1 << 50,
+                ..base()
+            },
+            "cannot be made",
+        ),
+        (
+            Workload {
+                requests_per_second: 0.0,
+                ..base()
+            },
+            "rate",
+        ),
+        (
+            Workload {
+                classes: Vec::new(),
+                ..base()
+            },
+            "classes",
+        ),
+        (
+            Workload {
+                phases: Vec::new(),
+                ..base()
+            },
+            "begin at 0",
+        ),
+        (
+            Workload {
+                phases: vec![Phase {
+                    from: 0.0,
+                    weights: vec![1.0],
+                }],
+                ..base()
+            },
+            "weight for each class",
+        ),
+    ] {
+        let message = refused(workload).to_string();
+        assert!(message.contains(says), "{message}");
+    }
+    let all_once = Workload {
+        requests: 500,
+        objects: 500,
+        one_hit_share: 1.0,
+        ..base()
+    };
+    assert_eq!(summary(all_once, Seed(0)).one_hit_objects, 500);
+}
+
+fn records(workload: Workload, seed: Seed) -> Generator {
+    Generator::new(workload, seed).expect("a sound workload")
+}
+
+fn summary(workload: Workload, seed: Seed) -> TraceSummary {
+    let mut summary = Summary::default();
+    records(workload, seed).for_each(|record| summary.add(&record));
+    summary.finish()
+}
+
+/// FNV-1a over all fields.
+fn digest(records: impl Iterator<Item = Record>) -> u64 {
+    records.fold(0xcbf2_9ce4_8422_2325, |digest, record| {
+        [record.time.as_millis(), record.key, record.size]
+            .iter()
+            .flat_map(|field| field.to_le_bytes())
+            .fold(digest, |digest, byte| {
+                (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+            })
+    })
+}

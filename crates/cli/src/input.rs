@@ -2,16 +2,20 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context;
 use clap::Args;
 
 use edgeward_trace::{
-    AccessLogRules, Columns, Format, OnError, QueryRule, ReadOptions, Record, Skipped,
+    Columns, Compression, Format, OnError, Place, QueryRule, ReadError, ReadOptions, Record,
+    Skipped, TimeUnit,
 };
 
-use crate::output;
+use crate::complaint::Complaint;
+use crate::output::{self, Progress};
 
 /// Which traces to read, and how.
 #[derive(Args, Clone, Debug)]
@@ -28,6 +32,30 @@ pub(crate) struct TraceArgs {
     #[arg(long, value_name = "NAMES", hide_short_help = true)]
     columns: Option<Columns>,
 
+    /// The unit of numeric times: s, ms, us, ns
+    #[arg(long, value_name = "UNIT", default_value = "s", hide_short_help = true)]
+    time_unit: TimeUnit,
+
+    /// Methods of an access log that count as requests
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "GET",
+        hide_short_help = true
+    )]
+    methods: Vec<String>,
+
+    /// Status codes of an access log that count as requests
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "200",
+        hide_short_help = true
+    )]
+    statuses: Vec<u16>,
+
     /// Leave the query out of an access log's keys
     #[arg(long, hide_short_help = true)]
     cut_query: bool,
@@ -35,6 +63,25 @@ pub(crate) struct TraceArgs {
     /// Leave malformed lines out and count them, instead of stopping at the first
     #[arg(long, hide_short_help = true)]
     skip_malformed: bool,
+
+    /// The longest line, in bytes
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value_t = 1 << 20,
+        hide_short_help = true
+    )]
+    line_bytes_max: usize,
+
+    /// The largest window a zstd trace may use, as a power of two
+    #[arg(
+        long,
+        value_name = "LOG2",
+        default_value_t = 27,
+        value_parser = clap::value_parser!(u32).range(10..=31),
+        hide_short_help = true
+    )]
+    zstd_window_log: u32,
 
     /// Only the first so many requests
     #[arg(long = "requests", value_name = "N")]
@@ -46,7 +93,7 @@ impl TraceArgs {
     pub(crate) fn inputs(&self) -> anyhow::Result<Inputs> {
         let stdin = self.files.iter().filter(|file| file.as_os_str() == "-");
         if stdin.count() > 1 {
-            return Err(crate::complaint::Complaint::new("stdin is named twice")
+            return Err(Complaint::new("stdin is named twice")
                 .hint("name `-` once")
                 .into());
         }
@@ -78,66 +125,181 @@ impl Inputs {
         self.0.files.iter().any(|file| file.as_os_str() == "-")
     }
 
+    /// The files named, stdin as `-`.
+    pub(crate) fn files(&self) -> &[PathBuf] {
+        &self.0.files
+    }
+
+    /// The size of all files together, if all of them have one.
+    pub(crate) fn bytes(&self) -> Option<u64> {
+        self.0.files.iter().try_fold(0, |sum, file| {
+            let facts = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
+            Some(sum + facts.len())
+        })
+    }
+
     /// Gives all records, in order and in batches, to `each`. Says how many lines were left out.
     pub(crate) fn for_each_batch(&self, mut each: impl FnMut(&mut [Record])) -> anyhow::Result<()> {
-        let mut left = self.0.requests_max.unwrap_or(u64::MAX);
-        let mut batch: Vec<Record> = Vec::with_capacity(BATCH_RECORDS);
-        for file in &self.0.files {
-            let (label, input): (String, Box<dyn Read + Send>) = if file.as_os_str() == "-" {
-                ("stdin".to_owned(), Box::new(io::stdin()))
-            } else {
-                let label = file.display().to_string();
-                let opened = File::open(file).with_context(|| format!("cannot open {label}"))?;
-                (label, Box::new(opened))
-            };
-            let mut reader = edgeward_trace::open(input, self.options(&label))?;
-            while left > 0 {
-                let Some(records) = reader.next_batch()? else {
-                    break;
-                };
-                let take = usize::try_from(left).map_or(records.len(), |n| records.len().min(n));
-                left -= take as u64;
-                batch.extend_from_slice(&records[..take]);
-                if batch.len() >= BATCH_RECORDS {
-                    each(&mut batch);
-                    batch.clear();
-                }
+        let mut gathered: Vec<Record> = Vec::with_capacity(BATCH_RECORDS);
+        let reading = self.read(None, |records| {
+            gathered.extend_from_slice(records);
+            if gathered.len() >= BATCH_RECORDS {
+                each(&mut gathered);
+                gathered.clear();
             }
-            warn_of_skipped(&label, reader.skipped());
+            Ok(())
+        })?;
+        if let Some(error) = reading.broke_off {
+            return Err(error);
         }
-        if !batch.is_empty() {
-            each(&mut batch);
+        for file in &reading.files {
+            warn_of_skipped(&file.label, &file.skipped);
+        }
+        if !gathered.is_empty() {
+            each(&mut gathered);
         }
         Ok(())
     }
 
-    fn options(&self, label: &str) -> ReadOptions {
-        let TraceArgs {
-            format,
-            columns,
-            cut_query,
-            skip_malformed,
-            ..
-        } = &self.0;
-        let mut options = ReadOptions::named(label);
-        options.format = *format;
-        if let Some(columns) = columns {
-            options.columns = columns.clone();
-        }
-        if *cut_query {
-            options.access_log = AccessLogRules {
-                query: QueryRule::Cut,
-                ..options.access_log
+    /// Gives all records to `each` as they come, and says what was seen of each file. `progress`
+    /// is told the bytes read.
+    pub(crate) fn read(
+        &self,
+        progress: Option<&Progress>,
+        mut each: impl FnMut(&[Record]) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Reading> {
+        let bytes_read = Arc::new(AtomicU64::new(0));
+        let mut left = self.0.requests_max.unwrap_or(u64::MAX);
+        let mut reading = Reading {
+            files: Vec::new(),
+            broke_off: None,
+        };
+        for file in &self.0.files {
+            let (label, input) = open_file(file)?;
+            let input = Metered {
+                input,
+                bytes_read: Arc::clone(&bytes_read),
             };
+            let mut reader = match edgeward_trace::open(input, self.options(&label)) {
+                Ok(reader) => reader,
+                Err(error) if reading.files.is_empty() => return Err(complaint_of(error)),
+                Err(error) => {
+                    reading.broke_off = Some(complaint_of(error));
+                    return Ok(reading);
+                }
+            };
+            while left > 0 {
+                let records = match reader.next_batch() {
+                    Ok(Some(records)) => records,
+                    Ok(None) => break,
+                    Err(error) => {
+                        reading.broke_off = Some(complaint_of(error));
+                        break;
+                    }
+                };
+                let take = usize::try_from(left).map_or(records.len(), |n| records.len().min(n));
+                left -= take as u64;
+                each(&records[..take])?;
+                if let Some(progress) = progress {
+                    progress.set(bytes_read.load(Ordering::Relaxed));
+                }
+            }
+            reading.files.push(FileRead {
+                label,
+                format: reader.format(),
+                compression: reader.compression(),
+                passed_over: reader.passed_over(),
+                skipped: reader.skipped().clone(),
+            });
+            if reading.broke_off.is_some() {
+                break;
+            }
         }
-        if *skip_malformed {
+        Ok(reading)
+    }
+
+    fn options(&self, label: &str) -> ReadOptions {
+        let args = &self.0;
+        let mut options = ReadOptions::named(label);
+        options.format = args.format;
+        options.columns = args.columns.clone().unwrap_or_default();
+        options.time_unit = args.time_unit;
+        options.access_log.methods.clone_from(&args.methods);
+        options.access_log.statuses.clone_from(&args.statuses);
+        if args.cut_query {
+            options.access_log.query = QueryRule::Cut;
+        }
+        if args.skip_malformed {
             options.on_error = OnError::Skip;
         }
+        options.limits.line_bytes_max = args.line_bytes_max;
+        options.limits.zstd_window_log_max = args.zstd_window_log;
         options
     }
 }
 
-fn warn_of_skipped(label: &str, skipped: &Skipped) {
+/// What came of reading.
+pub(crate) struct Reading {
+    /// The files that were begun, in order.
+    pub(crate) files: Vec<FileRead>,
+    /// Why it ended before the end, if it did. All records before that were given out.
+    pub(crate) broke_off: Option<anyhow::Error>,
+}
+
+/// What was seen of one file.
+pub(crate) struct FileRead {
+    pub(crate) label: String,
+    pub(crate) format: Format,
+    pub(crate) compression: Compression,
+    pub(crate) passed_over: u64,
+    pub(crate) skipped: Skipped,
+}
+
+/// An input that counts its bytes.
+struct Metered {
+    input: Box<dyn Read + Send>,
+    bytes_read: Arc<AtomicU64>,
+}
+
+impl Read for Metered {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let count = self.input.read(out)?;
+        self.bytes_read.fetch_add(count as u64, Ordering::Relaxed);
+        Ok(count)
+    }
+}
+
+fn open_file(file: &Path) -> anyhow::Result<(String, Box<dyn Read + Send>)> {
+    if file.as_os_str() == "-" {
+        return Ok(("stdin".to_owned(), Box::new(io::stdin())));
+    }
+    let label = file.display().to_string();
+    let opened = File::open(file).with_context(|| format!("cannot open {label}"))?;
+    Ok((label, Box::new(opened)))
+}
+
+/// A reader's error in the form of the command line, its cause behind it.
+fn complaint_of(error: ReadError) -> anyhow::Error {
+    let mut message = error.problem().to_string();
+    if let Some(cause) = std::error::Error::source(&error) {
+        message = format!("{message}: {cause}");
+    }
+    let mut complaint = Complaint::new(message);
+    complaint = match error.place() {
+        Place::Whole => complaint.in_file(error.label()),
+        Place::Line { number, .. } => complaint
+            .in_file(error.label())
+            .at_line(usize::try_from(number).unwrap_or(usize::MAX)),
+        Place::Byte(byte) => complaint.in_file(format!("{}, byte {byte}", error.label())),
+    };
+    if let Some(hint) = error.hint() {
+        complaint = complaint.hint(hint);
+    }
+    complaint.into()
+}
+
+/// Says on stderr that lines were left out.
+pub(crate) fn warn_of_skipped(label: &str, skipped: &Skipped) {
     if skipped.lines == 0 {
         return;
     }

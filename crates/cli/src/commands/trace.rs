@@ -1,0 +1,33 @@
+//! `edgeward trace`: what a trace holds, traces from one format to another, and made-up ones.
+
+mod convert;
+mod generate;
+mod info;
+mod output_file;
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+/// Look into request traces, convert them, make some up
+#[derive(Args, Debug)]
+pub(crate) struct TraceArgs {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    Info(info::InfoArgs),
+    Convert(convert::ConvertArgs),
+    Generate(generate::GenerateArgs),
+}
+
+/// Carries it out.
+pub(crate) fn run(args: TraceArgs) -> anyhow::Result<ExitCode> {
+    match args.action {
+        Action::Info(args) => info::run(args),
+        Action::Convert(args) => convert::run(args),
+        Action::Generate(args) => generate::run(args),
+    }
+}

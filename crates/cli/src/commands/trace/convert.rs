@@ -1,0 +1,79 @@
+//! `edgeward trace convert`: from any format to one that others read.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use edgeward_trace::Record;
+use edgeward_types::Timestamp;
+
+use super::output_file::{OutputArgs, refuse_overwriting};
+use crate::input::{TraceArgs as TraceInputArgs, warn_of_skipped};
+use crate::output::{self, Progress};
+
+/// Write traces again in another format
+///
+/// Several traces become one, in the order given. A trace that breaks off is written as far as
+/// it goes, and the exit code is 2.
+#[derive(Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct ConvertArgs {
+    #[command(flatten)]
+    trace: TraceInputArgs,
+
+    /// The trace to write; - for stdout
+    #[arg(value_name = "OUT")]
+    out: PathBuf,
+
+    #[command(flatten)]
+    output: OutputArgs,
+
+    /// Number the keys from 0 in order of first appearance
+    #[arg(long)]
+    dense: bool,
+
+    /// Let time begin at 0
+    #[arg(long)]
+    rebase: bool,
+}
+
+/// Carries it out.
+pub(crate) fn run(args: ConvertArgs) -> anyhow::Result<ExitCode> {
+    let inputs = args.trace.inputs()?;
+    refuse_overwriting(inputs.files(), &args.out)?;
+    let progress = Progress::new("converting", "bytes", inputs.bytes());
+    let mut target = args.output.create(&args.out)?;
+    let mut renumbered: HashMap<u64, u64> = HashMap::new();
+    let mut origin = None;
+    let reading = inputs.read(Some(&progress), |records| {
+        for record in records {
+            let mut record: Record = *record;
+            if args.dense {
+                let next = renumbered.len() as u64;
+                record.key = *renumbered.entry(record.key).or_insert(next);
+            }
+            if args.rebase {
+                let origin = *origin.get_or_insert(record.time);
+                let millis = record.time.since(origin).as_millis();
+                record.time = Timestamp::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
+            }
+            target.write(&record)?;
+        }
+        Ok(())
+    })?;
+    let records = target.finish()?;
+    drop(progress);
+    for file in &reading.files {
+        warn_of_skipped(&file.label, &file.skipped);
+    }
+    eprintln!("{} requests written", output::count(records));
+    reading.broke_off.map_or(Ok(ExitCode::SUCCESS), Err)
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  edgeward trace convert access.log.*.gz requests.txt.zst
+  edgeward trace convert trace.csv trace.oracleGeneral.zst
+  edgeward trace convert --dense --rebase trace.zst - --to lrb | head";

@@ -1,0 +1,125 @@
+//! `edgeward trace generate`: CDN-like traffic out of a seed.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::str::FromStr;
+
+use clap::Args;
+
+use edgeward_trace::generate::{Generator, Preset};
+use edgeward_types::Seed;
+
+use super::output_file::OutputArgs;
+use crate::output::{self, Progress};
+
+/// Make a trace up: Zipf popularity, one-hit wonders, churn, sizes over seven orders of magnitude
+///
+/// The same options and seed give the same trace on every machine. Presets: web (pages, images,
+/// API), video, mixed (all classes), switch (the classes take turns), small (for replaying over
+/// HTTP within a minute).
+#[derive(Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct GenerateArgs {
+    /// The kind of traffic: web, video, mixed, switch, small
+    #[arg(long, short, default_value = "mixed", value_name = "NAME")]
+    preset: Preset,
+
+    /// How many requests [default: 1000000, for small 300000]
+    #[arg(long, value_name = "N")]
+    requests: Option<u64>,
+
+    /// How many distinct objects [default: the preset's, in proportion to the requests]
+    #[arg(long, value_name = "N")]
+    objects: Option<u64>,
+
+    /// The share of the objects asked for exactly once, as 0.7 or 70%
+    #[arg(long, value_name = "SHARE")]
+    one_hit_share: Option<Proportion>,
+
+    /// The share of the other objects that is born during the trace, in place of others
+    #[arg(long, value_name = "SHARE")]
+    churn: Option<Proportion>,
+
+    /// Requests a second, averaged over a day
+    #[arg(long, value_name = "RATE")]
+    rate: Option<f64>,
+
+    /// How far the rate swings around its average over a day: 0 flat, 1 to nothing
+    #[arg(long, value_name = "SHARE")]
+    diurnal: Option<Proportion>,
+
+    /// Where all draws come from
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// The trace to write; - for stdout
+    #[arg(long, short, default_value = "-", value_name = "FILE")]
+    output: PathBuf,
+
+    #[command(flatten)]
+    writing: OutputArgs,
+}
+
+/// Carries it out.
+pub(crate) fn run(args: GenerateArgs) -> anyhow::Result<ExitCode> {
+    let mut workload = args.preset.workload();
+    if let Some(requests) = args.requests {
+        workload = workload.scaled_to(requests);
+    }
+    let set = |field: &mut f64, value: Option<Proportion>| {
+        if let Some(Proportion(share)) = value {
+            *field = share;
+        }
+    };
+    set(&mut workload.one_hit_share, args.one_hit_share);
+    set(&mut workload.churn, args.churn);
+    set(&mut workload.diurnal, args.diurnal);
+    workload.objects = args.objects.unwrap_or(workload.objects);
+    workload.requests_per_second = args.rate.unwrap_or(workload.requests_per_second);
+
+    let progress = Progress::new("generating", "requests", Some(workload.requests));
+    let generator = Generator::new(workload, Seed(args.seed))?;
+    let mut target = args.writing.create(&args.output)?;
+    let mut fresh = 0;
+    for record in generator {
+        target.write(&record)?;
+        fresh += 1;
+        if fresh == PROGRESS_STEP {
+            progress.advance(fresh);
+            fresh = 0;
+        }
+    }
+    progress.advance(fresh);
+    let records = target.finish()?;
+    drop(progress);
+    eprintln!("{} requests written", output::count(records));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A number from 0 to 1, written as such or in percent. Its range is the workload's to check.
+#[derive(Clone, Copy, Debug)]
+struct Proportion(f64);
+
+impl FromStr for Proportion {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (number, scale) = match text.strip_suffix('%') {
+            Some(number) => (number, 100.0),
+            None => (text, 1.0),
+        };
+        let share: f64 = number
+            .trim()
+            .parse()
+            .map_err(|_| format!("`{text}` is not a share; write 0.7 or 70%"))?;
+        Ok(Self(share / scale))
+    }
+}
+
+const PROGRESS_STEP: u64 = 1 << 14;
+
+const EXAMPLES: &str = "\
+Examples:
+  edgeward trace generate --preset web --requests 5000000 -o web.txt.zst
+  edgeward trace generate --preset switch --one-hit-share 80% --seed 7 -o t.oracleGeneral
+  edgeward trace generate --preset small | edgeward simulate - --capacity 64MiB";

@@ -1,0 +1,238 @@
+//! `edgeward trace info`: requests, objects, bytes, one-hit wonders, sizes.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+
+use edgeward_trace::{Compression, SizeQuantiles, Summary, TraceSummary};
+use edgeward_types::ByteSize;
+
+use crate::input::{FileRead, TraceArgs as TraceInputArgs, warn_of_skipped};
+use crate::output::{self, Column, Progress, Table};
+
+/// Say what a trace holds: requests, objects, bytes, one-hit wonders, sizes
+///
+/// The counts are exact, so memory grows with the objects: 20 to 40 bytes each. Several traces
+/// count as one.
+#[derive(Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct InfoArgs {
+    #[command(flatten)]
+    trace: TraceInputArgs,
+
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// Carries it out. What was read of a trace that breaks off is shown before the error.
+pub(crate) fn run(args: InfoArgs) -> anyhow::Result<ExitCode> {
+    let inputs = args.trace.inputs()?;
+    let progress = Progress::new("reading", "bytes", inputs.bytes());
+    let mut summary = Summary::default();
+    let reading = inputs.read(Some(&progress), |records| {
+        records.iter().for_each(|record| summary.add(record));
+        Ok(())
+    })?;
+    drop(progress);
+    let info = Info::new(
+        &summary.finish(),
+        &reading.files,
+        reading.broke_off.is_none(),
+    );
+    if args.json {
+        output::print_json(&info)?;
+    } else {
+        print_table(&info)?;
+        for file in &reading.files {
+            warn_of_skipped(&file.label, &file.skipped);
+        }
+    }
+    reading.broke_off.map_or(Ok(ExitCode::SUCCESS), Err)
+}
+
+/// The JSON document.
+#[derive(Serialize)]
+struct Info {
+    /// Whether all of the trace was read.
+    complete: bool,
+    requests: u64,
+    objects: u64,
+    footprint_bytes: u128,
+    requested_bytes: u128,
+    one_hit_objects: u64,
+    one_hit_share: f64,
+    object_size: Option<Sizes>,
+    first_seconds: f64,
+    last_seconds: f64,
+    span_seconds: f64,
+    /// Requests whose size was not the object's size before.
+    size_changes: u64,
+    /// Requests earlier than the one before them.
+    times_backwards: u64,
+    files: Vec<FileInfo>,
+}
+
+#[derive(Serialize)]
+struct Sizes {
+    min: u64,
+    p50: u64,
+    p90: u64,
+    p99: u64,
+    max: u64,
+}
+
+#[derive(Serialize)]
+struct FileInfo {
+    file: String,
+    format: String,
+    compression: String,
+    /// Blank lines, comments, and lines of an access log that are no requests to a cache.
+    lines_passed_over: u64,
+    lines_malformed: u64,
+}
+
+impl Info {
+    fn new(summary: &TraceSummary, files: &[FileRead], complete: bool) -> Self {
+        let seconds = |millis: u64| millis as f64 / 1000.0;
+        let (first, last) = (summary.earliest.as_millis(), summary.latest.as_millis());
+        Self {
+            complete,
+            requests: summary.requests,
+            objects: summary.objects,
+            footprint_bytes: summary.footprint_bytes,
+            requested_bytes: summary.requested_bytes,
+            one_hit_objects: summary.one_hit_objects,
+            one_hit_share: summary.one_hit_share(),
+            object_size: summary.sizes.map(Sizes::from),
+            first_seconds: seconds(first),
+            last_seconds: seconds(last),
+            span_seconds: seconds(last - first),
+            size_changes: summary.size_changes,
+            times_backwards: summary.times_backwards,
+            files: files.iter().map(FileInfo::from).collect(),
+        }
+    }
+}
+
+impl From<SizeQuantiles> for Sizes {
+    fn from(sizes: SizeQuantiles) -> Self {
+        let SizeQuantiles {
+            min,
+            p50,
+            p90,
+            p99,
+            max,
+        } = sizes;
+        Self {
+            min,
+            p50,
+            p90,
+            p99,
+            max,
+        }
+    }
+}
+
+impl From<&FileRead> for FileInfo {
+    fn from(file: &FileRead) -> Self {
+        Self {
+            file: file.label.clone(),
+            format: file.format.to_string(),
+            compression: file.compression.to_string(),
+            lines_passed_over: file.passed_over,
+            lines_malformed: file.skipped.lines,
+        }
+    }
+}
+
+fn print_table(info: &Info) -> anyhow::Result<()> {
+    let mut table = Table::new([Column::words(""), Column::figures(""), Column::words("")]);
+    for file in &info.files {
+        let compressed = match file.compression.as_str() {
+            none if none == Compression::None.to_string() => String::new(),
+            compression => format!(" in {compression}"),
+        };
+        table.row(["trace", &file.file, &format!("{}{compressed}", file.format)]);
+    }
+    let mut row = |name: &str, figure: String, note: String| table.row([name, &figure, &note]);
+    let nothing = String::new;
+    row("requests", output::count(info.requests), nothing());
+    row("objects", output::count(info.objects), nothing());
+    for (name, bytes) in [
+        ("footprint", info.footprint_bytes),
+        ("requested", info.requested_bytes),
+    ] {
+        row(name, counted(bytes), shown_bytes(bytes));
+    }
+    row(
+        "asked for once",
+        output::count(info.one_hit_objects),
+        format!("{} of the objects", output::percent(info.one_hit_share)),
+    );
+    if let Some(sizes) = &info.object_size {
+        for (name, size) in [
+            ("size min", sizes.min),
+            ("size p50", sizes.p50),
+            ("size p90", sizes.p90),
+            ("size p99", sizes.p99),
+            ("size max", sizes.max),
+        ] {
+            row(name, output::count(size), shown_bytes(u128::from(size)));
+        }
+    }
+    row("span", format!("{} s", info.span_seconds), nothing());
+    for (name, figure, note) in [
+        (
+            "size changes",
+            info.size_changes,
+            "an object came in another size than before",
+        ),
+        (
+            "time reversals",
+            info.times_backwards,
+            "a request is earlier than the one before",
+        ),
+        (
+            "lines passed over",
+            sum(info, |file| file.lines_passed_over),
+            "no requests to a cache",
+        ),
+        (
+            "lines malformed",
+            sum(info, |file| file.lines_malformed),
+            "left out",
+        ),
+    ] {
+        if figure > 0 {
+            row(name, output::count(figure), note.to_owned());
+        }
+    }
+    // The columns speak for themselves: their empty headings are a line less.
+    let table = table.to_string();
+    let rows = table.split_once('\n').map_or("", |(_headings, rows)| rows);
+    let mut out = output::stdout();
+    write!(out, "{rows}")?;
+    out.flush()?;
+    Ok(())
+}
+
+fn sum(info: &Info, of: impl Fn(&FileInfo) -> u64) -> u64 {
+    info.files.iter().map(of).sum()
+}
+
+fn counted(n: u128) -> String {
+    u64::try_from(n).map_or_else(|_| n.to_string(), output::count)
+}
+
+fn shown_bytes(bytes: u128) -> String {
+    u64::try_from(bytes).map_or_else(|_| "beyond 16 EiB".to_owned(), |b| ByteSize(b).to_string())
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  edgeward trace info access.log.1 access.log
+  zcat old.csv.gz | edgeward trace info --columns key=url,size=bytes -
+  edgeward trace info --json trace.zst | jq .one_hit_share";

@@ -1,0 +1,146 @@
+//! Where a trace is written: format and compression from options or the file's name.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+
+use edgeward_trace::{Compression, OutputFormat, Record, WriteOptions, Writer};
+
+use crate::complaint::Complaint;
+use crate::output;
+
+/// How a trace is written.
+#[derive(Args, Debug)]
+pub(super) struct OutputArgs {
+    /// The format [default: from the name's ending, .csv, .lrb or .oracleGeneral, else text]
+    #[arg(long = "to", value_name = "FORMAT")]
+    format: Option<FormatChoice>,
+
+    /// The compression [default: from the name's ending, .zst or .gz, else none]
+    #[arg(long, value_name = "KIND", hide_short_help = true)]
+    compress: Option<CompressionChoice>,
+
+    /// The most requests of an oracle-general trace, which wait in memory: 24 bytes each
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = WriteOptions::new(OutputFormat::OracleGeneral).oracle_records_max,
+        hide_short_help = true
+    )]
+    oracle_records_max: u64,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum FormatChoice {
+    /// Lines of `time key size`
+    Text,
+    /// `time,key,size` under that header
+    Csv,
+    /// libCacheSim's oracleGeneral, next access included
+    #[value(alias = "oracleGeneral")]
+    OracleGeneral,
+    /// Lines of `time id size` for LRB's simulator
+    Lrb,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum CompressionChoice {
+    None,
+    Gzip,
+    Zstd,
+}
+
+/// A trace being written to a file or stdout.
+pub(super) struct TraceOutput {
+    writer: Writer<Box<dyn Write>>,
+    label: String,
+}
+
+impl OutputArgs {
+    /// Starts writing to `path`, `-` being stdout.
+    pub(super) fn create(&self, path: &Path) -> anyhow::Result<TraceOutput> {
+        let (label, file): (String, Box<dyn Write>) = if path.as_os_str() == "-" {
+            ("stdout".to_owned(), Box::new(output::stdout()))
+        } else {
+            let label = path.display().to_string();
+            let file = File::create(path).with_context(|| format!("cannot create {label}"))?;
+            (label, Box::new(BufWriter::with_capacity(1 << 20, file)))
+        };
+        let writer = Writer::new(file, self.options(path))
+            .with_context(|| format!("cannot write {label}"))?;
+        Ok(TraceOutput { writer, label })
+    }
+
+    fn options(&self, path: &Path) -> WriteOptions {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let (name, named_compression) = match name.rsplit_once('.') {
+            Some((rest, "zst" | "zstd")) => (rest, Compression::Zstd),
+            Some((rest, "gz")) => (rest, Compression::Gzip),
+            _ => (&*name, Compression::None),
+        };
+        let format = self.format.map_or_else(
+            || match name.rsplit_once('.').map(|(_, ending)| ending) {
+                Some("csv") => OutputFormat::Csv,
+                Some("lrb") => OutputFormat::Lrb,
+                Some("oracleGeneral") => OutputFormat::OracleGeneral,
+                _ => OutputFormat::Text,
+            },
+            |choice| match choice {
+                FormatChoice::Text => OutputFormat::Text,
+                FormatChoice::Csv => OutputFormat::Csv,
+                FormatChoice::OracleGeneral => OutputFormat::OracleGeneral,
+                FormatChoice::Lrb => OutputFormat::Lrb,
+            },
+        );
+        WriteOptions {
+            compression: self
+                .compress
+                .map_or(named_compression, |choice| match choice {
+                    CompressionChoice::None => Compression::None,
+                    CompressionChoice::Gzip => Compression::Gzip,
+                    CompressionChoice::Zstd => Compression::Zstd,
+                }),
+            oracle_records_max: self.oracle_records_max,
+            ..WriteOptions::new(format)
+        }
+    }
+}
+
+impl TraceOutput {
+    pub(super) fn write(&mut self, record: &Record) -> anyhow::Result<()> {
+        self.writer
+            .write(record)
+            .with_context(|| format!("cannot write {}", self.label))
+    }
+
+    /// Brings the last bytes out and says how many records there are.
+    pub(super) fn finish(self) -> anyhow::Result<u64> {
+        let records = self.writer.records();
+        let context = || format!("cannot write {}", self.label);
+        let mut file = self.writer.finish().with_context(context)?;
+        file.flush().with_context(context)?;
+        Ok(records)
+    }
+}
+
+/// Refuses to write over one of the files being read: it would be empty by the time it is.
+pub(super) fn refuse_overwriting(inputs: &[PathBuf], path: &Path) -> anyhow::Result<()> {
+    let real = |path: &Path| -> io::Result<PathBuf> { path.canonicalize() };
+    let Ok(target) = real(path) else {
+        // Not there yet, or stdout.
+        return Ok(());
+    };
+    let clash = inputs
+        .iter()
+        .any(|input| real(input).is_ok_and(|i| i == target));
+    if clash && target.is_file() {
+        return Err(Complaint::new("the output is one of the inputs")
+            .in_file(path)
+            .hint("write to another name and move it")
+            .into());
+    }
+    Ok(())
+}

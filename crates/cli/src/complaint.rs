@@ -44,6 +44,16 @@ impl Complaint {
         self
     }
 
+    /// For programs: the same parts by name.
+    pub(crate) fn to_json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "message": self.message,
+            "file": self.file,
+            "line": self.line,
+            "hint": self.hint,
+        })
+    }
+
     /// Says what to do about it.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());

@@ -9,6 +9,7 @@
 
 mod commands;
 mod complaint;
+mod config;
 mod input;
 mod logging;
 mod output;

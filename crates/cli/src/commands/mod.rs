@@ -4,7 +4,12 @@
 //! `pub(crate) fn run(args: XArgs) -> anyhow::Result<ExitCode>`, a variant and an arm here.
 //! The test in `tests/help.rs` then holds its `-h` to one screen.
 
+mod check_config;
+mod origin;
+mod replay;
+mod serve;
 mod simulate;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -13,19 +18,36 @@ use clap::Subcommand;
 /// What edgeward can be asked to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Serve(serve::ServeArgs),
     Simulate(simulate::SimulateArgs),
+    Origin(origin::OriginArgs),
+    Replay(replay::ReplayArgs),
+    Trace(trace::TraceArgs),
+    CheckConfig(check_config::CheckConfigArgs),
 }
 
 impl Command {
     /// Carries the command out.
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self {
+            Self::Serve(args) => serve::run(&args),
             Self::Simulate(args) => simulate::run(args),
+            Self::Origin(args) => origin::run(args),
+            Self::Replay(args) => replay::run(args),
+            Self::Trace(args) => trace::run(args),
+            Self::CheckConfig(args) => check_config::run(&args),
         }
     }
 
     /// What is logged when nobody asked: servers say what they do, tools only what is wrong.
     pub(crate) fn default_log(&self) -> &'static str {
-        "warn"
+        match self {
+            Self::Serve(_) => "info",
+            Self::Simulate(_)
+            | Self::Origin(_)
+            | Self::Replay(_)
+            | Self::Trace(_)
+            | Self::CheckConfig(_) => "warn",
+        }
     }
 }

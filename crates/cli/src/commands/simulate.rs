@@ -170,7 +170,11 @@ fn simulate(
         .or_else(|| thread::available_parallelism().ok())
         .map_or(1, NonZeroUsize::get)
         .min(runs.len());
-    let progress = Progress::new("simulating", "requests", requests.or_else(|| inputs.requests_max()));
+    let progress = Progress::new(
+        "simulating",
+        "requests",
+        requests.or_else(|| inputs.requests_max()),
+    );
     let mut traffic = Traffic::default();
     inputs.for_each_batch(|batch| {
         for record in batch.iter_mut() {

@@ -5,16 +5,20 @@ use edgeward_replay::monitor::Sample;
 use edgeward_report::{Axis, Column, Page, Plot, Series, Table, Unit};
 use edgeward_types::ByteSize;
 
-use super::text::{distributions, manner, millis, seconds};
+use super::text::{SAYS_NOTHING, distributions, manner, millis, says_nothing, seconds};
 use crate::output;
 
 pub(super) fn render(report: &ReplayReport) -> String {
     let mut page = Page::new(format!("{} against {}", report.trace, report.target_url));
-    page.finding(format!(
-        "{} of the requests and {} of the bytes came from the cache.",
-        output::percent(report.object_hit_ratio),
-        output::percent(report.byte_hit_ratio),
-    ));
+    page.finding(if says_nothing(report) {
+        SAYS_NOTHING.to_owned()
+    } else {
+        format!(
+            "{} of the requests and {} of the bytes came from the cache.",
+            output::percent(report.object_hit_ratio),
+            output::percent(report.byte_hit_ratio),
+        )
+    });
     page.finding(format!(
         "Half the answers took no longer than {}, 99 of 100 no longer than {}.",
         millis(report.latency_ms.p50),

@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::time::Duration;
 
+use edgeward_replay::load::Class;
 use edgeward_replay::{LatencyMs, PacingReport, ReplayReport};
 use edgeward_types::ByteSize;
 
@@ -18,12 +19,16 @@ pub(super) fn print(report: &ReplayReport) -> anyhow::Result<()> {
         report.target_url,
         manner(report),
     )?;
-    writeln!(
-        out,
-        "object hit ratio {}, byte hit ratio {}\n",
-        output::percent(report.object_hit_ratio),
-        output::percent(report.byte_hit_ratio),
-    )?;
+    if says_nothing(report) {
+        writeln!(out, "{SAYS_NOTHING}\n")?;
+    } else {
+        writeln!(
+            out,
+            "object hit ratio {}, byte hit ratio {}\n",
+            output::percent(report.object_hit_ratio),
+            output::percent(report.byte_hit_ratio),
+        )?;
+    }
     write!(out, "{}\n{}\n", classes(report), latencies(report))?;
     writeln!(
         out,
@@ -80,6 +85,18 @@ pub(super) fn print(report: &ReplayReport) -> anyhow::Result<()> {
     out.flush()?;
     Ok(())
 }
+
+/// Whether no answer told what the cache did, so that a hit ratio of nothing means nothing.
+pub(super) fn says_nothing(report: &ReplayReport) -> bool {
+    let told = report
+        .classes
+        .iter()
+        .any(|(&class, figures)| class != Class::Unknown && figures.requests > 0);
+    !told
+}
+
+pub(super) const SAYS_NOTHING: &str =
+    "No answer says what came from a cache: there is no Cache-Status (RFC 9211) and no X-Cache.";
 
 /// `closed loop, 32 connections`.
 pub(super) fn manner(report: &ReplayReport) -> String {

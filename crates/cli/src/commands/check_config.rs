@@ -1,0 +1,101 @@
+//! `edgeward check-config`: is this file right, and what does it mean?
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde::Serialize;
+use serde_json::json;
+
+use crate::complaint::{self, Complaint, Complaints};
+use crate::config::{self, Checked, LoadError, Setting};
+use crate::output::{self, Column, Table};
+
+/// Checks a configuration file and shows every setting as it will be
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct CheckConfigArgs {
+    /// The file to check
+    #[arg(value_name = "FILE", required_unless_present = "reference")]
+    file: Option<PathBuf>,
+
+    /// Print the verdict as JSON
+    #[arg(long)]
+    json: bool,
+
+    /// Print the reference of all settings as Markdown
+    #[arg(long, conflicts_with_all = ["file", "json"])]
+    reference: bool,
+}
+
+/// Code 0: the file can be served. 1: it cannot. 2: it could not be read.
+pub(crate) fn run(args: &CheckConfigArgs) -> anyhow::Result<ExitCode> {
+    let Some(file) = &args.file else {
+        let mut out = output::stdout();
+        out.write_all(config::reference_markdown().as_bytes())?;
+        out.flush()?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    match config::load(Some(file), &[]) {
+        Ok(checked) if args.json => {
+            output::print_json(&json!({
+                "ok": true,
+                "file": file,
+                "settings": checked.settings.iter().map(SettingJson::from).collect::<Vec<_>>(),
+            }))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Ok(Checked { settings, .. }) => {
+            let mut table = Table::new([
+                Column::words("setting"),
+                Column::words("value"),
+                Column::words("from"),
+            ]);
+            for Setting { key, value, source } in settings {
+                table.row([key, value, source.to_string()]);
+            }
+            let mut out = output::stdout();
+            writeln!(out, "ok: {} can be served\n\n{table}", file.display())?;
+            out.flush()?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(LoadError::Wrong(complaints)) => {
+            if args.json {
+                let Complaints(all) = &complaints;
+                output::print_json(&json!({
+                    "ok": false,
+                    "file": file,
+                    "problems": all.iter().map(Complaint::to_json).collect::<Vec<_>>(),
+                }))?;
+            } else {
+                complaint::print(&complaints.into());
+            }
+            Ok(ExitCode::from(1))
+        }
+        Err(error @ LoadError::Unreadable(_)) => Err(error.into()),
+    }
+}
+
+#[derive(Serialize)]
+struct SettingJson<'a> {
+    key: &'a str,
+    value: &'a str,
+    from: String,
+}
+
+impl<'a> From<&'a Setting> for SettingJson<'a> {
+    fn from(setting: &'a Setting) -> Self {
+        Self {
+            key: &setting.key,
+            value: &setting.value,
+            from: setting.source.to_string(),
+        }
+    }
+}
+
+const EXAMPLES: &str = "\
+Exit codes: 0 the file can be served, 1 it cannot, 2 it could not be read.
+
+Examples:
+  edgeward check-config edgeward.toml
+  edgeward check-config --json edgeward.toml | jq '.settings[] | select(.from != \"default\")'";

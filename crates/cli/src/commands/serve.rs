@@ -1,0 +1,301 @@
+//! `edgeward serve`: the edge itself, until a signal ends it.
+
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use serde_json::json;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use edgeward_proxy::config::EdgeConfig;
+use edgeward_proxy::{Edge, RunningEdge, StartError};
+
+use crate::complaint::Complaint;
+use crate::config::{self, FlagSetting};
+use crate::output;
+
+/// Serves an origin's responses from memory
+///
+/// A reverse proxy that caches by RFC 9111 and keeps what is worth its bytes. It runs until it
+/// gets SIGTERM or SIGINT, then takes no more connections and lets requests under way finish; a
+/// second signal ends it at once.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct ServeArgs {
+    /// Address to answer on; may be given several times. Port 0 takes a free one
+    #[arg(long, value_name = "ADDR")]
+    listen: Vec<String>,
+
+    /// Whom a miss asks: http://HOST:PORT or https://HOST
+    #[arg(long, value_name = "URL")]
+    origin: Option<String>,
+
+    /// Memory for hot objects, as in 256MiB
+    #[arg(long, value_name = "SIZE")]
+    hot: Option<String>,
+
+    /// What enters and leaves: lru, adaptsize, adaptsize-horizon, gdsf, threshold:SIZE, …
+    ///
+    /// `lru`, `threshold:SIZE`, `exp:SIZE`, `adaptsize`, `adaptsize-horizon`, `gdsf` or
+    /// `infinite`. `edgeward simulate` tells beforehand what each would bring.
+    #[arg(long, value_name = "POLICY")]
+    policy: Option<String>,
+
+    /// Threads; by default one a core
+    #[arg(long, value_name = "N")]
+    workers: Option<String>,
+
+    /// Where /metrics and /status are served
+    #[arg(long, value_name = "ADDR")]
+    admin: Option<String>,
+
+    /// PEM file with certificate and chain: answer by TLS
+    #[arg(long, value_name = "FILE")]
+    tls_cert: Option<String>,
+
+    /// PEM file with the certificate's private key
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<String>,
+
+    /// File requests are written down in, or - for stdout
+    #[arg(long, value_name = "FILE")]
+    access_log: Option<String>,
+
+    /// Its form: json or combined
+    #[arg(long, value_name = "FORM")]
+    access_log_format: Option<String>,
+
+    /// File with these settings and more; flags win over it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Any setting of the file, as in limits.headers_max=50
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+
+    /// Where the policy's draws start: the same seed and requests make the same decisions
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    seed: Option<String>,
+
+    /// Key of the hash objects are found by; fix it only to compare runs
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    hash_seed: Option<String>,
+
+    /// Requests between two tunings of a policy that tunes itself
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    window_requests: Option<String>,
+
+    /// Print the start line as JSON
+    #[arg(long, hide_short_help = true)]
+    json: bool,
+}
+
+impl ServeArgs {
+    /// What was typed, by the keys of the file that mean the same.
+    fn settings(&self) -> Result<Vec<FlagSetting>, Complaint> {
+        let mut settings: Vec<FlagSetting> = self
+            .listen
+            .iter()
+            .map(|text| setting("--listen", "listener.address", text))
+            .collect();
+        let single = [
+            ("--origin", "origin.url", &self.origin),
+            ("--hot", "hot.capacity", &self.hot),
+            ("--policy", "hot.policy", &self.policy),
+            ("--workers", "server.workers", &self.workers),
+            ("--admin", "admin.address", &self.admin),
+            ("--tls-cert", "listener.tls_certificates", &self.tls_cert),
+            ("--tls-key", "listener.tls_key", &self.tls_key),
+            ("--access-log", "access_log.path", &self.access_log),
+            (
+                "--access-log-format",
+                "access_log.format",
+                &self.access_log_format,
+            ),
+            ("--seed", "hot.seed", &self.seed),
+            ("--hash-seed", "caching.hash_seed", &self.hash_seed),
+            (
+                "--window-requests",
+                "hot.window_requests",
+                &self.window_requests,
+            ),
+        ];
+        for (flag, key, text) in single {
+            settings.extend(text.iter().map(|text| setting(flag, key, text)));
+        }
+        for text in &self.settings {
+            let (key, value) = text.split_once('=').ok_or_else(|| {
+                Complaint::new(format!("--set {text} sets nothing"))
+                    .hint("write --set KEY=VALUE, as in --set limits.headers_max=50")
+            })?;
+            settings.push(setting(&format!("--set {key}"), key, value));
+        }
+        Ok(settings)
+    }
+}
+
+fn setting(flag: &str, key: &str, text: &str) -> FlagSetting {
+    FlagSetting {
+        flag: flag.to_owned(),
+        key: key.to_owned(),
+        text: text.to_owned(),
+    }
+}
+
+/// Runs until a signal; code 0 when every request under way was finished.
+pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
+    let checked = config::load(args.config.as_deref(), &args.settings()?)?;
+    let edge_config = checked.edge;
+    let drain = edge_config.drain_timeout;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()
+        .context("the runtime for signals cannot be started")?;
+    // Before the start line: whoever has read it may send a signal at once.
+    let mut signals = {
+        let _inside = runtime.enter();
+        Signals::listen()?
+    };
+    let edge = Edge::start(edge_config.clone()).map_err(with_way_out)?;
+    announce(&edge, &edge_config, args.json)?;
+    let name = runtime.block_on(signals.next());
+    tracing::info!(signal = name, drain_seconds = drain.as_secs(), "draining");
+    let stopping = std::thread::Builder::new()
+        .name("drain".to_owned())
+        .spawn(move || edge.shutdown(drain))
+        .context("the shutdown cannot be started")?;
+    let (drained, done) = tokio::sync::oneshot::channel();
+    let waiting = std::thread::spawn(move || {
+        let joined = stopping.join();
+        // Nobody waits any more when a second signal came first.
+        _ = drained.send(());
+        joined
+    });
+    let finished = runtime.block_on(async {
+        tokio::select! {
+            _ = done => true,
+            name = signals.next() => {
+                tracing::warn!(signal = name, "ended before every request was finished");
+                false
+            }
+        }
+    });
+    if !finished {
+        return Ok(ExitCode::from(1));
+    }
+    if waiting.join().is_ok_and(|joined| joined.is_ok()) {
+        tracing::info!("drained");
+        Ok(ExitCode::SUCCESS)
+    } else {
+        anyhow::bail!("the shutdown failed")
+    }
+}
+
+/// Adds what an operator does about an edge that did not start.
+fn with_way_out(error: StartError) -> anyhow::Error {
+    let hint = match &error {
+        StartError::Listen { source, .. } => match source.kind() {
+            io::ErrorKind::AddrInUse => "another program listens there; `ss -ltnp` says which",
+            io::ErrorKind::PermissionDenied => {
+                "ports below 1024 take the capability CAP_NET_BIND_SERVICE"
+            }
+            io::ErrorKind::AddrNotAvailable => {
+                "no interface of this machine has that address; 0.0.0.0 stands for all"
+            }
+            _ => return error.into(),
+        },
+        _ => return error.into(),
+    };
+    let message = anyhow::Error::new(error)
+        .chain()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ");
+    Complaint::new(message).hint(hint).into()
+}
+
+/// One line that says where it listens, for people and for the program that started it.
+fn announce(edge: &RunningEdge, config: &EdgeConfig, as_json: bool) -> anyhow::Result<()> {
+    let urls: Vec<String> = edge
+        .addrs()
+        .iter()
+        .zip(&config.listeners)
+        .map(|(addr, listener)| {
+            let scheme = if listener.tls.is_some() {
+                "https"
+            } else {
+                "http"
+            };
+            format!("{scheme}://{addr}")
+        })
+        .collect();
+    let admin = edge.admin_addr().map(|addr| format!("http://{addr}"));
+    let hot = &config.hot;
+    let written = if as_json {
+        output::print_json_line(&json!({
+            "listening": urls,
+            "admin": admin,
+            "origin": config.origin.url.to_string(),
+            "policy": hot.policy.to_string(),
+            "hot_bytes": hot.capacity.bytes(),
+            "workers": config.workers,
+            "pid": std::process::id(),
+        }))
+    } else {
+        let mut out = output::stdout();
+        let told = admin.map_or_else(String::new, |url| format!(", admin on {url}"));
+        writeln!(
+            out,
+            "listening on {}, origin {}, {} of memory for hot objects by {}{told}",
+            urls.join(" and "),
+            config.origin.url,
+            hot.capacity,
+            hot.policy,
+        )
+        .and_then(|()| out.flush())
+        .map_err(Into::into)
+    };
+    match written {
+        // Started with its stdout closed: it serves all the same.
+        Err(error) if output::stdout_closed(&error) => Ok(()),
+        other => other,
+    }
+}
+
+/// The signals that ask for an end.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn listen() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("signals cannot be listened to");
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}
+
+const EXAMPLES: &str = "\
+Exit codes: 0 every request under way was finished, 1 a second signal ended it before, 2 it
+could not start. docs/configuration.md lists every setting; `edgeward check-config FILE` shows
+what a file means.
+
+Examples:
+  In front of an origin on the same machine:
+    edgeward serve --listen 127.0.0.1:8080 --origin http://127.0.0.1:9000 --hot 256MiB
+  By TLS, with metrics:
+    edgeward serve --listen 0.0.0.0:443 --tls-cert full.pem --tls-key key.pem \\
+      --origin http://10.0.0.7 --admin 127.0.0.1:9900
+  From a file, with another policy for once:
+    edgeward serve --config edgeward.toml --policy lru";

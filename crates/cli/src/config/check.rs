@@ -1,0 +1,305 @@
+//! From settings as typed to the configuration as meant, or to all that is wrong with them.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use edgeward_proxy::config::{
+    AccessLogConfig, EdgeConfig, ListenerConfig, ListenerTls, LogDestination, LogFormat,
+};
+use edgeward_semantics::Heuristic;
+use edgeward_types::ByteSize;
+
+use super::keys::{KEYS, Key};
+use super::{Checked, Setting, Source, Told, Typed};
+use crate::complaint::{Complaint, Complaints};
+
+/// A configuration in the making: what depends on several keys is put together at the end.
+#[derive(Debug)]
+pub(super) struct Draft {
+    pub(super) edge: EdgeConfig,
+    pub(super) listeners: Vec<DraftListener>,
+    pub(super) access_log: AccessLogConfig,
+    pub(super) access_log_given: bool,
+    pub(super) heuristic: Heuristic,
+    pub(super) heuristic_on: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct DraftListener {
+    pub(super) address: Option<std::net::SocketAddr>,
+    pub(super) certificates: Option<PathBuf>,
+    pub(super) key: Option<PathBuf>,
+}
+
+impl Draft {
+    /// Every default in place; where to listen and where the origin is are still to be told.
+    pub(super) fn new() -> Self {
+        let nowhere = "http://origin.invalid"
+            .parse()
+            .expect("the placeholder is a URL");
+        let edge = EdgeConfig::new(
+            edgeward_proxy::config::LOOPBACK_ANY_PORT,
+            nowhere,
+            DEFAULT_HOT_CAPACITY,
+        );
+        Self {
+            edge,
+            listeners: Vec::new(),
+            access_log: AccessLogConfig::new(LogDestination::Stdout, LogFormat::default()),
+            access_log_given: false,
+            heuristic: Heuristic::default(),
+            heuristic_on: false,
+        }
+    }
+
+    /// The listener a key of `[[listener]]` speaks of.
+    pub(super) fn listener(&mut self, item: usize) -> &mut DraftListener {
+        if self.listeners.len() <= item {
+            self.listeners.resize_with(item + 1, DraftListener::default);
+        }
+        &mut self.listeners[item]
+    }
+}
+
+/// Checks each setting, then all together.
+pub(super) fn check(
+    typed: Vec<Typed>,
+    mut complaints: Vec<(Source, Complaint)>,
+    told: &Told<'_>,
+) -> Result<Checked, Complaints> {
+    let mut draft = Draft::new();
+    // What the parser made of a line it could not read is no ground for a second complaint.
+    let broken: HashSet<usize> = complaints
+        .iter()
+        .filter_map(|(source, _)| match source {
+            Source::File { line } => Some(*line),
+            _ => None,
+        })
+        .collect();
+    for one in &typed {
+        let Typed {
+            key,
+            item,
+            raw,
+            source,
+        } = one;
+        match key.kind.read(raw, &told.folder(source)) {
+            Ok(value) => (key.set)(&mut draft, *item, value),
+            Err(_) if matches!(source, Source::File { line } if broken.contains(line)) => {}
+            Err(refusal) => {
+                let subject = match source {
+                    Source::Flag(flag) => format!("{flag} {raw}"),
+                    _ => format!("{} = {raw}", key.path),
+                };
+                let mut complaint = Complaint::new(format!("{subject} {}", refusal.reason));
+                if let Some(hint) = refusal.hint {
+                    complaint = complaint.hint(hint);
+                }
+                complaints.push((source.clone(), complaint));
+            }
+        }
+    }
+    together(&typed, &mut draft, &mut complaints, told);
+    if complaints.is_empty() {
+        return Ok(Checked {
+            settings: settings(&typed, &draft),
+            edge: finished(draft),
+        });
+    }
+    // As a reader finds them: through the file from the top, then the flags, then what is missing.
+    complaints.sort_by_key(|(source, _)| match source {
+        Source::File { line } => (0, *line),
+        Source::Flag(_) => (1, 0),
+        Source::Default => (2, 0),
+    });
+    let placed = complaints
+        .into_iter()
+        .map(|(source, complaint)| told.place(complaint, &source))
+        .collect();
+    Err(Complaints(placed))
+}
+
+/// What no key can be blamed for alone.
+fn together(
+    typed: &[Typed],
+    draft: &mut Draft,
+    complaints: &mut Vec<(Source, Complaint)>,
+    told: &Told<'_>,
+) {
+    let given = |path: &str| typed.iter().find(|one| one.key.path == path);
+    let mut missing = |what: &str, flag: &str, example: &str| {
+        let hint = match told.file {
+            Some(_) => format!("add {example}, or give {flag}"),
+            None => format!("give {flag}, or a file with --config"),
+        };
+        complaints.push((Source::Default, Complaint::new(what).hint(hint)));
+    };
+    if given("origin.url").is_none() {
+        missing(
+            "origin.url is missing: whom should a miss ask?",
+            "--origin http://HOST:PORT",
+            "[origin] with url = \"http://HOST:PORT\"",
+        );
+    }
+    if given("listener.address").is_none() {
+        missing(
+            "listener.address is missing: where should the edge listen?",
+            "--listen 127.0.0.1:8080",
+            "[[listener]] with address = \"127.0.0.1:8080\"",
+        );
+    }
+    if let (None, Some(other)) = (
+        given("access_log.path"),
+        given("access_log.format").or_else(|| given("access_log.queue_lines_max")),
+    ) {
+        complaints.push((
+            other.source.clone(),
+            Complaint::new(format!(
+                "{} is set, but there is no access log",
+                name(other)
+            ))
+            .hint("set access_log.path (--access-log), to a file or to - for stdout"),
+        ));
+    }
+    listeners(typed, draft, complaints);
+}
+
+fn listeners(typed: &[Typed], draft: &mut Draft, complaints: &mut Vec<(Source, Complaint)>) {
+    let find = |item: usize, path: &str| {
+        typed
+            .iter()
+            .find(|one| one.item == item && one.key.path == path)
+    };
+    // Flags name one certificate for all the addresses they name.
+    let flagged = typed
+        .iter()
+        .any(|one| one.key.path == "listener.address" && matches!(one.source, Source::Flag(_)));
+    if flagged && let Some(first) = draft.listeners.first().cloned() {
+        for listener in &mut draft.listeners {
+            listener.certificates.clone_from(&first.certificates);
+            listener.key.clone_from(&first.key);
+        }
+    }
+    let mut seen = HashSet::new();
+    let items: std::collections::BTreeSet<usize> = typed
+        .iter()
+        .filter(|one| one.key.path.starts_with("listener."))
+        .map(|one| one.item)
+        .collect();
+    let listens_at_all = typed.iter().any(|one| one.key.path == "listener.address");
+    for item in items {
+        let address = find(item, "listener.address");
+        let certificates = find(item, "listener.tls_certificates");
+        let key = find(item, "listener.tls_key");
+        let half = match (certificates, key) {
+            (Some(one), None) => Some((one, "listener.tls_key (--tls-key)")),
+            (None, Some(one)) => Some((one, "listener.tls_certificates (--tls-cert)")),
+            _ => None,
+        };
+        if let Some((one, other)) = half {
+            complaints.push((
+                one.source.clone(),
+                Complaint::new(format!("{} does not work alone", name(one))).hint(format!(
+                    "TLS takes a certificate and its key: give {other} too"
+                )),
+            ));
+        }
+        if address.is_none() && listens_at_all {
+            let one = certificates.or(key).expect("the item has some key");
+            complaints.push((
+                one.source.clone(),
+                Complaint::new("this [[listener]] has no address")
+                    .hint("add address = \"0.0.0.0:8443\""),
+            ));
+        }
+        let bound = draft.listeners.get(item).and_then(|one| one.address);
+        if let (Some(bound), Some(typed)) = (bound, address)
+            && bound.port() != 0
+            && !seen.insert(bound)
+        {
+            complaints.push((
+                typed.source.clone(),
+                Complaint::new(format!("{} {bound} is listened on twice", name(typed)))
+                    .hint("remove one of the two"),
+            ));
+        }
+    }
+}
+
+/// A setting by the name it was typed under.
+fn name(typed: &Typed) -> String {
+    match &typed.source {
+        Source::Flag(flag) => flag.clone(),
+        _ => typed.key.path.to_owned(),
+    }
+}
+
+fn finished(draft: Draft) -> EdgeConfig {
+    let Draft {
+        mut edge,
+        listeners,
+        access_log,
+        access_log_given,
+        heuristic,
+        heuristic_on,
+    } = draft;
+    edge.caching.rules.heuristic = heuristic_on.then_some(heuristic);
+    edge.listeners = listeners
+        .into_iter()
+        .filter_map(|listener| {
+            let tls = listener
+                .certificates
+                .zip(listener.key)
+                .map(|(certificates, key)| ListenerTls { certificates, key });
+            listener.address.map(|addr| ListenerConfig { addr, tls })
+        })
+        .collect();
+    edge.access_log = access_log_given.then_some(access_log);
+    edge
+}
+
+/// Every setting as it will be, in the order of the reference.
+fn settings(typed: &[Typed], draft: &Draft) -> Vec<Setting> {
+    let mut settings = Vec::new();
+    let source = |key: &Key, item: usize| {
+        typed
+            .iter()
+            .rev()
+            .find(|one| one.key.path == key.path && one.item == item)
+            .map_or(Source::Default, |one| one.source.clone())
+    };
+    let (of_listeners, others): (Vec<&Key>, Vec<&Key>) = KEYS
+        .iter()
+        .partition(|key| key.path.starts_with("listener."));
+    for item in 0..draft.listeners.len() {
+        for key in &of_listeners {
+            let Some(value) = (key.show)(draft, item) else {
+                continue;
+            };
+            let (_, leaf) = key.path.split_once('.').expect("a key is in a table");
+            settings.push(Setting {
+                key: format!("listener[{item}].{leaf}"),
+                value,
+                source: source(key, if draft.listeners.len() > 1 { item } else { 0 }),
+            });
+        }
+    }
+    for key in others {
+        if let Some(value) = (key.show)(draft, 0) {
+            settings.push(Setting {
+                key: key.path.to_owned(),
+                value,
+                source: source(key, 0),
+            });
+        }
+    }
+    settings
+}
+
+/// Half of the smallest machine one would rent for this.
+const DEFAULT_HOT_CAPACITY: ByteSize = ByteSize::mib(256);
+
+/// A path as it is shown.
+pub(super) fn path_text(path: &Path) -> String {
+    path.display().to_string()
+}

@@ -1,0 +1,190 @@
+//! The file: TOML with positions, walked against the list of keys.
+//!
+//! The parser recovers after an error, so one stray quote does not hide the other mistakes.
+
+use std::fs::File;
+use std::io::Read;
+use std::ops::Range;
+use std::path::Path;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::kind::{Raw, unreadable};
+use super::{Source, Typed, keys, nearest};
+use crate::complaint::Complaint;
+
+/// Reads the file's text.
+pub(super) fn read(path: &Path) -> Result<String, Complaint> {
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
+        .map_err(|error| {
+            Complaint::new(format!("the configuration {}", unreadable(&error))).in_file(path)
+        })?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(Complaint::new("the configuration is larger than 1 MiB").in_file(path));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let good = error.utf8_error().valid_up_to();
+        let line = 1 + error.as_bytes()[..good]
+            .iter()
+            .filter(|byte| **byte == b'\n')
+            .count();
+        Complaint::new("the configuration is not text: TOML is UTF-8")
+            .in_file(path)
+            .at_line(line)
+    })
+}
+
+/// Finds the settings in `text`, and all that cannot be one.
+pub(super) fn parse(text: &str, typed: &mut Vec<Typed>, complaints: &mut Vec<(Source, Complaint)>) {
+    let (document, errors) = DeTable::parse_recoverable(text);
+    let mut walk = Walk {
+        text,
+        typed,
+        complaints,
+    };
+    let mut last_line = 0;
+    for error in errors {
+        let span = error.span().unwrap_or(0..0);
+        let line = walk.line(&span);
+        // One mistake often upsets the rest of its line as well.
+        if line != last_line {
+            let complaint = walk.syntax(error.message(), &span);
+            walk.complain(&span, complaint);
+        }
+        last_line = line;
+    }
+    walk.document(document.get_ref());
+}
+
+struct Walk<'a> {
+    text: &'a str,
+    typed: &'a mut Vec<Typed>,
+    complaints: &'a mut Vec<(Source, Complaint)>,
+}
+
+impl Walk<'_> {
+    fn document(&mut self, document: &DeTable<'_>) {
+        for (name, value) in document {
+            let table: &str = name.get_ref();
+            if !nearest::tables().any(|known| known == table) {
+                let complaint = if value.get_ref().is_table() || value.get_ref().is_array() {
+                    Complaint::new(format!("there is no table [{table}]"))
+                        .hint(nearest::table_hint(table))
+                } else {
+                    Complaint::new(format!("there is no key {table} outside of a table"))
+                        .hint(nearest::hint(table))
+                };
+                self.complain(&name.span(), complaint);
+                continue;
+            }
+            let repeats = table == "listener";
+            match value.get_ref() {
+                DeValue::Table(inner) => self.table(table, 0, inner),
+                DeValue::Array(items) if repeats => {
+                    for (item, value) in items.iter().enumerate() {
+                        match value.get_ref() {
+                            DeValue::Table(inner) => self.table(table, item, inner),
+                            _ => self.no_table(table, value),
+                        }
+                    }
+                }
+                DeValue::Array(_) => {
+                    let complaint = Complaint::new(format!("[[{table}]] stands for several"))
+                        .hint(format!("there is one only: write [{table}]"));
+                    self.complain(&name.span(), complaint);
+                }
+                _ => self.no_table(table, value),
+            }
+        }
+    }
+
+    fn table(&mut self, table: &str, item: usize, entries: &DeTable<'_>) {
+        for (name, value) in entries {
+            let path = format!("{table}.{}", name.get_ref());
+            let Some(key) = keys::find(&path) else {
+                let complaint =
+                    Complaint::new(format!("there is no key {path}")).hint(nearest::hint(&path));
+                self.complain(&name.span(), complaint);
+                continue;
+            };
+            let raw = self.raw(value);
+            let source = Source::File {
+                line: self.line(&name.span()),
+            };
+            self.typed.push(Typed {
+                key,
+                item,
+                raw,
+                source,
+            });
+        }
+    }
+
+    fn raw(&self, value: &Spanned<DeValue<'_>>) -> Raw {
+        let other = |kind| Raw::Other {
+            kind,
+            source: self.excerpt(&value.span()),
+        };
+        match value.get_ref() {
+            DeValue::String(text) => Raw::Text(text.to_string()),
+            DeValue::Integer(number) => Raw::Number(number.to_string()),
+            DeValue::Boolean(on) => Raw::Switch(*on),
+            DeValue::Float(_) => other("a fraction"),
+            DeValue::Datetime(_) => other("a date"),
+            DeValue::Array(_) => other("a list"),
+            DeValue::Table(_) => other("a table"),
+        }
+    }
+
+    fn no_table(&mut self, table: &str, value: &Spanned<DeValue<'_>>) {
+        let shown = self.excerpt(&value.span());
+        let complaint = Complaint::new(format!("{table} = {shown} is not a table"))
+            .hint(format!("write [{table}], and its keys below"));
+        self.complain(&value.span(), complaint);
+    }
+
+    fn syntax(&self, message: &str, span: &Range<usize>) -> Complaint {
+        if message == "duplicate key" {
+            let key = self.excerpt(span);
+            return Complaint::new(format!("{key} is given twice")).hint("keep one of the two");
+        }
+        let shown = self.excerpt(span);
+        let shown = if shown.is_empty() {
+            String::new()
+        } else {
+            format!(" at `{shown}`")
+        };
+        Complaint::new(format!("this is not TOML: {message}{shown}"))
+    }
+
+    fn complain(&mut self, span: &Range<usize>, complaint: Complaint) {
+        let line = self.line(span);
+        self.complaints.push((Source::File { line }, complaint));
+    }
+
+    /// The line a span starts in, from 1.
+    fn line(&self, span: &Range<usize>) -> usize {
+        let before = self.text.get(..span.start).unwrap_or(self.text);
+        1 + before.bytes().filter(|byte| *byte == b'\n').count()
+    }
+
+    /// The source of a value, as long as it fits in a message.
+    fn excerpt(&self, span: &Range<usize>) -> String {
+        let source = self.text.get(span.clone()).unwrap_or_default();
+        let line = source.lines().next().unwrap_or_default();
+        let short: String = line.chars().take(EXCERPT_CHARS_MAX).collect();
+        if short.len() < source.trim_end().len() {
+            format!("{short}…")
+        } else {
+            short
+        }
+    }
+}
+
+/// Far beyond any configuration, far below what hurts.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+const EXCERPT_CHARS_MAX: usize = 40;

@@ -1,0 +1,746 @@
+//! Every setting, once: its key, what it takes, its bounds, what it does, and where it goes.
+//!
+//! The file, the flags, `check-config` and docs/configuration.md are all read off this list.
+//! Defaults are not in it: they stand, with their reasons, in `edgeward_proxy::config`.
+
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::Path;
+use std::time::Duration;
+
+use edgeward_proxy::config::{HostPolicy, LogDestination, LogFormat, OriginProtocol};
+use edgeward_semantics::{ClientDirectives, SetCookie};
+use edgeward_store::hot::TunerPlace;
+use edgeward_types::{ByteSize, Seed};
+
+use super::check::{Draft, path_text};
+use super::kind::{Kind, NONE, Value, duration_text, size_text};
+
+/// One setting.
+pub(super) struct Key {
+    /// Table and name.
+    pub(super) path: &'static str,
+    /// The flag of `serve` that says the same, if it has one of its own.
+    pub(super) flag: Option<&'static str>,
+    pub(super) kind: Kind,
+    /// What it does, for the reference.
+    pub(super) doc: &'static str,
+    /// Puts it where it belongs. The number says which of several, where there may be several.
+    pub(super) set: fn(&mut Draft, usize, Value),
+    /// As it would be typed; nothing where it is not set and has no default.
+    pub(super) show: fn(&Draft, usize) -> Option<String>,
+}
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.path)
+    }
+}
+
+/// The setting of this name.
+pub(super) fn find(path: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.path == path)
+}
+
+/// What the tables are for, in the order of the reference.
+pub(super) const TABLES: [(&str, &str); 9] = [
+    (
+        "listener",
+        "Where the edge answers. Write `[[listener]]` once for each address.",
+    ),
+    ("origin", "Whom a miss asks, and how patiently."),
+    ("hot", "The cache in memory."),
+    (
+        "caching",
+        "What of HTTP caching is the operator's choice. What RFC 9111 settles is not here.",
+    ),
+    ("forwarding", "What the origin learns of the client."),
+    ("server", "The process."),
+    ("admin", "Metrics and status."),
+    ("access_log", "Where requests are written down."),
+    ("limits", "Bounds on everything a stranger can make grow."),
+];
+
+/// All settings, in the order of the reference.
+pub(super) static KEYS: &[Key] = &[
+    Key {
+        path: "listener.address",
+        flag: Some("--listen"),
+        kind: Kind::Address,
+        doc: "Address and port. Port 0 takes a free one, which the start line names.",
+        set: |draft, item, value| draft.listener(item).address = Some(value.address()),
+        show: |draft, item| draft.listeners.get(item)?.address.map(|a| a.to_string()),
+    },
+    Key {
+        path: "listener.tls_certificates",
+        flag: Some("--tls-cert"),
+        kind: Kind::InputFile,
+        doc: "PEM file: the certificate first, then the chain. With it the listener speaks TLS, \
+              HTTP/2 or HTTP/1.1 by ALPN; without it HTTP/1.1, or HTTP/2 by prior knowledge.",
+        set: |draft, item, value| draft.listener(item).certificates = Some(value.file()),
+        show: |draft, item| {
+            draft
+                .listeners
+                .get(item)?
+                .certificates
+                .as_deref()
+                .map(path_text)
+        },
+    },
+    Key {
+        path: "listener.tls_key",
+        flag: Some("--tls-key"),
+        kind: Kind::InputFile,
+        doc: "PEM file with the certificate's private key: PKCS#8, PKCS#1 or SEC1.",
+        set: |draft, item, value| draft.listener(item).key = Some(value.file()),
+        show: |draft, item| draft.listeners.get(item)?.key.as_deref().map(path_text),
+    },
+    Key {
+        path: "origin.url",
+        flag: Some("--origin"),
+        kind: Kind::Url,
+        doc: "Scheme, host and port. Requests keep their own path.",
+        set: |draft, _, value| draft.edge.origin.url = value.url(),
+        show: |draft, _| {
+            let url = draft.edge.origin.url.to_string();
+            (!url.ends_with(".invalid")).then_some(url)
+        },
+    },
+    Key {
+        path: "origin.protocol",
+        flag: None,
+        kind: Kind::Choice(&["http1", "http2"]),
+        doc: "What is spoken to the origin. HTTP/2 by ALPN over TLS, by prior knowledge without.",
+        set: |draft, _, value| {
+            draft.edge.origin.protocol = match value.text().as_str() {
+                "http2" => OriginProtocol::Http2,
+                _ => OriginProtocol::Http1,
+            }
+        },
+        show: |draft, _| {
+            let protocol = match draft.edge.origin.protocol {
+                OriginProtocol::Http1 => "http1",
+                OriginProtocol::Http2 => "http2",
+            };
+            Some(protocol.to_owned())
+        },
+    },
+    Key {
+        path: "origin.host",
+        flag: None,
+        kind: Kind::Host(&["forward", "origin"]),
+        doc: "The `Host` the origin sees: `\"forward\"` passes on what the client asked for, \
+              `\"origin\"` sends host and port of the URL, anything else is sent as it is.",
+        set: |draft, _, value| {
+            draft.edge.origin.host = match value.text() {
+                word if word == "forward" => HostPolicy::Forward,
+                word if word == "origin" => HostPolicy::Origin,
+                host => HostPolicy::Fixed(host),
+            }
+        },
+        show: |draft, _| {
+            Some(match &draft.edge.origin.host {
+                HostPolicy::Forward => "forward".to_owned(),
+                HostPolicy::Origin => "origin".to_owned(),
+                HostPolicy::Fixed(host) => host.clone(),
+            })
+        },
+    },
+    Key {
+        path: "origin.connect_timeout",
+        flag: None,
+        kind: DURATION,
+        doc: "From the first packet to a usable connection, TLS included.",
+        set: |draft, _, value| draft.edge.origin.connect_timeout = value.duration(),
+        show: |draft, _| Some(duration_text(draft.edge.origin.connect_timeout)),
+    },
+    Key {
+        path: "origin.first_byte_timeout",
+        flag: None,
+        kind: DURATION,
+        doc: "From the request sent to the response's head.",
+        set: |draft, _, value| draft.edge.origin.first_byte_timeout = value.duration(),
+        show: |draft, _| Some(duration_text(draft.edge.origin.first_byte_timeout)),
+    },
+    Key {
+        path: "origin.read_idle_timeout",
+        flag: None,
+        kind: DURATION,
+        doc: "Longest silence within a response's body.",
+        set: |draft, _, value| draft.edge.origin.read_idle_timeout = value.duration(),
+        show: |draft, _| Some(duration_text(draft.edge.origin.read_idle_timeout)),
+    },
+    Key {
+        path: "origin.connections_per_worker_max",
+        flag: None,
+        kind: Kind::Count {
+            least: 1,
+            most: 65_536,
+        },
+        doc: "Connections to the origin, in use and idle, of each worker. Requests beyond it wait \
+              for one, at most `connect_timeout`.",
+        set: |draft, _, value| draft.edge.origin.connections_per_worker_max = value.nonzero(),
+        show: |draft, _| Some(draft.edge.origin.connections_per_worker_max.to_string()),
+    },
+    Key {
+        path: "origin.idle_per_worker_max",
+        flag: None,
+        kind: Kind::Count {
+            least: 0,
+            most: 65_536,
+        },
+        doc: "Idle connections each worker keeps for the next miss.",
+        set: |draft, _, value| draft.edge.origin.idle_per_worker_max = value.count(),
+        show: |draft, _| Some(draft.edge.origin.idle_per_worker_max.to_string()),
+    },
+    Key {
+        path: "origin.idle_timeout",
+        flag: None,
+        kind: DURATION,
+        doc: "How long an idle connection is trusted. Stay below the origin's own keep-alive.",
+        set: |draft, _, value| draft.edge.origin.idle_timeout = value.duration(),
+        show: |draft, _| Some(duration_text(draft.edge.origin.idle_timeout)),
+    },
+    Key {
+        path: "origin.retries_max",
+        flag: None,
+        kind: Kind::Count { least: 0, most: 10 },
+        doc: "Further tries after a kept connection turned out dead, for requests that may be \
+              repeated (RFC 9110 §9.2.2).",
+        set: |draft, _, value| draft.edge.origin.retries_max = value.number32(),
+        show: |draft, _| Some(draft.edge.origin.retries_max.to_string()),
+    },
+    Key {
+        path: "origin.tls_verify",
+        flag: None,
+        kind: Kind::Switch,
+        doc: "Whether an `https` origin must prove its name. Without it anybody on the way can \
+              read and change the traffic.",
+        set: |draft, _, value| draft.edge.origin.tls.verify = value.switch(),
+        show: |draft, _| Some(draft.edge.origin.tls.verify.to_string()),
+    },
+    Key {
+        path: "origin.tls_roots",
+        flag: None,
+        kind: Kind::InputFile,
+        doc: "PEM file of the roots an `https` origin is believed by; without it the system's.",
+        set: |draft, _, value| draft.edge.origin.tls.roots = Some(value.file()),
+        show: |draft, _| draft.edge.origin.tls.roots.as_deref().map(path_text),
+    },
+    Key {
+        path: "origin.tls_server_name",
+        flag: None,
+        kind: Kind::Host(&[]),
+        doc: "The name to ask an `https` origin for and to check; without it the URL's host.",
+        set: |draft, _, value| draft.edge.origin.tls.server_name = Some(value.text()),
+        show: |draft, _| draft.edge.origin.tls.server_name.clone(),
+    },
+    Key {
+        path: "hot.capacity",
+        flag: Some("--hot"),
+        kind: Kind::Size {
+            least: ByteSize::mib(1),
+            most: ByteSize::gib(16 << 10),
+        },
+        doc: "Memory for hot objects: heads, bodies, keys and the index together.",
+        set: |draft, _, value| draft.edge.hot.capacity = value.size(),
+        show: |draft, _| Some(size_text(draft.edge.hot.capacity)),
+    },
+    Key {
+        path: "hot.policy",
+        flag: Some("--policy"),
+        kind: Kind::Policy,
+        doc: "What enters and what leaves: `lru`, `threshold:SIZE`, `exp:SIZE`, `adaptsize`, \
+              `adaptsize-horizon`, `gdsf` or `infinite`.",
+        set: |draft, _, value| draft.edge.hot.policy = value.policy(),
+        show: |draft, _| Some(draft.edge.hot.policy.to_string()),
+    },
+    Key {
+        path: "hot.window_requests",
+        flag: Some("--window-requests"),
+        kind: Kind::Count {
+            least: 1000,
+            most: 100_000_000,
+        },
+        doc: "Requests between two tunings of a policy that tunes itself.",
+        set: |draft, _, value| draft.edge.hot.window_requests = Some(value.number32()),
+        show: |draft, _| {
+            let window = draft.edge.hot.window_requests;
+            Some(window.unwrap_or(DEFAULT_WINDOW_REQUESTS).to_string())
+        },
+    },
+    Key {
+        path: "hot.tuner",
+        flag: None,
+        kind: Kind::Choice(&["thread", "inline"]),
+        doc: "Where a policy that tunes itself does so: on a thread of its own, or on the request \
+              that fills the window, which with one worker makes a run repeat exactly.",
+        set: |draft, _, value| {
+            draft.edge.hot.tuner_place = match value.text().as_str() {
+                "inline" => TunerPlace::Inline,
+                _ => TunerPlace::Thread,
+            }
+        },
+        show: |draft, _| {
+            let place = match draft.edge.hot.tuner_place {
+                TunerPlace::Thread => "thread",
+                TunerPlace::Inline => "inline",
+            };
+            Some(place.to_owned())
+        },
+    },
+    Key {
+        path: "hot.seed",
+        flag: Some("--seed"),
+        kind: Kind::Seed,
+        doc: "Where admission's draws and the tuner's search start: the same seed and the same \
+              requests make the same decisions.",
+        set: |draft, _, value| draft.edge.hot.seed = Seed(value.number()),
+        show: |draft, _| Some(draft.edge.hot.seed.0.to_string()),
+    },
+    Key {
+        path: "caching.set_cookie",
+        flag: None,
+        kind: Kind::Choice(&["refuse", "strip", "share"]),
+        doc: "A response with `Set-Cookie` that may be stored otherwise: `\"refuse\"` does not \
+              store it, `\"strip\"` stores it without the cookie, `\"share\"` gives the cookie to \
+              everyone, as RFC 9111 §7.3 reads.",
+        set: |draft, _, value| {
+            draft.edge.caching.rules.set_cookie = match value.text().as_str() {
+                "strip" => SetCookie::Strip,
+                "share" => SetCookie::Share,
+                _ => SetCookie::Refuse,
+            }
+        },
+        show: |draft, _| {
+            let choice = match draft.edge.caching.rules.set_cookie {
+                SetCookie::Refuse => "refuse",
+                SetCookie::Strip => "strip",
+                SetCookie::Share => "share",
+            };
+            Some(choice.to_owned())
+        },
+    },
+    Key {
+        path: "caching.client_directives",
+        flag: None,
+        kind: Kind::Choice(&["ignore", "honour"]),
+        doc: "Whether `Cache-Control` and `Pragma` of requests are obeyed. RFC 9111 §5.2.1 calls \
+              them advisory; obeyed, any client can send every request through to the origin.",
+        set: |draft, _, value| {
+            draft.edge.caching.rules.client_directives = match value.text().as_str() {
+                "honour" => ClientDirectives::Honour,
+                _ => ClientDirectives::Ignore,
+            }
+        },
+        show: |draft, _| {
+            let choice = match draft.edge.caching.rules.client_directives {
+                ClientDirectives::Ignore => "ignore",
+                ClientDirectives::Honour => "honour",
+            };
+            Some(choice.to_owned())
+        },
+    },
+    Key {
+        path: "caching.heuristic",
+        flag: None,
+        kind: Kind::Switch,
+        doc: "Whether responses that state no lifetime get a guessed one (RFC 9111 §4.2.2).",
+        set: |draft, _, value| draft.heuristic_on = value.switch(),
+        show: |draft, _| Some(draft.heuristic_on.to_string()),
+    },
+    Key {
+        path: "caching.heuristic_percent",
+        flag: None,
+        kind: Kind::Count {
+            least: 0,
+            most: 100,
+        },
+        doc: "The guess: so many percent of the time since `Last-Modified`.",
+        set: |draft, _, value| {
+            draft.heuristic.percent = u8::try_from(value.number()).expect("the key's bound fits");
+        },
+        show: |draft, _| Some(draft.heuristic.percent.to_string()),
+    },
+    Key {
+        path: "caching.heuristic_lifetime_max",
+        flag: None,
+        kind: DURATION_OR_ZERO,
+        doc: "No guess is longer.",
+        set: |draft, _, value| draft.heuristic.lifetime_max = value.duration(),
+        show: |draft, _| Some(duration_text(draft.heuristic.lifetime_max)),
+    },
+    Key {
+        path: "caching.heuristic_without_last_modified",
+        flag: None,
+        kind: DURATION_OR_ZERO,
+        doc: "The guess where `Last-Modified` is missing too.",
+        set: |draft, _, value| draft.heuristic.without_last_modified = value.duration(),
+        show: |draft, _| Some(duration_text(draft.heuristic.without_last_modified)),
+    },
+    Key {
+        path: "caching.hit_for_miss",
+        flag: None,
+        kind: DURATION_OR_ZERO,
+        doc: "How long a URL whose response could not be shared keeps its requests from waiting \
+              for each other.",
+        set: |draft, _, value| draft.edge.caching.hit_for_miss = value.duration(),
+        show: |draft, _| Some(duration_text(draft.edge.caching.hit_for_miss)),
+    },
+    Key {
+        path: "caching.collapse_wait_max",
+        flag: None,
+        kind: DURATION_OR_ZERO,
+        doc: "Longest a request waits for the response another one asked for; then it asks on \
+              its own.",
+        set: |draft, _, value| draft.edge.caching.collapse_wait_max = value.duration(),
+        show: |draft, _| Some(duration_text(draft.edge.caching.collapse_wait_max)),
+    },
+    Key {
+        path: "caching.collapse_bytes_max",
+        flag: None,
+        kind: Kind::Size {
+            least: ByteSize(0),
+            most: ByteSize::gib(64),
+        },
+        doc: "Largest response shared among waiting requests when admission keeps it out of the \
+              cache.",
+        set: |draft, _, value| draft.edge.caching.collapse_bytes_max = value.size(),
+        show: |draft, _| Some(size_text(draft.edge.caching.collapse_bytes_max)),
+    },
+    Key {
+        path: "caching.hash_seed",
+        flag: Some("--hash-seed"),
+        kind: Kind::SeedOrNone,
+        doc: "Key of the hash objects are found by. `\"none\"` draws one at start, so that \
+              strangers cannot look for collisions; a fixed one makes runs comparable.",
+        set: |draft, _, value| draft.edge.caching.hash_seed = value.optional(Value::number),
+        show: |draft, _| Some(or_none(draft.edge.caching.hash_seed.map(|n| n.to_string()))),
+    },
+    Key {
+        path: "forwarding.x_forwarded",
+        flag: None,
+        kind: Kind::Switch,
+        doc: "Appends the client to `X-Forwarded-For` and sets `X-Forwarded-Proto` and \
+              `X-Forwarded-Host`.",
+        set: |draft, _, value| draft.edge.forwarding.x_forwarded = value.switch(),
+        show: |draft, _| Some(draft.edge.forwarding.x_forwarded.to_string()),
+    },
+    Key {
+        path: "forwarding.forwarded",
+        flag: None,
+        kind: Kind::Switch,
+        doc: "Appends the client to `Forwarded` (RFC 7239).",
+        set: |draft, _, value| draft.edge.forwarding.forwarded = value.switch(),
+        show: |draft, _| Some(draft.edge.forwarding.forwarded.to_string()),
+    },
+    Key {
+        path: "server.workers",
+        flag: Some("--workers"),
+        kind: Kind::Count {
+            least: 1,
+            most: 1024,
+        },
+        doc: "Threads, each with its own listeners and origin connections. By default one a core.",
+        set: |draft, _, value| draft.edge.workers = value.nonzero(),
+        show: |draft, _| Some(draft.edge.workers.to_string()),
+    },
+    Key {
+        path: "server.drain_timeout",
+        flag: None,
+        kind: DURATION_OR_ZERO,
+        doc: "How long a shutdown waits for requests under way.",
+        set: |draft, _, value| draft.edge.drain_timeout = value.duration(),
+        show: |draft, _| Some(duration_text(draft.edge.drain_timeout)),
+    },
+    Key {
+        path: "server.name",
+        flag: None,
+        kind: Kind::Token,
+        doc: "The name in `Via` and `Cache-Status`. Give each edge of a chain its own.",
+        set: |draft, _, value| draft.edge.name = value.text(),
+        show: |draft, _| Some(draft.edge.name.clone()),
+    },
+    Key {
+        path: "admin.address",
+        flag: Some("--admin"),
+        kind: Kind::AddressOrNone,
+        doc: "Where `/metrics` (Prometheus) and `/status` (JSON) are served. Who reaches it can \
+              read which policy runs and how full the cache is.",
+        set: |draft, _, value| draft.edge.admin = value.optional(Value::address),
+        show: |draft, _| Some(or_none(draft.edge.admin.map(|a| a.to_string()))),
+    },
+    Key {
+        path: "access_log.path",
+        flag: Some("--access-log"),
+        kind: Kind::OutputFile,
+        doc: "A file that is appended to and made if it is not there, or `\"-\"` for stdout. \
+              Without it requests are not written down.",
+        set: |draft, _, value| {
+            let path = value.file();
+            draft.access_log_given = true;
+            draft.access_log.destination = if path == Path::new("-") {
+                LogDestination::Stdout
+            } else {
+                LogDestination::File(path)
+            };
+        },
+        show: |draft, _| {
+            draft
+                .access_log_given
+                .then(|| match &draft.access_log.destination {
+                    LogDestination::Stdout => "-".to_owned(),
+                    LogDestination::File(path) => path_text(path),
+                })
+        },
+    },
+    Key {
+        path: "access_log.format",
+        flag: Some("--access-log-format"),
+        kind: Kind::Choice(&["json", "combined"]),
+        doc: "One JSON object a line, or NCSA combined.",
+        set: |draft, _, value| {
+            draft.access_log.format = match value.text().as_str() {
+                "combined" => LogFormat::Combined,
+                _ => LogFormat::Json,
+            }
+        },
+        show: |draft, _| {
+            let format = match draft.access_log.format {
+                LogFormat::Json => "json",
+                LogFormat::Combined => "combined",
+            };
+            Some(format.to_owned())
+        },
+    },
+    Key {
+        path: "access_log.queue_lines_max",
+        flag: None,
+        kind: Kind::Count {
+            least: 1,
+            most: 1 << 20,
+        },
+        doc: "Lines of each worker that may wait for the disk. Beyond it lines are dropped and \
+              counted, for a slow disk must not slow requests.",
+        set: |draft, _, value| draft.access_log.queue_lines_max = value.nonzero(),
+        show: |draft, _| Some(draft.access_log.queue_lines_max.to_string()),
+    },
+    Key {
+        path: "limits.connections_max",
+        flag: None,
+        kind: Kind::Count {
+            least: 1,
+            most: 1 << 22,
+        },
+        doc: "Client connections of all workers. Further ones are closed at once and counted.",
+        set: |draft, _, value| draft.edge.limits.connections_max = value.nonzero(),
+        show: |draft, _| Some(draft.edge.limits.connections_max.to_string()),
+    },
+    Key {
+        path: "limits.head_bytes_max",
+        flag: None,
+        kind: Kind::Size {
+            least: ByteSize::kib(8),
+            most: ByteSize::mib(1),
+        },
+        doc: "A message's head, from clients and from the origin. Beyond it a client gets 431, \
+              and an origin's response becomes 502.",
+        set: |draft, _, value| draft.edge.limits.head_bytes_max = value.size(),
+        show: |draft, _| Some(size_text(draft.edge.limits.head_bytes_max)),
+    },
+    Key {
+        path: "limits.headers_max",
+        flag: None,
+        kind: Kind::Count {
+            least: 16,
+            most: 4096,
+        },
+        doc: "Header fields of a message.",
+        set: |draft, _, value| draft.edge.limits.headers_max = value.nonzero(),
+        show: |draft, _| Some(draft.edge.limits.headers_max.to_string()),
+    },
+    Key {
+        path: "limits.request_head_timeout",
+        flag: None,
+        kind: DURATION,
+        doc: "From the first byte of a request to the end of its head; then 408.",
+        set: |draft, _, value| draft.edge.limits.request_head_timeout = value.duration(),
+        show: |draft, _| Some(duration_text(draft.edge.limits.request_head_timeout)),
+    },
+    Key {
+        path: "limits.idle_timeout",
+        flag: None,
+        kind: DURATION,
+        doc: "Silence between two requests of a connection, or before the first.",
+        set: |draft, _, value| draft.edge.limits.idle_timeout = value.duration(),
+        show: |draft, _| Some(duration_text(draft.edge.limits.idle_timeout)),
+    },
+    Key {
+        path: "limits.body_idle_timeout",
+        flag: None,
+        kind: DURATION,
+        doc: "Longest a client may take nothing of its response, or send nothing of its upload.",
+        set: |draft, _, value| draft.edge.limits.body_idle_timeout = value.duration(),
+        show: |draft, _| Some(duration_text(draft.edge.limits.body_idle_timeout)),
+    },
+    Key {
+        path: "limits.request_body_bytes_max",
+        flag: None,
+        kind: Kind::SizeOrNone {
+            least: ByteSize(0),
+            most: ByteSize::gib(16 << 10),
+        },
+        doc: "Largest upload; beyond it 413. Uploads are streamed and never kept.",
+        set: |draft, _, value| {
+            draft.edge.limits.request_body_bytes_max = value.optional(Value::size);
+        },
+        show: |draft, _| {
+            let most = draft.edge.limits.request_body_bytes_max;
+            Some(or_none(most.map(size_text)))
+        },
+    },
+    Key {
+        path: "limits.object_bytes_max",
+        flag: None,
+        kind: Kind::Size {
+            least: ByteSize(1),
+            most: ByteSize::gib(1 << 10),
+        },
+        doc: "Largest body that may enter the cache, and never more than an eighth of \
+              `hot.capacity`. Larger ones pass through.",
+        set: |draft, _, value| draft.edge.limits.object_bytes_max = value.size(),
+        show: |draft, _| Some(size_text(draft.edge.limits.object_bytes_max)),
+    },
+    Key {
+        path: "limits.fill_bytes_max",
+        flag: None,
+        kind: Kind::Size {
+            least: ByteSize::mib(1),
+            most: ByteSize::gib(16 << 10),
+        },
+        doc: "Memory of all responses under way to the cache or to several clients, beside \
+              `hot.capacity`. When it is used up misses pass through uncached.",
+        set: |draft, _, value| draft.edge.limits.fill_bytes_max = value.size(),
+        show: |draft, _| Some(size_text(draft.edge.limits.fill_bytes_max)),
+    },
+    Key {
+        path: "limits.h2_streams_max",
+        flag: None,
+        kind: Kind::Count {
+            least: 1,
+            most: 10_000,
+        },
+        doc: "Streams open at once in one HTTP/2 connection. RFC 9113 §6.5.2 advises against \
+              less than 100.",
+        set: |draft, _, value| draft.edge.limits.h2_streams_max = value.nonzero32(),
+        show: |draft, _| Some(draft.edge.limits.h2_streams_max.to_string()),
+    },
+];
+
+/// Timeouts: shorter than a millisecond is a switch in disguise, longer than a day no bound.
+const DURATION: Kind = Kind::Duration {
+    least: Duration::from_millis(1),
+    most: Duration::from_secs(86_400),
+};
+
+/// Waits that may be switched off.
+const DURATION_OR_ZERO: Kind = Kind::Duration {
+    least: Duration::ZERO,
+    most: Duration::from_secs(86_400),
+};
+
+/// What `None` means to the store: the paper's Δ.
+const DEFAULT_WINDOW_REQUESTS: u32 = 250_000;
+
+fn or_none(text: Option<String>) -> String {
+    text.unwrap_or_else(|| NONE.to_owned())
+}
+
+/// What a key's setter takes out of a value. The key's kind has read it, so it is there.
+impl Value {
+    fn wrong(&self) -> ! {
+        unreachable!("a setter and its kind disagree about {self:?}")
+    }
+
+    fn optional<T>(self, inner: fn(Self) -> T) -> Option<T> {
+        (self != Self::None).then(|| inner(self))
+    }
+
+    fn size(self) -> ByteSize {
+        match self {
+            Self::Size(size) => size,
+            other => other.wrong(),
+        }
+    }
+
+    fn duration(self) -> Duration {
+        match self {
+            Self::Duration(duration) => duration,
+            other => other.wrong(),
+        }
+    }
+
+    fn number(self) -> u64 {
+        match self {
+            Self::Number(number) => number,
+            other => other.wrong(),
+        }
+    }
+
+    fn number32(self) -> u32 {
+        u32::try_from(self.number()).expect("the key's bound fits")
+    }
+
+    fn count(self) -> usize {
+        usize::try_from(self.number()).expect("the key's bound fits")
+    }
+
+    fn nonzero(self) -> NonZeroUsize {
+        NonZeroUsize::new(self.count()).expect("the key's least is above zero")
+    }
+
+    fn nonzero32(self) -> NonZeroU32 {
+        NonZeroU32::new(self.number32()).expect("the key's least is above zero")
+    }
+
+    fn switch(self) -> bool {
+        match self {
+            Self::Switch(on) => on,
+            other => other.wrong(),
+        }
+    }
+
+    fn text(self) -> String {
+        match self {
+            Self::Text(text) => text,
+            other => other.wrong(),
+        }
+    }
+
+    fn address(self) -> std::net::SocketAddr {
+        match self {
+            Self::Address(address) => address,
+            other => other.wrong(),
+        }
+    }
+
+    fn url(self) -> edgeward_proxy::config::OriginUrl {
+        match self {
+            Self::Url(url) => url,
+            other => other.wrong(),
+        }
+    }
+
+    fn file(self) -> std::path::PathBuf {
+        match self {
+            Self::File(path) => path,
+            other => other.wrong(),
+        }
+    }
+
+    fn policy(self) -> edgeward_policy::PolicySpec {
+        match self {
+            Self::Policy(policy) => policy,
+            other => other.wrong(),
+        }
+    }
+}

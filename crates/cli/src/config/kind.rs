@@ -1,0 +1,487 @@
+//! What a setting takes: how it is typed, within which bounds, and what it then is.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use edgeward_policy::{ParsePolicyError, PolicySpec};
+use edgeward_proxy::config::OriginUrl;
+use edgeward_types::ByteSize;
+
+/// What a setting takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    /// `"64MiB"`, or a number of bytes.
+    Size { least: ByteSize, most: ByteSize },
+    /// The same, or `"none"`.
+    SizeOrNone { least: ByteSize, most: ByteSize },
+    /// `"30s"`.
+    Duration { least: Duration, most: Duration },
+    /// A whole number.
+    Count { least: u64, most: u64 },
+    /// A whole number of 64 bits, where none is drawn at start.
+    SeedOrNone,
+    /// The same, always given.
+    Seed,
+    /// `true` or `false`.
+    Switch,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+    /// `"127.0.0.1:8080"`.
+    Address,
+    /// The same, or `"none"`.
+    AddressOrNone,
+    /// `"http://HOST:PORT"`.
+    Url,
+    /// A file that is there and can be read.
+    InputFile,
+    /// A file that is written, or `"-"` for standard output.
+    OutputFile,
+    /// A host name, or one of these words.
+    Host(&'static [&'static str]),
+    /// A name for the edge in headers.
+    Token,
+    /// A policy by its name.
+    Policy,
+}
+
+/// What was typed, before anyone asked whether it makes sense.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Raw {
+    /// At the prompt, where everything is text.
+    Typed(String),
+    /// A string in the file.
+    Text(String),
+    /// A whole number in the file, as it was written.
+    Number(String),
+    /// `true` or `false` in the file.
+    Switch(bool),
+    /// Anything else in the file: its kind with its article, and its source.
+    Other { kind: &'static str, source: String },
+}
+
+/// As it would be typed again.
+impl fmt::Display for Raw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Typed(text) => write!(f, "{}", text.escape_debug()),
+            Self::Text(text) => write!(f, "{text:?}"),
+            Self::Number(text) | Self::Other { source: text, .. } => f.write_str(text),
+            Self::Switch(on) => write!(f, "{on}"),
+        }
+    }
+}
+
+/// A setting that has been understood.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Value {
+    None,
+    Size(ByteSize),
+    Duration(Duration),
+    Number(u64),
+    Switch(bool),
+    Text(String),
+    Address(SocketAddr),
+    Url(OriginUrl),
+    File(PathBuf),
+    Policy(PolicySpec),
+}
+
+/// Why a setting is not understood: goes on from `KEY = VALUE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) reason: String,
+    pub(super) hint: Option<String>,
+}
+
+impl Kind {
+    /// Understands what was typed; relative paths start at `folder`.
+    pub(super) fn read(self, raw: &Raw, folder: &Path) -> Result<Value, Refusal> {
+        match self {
+            Self::SizeOrNone { .. } | Self::AddressOrNone | Self::SeedOrNone
+                if raw.text() == Some(NONE) =>
+            {
+                Ok(Value::None)
+            }
+            Self::Size { least, most } | Self::SizeOrNone { least, most } => {
+                let size: ByteSize = match raw {
+                    Raw::Typed(text) | Raw::Text(text) | Raw::Number(text) => {
+                        text.parse().map_err(|error| refusal(text, &error))?
+                    }
+                    _ => return Err(self.wrong_kind(raw)),
+                };
+                within(size, least, most, size_text).map(Value::Size)
+            }
+            Self::Duration { least, most } => {
+                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
+                let duration = parse_duration(text)?;
+                within(duration, least, most, duration_text).map(Value::Duration)
+            }
+            Self::Count { least, most } => {
+                let number = self.number(raw)?;
+                within(number, least, most, |n| n.to_string()).map(Value::Number)
+            }
+            Self::Seed | Self::SeedOrNone => self.number(raw).map(Value::Number),
+            Self::Switch => match raw {
+                Raw::Switch(on) => Ok(Value::Switch(*on)),
+                Raw::Typed(text) if text == "true" => Ok(Value::Switch(true)),
+                Raw::Typed(text) if text == "false" => Ok(Value::Switch(false)),
+                _ => Err(self.wrong_kind(raw)),
+            },
+            Self::Choice(words) => {
+                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
+                if words.contains(&text) {
+                    Ok(Value::Text(text.to_owned()))
+                } else {
+                    Err(Refusal::new("is not known").hint(format!("use {}", alternatives(words))))
+                }
+            }
+            Self::Address | Self::AddressOrNone => {
+                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
+                text.parse().map(Value::Address).map_err(|_| {
+                    Refusal::new("is not an address and port").hint(
+                        "write 127.0.0.1:8080, 0.0.0.0:8080 for all of IPv4 or [::]:8080 for all",
+                    )
+                })
+            }
+            Self::Url => {
+                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
+                text.parse().map(Value::Url).map_err(
+                    |error: edgeward_proxy::config::ParseOriginUrlError| refusal(text, &error),
+                )
+            }
+            Self::InputFile => {
+                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
+                let path = folder.join(text);
+                let opened = fs::File::open(&path).and_then(|file| file.metadata());
+                match opened {
+                    Ok(facts) if facts.is_dir() => Err(Refusal::new("is a folder, not a file")),
+                    Ok(_) => Ok(Value::File(path)),
+                    Err(error) => Err(Refusal::new(unreadable(&error))
+                        .hint(format!("looked for {}", full(&path)))),
+                }
+            }
+            Self::OutputFile => {
+                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
+                if text == "-" {
+                    return Ok(Value::File(PathBuf::from(text)));
+                }
+                let path = folder.join(text);
+                let parent = path.parent().filter(|parent| *parent != Path::new(""));
+                if text.is_empty() || path.is_dir() {
+                    Err(Refusal::new("is not a file").hint("name a file, or - for stdout"))
+                } else if parent.is_some_and(|parent| !parent.is_dir()) {
+                    Err(Refusal::new("is in a folder that does not exist")
+                        .hint(format!("make it, or write elsewhere than {}", full(&path))))
+                } else {
+                    Ok(Value::File(path))
+                }
+            }
+            Self::Host(words) => {
+                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
+                let sound = !text.is_empty()
+                    && text.len() <= 261
+                    && text
+                        .bytes()
+                        .all(|b| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b));
+                if sound || words.contains(&text) {
+                    Ok(Value::Text(text.to_owned()))
+                } else {
+                    Err(Refusal::new("is not a host name").hint("write HOST or HOST:PORT"))
+                }
+            }
+            Self::Token => {
+                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
+                // What is both a token for `Via` (RFC 9110 §5.6.2) and one for `Cache-Status`
+                // (RFC 9651 §3.3.4), without their odder marks.
+                let sound = text.len() <= 64
+                    && text.starts_with(|first: char| first.is_ascii_alphabetic())
+                    && text
+                        .bytes()
+                        .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
+                if sound {
+                    Ok(Value::Text(text.to_owned()))
+                } else {
+                    Err(Refusal::new("cannot stand in a header as a name")
+                        .hint("use up to 64 letters, digits, -, _ and ., a letter first"))
+                }
+            }
+            Self::Policy => {
+                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
+                text.parse()
+                    .map(Value::Policy)
+                    .map_err(|error: ParsePolicyError| {
+                        let mut refusal = refusal(text, &error);
+                        if let ParsePolicyError::Unknown(_) = error {
+                            refusal.reason = "is no policy".to_owned();
+                        }
+                        if let Some(cause) = std::error::Error::source(&error) {
+                            refusal.reason = format!("{}: {cause}", refusal.reason);
+                        }
+                        refusal
+                    })
+            }
+        }
+    }
+
+    fn number(self, raw: &Raw) -> Result<u64, Refusal> {
+        let (Raw::Typed(text) | Raw::Number(text)) = raw else {
+            return Err(self.wrong_kind(raw));
+        };
+        let digits = text.replace('_', "");
+        let parsed = match digits.strip_prefix("0x") {
+            Some(hex) => u64::from_str_radix(hex, 16),
+            None => digits.parse(),
+        };
+        parsed.map_err(|error| match error.kind() {
+            std::num::IntErrorKind::PosOverflow => Refusal::new("is more than 64 bits hold"),
+            _ if digits.starts_with('-') => {
+                Refusal::new("is below zero").hint(format!("write {}", self.example()))
+            }
+            _ => Refusal::new(format!("is not {}", self.article()))
+                .hint(format!("write {}", self.example())),
+        })
+    }
+
+    fn wrong_kind(self, raw: &Raw) -> Refusal {
+        let is = match raw {
+            Raw::Typed(_) => {
+                return Refusal::new(format!("is not {}", self.article()))
+                    .hint(format!("write {}", self.example()));
+            }
+            Raw::Text(_) => "text",
+            Raw::Number(_) => "a number",
+            Raw::Switch(_) => "a switch",
+            Raw::Other { kind, .. } => kind,
+        };
+        let hint = match (self, raw) {
+            (Self::Switch, Raw::Text(text)) if text == "true" || text == "false" => {
+                format!("write {text} without quotes")
+            }
+            (Self::Count { .. } | Self::Seed | Self::SeedOrNone, Raw::Text(text))
+                if text.parse::<u64>().is_ok() =>
+            {
+                format!("write {text} without quotes")
+            }
+            (Self::Duration { .. }, Raw::Number(text)) => {
+                format!("say of what: write \"{text}s\" or \"{text}ms\"")
+            }
+            _ => format!("write {}", self.example()),
+        };
+        Refusal::new(format!("is {is}, not {}", self.article())).hint(hint)
+    }
+
+    /// For the reference: what it takes in a word or two.
+    pub(super) fn name(self) -> String {
+        match self {
+            Self::Size { .. } => "size".to_owned(),
+            Self::SizeOrNone { .. } => "size or `\"none\"`".to_owned(),
+            Self::Duration { .. } => "duration".to_owned(),
+            Self::Count { .. } => "number".to_owned(),
+            Self::Seed => "number".to_owned(),
+            Self::SeedOrNone => "number or `\"none\"`".to_owned(),
+            Self::Switch => "switch".to_owned(),
+            Self::Choice(words) => words
+                .iter()
+                .map(|word| format!("`\"{word}\"`"))
+                .collect::<Vec<_>>()
+                .join(" or "),
+            Self::Address => "address".to_owned(),
+            Self::AddressOrNone => "address or `\"none\"`".to_owned(),
+            Self::Url => "URL".to_owned(),
+            Self::InputFile | Self::OutputFile => "file".to_owned(),
+            Self::Host([]) => "host".to_owned(),
+            Self::Host(words) => {
+                let words: Vec<String> = words.iter().map(|word| format!("`\"{word}\"`")).collect();
+                format!("{} or a host", words.join(", "))
+            }
+            Self::Token => "name".to_owned(),
+            Self::Policy => "policy".to_owned(),
+        }
+    }
+
+    /// For the reference: the least and the most.
+    pub(super) fn bounds(self) -> Option<(String, String)> {
+        match self {
+            Self::Size { least, most } | Self::SizeOrNone { least, most } => {
+                Some((size_text(least), size_text(most)))
+            }
+            Self::Duration { least, most } => Some((duration_text(least), duration_text(most))),
+            Self::Count { least, most } => Some((least.to_string(), most.to_string())),
+            _ => None,
+        }
+    }
+
+    /// Whether its value stands in quotes in the file.
+    pub(super) fn quoted(self) -> bool {
+        !matches!(
+            self,
+            Self::Count { .. } | Self::Seed | Self::SeedOrNone | Self::Switch
+        )
+    }
+
+    fn article(self) -> &'static str {
+        match self {
+            Self::Size { .. } | Self::SizeOrNone { .. } => "a size",
+            Self::Duration { .. } => "a duration",
+            Self::Count { .. } | Self::Seed | Self::SeedOrNone => "a whole number",
+            Self::Switch => "a switch",
+            Self::Choice(_) => "one of the words it may be",
+            Self::Address | Self::AddressOrNone => "an address",
+            Self::Url => "a URL",
+            Self::InputFile | Self::OutputFile => "the path of a file",
+            Self::Host(_) => "a host",
+            Self::Token => "a name",
+            Self::Policy => "a policy",
+        }
+    }
+
+    fn example(self) -> String {
+        match self {
+            Self::Size { .. } | Self::SizeOrNone { .. } => "\"64MiB\"".to_owned(),
+            Self::Duration { .. } => "\"30s\"".to_owned(),
+            Self::Count { least, .. } => format!("a number such as {}", least.max(8)),
+            Self::Seed | Self::SeedOrNone => "a number such as 42".to_owned(),
+            Self::Switch => "true or false".to_owned(),
+            Self::Choice(words) => alternatives(words),
+            Self::Address | Self::AddressOrNone => "\"127.0.0.1:8080\"".to_owned(),
+            Self::Url => "\"http://HOST:PORT\"".to_owned(),
+            Self::InputFile | Self::OutputFile => "its path in quotes".to_owned(),
+            Self::Host(_) => "\"www.example.com\"".to_owned(),
+            Self::Token => "\"edge-1\"".to_owned(),
+            Self::Policy => "\"adaptsize\"".to_owned(),
+        }
+    }
+}
+
+impl Raw {
+    fn text(&self) -> Option<&str> {
+        match self {
+            Self::Typed(text) | Self::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+}
+
+impl Refusal {
+    fn new(reason: impl Into<String>) -> Self {
+        Self {
+            reason: reason.into(),
+            hint: None,
+        }
+    }
+
+    fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+/// Another crate's "`text` is wrong; do this" as a reason that goes on from the value.
+fn refusal(text: &str, error: &dyn fmt::Display) -> Refusal {
+    let message = error.to_string();
+    let (reason, hint) = match message.split_once("; ") {
+        Some((reason, hint)) => (reason, Some(hint.to_owned())),
+        None => (message.as_str(), None),
+    };
+    let named = format!("`{text}` ");
+    let reason = match reason.strip_prefix(&named) {
+        Some(rest) => rest.to_owned(),
+        None => format!("is refused: {reason}"),
+    };
+    Refusal { reason, hint }
+}
+
+fn within<T: PartialOrd>(value: T, least: T, most: T, text: fn(T) -> String) -> Result<T, Refusal> {
+    let reason = if value < least {
+        "is too small"
+    } else if value > most {
+        "is too large"
+    } else {
+        return Ok(value);
+    };
+    Err(Refusal::new(reason).hint(format!("use {} to {}", text(least), text(most))))
+}
+
+/// `"30s"` and its like.
+fn parse_duration(text: &str) -> Result<Duration, Refusal> {
+    let end = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let hint = "write a whole number and ms, s, min, h or d, as in 30s";
+    if number.is_empty() {
+        return Err(Refusal::new("does not start with a number").hint(hint));
+    }
+    let unit = unit.trim_start();
+    let Some(&(_, millis)) = DURATION_UNITS.iter().find(|(name, _)| *name == unit) else {
+        let reason = if unit.is_empty() {
+            "has no unit"
+        } else {
+            "has an unknown unit"
+        };
+        return Err(Refusal::new(reason).hint(hint));
+    };
+    number
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(millis))
+        .map(Duration::from_millis)
+        .ok_or_else(|| Refusal::new("is longer than any clock counts").hint(hint))
+}
+
+/// A duration as it is typed: in the largest unit that keeps it whole.
+pub(super) fn duration_text(duration: Duration) -> String {
+    let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let fits = |unit: u64| millis.is_multiple_of(unit) && millis >= unit;
+    let (name, unit) = DURATION_UNITS
+        .iter()
+        .rev()
+        .find(|(_, unit)| fits(*unit))
+        .copied()
+        .unwrap_or(("ms", 1));
+    format!("{}{name}", millis / unit)
+}
+
+/// A size as it is typed: rounded only where it reads back the same.
+pub(super) fn size_text(size: ByteSize) -> String {
+    let shown = size.to_string().replace(' ', "");
+    if shown.parse() == Ok(size) {
+        shown
+    } else {
+        size.bytes().to_string()
+    }
+}
+
+fn alternatives(words: &[&str]) -> String {
+    words.join(" or ")
+}
+
+/// An I/O error in words, without the system's number.
+pub(super) fn unreadable(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "does not exist".to_owned(),
+        io::ErrorKind::PermissionDenied => "may not be read by this user".to_owned(),
+        _ => format!("cannot be read: {error}"),
+    }
+}
+
+fn full(path: &Path) -> String {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    path.display().to_string()
+}
+
+/// What switches an optional setting off.
+pub(super) const NONE: &str = "none";
+
+/// In milliseconds, each a multiple of the one before.
+const DURATION_UNITS: [(&str, u64); 5] = [
+    ("ms", 1),
+    ("s", 1000),
+    ("min", 60 * 1000),
+    ("h", 60 * 60 * 1000),
+    ("d", 24 * 60 * 60 * 1000),
+];

@@ -1,0 +1,299 @@
+//! What is right, what is wrong, and what is said about it.
+
+use std::fs;
+
+use super::*;
+
+/// What is said about a file with this text, without the folder it lies in.
+fn verdict(text: &str, flags: &[(&str, &str, &str)]) -> String {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("edge.toml");
+    fs::write(&path, text).expect("the file is written");
+    let flags: Vec<FlagSetting> = flags
+        .iter()
+        .map(|(flag, key, text)| FlagSetting {
+            flag: (*flag).to_owned(),
+            key: (*key).to_owned(),
+            text: (*text).to_owned(),
+        })
+        .collect();
+    match load(Some(&path), &flags) {
+        Ok(checked) => checked
+            .settings
+            .iter()
+            .filter(|setting| setting.source != Source::Default)
+            .map(|Setting { key, value, source }| format!("{key} = {value} ({source})\n"))
+            .collect(),
+        Err(error) => crate::complaint::render(&error.into())
+            .replace(&format!("{}/", folder.path().display()), ""),
+    }
+}
+
+const LEAST: &str =
+    "[[listener]]\naddress = \"127.0.0.1:0\"\n[origin]\nurl = \"http://[::1]:9000\"\n";
+
+#[test]
+fn a_file_says_what_an_edge_needs() {
+    insta::assert_snapshot!(
+        verdict(&format!("{LEAST}[hot]\ncapacity = \"64MiB\"\npolicy = \"threshold:32K\"\n"), &[]),
+        @r"
+    listener[0].address = 127.0.0.1:0 (line 2)
+    origin.url = http://[::1]:9000 (line 4)
+    hot.capacity = 64MiB (line 6)
+    hot.policy = threshold:32KiB (line 7)
+    "
+    );
+}
+
+#[test]
+fn a_flag_wins_over_the_file() {
+    let flags = [
+        ("--hot", "hot.capacity", "32MiB"),
+        ("--listen", "listener.address", "127.0.0.1:81"),
+        ("--listen", "listener.address", "127.0.0.1:82"),
+        ("--set limits.headers_max", "limits.headers_max", "50"),
+    ];
+    let text = format!("{LEAST}[hot]\ncapacity = \"64MiB\"\n[server]\nworkers = 3\n");
+    insta::assert_snapshot!(verdict(&text, &flags), @r"
+    listener[0].address = 127.0.0.1:81 (--listen)
+    listener[1].address = 127.0.0.1:82 (--listen)
+    origin.url = http://[::1]:9000 (line 4)
+    hot.capacity = 32MiB (--hot)
+    server.workers = 3 (line 8)
+    limits.headers_max = 50 (--set limits.headers_max)
+    ");
+}
+
+#[test]
+fn every_default_can_be_typed_back() {
+    let draft = check::Draft::new();
+    for key in keys::KEYS.iter() {
+        let Some(shown) = (key.show)(&draft, 0) else {
+            continue;
+        };
+        let mut again = check::Draft::new();
+        let value = key
+            .kind
+            .read(&Raw::Typed(shown.clone()), Path::new(""))
+            .unwrap_or_else(|refusal| panic!("{} = {shown} {}", key.path, refusal.reason));
+        (key.set)(&mut again, 0, value);
+        assert_eq!((key.show)(&again, 0), Some(shown), "{}", key.path);
+    }
+}
+
+#[test]
+fn every_key_stands_in_one_table_and_once() {
+    let mut paths: Vec<&str> = keys::KEYS.iter().map(|key| key.path).collect();
+    let tables: Vec<&str> = keys::TABLES.iter().map(|(table, _)| *table).collect();
+    assert_eq!(nearest::tables().collect::<Vec<_>>(), tables);
+    paths.sort_unstable();
+    let all = paths.len();
+    paths.dedup();
+    assert_eq!(paths.len(), all);
+}
+
+/// Both ends of each bound are accepted, and the next value beyond is not.
+#[test]
+fn bounds_hold_on_both_sides() {
+    for key in keys::KEYS.iter() {
+        let Some((least, most)) = key.kind.bounds() else {
+            continue;
+        };
+        let read = |text: &str| key.kind.read(&Raw::Typed(text.to_owned()), Path::new(""));
+        assert!(read(&least).is_ok(), "{} = {least}", key.path);
+        assert!(read(&most).is_ok(), "{} = {most}", key.path);
+        let beyond = match key.kind {
+            kind::Kind::Count { most, .. } => (most + 1).to_string(),
+            kind::Kind::Size { most, .. } | kind::Kind::SizeOrNone { most, .. } => {
+                (most.bytes() + 1).to_string()
+            }
+            kind::Kind::Duration { most, .. } => format!("{}ms", most.as_millis() + 1),
+            _ => unreachable!("only these have bounds"),
+        };
+        assert!(read(&beyond).is_err(), "{} = {beyond}", key.path);
+        let below = match key.kind {
+            kind::Kind::Count { least, .. } => least.checked_sub(1).map(|n| n.to_string()),
+            kind::Kind::Size { least, .. } | kind::Kind::SizeOrNone { least, .. } => {
+                least.bytes().checked_sub(1).map(|n| n.to_string())
+            }
+            kind::Kind::Duration { least, .. } => {
+                (least.as_millis() > 0).then(|| format!("{}ms", least.as_millis() - 1))
+            }
+            _ => None,
+        };
+        if let Some(below) = below {
+            assert!(read(&below).is_err(), "{} = {below}", key.path);
+        }
+    }
+}
+
+#[test]
+fn all_that_is_wrong_is_said_at_once() {
+    let text = r#"workers = 2
+[origin]
+url = "example.com"
+conect_timeout = "5s"
+retries_max = 99
+protocol = "http3"
+
+[hot]
+capacity = "12 parsecs"
+policy = "lfu"
+seed = -1
+
+[limits]
+idle_timeout = 30
+headers_max = "50"
+connections_max = 1.5
+"#;
+    insta::assert_snapshot!(verdict(text, &[]), @r#"
+    error: there is no key workers outside of a table
+      in edge.toml, line 1
+      hint: did you mean server.workers?
+    error: origin.url = "example.com" has no known scheme
+      in edge.toml, line 3
+      hint: start with http:// or https://
+    error: there is no key origin.conect_timeout
+      in edge.toml, line 4
+      hint: did you mean origin.connect_timeout?
+    error: origin.retries_max = 99 is too large
+      in edge.toml, line 5
+      hint: use 0 to 10
+    error: origin.protocol = "http3" is not known
+      in edge.toml, line 6
+      hint: use http1 or http2
+    error: hot.capacity = "12 parsecs" has an unknown unit
+      in edge.toml, line 9
+      hint: use B, KiB, MiB, GiB, TiB or KB, MB, GB, TB
+    error: hot.policy = "lfu" is no policy
+      in edge.toml, line 10
+      hint: there are lru, threshold:SIZE, exp:SIZE, adaptsize, adaptsize-horizon, gdsf and infinite
+    error: hot.seed = -1 is below zero
+      in edge.toml, line 11
+      hint: write a number such as 42
+    error: limits.idle_timeout = 30 is a number, not a duration
+      in edge.toml, line 14
+      hint: say of what: write "30s" or "30ms"
+    error: limits.headers_max = "50" is text, not a whole number
+      in edge.toml, line 15
+      hint: write 50 without quotes
+    error: limits.connections_max = 1.5 is a fraction, not a whole number
+      in edge.toml, line 16
+      hint: write a number such as 8
+    error: listener.address is missing: where should the edge listen?
+      in edge.toml
+      hint: add [[listener]] with address = "127.0.0.1:8080", or give --listen 127.0.0.1:8080
+    "#);
+}
+
+#[test]
+fn what_is_not_toml_does_not_hide_the_rest() {
+    let text = "[origin]\nurl = \"http://a\nhost = \"a\"\nhost = \"b\"\n[hot\ncapacity = 1\n[server]\nworkers = \n";
+    insta::assert_snapshot!(verdict(text, &[]), @r#"
+    error: this is not TOML: invalid basic string, expected `"`
+      in edge.toml, line 2
+    error: host is given twice
+      in edge.toml, line 4
+      hint: keep one of the two
+    error: this is not TOML: unclosed table, expected `]`
+      in edge.toml, line 5
+    error: this is not TOML: string values must be quoted, expected literal string
+      in edge.toml, line 8
+    error: listener.address is missing: where should the edge listen?
+      in edge.toml
+      hint: add [[listener]] with address = "127.0.0.1:8080", or give --listen 127.0.0.1:8080
+    "#);
+}
+
+#[test]
+fn listeners_are_checked_together() {
+    let text = r#"
+[origin]
+url = "http://127.0.0.1:9000"
+[[listener]]
+address = "127.0.0.1:8080"
+[[listener]]
+address = "127.0.0.1:8080"
+tls_key = "nowhere.pem"
+[[listener]]
+tls_certificates = "edge.toml"
+[access_log]
+format = "combined"
+"#;
+    insta::assert_snapshot!(verdict(text, &[]), @r#"
+    error: listener.address 127.0.0.1:8080 is listened on twice
+      in edge.toml, line 7
+      hint: remove one of the two
+    error: listener.tls_key = "nowhere.pem" does not exist
+      in edge.toml, line 8
+      hint: looked for nowhere.pem
+    error: listener.tls_key does not work alone
+      in edge.toml, line 8
+      hint: TLS takes a certificate and its key: give listener.tls_certificates (--tls-cert) too
+    error: listener.tls_certificates does not work alone
+      in edge.toml, line 10
+      hint: TLS takes a certificate and its key: give listener.tls_key (--tls-key) too
+    error: this [[listener]] has no address
+      in edge.toml, line 10
+      hint: add address = "0.0.0.0:8443"
+    error: access_log.format is set, but there is no access log
+      in edge.toml, line 12
+      hint: set access_log.path (--access-log), to a file or to - for stdout
+    "#);
+}
+
+#[test]
+fn a_table_must_be_a_table() {
+    let text = format!("{LEAST}[[hot]]\ncapacity = 1\n[admin]\naddress = \"off\"\n[hott]\nx = 1\n");
+    insta::assert_snapshot!(verdict(&format!("limits = 5\n{text}"), &[]), @r#"
+    error: limits = 5 is not a table
+      in edge.toml, line 1
+      hint: write [limits], and its keys below
+    error: [[hot]] stands for several
+      in edge.toml, line 6
+      hint: there is one only: write [hot]
+    error: admin.address = "off" is not an address and port
+      in edge.toml, line 9
+      hint: write 127.0.0.1:8080, 0.0.0.0:8080 for all of IPv4 or [::]:8080 for all
+    error: there is no table [hott]
+      in edge.toml, line 10
+      hint: did you mean [hot]?
+    "#);
+}
+
+#[test]
+fn flags_are_named_as_they_were_typed() {
+    let flags = [
+        ("--hot", "hot.capacity", "lots"),
+        ("--set hot.polcy", "hot.polcy", "lru"),
+        ("--workers", "server.workers", "0"),
+        ("--set caching.heuristic", "caching.heuristic", "yes"),
+    ];
+    insta::assert_snapshot!(verdict("", &flags), @r#"
+    error: --set hot.polcy: there is no such key
+      hint: did you mean hot.policy?
+    error: --hot lots has an unknown unit
+      hint: use B, KiB, MiB, GiB, TiB or KB, MB, GB, TB
+    error: --workers 0 is too small
+      hint: use 1 to 1024
+    error: --set caching.heuristic yes is not a switch
+      hint: write true or false
+    error: origin.url is missing: whom should a miss ask?
+      in edge.toml
+      hint: add [origin] with url = "http://HOST:PORT", or give --origin http://HOST:PORT
+    error: listener.address is missing: where should the edge listen?
+      in edge.toml
+      hint: add [[listener]] with address = "127.0.0.1:8080", or give --listen 127.0.0.1:8080
+    "#);
+}
+
+#[test]
+fn the_reference_is_fresh() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
+    let written = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        written == reference_markdown(),
+        "docs/configuration.md is out of date; write it with\n  \
+         cargo run -- check-config --reference > docs/configuration.md"
+    );
+}

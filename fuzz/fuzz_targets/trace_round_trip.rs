@@ -1,0 +1,34 @@
+//! What a reader makes of any bytes, written as text and read again, is the same.
+//!
+//! Run: `cargo +nightly fuzz run trace_round_trip`.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+use edgeward_trace::{
+    Format, OnError, OutputFormat, ReadOptions, Record, WriteOptions, Writer, open,
+};
+
+fuzz_target!(|input: &[u8]| {
+    let mut options = ReadOptions::named("fuzz");
+    options.format = Some(Format::Text);
+    options.on_error = OnError::Skip;
+    options.limits.zstd_window_log_max = 20;
+    let Ok(reader) = open(input, options) else {
+        return;
+    };
+    let records: Vec<Record> = reader.map_while(Result::ok).take(100_000).collect();
+    let text = WriteOptions::new(OutputFormat::Text);
+    let mut writer = Writer::new(Vec::new(), text).expect("to memory");
+    for record in &records {
+        writer.write(record).expect("any record can be text");
+    }
+    let bytes = writer.finish().expect("to memory");
+    let mut options = ReadOptions::named("written");
+    options.format = Some(Format::Text);
+    let again: Vec<Record> = open(&bytes[..], options)
+        .expect("what was written is text")
+        .map(|record| record.expect("and well formed"))
+        .collect();
+    assert_eq!(again, records);
+});

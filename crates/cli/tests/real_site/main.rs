@@ -1,0 +1,339 @@
+//! A real site through the edge, asked by real clients.
+//!
+//! nginx as Debian ships it serves a part of /usr/share/doc: thousands of files that other people
+//! named and wrote, directory listings included. wget, curl, h2load and Chromium then fetch it
+//! through `edgeward serve`, over TCP and TLS. What is right is decided by somebody else each
+//! time: nginx's own answers, its own access log, and the clients' verdicts.
+//!
+//! Without one of the programs a test says that it skips; under `EDGEWARD_REQUIRE_TOOLS=1`, as
+//! in `make test`, it fails instead.
+
+mod programs;
+mod site;
+
+use std::fs;
+use std::path::Path;
+
+use programs::{Output, have, run};
+use site::{Edge, Site};
+
+/// Twice through the edge gives what nginx gives, byte for byte, and the second time the edge
+/// gives it by itself.
+///
+/// Method: mirror the site from nginx, then twice through each listener of the edge (another port
+/// is another site to a cache); compare the trees; count in nginx's log what reached it. Directory
+/// listings carry neither validator nor date, so they may never be reused: each pass asks again.
+#[test]
+fn a_mirror_through_the_edge_equals_the_direct_one_and_then_comes_from_the_cache() {
+    if !have(&["nginx", "wget", "diff", "setpriv"]) {
+        return;
+    }
+    let Some(site) = Site::of_documentation() else {
+        return;
+    };
+    let edge = Edge::before(&site);
+    let work = tempfile::tempdir().expect("a temporary folder");
+    let mirror = |name: &str, base: &str, edge: Option<&Edge>| {
+        let folder = work.path().join(name);
+        let ca = edge.map(|edge| format!("--ca-certificate={}", edge.ca_file().display()));
+        let output = run(
+            "wget",
+            [
+                "--mirror",
+                "--no-verbose",
+                "--no-host-directories",
+                "--no-parent",
+                "--tries=1",
+            ]
+            .into_iter()
+            .chain(["--execute=robots=off", "--timeout=20", "--directory-prefix"])
+            .map(str::to_owned)
+            .chain([folder.display().to_string()])
+            .chain(ca)
+            .chain([format!("{base}/doc/")]),
+        );
+        // 8: some answer was an error, such as a link in a document to a file that is not there.
+        assert!(
+            matches!(output.code, 0 | 8),
+            "wget {name}: {}",
+            output.tail()
+        );
+        (folder, site.take_log())
+    };
+
+    let (direct, asked_directly) = mirror("direct", &site.url(), None);
+    let listings = asked_directly
+        .iter()
+        .filter(|request| request.is_listing())
+        .count();
+    eprintln!(
+        "nginx was asked for {} files and {listings} listings",
+        asked_directly.len() - listings
+    );
+    assert!(
+        asked_directly.len() - listings > 50,
+        "the site is too small to say anything"
+    );
+
+    for (name, base) in [("plain", edge.plain_url()), ("TLS", edge.tls_url())] {
+        for pass in 1..=2 {
+            let (through, asked) = mirror(&format!("{name}-{pass}"), &base, Some(&edge));
+            let compared = run(
+                "diff",
+                ["--recursive".to_owned(), "--brief".to_owned()]
+                    .into_iter()
+                    .chain([&direct, &through].map(|folder| folder.display().to_string())),
+            );
+            assert_eq!(compared.code, 0, "{}", compared.tail());
+            let files: Vec<_> = asked
+                .iter()
+                .filter(|request| !request.is_listing())
+                .map(|request| request.path.as_str())
+                .collect();
+            eprintln!(
+                "{name}, pass {pass}: {} files asked for at nginx",
+                files.len()
+            );
+            // AdaptSize may refuse a few of the largest.
+            assert!(
+                pass == 1 || files.len() * 20 < asked_directly.len() - listings,
+                "{name}, pass {pass}: nginx was asked again for {files:?}"
+            );
+        }
+    }
+}
+
+/// What curl checks of HTTP works the same over each protocol.
+#[test]
+fn curl_gets_whole_files_ranges_heads_and_not_modified_over_each_protocol() {
+    if !have(&["nginx", "curl", "setpriv"]) {
+        return;
+    }
+    let site = Site::of_a_page();
+    let edge = Edge::before(&site);
+    let body = site.file("page/long.txt");
+    let ca = edge.ca_file().display().to_string();
+    let protocols: [(&[&str], String, &str); 4] = [
+        (&["--http1.1"], edge.plain_url(), "1.1"),
+        (&["--http2-prior-knowledge"], edge.plain_url(), "2"),
+        (&["--http1.1", "--cacert", &ca], edge.tls_url(), "1.1"),
+        (&["--http2", "--cacert", &ca], edge.tls_url(), "2"),
+    ];
+    for (flags, base, version) in protocols {
+        let curl = |more: &[&str], path: &str| {
+            let arguments = [
+                "--silent",
+                "--show-error",
+                "--max-time",
+                "20",
+                "--dump-header",
+                "-",
+            ];
+            let all = arguments
+                .iter()
+                .chain(flags)
+                .chain(more)
+                .map(|&flag| flag.to_owned());
+            let output = run("curl", all.chain([format!("{base}{path}")]));
+            assert_eq!(
+                output.code,
+                0,
+                "curl {flags:?} {more:?} {path}: {}",
+                output.tail()
+            );
+            Answer::parse(&output)
+        };
+        let what = format!("HTTP/{version} at {base}");
+
+        let whole = curl(&[], "/page/long.txt");
+        assert_eq!(whole.status, 200, "{what}");
+        assert_eq!(whole.version, version, "{what}");
+        assert_eq!(whole.body, body, "{what}: the body differs");
+        let again = curl(&[], "/page/long.txt");
+        assert!(
+            again.header("cache-status").contains("hit"),
+            "{what}: {:?}",
+            again.head
+        );
+        assert!(!again.header("age").is_empty(), "{what}: {:?}", again.head);
+        assert_eq!(again.body, body, "{what}: the body of the hit differs");
+
+        // curl prints the head of a HEAD as its body, and how many bytes followed it.
+        let count = [
+            "--head",
+            "--output",
+            "/dev/null",
+            "--write-out",
+            "%{size_download}",
+        ];
+        let head = curl(&count, "/page/long.txt");
+        assert_eq!(head.status, 200, "{what}");
+        assert_eq!(
+            head.header("content-length"),
+            body.len().to_string(),
+            "{what}"
+        );
+        assert_eq!(head.body, b"0", "{what}: HEAD has a body");
+
+        let middle = curl(&["--range", "1000-2999"], "/page/long.txt");
+        assert_eq!(middle.status, 206, "{what}");
+        assert_eq!(middle.body, &body[1000..3000], "{what}: the range differs");
+        let last = curl(&["--range", "-5"], "/page/long.txt");
+        assert_eq!(
+            (last.status, last.body.as_slice()),
+            (206, &body[body.len() - 5..]),
+            "{what}"
+        );
+        let beyond = curl(&["--range", "99999999-"], "/page/long.txt");
+        assert_eq!(beyond.status, 416, "{what}");
+
+        let etag = format!("If-None-Match: {}", whole.header("etag"));
+        let same = curl(&["--header", &etag], "/page/long.txt");
+        assert_eq!((same.status, same.body.len()), (304, 0), "{what}");
+        let other = curl(&["--header", "If-None-Match: \"other\""], "/page/long.txt");
+        assert_eq!(
+            (other.status, other.body.as_slice()),
+            (200, body.as_slice()),
+            "{what}"
+        );
+
+        assert_eq!(curl(&[], "/page/nowhere").status, 404, "{what}");
+        // nginx does not take a POST to a static file; the answer is its own.
+        assert_eq!(
+            curl(&["--data", "x=1"], "/page/long.txt").status,
+            405,
+            "{what}"
+        );
+    }
+}
+
+/// Many streams at once over few connections, as browsers do.
+#[test]
+fn h2load_gets_every_answer_over_http_1_and_2() {
+    if !have(&["nginx", "h2load", "setpriv"]) {
+        return;
+    }
+    let site = Site::of_a_page();
+    let edge = Edge::before(&site);
+    for (flags, base) in [
+        (vec![], edge.plain_url()),
+        (vec![], edge.tls_url()),
+        (vec!["--h1"], edge.plain_url()),
+        (vec!["--h1"], edge.tls_url()),
+    ] {
+        let fixed = [
+            "--requests=600",
+            "--clients=4",
+            "--max-concurrent-streams=10",
+        ];
+        let paths = ["/page/index.html", "/page/long.txt", "/page/style.css"];
+        let output = run(
+            "h2load",
+            fixed
+                .into_iter()
+                .chain(flags.iter().copied())
+                .map(str::to_owned)
+                .chain(paths.map(|path| format!("{base}{path}"))),
+        );
+        let text = output.text();
+        let all = "600 total, 600 started, 600 done, 600 succeeded, 0 failed, 0 errored, 0 timeout";
+        assert!(text.contains(all), "h2load {flags:?} {base}: {text}");
+        assert!(
+            text.contains("600 2xx, 0 3xx, 0 4xx, 0 5xx"),
+            "h2load {flags:?} {base}: {text}"
+        );
+    }
+}
+
+/// A page with a style sheet, an image and a script that fetches, as a browser sees it.
+#[test]
+fn chromium_shows_a_page_with_all_its_parts_over_tcp_and_tls() {
+    if !have(&["nginx", "chromium", "setpriv"]) {
+        return;
+    }
+    let site = Site::of_a_page();
+    let edge = Edge::before(&site);
+    // The second visit is a new browser, so all of it comes from the edge's cache.
+    for base in [edge.plain_url(), edge.tls_url(), edge.plain_url()] {
+        let profile = tempfile::tempdir().expect("a temporary folder");
+        let output = run(
+            "chromium",
+            [
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-dev-shm-usage",
+                "--disable-background-networking",
+                "--no-first-run",
+                "--ignore-certificate-errors",
+                "--virtual-time-budget=10000",
+                "--dump-dom",
+            ]
+            .map(str::to_owned)
+            .into_iter()
+            .chain([format!("--user-data-dir={}", profile.path().display())])
+            .chain([format!("{base}/page/index.html")]),
+        );
+        let dom = output.text();
+        for part in [
+            "script ran",
+            "image 30x20",
+            "colour rgb(1, 2, 3)",
+            "fetched 200000 bytes",
+        ] {
+            assert!(
+                dom.contains(part),
+                "{base}: {part:?} is not in {dom}\n{}",
+                output.tail()
+            );
+        }
+    }
+}
+
+/// An answer as `curl --dump-header -` prints it.
+struct Answer {
+    status: u16,
+    version: String,
+    head: Vec<String>,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    fn parse(output: &Output) -> Self {
+        let bytes = &output.stdout;
+        let end = bytes
+            .windows(4)
+            .position(|window| window == b"\r\n\r\n")
+            .map(|at| at + 4);
+        let (head, body) = bytes.split_at(end.expect("curl printed a head"));
+        let head: Vec<_> = String::from_utf8_lossy(head)
+            .lines()
+            .map(str::to_owned)
+            .collect();
+        let mut words = head[0].split_whitespace();
+        let version = words.next().and_then(|word| word.strip_prefix("HTTP/"));
+        let status = words.next().and_then(|word| word.parse().ok());
+        Self {
+            version: version
+                .expect("a status line begins with the version")
+                .to_owned(),
+            status: status.expect("a status line has a status"),
+            body: body.to_vec(),
+            head,
+        }
+    }
+
+    /// The value of a field, or nothing.
+    fn header(&self, name: &str) -> &str {
+        let found = self.head.iter().find_map(|line| {
+            let (field, value) = line.split_once(':')?;
+            field.eq_ignore_ascii_case(name).then(|| value.trim())
+        });
+        found.unwrap_or("")
+    }
+}
+
+/// Reads a file that the test itself wrote.
+fn bytes(path: &Path) -> Vec<u8> {
+    fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}

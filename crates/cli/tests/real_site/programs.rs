@@ -1,0 +1,133 @@
+//! Other people's programs: are they here, and what do they say within a minute?
+
+use std::env;
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Longest run of a client. A mirror in a debug build takes about ten seconds.
+const TIMEOUT_SECS: &str = "120";
+
+/// True if all of `programs` are installed. If not, says that the test skips, or fails it where
+/// the programs are required.
+pub(crate) fn have(programs: &[&str]) -> bool {
+    let missing: Vec<_> = programs
+        .iter()
+        .filter(|program| find(program).is_none())
+        .collect();
+    missing.is_empty() || !skip(&format!("not installed: {missing:?}"))
+}
+
+/// Says that the test skips; where everything is required that is a failure. Always true.
+pub(crate) fn skip(why: &str) -> bool {
+    let required = env::var("EDGEWARD_REQUIRE_TOOLS").is_ok_and(|value| value == "1");
+    assert!(
+        !required,
+        "{why}\n  hint: scripts/ensure-debian test installs what the tests need"
+    );
+    eprintln!("skipped: {why}");
+    true
+}
+
+/// Where a program is; nginx lives outside an ordinary user's path.
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
+    let path = env::var("PATH").unwrap_or_default();
+    path.split(':')
+        .chain(["/usr/sbin", "/usr/local/sbin"])
+        .map(|folder| Path::new(folder).join(program))
+        .find(|candidate| candidate.is_file())
+}
+
+/// How a program ended and what it said.
+pub(crate) struct Output {
+    pub(crate) code: i32,
+    pub(crate) stdout: Vec<u8>,
+    stderr: Vec<u8>,
+}
+
+impl Output {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    /// The last lines it said, for a message.
+    pub(crate) fn tail(&self) -> String {
+        let both = [self.stdout.as_slice(), self.stderr.as_slice()].concat();
+        let text = String::from_utf8_lossy(&both).into_owned();
+        let lines: Vec<_> = text.lines().collect();
+        let last = &lines[lines.len().saturating_sub(30)..];
+        format!("exit {}\n{}", self.code, last.join("\n"))
+    }
+}
+
+/// Runs a program to its end, which coreutils' `timeout` brings about if it does not come.
+pub(crate) fn run(program: &str, arguments: impl Iterator<Item = String>) -> Output {
+    let output = Command::new("timeout")
+        .args(["--kill-after=5", TIMEOUT_SECS])
+        .arg(find(program).expect("the test asked for it"))
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .expect("coreutils has timeout");
+    Output {
+        code: output.status.code().unwrap_or(-1),
+        stdout: output.stdout,
+        stderr: output.stderr,
+    }
+}
+
+/// A server that ends with the test.
+pub(crate) struct Server {
+    child: Child,
+}
+
+impl Server {
+    /// Starts it and waits until it accepts connections on each of `ports`.
+    pub(crate) fn start(program: &Path, arguments: &[String], ports: &[u16]) -> Self {
+        // Should the test be killed, the kernel ends the server.
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "TERM", "--"])
+            .arg(program)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+        let mut server = Self { child };
+        let deadline = Instant::now() + Duration::from_secs(20);
+        for &port in ports {
+            while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
+                let ended = server.child.try_wait().expect("it is our child");
+                assert!(ended.is_none(), "{} ended: {ended:?}", program.display());
+                assert!(
+                    Instant::now() < deadline,
+                    "{} does not listen",
+                    program.display()
+                );
+                // Neither server tells us when it is ready.
+                sleep(Duration::from_millis(10));
+            }
+        }
+        server
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // TERM, so that nginx's master takes its worker along and the edge drains.
+        _ = Command::new("kill")
+            .arg(self.child.id().to_string())
+            .status();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while Instant::now() < deadline {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            sleep(Duration::from_millis(10));
+        }
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}

@@ -1,0 +1,296 @@
+//! The origin (nginx, with a log that the tests read) and the edge before it.
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use tempfile::TempDir;
+
+use crate::bytes;
+use crate::programs::{Server, find, skip};
+
+/// The documentation that every Debian has, and how much of it a debug build serves in seconds.
+const DOCUMENTATION: &str = "/usr/share/doc";
+const FILES_MAX: usize = 1200;
+const BYTES_MAX: u64 = 40 << 20;
+/// A package with more would leave no room for others.
+const PACKAGE_BYTES_MAX: u64 = 6 << 20;
+
+/// nginx and the folder that it serves.
+pub(crate) struct Site {
+    folder: TempDir,
+    port: u16,
+    /// How much of the log was read.
+    log_read: Mutex<usize>,
+    _server: Server,
+}
+
+/// A line of nginx's log.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) path: String,
+}
+
+impl Request {
+    /// Whether it asked for the list of a folder's files, which nginx writes anew each time.
+    pub(crate) fn is_listing(&self) -> bool {
+        self.path.ends_with('/')
+    }
+}
+
+impl Site {
+    /// Whole packages of /usr/share/doc, as many as the limits allow, with their dates.
+    pub(crate) fn of_documentation() -> Option<Self> {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mut packages: Vec<_> = match fs::read_dir(DOCUMENTATION) {
+            Ok(entries) => entries.flatten().map(|entry| entry.path()).collect(),
+            Err(error) => {
+                skip(&format!("{DOCUMENTATION}: {error}"));
+                return None;
+            }
+        };
+        packages.sort();
+        let (mut files, mut bytes) = (0, 0);
+        for package in packages {
+            let mut found = Vec::new();
+            list(&package, &mut found);
+            let size: u64 = found.iter().map(|(_, size)| size).sum();
+            let fits = files + found.len() <= FILES_MAX && bytes + size <= BYTES_MAX;
+            if found.is_empty() || size > PACKAGE_BYTES_MAX || !fits {
+                continue;
+            }
+            (files, bytes) = (files + found.len(), bytes + size);
+            for (from, _) in found {
+                let relative = from
+                    .strip_prefix(DOCUMENTATION)
+                    .expect("it was found below");
+                copy(&from, &folder.path().join("www/doc").join(relative));
+            }
+        }
+        if files < 50 {
+            skip(&format!(
+                "only {files} files in {DOCUMENTATION}: documentation is stripped here"
+            ));
+            return None;
+        }
+        eprintln!("the site: {files} files, {} KiB", bytes >> 10);
+        Some(Self::serve(folder))
+    }
+
+    /// A page with its parts, small enough for tests of single requests.
+    pub(crate) fn of_a_page() -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let page = folder.path().join("www/page");
+        fs::create_dir_all(&page).expect("a folder of our own");
+        let long: String = (0..12_500)
+            .map(|line| format!("line {line:010}\n"))
+            .collect();
+        assert_eq!(long.len(), 200_000);
+        for (name, text) in [
+            ("index.html", INDEX_HTML),
+            ("style.css", "p { color: rgb(1, 2, 3) }\n"),
+            ("picture.svg", PICTURE_SVG),
+            ("script.js", SCRIPT_JS),
+            ("long.txt", &long),
+        ] {
+            fs::write(page.join(name), text).expect("a folder of our own");
+        }
+        Self::serve(folder)
+    }
+
+    fn serve(folder: TempDir) -> Self {
+        let port = free_port();
+        let here = folder.path().display();
+        // As root nginx would serve as nobody, who may not enter a temporary folder.
+        let is_root = fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
+        let user = if is_root { "user root;" } else { "" };
+        let config = format!(
+            "daemon off; {user} worker_processes 1; pid {here}/nginx.pid; error_log {here}/error.log;
+            events {{ worker_connections 1024; }}
+            http {{
+                types {{ text/html html; text/css css; image/svg+xml svg; text/javascript js; }}
+                default_type application/octet-stream;
+                log_format short '$request_uri';
+                access_log {here}/access.log short;
+                client_body_temp_path {here}/t1; proxy_temp_path {here}/t2;
+                fastcgi_temp_path {here}/t3; uwsgi_temp_path {here}/t4; scgi_temp_path {here}/t5;
+                server {{
+                    listen 127.0.0.1:{port};
+                    root {here}/www;
+                    autoindex on;
+                    location /page/ {{ expires 1h; }}
+                }}
+            }}"
+        );
+        let file = folder.path().join("nginx.conf");
+        fs::write(&file, config).expect("a folder of our own");
+        let log = folder.path().join("error.log").display().to_string();
+        let arguments = [
+            "-e".to_owned(),
+            log,
+            "-c".to_owned(),
+            file.display().to_string(),
+        ];
+        let nginx = find("nginx").expect("the test asked for it");
+        let server = Server::start(&nginx, &arguments, &[port]);
+        Self {
+            folder,
+            port,
+            log_read: Mutex::new(0),
+            _server: server,
+        }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// The bytes of one of the site's files.
+    pub(crate) fn file(&self, path: &str) -> Vec<u8> {
+        bytes(&self.folder.path().join("www").join(path))
+    }
+
+    /// The requests that nginx logged since the last call.
+    pub(crate) fn take_log(&self) -> Vec<Request> {
+        let text = fs::read_to_string(self.folder.path().join("access.log")).unwrap_or_default();
+        let mut read = self.log_read.lock().expect("nobody panicked while reading");
+        let new = &text[*read..];
+        *read = text.len();
+        new.lines()
+            .map(|path| Request {
+                path: path.to_owned(),
+            })
+            .collect()
+    }
+}
+
+/// `edgeward serve` with a listener in clear and one with TLS.
+pub(crate) struct Edge {
+    plain: u16,
+    tls: u16,
+    folder: TempDir,
+    _server: Server,
+}
+
+impl Edge {
+    /// Starts the binary under test in front of `site`, configured by a file.
+    pub(crate) fn before(site: &Site) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        certificates(folder.path());
+        let (plain, tls) = (free_port(), free_port());
+        let config = format!(
+            "[[listener]]\naddress = \"127.0.0.1:{plain}\"\n\n\
+             [[listener]]\naddress = \"127.0.0.1:{tls}\"\n\
+             tls_certificates = \"edge.pem\"\ntls_key = \"edge.key\"\n\n\
+             [origin]\nurl = \"{}\"\n\n[hot]\ncapacity = \"256MiB\"\n\n[server]\nworkers = 2\n\n\
+             # nginx as it comes states no lifetime for a file.\n\
+             [caching]\nheuristic = true\n",
+            site.url()
+        );
+        let file = folder.path().join("edge.toml");
+        fs::write(&file, config).expect("a folder of our own");
+        let arguments = ["serve", "--config"].map(str::to_owned);
+        let arguments: Vec<_> = arguments
+            .into_iter()
+            .chain([file.display().to_string()])
+            .collect();
+        let binary = Path::new(env!("CARGO_BIN_EXE_edgeward"));
+        let server = Server::start(binary, &arguments, &[plain, tls]);
+        Self {
+            plain,
+            tls,
+            folder,
+            _server: server,
+        }
+    }
+
+    pub(crate) fn plain_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.plain)
+    }
+
+    pub(crate) fn tls_url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.tls)
+    }
+
+    /// Whom clients must trust to believe the TLS listener.
+    pub(crate) fn ca_file(&self) -> PathBuf {
+        self.folder.path().join("ca.pem")
+    }
+}
+
+/// An authority of our own and a certificate for loopback that it signed.
+fn certificates(folder: &Path) {
+    let mut authority = CertificateParams::default();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    // With one name for both the certificate would look signed by itself.
+    authority
+        .distinguished_name
+        .push(DnType::CommonName, "authority of a test");
+    let ca_key = KeyPair::generate().expect("a key");
+    let ca = CertifiedIssuer::self_signed(authority, ca_key).expect("a certificate");
+    let key = KeyPair::generate().expect("a key");
+    let names = ["127.0.0.1".to_owned(), "localhost".to_owned()];
+    let edge = CertificateParams::new(names).expect("two names");
+    let edge = edge.signed_by(&key, &ca).expect("a certificate");
+    for (name, pem) in [
+        ("ca.pem", ca.pem()),
+        ("edge.pem", edge.pem()),
+        ("edge.key", key.serialize_pem()),
+    ] {
+        fs::write(folder.join(name), pem).expect("a folder of our own");
+    }
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has free ports");
+    listener.local_addr().expect("it is bound").port()
+}
+
+/// The ordinary files below `path` with their sizes. Symbolic links are left out: some lead
+/// outside, some in circles.
+fn list(path: &Path, found: &mut Vec<(PathBuf, u64)>) {
+    let Ok(kind) = fs::symlink_metadata(path) else {
+        return;
+    };
+    if kind.is_file() {
+        found.push((path.to_path_buf(), kind.len()));
+    } else if kind.is_dir() {
+        for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+            list(&entry.path(), found);
+        }
+    }
+}
+
+/// Copies a file with its date, from which its freshness follows.
+fn copy(from: &Path, to: &Path) {
+    let folder = to.parent().expect("a file lies in a folder");
+    fs::create_dir_all(folder).expect("a folder of our own");
+    fs::copy(from, to).unwrap_or_else(|error| panic!("{}: {error}", from.display()));
+    let modified = fs::metadata(from).and_then(|metadata| metadata.modified());
+    let copied = File::options().append(true).open(to);
+    if let (Ok(modified), Ok(copied)) = (modified, copied) {
+        copied.set_modified(modified).expect("the copy is ours");
+    }
+}
+
+const INDEX_HTML: &str = r#"<!doctype html>
+<html><head><title>waiting</title><link rel="stylesheet" href="style.css"></head>
+<body><p id="report">nothing yet</p><img id="picture" src="picture.svg">
+<script src="script.js"></script></body></html>
+"#;
+
+const PICTURE_SVG: &str = r#"<svg xmlns="http://www.w3.org/2000/svg" width="30" height="20"></svg>
+"#;
+
+const SCRIPT_JS: &str = r#"addEventListener("load", async () => {
+  const picture = document.getElementById("picture");
+  const report = document.getElementById("report");
+  const body = await (await fetch("long.txt")).text();
+  report.textContent = "script ran, image " + picture.naturalWidth + "x" + picture.naturalHeight +
+    ", colour " + getComputedStyle(report).color + ", fetched " + body.length + " bytes";
+});
+"#;

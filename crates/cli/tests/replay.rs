@@ -1,0 +1,139 @@
+//! `edgeward origin` and `edgeward replay` as a person runs them.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn edgeward() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_edgeward"))
+}
+
+/// A running origin; ended and reaped when dropped.
+struct Origin {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+    url: String,
+}
+
+impl Origin {
+    fn start(options: &[&str]) -> Self {
+        let mut child = edgeward()
+            .args(["origin", "--listen", "127.0.0.1:0", "--json"])
+            .args(options)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the binary runs");
+        let mut stdout = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut line = String::new();
+        stdout.read_line(&mut line).expect("a line");
+        let started: Value = serde_json::from_str(&line).expect("JSON");
+        let addr = started["listen"].as_str().expect("an address");
+        let url = format!("http://{addr}");
+        Self { child, stdout, url }
+    }
+
+    /// Ends it as an operator would, and returns its counts.
+    fn stop(mut self) -> Value {
+        let id = self.child.id().to_string();
+        let status = Command::new("kill").args(["-TERM", &id]).status();
+        assert!(status.expect("kill runs").success());
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).expect("a line");
+        assert!(self.child.wait().expect("an end").success());
+        serde_json::from_str(&line).expect("JSON")
+    }
+}
+
+impl Drop for Origin {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+fn replay(trace: &str, url: &str, options: &[&str]) -> Output {
+    let mut child = edgeward()
+        .args(["replay", "-", "--target", url])
+        .args(options)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    // A replay that refuses its arguments never reads.
+    _ = stdin.write_all(trace.as_bytes());
+    drop(stdin);
+    child.wait_with_output().expect("an end")
+}
+
+const TRACE: &str = "0 1 1000\n0 2 50\n1 1 1000\n2 3 200000\n";
+
+#[test]
+fn a_trace_goes_through_and_every_byte_is_right() {
+    let origin = Origin::start(&[]);
+    let output = replay(TRACE, &origin.url, &["--json", "--connections", "2"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(report["requests"], 4);
+    assert_eq!(report["body_bytes"], 202_050);
+    assert_eq!(report["errors_total"], 0);
+    assert_eq!(report["object_hit_ratio"], 0.0);
+    assert_eq!(report["plan"]["connections"], 2);
+    let counts = origin.stop();
+    assert_eq!(counts["requests"], 4);
+    assert_eq!(counts["body_bytes"], 202_050);
+}
+
+#[test]
+fn failures_are_told_and_make_the_code_1() {
+    let origin = Origin::start(&["--error-rate", "100%", "--error-status", "502"]);
+    let output = replay(TRACE, &origin.url, &[]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert!(text.contains("4 failed"), "{text}");
+    assert!(text.contains("status 502"), "{text}");
+    assert_eq!(origin.stop()["errors"], 4);
+}
+
+#[test]
+fn a_page_with_what_was_found_is_written() {
+    let origin = Origin::start(&[]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let page = folder.path().join("run.html");
+    let name = page.display().to_string();
+    let output = replay(TRACE, &origin.url, &["--report", &name]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let html = std::fs::read_to_string(page).expect("the page");
+    assert!(
+        html.contains("Every byte of every answer was right."),
+        "{html}"
+    );
+}
+
+#[test]
+fn what_cannot_be_done_is_told_with_code_2() {
+    let origin = Origin::start(&[]);
+    let url = origin.url.as_str();
+    let https = "https://127.0.0.1:1";
+    for (trace, url, options, hint) in [
+        (TRACE, "http://127.0.0.1:1", &[][..], "cannot connect"),
+        (TRACE, https, &[], "http://HOST:PORT"),
+        (TRACE, url, &["--warmup", "20%"], "warmup in requests"),
+        (TRACE, url, &["--rate", "0"], "above zero"),
+        (
+            TRACE,
+            url,
+            &["--rate", "1", "--speedup", "2"],
+            "cannot be used with",
+        ),
+        ("0 1 1\n1 2 x\n", url, &["--format", "text"], "line 2"),
+    ] {
+        let output = replay(trace, url, options);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{options:?}: {error}");
+        assert!(error.contains(hint), "{options:?}: {error}");
+        assert!(output.stdout.is_empty());
+    }
+}

@@ -96,7 +96,7 @@ pub(crate) struct Tally {
 
 impl Tally {
     pub(super) fn new() -> Self {
-        // Three digits from a tenth of a microsecond to an hour: 30 KiB each.
+        // Three digits from a tenth of a microsecond to an hour: about 200 KiB each.
         let histogram = || {
             Histogram::new_with_bounds(100, 3_600_000_000_000, 3)
                 .expect("bounds and digits are within what the library takes")

@@ -3,7 +3,7 @@
 //! A thread reads `/proc/PID` once a second: CPU, memory, disk, descriptors, threads, and
 //! network where the process has a network namespace of its own (Linux counts bytes per
 //! interface, not per process). With a status page, each sample carries what that said.
-//! [`proc`] parses, and is pure; this module samples.
+//! `proc` reads and parses, this module samples.
 
 mod proc;
 mod status;
@@ -108,19 +108,7 @@ impl Monitor {
         if let Some(pid) = config.pid {
             proc::Process(pid).stat()?;
         }
-        let mut watch = Watch {
-            started: Instant::now(),
-            report: TargetReport {
-                pid: config.pid,
-                ..TargetReport::default()
-            },
-            // A process that is ours alone to look at every ten milliseconds is slowed by it.
-            interval: config.interval.max(INTERVAL_MIN),
-            config,
-            live,
-            every: 1,
-            ticks: 0,
-        };
+        let mut watch = Watch::new(config, live);
         watch.sample();
         watch.note_what_is_missing();
         let (stop, stopped) = mpsc::channel();
@@ -152,6 +140,22 @@ struct Watch {
 }
 
 impl Watch {
+    fn new(config: MonitorConfig, live: Arc<LiveCounts>) -> Self {
+        Self {
+            started: Instant::now(),
+            report: TargetReport {
+                pid: config.pid,
+                ..TargetReport::default()
+            },
+            // Looking walks the descriptors and page tables, which slows the process.
+            interval: config.interval.max(INTERVAL_MIN),
+            config,
+            live,
+            every: 1,
+            ticks: 0,
+        }
+    }
+
     fn run(mut self, stopped: &mpsc::Receiver<()>) -> TargetReport {
         let mut next = self.started + self.interval;
         loop {
@@ -164,20 +168,26 @@ impl Watch {
             if self.ticks.is_multiple_of(self.every) {
                 self.sample();
             }
-            if self.report.series.len() >= SAMPLES_MAX {
-                self.every *= 2;
-                let mut keep = false;
-                self.report.series.retain(|_| {
-                    keep = !keep;
-                    keep
-                });
-            }
+            self.thin();
             // A sample that took long does not make the next ones crowd.
             next = (next + self.interval).max(Instant::now());
         }
         self.sample();
         self.report.summarise();
         self.report
+    }
+
+    /// At the bound every other sample goes, and from then on as few are taken.
+    fn thin(&mut self) {
+        if self.report.series.len() < SAMPLES_MAX {
+            return;
+        }
+        self.every *= 2;
+        let mut keep = false;
+        self.report.series.retain(|_| {
+            keep = !keep;
+            keep
+        });
     }
 
     fn sample(&mut self) {
@@ -271,3 +281,36 @@ pub(crate) fn thread_cpu() -> Option<Duration> {
 const INTERVAL_MIN: Duration = Duration::from_millis(10);
 const SAMPLES_MAX: usize = 4096;
 const NOTES_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// However long the run, the series is bounded and its samples lie evenly.
+    #[test]
+    fn a_long_run_keeps_every_second_sample_then_every_fourth() {
+        let config = MonitorConfig {
+            pid: None,
+            status: None,
+            interval: Duration::from_secs(1),
+        };
+        let mut watch = Watch::new(config, Arc::default());
+        for tick in 0..20_000_u64 {
+            if tick.is_multiple_of(watch.every) {
+                watch.report.series.push(Sample {
+                    requests: tick,
+                    ..Sample::default()
+                });
+            }
+            watch.thin();
+            assert!(watch.report.series.len() < SAMPLES_MAX);
+        }
+        let series = &watch.report.series;
+        assert_eq!(watch.every, 8);
+        assert_eq!(series.len(), 20_000 / 8);
+        let even = series
+            .windows(2)
+            .all(|pair| pair[1].requests - pair[0].requests == 8);
+        assert!(even);
+    }
+}

@@ -4,7 +4,7 @@
 //! per worker, each with its own listener on the same port (`SO_REUSEPORT`), so that the
 //! kernel spreads the connections and the workers share nothing but counters.
 //!
-//! [`ask`] reads a request, [`answer`] decides on the response (both pure), [`body`] makes
+//! `ask` reads a request, `answer` decides on the response (both pure), `body` makes
 //! the bytes while they are sent.
 
 mod answer;

@@ -252,6 +252,10 @@ impl<S> ClientIo<S> {
     /// Answers what it can before hyper sees it; see [`Lane`].
     pub(crate) fn with_lane(mut self, worker: Rc<Worker>, scheme: &'static str) -> Self {
         let read_ahead = std::mem::take(&mut self.read_ahead);
+        if !read_ahead.is_empty() {
+            // A head has begun; from here on the lane alone sees these bytes.
+            self.state.received();
+        }
         let lane = Lane::new(worker, Rc::clone(&self.state), scheme, read_ahead);
         self.lane = Some(Box::new(lane));
         self

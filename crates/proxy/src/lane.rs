@@ -75,6 +75,9 @@ impl Lane {
         scheme: &'static str,
         read_ahead: Bytes,
     ) -> Self {
+        if !read_ahead.is_empty() {
+            state.received();
+        }
         Self {
             worker,
             state,

@@ -163,7 +163,7 @@ fn interpolate(points: &[(f64, f64)], x: f64) -> f64 {
 
 /// A sampled cache smaller than this holds too few objects to speak for the real one.
 const SAMPLED_CAPACITY_BYTES_MIN: u64 = 32 << 20;
-/// Two octaves apart they span 22 octaves, from 1 KiB to 1 GiB.
+/// Eleven, two octaves apart, reach from 1 KiB to 1 GiB; the last admits everything.
 const SAMPLED_CACHES_MAX: usize = 12;
 /// The level wanders with the traffic from window to window; half of each step is taken for noise.
 const LEVEL_SMOOTHING: f64 = 0.5;

@@ -76,7 +76,7 @@ pub struct TunerConfig {
     ///
     /// The long run the model speaks of begins after many turnovers of the cache. Under a `c` too small for
     /// that within a window its promise is void, and exactly there it promises most. Measured on
-    /// the three large traces: 1 and 0.3 fall up to 20 points below LRU on small caches, 0.03 gives
+    /// the three large traces: 1 and 0.3 fall up to 18 points below LRU on small caches, 0.03 gives
     /// away the gain on web traffic.
     pub fill_windows_max: f64,
 

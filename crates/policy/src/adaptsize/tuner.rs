@@ -126,7 +126,9 @@ impl Tuner {
             }
         };
         self.c = best.c;
-        self.predicted_ohr = Some(best.ohr);
+        if window.requests > 0 {
+            self.predicted_ohr = Some(best.ohr);
+        }
         Tuning {
             c: best.c,
             predicted_ohr: best.ohr,

@@ -159,6 +159,17 @@ fn a_window_is_due_at_its_last_request_and_not_before() {
     assert!(record(2));
 }
 
+/// A prediction is only ever judged if one was made.
+#[test]
+fn a_step_before_any_request_predicts_nothing() {
+    for mode in [Mode::Paper, Mode::Horizon] {
+        let mut tuner = Tuner::new(config(mode, 2_000_000, 10));
+        assert_eq!(tuner.step(&|_| false).c, f64::INFINITY);
+        tuner.record(KeyHash(1), 10, false);
+        assert_eq!(tuner.step(&|_| false).model_error, None);
+    }
+}
+
 #[test]
 fn a_step_without_requests_keeps_c_and_claims_no_error() {
     let requests = zipf_requests(2_000, 10_000, 9.0, Seed(25));

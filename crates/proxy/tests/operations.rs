@@ -1,0 +1,344 @@
+//! Starting, stopping, watching.
+
+mod support;
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use edgeward_proxy::config::{AccessLogConfig, HostPolicy, ListenerTls, LogDestination, LogFormat};
+use edgeward_proxy::{Edge, StartError};
+use edgeward_testkit::{Answer, Gate, ScriptedOrigin};
+use support::{Bed, Client, PATIENCE, config_for, pattern};
+
+#[test]
+fn a_draining_edge_finishes_what_it_began_and_takes_nothing_new() {
+    let Bed { edge, origin } = Bed::with(|config| config.workers = NonZeroUsize::MIN);
+    let (head, body) = (Gate::new(), Gate::new());
+    origin.on("/head", Answer::ok("late").wait_before_head(&head));
+    origin.on("/body", Answer::pattern(100_000).wait_at(10, &body));
+    let addr = edge.addrs()[0];
+    let mut idle = Client::connect(addr);
+    origin.on("/idle", Answer::ok("x"));
+    assert_eq!(idle.get("/idle", &[]).text(), "x");
+    let mut waiting = Client::connect(addr);
+    waiting.send_head("GET", "/head", &[]);
+    head.wait_reached(1);
+    let mut reading = Client::connect(addr);
+    reading.send_head("GET", "/body", &[]);
+    body.wait_reached(1);
+    assert_eq!(reading.head().status, 200);
+    let stopping = std::thread::spawn(move || edge.shutdown(PATIENCE));
+    // Its idle connections are closed at once: then it is known to be draining.
+    assert!(idle.is_closed());
+    assert!(
+        std::net::TcpStream::connect(addr).is_err(),
+        "nobody listens any more"
+    );
+    head.open();
+    let answer = waiting.answer("GET");
+    assert_eq!(answer.text(), "late");
+    assert!(waiting.is_closed());
+    body.open();
+    assert!(reading.read_up_to(100_000) == pattern(0..100_000));
+    stopping.join().expect("no panic");
+    origin.wait_until("the origin's connections to be closed", |origin| {
+        origin.open_connections() == 0
+    });
+}
+
+#[test]
+fn a_drain_ends_when_its_time_is_over() {
+    let Bed { edge, origin } = Bed::start();
+    origin.on("/never", Answer::never());
+    let mut client = Client::connect(edge.addrs()[0]);
+    client.send_head("GET", "/never", &[]);
+    origin.wait_until("the request", |origin| origin.requests("/never") == 1);
+    let before = std::time::Instant::now();
+    edge.shutdown(Duration::from_millis(200));
+    assert!(before.elapsed() < PATIENCE / 2);
+    assert!(client.is_closed());
+}
+
+#[test]
+fn a_fill_under_way_survives_its_client_but_not_the_edge() {
+    let Bed { edge, origin } = Bed::start();
+    let gate = Gate::new();
+    origin.on(
+        "/page",
+        Answer::pattern(50_000)
+            .header("cache-control", "max-age=60")
+            .wait_at(10, &gate),
+    );
+    let mut client = Client::connect(edge.addrs()[0]);
+    client.send_head("GET", "/page", &[]);
+    gate.wait_reached(1);
+    client.reset();
+    edge.shutdown(Duration::from_millis(200));
+    gate.open();
+    origin.wait_until("the connection to be closed", |origin| {
+        origin.open_connections() == 0
+    });
+}
+
+#[test]
+fn metrics_declare_each_family_once_and_count_what_happened() {
+    let bed = Bed::with(|config| config.hot.policy = "adaptsize".parse().expect("a policy"));
+    bed.origin.on(
+        "/page",
+        Answer::ok("hello").header("cache-control", "max-age=60"),
+    );
+    bed.get("/page");
+    bed.get("/page");
+    assert_eq!(
+        bed.metric("edgeward_requests_total{outcome=\"uri-miss\"}"),
+        1.0
+    );
+    assert_eq!(bed.metric("edgeward_requests_total{outcome=\"hit\"}"), 1.0);
+    assert_eq!(bed.metric("edgeward_response_bytes_total"), 10.0);
+    assert_eq!(bed.metric("edgeward_origin_bytes_total"), 5.0);
+    assert_eq!(bed.metric("edgeward_hot_objects"), 1.0);
+    assert!(bed.metric("edgeward_adaptsize_c_bytes") > 0.0);
+    assert!(bed.metric("process_resident_memory_bytes") > 1e6);
+    let metrics = bed.metrics();
+    let mut declared = std::collections::HashSet::new();
+    for line in metrics.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let name = rest.split(' ').next().expect("a name").to_owned();
+            assert!(declared.insert(name), "{line} stands twice");
+        } else if !line.starts_with('#') {
+            let name = line.split(['{', ' ']).next().expect("a name");
+            assert!(declared.contains(name), "{line} is not declared");
+        }
+    }
+}
+
+#[test]
+fn a_tuned_edge_shows_its_curve() {
+    let bed = Bed::with(|config| {
+        config.hot.policy = "adaptsize".parse().expect("a policy");
+        // Room for a third of what is asked for: else there is nothing to choose.
+        config.hot.capacity = edgeward_types::ByteSize::kib(16);
+        config.hot.window_requests = Some(200);
+        config.workers = NonZeroUsize::MIN;
+    });
+    bed.origin.otherwise(|request| {
+        let n: u64 = request.path()[1..].parse().expect("a number");
+        Answer::pattern(50 + 30 * n).header("cache-control", "max-age=60")
+    });
+    let mut client = bed.connect();
+    for n in 0..450 {
+        client.get(&format!("/{}", n % 50), &[]);
+    }
+    bed.until("the tuner's second step", |status| {
+        status["hot"]["tuning"]["windows"].as_u64() >= Some(2)
+    });
+    let status = bed.status();
+    let tuning = &status["hot"]["tuning"];
+    assert!(tuning["measured_ohr"].is_number(), "{tuning:#}");
+    assert!(tuning["model_error"].is_number(), "{tuning:#}");
+    assert!(
+        tuning["curve"].as_array().expect("a curve").len() > 3,
+        "{tuning:#}"
+    );
+    let metrics = bed.metrics();
+    for family in [
+        "edgeward_adaptsize_curve_ohr{c_bytes=",
+        "edgeward_adaptsize_predicted_ohr ",
+        "edgeward_adaptsize_measured_ohr ",
+        "edgeward_adaptsize_model_error ",
+    ] {
+        assert!(metrics.contains(family), "no {family} in\n{metrics}");
+    }
+}
+
+#[test]
+fn the_admin_listener_answers_what_it_knows_and_says_so_otherwise() {
+    let bed = Bed::start();
+    let mut client = Client::connect(bed.edge.admin_addr().expect("an admin listener"));
+    assert_eq!(client.get("/healthz", &[]).text(), "ok\n");
+    assert_eq!(client.get("/nothing", &[]).status, 404);
+    assert_eq!(
+        client
+            .request("POST", "/status", &[("content-length", "0")], b"")
+            .status,
+        405
+    );
+    assert_eq!(bed.status()["hot"]["policy"], "lru");
+}
+
+fn logged(format: LogFormat, requests: impl FnOnce(&Bed)) -> Vec<String> {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("access.log");
+    let bed = Bed::with(|config| {
+        config.access_log = Some(AccessLogConfig::new(
+            LogDestination::File(path.clone()),
+            format,
+        ));
+    });
+    requests(&bed);
+    bed.edge.shutdown(PATIENCE);
+    let log = std::fs::read_to_string(&path).expect("the log");
+    log.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn the_access_log_has_a_json_line_for_each_request() {
+    let lines = logged(LogFormat::Json, |bed| {
+        bed.origin.on(
+            "/page",
+            Answer::ok("hello").header("cache-control", "max-age=60"),
+        );
+        let mut client = bed.connect();
+        client.get("/page?q=1", &[("user-agent", "a \"b\"")]);
+        client.get("/page?q=1", &[]);
+        client.get("/page?q=1", &[("if-none-match", "*")]);
+        client.request("POST", "/gone", &[("content-length", "0")], b"");
+    });
+    let lines: Vec<serde_json::Value> = lines
+        .iter()
+        .map(|line| serde_json::from_str(line).expect("one JSON object a line"))
+        .collect();
+    let seen: Vec<_> = lines
+        .iter()
+        .map(|line| {
+            let text = |key: &str| line[key].as_str().expect("text").to_owned();
+            (
+                text("target"),
+                line["status"].as_u64().expect("a status"),
+                line["bytes"].as_u64(),
+                text("cache"),
+            )
+        })
+        .collect();
+    let expected = [
+        ("/page?q=1", 200, Some(5), "uri-miss"),
+        ("/page?q=1", 200, Some(5), "hit"),
+        ("/page?q=1", 304, Some(0), "hit"),
+        ("/gone", 404, Some(0), "method"),
+    ]
+    .map(|(target, status, bytes, cache)| (target.to_owned(), status, bytes, cache.to_owned()));
+    assert_eq!(seen, expected);
+    assert_eq!(lines[0]["user_agent"], "a \"b\"");
+    assert_eq!(lines[0]["client"], "127.0.0.1");
+    assert_eq!(lines[0]["host"], "test.example");
+}
+
+#[test]
+fn the_access_log_has_an_ncsa_line_for_each_request() {
+    let lines = logged(LogFormat::Combined, |bed| {
+        bed.origin.on("/page", Answer::ok("hello"));
+        bed.connect().get(
+            "/page",
+            &[("referer", "http://r/"), ("user-agent", "curl/8")],
+        );
+    });
+    assert_eq!(lines.len(), 1);
+    let line = &lines[0];
+    assert!(line.starts_with("127.0.0.1 - - ["), "{line}");
+    assert!(
+        line.ends_with("\"GET /page HTTP/1.1\" 200 5 \"http://r/\" \"curl/8\""),
+        "{line}"
+    );
+}
+
+#[test]
+fn the_origin_learns_whom_it_answers_and_nothing_of_the_connection() {
+    let bed = Bed::with(|config| config.forwarding.forwarded = true);
+    bed.origin.on("/page", Answer::ok("x"));
+    bed.get_with(
+        "/page",
+        &[
+            ("x-forwarded-for", "192.0.2.1"),
+            ("connection", "keep-alive, x-private"),
+            ("x-private", "1"),
+            ("keep-alive", "timeout=5"),
+            ("te", "trailers"),
+            ("proxy-authorization", "Basic x"),
+            ("x-end-to-end", "2"),
+        ],
+    );
+    let seen = bed.origin.last("/page").expect("asked");
+    assert_eq!(seen.header("host"), Some("test.example"));
+    assert_eq!(seen.header("x-forwarded-for"), Some("192.0.2.1, 127.0.0.1"));
+    assert_eq!(seen.header("x-forwarded-proto"), Some("http"));
+    assert_eq!(seen.header("x-forwarded-host"), Some("test.example"));
+    assert_eq!(
+        seen.header("forwarded"),
+        Some("for=127.0.0.1;host=\"test.example\";proto=http")
+    );
+    assert!(
+        seen.header("via")
+            .expect("Via")
+            .starts_with("1.1 edgeward-")
+    );
+    assert_eq!(seen.header("x-end-to-end"), Some("2"));
+    for gone in [
+        "connection",
+        "x-private",
+        "keep-alive",
+        "proxy-authorization",
+    ] {
+        assert_eq!(seen.header(gone), None, "{gone}");
+    }
+}
+
+#[test]
+fn the_host_the_origin_sees_is_the_operators_choice() {
+    let origin = ScriptedOrigin::start();
+    origin.on("/page", Answer::ok("x"));
+    let addr = origin.addr().to_string();
+    for (policy, seen) in [
+        (HostPolicy::Forward, "test.example"),
+        (HostPolicy::Origin, addr.as_str()),
+        (
+            HostPolicy::Fixed("inner.example".to_owned()),
+            "inner.example",
+        ),
+    ] {
+        let mut config = config_for(origin.addr());
+        config.origin.host = policy;
+        let edge = Edge::start(config).expect("an edge");
+        Client::connect(edge.addrs()[0]).get("/page", &[]);
+        assert_eq!(
+            origin.last("/page").expect("asked").header("host"),
+            Some(seen)
+        );
+    }
+}
+
+#[test]
+fn an_edge_that_cannot_start_says_what_and_where() {
+    let origin = ScriptedOrigin::start();
+    let start = |change: &dyn Fn(&mut edgeward_proxy::EdgeConfig)| {
+        let mut config = config_for(origin.addr());
+        change(&mut config);
+        Edge::start(config).expect_err("it cannot start")
+    };
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = taken
+        .local_addr()
+        .map(|addr| (addr, taken))
+        .expect("an address");
+    let error = start(&|config| config.listeners[0].addr = taken.0);
+    assert!(matches!(error, StartError::Listen { .. }), "{error:?}");
+    assert!(error.to_string().contains(&taken.0.to_string()), "{error}");
+    let error = start(&|config| config.listeners.clear());
+    assert!(matches!(error, StartError::NoListener), "{error:?}");
+    let error = start(&|config| config.name = "my edge".to_owned());
+    assert!(matches!(error, StartError::Name { .. }), "{error:?}");
+    let error = start(&|config| {
+        config.listeners[0].tls = Some(ListenerTls {
+            certificates: "/nonexistent/cert.pem".into(),
+            key: "/nonexistent/key.pem".into(),
+        });
+    });
+    let source = std::error::Error::source(&error)
+        .expect("a cause")
+        .to_string();
+    assert!(source.contains("/nonexistent/"), "{source}");
+    let error = start(&|config| {
+        let path = LogDestination::File("/nonexistent/access.log".into());
+        config.access_log = Some(AccessLogConfig::new(path, LogFormat::Json));
+    });
+    assert!(matches!(error, StartError::AccessLog(_)), "{error:?}");
+}

@@ -1,0 +1,403 @@
+//! HTTP/2 with and without TLS, on both sides.
+
+mod support;
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use edgeward_proxy::config::{ListenerConfig, ListenerTls, OriginProtocol};
+use edgeward_testkit::{Answer, Gate};
+use http::{Request, Response, Version};
+use http_body_util::{BodyExt, Empty, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls_pki_types::ServerName;
+use rustls_pki_types::pem::PemObject;
+use support::{Bed, PATIENCE, config_for, pattern};
+use tokio::net::{TcpListener, TcpStream};
+
+fn run<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime")
+        .block_on(async {
+            tokio::time::timeout(PATIENCE, future)
+                .await
+                .expect("in time")
+        })
+}
+
+fn get(uri: String) -> Request<Empty<Bytes>> {
+    Request::get(uri).body(Empty::new()).expect("a request")
+}
+
+async fn collect(response: Response<Incoming>) -> (http::response::Parts, Bytes) {
+    let (parts, body) = response.into_parts();
+    let body = body.collect().await.expect("a whole body").to_bytes();
+    (parts, body)
+}
+
+async fn h2_client<S>(stream: S) -> http2::SendRequest<Empty<Bytes>>
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+{
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+        .await
+        .expect("HTTP/2");
+    tokio::spawn(connection);
+    sender
+}
+
+#[test]
+fn http2_by_prior_knowledge_shares_the_cache_with_http1() {
+    let bed = Bed::start();
+    bed.origin.on(
+        "/page",
+        Answer::pattern(300_000).header("cache-control", "max-age=60"),
+    );
+    assert!(bed.get("/page").body == pattern(0..300_000));
+    run(async {
+        let stream = TcpStream::connect(bed.addr())
+            .await
+            .expect("the edge listens");
+        let mut sender = h2_client(stream).await;
+        let uri = "http://test.example/page".to_owned();
+        let response = sender.send_request(get(uri)).await.expect("a response");
+        let (parts, body) = collect(response).await;
+        assert_eq!(parts.version, Version::HTTP_2);
+        assert!(body == pattern(0..300_000));
+        let cache_status = parts.headers["cache-status"].to_str().expect("text");
+        assert!(cache_status.starts_with("edgeward; hit"), "{cache_status}");
+    });
+    assert_eq!(bed.origin.requests("/page"), 1);
+    assert_eq!(
+        bed.metric("edgeward_client_connections_total{protocol=\"h2\"}"),
+        1.0
+    );
+}
+
+#[test]
+fn streams_of_one_http2_connection_collapse_like_any_others() {
+    let bed = Bed::start();
+    let gate = Gate::new();
+    bed.origin.on(
+        "/page",
+        Answer::ok("hello")
+            .header("cache-control", "max-age=60")
+            .wait_before_head(&gate),
+    );
+    run(async {
+        let stream = TcpStream::connect(bed.addr())
+            .await
+            .expect("the edge listens");
+        let sender = h2_client(stream).await;
+        let asking: Vec<_> = (0..20)
+            .map(|_| {
+                let mut sender = sender.clone();
+                tokio::spawn(async move {
+                    let uri = "http://test.example/page".to_owned();
+                    collect(sender.send_request(get(uri)).await.expect("a response"))
+                        .await
+                        .1
+                })
+            })
+            .collect();
+        gate.reached_by(1).await;
+        gate.open();
+        for asked in asking {
+            assert_eq!(asked.await.expect("no panic"), "hello");
+        }
+    });
+    assert_eq!(bed.origin.requests("/page"), 1);
+}
+
+/// Certificate and key in files, and the certificate for those who are to trust it.
+struct Identity {
+    _dir: tempfile::TempDir,
+    certificate: PathBuf,
+    key: PathBuf,
+}
+
+impl Identity {
+    fn new() -> Self {
+        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let made = rcgen::generate_simple_self_signed(names).expect("a certificate");
+        let dir = tempfile::tempdir().expect("a directory");
+        let (certificate, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
+        std::fs::write(&certificate, made.cert.pem()).expect("a file");
+        std::fs::write(&key, made.signing_key.serialize_pem()).expect("a file");
+        Self {
+            _dir: dir,
+            certificate,
+            key,
+        }
+    }
+
+    fn files(&self) -> ListenerTls {
+        ListenerTls {
+            certificates: self.certificate.clone(),
+            key: self.key.clone(),
+        }
+    }
+
+    fn connector(&self, alpn: &[&[u8]]) -> tokio_rustls::TlsConnector {
+        let mut roots = rustls::RootCertStore::empty();
+        let certificate = rustls_pki_types::CertificateDer::from_pem_file(&self.certificate);
+        roots
+            .add(certificate.expect("a certificate"))
+            .expect("a root");
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("TLS 1.2 and 1.3")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+        tokio_rustls::TlsConnector::from(Arc::new(config))
+    }
+
+    fn acceptor(&self) -> tokio_rustls::TlsAcceptor {
+        let certificate = rustls_pki_types::CertificateDer::from_pem_file(&self.certificate);
+        let key = rustls_pki_types::PrivateKeyDer::from_pem_file(&self.key).expect("a key");
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("TLS 1.2 and 1.3")
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.expect("a certificate")], key)
+            .expect("they belong together");
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        tokio_rustls::TlsAcceptor::from(Arc::new(config))
+    }
+}
+
+#[test]
+fn tls_offers_http2_and_http1_and_the_client_chooses() {
+    let identity = Identity::new();
+    let bed = Bed::with(|config| config.listeners[0].tls = Some(identity.files()));
+    bed.origin.on(
+        "/page",
+        Answer::pattern(200_000).header("cache-control", "max-age=60"),
+    );
+    run(async {
+        for (alpn, version) in [
+            (&[b"h2".as_slice(), b"http/1.1"][..], Version::HTTP_2),
+            (&[b"http/1.1".as_slice()][..], Version::HTTP_11),
+            (&[][..], Version::HTTP_11),
+        ] {
+            let tcp = TcpStream::connect(bed.addr())
+                .await
+                .expect("the edge listens");
+            let name = ServerName::try_from("localhost").expect("a name");
+            let tls = identity
+                .connector(alpn)
+                .connect(name, tcp)
+                .await
+                .expect("TLS");
+            let response = if version == Version::HTTP_2 {
+                let uri = "https://localhost/page".to_owned();
+                h2_client(tls).await.send_request(get(uri)).await
+            } else {
+                let (mut sender, connection) =
+                    http1::handshake(TokioIo::new(tls)).await.expect("HTTP/1.1");
+                tokio::spawn(connection);
+                let mut request = get("/page".to_owned());
+                request
+                    .headers_mut()
+                    .insert("host", "localhost".parse().expect("a value"));
+                sender.send_request(request).await
+            };
+            let (parts, body) = collect(response.expect("a response")).await;
+            assert_eq!(parts.version, version);
+            assert!(body == pattern(0..200_000));
+        }
+    });
+    assert_eq!(
+        bed.origin.requests("/page"),
+        1,
+        "all three share one scheme, host and path"
+    );
+    let seen = bed.origin.last("/page").expect("asked");
+    assert_eq!(seen.header("x-forwarded-proto"), Some("https"));
+}
+
+#[test]
+fn a_client_that_speaks_no_tls_to_a_tls_port_is_closed_and_counted() {
+    let identity = Identity::new();
+    let bed = Bed::with(|config| config.listeners[0].tls = Some(identity.files()));
+    let mut client = bed.connect();
+    client.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    bed.until("the connection to be gone", |status| {
+        status["connections"]["clients"] == 0
+    });
+    assert_eq!(
+        bed.metric("edgeward_client_connections_closed_total{cause=\"tls-handshake\"}"),
+        1.0
+    );
+}
+
+#[test]
+fn plain_and_tls_listeners_stand_side_by_side_and_http_is_not_https() {
+    let identity = Identity::new();
+    let bed = Bed::with(|config| {
+        let mut tls = ListenerConfig::plain(config.listeners[0].addr);
+        tls.tls = Some(identity.files());
+        config.listeners.push(tls);
+    });
+    bed.origin.on(
+        "/page",
+        Answer::ok("x").header("cache-control", "max-age=60"),
+    );
+    assert_eq!(bed.edge.addrs().len(), 2);
+    bed.get("/page");
+    run(async {
+        let tcp = TcpStream::connect(bed.edge.addrs()[1])
+            .await
+            .expect("the edge listens");
+        let name = ServerName::try_from("localhost").expect("a name");
+        let tls = identity
+            .connector(&[b"h2"])
+            .connect(name, tcp)
+            .await
+            .expect("TLS");
+        let uri = "https://test.example/page".to_owned();
+        let response = h2_client(tls)
+            .await
+            .send_request(get(uri))
+            .await
+            .expect("a response");
+        assert!(
+            !response.headers()["cache-status"]
+                .to_str()
+                .expect("text")
+                .contains("hit")
+        );
+    });
+}
+
+/// An origin of hyper's that says which protocol it was asked in.
+async fn hyper_origin(
+    tls: Option<tokio_rustls::TlsAcceptor>,
+    connections: Arc<AtomicUsize>,
+) -> SocketAddr {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+    let addr = listener.local_addr().expect("an address");
+    tokio::spawn(async move {
+        while let Ok((tcp, _)) = listener.accept().await {
+            connections.fetch_add(1, Ordering::SeqCst);
+            let tls = tls.clone();
+            tokio::spawn(async move {
+                let service = service_fn(|request: Request<Incoming>| async move {
+                    let (version, host) = (request.version(), request.uri().authority().cloned());
+                    let host = match host {
+                        Some(host) => host.to_string(),
+                        None => request.headers()["host"].to_str().expect("text").to_owned(),
+                    };
+                    let body = request
+                        .into_body()
+                        .collect()
+                        .await
+                        .expect("whole")
+                        .to_bytes();
+                    let text = format!("{version:?} {host} {}", body.len());
+                    Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(text))))
+                });
+                let http = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+                match tls {
+                    Some(tls) => {
+                        let Ok(stream) = tls.accept(tcp).await else {
+                            return;
+                        };
+                        _ = http.serve_connection(TokioIo::new(stream), service).await;
+                    }
+                    None => _ = http.serve_connection(TokioIo::new(tcp), service).await,
+                }
+            });
+        }
+    });
+    addr
+}
+
+#[test]
+fn an_origin_is_asked_by_http2_or_http1_plain_or_over_tls() {
+    let identity = Identity::new();
+    run(async {
+        for (tls, protocol, version) in [
+            (false, OriginProtocol::Http1, "HTTP/1.1"),
+            (false, OriginProtocol::Http2, "HTTP/2.0"),
+            (true, OriginProtocol::Http1, "HTTP/1.1"),
+            (true, OriginProtocol::Http2, "HTTP/2.0"),
+        ] {
+            let connections = Arc::new(AtomicUsize::new(0));
+            let acceptor = tls.then(|| identity.acceptor());
+            let addr = hyper_origin(acceptor, Arc::clone(&connections)).await;
+            let mut config = config_for(addr);
+            config.workers = std::num::NonZeroUsize::MIN;
+            if tls {
+                let url = format!("https://localhost:{}", addr.port());
+                config.origin.url = url.parse().expect("a URL");
+                config.origin.tls.roots = Some(identity.certificate.clone());
+            }
+            config.origin.protocol = protocol;
+            let edge = edgeward_proxy::Edge::start(config).expect("an edge");
+            let edge_addr = edge.addrs()[0];
+            let answers = tokio::task::spawn_blocking(move || {
+                let mut client = support::Client::connect(edge_addr);
+                let got = client.get("/a", &[]);
+                let put = client.request("PUT", "/b", &[("content-length", "5")], b"hello");
+                (got, put)
+            });
+            let (got, put) = answers.await.expect("no panic");
+            assert_eq!(
+                got.text(),
+                format!("{version} test.example 0"),
+                "tls: {tls}"
+            );
+            assert_eq!(
+                put.text(),
+                format!("{version} test.example 5"),
+                "tls: {tls}"
+            );
+            assert_eq!(connections.load(Ordering::SeqCst), 1, "kept and used again");
+            tokio::task::spawn_blocking(move || edge.shutdown(PATIENCE))
+                .await
+                .expect("no panic");
+        }
+    });
+}
+
+#[test]
+fn an_origin_with_a_certificate_nobody_vouches_for_is_not_believed_unless_told_to() {
+    let (identity, stranger) = (Identity::new(), Identity::new());
+    run(async {
+        for (verify, status) in [(true, 502), (false, 200)] {
+            let addr = hyper_origin(Some(identity.acceptor()), Arc::default()).await;
+            let mut config = config_for(addr);
+            config.origin.url = format!("https://localhost:{}", addr.port())
+                .parse()
+                .expect("a URL");
+            config.origin.tls.roots = Some(stranger.certificate.clone());
+            config.origin.tls.verify = verify;
+            let edge = edgeward_proxy::Edge::start(config).expect("an edge");
+            let edge_addr = edge.addrs()[0];
+            let got = tokio::task::spawn_blocking(move || {
+                support::Client::connect(edge_addr).get("/a", &[])
+            });
+            assert_eq!(
+                got.await.expect("no panic").status,
+                status,
+                "verify: {verify}"
+            );
+            tokio::task::spawn_blocking(move || edge.shutdown(PATIENCE))
+                .await
+                .expect("no panic");
+        }
+    });
+}

@@ -16,8 +16,8 @@ use crate::output;
 #[derive(Args, Debug)]
 pub(super) struct OutputArgs {
     /// The format [default: from the name's ending, .csv, .lrb or .oracleGeneral, else text]
-    #[arg(long = "to", value_name = "FORMAT")]
-    format: Option<FormatChoice>,
+    #[arg(long, value_name = "FORMAT")]
+    to: Option<FormatChoice>,
 
     /// The compression [default: from the name's ending, .zst or .gz, else none]
     #[arg(long, value_name = "KIND", hide_short_help = true)]
@@ -81,7 +81,7 @@ impl OutputArgs {
             Some((rest, "gz")) => (rest, Compression::Gzip),
             _ => (&*name, Compression::None),
         };
-        let format = self.format.map_or_else(
+        let format = self.to.map_or_else(
             || match name.rsplit_once('.').map(|(_, ending)| ending) {
                 Some("csv") => OutputFormat::Csv,
                 Some("lrb") => OutputFormat::Lrb,

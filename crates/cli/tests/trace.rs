@@ -1,0 +1,242 @@
+//! `edgeward trace` as a person runs it.
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+#[test]
+fn info_counts_a_trace_and_several_as_one() {
+    let info = json(&["trace", "info", "--json", &fixture("eight.txt.gz")]);
+    assert_eq!(info["complete"], true);
+    assert_eq!(info["requests"], 8);
+    assert_eq!(info["objects"], 5);
+    assert_eq!(info["one_hit_objects"], 3);
+    assert_eq!(info["span_seconds"], 3600.0);
+    assert_eq!(info["object_size"]["max"], u32::MAX);
+    assert_eq!(info["files"][0]["compression"], "gzip");
+
+    let twice = json(&[
+        "trace",
+        "info",
+        "--json",
+        &fixture("eight.csv"),
+        &fixture("eight.lrb"),
+    ]);
+    assert_eq!(
+        (&twice["requests"], &twice["objects"]),
+        (&16.into(), &5.into())
+    );
+    assert_eq!(twice["files"][1]["format"], "lrb");
+
+    let table = edgeward(&["trace", "info", &fixture("access.log")], b"");
+    assert!(table.status.success());
+    let text = String::from_utf8_lossy(&table.stdout);
+    assert!(text.contains("lines passed over"), "{text}");
+}
+
+#[test]
+fn what_was_read_of_a_cut_trace_is_shown_before_the_error() {
+    let bytes = std::fs::read(fixture("eight.txt.gz")).expect("a fixture");
+    let out = edgeward(&["trace", "info", "--json", "-"], &bytes[..90]);
+    assert_eq!(out.status.code(), Some(2));
+    let info: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    assert_eq!(info["complete"], false);
+    assert!(
+        info["requests"]
+            .as_u64()
+            .is_some_and(|n| (1..8).contains(&n)),
+        "{info}"
+    );
+    let complaint = String::from_utf8_lossy(&out.stderr);
+    assert!(
+        complaint.contains("error: the gzip stream ends in the middle"),
+        "{complaint}"
+    );
+    assert!(
+        complaint.contains("  in stdin, byte ") && complaint.contains("  hint: "),
+        "{complaint}"
+    );
+}
+
+#[test]
+fn a_malformed_line_stops_unless_such_lines_are_to_be_left_out() {
+    let text = b"1 2 3\n1 2 x\n2 2 3\n";
+    let out = edgeward(&["trace", "info", "-"], text);
+    assert_eq!(out.status.code(), Some(2));
+    let complaint = String::from_utf8_lossy(&out.stderr);
+    assert!(
+        complaint.contains("size is `x`") && complaint.contains("in stdin, line 2"),
+        "{complaint}"
+    );
+
+    let out = edgeward(&["trace", "info", "--json", "--skip-malformed", "-"], text);
+    let info: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    assert_eq!(
+        (&info["requests"], &info["files"][0]["lines_malformed"]),
+        (&2.into(), &1.into())
+    );
+}
+
+#[test]
+fn a_trace_converted_there_and_back_is_the_same() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let original = std::fs::read(fixture("eight.txt")).expect("a fixture");
+    let mut from = fixture("eight.txt");
+    // Each format and compression by its ending.
+    for name in ["a.oracleGeneral.zst", "b.csv.gz", "c.lrb", "d.txt"] {
+        let out = edgeward(&["trace", "convert", &from, &path(name)], b"");
+        assert!(
+            out.status.success(),
+            "{name}: {}",
+            String::from_utf8_lossy(&out.stderr)
+        );
+        from = path(name);
+    }
+    assert_eq!(std::fs::read(path("d.txt")).expect("written"), original);
+    let magic = std::fs::read(path("a.oracleGeneral.zst")).expect("written");
+    assert_eq!(magic[..4], [0x28, 0xb5, 0x2f, 0xfd]);
+}
+
+#[test]
+fn convert_renumbers_and_rebases_through_pipes() {
+    let out = edgeward(
+        &[
+            "trace", "convert", "--dense", "--rebase", "--to", "csv", "-", "-",
+        ],
+        b"100 /a 5\n100.5 900 6\n101 /a 5\n",
+    );
+    assert!(out.status.success());
+    assert_eq!(
+        String::from_utf8_lossy(&out.stdout),
+        "time,key,size\n0,0,5\n0.500,1,6\n1,0,5\n"
+    );
+}
+
+#[test]
+fn convert_does_not_write_over_what_it_reads() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("t.txt");
+    std::fs::write(&file, "1 2 3\n").expect("written");
+    let name = file.display().to_string();
+    let out = edgeward(&["trace", "convert", &name, &name], b"");
+    assert_eq!(out.status.code(), Some(2));
+    assert_eq!(std::fs::read(&file).expect("still there"), b"1 2 3\n");
+}
+
+#[test]
+fn a_generated_trace_holds_what_was_asked_for_and_is_known_by_its_seed() {
+    let generate = |seed: &str| {
+        let out = edgeward(
+            &[
+                "trace",
+                "generate",
+                "--preset",
+                "web",
+                "--requests",
+                "20000",
+                "--objects",
+                "3000",
+                "--one-hit-share",
+                "75%",
+                "--seed",
+                seed,
+            ],
+            b"",
+        );
+        assert!(out.status.success());
+        out.stdout
+    };
+    let trace = generate("7");
+    assert_eq!(trace, generate("7"));
+    assert_ne!(trace, generate("8"));
+    let out = edgeward(&["trace", "info", "--json", "-"], &trace);
+    let info: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    assert_eq!(
+        (&info["requests"], &info["objects"]),
+        (&20_000.into(), &3000.into())
+    );
+    assert_eq!(info["one_hit_share"], 0.75);
+}
+
+/// `edgeward trace generate | head -1` is no error.
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_edgeward"))
+        .args(["trace", "generate", "--requests", "200000"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let mut stdout = child.stdout.take().expect("a pipe");
+    stdout.read_exact(&mut [0; 10]).expect("ten bytes");
+    drop(stdout);
+    assert!(child.wait().expect("it ends").success());
+}
+
+#[test]
+fn what_cannot_be_done_says_why() {
+    for (args, says) in [
+        (
+            &["trace", "info", "/no/such/trace"][..],
+            "cannot open /no/such/trace",
+        ),
+        (&["trace", "info", "-", "-"], "stdin is named twice"),
+        (
+            &["trace", "generate", "--requests", "5", "--objects", "9"],
+            "too few",
+        ),
+        (
+            &["trace", "generate", "--one-hit-share", "2"],
+            "not between 0 and 1",
+        ),
+        (
+            &["trace", "generate", "--preset", "nope"],
+            "web, video, mixed, switch or small",
+        ),
+        (
+            &["trace", "info", "--format", "parquet", "-"],
+            "not a trace format",
+        ),
+    ] {
+        let out = edgeward(args, b"");
+        assert_eq!(out.status.code(), Some(2), "{args:?}");
+        let complaint = String::from_utf8_lossy(&out.stderr);
+        assert!(complaint.contains(says), "{args:?}: {complaint}");
+    }
+}
+
+fn json(args: &[&str]) -> Value {
+    let out = edgeward(args, b"");
+    assert!(
+        out.status.success(),
+        "{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+    serde_json::from_slice(&out.stdout).expect("JSON")
+}
+
+/// Runs it to its end with these bytes on stdin.
+fn edgeward(args: &[&str], stdin: &[u8]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_edgeward"))
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let mut pipe = child.stdin.take().expect("a pipe");
+    let bytes = stdin.to_vec();
+    // A thread, for a trace larger than the pipe; one that refuses before reading closes it.
+    let feeder = std::thread::spawn(move || _ = pipe.write_all(&bytes));
+    let out = child.wait_with_output().expect("it ends");
+    feeder.join().expect("the feeder ends");
+    out
+}
+
+fn fixture(name: &str) -> String {
+    let root: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../trace/fixtures");
+    root.join(name).display().to_string()
+}

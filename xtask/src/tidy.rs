@@ -147,7 +147,7 @@ fn check(root: &Path) -> anyhow::Result<Vec<Finding>> {
         .cloned()
         .collect();
     findings.extend(modules::dead(&sources, &reached));
-    findings.extend(reasons(root)?);
+    findings.extend(dependencies(root, &packages)?);
 
     for file in &files {
         let extension = file.extension().and_then(|extension| extension.to_str());
@@ -190,25 +190,20 @@ fn present(file: &Path) -> Option<String> {
         .then(|| fs::read_to_string(file).unwrap_or_default())
 }
 
-/// Each crate from outside has its reason in docs/adr.
-fn reasons(root: &Path) -> anyhow::Result<Vec<Finding>> {
+/// Each crate from outside has its reason in docs/adr, and a user.
+fn dependencies(root: &Path, packages: &[edges::Package]) -> anyhow::Result<Vec<Finding>> {
     let manifest = fs::read_to_string(root.join("Cargo.toml")).context("Cargo.toml")?;
     let mut records = String::new();
     for entry in fs::read_dir(root.join("docs/adr")).context("docs/adr")? {
         records.push_str(&present(&entry?.path()).unwrap_or_default());
     }
-    Ok(unexplained(&manifest, &records))
+    let mut findings = unexplained(&manifest, &records);
+    findings.extend(unused(&manifest, packages));
+    Ok(findings)
 }
 
 fn unexplained(manifest: &str, records: &str) -> Vec<Finding> {
-    let after = manifest
-        .split_once("[workspace.dependencies]")
-        .map_or("", |(_, after)| after);
-    after
-        .lines()
-        .take_while(|line| !line.starts_with('['))
-        .filter_map(|line| line.split_once(" = ").map(|(name, _)| name.trim()))
-        .filter(|name| !name.starts_with('#') && !name.starts_with("edgeward-"))
+    shared_dependencies(manifest)
         .filter(|name| !records.contains(&format!("`{name}`")))
         .map(|name| {
             let what = format!("nothing in docs/adr says why {name} was chosen");
@@ -220,6 +215,30 @@ fn unexplained(manifest: &str, records: &str) -> Vec<Finding> {
             )
         })
         .collect()
+}
+
+/// Versions that the workspace pins for nobody. A warning: the crate may be about to be used.
+fn unused(manifest: &str, packages: &[edges::Package]) -> Vec<Finding> {
+    shared_dependencies(manifest)
+        .filter(|name| !packages.iter().any(|package| package.depends_on(name)))
+        .map(|name| {
+            let what = format!("no crate of the workspace uses {name}");
+            let hint = "drop the line, and its row in docs/adr/README.md";
+            Finding::new("unused", "Cargo.toml", what, hint).warning()
+        })
+        .collect()
+}
+
+/// The names under `[workspace.dependencies]` that are not ours.
+fn shared_dependencies(manifest: &str) -> impl Iterator<Item = &str> {
+    let after = manifest
+        .split_once("[workspace.dependencies]")
+        .map_or("", |(_, after)| after);
+    after
+        .lines()
+        .take_while(|line| !line.starts_with('['))
+        .filter_map(|line| line.split_once(" = ").map(|(name, _)| name.trim()))
+        .filter(|name| !name.starts_with('#') && !name.starts_with("edgeward-"))
 }
 
 /// Everything that is or could be committed, relative to the root.
@@ -288,5 +307,20 @@ mod tests {
         let findings = unexplained(manifest, "| `a` | because |");
         assert_eq!(findings.len(), 1);
         assert!(findings[0].what.contains(" b "), "{}", findings[0].what);
+    }
+
+    #[test]
+    fn a_dependency_that_nobody_uses_is_a_warning() {
+        let metadata = serde_json::json!({ "packages": [{
+            "name": "edgeward-x",
+            "manifest_path": "crates/x/Cargo.toml",
+            "dependencies": [{ "name": "a", "kind": "dev" }],
+        }]});
+        let packages = edges::parse_packages(&metadata).expect("as cargo writes it");
+        let manifest = "[workspace.dependencies]\na = \"1\"\nb = \"2\"\n";
+        let findings = unused(manifest, &packages);
+        assert_eq!(findings.len(), 1);
+        assert_eq!(findings[0].what, "no crate of the workspace uses b");
+        assert!(!findings[0].fails);
     }
 }

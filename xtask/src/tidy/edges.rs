@@ -60,6 +60,15 @@ pub(crate) struct Package {
     dependencies: Vec<Dependency>,
 }
 
+impl Package {
+    /// In any way: also in tests, also on one platform only.
+    pub(crate) fn depends_on(&self, name: &str) -> bool {
+        self.dependencies
+            .iter()
+            .any(|dependency| dependency.name == name)
+    }
+}
+
 /// Whether a target ships.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TargetKind {
@@ -144,7 +153,7 @@ pub(crate) fn packages(root: &Path) -> anyhow::Result<Vec<Package>> {
     parse_packages(&metadata)
 }
 
-fn parse_packages(metadata: &Value) -> anyhow::Result<Vec<Package>> {
+pub(super) fn parse_packages(metadata: &Value) -> anyhow::Result<Vec<Package>> {
     let text = |value: &Value, key: &str| -> anyhow::Result<String> {
         let text = value[key].as_str();
         Ok(text

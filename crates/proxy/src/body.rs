@@ -31,7 +31,7 @@ pub(crate) struct EdgeBody {
     bytes_sent: u64,
     worker: Rc<Worker>,
     /// The request counts as under way until the body is dropped.
-    _in_flight: InFlight,
+    in_flight: InFlight,
     log: Option<Box<Pending>>,
 }
 
@@ -52,7 +52,7 @@ impl EdgeBody {
             source,
             bytes_sent: 0,
             worker,
-            _in_flight: in_flight,
+            in_flight,
             log,
         }
     }
@@ -99,6 +99,7 @@ impl Body for EdgeBody {
             Poll::Ready(Some(Ok(frame))) => {
                 let bytes = frame.data_ref().map_or(0, Bytes::len);
                 this.sent(bytes);
+                this.in_flight.conn().body_gave();
                 if this.is_end_stream() {
                     this.source = Source::Empty;
                 }
@@ -111,7 +112,7 @@ impl Body for EdgeBody {
                 }
                 this.source = Source::Empty;
             }
-            Poll::Pending => {}
+            Poll::Pending => this.in_flight.conn().body_waits(),
         }
         polled
     }

@@ -32,6 +32,9 @@ pub(crate) struct ConnState {
     head_since: Cell<Option<Timestamp>>,
     /// Since when the client takes no bytes although there are some.
     write_blocked_since: Cell<Option<Timestamp>>,
+    /// Since when a body has given all it was asked for and waits for the client to want more. An
+    /// HTTP/2 client can hold a stream up without holding the socket up.
+    client_turn_since: Cell<Option<Timestamp>>,
     /// Since when an upload waits for the client's next bytes.
     upload_waits_since: Cell<Option<Timestamp>>,
     verdict: Cell<Option<Overdue>>,
@@ -68,6 +71,7 @@ impl ConnState {
             idle_since: Cell::new(now),
             head_since: Cell::new(None),
             write_blocked_since: Cell::new(None),
+            client_turn_since: Cell::new(None),
             upload_waits_since: Cell::new(None),
             verdict: Cell::new(None),
             draining: Cell::new(false),
@@ -103,6 +107,9 @@ impl ConnState {
             return Some(Overdue::Response);
         }
         if self.in_flight.get() > 0 {
+            if passed(self.client_turn_since.get(), limits.body_idle_timeout) {
+                return Some(Overdue::Response);
+            }
             return passed(self.upload_waits_since.get(), limits.body_idle_timeout)
                 .then_some(Overdue::Upload);
         }
@@ -196,8 +203,27 @@ impl ConnState {
                     self.write_blocked_since.set(Some(self.clock.now()));
                 }
             }
-            Poll::Ready(_) => self.write_blocked_since.set(None),
+            Poll::Ready(_) => {
+                self.write_blocked_since.set(None);
+                // Bytes go out: a slow client, not an idle one, though its request may be long
+                // answered as far as hyper knows.
+                let now = self.clock.now();
+                self.idle_since.set(now);
+                if self.client_turn_since.get().is_some() {
+                    self.client_turn_since.set(Some(now));
+                }
+            }
         }
+    }
+
+    /// A body gave a piece: the next move is the client's.
+    pub(crate) fn body_gave(&self) {
+        self.client_turn_since.set(Some(self.clock.now()));
+    }
+
+    /// A body has nothing to give at the moment: the next move is the origin's.
+    pub(crate) fn body_waits(&self) {
+        self.client_turn_since.set(None);
     }
 
     pub(crate) fn received(&self) {
@@ -225,6 +251,7 @@ impl Drop for InFlight {
             conn.idle_since.set(conn.clock.now());
             conn.answered.set(true);
         }
+        conn.client_turn_since.set(None);
         conn.upload_waits_since.set(None);
     }
 }

@@ -414,8 +414,9 @@ pub struct LimitsConfig {
     /// Largest body of a request. Default: none, since uploads are streamed and never kept. Beyond
     /// it, 413.
     pub request_body_bytes_max: Option<ByteSize>,
-    /// Largest body that may enter the cache. Default 1 GiB, and never more than an eighth of the
-    /// capacity, so that one object cannot flush everything; larger ones pass through.
+    /// Largest body that may enter the cache. Default 256 MiB, as much as one fill may take of
+    /// `fill_bytes_max`; never more than an eighth of the capacity, so that one object cannot flush
+    /// everything. Larger ones pass through.
     pub object_bytes_max: ByteSize,
     /// Memory of all fills under way together, cached or shared among followers. Default 256 MiB.
     /// It is not part of the cache's capacity. When it is used up, misses pass through uncached.
@@ -434,7 +435,7 @@ impl Default for LimitsConfig {
             idle_timeout: Duration::from_secs(75),
             body_idle_timeout: Duration::from_secs(60),
             request_body_bytes_max: None,
-            object_bytes_max: ByteSize::gib(1),
+            object_bytes_max: ByteSize::mib(256),
             fill_bytes_max: ByteSize::mib(256),
             h2_streams_max: NonZeroU32::new(100).expect("100 is not zero"),
         }

@@ -239,7 +239,14 @@ where
     .await;
     match end {
         Ok(result) => note_end(&worker, &link, result),
-        Err(overdue) => count_overdue(&worker, overdue),
+        Err(overdue) => {
+            count_overdue(&worker, overdue);
+            if overdue == Overdue::Idle {
+                // RFC 9113 §9.1: a server says GOAWAY, so that the client knows what was not served.
+                Pin::new(&mut connection).graceful_shutdown();
+                _ = tokio::time::timeout(LINGER_MAX, connection).await;
+            }
+        }
     }
 }
 

@@ -157,8 +157,16 @@ impl Fill {
             waker: None,
         };
         state.readers_open += 1;
-        let id = state.readers.len();
-        state.readers.push(Some(reader));
+        let id = match state.readers.iter().position(Option::is_none) {
+            Some(free) => {
+                state.readers[free] = Some(reader);
+                free
+            }
+            None => {
+                state.readers.push(Some(reader));
+                state.readers.len() - 1
+            }
+        };
         Some(FillReader {
             fill: Arc::clone(self),
             id,
@@ -184,7 +192,7 @@ impl Fill {
     /// Puts bytes behind the others. `length_max` bounds the buffer of a body of unknown length.
     pub(crate) fn push(&self, bytes: &[u8], length_max: u64) -> Pace {
         let mut state = self.lock();
-        let slowest = state.slowest();
+        let state = &mut *state;
         let Stage::Flowing(flow) = &mut state.stage else {
             return Pace::Go;
         };
@@ -198,6 +206,7 @@ impl Fill {
         if !flow.window {
             return Pace::Go;
         }
+        let slowest = slowest(&state.readers);
         flow.let_go(slowest);
         if flow.buffer.len() >= WINDOW_BYTES {
             Pace::Wait
@@ -217,7 +226,7 @@ impl Fill {
         if state.readers_open == 0 {
             return Poll::Ready(());
         }
-        let slowest = state.slowest();
+        let slowest = slowest(&state.readers);
         let Stage::Flowing(flow) = &mut state.stage else {
             return Poll::Ready(());
         };
@@ -302,10 +311,6 @@ impl Fill {
 }
 
 impl State {
-    fn slowest(&self) -> Option<u64> {
-        self.readers.iter().flatten().map(|r| r.position).min()
-    }
-
     fn take_wakers(&mut self) -> Vec<Waker> {
         self.readers
             .iter_mut()
@@ -313,6 +318,11 @@ impl State {
             .filter_map(|reader| reader.waker.take())
             .collect()
     }
+}
+
+/// How far the reader is who has read least.
+fn slowest(readers: &[Option<Reader>]) -> Option<u64> {
+    readers.iter().flatten().map(|r| r.position).min()
 }
 
 impl Flow {

@@ -37,7 +37,7 @@ pub enum ConnectorError {
     },
     /// The roots cannot be used.
     #[error("the certificates to trust for the origin cannot be used")]
-    Roots(#[source] tls::TlsError),
+    Roots(#[source] Box<tls::TlsError>),
 }
 
 impl Connector {
@@ -50,7 +50,8 @@ impl Connector {
                 OriginProtocol::Http1 => tls::ALPN_HTTP1,
                 OriginProtocol::Http2 => tls::ALPN_HTTP2,
             };
-            let client = tls::client_config(&config.tls, &[alpn]).map_err(ConnectorError::Roots)?;
+            let client = tls::client_config(&config.tls, &[alpn])
+                .map_err(|error| ConnectorError::Roots(Box::new(error)))?;
             Some((TlsConnector::from(Arc::new(client)), name))
         } else {
             None

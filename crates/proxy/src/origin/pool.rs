@@ -23,7 +23,7 @@ use super::error::OriginError;
 use crate::clock::Clock;
 use crate::config::{LimitsConfig, OriginConfig, OriginProtocol};
 use crate::counters::Counters;
-use crate::request::Upload;
+use crate::request::{Upload, UploadProgress};
 use crate::tasks::{LocalExecutor, TaskSet};
 
 /// All of a worker's connections to the origin.
@@ -60,7 +60,7 @@ pub(crate) struct Attempt {
     pub(crate) repeatable: bool,
     /// The time the origin has for its head counts from here, so that a long upload is not
     /// mistaken for a slow answer.
-    pub(crate) upload_moved: Option<Rc<Cell<Instant>>>,
+    pub(crate) upload: Option<Rc<UploadProgress>>,
 }
 
 impl OriginPool {
@@ -132,7 +132,9 @@ impl OriginPool {
                 .await?
             {
                 Ok(response) => {
-                    return Ok(self.received(response, Some(lease.with(sender))));
+                    return Ok(
+                        self.received(response, Some(lease.with(sender, attempt.upload.clone())))
+                    );
                 }
                 Err(error) => error,
             };
@@ -201,7 +203,7 @@ impl OriginPool {
             if let Ok(head) = tokio::time::timeout_at(deadline, &mut head).await {
                 return Ok(head);
             }
-            let moved = attempt.upload_moved.as_ref().map(|moved| moved.get());
+            let moved = attempt.upload.as_ref().map(|upload| upload.moved());
             match moved.map(|moved| moved + timeout) {
                 Some(later) if later > deadline => deadline = later,
                 _ => return Err(OriginError::FirstByteTimeout),
@@ -391,6 +393,7 @@ impl Shared {
 pub(super) struct Lease {
     pool: Rc<Shared>,
     sender: Option<http1::SendRequest<Upload>>,
+    upload: Option<Rc<UploadProgress>>,
 }
 
 impl Lease {
@@ -403,11 +406,17 @@ impl Lease {
         Self {
             pool: Rc::clone(pool),
             sender: None,
+            upload: None,
         }
     }
 
-    fn with(mut self, sender: http1::SendRequest<Upload>) -> Self {
+    fn with(
+        mut self,
+        sender: http1::SendRequest<Upload>,
+        upload: Option<Rc<UploadProgress>>,
+    ) -> Self {
         self.sender = Some(sender);
+        self.upload = upload;
         self
     }
 
@@ -416,6 +425,11 @@ impl Lease {
         let Some(sender) = self.sender.take() else {
             return;
         };
+        // An origin may answer before it has read the request. Whoever got this connection next would
+        // wait for somebody else's upload.
+        if self.upload.take().is_some_and(|upload| !upload.has_ended()) {
+            return;
+        }
         if sender.is_closed() || self.pool.idle.borrow().len() >= self.pool.idle_max {
             return;
         }

@@ -326,7 +326,7 @@ impl Fetch {
                 .map(|response| Validators::of(&response.headers()));
             let attempt = Attempt {
                 repeatable: true,
-                upload_moved: None,
+                upload: None,
             };
             let (worker, ask) = (&self.worker, &self.ask);
             let build = || {
@@ -437,7 +437,10 @@ impl Fetch {
             Verdict::Store(_) => return self.direct(parts, body, None),
             Verdict::Refuse(refusal) => {
                 counters.not_stored_semantics.one();
-                worker.shared.hit_for_miss.mark(primary, worker.now());
+                // A failing origin's answers are not shared either, but that will pass.
+                if !parts.status.is_server_error() {
+                    worker.shared.hit_for_miss.mark(primary, worker.now());
+                }
                 // What was stored is out of date, unless the origin merely failed.
                 if replaces && !parts.status.is_server_error() {
                     worker.shared.hot.remove(self.key.hash);

@@ -29,7 +29,7 @@ use deliver::Refusal;
 use lookup::Found;
 
 pub(crate) use lookup::plain_hit;
-pub(crate) use upload::{Upload, UploadTooLarge};
+pub(crate) use upload::{Upload, UploadProgress, UploadTooLarge};
 
 /// What is known of the client's side of a connection.
 #[derive(Clone)]

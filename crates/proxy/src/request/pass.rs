@@ -92,7 +92,7 @@ fn upload(reply: &Reply, ask: &Ask, incoming: Incoming) -> (Upload, Attempt) {
     if incoming.is_end_stream() {
         let attempt = Attempt {
             repeatable: is_idempotent(&ask.method),
-            upload_moved: None,
+            upload: None,
         };
         return (Upload::Empty, attempt);
     }
@@ -104,10 +104,10 @@ fn upload(reply: &Reply, ask: &Ask, incoming: Incoming) -> (Upload, Attempt) {
         .map_or(u64::MAX, edgeward_types::ByteSize::bytes);
     let conn = Rc::clone(reply.in_flight.conn());
     let counters = std::sync::Arc::clone(&worker.counters);
-    let (upload, moved) = Upload::stream(incoming, conn, counters, bytes_max);
+    let (upload, progress) = Upload::stream(incoming, conn, counters, bytes_max);
     let attempt = Attempt {
         repeatable: false,
-        upload_moved: Some(moved),
+        upload: Some(progress),
     };
     (upload, attempt)
 }

@@ -30,7 +30,26 @@ pub(crate) struct Stream {
     conn: Rc<ConnState>,
     counters: Arc<Counters>,
     bytes_left: u64,
-    moved: Rc<Cell<Instant>>,
+    progress: Rc<UploadProgress>,
+}
+
+/// How far an upload is, for those who wait for its answer.
+#[derive(Debug)]
+pub(crate) struct UploadProgress {
+    moved: Cell<Instant>,
+    ended: Cell<bool>,
+}
+
+impl UploadProgress {
+    /// When the last piece came.
+    pub(crate) fn moved(&self) -> Instant {
+        self.moved.get()
+    }
+
+    /// Whether all of it was handed over.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.get()
+    }
 }
 
 /// The client's body is larger than `request_body_bytes_max`.
@@ -41,22 +60,25 @@ pub(crate) struct UploadTooLarge;
 type UploadError = Box<dyn std::error::Error + Send + Sync>;
 
 impl Upload {
-    /// Streams a client's body, with the cell that tells when it last moved.
+    /// Streams a client's body, and tells how far it is.
     pub(crate) fn stream(
         incoming: Incoming,
         conn: Rc<ConnState>,
         counters: Arc<Counters>,
         bytes_max: u64,
-    ) -> (Self, Rc<Cell<Instant>>) {
-        let moved = Rc::new(Cell::new(Instant::now()));
+    ) -> (Self, Rc<UploadProgress>) {
+        let progress = Rc::new(UploadProgress {
+            moved: Cell::new(Instant::now()),
+            ended: Cell::new(false),
+        });
         let stream = Stream {
             incoming,
             conn,
             counters,
             bytes_left: bytes_max,
-            moved: Rc::clone(&moved),
+            progress: Rc::clone(&progress),
         };
-        (Self::Stream(Box::new(stream)), moved)
+        (Self::Stream(Box::new(stream)), progress)
     }
 }
 
@@ -77,7 +99,10 @@ impl Body for Upload {
             return Poll::Pending;
         };
         stream.conn.upload_moves();
-        stream.moved.set(Instant::now());
+        stream.progress.moved.set(Instant::now());
+        if frame.is_none() || stream.incoming.is_end_stream() {
+            stream.progress.ended.set(true);
+        }
         Poll::Ready(match frame {
             Some(Ok(frame)) => {
                 let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);

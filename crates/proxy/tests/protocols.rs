@@ -118,6 +118,37 @@ fn streams_of_one_http2_connection_collapse_like_any_others() {
     assert_eq!(bed.origin.requests("/page"), 1);
 }
 
+/// An HTTP/2 client can stall a stream by flow control while its socket stays free.
+///
+/// Method: a client with a small window that reads nothing; only the edge can end this.
+#[test]
+fn an_http2_client_that_takes_nothing_is_let_go() {
+    let bed = Bed::with(|config| {
+        config.limits.body_idle_timeout = std::time::Duration::from_millis(300);
+    });
+    bed.origin.on(
+        "/big",
+        Answer::pattern(8 << 20).header("cache-control", "no-store"),
+    );
+    run(async {
+        let stream = TcpStream::connect(bed.addr())
+            .await
+            .expect("the edge listens");
+        let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .expect("HTTP/2");
+        let connection = tokio::spawn(connection);
+        let uri = "http://test.example/big".to_owned();
+        let response = sender.send_request(get(uri)).await.expect("a response");
+        _ = connection.await.expect("no panic");
+        drop(response);
+    });
+    assert_eq!(
+        bed.metric("edgeward_client_connections_closed_total{cause=\"body-timeout\"}"),
+        1.0
+    );
+}
+
 /// Certificate and key in files, and the certificate for those who are to trust it.
 struct Identity {
     _dir: tempfile::TempDir,

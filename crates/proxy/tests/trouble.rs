@@ -324,6 +324,36 @@ fn a_client_that_takes_nothing_is_let_go() {
     );
 }
 
+/// A client that takes a large body slowly, but takes it, is neither idle nor stalled.
+///
+/// Method: more than the kernel buffers, read piece by piece over three times the limits.
+#[test]
+fn a_slow_client_that_goes_on_taking_is_left_alone() {
+    const LENGTH: usize = 64 << 20;
+    let limit = Duration::from_millis(300);
+    let bed = Bed::with(|config| {
+        config.hot.capacity = ByteSize::gib(1);
+        config.limits.idle_timeout = limit;
+        config.limits.body_idle_timeout = limit;
+    });
+    bed.origin.on(
+        "/big",
+        Answer::pattern(LENGTH as u64).header("cache-control", "max-age=60"),
+    );
+    assert_eq!(bed.get("/big").body.len(), LENGTH);
+    let mut client = bed.connect();
+    client.send_head("GET", "/big", &[]);
+    assert!(client.head().is_hit());
+    let began = std::time::Instant::now();
+    for piece in 1..=64 {
+        assert_eq!(client.read_up_to(1 << 20).len(), 1 << 20, "piece {piece}");
+        while began.elapsed() < limit * 3 * piece / 64 {
+            std::thread::yield_now();
+        }
+    }
+    assert!(client.is_closed(), "idle it is only afterwards");
+}
+
 #[test]
 fn too_much_of_a_head_is_a_431() {
     let bed = Bed::start();

@@ -53,14 +53,14 @@ impl Axis {
     /// The scale along the bottom: exactly as wide as the values.
     pub(crate) fn horizontal(&self, values: impl Iterator<Item = f64>) -> Scale {
         let (from, to) = self.extent(values);
-        self.scale(from, to)
+        self.scale(from, to, TICKS_ALONG)
     }
 
     /// The scale along the side: from zero unless tight, and up to a tick above the values.
     pub(crate) fn vertical(&self, values: impl Iterator<Item = f64>) -> Scale {
         let (mut from, mut to) = self.extent(values);
         if self.range.is_some() {
-            return self.scale(from, to);
+            return self.scale(from, to, TICKS);
         }
         if self.log {
             let base = self.log_base();
@@ -84,7 +84,7 @@ impl Axis {
                 to = from + step;
             }
         }
-        self.scale(from, to)
+        self.scale(from, to, TICKS)
     }
 
     /// The smallest range, never empty, that holds the values.
@@ -120,11 +120,11 @@ impl Axis {
         (from, to)
     }
 
-    fn scale(&self, from: f64, to: f64) -> Scale {
+    fn scale(&self, from: f64, to: f64, about: f64) -> Scale {
         let ticks = if self.log {
             self.log_ticks(from, to)
         } else {
-            let step = nice_step((to - from) / TICKS, self.unit);
+            let step = nice_step((to - from) / about, self.unit);
             let first = (from / step - EDGE).ceil();
             (0..MAX_TICKS)
                 .map(|n| (first + f64::from(n)) * step)
@@ -224,8 +224,11 @@ fn nice_step(rough: f64, unit: Unit) -> f64 {
     step * decade
 }
 
-/// About so many steps along an axis: fits a phone without its labels touching.
+/// About so many steps up an axis.
 const TICKS: f64 = 5.0;
+
+/// And along one: a few more, of which a narrow screen shows every other.
+const TICKS_ALONG: f64 = 7.0;
 
 /// However odd the range, no more than this.
 const MAX_TICKS: u32 = 12;

@@ -11,7 +11,7 @@ use crate::complaint::{self, Complaint, Complaints};
 use crate::config::{self, Checked, LoadError, Setting};
 use crate::output::{self, Column, Table};
 
-/// Checks a configuration file and shows every setting as it will be
+/// Check a configuration file and show what it means
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct CheckConfigArgs {

@@ -2,9 +2,10 @@
 //!
 //! To add one: a file with `pub(crate) struct XArgs` (`#[derive(clap::Args)]`) and
 //! `pub(crate) fn run(args: XArgs) -> anyhow::Result<ExitCode>`, a variant and an arm here.
-//! The test in `tests/help.rs` then holds its `-h` to one screen.
+//! The test in `tests/whole_cli/help.rs` then holds its `-h` to one screen.
 
 mod check_config;
+mod demo;
 mod origin;
 mod replay;
 mod serve;
@@ -24,6 +25,7 @@ pub(crate) enum Command {
     Replay(replay::ReplayArgs),
     Trace(trace::TraceArgs),
     CheckConfig(check_config::CheckConfigArgs),
+    Demo(demo::DemoArgs),
 }
 
 impl Command {
@@ -36,6 +38,7 @@ impl Command {
             Self::Replay(args) => replay::run(args),
             Self::Trace(args) => trace::run(args),
             Self::CheckConfig(args) => check_config::run(&args),
+            Self::Demo(args) => demo::run(&args),
         }
     }
 
@@ -47,7 +50,8 @@ impl Command {
             | Self::Origin(_)
             | Self::Replay(_)
             | Self::Trace(_)
-            | Self::CheckConfig(_) => "warn",
+            | Self::CheckConfig(_)
+            | Self::Demo(_) => "warn",
         }
     }
 }

@@ -43,15 +43,15 @@ pub(crate) struct OriginArgs {
     #[arg(long, default_value = "max-age=86400", value_name = "VALUE")]
     cache_control: String,
 
-    /// Send an ETag, and answer 304 to whoever knows it
+    /// Send an ETag, and answer 304 by it
     #[arg(long)]
     etag: bool,
 
-    /// Send a Last-Modified, and answer 304 to whoever has seen it
+    /// Send a Last-Modified, and answer 304 by it
     #[arg(long)]
     last_modified: bool,
 
-    /// One more header line for every object, as "Name: value"; may be given again
+    /// One more header, as "Name: value"; may be given again
     #[arg(long = "header", value_parser = header, value_name = "LINE")]
     headers: Vec<(http::HeaderName, http::HeaderValue)>,
 
@@ -76,7 +76,7 @@ pub(crate) struct OriginArgs {
     #[arg(long, default_value_t = 1, hide_short_help = true)]
     seed: u64,
 
-    /// Print the address, and at the end the counts, as a line of JSON each
+    /// Print address and final counts as lines of JSON
     #[arg(long)]
     json: bool,
 }
@@ -204,7 +204,11 @@ fn header(text: &str) -> Result<(http::HeaderName, http::HeaderValue), String> {
     let unclear = || format!("`{text}` is no header line; write \"Name: value\"");
     let (name, value) = text.split_once(':').ok_or_else(unclear)?;
     let name: http::HeaderName = name.trim().parse().map_err(|_| unclear())?;
-    let value = value.trim().parse().map_err(|_| unclear())?;
+    // Blanks around it belong to the line, other control characters to nothing.
+    let value = value
+        .trim_matches([' ', '\t'])
+        .parse()
+        .map_err(|_| unclear())?;
     if ["content-length", "transfer-encoding", "connection"].contains(&name.as_str()) {
         return Err(format!("{name} is the origin's own to send"));
     }

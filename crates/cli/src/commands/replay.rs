@@ -23,7 +23,7 @@ use crate::complaint::Complaint;
 use crate::input::{Inputs, TraceArgs as TraceInputArgs};
 use crate::output::{self, Progress};
 
-/// Send a trace's requests to a cache and report hit ratios, latency and what it used
+/// Send a trace's requests to a cache and report hits, latency and what it used
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct ReplayArgs {
@@ -34,7 +34,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long, short, value_name = "URL")]
     target: String,
 
-    /// Connections kept open, each with one request at a time
+    /// Connections, each with one request at a time
     #[arg(long, short, default_value = "32", value_name = "N")]
     connections: NonZeroUsize,
 
@@ -46,7 +46,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_parser = positive, value_name = "N", conflicts_with = "speedup")]
     rate: Option<f64>,
 
-    /// Open loop: at the trace's times, so many times as fast
+    /// Open loop: at the trace's times, X times as fast
     #[arg(long, value_parser = positive, value_name = "X")]
     speedup: Option<f64>,
 
@@ -74,7 +74,9 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "PID")]
     pid: Option<u32>,
 
-    /// Fetch this page with every sample, as http://127.0.0.1:9900/status
+    /// Fetch this page with every sample
+    ///
+    /// As http://127.0.0.1:9900/status, the admin listener of an edge.
     #[arg(long, value_name = "URL")]
     status: Option<String>,
 

@@ -15,7 +15,7 @@ use crate::complaint::Complaint;
 use crate::config::{self, FlagSetting};
 use crate::output;
 
-/// Serves an origin's responses from memory
+/// Serve an origin's responses from memory
 ///
 /// A reverse proxy that caches by RFC 9111 and keeps what is worth its bytes. It runs until it
 /// gets SIGTERM or SIGINT, then takes no more connections and lets requests under way finish; a
@@ -23,11 +23,15 @@ use crate::output;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct ServeArgs {
-    /// Address to answer on; may be given several times. Port 0 takes a free one
+    /// Address to answer on; may be given again
+    ///
+    /// Port 0 takes a free one, which the start line names.
     #[arg(long, value_name = "ADDR")]
     listen: Vec<String>,
 
-    /// Whom a miss asks: http://HOST:PORT or https://HOST
+    /// Whom a miss asks, as http://HOST:PORT
+    ///
+    /// Scheme, host and port; `https` verifies the origin's certificate.
     #[arg(long, value_name = "URL")]
     origin: Option<String>,
 
@@ -35,7 +39,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "SIZE")]
     hot: Option<String>,
 
-    /// What enters and leaves: lru, adaptsize, adaptsize-horizon, gdsf, threshold:SIZE, …
+    /// What enters and what leaves: lru, adaptsize, …
     ///
     /// `lru`, `threshold:SIZE`, `exp:SIZE`, `adaptsize`, `adaptsize-horizon`, `gdsf` or
     /// `infinite`. `edgeward simulate` tells beforehand what each would bring.
@@ -50,27 +54,29 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ADDR")]
     admin: Option<String>,
 
-    /// PEM file with certificate and chain: answer by TLS
+    /// Answer by TLS: PEM file of certificate and chain
     #[arg(long, value_name = "FILE")]
     tls_cert: Option<String>,
 
-    /// PEM file with the certificate's private key
+    /// PEM file of its private key
     #[arg(long, value_name = "FILE")]
     tls_key: Option<String>,
 
-    /// File requests are written down in, or - for stdout
+    /// Write requests down here; - for stdout
     #[arg(long, value_name = "FILE")]
     access_log: Option<String>,
 
-    /// Its form: json or combined
-    #[arg(long, value_name = "FORM")]
+    /// The log's form: json or combined
+    #[arg(long, value_name = "FORM", hide_short_help = true)]
     access_log_format: Option<String>,
 
-    /// File with these settings and more; flags win over it
+    /// File with these settings and more; flags win
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Any setting of the file, as in limits.headers_max=50
+    /// Any setting of the file
+    ///
+    /// As in `--set limits.headers_max=50`; docs/configuration.md lists them.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
 

@@ -1,5 +1,6 @@
 //! Progress on stderr: a bar on a terminal, a line now and then in a pipe, nothing with `--quiet`.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,7 +18,7 @@ pub(crate) fn set_quiet(quiet: bool) {
 /// How far a piece of work has come. Shared by the threads that do it; advancing is cheap.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    what: &'static str,
+    what: Cow<'static, str>,
     unit: &'static str,
     total: Option<u64>,
     done: AtomicU64,
@@ -36,11 +37,16 @@ enum Face {
 
 impl Progress {
     /// Work called `what`, counted in `unit`, of which `total` lies ahead if that is known.
-    pub(crate) fn new(what: &'static str, unit: &'static str, total: Option<u64>) -> Self {
+    pub(crate) fn new(
+        what: impl Into<Cow<'static, str>>,
+        unit: &'static str,
+        total: Option<u64>,
+    ) -> Self {
+        let what = what.into();
         let face = if QUIET.load(Ordering::Relaxed) {
             Face::Quiet
         } else if io::stderr().is_terminal() {
-            Face::Bar(bar(what, unit, total))
+            Face::Bar(bar(what.clone(), unit, total))
         } else {
             Face::Lines(Mutex::new(Instant::now()))
         };
@@ -64,15 +70,6 @@ impl Progress {
     pub(crate) fn set(&self, done: u64) {
         self.done.store(done, Ordering::Relaxed);
         self.show(done);
-    }
-
-    /// Says one line without disturbing the bar.
-    pub(crate) fn say(&self, line: &str) {
-        match &self.face {
-            Face::Quiet => {}
-            Face::Bar(bar) => bar.suspend(|| write_line(line)),
-            Face::Lines(_) => write_line(line),
-        }
     }
 
     fn show(&self, done: u64) {
@@ -124,7 +121,7 @@ impl Drop for Progress {
     }
 }
 
-fn bar(what: &'static str, unit: &str, total: Option<u64>) -> ProgressBar {
+fn bar(what: Cow<'static, str>, unit: &str, total: Option<u64>) -> ProgressBar {
     let (bar, template) = match total {
         Some(total) => (
             ProgressBar::new(total),
@@ -160,7 +157,7 @@ mod tests {
 
     fn quiet_progress(total: Option<u64>) -> Progress {
         Progress {
-            what: "replay",
+            what: "replay".into(),
             unit: "requests",
             total,
             done: AtomicU64::new(0),

@@ -12,7 +12,7 @@ use edgeward_types::Seed;
 use super::output_file::OutputArgs;
 use crate::output::{self, Progress};
 
-/// Make a trace up: Zipf popularity, one-hit wonders, churn, sizes over seven orders of magnitude
+/// Make up a trace: Zipf popularity, one-hit wonders, churn, all sizes
 ///
 /// The same options and seed give the same trace on every machine. Presets: web (pages, images,
 /// API), video, mixed (all classes), switch (the classes take turns), small (for replaying over
@@ -36,7 +36,7 @@ pub(crate) struct GenerateArgs {
     #[arg(long, value_name = "SHARE")]
     one_hit_share: Option<Proportion>,
 
-    /// The share of the other objects that is born during the trace, in place of others
+    /// The share of the others that is born during the trace
     #[arg(long, value_name = "SHARE")]
     churn: Option<Proportion>,
 
@@ -44,7 +44,7 @@ pub(crate) struct GenerateArgs {
     #[arg(long, value_name = "RATE")]
     rate: Option<f64>,
 
-    /// How far the rate swings around its average over a day: 0 flat, 1 to nothing
+    /// How far the rate swings over a day: 0 flat, 1 to nothing
     #[arg(long, value_name = "SHARE")]
     diurnal: Option<Proportion>,
 

@@ -1,0 +1,430 @@
+//! `edgeward demo`: LRU against AdaptSize over real HTTP, predicted and measured.
+//!
+//! One synthetic origin and one edge at a time, each a process of its own so that CPU and memory
+//! are its own, all on free loopback ports. A generated trace is first simulated, then replayed
+//! through the edge, and the two are put side by side. The edges run one after the other: on a
+//! small machine they would otherwise take each other's cores.
+
+mod page;
+mod process;
+mod status;
+mod text;
+
+use std::net::SocketAddr;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde::Serialize;
+
+use edgeward_policy::PolicySpec;
+use edgeward_replay::ReplayReport;
+use edgeward_replay::load::{self, ReplayPlan, Target};
+use edgeward_sim::{Run, RunConfig, RunReport, TraceFacts, Traffic};
+use edgeward_trace::Record;
+use edgeward_trace::generate::{Generator, Preset};
+use edgeward_types::{ByteSize, Seed};
+
+use crate::output::{self, Progress};
+use process::Process;
+
+/// Compare LRU and AdaptSize over real HTTP, predicted and measured
+///
+/// Starts a synthetic origin and an edge for each policy on free loopback ports, replays one
+/// generated trace through them, and compares what the simulator predicted with what was measured.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct DemoArgs {
+    /// Policies to compare
+    #[arg(
+        long,
+        short,
+        value_delimiter = ',',
+        default_value = "lru,adaptsize",
+        value_name = "LIST"
+    )]
+    policy: Vec<PolicySpec>,
+
+    /// Requests in the trace
+    #[arg(long, default_value_t = 300_000, value_parser = clap::value_parser!(u64).range(1000..=10_000_000), value_name = "N")]
+    requests: u64,
+
+    /// Memory for hot objects
+    #[arg(long, default_value = "16MiB", value_name = "SIZE")]
+    hot: ByteSize,
+
+    /// Page to write; a folder gets edgeward-demo.html
+    #[arg(long, default_value = REPORT_NAME, value_name = "FILE")]
+    report: PathBuf,
+
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+
+    /// How long the origin takes to begin an answer
+    #[arg(long, default_value = "2ms", value_parser = super::origin::duration, value_name = "TIME", hide_short_help = true)]
+    origin_latency: Duration,
+
+    /// Connections of the load generator
+    #[arg(long, default_value = "16", value_name = "N", hide_short_help = true)]
+    connections: NonZeroUsize,
+
+    /// Requests between two tunings of AdaptSize; few, so that a short run shows some
+    #[arg(
+        long,
+        default_value = "50000",
+        value_name = "N",
+        hide_short_help = true
+    )]
+    window_requests: NonZeroU32,
+
+    /// Where all draws come from
+    #[arg(long, default_value_t = 1, value_name = "N", hide_short_help = true)]
+    seed: u64,
+}
+
+/// Code 0: it ran, and every byte was right. 1: some were not.
+pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
+    let report_path = report_path(&args.report)?;
+    let interrupted = Interrupted::watch()?;
+    let (records, facts) = generate(args)?;
+    interrupted.check()?;
+
+    let origin = Process::start(&origin_command(args))?;
+    let origin_addr: SocketAddr = origin.told("/listen")?.parse()?;
+    let overhead_bytes = overhead(args, origin_addr, &records)?;
+    let mut edges = Vec::new();
+    for &policy in &args.policy {
+        interrupted.check()?;
+        let predicted = predict(args, policy, overhead_bytes, &records);
+        let before = status::fetch(origin_addr)?;
+        let measured = measure(args, policy, origin_addr, &records, &interrupted)?;
+        interrupted.check()?;
+        let after = status::fetch(origin_addr)?;
+        let grown = |name: &str| {
+            let count = |status: &serde_json::Value| status[name].as_u64().unwrap_or(0);
+            count(&after).saturating_sub(count(&before))
+        };
+        edges.push(EdgeOutcome {
+            policy: policy.to_string(),
+            predicted,
+            measured,
+            origin_requests: grown("requests"),
+            origin_bytes: grown("body_bytes"),
+        });
+    }
+    drop(origin);
+
+    let outcome = Outcome {
+        trace: facts,
+        preset: Preset::Small.name(),
+        seed: args.seed,
+        hot_bytes: args.hot.bytes(),
+        window_requests: args.window_requests.get(),
+        warmup_requests: warmup(&records),
+        object_overhead_bytes: overhead_bytes,
+        origin_latency_ms: args.origin_latency.as_secs_f64() * 1e3,
+        edges,
+        report: report_path.clone(),
+    };
+    std::fs::write(&report_path, page::render(&outcome))
+        .with_context(|| format!("cannot write {}", report_path.display()))?;
+    if args.json {
+        output::print_json(&outcome)?;
+    } else {
+        text::print(&outcome)?;
+    }
+    let right = |edge: &EdgeOutcome| edge.measured.errors_total == 0;
+    Ok(if outcome.edges.iter().all(right) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Everything the demo found; the JSON document holds these keys.
+#[derive(Debug, Serialize)]
+struct Outcome {
+    trace: TraceFacts,
+    preset: &'static str,
+    seed: u64,
+    hot_bytes: u64,
+    window_requests: u32,
+    warmup_requests: u64,
+    object_overhead_bytes: u64,
+    origin_latency_ms: f64,
+    edges: Vec<EdgeOutcome>,
+    report: PathBuf,
+}
+
+/// One policy, foretold and seen.
+#[derive(Debug, Serialize)]
+struct EdgeOutcome {
+    policy: String,
+    predicted: RunReport,
+    measured: ReplayReport,
+    /// What the origin was asked for, warm-up included.
+    origin_requests: u64,
+    origin_bytes: u64,
+}
+
+fn generate(args: &DemoArgs) -> anyhow::Result<(Vec<Record>, TraceFacts)> {
+    let workload = Preset::Small.workload().scaled_to(args.requests);
+    let progress = Progress::new("generating the trace", "requests", Some(workload.requests));
+    let mut traffic = Traffic::default();
+    let records: Vec<Record> = Generator::new(workload, Seed(args.seed))?
+        .filter(|record| record.size <= object_bytes_max(args.hot))
+        .map(|mut record| {
+            traffic.settle(&mut record);
+            record
+        })
+        .collect();
+    anyhow::ensure!(
+        !records.is_empty(),
+        "a cache of {} can hold none of the trace's objects",
+        args.hot
+    );
+    progress.set(records.len() as u64);
+    Ok((records, traffic.facts()))
+}
+
+fn predict(
+    args: &DemoArgs,
+    policy: PolicySpec,
+    overhead_bytes: u64,
+    records: &[Record],
+) -> RunReport {
+    let mut run = Run::new(RunConfig {
+        policy,
+        capacity_bytes: args.hot.bytes(),
+        warmup_requests: warmup(records),
+        object_overhead_bytes: overhead_bytes,
+        seed: Seed(args.seed),
+        window_requests: Some(args.window_requests.get()),
+        interval_requests: (records.len() as u64 / INTERVALS).max(1),
+    });
+    let progress = Progress::new(
+        format!("simulating {policy}"),
+        "requests",
+        Some(records.len() as u64),
+    );
+    for batch in records.chunks(BATCH) {
+        run.feed(batch);
+        progress.advance(batch.len() as u64);
+    }
+    run.report()
+}
+
+/// What an object costs the edge beside its body: asked of a real one, with one real object.
+fn overhead(args: &DemoArgs, origin: SocketAddr, records: &[Record]) -> anyhow::Result<u64> {
+    let edge = Edge::start(args, PolicySpec::Lru, origin)?;
+    let sample = records
+        .iter()
+        .filter(|record| record.size > 0)
+        .min_by_key(|record| record.size)
+        .context("the trace is empty")?;
+    let plan = ReplayPlan::new("probe", edge.target()?);
+    let probed = load::run(
+        &plan,
+        [Ok::<_, std::convert::Infallible>(*sample)].into_iter(),
+    )?;
+    anyhow::ensure!(probed.errors_total == 0, "the edge does not answer");
+    let status = status::fetch(edge.admin)?;
+    let used = status["hot"]["used_bytes"].as_u64().unwrap_or(0);
+    anyhow::ensure!(
+        used > sample.size && status["hot"]["objects"] == 1,
+        "the edge did not keep an object of {} bytes",
+        sample.size
+    );
+    Ok(used - sample.size)
+}
+
+fn measure(
+    args: &DemoArgs,
+    policy: PolicySpec,
+    origin: SocketAddr,
+    records: &[Record],
+    interrupted: &Interrupted,
+) -> anyhow::Result<ReplayReport> {
+    let edge = Edge::start(args, policy, origin)?;
+    let mut plan = ReplayPlan::new(format!("preset {}", Preset::Small), edge.target()?);
+    plan.connections = args.connections;
+    plan.warmup_requests = warmup(records);
+    plan.pid = Some(edge.process.id());
+    plan.status = Some(format!("http://{}/status", edge.admin).parse()?);
+    plan.sample_interval = SAMPLE_INTERVAL;
+    plan.timeout = Duration::from_secs(10);
+    let progress = Progress::new(
+        format!("replaying through {policy}"),
+        "requests",
+        Some(records.len() as u64),
+    );
+    let live = Arc::clone(&plan.live);
+    let result = thread::scope(|scope| {
+        let replay = scope.spawn(|| {
+            load::run_from(&plan, |feeder| {
+                for &record in records {
+                    if interrupted.seen() || feeder.push(record).is_break() {
+                        break;
+                    }
+                }
+                Ok::<_, std::convert::Infallible>(())
+            })
+        });
+        while !replay.is_finished() {
+            progress.set(live.requests());
+            thread::park_timeout(Duration::from_millis(200));
+        }
+        replay.join()
+    });
+    match result {
+        Ok(report) => Ok(report?),
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+/// An edge at work.
+struct Edge {
+    process: Process,
+    url: String,
+    admin: SocketAddr,
+}
+
+impl Edge {
+    fn start(args: &DemoArgs, policy: PolicySpec, origin: SocketAddr) -> anyhow::Result<Self> {
+        let process = Process::start(&[
+            "serve".to_owned(),
+            "--json".to_owned(),
+            "--listen=127.0.0.1:0".to_owned(),
+            "--admin=127.0.0.1:0".to_owned(),
+            "--workers=1".to_owned(),
+            format!("--origin=http://{origin}"),
+            format!("--hot={}", args.hot.bytes()),
+            format!("--policy={policy}"),
+            format!("--seed={}", args.seed),
+            format!("--hash-seed={}", args.seed),
+            format!("--window-requests={}", args.window_requests),
+            "--set=server.drain_timeout=1s".to_owned(),
+            "--log=warn".to_owned(),
+        ])?;
+        let url = process.told("/listening/0")?.to_owned();
+        let admin = process.told("/admin")?;
+        let admin = admin.strip_prefix("http://").unwrap_or(admin).parse()?;
+        Ok(Self {
+            process,
+            url,
+            admin,
+        })
+    }
+
+    fn target(&self) -> anyhow::Result<Target> {
+        Ok(self.url.parse()?)
+    }
+}
+
+fn origin_command(args: &DemoArgs) -> Vec<String> {
+    vec![
+        "origin".to_owned(),
+        "--json".to_owned(),
+        "--listen=127.0.0.1:0".to_owned(),
+        format!("--latency={}us", args.origin_latency.as_micros()),
+        "--log=warn".to_owned(),
+    ]
+}
+
+/// Whether someone asked for an end. Children have a process group of their own, so that Ctrl-C
+/// reaches this process alone, which then ends them in order.
+#[derive(Clone, Debug)]
+struct Interrupted(Arc<AtomicBool>);
+
+impl Interrupted {
+    fn watch() -> anyhow::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+
+        let flag = Self(Arc::default());
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build()?;
+        let (mut terminate, mut interrupt) = {
+            let _inside = runtime.enter();
+            (
+                signal(SignalKind::terminate())?,
+                signal(SignalKind::interrupt())?,
+            )
+        };
+        let raised = flag.clone();
+        // Ends with the process: it only ever waits.
+        thread::Builder::new()
+            .name("demo-signals".to_owned())
+            .spawn(move || {
+                runtime.block_on(async {
+                    tokio::select! {
+                        _ = terminate.recv() => {}
+                        _ = interrupt.recv() => {}
+                    }
+                });
+                raised.0.store(true, Ordering::Relaxed);
+            })?;
+        Ok(flag)
+    }
+
+    fn seen(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            !self.seen(),
+            "interrupted; everything that was started is ended"
+        );
+        Ok(())
+    }
+}
+
+/// Where the page goes, known to be writable before minutes are spent.
+fn report_path(asked: &Path) -> anyhow::Result<PathBuf> {
+    let path = if asked.is_dir() {
+        asked.join(REPORT_NAME)
+    } else {
+        asked.to_owned()
+    };
+    std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(&path)
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(std::path::absolute(&path)?)
+}
+
+/// An edge passes larger objects through whatever the policy says, and the simulator knows
+/// policies only. They are left out, so that both see the same.
+fn object_bytes_max(hot: ByteSize) -> u64 {
+    hot.bytes() / 8
+}
+
+/// A fifth of the trace fills the cache and is not counted, predicted or measured.
+fn warmup(records: &[Record]) -> u64 {
+    records.len() as u64 / 5
+}
+
+const REPORT_NAME: &str = "edgeward-demo.html";
+
+/// Points of the predicted series: as many as a plot of this width can show.
+const INTERVALS: u64 = 60;
+
+const BATCH: usize = 1 << 14;
+
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
+
+const EXAMPLES: &str = "\
+Exit codes: 0 it ran and every byte was right, 1 some were not, 2 it could not be done.
+
+Examples:
+  edgeward demo
+  edgeward demo --policy lru,gdsf,adaptsize,adaptsize-horizon --hot 8MiB
+  edgeward demo --json --report /tmp | jq '.edges[] | {policy, ohr: .measured.object_hit_ratio}'";

@@ -1,0 +1,267 @@
+//! The demo's report page.
+
+use edgeward_replay::monitor::Sample;
+use edgeward_report::{Axis, Bars, Column, Page, Plot, Series, Table, Unit};
+use edgeward_types::{ByteSize, Seed};
+
+use super::text::{ROWS, findings};
+use super::{EdgeOutcome, Outcome};
+use crate::output;
+
+pub(super) fn render(outcome: &Outcome) -> String {
+    let names: Vec<&str> = outcome.edges.iter().map(|e| e.policy.as_str()).collect();
+    let mut page = Page::new(format!(
+        "{} through a cache of {}",
+        names.join(" and "),
+        ByteSize(outcome.hot_bytes)
+    ));
+    for finding in findings(outcome) {
+        page.finding(finding);
+    }
+    page.section("Side by side").table(table(outcome));
+    page.section("Over the run").plot(hit_ratios(outcome));
+    if let Some(plot) = size_parameter(outcome) {
+        page.plot(plot);
+    }
+    page.section("What it means for visitors and for the origin")
+        .bars(latencies(outcome))
+        .bars(origin(
+            outcome,
+            "Requests to the origin",
+            Unit::Count,
+            |e| e.origin_requests,
+        ))
+        .bars(origin(outcome, "Bytes from the origin", Unit::Bytes, |e| {
+            e.origin_bytes
+        }));
+    page.section("What it takes")
+        .plot(memory(outcome))
+        .bars(cpu(outcome));
+    facts(&mut page, outcome);
+    page.render()
+}
+
+fn table(outcome: &Outcome) -> Table {
+    let mut table = Table::new(
+        std::iter::once(Column::words("")).chain(
+            outcome
+                .edges
+                .iter()
+                .map(|edge| Column::figures(&edge.policy)),
+        ),
+    );
+    for (name, figure) in ROWS {
+        let name = name.trim().to_owned();
+        table.row(std::iter::once(name).chain(outcome.edges.iter().map(figure)));
+    }
+    table
+}
+
+fn hit_ratios(outcome: &Outcome) -> Plot {
+    let mut plot = Plot::new(
+        "Object hit ratio",
+        requests_axis(outcome),
+        Axis::new("hits per request, stretch by stretch", Unit::Share),
+    )
+    .note("Solid: measured over HTTP. Dashed: what the simulator said beforehand.");
+    for (n, edge) in outcome.edges.iter().enumerate() {
+        plot.add(Series::line(&edge.policy, measured(edge, outcome)).colour(n));
+        let predicted = edge.predicted.series.iter();
+        // The rest at the end is too short to be as calm as the others.
+        let whole = outcome.trace.requests / super::INTERVALS * super::INTERVALS;
+        let predicted = predicted.take_while(|interval| interval.requests_end <= whole);
+        let points = predicted.map(|i| (i.requests_end as f64, i.object_hit_ratio));
+        let name = format!("{}, predicted", edge.policy);
+        plot.add(Series::line(name, points).colour(n).dashed());
+    }
+    plot.mark(outcome.warmup_requests as f64, "counted from here");
+    plot
+}
+
+/// The same bottom for all plots over the run, so that they can be read under each other.
+fn requests_axis(outcome: &Outcome) -> Axis {
+    Axis::new("requests so far", Unit::Count).range(0.0, outcome.trace.requests as f64)
+}
+
+/// Hit ratios between samples far enough apart to be as calm as the predicted ones.
+fn measured(edge: &EdgeOutcome, outcome: &Outcome) -> Vec<(f64, f64)> {
+    let stretch = (outcome.trace.requests / super::INTERVALS).max(1);
+    let mut points = Vec::new();
+    let mut last = &Sample::default();
+    for sample in &edge.measured.target.series {
+        let requests = sample.requests - last.requests;
+        if requests >= stretch {
+            let hits = sample.hits - last.hits;
+            points.push((sample.requests as f64, hits as f64 / requests as f64));
+            last = sample;
+        }
+    }
+    points
+}
+
+/// `c` of each policy that tunes it, as the edge's status page told it and as simulated.
+fn size_parameter(outcome: &Outcome) -> Option<Plot> {
+    let mut plot = Plot::new(
+        "AdaptSize's parameter c",
+        requests_axis(outcome),
+        Axis::new("c", Unit::Bytes).log(),
+    )
+    .note("An object of c bytes is let in with probability 1/e = 37 %, a larger one less often.");
+    let mut any = false;
+    for (n, edge) in outcome.edges.iter().enumerate() {
+        let told = |sample: &Sample| {
+            let c = sample.status.as_ref()?["hot"]["tuning"]["c_bytes"].as_f64()?;
+            Some((sample.requests as f64, c))
+        };
+        let seen: Vec<(f64, f64)> = edge
+            .measured
+            .target
+            .series
+            .iter()
+            .filter_map(told)
+            .collect();
+        if seen.is_empty() {
+            continue;
+        }
+        any = true;
+        plot.add(Series::steps(&edge.policy, seen).colour(n));
+        let tuned = edge.predicted.tuned.iter();
+        let points = tuned.filter_map(|t| Some((t.requests_end as f64, t.c_bytes?)));
+        let name = format!("{}, simulated", edge.policy);
+        plot.add(Series::dots(name, points).colour(n + outcome.edges.len()));
+    }
+    any.then_some(plot)
+}
+
+type Milliseconds = fn(&EdgeOutcome) -> f64;
+
+fn latencies(outcome: &Outcome) -> Bars {
+    let names: Vec<&str> = outcome.edges.iter().map(|e| e.policy.as_str()).collect();
+    let mut bars = Bars::new(
+        "Latency",
+        Axis::new("to the last byte", Unit::Seconds).log(),
+        names,
+    )
+    .note(format!(
+        "The origin takes {:.1} ms to begin an answer. Shorter is better.",
+        outcome.origin_latency_ms
+    ));
+    let rows: [(&str, Milliseconds); 4] = [
+        ("half the requests within", |e| e.measured.latency_ms.p50),
+        ("90 % within", |e| e.measured.latency_ms.p90),
+        ("99 % within", |e| e.measured.latency_ms.p99),
+        ("99.9 % within", |e| e.measured.latency_ms.p99_9),
+    ];
+    for (name, figure) in rows {
+        bars.group(name, outcome.edges.iter().map(|e| figure(e) / 1e3));
+    }
+    bars
+}
+
+fn origin(outcome: &Outcome, title: &str, unit: Unit, of: fn(&EdgeOutcome) -> u64) -> Bars {
+    let label = format!(
+        "of {} asked for",
+        match unit {
+            Unit::Bytes => ByteSize(outcome.trace.bytes).to_string(),
+            _ => output::count(outcome.trace.requests),
+        }
+    );
+    let mut bars = Bars::new(title, Axis::new(label, unit), [""]);
+    for edge in &outcome.edges {
+        bars.group(&edge.policy, [of(edge) as f64]);
+    }
+    bars
+}
+
+fn memory(outcome: &Outcome) -> Plot {
+    let mut plot = Plot::new(
+        "Memory of the edge",
+        requests_axis(outcome),
+        Axis::new("resident set", Unit::Bytes),
+    );
+    for (n, edge) in outcome.edges.iter().enumerate() {
+        let series = edge.measured.target.series.iter();
+        let points = series.filter_map(|s| Some((s.requests as f64, s.rss_bytes? as f64)));
+        plot.add(Series::line(&edge.policy, points).colour(n));
+    }
+    plot.add(
+        Series::level("memory for hot objects", outcome.hot_bytes as f64)
+            .colour(6)
+            .dashed(),
+    );
+    plot
+}
+
+fn cpu(outcome: &Outcome) -> Bars {
+    let mut bars = Bars::new(
+        "CPU of the edge for the whole run",
+        Axis::new("CPU time", Unit::Seconds),
+        [""],
+    );
+    for edge in &outcome.edges {
+        bars.group(
+            &edge.policy,
+            [edge.measured.target.cpu_seconds.unwrap_or(f64::NAN)],
+        );
+    }
+    bars
+}
+
+fn facts(page: &mut Page, outcome: &Outcome) {
+    let trace = &outcome.trace;
+    page.fact("program", concat!("edgeward ", env!("CARGO_PKG_VERSION")))
+        .fact(
+            "trace",
+            format!(
+                "generated, preset {}, seed {}: {} requests for {} objects of {}, {} of them \
+                 asked for once",
+                outcome.preset,
+                Seed(outcome.seed),
+                output::count(trace.requests),
+                output::count(trace.objects),
+                ByteSize(trace.footprint_bytes),
+                output::percent(trace.one_hit_share),
+            ),
+        )
+        .fact(
+            "memory for hot objects",
+            ByteSize(outcome.hot_bytes).to_string(),
+        )
+        .fact(
+            "left out",
+            format!(
+                "requests for objects beyond {}, an eighth of the memory: an edge passes them through",
+                ByteSize(super::object_bytes_max(ByteSize(outcome.hot_bytes)))
+            ),
+        )
+        .fact(
+            "warm-up",
+            format!(
+                "{} requests, not counted",
+                output::count(outcome.warmup_requests)
+            ),
+        )
+        .fact(
+            "an object's overhead",
+            format!(
+                "{} bytes beside its body, measured on an edge and given to the simulator",
+                output::count(outcome.object_overhead_bytes)
+            ),
+        )
+        .fact(
+            "AdaptSize's window",
+            format!(
+                "{} requests instead of the paper's 250,000, so that a short run shows some steps",
+                output::count(u64::from(outcome.window_requests))
+            ),
+        );
+    if let Some(edge) = outcome.edges.first() {
+        page.fact(
+            "load",
+            format!(
+                "{} connections, each sending its next request when it has the last answer",
+                edge.measured.plan.connections
+            ),
+        );
+    }
+}

@@ -1,0 +1,94 @@
+//! A child of the same binary: started, heard out, ended.
+
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// A running `edgeward` of our own. Dropping it ends it: politely, and then not.
+#[derive(Debug)]
+pub(super) struct Process {
+    child: Child,
+    start_line: Value,
+}
+
+impl Process {
+    /// Starts this binary with `args` and waits for its start line, a line of JSON on stdout.
+    pub(super) fn start(args: &[String]) -> anyhow::Result<Self> {
+        let name = args.first().map_or("", String::as_str);
+        let program = std::env::current_exe().context("this program's file is not known")?;
+        let mut child = Command::new(program)
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            // Ctrl-C is for the parent, which ends its children in order.
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("`edgeward {name}` cannot be started"))?;
+        let stdout = child.stdout.take().expect("it was asked for");
+        let (send, heard) = mpsc::sync_channel(1);
+        // Reads on after the start line, so that the child never waits for a reader. It ends with
+        // the child's stdout.
+        thread::Builder::new()
+            .name("demo-reader".to_owned())
+            .spawn(move || {
+                let mut lines = BufReader::new(stdout).lines();
+                // The parent may have given up by then.
+                _ = send.send(lines.next());
+                lines.for_each(drop);
+            })?;
+        let mut process = Self {
+            child,
+            start_line: Value::Null,
+        };
+        let line = heard
+            .recv_timeout(START_TIME_MAX)
+            .ok()
+            .flatten()
+            .with_context(|| format!("`edgeward {name}` did not start"))?
+            .with_context(|| format!("`edgeward {name}` cannot be heard"))?;
+        process.start_line = serde_json::from_str(&line)
+            .with_context(|| format!("`edgeward {name}` said {line:?}"))?;
+        Ok(process)
+    }
+
+    /// A text of the start line, by its JSON pointer.
+    pub(super) fn told(&self, pointer: &str) -> anyhow::Result<&str> {
+        self.start_line
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .with_context(|| format!("{} does not tell {pointer}", self.start_line))
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Failing here means that it is gone already.
+        _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        let deadline = Instant::now() + END_TIME_MAX;
+        while Instant::now() < deadline {
+            match self.child.try_wait() {
+                Ok(None) => thread::sleep(Duration::from_millis(5)),
+                _ => return,
+            }
+        }
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+/// Far more than a start takes on a busy machine.
+const START_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// Beyond the drain time the children are given.
+const END_TIME_MAX: Duration = Duration::from_secs(5);

@@ -1,0 +1,36 @@
+//! `GET /status` of an origin or an edge on loopback.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde_json::Value;
+
+/// What the status page says.
+pub(super) fn fetch(addr: SocketAddr) -> anyhow::Result<Value> {
+    ask(addr).with_context(|| format!("http://{addr}/status cannot be read"))
+}
+
+fn ask(addr: SocketAddr) -> anyhow::Result<Value> {
+    let mut stream = TcpStream::connect_timeout(&addr, TIMEOUT)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    // HTTP/1.0: no chunks, and the end of the connection is the end of the body.
+    write!(stream, "GET /status HTTP/1.0\r\nHost: {addr}\r\n\r\n")?;
+    let mut answer = Vec::new();
+    stream.take(BYTES_MAX).read_to_end(&mut answer)?;
+    let head_end = answer
+        .windows(4)
+        .position(|four| four == b"\r\n\r\n")
+        .context("the answer has no end of its head")?;
+    anyhow::ensure!(
+        answer.starts_with(b"HTTP/1.") && answer.get(9..12) == Some(b"200"),
+        "the answer is not 200"
+    );
+    Ok(serde_json::from_slice(&answer[head_end + 4..])?)
+}
+
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+const BYTES_MAX: u64 = 1 << 20;

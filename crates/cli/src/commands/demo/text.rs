@@ -1,0 +1,131 @@
+//! The outcome as figures: what the terminal shows, and the page's table.
+
+use std::io::Write as _;
+
+use edgeward_types::ByteSize;
+
+use super::{EdgeOutcome, Outcome};
+use crate::output::{self, Column, Table};
+
+pub(super) fn print(outcome: &Outcome) -> anyhow::Result<()> {
+    let mut table = Table::new(
+        std::iter::once(Column::words("")).chain(
+            outcome
+                .edges
+                .iter()
+                .map(|edge| Column::figures(&edge.policy)),
+        ),
+    );
+    for (name, figure) in ROWS {
+        table.row(std::iter::once((*name).to_owned()).chain(outcome.edges.iter().map(figure)));
+    }
+    let mut out = output::stdout();
+    writeln!(out, "{}\n\n{table}", findings(outcome).join("\n"))?;
+    writeln!(out, "report: {}", outcome.report.display())?;
+    out.flush()?;
+    Ok(())
+}
+
+/// What was found, in plain words.
+pub(super) fn findings(outcome: &Outcome) -> Vec<String> {
+    let mut findings = Vec::new();
+    let of_hundred = |edge: &EdgeOutcome| format!("{:.1}", edge.measured.object_hit_ratio * 100.0);
+    let memory = ByteSize(outcome.hot_bytes);
+    if let [first, others @ ..] = outcome.edges.as_slice() {
+        let mut sentence = format!(
+            "With {memory} of memory, {} answered {} of 100 requests without asking the origin",
+            first.policy,
+            of_hundred(first)
+        );
+        for edge in others {
+            sentence.push_str(&format!(", {} {}", edge.policy, of_hundred(edge)));
+        }
+        findings.push(sentence + ".");
+    }
+    let worst = outcome
+        .edges
+        .iter()
+        .map(|edge| difference(edge).abs())
+        .fold(0.0, f64::max);
+    findings.push(if worst <= 0.01 {
+        format!(
+            "The simulator had said so beforehand: its figures are off by {:.2} points at most.",
+            worst * 100.0
+        )
+    } else {
+        format!(
+            "The simulator had predicted otherwise: its figures are off by up to {:.1} points.",
+            worst * 100.0
+        )
+    });
+    let errors: u64 = outcome
+        .edges
+        .iter()
+        .map(|edge| edge.measured.errors_total)
+        .sum();
+    findings.push(match errors {
+        0 => "Every byte of every answer was checked and right.".to_owned(),
+        n => format!(
+            "{} requests failed or were answered wrongly.",
+            output::count(n)
+        ),
+    });
+    findings
+}
+
+/// Measured less predicted.
+pub(super) fn difference(edge: &EdgeOutcome) -> f64 {
+    edge.measured.object_hit_ratio - edge.predicted.object_hit_ratio
+}
+
+type Figure = fn(&EdgeOutcome) -> String;
+
+/// What is compared, in order.
+pub(super) const ROWS: &[(&str, Figure)] = &[
+    ("object hit ratio, predicted", |edge| {
+        output::percent(edge.predicted.object_hit_ratio)
+    }),
+    ("object hit ratio, measured", |edge| {
+        output::percent(edge.measured.object_hit_ratio)
+    }),
+    ("  difference in points", |edge| {
+        output::points(difference(edge))
+    }),
+    ("byte hit ratio, predicted", |edge| {
+        output::percent(edge.predicted.byte_hit_ratio)
+    }),
+    ("byte hit ratio, measured", |edge| {
+        output::percent(edge.measured.byte_hit_ratio)
+    }),
+    ("requests to the origin", |edge| {
+        output::count(edge.origin_requests)
+    }),
+    ("bytes from the origin", |edge| {
+        ByteSize(edge.origin_bytes).to_string()
+    }),
+    ("latency, half within", |edge| {
+        milliseconds(edge.measured.latency_ms.p50)
+    }),
+    ("latency, 99 % within", |edge| {
+        milliseconds(edge.measured.latency_ms.p99)
+    }),
+    ("requests a second", |edge| {
+        output::count(edge.measured.throughput.requests_per_second.round() as u64)
+    }),
+    ("CPU of the edge", |edge| {
+        edge.measured
+            .target
+            .cpu_seconds
+            .map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.1} s"))
+    }),
+    ("memory of the edge (RSS)", |edge| {
+        edge.measured
+            .target
+            .rss_bytes_max
+            .map_or_else(|| "-".to_owned(), |bytes| ByteSize(bytes).to_string())
+    }),
+];
+
+fn milliseconds(ms: f64) -> String {
+    output::duration(std::time::Duration::from_secs_f64((ms / 1e3).max(0.0)))
+}

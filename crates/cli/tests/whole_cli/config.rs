@@ -1,0 +1,151 @@
+//! `check-config` and the files it is given.
+
+use std::fs;
+
+use serde_json::Value;
+
+use super::run::{output, text};
+
+const GOOD: &str = r#"
+[[listener]]
+address = "127.0.0.1:8080"
+
+[origin]
+url = "http://10.0.0.7:9000"
+"#;
+
+#[test]
+fn a_good_file_is_shown_as_it_will_be() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("edgeward.toml");
+    fs::write(&file, GOOD).expect("written");
+    let path = file.to_str().expect("UTF-8");
+
+    let out = output(&["check-config", path]);
+    assert_eq!(out.status.code(), Some(0));
+    let said = text(&out.stdout);
+    assert!(said.starts_with("ok: "), "{said}");
+    let line = said
+        .lines()
+        .find(|line| line.starts_with("origin.url "))
+        .expect("every setting is listed");
+    let words: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(words, ["origin.url", "http://10.0.0.7:9000", "line", "6"]);
+
+    let out = output(&["check-config", "--json", path]);
+    let told: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    assert_eq!(told["ok"], true);
+    let settings = told["settings"].as_array().expect("a list");
+    assert!(
+        settings
+            .iter()
+            .any(|s| s["key"] == "hot.capacity" && s["from"] == "default")
+    );
+}
+
+#[test]
+fn a_bad_file_is_code_1_and_every_problem_names_its_line() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("edgeward.toml");
+    fs::write(&file, GOOD.replace("url", "ulr") + "timeout = 5\n").expect("written");
+    let path = file.to_str().expect("UTF-8");
+
+    let out = output(&["check-config", path]);
+    assert_eq!(out.status.code(), Some(1));
+    let said = text(&out.stderr).replace(path, "edgeward.toml");
+    insta::assert_snapshot!(said, @r#"
+    error: there is no key origin.ulr
+      in edgeward.toml, line 6
+      hint: did you mean origin.url?
+    error: there is no key origin.timeout
+      in edgeward.toml, line 7
+      hint: `edgeward check-config --reference` lists all keys
+    error: origin.url is missing: whom should a miss ask?
+      in edgeward.toml
+      hint: add [origin] with url = "http://HOST:PORT", or give --origin http://HOST:PORT
+    "#);
+
+    let out = output(&["check-config", "--json", path]);
+    assert_eq!(out.status.code(), Some(1));
+    let told: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    assert_eq!(told["ok"], false);
+    assert_eq!(told["problems"][0]["line"], 6);
+    assert_eq!(told["problems"][0]["hint"], "did you mean origin.url?");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_code_2() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let binary = folder.path().join("binary.toml");
+    fs::write(&binary, b"[hot]\n\xff\xfe").expect("written");
+    let large = folder.path().join("large.toml");
+    fs::write(&large, "#".repeat((1 << 20) + 1)).expect("written");
+    for (path, reason) in [
+        (folder.path().join("nowhere.toml"), "does not exist"),
+        (folder.path().to_owned(), "cannot be read"),
+        (binary, "is not text: TOML is UTF-8\n  in FILE, line 2"),
+        (large, "is larger than 1 MiB"),
+    ] {
+        for command in ["check-config", "serve --config"] {
+            let path = path.to_str().expect("UTF-8");
+            let args: Vec<&str> = command.split(' ').chain([path]).collect();
+            let out = output(&args);
+            assert_eq!(out.status.code(), Some(2), "{args:?}");
+            let said = text(&out.stderr).replace(path, "FILE");
+            assert!(said.starts_with("error: the configuration "), "{said}");
+            assert!(said.contains(reason), "{said}");
+        }
+    }
+}
+
+#[test]
+fn serve_refuses_what_check_config_refuses() {
+    let out = output(&["serve", "--listen", "here", "--hot", "0", "--set", "hot"]);
+    assert_eq!(out.status.code(), Some(2));
+    insta::assert_snapshot!(text(&out.stderr), @r"
+    error: --set hot sets nothing
+      hint: write --set KEY=VALUE, as in --set limits.headers_max=50
+    ");
+
+    let out = output(&[
+        "serve",
+        "--listen",
+        "here",
+        "--hot",
+        "0",
+        "--set",
+        "hot.sed=1",
+    ]);
+    assert_eq!(out.status.code(), Some(2));
+    insta::assert_snapshot!(text(&out.stderr), @r"
+    error: --set hot.sed: there is no such key
+      hint: did you mean hot.seed?
+    error: --listen here is not an address and port
+      hint: write 127.0.0.1:8080, 0.0.0.0:8080 for all of IPv4 or [::]:8080 for all
+    error: --hot 0 is too small
+      hint: use 1MiB to 16TiB
+    error: origin.url is missing: whom should a miss ask?
+      hint: give --origin http://HOST:PORT, or a file with --config
+    ");
+}
+
+/// Certificates named in the file are looked for beside the file, wherever the edge is started.
+#[test]
+fn paths_in_a_file_start_at_its_folder() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("edgeward.toml");
+    let tls = "tls_certificates = \"cert.pem\"\ntls_key = \"key.pem\"\n\n[origin]";
+    fs::write(&file, GOOD.replace("\n[origin]", tls)).expect("written");
+    fs::write(folder.path().join("cert.pem"), "").expect("written");
+    let path = file.to_str().expect("UTF-8");
+    let out = output(&["check-config", path]);
+    assert_eq!(out.status.code(), Some(1));
+    let said = text(&out.stderr);
+    assert!(
+        said.contains("listener.tls_key = \"key.pem\" does not exist"),
+        "{said}"
+    );
+    assert!(!said.contains("tls_certificates"), "{said}");
+    fs::write(folder.path().join("key.pem"), "").expect("written");
+    assert_eq!(output(&["check-config", path]).status.code(), Some(0));
+}

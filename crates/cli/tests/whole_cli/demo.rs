@@ -1,0 +1,113 @@
+//! `demo`, small: what was predicted is measured, and nothing is left behind.
+
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::run::{edgeward, output, text, until, wait};
+
+#[test]
+fn the_demo_measures_what_it_predicted_and_leaves_a_page() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().to_str().expect("UTF-8");
+    let out = output(&[
+        "demo",
+        "--json",
+        "--requests=4000",
+        "--hot=4MiB",
+        "--window-requests=1000",
+        "--origin-latency=0ms",
+        "--connections=1",
+        "--report",
+        path,
+    ]);
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    let outcome: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    let edges = outcome["edges"].as_array().expect("a list");
+    assert_eq!(edges.len(), 2);
+    for edge in edges {
+        let ratio = |of: &str| edge[of]["object_hit_ratio"].as_f64().expect("a number");
+        let (predicted, measured) = (ratio("predicted"), ratio("measured"));
+        assert!(
+            (predicted - measured).abs() < 0.02 && measured > 0.1,
+            "{}: {predicted} predicted, {measured} measured",
+            edge["policy"]
+        );
+        assert_eq!(edge["measured"]["errors_total"], 0);
+        assert!(edge["origin_requests"].as_u64().expect("a number") > 0);
+        assert!(edge["measured"]["target"]["cpu_seconds"].as_f64().is_some());
+        let pid = edge["measured"]["target"]["pid"]
+            .as_u64()
+            .expect("a number");
+        assert!(!is_edgeward(pid), "the edge {pid} is left behind");
+    }
+    let page = folder.path().join("edgeward-demo.html");
+    assert_eq!(outcome["report"], page.to_str().expect("UTF-8"));
+    let page = fs::read_to_string(page).expect("the page is there");
+    assert!(page.starts_with("<!doctype html>") && page.contains("adaptsize, predicted"));
+}
+
+#[test]
+fn an_interrupted_demo_ends_what_it_started() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut child = edgeward(&["demo", "--requests=200000", "--report"])
+        .arg(folder.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    let pid = child.id();
+    // The origin, and an edge that is measured.
+    let children = until("the demo has its children", || {
+        let children = children(pid);
+        (children.len() >= 2).then_some(children)
+    });
+    kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
+    let status = wait(&mut child);
+    let out = child.wait_with_output().expect("its words are read");
+    assert_eq!(status.code(), Some(2));
+    assert!(
+        text(&out.stderr).contains("error: interrupted"),
+        "{}",
+        text(&out.stderr)
+    );
+    for child in children {
+        assert!(!is_edgeward(child), "{child} is left behind");
+    }
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_told_before_anything_runs() {
+    let out = output(&["demo", "--report", "/nowhere/at/all.html"]);
+    assert_eq!(out.status.code(), Some(2));
+    let said = text(&out.stderr);
+    assert!(
+        said.starts_with("error: cannot write /nowhere/at/all.html"),
+        "{said}"
+    );
+}
+
+/// The processes `pid` started, on any of its threads.
+fn children(pid: u32) -> Vec<u64> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten();
+    tasks
+        .flatten()
+        .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
+        .flat_map(|list| {
+            list.split_whitespace()
+                .filter_map(|pid| pid.parse().ok())
+                .collect::<Vec<u64>>()
+        })
+        .collect()
+}
+
+/// Whether that process is there and runs the binary under test: numbers are given again.
+fn is_edgeward(pid: u64) -> bool {
+    fs::read_link(format!("/proc/{pid}/exe"))
+        .is_ok_and(|exe| exe == Path::new(env!("CARGO_BIN_EXE_edgeward")))
+}

@@ -1,0 +1,10 @@
+//! The whole binary as a person or a script meets it: help, errors, pipes, signals.
+#![forbid(unsafe_code)]
+
+mod config;
+mod demo;
+mod errors;
+mod help;
+mod pipes;
+mod run;
+mod serve;

@@ -1,0 +1,37 @@
+//! A reader that goes away early is not an error.
+
+use std::process::Stdio;
+
+use super::run::{edgeward, text, wait};
+
+/// Each command writes into a pipe whose reader is gone before it starts.
+#[test]
+fn a_closed_stdout_ends_a_command_quietly() {
+    for args in [
+        &["--help"][..],
+        &["--version"],
+        &["check-config", "--reference"],
+        // More than a pipe holds, line by line.
+        &[
+            "trace",
+            "generate",
+            "--preset",
+            "small",
+            "--requests",
+            "20000",
+            "--quiet",
+        ],
+    ] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let mut child = edgeward(args)
+            .stdout(writer)
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
+        let status = wait(&mut child);
+        let out = child.wait_with_output().expect("its stderr is read");
+        assert_eq!(text(&out.stderr), "", "{args:?}");
+        assert_eq!(status.code(), Some(0), "{args:?}");
+    }
+}

@@ -1,0 +1,163 @@
+//! `serve`: it says where it listens, serves, and ends when asked.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::run::{Server, output, text, until};
+
+#[test]
+fn the_start_line_tells_the_real_port_and_the_edge_serves_there() {
+    let (_origin, edge) = origin_and_edge("0ms", &[]);
+    let addr = edge.addr("/listening/0");
+    assert_ne!(addr.port(), 0);
+    let miss = get(addr, "/o/1?size=1000");
+    let hit = get(addr, "/o/1?size=1000");
+    assert!(miss.starts_with("HTTP/1.1 200"), "{miss}");
+    assert!(hit.contains("cache-status: edgeward; hit"), "{hit}");
+    let status = get(edge.addr("/admin"), "/status");
+    assert!(status.contains("\"hot\""), "{status}");
+    assert!(get(edge.addr("/admin"), "/metrics").contains("edgeward_"));
+}
+
+#[test]
+fn without_json_the_start_line_is_for_people() {
+    let mut child = super::run::edgeward(&[
+        "serve",
+        "--listen=127.0.0.1:0",
+        "--origin=http://127.0.0.1:9",
+        "--hot=8MiB",
+        "--policy=lru",
+        "--log=off",
+    ])
+    .stdout(std::process::Stdio::piped())
+    .spawn()
+    .expect("the binary starts");
+    let mut out = std::io::BufReader::new(child.stdout.take().expect("it was asked for"));
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut out, &mut line).expect("UTF-8");
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    let port = line
+        .strip_prefix("listening on http://127.0.0.1:")
+        .and_then(|rest| rest.split(',').next())
+        .and_then(|port| port.parse::<u16>().ok());
+    assert!(port.is_some_and(|port| port > 0), "{line}");
+    assert!(line.contains("8 MiB") && line.contains("lru"), "{line}");
+}
+
+/// A request is under way when the signal comes: its answer arrives whole, then the edge ends.
+#[test]
+fn sigterm_lets_requests_under_way_finish() {
+    let (origin, edge) = origin_and_edge("700ms", &[]);
+    let addr = edge.addr("/listening/0");
+    let asked = std::thread::spawn(move || get(addr, "/o/7?size=5000"));
+    reached(&origin);
+    edge.signal(Signal::TERM);
+    let answer = asked.join().expect("it was answered");
+    let body = answer.split_once("\r\n\r\n").expect("a head").1;
+    assert_eq!(body.chars().count(), 5000);
+    let (status, _, said) = edge.ended();
+    assert_eq!(status.code(), Some(0), "{said}");
+    assert!(said.contains("draining"), "{said}");
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let (origin, edge) = origin_and_edge("50s", &[]);
+    let addr = edge.addr("/listening/0");
+    let asked = std::thread::spawn(move || get(addr, "/o/7?size=5000"));
+    reached(&origin);
+    let started = Instant::now();
+    edge.signal(Signal::INT);
+    until("it takes no more connections", || {
+        TcpStream::connect(addr).is_err().then_some(())
+    });
+    edge.signal(Signal::INT);
+    let (status, _, said) = edge.ended();
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(started.elapsed() < Duration::from_secs(30));
+    _ = asked.join();
+}
+
+#[test]
+fn a_port_in_use_is_code_2_with_the_way_out() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let addr = taken.local_addr().expect("an address").to_string();
+    let out = output(&["serve", "--listen", &addr, "--origin=http://127.0.0.1:9"]);
+    assert_eq!(out.status.code(), Some(2));
+    let said = text(&out.stderr);
+    assert!(
+        said.contains(&format!("error: cannot listen on {addr}")),
+        "{said}"
+    );
+    assert!(
+        said.contains("\n  hint: another program listens there"),
+        "{said}"
+    );
+}
+
+#[test]
+fn logs_can_be_json_a_line_an_object() {
+    let (_origin, edge) = origin_and_edge("0ms", &["--log-format=json", "--log=info"]);
+    edge.signal(Signal::TERM);
+    let (status, _, said) = edge.ended();
+    assert_eq!(status.code(), Some(0), "{said}");
+    let events: Vec<Value> = said
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("a JSON object"))
+        .collect();
+    assert!(events.iter().any(|event| event["message"] == "draining"));
+}
+
+fn origin_and_edge(latency: &str, args: &[&str]) -> (Server, Server) {
+    let latency = format!("--latency={latency}");
+    let origin = Server::start(&["origin", "--json", "--listen=127.0.0.1:0", &latency]);
+    let url = format!("--origin=http://{}", origin.addr("/listen"));
+    let mut all = vec![
+        "serve",
+        "--json",
+        "--listen=127.0.0.1:0",
+        "--admin=127.0.0.1:0",
+        "--workers=1",
+        "--hot=8MiB",
+        "--policy=lru",
+        &url,
+    ];
+    all.extend(args);
+    let edge = Server::start(&all);
+    (origin, edge)
+}
+
+/// Waits until the origin has seen a request for an object.
+fn reached(origin: &Server) {
+    let addr = origin.addr("/listen");
+    until("the origin is asked", || {
+        let status = get(addr, "/status");
+        let body = status.split_once("\r\n\r\n")?.1;
+        let counts: Value = serde_json::from_str(body).ok()?;
+        // The questions for the status are requests as well.
+        (counts["connections"].as_u64()? > 0 && counts["open_connections"].as_u64()? > 1)
+            .then_some(())
+    });
+}
+
+/// The whole answer as text; bodies of the synthetic origin are cut to their length in bytes.
+fn get(addr: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(addr).expect("it listens");
+    stream
+        .set_read_timeout(Some(Duration::from_secs(55)))
+        .expect("a bound");
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"
+    )
+    .expect("it is asked");
+    let mut answer = Vec::new();
+    _ = stream.read_to_end(&mut answer);
+    // One character a byte, so that lengths can be compared.
+    answer.into_iter().map(char::from).collect()
+}

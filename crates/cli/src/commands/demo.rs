@@ -58,8 +58,8 @@ pub(crate) struct DemoArgs {
     #[arg(long, default_value = "16MiB", value_name = "SIZE")]
     hot: ByteSize,
 
-    /// Page to write; a folder gets edgeward-demo.html
-    #[arg(long, default_value = REPORT_NAME, value_name = "FILE")]
+    /// Page to write, or folder to write edgeward-demo.html in
+    #[arg(long, default_value = REPORT_FOLDER, value_name = "FILE")]
     report: PathBuf,
 
     /// Print one JSON document
@@ -388,10 +388,13 @@ impl Interrupted {
 
 /// Where the page goes, known to be writable before minutes are spent.
 fn report_path(asked: &Path) -> anyhow::Result<PathBuf> {
-    let path = if asked.is_dir() {
-        asked.join(REPORT_NAME)
-    } else {
+    let names_a_file = asked.extension().is_some_and(|ending| ending == "html");
+    let path = if names_a_file {
         asked.to_owned()
+    } else {
+        std::fs::create_dir_all(asked)
+            .with_context(|| format!("cannot make the folder {}", asked.display()))?;
+        asked.join(REPORT_NAME)
     };
     std::fs::OpenOptions::new()
         .create(true)
@@ -411,6 +414,8 @@ fn object_bytes_max(hot: ByteSize) -> u64 {
 fn warmup(records: &[Record]) -> u64 {
     records.len() as u64 / 5
 }
+
+const REPORT_FOLDER: &str = "demo-report";
 
 const REPORT_NAME: &str = "edgeward-demo.html";
 

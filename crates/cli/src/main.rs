@@ -20,9 +20,9 @@ use clap::Parser;
 
 use commands::Command;
 
-// ---- The allocator: chosen here and nowhere else. ----------------------------------------
-// Without a `#[global_allocator]` this is the system's.
-// -------------------------------------------------------------------------------------------
+/// The allocator, chosen here and nowhere else; why this one is in `docs/adr/0008-jemalloc.md`.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// A cache node for content delivery, and the tools that predict what it will do.
 #[derive(Debug, Parser)]

@@ -25,7 +25,7 @@ use crate::body::EdgeBody;
 use crate::client_io::{ClientIo, ConnState, Overdue};
 use crate::config::LimitsConfig;
 use crate::request::{self, ClientLink, Serving};
-use crate::tasks::LocalExecutor;
+use crate::tasks::{LocalExecutor, Member};
 use crate::tls;
 use crate::worker::Worker;
 
@@ -35,6 +35,7 @@ pub(crate) async fn run(
     stream: TcpStream,
     peer: SocketAddr,
     tls: Option<Arc<ServerConfig>>,
+    _member: Member,
 ) {
     let conn = ConnState::new(Arc::clone(&worker.shared.clock));
     let _open = Open::new(&worker, &conn);
@@ -46,16 +47,17 @@ pub(crate) async fn run(
     let Some(config) = tls else {
         return detect(worker, link, stream).await;
     };
-    let handshake = TlsAcceptor::from(config).accept(stream);
+    // Each protocol's machinery is boxed: a connection then holds its own and not the largest.
+    let handshake = Box::pin(TlsAcceptor::from(config).accept(stream));
     let timeout = worker.config().limits.request_head_timeout;
     match tokio::time::timeout(timeout, handshake).await {
         Ok(Ok(stream)) => {
             let is_h2 = stream.get_ref().1.alpn_protocol() == Some(tls::ALPN_HTTP2);
             let io = ClientIo::new(stream, conn, Bytes::new());
             if is_h2 {
-                serve_h2(worker, link, io).await;
+                Box::pin(serve_h2(worker, link, io)).await;
             } else {
-                serve_h1(worker, link, io).await;
+                Box::pin(serve_h1(worker, link, io)).await;
             }
         }
         Ok(Err(error)) => {
@@ -131,9 +133,9 @@ where
     };
     let io = ClientIo::new(stream, Rc::clone(&link.conn), start.freeze());
     if is_h2 {
-        serve_h2(worker, link, io).await;
+        Box::pin(serve_h2(worker, link, io)).await;
     } else {
-        serve_h1(worker, link, io).await;
+        Box::pin(serve_h1(worker, link, io)).await;
     }
 }
 
@@ -184,7 +186,7 @@ where
         // Closing with bytes unread makes the kernel reset the connection, and the reset overtakes
         // the response. So: say it, stop talking, and listen for a moment.
         let io = connection.into_parts().io.into_inner();
-        _ = tokio::time::timeout(LINGER_MAX, linger(io, last_word)).await;
+        _ = tokio::time::timeout(LINGER_MAX, Box::pin(linger(io, last_word))).await;
     }
 }
 

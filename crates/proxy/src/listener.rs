@@ -69,12 +69,9 @@ pub(crate) async fn accept(
             worker.counters.closed_limit.one();
             continue;
         }
-        worker.connection_tasks.spawn(connection::run(
-            Rc::clone(&worker),
-            stream,
-            peer,
-            tls.clone(),
-        ));
+        worker
+            .connection_tasks
+            .spawn(|member| connection::run(Rc::clone(&worker), stream, peer, tls.clone(), member));
     }
 }
 

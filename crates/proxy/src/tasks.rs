@@ -19,13 +19,16 @@ struct Inner {
 }
 
 impl TaskSet {
-    /// Runs the future on this thread's runtime as a member of the set.
-    pub(crate) fn spawn(&self, future: impl Future<Output = ()> + 'static) {
-        let member = Member::of(self);
-        tokio::task::spawn_local(async move {
-            future.await;
-            drop(member);
-        });
+    /// Runs a future on this thread's runtime as a member of the set, for as long as the future
+    /// holds on to its membership.
+    ///
+    /// Passed in rather than wrapped around: a future awaited by another is held twice over, and
+    /// a connection's is several kilobytes.
+    pub(crate) fn spawn<F>(&self, future: impl FnOnce(Member) -> F)
+    where
+        F: Future<Output = ()> + 'static,
+    {
+        tokio::task::spawn_local(future(Member::of(self)));
     }
 
     pub(crate) fn running(&self) -> usize {
@@ -53,7 +56,7 @@ impl Future for Idle<'_> {
 }
 
 /// Counted from creation to drop, whichever way the task ends.
-struct Member(Rc<Inner>);
+pub(crate) struct Member(Rc<Inner>);
 
 impl Member {
     fn of(set: &TaskSet) -> Self {
@@ -83,6 +86,23 @@ where
     F: Future<Output = ()> + 'static,
 {
     fn execute(&self, future: F) {
-        self.0.spawn(future);
+        self.0.spawn(|member| Counted {
+            future: Box::pin(future),
+            _member: member,
+        });
+    }
+}
+
+/// A future of hyper's as a member of a set.
+struct Counted<F> {
+    future: Pin<Box<F>>,
+    _member: Member,
+}
+
+impl<F: Future<Output = ()>> Future for Counted<F> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.future.as_mut().poll(cx)
     }
 }

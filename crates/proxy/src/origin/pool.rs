@@ -106,7 +106,7 @@ impl OriginPool {
         self.shared.counters.origin_requests.one();
         let result = match self.config.protocol {
             OriginProtocol::Http1 => self.send_h1(attempt, &mut build).await,
-            OriginProtocol::Http2 => self.send_h2(attempt, &mut build).await,
+            OriginProtocol::Http2 => Box::pin(self.send_h2(attempt, &mut build)).await,
         };
         if let Err(error) = &result
             && let Some(counter) = error.counter(&self.shared.counters)
@@ -226,7 +226,8 @@ impl OriginPool {
             }
             if self.shared.open.get() < self.config.connections_per_worker_max.get() {
                 let lease = Lease::open(&self.shared);
-                let sender = self.connect_h1(deadline).await?;
+                // Boxed: seldom needed, and large enough to weigh on every miss.
+                let sender = Box::pin(self.connect_h1(deadline)).await?;
                 return Ok((sender, false, lease));
             }
             // Without reuse an idle connection would hold a place forever: let the oldest go.
@@ -257,9 +258,10 @@ impl OriginPool {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(OriginError::from_hyper)?;
-        self.shared.tasks.spawn(async move {
-            // Its errors reach whoever waits for the response.
+        // Its errors reach whoever waits for the response.
+        self.shared.tasks.spawn(|member| async move {
             _ = connection.await;
+            drop(member);
         });
         Ok(sender)
     }
@@ -296,9 +298,9 @@ impl OriginPool {
             .await
             .map_err(|_| self.connect_timeout())?
             .map_err(OriginError::from_hyper)?;
-        self.shared.tasks.spawn(async move {
+        self.shared.tasks.spawn(|member| async move {
             _ = connection.await;
-            drop(lease);
+            drop((lease, member));
         });
         *self.h2.borrow_mut() = Some(sender.clone());
         Ok(sender)

@@ -30,9 +30,11 @@ use super::revalidate::{self, Validated};
 use super::{Ask, Reply, Upload, outbound, pass};
 use crate::body::{EdgeBody, Source};
 use crate::collapse::{Lead, Role};
+use crate::counters::Counters;
 use crate::fill::{Failure, FillHead, FillReader, Followed, Pace};
 use crate::origin::{Attempt, OriginBody, OriginError};
 use crate::stored::{self, Stored, StoredKind, StoredResponse, Variants};
+use crate::tasks::Member;
 use crate::worker::Worker;
 
 /// What the leader's client gets.
@@ -69,7 +71,7 @@ pub(super) async fn miss(
     // to keep. With something stale at hand both first ask whether it still holds.
     if stale.is_none() && (ask.method == Method::HEAD || ask.headers.contains_key(RANGE)) {
         return match Rc::try_unwrap(ask) {
-            Ok(ask) => pass::pass_counted(reply, ask, incoming, why).await,
+            Ok(ask) => Box::pin(pass::pass_counted(reply, ask, incoming, why)).await,
             Err(_) => unreachable!("nobody else holds the request yet"),
         };
     }
@@ -168,12 +170,7 @@ async fn lead_fetch(
         lead,
         to_leader: Some(to_leader),
     };
-    worker.counters.fills.one();
-    worker.fetch_tasks.spawn(async move {
-        let worker = Rc::clone(&fetch.worker);
-        fetch.run(stale).await;
-        worker.counters.fills.less_one();
-    });
+    worker.fetch_tasks.spawn(|member| fetch.run(stale, member));
     let mut status = CacheStatus::forward(why);
     match led.await {
         Ok(Led::Shared {
@@ -316,7 +313,8 @@ struct Place {
 }
 
 impl Fetch {
-    async fn run(self, mut stale: Option<Arc<Stored>>) {
+    async fn run(self, mut stale: Option<Arc<Stored>>, _member: Member) {
+        let _open = OpenFill::new(&self.worker.counters);
         loop {
             let request_time = self.worker.now();
             let validators = stale
@@ -730,6 +728,22 @@ impl Fetch {
         // First in the cache, then out of the table: whoever comes between finds one or the other.
         self.lead.close();
         self.lead.fill.whole(body, in_cache);
+    }
+}
+
+/// Counts a fetch among those under way.
+struct OpenFill(Arc<Counters>);
+
+impl OpenFill {
+    fn new(counters: &Arc<Counters>) -> Self {
+        counters.fills.one();
+        Self(Arc::clone(counters))
+    }
+}
+
+impl Drop for OpenFill {
+    fn drop(&mut self) {
+        self.0.fills.less_one();
     }
 }
 

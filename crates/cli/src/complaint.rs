@@ -61,7 +61,7 @@ impl Complaint {
     }
 }
 
-/// Only the message: the place and the hint have lines of their own in [`print`].
+/// Only the message: the place and the hint have lines of their own in [`print()`].
 impl fmt::Display for Complaint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)

@@ -331,7 +331,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ClientIo<S> {
         cx: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.stream).poll_write_vectored(cx, pieces);
+        // One piece is a plain send, which the kernel is a little quicker to take up.
+        let stream = Pin::new(&mut self.stream);
+        let result = match pieces {
+            [piece] => stream.poll_write(cx, piece),
+            _ => stream.poll_write_vectored(cx, pieces),
+        };
         self.state.note_write(&result);
         result
     }

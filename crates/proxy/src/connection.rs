@@ -11,7 +11,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
@@ -42,6 +42,8 @@ pub(crate) async fn run(
     let link = ClientLink {
         conn: Rc::clone(&conn),
         peer,
+        peer_text: HeaderValue::try_from(peer.ip().to_canonical().to_string())
+            .expect("an address is ASCII"),
         tls: tls.is_some(),
     };
     let Some(config) = tls else {

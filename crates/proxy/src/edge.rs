@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicU64;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use http::HeaderValue;
 use rustls::ServerConfig;
 use tokio::runtime::LocalOptions;
 use tokio::sync::watch;
@@ -242,6 +243,7 @@ fn share(config: &mut EdgeConfig, ticker: &Ticker) -> Shared {
         .hash_seed
         .unwrap_or_else(|| u64::from_le_bytes(hash.try_into().expect("eight of sixteen bytes")));
     let instance = u32::from_le_bytes(instance[..4].try_into().expect("four of eight bytes"));
+    let via_name = format!("{}-{instance:08x}", config.name);
     Shared {
         hot: Hot::new(config.hot.clone()),
         collapse: Collapse::new(),
@@ -249,7 +251,9 @@ fn share(config: &mut EdgeConfig, ticker: &Ticker) -> Shared {
         fill_budget: FillBudget::new(config.limits.fill_bytes_max.bytes()),
         clock: ticker.clock(),
         hash_seed,
-        via_name: format!("{}-{instance:08x}", config.name),
+        via_http11: HeaderValue::try_from(format!("1.1 {via_name}"))
+            .expect("the name was checked to be a token"),
+        via_name,
         generations: AtomicU64::new(0),
         counters: (0..config.workers.get()).map(|_| Arc::default()).collect(),
         config: config.clone(),

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use edgeward_store::hot::Recorder;
 use edgeward_types::{KeyHash, Timestamp};
+use http::HeaderValue;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::access_log::LogLine;
@@ -31,6 +32,8 @@ pub(crate) struct Shared {
     pub(crate) hash_seed: u64,
     /// This edge and no other, in `Via`: how a request that comes round again is recognised.
     pub(crate) via_name: String,
+    /// The whole field for a request by HTTP/1.1 that came straight from a client.
+    pub(crate) via_http11: HeaderValue,
     pub(crate) generations: AtomicU64,
     /// One set a worker.
     pub(crate) counters: Vec<Arc<Counters>>,

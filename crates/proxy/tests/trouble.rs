@@ -528,8 +528,12 @@ fn connections_beyond_the_limit_are_closed_and_counted() {
 }
 
 #[test]
-fn fills_share_a_bounded_memory_and_go_through_uncached_beyond_it() {
-    let bed = Bed::with(|config| config.limits.fill_bytes_max = ByteSize::kib(100));
+fn fills_share_a_bounded_memory_and_go_through_alone_beyond_it() {
+    let bed = Bed::with(|config| {
+        config.limits.fill_bytes_max = ByteSize::kib(100);
+        // None of these has a place in the cache, where it would be charged instead.
+        config.hot.policy = "threshold:1KiB".parse().expect("a policy");
+    });
     let gate = Gate::new();
     bed.origin.on(
         "/first",
@@ -559,8 +563,12 @@ fn fills_share_a_bounded_memory_and_go_through_uncached_beyond_it() {
     gate.open();
     assert!(first.read_up_to(80_000) == pattern(0..80_000));
     bed.until("memory to be free", |status| status["fills"]["bytes"] == 0);
-    bed.get("/second");
-    assert!(bed.get("/second").is_hit());
+    assert!(bed.get("/second").body == pattern(0..80_000));
+    assert_eq!(
+        bed.metric("edgeward_not_stored_total{reason=\"fill-memory\"}"),
+        1.0,
+        "what was given back is there for the next"
+    );
 }
 
 #[test]

@@ -18,7 +18,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use edgeward_semantics::{CacheStatus, Forward, Reuse, Route, Target, route};
-use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
 
 use crate::access_log::Pending;
@@ -36,6 +36,8 @@ pub(crate) use upload::{Upload, UploadProgress, UploadTooLarge};
 pub(crate) struct ClientLink {
     pub(crate) conn: Rc<ConnState>,
     pub(crate) peer: SocketAddr,
+    /// The address as `X-Forwarded-For` shows it, written once a connection.
+    pub(crate) peer_text: HeaderValue,
     pub(crate) tls: bool,
 }
 
@@ -53,6 +55,7 @@ pub(crate) struct Ask {
     pub(crate) headers: HeaderMap,
     pub(crate) scheme: &'static str,
     pub(crate) peer: SocketAddr,
+    pub(crate) peer_text: HeaderValue,
 }
 
 impl Ask {
@@ -108,6 +111,7 @@ pub(crate) fn serve(worker: &Rc<Worker>, link: &ClientLink, request: Request<Inc
         headers: parts.headers,
         scheme: link.scheme(),
         peer: link.peer,
+        peer_text: link.peer_text.clone(),
     };
     let reply = Reply {
         worker: Rc::clone(worker),

@@ -1,7 +1,7 @@
 //! The request as the origin gets it.
 
 use edgeward_semantics::hop_by_hop;
-use http::header::{EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, TE};
+use http::header::{EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, TE, VIA};
 use http::uri::{PathAndQuery, Uri};
 use http::{Method, Request, Version};
 
@@ -28,7 +28,11 @@ pub(super) fn request(
     // first byte of the upload (RFC 9110 §10.1.1).
     headers.remove(EXPECT);
     forwarded(worker, ask, &mut headers);
-    hop_by_hop::append_via(&mut headers, ask.version, &worker.shared.via_name);
+    if ask.version == Version::HTTP_11 && !headers.contains_key(VIA) {
+        headers.insert(VIA, worker.shared.via_http11.clone());
+    } else {
+        hop_by_hop::append_via(&mut headers, ask.version, &worker.shared.via_name);
+    }
     adapt(&mut headers);
     let host = host(worker, ask);
     let uri = match worker.origin.config().protocol {
@@ -88,9 +92,8 @@ fn absolute_form(worker: &Worker, ask: &Ask, host: &HeaderValue) -> Uri {
 /// reads them knows which of the hops to believe.
 fn forwarded(worker: &Worker, ask: &Ask, headers: &mut HeaderMap) {
     let config = &worker.config().forwarding;
-    let peer = ask.peer.ip().to_canonical();
     if config.x_forwarded {
-        append_member(headers, &X_FORWARDED_FOR, &peer.to_string());
+        append_member(headers, &X_FORWARDED_FOR, &ask.peer_text);
         headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(ask.scheme));
         if let Some(host) = ask
             .authority()
@@ -100,6 +103,7 @@ fn forwarded(worker: &Worker, ask: &Ask, headers: &mut HeaderMap) {
         }
     }
     if config.forwarded {
+        let peer = ask.peer.ip().to_canonical();
         // RFC 7239 §6: an IPv6 address stands in brackets and quotes.
         let node = if peer.is_ipv6() {
             format!("\"[{peer}]\"")
@@ -108,11 +112,17 @@ fn forwarded(worker: &Worker, ask: &Ask, headers: &mut HeaderMap) {
         };
         let host = ask.authority().unwrap_or_default();
         let member = format!("for={node};host=\"{host}\";proto={}", ask.scheme);
-        append_member(headers, &FORWARDED, &member);
+        if let Ok(member) = HeaderValue::try_from(member) {
+            append_member(headers, &FORWARDED, &member);
+        }
     }
 }
 
-fn append_member(headers: &mut HeaderMap, name: &HeaderName, member: &str) {
+fn append_member(headers: &mut HeaderMap, name: &HeaderName, member: &HeaderValue) {
+    if !headers.contains_key(name) {
+        headers.insert(name.clone(), member.clone());
+        return;
+    }
     let mut line = Vec::with_capacity(64);
     for value in headers.get_all(name) {
         line.extend_from_slice(value.as_bytes());

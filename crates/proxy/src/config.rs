@@ -414,12 +414,12 @@ pub struct LimitsConfig {
     /// Largest body of a request. Default: none, since uploads are streamed and never kept. Beyond
     /// it, 413.
     pub request_body_bytes_max: Option<ByteSize>,
-    /// Largest body that may enter the cache. Default 256 MiB, as much as one fill may take of
-    /// `fill_bytes_max`; never more than an eighth of the capacity, so that one object cannot flush
-    /// everything. Larger ones pass through.
+    /// Largest body that may enter the cache. Default 1 TiB, which is to say that the policy decides:
+    /// one that minds sizes keeps large objects out, and the simulator knows no other limit.
     pub object_bytes_max: ByteSize,
-    /// Memory of all fills under way together, cached or shared among followers. Default 256 MiB.
-    /// It is not part of the cache's capacity. When it is used up, misses pass through uncached.
+    /// Memory of fills under way that have no place in the cache (yet): shared among followers, or
+    /// of unknown length. Default 256 MiB. It is not part of the cache's capacity, which those with
+    /// a place are charged to. When it is used up, misses pass through uncached.
     pub fill_bytes_max: ByteSize,
     /// Streams open at once in one HTTP/2 connection. Default 100, RFC 9113 §6.5.2's least.
     pub h2_streams_max: NonZeroU32,
@@ -435,7 +435,7 @@ impl Default for LimitsConfig {
             idle_timeout: Duration::from_secs(75),
             body_idle_timeout: Duration::from_secs(60),
             request_body_bytes_max: None,
-            object_bytes_max: ByteSize::mib(256),
+            object_bytes_max: ByteSize::gib(1 << 10),
             fill_bytes_max: ByteSize::mib(256),
             h2_streams_max: NonZeroU32::new(100).expect("100 is not zero"),
         }

@@ -27,6 +27,9 @@ pub(crate) struct FillHead {
     /// The fields that select this response, and the leader's secondary key by them.
     pub(crate) variant: Option<(VaryFields, Vec<u8>)>,
     pub(crate) length: Option<u64>,
+    /// Whether those who waited may be answered by it. One that is stale on arrival or says
+    /// `no-cache` answers the leader alone (RFC 9111 §4), though it may be stored.
+    pub(crate) shareable: bool,
     /// Whether it has a place in the cache, as far as is known by now.
     pub(crate) stored: bool,
 }
@@ -145,8 +148,9 @@ impl Fill {
     pub(crate) fn join(self: &Arc<Self>) -> Option<FillReader> {
         let mut state = self.lock();
         let joinable = match &state.stage {
-            Stage::Flowing(flow) => !flow.window,
-            Stage::Asked | Stage::Whole { .. } | Stage::Found(_) => true,
+            Stage::Flowing(flow) => flow.head.shareable && !flow.window,
+            Stage::Whole { head, .. } => head.shareable,
+            Stage::Asked | Stage::Found(_) => true,
             Stage::Released | Stage::Failed(_) | Stage::Broken => false,
         };
         if !joinable {
@@ -356,8 +360,10 @@ impl FillReader {
                 state.wait(self.id, cx);
                 return Poll::Pending;
             }
-            Stage::Flowing(flow) => Followed::Head(Arc::clone(&flow.head)),
-            Stage::Whole { head, .. } => Followed::Head(Arc::clone(head)),
+            Stage::Flowing(Flow { head, .. }) | Stage::Whole { head, .. } if head.shareable => {
+                Followed::Head(Arc::clone(head))
+            }
+            Stage::Flowing(_) | Stage::Whole { .. } => Followed::Released,
             Stage::Found(stored) => Followed::Found(Arc::clone(stored)),
             Stage::Released => Followed::Released,
             Stage::Failed(failure) => Followed::Failed(*failure),
@@ -454,11 +460,19 @@ impl FillBudget {
         self.used.load(Ordering::Relaxed)
     }
 
+    /// For a body whose place in the cache is charged already: takes nothing, however it grows.
+    pub(crate) fn charged_elsewhere(self: &Arc<Self>) -> FillMemory {
+        FillMemory {
+            budget: Arc::clone(self),
+            share: Share::None,
+        }
+    }
+
     /// A share of so many bytes, if there is one.
     pub(crate) fn take(self: &Arc<Self>, bytes: u64) -> Option<FillMemory> {
         let mut memory = FillMemory {
             budget: Arc::clone(self),
-            bytes: 0,
+            share: Share::Bytes(0),
         };
         memory.grow_to(bytes).then_some(memory)
     }
@@ -468,13 +482,22 @@ impl FillBudget {
 #[derive(Debug)]
 pub(crate) struct FillMemory {
     budget: Arc<FillBudget>,
-    bytes: u64,
+    share: Share,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Share {
+    None,
+    Bytes(u64),
 }
 
 impl FillMemory {
     /// Makes the share at least so large. False, and no change, if the budget does not allow it.
     fn grow_to(&mut self, bytes: u64) -> bool {
-        let Some(more) = bytes.checked_sub(self.bytes).filter(|&more| more > 0) else {
+        let Share::Bytes(held) = self.share else {
+            return true;
+        };
+        let Some(more) = bytes.checked_sub(held).filter(|&more| more > 0) else {
             return true;
         };
         let max = self.budget.max;
@@ -485,7 +508,7 @@ impl FillMemory {
                 used.checked_add(more).filter(|&used| used <= max)
             });
         if grown.is_ok() {
-            self.bytes = bytes;
+            self.share = Share::Bytes(bytes);
         }
         grown.is_ok()
     }
@@ -493,7 +516,9 @@ impl FillMemory {
 
 impl Drop for FillMemory {
     fn drop(&mut self) {
-        self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        if let Share::Bytes(held) = self.share {
+            self.budget.used.fetch_sub(held, Ordering::Relaxed);
+        }
     }
 }
 

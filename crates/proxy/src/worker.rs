@@ -47,12 +47,6 @@ impl Shared {
     pub(crate) fn next_generation(&self) -> u64 {
         self.generations.fetch_add(1, Ordering::Relaxed)
     }
-
-    /// The largest body that may be kept.
-    pub(crate) fn object_bytes_max(&self) -> u64 {
-        let eighth = self.config.hot.capacity.bytes() / 8;
-        self.config.limits.object_bytes_max.bytes().min(eighth)
-    }
 }
 
 /// What the requests of one worker share. It never leaves its thread.

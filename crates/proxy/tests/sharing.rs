@@ -162,6 +162,35 @@ fn followers_of_a_private_answer_each_get_their_own() {
     assert_eq!(bed.origin.requests("/mine"), 10);
 }
 
+/// RFC 9111 §4: who waited may only be answered by what could have been reused for them. A page made
+/// for the leader's cookie, with an ETag and no lifetime, is the leader's alone.
+#[test]
+fn followers_of_an_answer_that_must_be_validated_each_ask_for_themselves() {
+    for field in [
+        ("cache-control", "no-cache"),
+        ("cache-control", "max-age=0"),
+    ] {
+        let bed = Bed::start();
+        let gate = Gate::new();
+        bed.origin.on(
+            "/personal",
+            Answer::ok("for whoever asked")
+                .header(field.0, field.1)
+                .header("etag", "\"1\"")
+                .wait_before_head(&gate),
+        );
+        let mut clients = askers(&bed, "/personal", 10);
+        gate.wait_reached(1);
+        gate.open();
+        for client in &mut clients {
+            let answer = client.answer("GET");
+            assert_eq!(answer.status, 200);
+            assert!(!answer.cache_status().contains("collapsed"), "{field:?}");
+        }
+        assert_eq!(bed.origin.requests("/personal"), 10, "{field:?}");
+    }
+}
+
 /// The next requests for what was private do not queue behind each other to find out again.
 ///
 /// Method: the first answer marks the URI; then ten requests stand at the origin at once.

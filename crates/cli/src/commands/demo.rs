@@ -178,7 +178,6 @@ fn generate(args: &DemoArgs) -> anyhow::Result<(Vec<Record>, TraceFacts)> {
     let progress = Progress::new("generating the trace", "requests", Some(workload.requests));
     let mut traffic = Traffic::default();
     let records: Vec<Record> = Generator::new(workload, Seed(args.seed))?
-        .filter(|record| record.size <= object_bytes_max(args.hot))
         .map(|mut record| {
             traffic.settle(&mut record);
             record
@@ -402,12 +401,6 @@ fn report_path(asked: &Path) -> anyhow::Result<PathBuf> {
         .open(&path)
         .with_context(|| format!("cannot write {}", path.display()))?;
     Ok(std::path::absolute(&path)?)
-}
-
-/// An edge passes larger objects through whatever the policy says, and the simulator knows
-/// policies only. They are left out, so that both see the same.
-fn object_bytes_max(hot: ByteSize) -> u64 {
-    hot.bytes() / 8
 }
 
 /// A fifth of the trace fills the cache and is not counted, predicted or measured.

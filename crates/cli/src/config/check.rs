@@ -48,7 +48,7 @@ impl Draft {
             access_log: AccessLogConfig::new(LogDestination::Stdout, LogFormat::default()),
             access_log_given: false,
             heuristic: Heuristic::default(),
-            heuristic_on: false,
+            heuristic_on: true,
         }
     }
 

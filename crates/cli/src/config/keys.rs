@@ -605,8 +605,8 @@ pub(super) static KEYS: &[Key] = &[
             least: ByteSize(1),
             most: ByteSize::gib(1 << 10),
         },
-        doc: "Largest body that may enter the cache, and never more than an eighth of \
-              `hot.capacity`. Larger ones pass through.",
+        doc: "Largest body that may enter the cache, whatever the policy says. Larger ones pass \
+              through.",
         set: |draft, _, value| draft.edge.limits.object_bytes_max = value.size(),
         show: |draft, _| Some(size_text(draft.edge.limits.object_bytes_max)),
     },

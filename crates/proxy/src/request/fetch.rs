@@ -312,6 +312,22 @@ struct Place {
     reservation: Option<Reservation<Stored>>,
 }
 
+impl Place {
+    /// Asks for room for a body of `length`, and tells the tuner of the request: in this order, as
+    /// the simulator does.
+    fn offer(&mut self, worker: &Worker, charge: u64, length: u64) {
+        if length > worker.config().limits.object_bytes_max.bytes() {
+            worker.counters.not_stored_size.one();
+        } else {
+            match worker.shared.hot.offer(self.hash, charge) {
+                Offer::Admit(reservation) => self.reservation = Some(reservation),
+                Offer::Refuse(refusal) => count_refusal(worker, refusal),
+            }
+        }
+        worker.record(self.hash, charge, false);
+    }
+}
+
 impl Fetch {
     async fn run(self, mut stale: Option<Arc<Stored>>, _member: Member) {
         let _open = OpenFill::new(&self.worker.counters);
@@ -361,11 +377,15 @@ impl Fetch {
                             let charge = stored.charge_bytes();
                             self.worker.record(self.key.hash, charge, true);
                             self.worker.counters.fills_freshened.one();
-                            return self.found(stored, Some(304));
+                            // RFC 9111 §4: only what could be reused for each who waited.
+                            if lookup::response(&stored).policy.may_answer_waiting() {
+                                return self.found(stored, Some(304));
+                            }
+                            return self.found_alone(stored, Some(304));
                         }
                         Validated::UseOnce(stored) => {
                             self.worker.shared.hot.remove(self.key.hash);
-                            return self.found(stored, Some(304));
+                            return self.found_alone(stored, Some(304));
                         }
                         Validated::Mismatch => {
                             self.worker.shared.hot.remove(self.key.hash);
@@ -400,6 +420,13 @@ impl Fetch {
     fn found(mut self, stored: Arc<Stored>, fwd_status: Option<u16>) {
         self.lead.close();
         self.lead.fill.found(Arc::clone(&stored));
+        self.tell(Led::Found { stored, fwd_status });
+    }
+
+    /// As [`found`](Self::found), for the leader and nobody else.
+    fn found_alone(mut self, stored: Arc<Stored>, fwd_status: Option<u16>) {
+        self.lead.close();
+        self.lead.fill.release();
         self.tell(Led::Found { stored, fwd_status });
     }
 
@@ -452,30 +479,30 @@ impl Fetch {
             counters.not_stored_admission.one();
             return self.direct(parts, body, None);
         };
-        let object_max = worker.shared.object_bytes_max();
+        let object_max = worker.config().limits.object_bytes_max.bytes();
         let share_max = worker.config().caching.collapse_bytes_max.bytes();
-        let mut buffer_max = object_max.max(share_max);
+        // A body of unknown length is offered at its end, and until then held on credit.
+        let capacity_bytes = worker.config().hot.capacity.bytes();
+        let mut buffer_max = object_max.min(capacity_bytes).max(share_max);
         if let Some(length) = length {
             let charge = charge_of(&place, &storable, parts.status, length);
-            worker.record(place.hash, charge, false);
-            if length > object_max {
-                counters.not_stored_size.one();
-            } else {
-                match worker.shared.hot.offer(place.hash, charge) {
-                    Offer::Admit(reservation) => place.reservation = Some(reservation),
-                    Offer::Refuse(refusal) => count_refusal(&worker, refusal),
-                }
-            }
+            place.offer(&worker, charge, length);
             if place.reservation.is_none() && length > share_max {
                 return self.direct(parts, body, None);
             }
             buffer_max = length;
         }
-        let Some(memory) = worker.shared.fill_budget.take(length.unwrap_or(0)) else {
+        let stored = place.reservation.is_some();
+        let budget = &worker.shared.fill_budget;
+        let memory = if stored {
+            Some(budget.charged_elsewhere())
+        } else {
+            budget.take(length.unwrap_or(0))
+        };
+        let Some(memory) = memory else {
             counters.not_stored_fill_memory.one();
             return self.direct(parts, body, None);
         };
-        let stored = place.reservation.is_some();
         let head = self.head(
             &storable,
             parts.status,
@@ -541,6 +568,7 @@ impl Fetch {
             headers,
             variant,
             length,
+            shareable: storable.policy.may_answer_waiting(),
             stored,
         }
     }
@@ -704,15 +732,7 @@ impl Fetch {
             place.reservation = None;
         } else if offers_now {
             let charge = charge_of(&place, storable, status, length);
-            worker.record(place.hash, charge, false);
-            if length > worker.shared.object_bytes_max() {
-                worker.counters.not_stored_size.one();
-            } else {
-                match worker.shared.hot.offer(place.hash, charge) {
-                    Offer::Admit(reservation) => place.reservation = Some(reservation),
-                    Offer::Refuse(refusal) => count_refusal(&worker, refusal),
-                }
-            }
+            place.offer(&worker, charge, length);
         }
         let in_cache = place.reservation.is_some_and(|reservation| {
             let response =

@@ -228,13 +228,6 @@ fn facts(page: &mut Page, outcome: &Outcome) {
             ByteSize(outcome.hot_bytes).to_string(),
         )
         .fact(
-            "left out",
-            format!(
-                "requests for objects beyond {}, an eighth of the memory: an edge passes them through",
-                ByteSize(super::object_bytes_max(ByteSize(outcome.hot_bytes)))
-            ),
-        )
-        .fact(
             "warm-up",
             format!(
                 "{} requests, not counted",

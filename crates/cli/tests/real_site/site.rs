@@ -185,9 +185,7 @@ impl Edge {
             "[[listener]]\naddress = \"127.0.0.1:{plain}\"\n\n\
              [[listener]]\naddress = \"127.0.0.1:{tls}\"\n\
              tls_certificates = \"edge.pem\"\ntls_key = \"edge.key\"\n\n\
-             [origin]\nurl = \"{}\"\n\n[hot]\ncapacity = \"256MiB\"\n\n[server]\nworkers = 2\n\n\
-             # nginx as it comes states no lifetime for a file.\n\
-             [caching]\nheuristic = true\n",
+             [origin]\nurl = \"{}\"\n\n[hot]\ncapacity = \"256MiB\"\n\n[server]\nworkers = 2\n",
             site.url()
         );
         let file = folder.path().join("edge.toml");

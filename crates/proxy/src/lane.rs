@@ -106,6 +106,7 @@ impl Lane {
                 && self.state.is_settled()
             {
                 self.mode = Mode::Boundary;
+                self.next_head_began();
             }
             match self.mode {
                 Mode::Through => return self.give(usize::MAX, stream, cx, buffer),
@@ -171,6 +172,7 @@ impl Lane {
                 {
                     self.inbox.advance(head_bytes);
                     self.state.answered_at_once();
+                    self.next_head_began();
                     *answers_left -= 1;
                 } else {
                     self.hand(head_bytes);
@@ -184,6 +186,13 @@ impl Lane {
             Glance::Partial => return self.poll_fill(stream, cx),
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// What is left in the inbox after an answer is the start of a head, and has a head's time.
+    fn next_head_began(&self) {
+        if !self.inbox.is_empty() {
+            self.state.received();
+        }
     }
 
     /// Writes what is in the outbox. While the client is slow the request counts as under way.

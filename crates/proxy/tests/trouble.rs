@@ -278,15 +278,24 @@ fn half_a_request_times_out_with_a_408() {
     assert_eq!(client.answer("GET").status, 408);
     assert!(client.is_closed());
     // The second request of a connection is held to the same.
-    bed.origin.on("/page", Answer::ok("x"));
+    bed.origin.on(
+        "/page",
+        Answer::ok("x").header("cache-control", "max-age=60"),
+    );
     let mut client = bed.connect();
     assert_eq!(client.get("/page", &[]).status, 200);
     client.send(b"GET /pa");
     assert_eq!(client.answer("GET").status, 408);
     assert!(client.is_closed());
+    // So is one that begins in the same packet as a request answered from memory.
+    let mut client = bed.connect();
+    client.send(b"GET /page HTTP/1.1\r\nHost: example.com\r\n\r\nGET /pa");
+    assert_eq!(client.answer("GET").status, 200);
+    assert_eq!(client.answer("GET").status, 408);
+    assert!(client.is_closed());
     assert_eq!(
         bed.metric("edgeward_client_connections_closed_total{cause=\"head-timeout\"}"),
-        2.0
+        3.0
     );
 }
 

@@ -31,7 +31,7 @@ pub fn is_conditional(request: &HeaderMap) -> bool {
 /// applies to a cache, RFC 9111 §4.3.2).
 ///
 /// `If-Match` and `If-Unmodified-Since` are not a cache's to evaluate; requests with them
-/// never come here, see [`route`](crate::route).
+/// never come here, see [`route`](crate::route()).
 pub fn evaluate(
     method: &Method,
     request: &HeaderMap,

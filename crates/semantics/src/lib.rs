@@ -6,7 +6,7 @@
 //!
 //! The life of a request, in the order a driver calls it:
 //!
-//! 1. [`route`]: may the cache look at this request at all, or must it pass?
+//! 1. [`route()`]: may the cache look at this request at all, or must it pass?
 //! 2. [`Target::write_key`]: the primary key; [`VaryFields::write_key`] adds the
 //!    secondary one if the resource varies.
 //! 3. [`StoredPolicy::reuse`]: is the stored response [`Reuse::Fresh`], must it be

@@ -1,6 +1,6 @@
 //! The RAM tier: values under keys, one byte budget, hits under shared access.
 //!
-//! Two structures side by side. The [`index`] maps a key to its value and is all that a hit reads: a
+//! Two structures side by side. The index maps a key to its value and is all that a hit reads: a
 //! shared lock on one of its shards, an `Arc` clone, at most one relaxed store into the object's mark.
 //! The tier (`edgeward_policy::AnyTier`) holds the budget and decides; it sits behind one lock that
 //! only misses take, for bookkeeping alone: no value is built or freed under it.

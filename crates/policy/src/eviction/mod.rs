@@ -1,6 +1,6 @@
 //! Who leaves when room is needed: a rank for every resident object, the lowest leaves first.
 //!
-//! A policy here is a rule for ranks and nothing more. The [`queue`] that finds the lowest rank is
+//! A policy here is a rule for ranks and nothing more. The queue that finds the lowest rank is
 //! shared by all of them, and it is *lazy*: a hit writes the object's new rank into the object's
 //! own mark and touches no queue; the queue learns of it when the object comes up for eviction. For
 //! ranks that never fall while an object is resident, lazy and eager choose the same victims

@@ -123,17 +123,19 @@ proptest! {
             let used = |table: &BTreeMap<u64, (f64, u32)>| -> u64 {
                 table.keys().map(|&k| size_of_key(k)).sum()
             };
+            let mut lowest = f64::NAN;
             while used(&table) + size > capacity {
-                let lowest = table.values().map(|&(h, _)| h).fold(f64::INFINITY, f64::min);
+                lowest = table.values().map(|&(h, _)| h).fold(f64::INFINITY, f64::min);
                 inflation = inflation.max(lowest);
-                // Of equal ranks either may leave; follow ours.
-                let victims: Vec<u64> = table.iter()
-                    .filter(|&(k, &(h, _))| h == lowest && !ours.index.contains_key(k))
-                    .map(|(&k, _)| k)
-                    .collect();
-                prop_assert!(!victims.is_empty(), "the lowest rank was not evicted");
-                table.remove(&victims[0]);
+                let victim = table.iter()
+                    .find(|&(k, &(h, _))| h == lowest && !ours.index.contains_key(k))
+                    .map(|(&k, _)| k);
+                prop_assert!(victim.is_some(), "the lowest rank was not evicted");
+                table.remove(&victim.expect("checked"));
             }
+            // Of equal ranks either may leave, and ours may have needed both where the table, which
+            // took the larger first, needed one.
+            table.retain(|k, &mut (h, _)| h != lowest || ours.index.contains_key(k));
             table.insert(key, (inflation + per_byte, 1));
         }
     }

@@ -295,6 +295,8 @@ struct Outbox {
     head: Vec<u8>,
     head_written: usize,
     body: Bytes,
+    /// The most of the body that one call offers the kernel.
+    piece_bytes: usize,
 }
 
 impl Outbox {
@@ -328,6 +330,11 @@ impl Outbox {
         head.extend_from_slice(b"\r\n\r\n");
         if !head_only {
             self.body = response.body.clone();
+            self.piece_bytes = if self.body.len() <= MIDDLING_BYTES_MAX {
+                MIDDLING_PIECE_BYTES
+            } else {
+                LARGE_PIECE_BYTES
+            };
             worker.counters.response_bytes.add(self.body.len() as u64);
         }
     }
@@ -341,7 +348,7 @@ impl Outbox {
     ) -> Poll<io::Result<()>> {
         while !self.is_empty() {
             let head = &self.head[self.head_written..];
-            let body = &self.body[..self.body.len().min(WRITE_BYTES_MAX)];
+            let body = &self.body[..self.body.len().min(self.piece_bytes)];
             let stream = Pin::new(&mut *stream);
             let written = if head.is_empty() {
                 stream.poll_write(cx, body)
@@ -384,5 +391,11 @@ const INBOX_BYTES_MAX: usize = 16 * 1024;
 /// Bytes of one read: a head with everything browsers put in it is about 2 KiB.
 const READ_BYTES: usize = 8 * 1024;
 
-/// The most of a body that one call offers the kernel.
-const WRITE_BYTES_MAX: usize = 1024 * 1024;
+/// Bodies up to here go out in pieces of 64 KiB, larger ones as far as the kernel takes them.
+///
+/// Thousand hits per CPU-second on loopback by the size of a write, medians of two: 128 KiB bodies
+/// in writes of 32, 64, 128 KiB: 24.0, 26.1, 16.9; 1 MiB bodies in writes of 64, 256 KiB, 1 MiB: 2.7,
+/// 3.2, 3.5. Where the two meet was not measured.
+const MIDDLING_BYTES_MAX: usize = 256 * 1024;
+const MIDDLING_PIECE_BYTES: usize = 64 * 1024;
+const LARGE_PIECE_BYTES: usize = 1024 * 1024;

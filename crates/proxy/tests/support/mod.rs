@@ -77,6 +77,22 @@ impl Bed {
             .unwrap_or_else(|| panic!("no {series} in\n{metrics}"))
     }
 
+    /// Waits for a line of `/metrics` to show this value.
+    pub(crate) fn until_metric(&self, series: &str, value: f64) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let shown = self.metric(series);
+            if shown == value {
+                return;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "{series} is {shown}, not {value}"
+            );
+            std::thread::yield_now();
+        }
+    }
+
     /// Waits for the status to be as wanted.
     pub(crate) fn until(&self, what: &str, holds: impl Fn(&serde_json::Value) -> bool) {
         let deadline = Instant::now() + PATIENCE;

@@ -68,8 +68,11 @@ proptest! {
     }
 
     /// The cells of 1/8 octave cost little even where a few objects decide all.
+    ///
+    /// c is at most 256 times smaller than an object: beyond, an admission happens once in e^256 requests, the floats
+    /// end, and which of two such objects is inside "in the long run" is a question about no cache.
     #[test]
-    fn compression_hardly_moves_the_curve(things in things(), share in 0.02..0.9_f64, log2_c in 6.0..26.0_f64) {
+    fn compression_hardly_moves_the_curve(things in things(), share in 0.02..0.9_f64, log2_c in 16.0..26.0_f64) {
         let capacity = share * things.iter().map(|thing| thing.size).sum::<f64>();
         let c = log2_c.exp2();
         let exact = population(&things, capacity, 1 << 10).solve(c, capacity).object_hit_ratio;

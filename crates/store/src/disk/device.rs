@@ -1,0 +1,255 @@
+//! What a segment log lies on: one linear space of bytes.
+//!
+//! [`Device`] is the seam between the log and the world. The real one is [`FileDevice`]: a file, which
+//! may be a block device. Tests put another in its place that loses, tears and reorders what was not
+//! synced, fails, fills up or is slow.
+//!
+//! What the log asks of a device: after [`Device::sync`] has returned without an error everything
+//! written before it was called survives a crash. Of what was not synced nothing is assumed: any
+//! 512 bytes of it may be old or new.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSliceMut};
+use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FallocateFlags, FlockOperation};
+use rustix::io::ReadWriteFlags;
+
+/// One linear space of bytes, read by any thread, written by one.
+pub trait Device: Send + Sync + fmt::Debug {
+    /// How many bytes there are. Does not change while the device is open.
+    fn len(&self) -> u64;
+
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Fills `buffer` from `offset` on. May wait for the device.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
+
+    /// Fills `buffer` from `offset` on if that needs no waiting; false (and any bytes) if it would.
+    fn read_now_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<bool>;
+
+    /// Writes all of `bytes` at `offset`; both are multiples of [`WRITE_ALIGN`].
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Returns when everything written before is durable.
+    fn sync(&self) -> io::Result<()>;
+
+    /// Hints that these bytes will not be read soon. May do nothing.
+    fn forget(&self, _offset: u64, _bytes: u64) {}
+
+    /// What messages call it.
+    fn name(&self) -> String;
+}
+
+/// Every write begins and ends at a multiple of this: no block that was synced is ever written again
+/// in part, so a torn write cannot take what lies before it along. The largest sector in use.
+pub const WRITE_ALIGN: u64 = 4096;
+
+/// A file, or a block device.
+#[derive(Debug)]
+pub struct FileDevice {
+    file: File,
+    path: PathBuf,
+    bytes: u64,
+}
+
+impl FileDevice {
+    /// Opens what is at `path` and locks it; a directory means the file [`FILE_NAME`] within.
+    ///
+    /// A file that is missing is created, one shorter than `bytes` grows; a block device is taken
+    /// whole, or its first `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be opened or locked, if another process has it, if there is no room.
+    pub fn open(path: &Path, bytes: Option<u64>) -> io::Result<Self> {
+        let path = file_in(path);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(bytes.is_some())
+            .truncate(false)
+            .open(&path)?;
+        lock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        let present = size_of(&file)?;
+        let block_device = file.metadata()?.file_type().is_block_device();
+        let bytes = match bytes {
+            None => present,
+            Some(wanted) if wanted <= present => {
+                if block_device {
+                    wanted
+                } else {
+                    present
+                }
+            }
+            Some(wanted) if block_device => {
+                return Err(io::Error::other(format!(
+                    "the device holds {present} bytes, fewer than the {wanted} it is to have"
+                )));
+            }
+            Some(wanted) => {
+                allocate(&file, wanted)?;
+                wanted
+            }
+        };
+        Ok(Self { file, path, bytes })
+    }
+
+    /// Opens what is there for reading alone; fails if a running process has it.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be opened or another process has it.
+    pub fn open_to_read(path: &Path) -> io::Result<Self> {
+        let path = file_in(path);
+        let file = File::open(&path)?;
+        lock(&file, FlockOperation::NonBlockingLockShared)?;
+        let bytes = size_of(&file)?;
+        Ok(Self { file, path, bytes })
+    }
+
+    /// The file itself; within the directory if one was given.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Device for FileDevice {
+    fn len(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read_exact_at(buffer, offset)
+    }
+
+    fn read_now_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<bool> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            let mut rest = [IoSliceMut::new(&mut buffer[filled..])];
+            let at = offset + filled as u64;
+            match rustix::io::preadv2(&self.file, &mut rest, at, ReadWriteFlags::NOWAIT) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(more) => filled += more,
+                // `NOTSUP`: this file system cannot tell; then every read is one that might wait.
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::NOTSUP) => return Ok(false),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(true)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_all_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn forget(&self, offset: u64, bytes: u64) {
+        let length = std::num::NonZeroU64::new(bytes);
+        // A hint that is not taken costs page cache and nothing else.
+        _ = rustix::fs::fadvise(&self.file, offset, length, rustix::fs::Advice::DontNeed);
+    }
+
+    fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+}
+
+/// What the log is called in a directory.
+pub const FILE_NAME: &str = "edgeward.store";
+
+fn file_in(path: &Path) -> PathBuf {
+    if path.is_dir() {
+        path.join(FILE_NAME)
+    } else {
+        path.to_owned()
+    }
+}
+
+fn lock(file: &File, operation: FlockOperation) -> io::Result<()> {
+    rustix::fs::flock(file, operation).map_err(|error| match error {
+        rustix::io::Errno::WOULDBLOCK => io::Error::new(
+            io::ErrorKind::ResourceBusy,
+            "another process has it open; stop that one first",
+        ),
+        error => error.into(),
+    })
+}
+
+fn size_of(file: &File) -> io::Result<u64> {
+    let metadata = file.metadata()?;
+    if metadata.file_type().is_block_device() {
+        // A block device's metadata says 0; its end is where seeking ends.
+        return io::Seek::seek(&mut &*file, io::SeekFrom::End(0));
+    }
+    Ok(metadata.len())
+}
+
+/// Takes the room now, so that a full disk is found at the start and not under load.
+fn allocate(file: &File, bytes: u64) -> io::Result<()> {
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
+        Ok(()) => Ok(()),
+        // Not every file system can; there the room is taken as it is written.
+        Err(rustix::io::Errno::NOTSUP | rustix::io::Errno::NOSYS) => file.set_len(bytes),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_read_back_and_in_the_page_cache() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let device = FileDevice::open(folder.path(), Some(1 << 20)).expect("opens");
+        device.write_at(&[7; 4096], 8192).expect("writes");
+        device.sync().expect("syncs");
+        let mut bytes = [0; 100];
+        device.read_at(&mut bytes, 8192).expect("reads");
+        assert_eq!(bytes, [7; 100]);
+        // Whether the page cache answers is the system's choice; if it does, rightly.
+        let mut again = [0; 100];
+        if device.read_now_at(&mut again, 8192).expect("no error") {
+            assert_eq!(again, [7; 100]);
+        }
+    }
+
+    #[test]
+    fn two_openings_of_one_file_exclude_each_other() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let first = FileDevice::open(folder.path(), Some(1 << 20)).expect("opens");
+        let second = FileDevice::open(folder.path(), Some(1 << 20)).expect_err("it is taken");
+        assert_eq!(second.kind(), io::ErrorKind::ResourceBusy);
+        assert!(FileDevice::open_to_read(folder.path()).is_err());
+        drop(first);
+        assert!(FileDevice::open_to_read(folder.path()).is_ok());
+    }
+
+    #[test]
+    fn a_file_grows_and_never_shrinks_by_being_opened() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("log");
+        for (wanted, has) in [(1 << 20, 1 << 20), (4096, 1 << 20), (2 << 20, 2 << 20)] {
+            let device = FileDevice::open(&path, Some(wanted)).expect("opens");
+            assert_eq!(device.len(), has);
+        }
+    }
+
+    #[test]
+    fn a_read_past_the_end_is_an_error() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let device = FileDevice::open(folder.path(), Some(4096)).expect("opens");
+        assert!(device.read_at(&mut [0; 8], 4092).is_err());
+        assert!(device.read_now_at(&mut [0; 8], 4096).is_err());
+    }
+}

@@ -1,0 +1,229 @@
+use std::collections::{HashMap, HashSet};
+
+use edgeward_types::KeyHash;
+use proptest::prelude::*;
+
+use super::*;
+
+fn small_shape() -> LogShape {
+    LogShape {
+        segment_bytes: 4096,
+        segment_header_bytes: 64,
+        footer_bytes: 16,
+        footer_entry_bytes: 8,
+        footer_align_bytes: 64,
+        record_align_bytes: 16,
+        record_header_bytes: 24,
+        block_bytes: 128,
+        checksum_bytes: 8,
+        piece_bytes: 512,
+        extent_bytes: 16,
+    }
+}
+
+fn small_tier(segments: u32, reinsertion: Reinsertion) -> LogTier {
+    LogTier::new(LogTierConfig {
+        shape: small_shape(),
+        segments,
+        reserve: 2,
+        reinsertion,
+        named_bytes: 20,
+    })
+}
+
+#[test]
+fn places_follow_each_other_and_leave_room_for_the_footer() {
+    let shape = small_shape();
+    let mut log = SegmentLog::new(shape, 4, 2);
+    assert_eq!(log.place(10, 1), None, "nothing is open");
+    let opened = log.open_next(|_| false).expect("all are free");
+    let mut end = shape.segment_header_bytes;
+    let mut entries = 0;
+    while let Some(place) = log.place(100, 1) {
+        assert_eq!(place.segment, opened.segment);
+        assert_eq!(place.offset, end.next_multiple_of(16));
+        end = place.offset + 100;
+        entries += 1;
+    }
+    let footer = (16 + 8 * entries as u64).next_multiple_of(64);
+    assert!(end + footer <= shape.segment_bytes, "the footer fits");
+    let one_more =
+        end.next_multiple_of(16) + 100 + (16 + 8 * (entries + 1) as u64).next_multiple_of(64);
+    assert!(one_more > shape.segment_bytes, "another record would not");
+}
+
+#[test]
+fn the_largest_record_fits_an_empty_segment_and_one_byte_more_does_not() {
+    let shape = LogShape::new(1 << 20);
+    let mut log = SegmentLog::new(shape, 4, 2);
+    log.open_next(|_| false);
+    assert_eq!(log.clone().place(shape.record_bytes_max() + 512, 1), None);
+    assert!(log.place(shape.record_bytes_max(), 1).is_some());
+}
+
+/// Segments die in the order they were born, and epochs only rise.
+///
+/// Method: run a log round and round, remember the openings.
+#[test]
+fn segments_die_in_the_order_of_birth() {
+    let mut log = SegmentLog::new(small_shape(), 6, 2);
+    let mut born = VecDeque::new();
+    let mut epoch = 0;
+    for _ in 0..50 {
+        let opened = log.open_next(|_| false).expect("the reserve is free");
+        assert!(opened.epoch > epoch);
+        epoch = opened.epoch;
+        born.push_back(opened);
+        while let Some(victim) = log.victim() {
+            let oldest = born.pop_front().expect("somebody was born");
+            assert_eq!(victim, oldest.segment);
+            log.reclaimed(victim);
+            assert_eq!(log.tail_epoch(), oldest.epoch + 1);
+        }
+        assert_eq!(log.segments(), 6);
+        assert!(log.free_segments() >= 2);
+    }
+}
+
+#[test]
+fn a_segment_that_is_read_is_taken_last() {
+    let mut log = SegmentLog::new(small_shape(), 5, 2);
+    let opened = log.open_next(|id| id.0 < 3).expect("free");
+    assert_eq!(opened.segment, SegmentId(3));
+    let opened = log.open_next(|_| true).expect("taken all the same");
+    assert_eq!(opened.segment, SegmentId(0));
+}
+
+#[test]
+fn a_restored_log_goes_on_behind_the_newest() {
+    let found = [
+        (0, Some(7)),
+        (1, None),
+        (2, Some(5)),
+        (3, None),
+        (4, Some(6)),
+    ];
+    let found = found.map(|(n, epoch)| (SegmentId(n), epoch));
+    let mut log = SegmentLog::restored(small_shape(), 3, found);
+    assert_eq!(log.victim(), Some(SegmentId(2)), "the oldest goes first");
+    assert_eq!(log.tail_epoch(), 5);
+    assert_eq!(log.open_next(|_| false).map(|open| open.epoch), Some(8));
+}
+
+#[test]
+fn reinsertion_reads_as_it_shows() {
+    for text in [
+        "fifo",
+        "fifo-reinsertion",
+        "fifo-reinsertion:3",
+        "hits-per-byte",
+    ] {
+        let read: Reinsertion = text.parse().expect(text);
+        assert_eq!(read.to_string(), text);
+    }
+    for text in [
+        "",
+        "lru",
+        "fifo-reinsertion:0",
+        "fifo-reinsertion:4",
+        "fifo:1",
+    ] {
+        let error = text.parse::<Reinsertion>().expect_err(text).to_string();
+        assert!(error.contains("hits-per-byte"), "{error}");
+    }
+}
+
+#[test]
+fn what_is_chosen_was_hit_and_fits_half_a_segment() {
+    let aged = [(600, 3), (100, 0), (300, 1), (100, 2), (100, 1)];
+    let aged = aged.map(|(bytes, hits)| Aged { bytes, hits });
+    let chosen = |reinsertion: Reinsertion| {
+        let mut chosen = Vec::new();
+        reinsertion.choose(&aged, 1000, &mut chosen);
+        chosen
+    };
+    assert_eq!(chosen(Reinsertion::Never), [0; 0]);
+    // 600 does not fit 500; the room goes to those behind it.
+    assert_eq!(chosen(Reinsertion::Hit { hits_min: 1 }), [2, 3, 4]);
+    assert_eq!(chosen(Reinsertion::Hit { hits_min: 2 }), [3]);
+    // 2/100, 1/100, 3/600 (does not fit), 1/300.
+    assert_eq!(chosen(Reinsertion::HitsPerByte), [3, 4, 2]);
+}
+
+#[test]
+fn without_reinsertion_the_first_in_is_the_first_out() {
+    let mut tier = small_tier(8, Reinsertion::Never);
+    (0..1000).for_each(|key| assert!(tier.insert(KeyHash(key), 200)));
+    let oldest = (0..1000).find(|&key| tier.holds(KeyHash(key)));
+    let oldest = oldest.expect("the last is here");
+    assert!((oldest..1000).all(|key| tier.holds(KeyHash(key))));
+    assert_eq!(tier.counters().reinserted_objects, 0);
+    assert_eq!(tier.counters().evicted_objects, oldest);
+}
+
+#[test]
+fn what_is_hit_again_and_again_stays() {
+    for reinsertion in [Reinsertion::Hit { hits_min: 1 }, Reinsertion::HitsPerByte] {
+        // One of one record and one of several pieces.
+        for body_bytes in [200, 1700] {
+            let mut tier = small_tier(8, reinsertion);
+            tier.insert(KeyHash(0), body_bytes);
+            for key in 1..1000 {
+                tier.insert(KeyHash(key), 200);
+                assert!(tier.lookup(KeyHash(0)), "{reinsertion}, {body_bytes}");
+            }
+            assert!(tier.counters().reinserted_objects > 5);
+        }
+    }
+}
+
+#[test]
+fn an_object_that_could_not_stay_whole_is_refused() {
+    let mut tier = small_tier(4, Reinsertion::Never);
+    assert!(!tier.insert(KeyHash(1), 1 << 20));
+    assert_eq!(tier.counters().refused_objects, 1);
+    assert_eq!(tier.residents(), 0);
+    assert!(tier.insert(KeyHash(1), 1500));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever happens the books balance, and an object is here only if it was put here last with that size.
+    ///
+    /// Oracle: a map of the last size put in for each key; residents are a subset of it.
+    #[test]
+    fn the_books_balance(
+        steps in prop::collection::vec((0_u64..40, 0_u64..2500, 0_u8..10), 1..400),
+        kind in 0_u8..4,
+    ) {
+        let reinsertion = match kind {
+            0 => Reinsertion::Never,
+            1 => Reinsertion::HitsPerByte,
+            hits_min => Reinsertion::Hit { hits_min },
+        };
+        let mut tier = small_tier(8, reinsertion);
+        let mut put = HashMap::new();
+        let mut removed = 0;
+        for (key, size, step) in steps {
+            let key = KeyHash(key);
+            match step {
+                0 => removed += u64::from(tier.remove(key)),
+                1..4 => assert_eq!(tier.holds(key), tier.lookup(key)),
+                _ => {
+                    removed += u64::from(tier.holds(key));
+                    prop_assert!(tier.insert(key, size));
+                    put.insert(key, size);
+                }
+            }
+            let here: HashSet<_> = put.keys().filter(|&&key| tier.holds(key)).collect();
+            prop_assert_eq!(here.len(), tier.residents());
+            let bytes: u64 = here.iter().map(|key| put[key]).sum();
+            prop_assert_eq!(bytes, tier.body_bytes());
+            prop_assert!(tier.body_bytes() <= 6 * 4096, "never more than the segments hold");
+        }
+        let counters = tier.counters();
+        prop_assert!(counters.inserted_objects <= removed + counters.evicted_objects + tier.residents() as u64);
+        prop_assert!(counters.written_bytes >= counters.reinserted_bytes);
+    }
+}

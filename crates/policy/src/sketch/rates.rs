@@ -1,0 +1,139 @@
+//! How full a [`Bloom`](super::Bloom) is, how often it is wrong, and how large it must be.
+//!
+//! With `l` keys a block on average, their number is Poisson-distributed, and each throws four bits at the 64 of one
+//! word of each half. A word of the first half and one of the second, those a stranger asks for, see keys of their own
+//! (`3l/16` on average, each) and keys that chose both (`l/16`), all independent. Everything follows from the
+//! generating function of the Poisson distribution, `E[x^K] = e^(-m(1-x))`, without approximation. With
+//! `u_i = (1 - i/64)^4`, the probability that a key leaves `i` given bits of its word alone:
+//!
+//! - a bit is unset with probability `e^(-(l/4)·(1 - u_1))`;
+//! - a stranger's `d` distinct bits in one word and `e` in the other are all set with probability
+//!   `Σ_i Σ_j (-1)^(i+j)·C(d,i)·C(e,j)·e^(-(l/16)·(3(1-u_i) + 3(1-u_j) + (1 - u_i·u_j)))`,
+//!   inclusion and exclusion over the bits that are unset.
+//!
+//! The tests of [`bloom`](super::bloom) hold counts against these formulas.
+
+use super::bloom::{HALF_WORDS, WORD_BITS_SET};
+
+/// The share of bits set with so many keys a block.
+pub fn fill(keys_per_block: f64) -> f64 {
+    1.0 - unset(keys_per_block, 1)
+}
+
+/// The number of keys a block that sets this share of the bits.
+pub fn keys_per_block(fill: f64) -> f64 {
+    let fill = fill.clamp(0.0, FILL_KNOWN_MAX);
+    -(1.0 - fill).ln() * HALF_WORDS as f64 / thrown(1)
+}
+
+/// The probability that a key which was never added looks as if it had been.
+pub fn false_positives(keys_per_block: f64) -> f64 {
+    let weights = weights();
+    let both_words = (HALF_WORDS * HALF_WORDS) as f64;
+    let mut all_set = 0.0;
+    for (i, first) in (0..).zip(weights) {
+        for (j, second) in (0..).zip(weights) {
+            let (u, v) = (1.0 - thrown(i), 1.0 - thrown(j));
+            let alone = (HALF_WORDS - 1) as f64 * ((1.0 - u) + (1.0 - v));
+            let exponent = keys_per_block / both_words * (alone + (1.0 - u * v));
+            all_set += first * second * (-exponent).exp();
+        }
+    }
+    // An alternating sum of numbers near one may end a hair below zero.
+    all_set.clamp(0.0, 1.0)
+}
+
+/// The most keys a block at which `rate`, which must rise with them, stays at `rate_max`.
+pub(super) fn keys_per_block_at(rate_max: f64, rate: impl Fn(f64) -> f64) -> f64 {
+    let (mut low, mut high) = (0.0, keys_per_block(FILL_KNOWN_MAX));
+    // 60 halvings of at most 500 keys: far below a thousandth of a key.
+    for _ in 0..60 {
+        let middle = 0.5 * (low + high);
+        if rate(middle) <= rate_max {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
+
+/// The probability that `i` given bits of a word are all unset.
+fn unset(keys_per_block: f64, i: u32) -> f64 {
+    (-keys_per_block / HALF_WORDS as f64 * thrown(i)).exp()
+}
+
+/// The probability that a key of this word sets at least one of `i` given bits.
+fn thrown(i: u32) -> f64 {
+    1.0 - (1.0 - f64::from(i) / 64.0).powi(WORD_BITS_SET as i32)
+}
+
+/// `Σ_d P(d distinct bits)·(-1)^i·C(d,i)` for `i` from 0 to 4.
+fn weights() -> [f64; WORD_BITS_SET as usize + 1] {
+    let mut weights = [0.0; WORD_BITS_SET as usize + 1];
+    for (distinct, probability) in DISTINCT {
+        let mut signed_choose = 1.0;
+        for i in 0..=distinct {
+            weights[i as usize] += probability * signed_choose;
+            signed_choose *= -f64::from(distinct - i) / f64::from(i + 1);
+        }
+    }
+    weights
+}
+
+/// Four bits thrown at 64: the probability that so many are distinct.
+///
+/// 4: 64·63·62·61 / 64^4. 3: C(4,2)·64·63·62 / 64^4. 2: (C(4,2)/2 + 4)·64·63 / 64^4. 1: 64 / 64^4.
+const DISTINCT: [(u32, f64); 4] = {
+    const ALL: f64 = 16_777_216.0; // 64^4
+    [
+        (4, 64.0 * 63.0 * 62.0 * 61.0 / ALL),
+        (3, 6.0 * 64.0 * 63.0 * 62.0 / ALL),
+        (2, 7.0 * 64.0 * 63.0 / ALL),
+        (1, 64.0 / ALL),
+    ]
+};
+
+/// Beyond this share of bits a filter says yes to everything and tells nothing about its keys.
+const FILL_KNOWN_MAX: f64 = 0.999;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_numbers_of_distinct_bits_are_a_distribution() {
+        let sum: f64 = DISTINCT.iter().map(|(_, probability)| probability).sum();
+        assert!((sum - 1.0).abs() < 1e-12, "{sum}");
+    }
+
+    #[test]
+    fn an_empty_filter_is_never_wrong_and_a_full_one_always() {
+        assert_eq!(fill(0.0), 0.0);
+        assert!(false_positives(0.0) < 1e-12);
+        assert!(false_positives(1e4) > 0.999_999);
+    }
+
+    #[test]
+    fn the_load_is_read_back_from_the_fill() {
+        for load in [0.5, 10.0, 45.0, 100.0] {
+            assert!(
+                (keys_per_block(fill(load)) - load).abs() < 1e-9 * load,
+                "{load}"
+            );
+        }
+    }
+
+    /// More keys, more errors; and the search stops at the rate it was asked for.
+    #[test]
+    fn the_rate_rises_with_the_load_and_the_search_finds_its_place() {
+        let rates: Vec<f64> = (0..120)
+            .map(|load| false_positives(f64::from(load)))
+            .collect();
+        assert!(rates.windows(2).all(|pair| pair[0] <= pair[1]));
+        for rate in [1e-4, 1e-3, 0.01, 0.05] {
+            let load = keys_per_block_at(rate, false_positives);
+            assert!((false_positives(load) - rate).abs() < rate * 1e-6, "{rate}");
+        }
+    }
+}

@@ -1,0 +1,422 @@
+//! A [`RotatingBloom`] as bytes, so that a restart does not begin with a period of amnesia.
+//!
+//! ```text
+//! offset  bytes
+//!      0      8  magic "EDGEWRBF"
+//!      8      4  version, 1
+//!     12      4  zero
+//!     16      8  tag: what the keys were hashed with, as the caller names it
+//!     24      8  expected keys a period
+//!     32      8  fill at which the primary is full, an IEEE 754 double
+//!     40      8  blocks a generation
+//!     48      8  epoch; the generation of its parity is the primary
+//!     56  64·n   generation 0: blocks of eight 64-bit words
+//!      …  64·n   generation 1
+//!      …      8  XXH3 of all bytes before
+//! ```
+//!
+//! All integers are little-endian. Adds may go on while the state is written; they are in it or not, as it falls.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::num::NonZeroU64;
+
+use xxhash_rust::xxh3::Xxh3;
+
+use super::bloom::{BLOCK_BITS, BLOCK_WORDS};
+use super::rotating_bloom::{RotatingBloom, RotatingBloomConfig};
+
+/// How the state begins.
+pub const MAGIC: [u8; 8] = *b"EDGEWRBF";
+
+/// The version written, and the only one read.
+pub const VERSION: u32 = 1;
+
+impl RotatingBloom {
+    /// Writes the state. `tag` names what the keys were hashed with: a state is of no use under another hash.
+    ///
+    /// # Errors
+    /// Those of `output`.
+    pub fn write_to(&self, tag: u64, output: &mut impl Write) -> io::Result<()> {
+        let mut output = Checked::new(output);
+        let config = self.config();
+        output.write(&MAGIC)?;
+        output.write(&VERSION.to_le_bytes())?;
+        output.write(&[0; 4])?;
+        output.write(&tag.to_le_bytes())?;
+        output.write(&config.expected_keys.get().to_le_bytes())?;
+        output.write(&config.fill_max.to_bits().to_le_bytes())?;
+        output.write(&(config.blocks() as u64).to_le_bytes())?;
+        output.write(&self.saved_epoch().to_le_bytes())?;
+        let mut piece = Vec::with_capacity(PIECE_BLOCKS * BLOCK_BYTES);
+        for generation in self.generations() {
+            for block in 0..generation.blocks() {
+                for word in generation.block_words(block) {
+                    piece.extend_from_slice(&word.to_le_bytes());
+                }
+                if piece.len() >= PIECE_BLOCKS * BLOCK_BYTES {
+                    output.write(&piece)?;
+                    piece.clear();
+                }
+            }
+            output.write(&piece)?;
+            piece.clear();
+        }
+        let checksum = output.hash.digest();
+        output.inner.write_all(&checksum.to_le_bytes())
+    }
+
+    /// The state as bytes.
+    pub fn to_bytes(&self, tag: u64) -> Vec<u8> {
+        let blocks = self.config().blocks();
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + 2 * blocks * BLOCK_BYTES + 8);
+        self.write_to(tag, &mut bytes)
+            .expect("a vector takes all bytes");
+        bytes
+    }
+
+    /// Goes on from a saved state, if it is whole and fits `config` and `tag`.
+    ///
+    /// Reads no byte past its end. Memory is taken only for the size that `config` asks for.
+    ///
+    /// # Errors
+    /// What is wrong with it. The way out is always the same: begin with an empty filter.
+    pub fn read_from(
+        config: RotatingBloomConfig,
+        tag: u64,
+        input: &mut impl Read,
+    ) -> Result<Self, StateError> {
+        let mut input = Checked::new(input);
+        let magic: [u8; 8] = input.read()?;
+        if magic != MAGIC {
+            return Err(StateError::NotAState { magic });
+        }
+        let version = u32::from_le_bytes(input.read()?);
+        if version != VERSION {
+            return Err(StateError::Version { version });
+        }
+        let _zero: [u8; 4] = input.read()?;
+        let mut number = || input.read().map(u64::from_le_bytes);
+        let (saved_tag, keys, fill, blocks, epoch) =
+            (number()?, number()?, number()?, number()?, number()?);
+        if saved_tag != tag {
+            return Err(StateError::OtherHash {
+                saved: saved_tag,
+                wanted: tag,
+            });
+        }
+        let wanted = config.blocks() as u64;
+        if (keys, fill, blocks)
+            != (
+                config.expected_keys.get(),
+                config.fill_max.to_bits(),
+                wanted,
+            )
+        {
+            return Err(StateError::OtherShape {
+                saved_keys: NonZeroU64::new(keys),
+                saved_fill_max: f64::from_bits(fill),
+                wanted: config,
+            });
+        }
+        let mut filter = Self::new(config);
+        let mut piece = vec![0; PIECE_BLOCKS * BLOCK_BYTES];
+        for generation in filter.generations() {
+            let mut block = 0;
+            while block < generation.blocks() {
+                let blocks = PIECE_BLOCKS.min(generation.blocks() - block);
+                let piece = &mut piece[..blocks * BLOCK_BYTES];
+                input.read_into(piece)?;
+                for bytes in piece.chunks_exact(BLOCK_BYTES) {
+                    let mut words = [0; BLOCK_WORDS];
+                    for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+                        *word = u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+                    }
+                    generation.set_block_words(block, words);
+                    block += 1;
+                }
+            }
+        }
+        let computed = input.hash.digest();
+        let stored = u64::from_le_bytes(input.read()?);
+        if stored != computed {
+            return Err(StateError::Corrupt { stored, computed });
+        }
+        filter.resume(epoch);
+        Ok(filter)
+    }
+
+    /// [`read_from`](Self::read_from) bytes, which must end with the state.
+    ///
+    /// # Errors
+    /// As there, and when bytes follow.
+    pub fn from_bytes(
+        config: RotatingBloomConfig,
+        tag: u64,
+        mut bytes: &[u8],
+    ) -> Result<Self, StateError> {
+        let filter = Self::read_from(config, tag, &mut bytes)?;
+        if bytes.is_empty() {
+            Ok(filter)
+        } else {
+            Err(StateError::TooLong { bytes: bytes.len() })
+        }
+    }
+}
+
+/// Why a saved state is of no use.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StateError {
+    /// It begins otherwise.
+    NotAState {
+        /// Its first bytes.
+        magic: [u8; 8],
+    },
+    /// Written by another version.
+    Version {
+        /// Which.
+        version: u32,
+    },
+    /// Its keys were hashed otherwise: no key would be found.
+    OtherHash {
+        /// What they were hashed with.
+        saved: u64,
+        /// What keys are hashed with now.
+        wanted: u64,
+    },
+    /// The configuration has changed since.
+    OtherShape {
+        /// The keys a period it was made for.
+        saved_keys: Option<NonZeroU64>,
+        /// The fill at which it rotated.
+        saved_fill_max: f64,
+        /// What is wanted now.
+        wanted: RotatingBloomConfig,
+    },
+    /// The checksum disagrees with the bytes.
+    Corrupt {
+        /// The checksum at its end.
+        stored: u64,
+        /// That of the bytes read.
+        computed: u64,
+    },
+    /// It ends too early.
+    TooShort,
+    /// Something follows it.
+    TooLong {
+        /// How many bytes.
+        bytes: usize,
+    },
+    /// It cannot be read.
+    Read(io::Error),
+}
+
+impl fmt::Display for StateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAState { magic } => write!(
+                f,
+                "this is no saved filter: it begins with {}",
+                magic.escape_ascii()
+            ),
+            Self::Version { version } => {
+                write!(
+                    f,
+                    "the saved filter has version {version}, and {VERSION} is read here"
+                )
+            }
+            Self::OtherHash { saved, wanted } => write!(
+                f,
+                "the saved filter's keys were hashed with {saved:#018x}, keys are hashed with {wanted:#018x} now"
+            ),
+            Self::OtherShape {
+                saved_keys,
+                saved_fill_max,
+                wanted,
+            } => write!(
+                f,
+                "the saved filter was made for {} keys up to a fill of {saved_fill_max:.3}, the configuration asks \
+                 for {} up to {:.3}",
+                saved_keys.map_or(0, NonZeroU64::get),
+                wanted.expected_keys,
+                wanted.fill_max
+            ),
+            Self::Corrupt { stored, computed } => write!(
+                f,
+                "the saved filter is corrupt: checksum {stored:#018x} stored, {computed:#018x} computed"
+            ),
+            Self::TooShort => f.write_str("the saved filter ends too early"),
+            Self::TooLong { bytes } => write!(f, "{bytes} bytes follow the saved filter"),
+            Self::Read(_) => f.write_str("the saved filter cannot be read"),
+        }
+    }
+}
+
+impl std::error::Error for StateError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Read(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// Hashes what passes.
+struct Checked<'a, T> {
+    inner: &'a mut T,
+    hash: Box<Xxh3>,
+}
+
+impl<'a, T> Checked<'a, T> {
+    fn new(inner: &'a mut T) -> Self {
+        Self {
+            inner,
+            hash: Box::new(Xxh3::new()),
+        }
+    }
+}
+
+impl<T: Write> Checked<'_, T> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.hash.update(bytes);
+        self.inner.write_all(bytes)
+    }
+}
+
+impl<T: Read> Checked<'_, T> {
+    fn read<const N: usize>(&mut self) -> Result<[u8; N], StateError> {
+        let mut bytes = [0; N];
+        self.read_into(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn read_into(&mut self, bytes: &mut [u8]) -> Result<(), StateError> {
+        self.inner
+            .read_exact(bytes)
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::UnexpectedEof => StateError::TooShort,
+                _ => StateError::Read(error),
+            })?;
+        self.hash.update(bytes);
+        Ok(())
+    }
+}
+
+const BLOCK_BYTES: usize = (BLOCK_BITS / 8) as usize;
+
+const HEADER_BYTES: usize = 56;
+
+/// Blocks written or read at a time: 64 KiB.
+const PIECE_BLOCKS: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use edgeward_types::KeyHash;
+    use proptest::prelude::*;
+
+    use super::super::rotating_bloom::Seen;
+    use super::*;
+
+    const TAG: u64 = 0x7a6;
+
+    fn config(keys: u64) -> RotatingBloomConfig {
+        RotatingBloomConfig::new(NonZeroU64::new(keys).expect("not zero"), 0.01)
+    }
+
+    fn used(keys: u64, requests: u64) -> RotatingBloom {
+        let filter = RotatingBloom::new(config(keys));
+        (0..requests).for_each(|n| _ = filter.check_and_add(KeyHash(n * n)));
+        filter
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        /// Where it is saved it goes on: the same answers to the same requests, later rotations included.
+        #[test]
+        fn a_restored_filter_answers_as_the_saved_one(
+            keys in 1u64..3000, requests in 0u64..4000, more in 0u64..4000,
+        ) {
+            let filter = used(keys, requests);
+            let restored = RotatingBloom::from_bytes(config(keys), TAG, &filter.to_bytes(TAG)).expect("whole");
+            prop_assert_eq!(restored.stats().rotations, filter.stats().rotations);
+            for n in 0..requests {
+                let key = KeyHash(n * n);
+                prop_assert_eq!(restored.contains(key), filter.contains(key));
+            }
+            for n in 0..more {
+                let key = KeyHash(1 << 60 | n);
+                restored.check_and_add(key);
+                prop_assert_eq!(restored.check_and_add(key), Seen::Before);
+            }
+        }
+
+        /// Any damage is noticed, and none leads to a panic.
+        #[test]
+        fn a_damaged_state_is_refused(at in any::<prop::sample::Index>(), flip in 1u8..) {
+            let mut bytes = used(500, 700).to_bytes(TAG);
+            let at = at.index(bytes.len());
+            bytes[at] ^= flip;
+            prop_assert!(RotatingBloom::from_bytes(config(500), TAG, &bytes).is_err());
+        }
+
+        #[test]
+        fn a_cut_state_is_too_short(at in any::<prop::sample::Index>()) {
+            let bytes = used(500, 700).to_bytes(TAG);
+            let cut = &bytes[..at.index(bytes.len())];
+            let error = RotatingBloom::from_bytes(config(500), TAG, cut).expect_err("cut");
+            prop_assert!(matches!(error, StateError::TooShort), "{}", error);
+        }
+    }
+
+    /// The errors say what is the matter.
+    #[test]
+    fn a_state_that_does_not_fit_says_why() {
+        let bytes = used(500, 700).to_bytes(TAG);
+        let refused = |config, tag, bytes: &[u8]| {
+            RotatingBloom::from_bytes(config, tag, bytes)
+                .expect_err("it does not fit")
+                .to_string()
+        };
+        let with = |at: usize, value: u8| {
+            let mut bytes = bytes.clone();
+            bytes[at] = value;
+            bytes
+        };
+        let longer = [&bytes[..], &[0]].concat();
+        for (message, expected) in [
+            (
+                refused(config(500), 1, &bytes),
+                "hashed with 0x00000000000007a6",
+            ),
+            (refused(config(501), TAG, &bytes), "made for 500 keys"),
+            (
+                refused(config(500), TAG, &with(0, b'X')),
+                "begins with XDGEWRBF",
+            ),
+            (
+                refused(config(500), TAG, &with(8, 2)),
+                "has version 2, and 1 is read",
+            ),
+            (
+                refused(config(500), TAG, &with(100, 0x55)),
+                "is corrupt: checksum",
+            ),
+            (refused(config(500), TAG, &longer), "1 bytes follow"),
+        ] {
+            assert!(message.contains(expected), "{message}");
+        }
+    }
+
+    /// A version that cannot read this any more must change [`VERSION`].
+    #[test]
+    fn the_first_bytes_are_those_of_version_1() {
+        let bytes = RotatingBloom::new(config(1)).to_bytes(TAG);
+        assert_eq!(bytes.len(), 56 + 2 * 64 + 8);
+        assert_eq!(
+            &bytes[..24],
+            b"EDGEWRBF\x01\0\0\0\0\0\0\0\xa6\x07\0\0\0\0\0\0"
+        );
+    }
+}

@@ -9,7 +9,9 @@ pub mod adaptsize;
 pub mod admission;
 mod any;
 mod digest;
+pub mod disk_admission;
 pub mod eviction;
+pub mod hierarchy;
 pub mod log;
 pub mod rng;
 pub mod sketch;
@@ -21,6 +23,8 @@ use edgeward_types::KeyHash;
 
 pub use admission::Admission;
 pub use any::{AnyTier, AnyTouch};
+pub use disk_admission::{AnyDiskAdmission, DiskAdmissionSpec, DiskRefusal, DiskVerdict};
+pub use hierarchy::{Hierarchy, HierarchyRules, Placement};
 pub use slots::{RESIDENTS_MAX, Slot};
 pub use spec::{ParsePolicyError, PolicySpec};
 pub use tier::{Tier, Touch};
@@ -61,4 +65,6 @@ pub struct Evicted {
     pub object: Object,
     /// The place it had.
     pub slot: Slot,
+    /// Whether it was hit since it entered.
+    pub was_hit: bool,
 }

@@ -183,6 +183,7 @@ impl<R: Ranking> Tier<R> {
                     index,
                     generation: place.generation,
                 },
+                was_hit: R::was_hit(self.touch.0.marks.at(index)),
             });
         }
     }

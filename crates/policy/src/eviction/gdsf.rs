@@ -59,6 +59,10 @@ impl Ranking for Gdsf {
         mark.rank.load(Relaxed)
     }
 
+    fn was_hit(mark: &Mark) -> bool {
+        mark.requests.load(Relaxed) > 1
+    }
+
     fn evicted(inflation: &Inflation, rank: u64) {
         // Never backwards: a victim chosen at the queue's work limit may not be the lowest.
         inflation.0.fetch_max(rank, Relaxed);

@@ -41,5 +41,10 @@ impl Ranking for Lru {
         mark.load(Relaxed)
     }
 
+    fn was_hit(mark: &AtomicU64) -> bool {
+        // Objects enter at even times, hits are at odd ones.
+        mark.load(Relaxed) % 2 == 1
+    }
+
     fn evicted(_clock: &AtomicU64, _rank: u64) {}
 }

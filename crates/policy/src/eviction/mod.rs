@@ -38,6 +38,9 @@ pub trait Ranking: Debug + Send + 'static {
     /// The rank now. Must not fall while the object is resident.
     fn rank(mark: &Self::Mark) -> u64;
 
+    /// Whether there was a hit since the object entered.
+    fn was_hit(mark: &Self::Mark) -> bool;
+
     /// An object of this rank was evicted.
     fn evicted(shared: &Self::Shared, rank: u64);
 }

@@ -1,0 +1,193 @@
+//! Rules of admission to disk by the names operators write.
+
+use std::fmt;
+use std::num::NonZeroU64;
+use std::str::FromStr;
+
+use edgeward_types::{ByteSize, ParseByteSizeError};
+
+/// A rule of admission to disk as it stands in a flag or a config file.
+///
+/// `second-hit`, `nth-hit:N`, `always`, `size-density`, `size-density:SIZE`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum DiskAdmissionSpec {
+    /// Written at the second request.
+    #[default]
+    SecondHit,
+    /// Written at this request, from 2 to [`REQUESTS_MAX`].
+    NthHit(u32),
+    /// Everything is written.
+    Always,
+    /// Written once it has been asked for once per so many of its bytes: up to this size at the first
+    /// request, up to twice this size at the second, and so on up to [`REQUESTS_MAX`] requests, which suffice
+    /// for any size.
+    SizeDensity(NonZeroU64),
+}
+
+/// The most requests any rule asks for.
+pub const REQUESTS_MAX: u32 = 8;
+
+/// What one request pays for in `size-density` where nothing is said.
+pub const BYTES_PER_REQUEST: NonZeroU64 = NonZeroU64::new(1 << 20).expect("not zero");
+
+impl DiskAdmissionSpec {
+    /// The most requests that an object of any size needs.
+    pub fn requests_needed_max(&self) -> u32 {
+        match *self {
+            Self::SecondHit => 2,
+            Self::NthHit(requests) => requests.clamp(2, REQUESTS_MAX),
+            Self::Always => 1,
+            Self::SizeDensity(_) => REQUESTS_MAX,
+        }
+    }
+
+    /// One of each, for lists and tests.
+    pub fn examples() -> [Self; 4] {
+        [
+            Self::SecondHit,
+            Self::NthHit(3),
+            Self::Always,
+            Self::SizeDensity(BYTES_PER_REQUEST),
+        ]
+    }
+}
+
+impl FromStr for DiskAdmissionSpec {
+    type Err = ParseDiskAdmissionError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (name, argument) = match text.split_once(':') {
+            Some((name, argument)) => (name, Some(argument)),
+            None => (text, None),
+        };
+        let spec = match (name, argument) {
+            ("second-hit", None) => Self::SecondHit,
+            ("always", None) => Self::Always,
+            ("nth-hit", Some(requests)) => match requests.parse() {
+                Ok(requests @ 2..=REQUESTS_MAX) => Self::NthHit(requests),
+                _ => return Err(ParseDiskAdmissionError::Requests(requests.to_owned())),
+            },
+            ("nth-hit", None) => return Err(ParseDiskAdmissionError::Requests(String::new())),
+            ("size-density", None) => Self::SizeDensity(BYTES_PER_REQUEST),
+            ("size-density", Some(size)) => {
+                let size: ByteSize = size.parse().map_err(ParseDiskAdmissionError::Size)?;
+                let size = NonZeroU64::new(size.bytes());
+                Self::SizeDensity(size.ok_or(ParseDiskAdmissionError::SizeZero)?)
+            }
+            ("second-hit" | "always", Some(argument)) => {
+                return Err(ParseDiskAdmissionError::NoArgument {
+                    rule: name.to_owned(),
+                    argument: argument.to_owned(),
+                });
+            }
+            _ => return Err(ParseDiskAdmissionError::Unknown(text.to_owned())),
+        };
+        Ok(spec)
+    }
+}
+
+impl fmt::Display for DiskAdmissionSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::SecondHit => f.write_str("second-hit"),
+            Self::NthHit(requests) => write!(f, "nth-hit:{requests}"),
+            Self::Always => f.write_str("always"),
+            Self::SizeDensity(BYTES_PER_REQUEST) => f.write_str("size-density"),
+            Self::SizeDensity(size) => {
+                // Bytes where a rounded unit would not read back.
+                let shown = ByteSize(size.get()).to_string().replace(' ', "");
+                if shown.parse() == Ok(ByteSize(size.get())) {
+                    write!(f, "size-density:{shown}")
+                } else {
+                    write!(f, "size-density:{size}")
+                }
+            }
+        }
+    }
+}
+
+/// Why a text names no rule of admission to disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ParseDiskAdmissionError {
+    /// No rule has this name.
+    Unknown(String),
+    /// This is no number of requests from 2 to [`REQUESTS_MAX`].
+    Requests(String),
+    /// The size must not be zero: every object would need the most requests.
+    SizeZero,
+    /// The size does not read as one.
+    Size(ParseByteSizeError),
+    /// This rule takes nothing after its name.
+    NoArgument {
+        /// The rule.
+        rule: String,
+        /// What followed it.
+        argument: String,
+    },
+}
+
+impl fmt::Display for ParseDiskAdmissionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(text) => write!(
+                f,
+                "no rule of admission to disk is called `{text}`; there are second-hit, nth-hit:N, always, \
+                 size-density and size-density:SIZE"
+            ),
+            Self::Requests(text) => write!(
+                f,
+                "`nth-hit:{text}` names no request from 2 to {REQUESTS_MAX}; write nth-hit:3, or always for the first"
+            ),
+            Self::SizeZero => {
+                f.write_str("`size-density:0` pays for no byte; write size-density:1MiB")
+            }
+            Self::Size(_) => f.write_str("the size of `size-density` cannot be read"),
+            Self::NoArgument { rule, argument } => {
+                write!(f, "`{rule}` takes no `:{argument}`; write {rule}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ParseDiskAdmissionError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Size(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shown_rule_reads_back() {
+        let odd = [
+            DiskAdmissionSpec::SizeDensity(NonZeroU64::new(123_457).expect("not zero")),
+            DiskAdmissionSpec::NthHit(2),
+            DiskAdmissionSpec::NthHit(REQUESTS_MAX),
+        ];
+        for spec in DiskAdmissionSpec::examples().into_iter().chain(odd) {
+            assert_eq!(spec.to_string().parse(), Ok(spec), "{spec}");
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_the_way_out() {
+        for (text, hint) in [
+            ("third-hit", "there are second-hit"),
+            ("nth-hit", "write nth-hit:3"),
+            ("nth-hit:1", "always for the first"),
+            ("nth-hit:9", "from 2 to 8"),
+            ("size-density:", "cannot be read"),
+            ("size-density:0", "write size-density:1MiB"),
+            ("always:2", "write always"),
+        ] {
+            let error = text.parse::<DiskAdmissionSpec>().expect_err(text);
+            assert!(error.to_string().contains(hint), "{text}: {error}");
+        }
+    }
+}

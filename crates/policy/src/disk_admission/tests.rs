@@ -1,0 +1,132 @@
+//! What the rules of admission to disk promise.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const KIB: u64 = 1 << 10;
+
+fn object(key: u64, size_bytes: u64) -> Object {
+    Object {
+        key: KeyHash(key),
+        size_bytes,
+    }
+}
+
+/// A memory that hardly errs.
+fn sure(keys: u64) -> RotatingBloomConfig {
+    RotatingBloomConfig::new(NonZeroU64::new(keys).expect("not zero"), 1e-6)
+}
+
+fn writes(admission: &AnyDiskAdmission, key: u64, size_bytes: u64) -> bool {
+    admission.request(&object(key, size_bytes)) == DiskVerdict::Write
+}
+
+/// The number of the request at which an object of this size is written.
+fn written_at(spec: &str, size_bytes: u64) -> usize {
+    let admission = AnyDiskAdmission::new(spec.parse().expect("a rule"), sure(1000));
+    let at = (1..=20).find(|_| writes(&admission, 1, size_bytes));
+    assert!(
+        writes(&admission, 1, size_bytes),
+        "once written, always written"
+    );
+    at.expect("written at some time")
+}
+
+#[test]
+fn each_rule_writes_at_its_request() {
+    for (spec, size_kib, request) in [
+        ("always", 64, 1),
+        ("second-hit", 64, 2),
+        ("nth-hit:2", 64, 2),
+        ("nth-hit:3", 64, 3),
+        ("nth-hit:8", 64, 8),
+        ("size-density:100KiB", 100, 1),
+        ("size-density:100KiB", 101, 2),
+        ("size-density:100KiB", 200, 2),
+        ("size-density:100KiB", 300, 3),
+        ("size-density:100KiB", 1 << 30, 8),
+    ] {
+        assert_eq!(
+            written_at(spec, size_kib * KIB),
+            request,
+            "{spec}, {size_kib} KiB"
+        );
+    }
+}
+
+#[test]
+fn a_refusal_says_how_many_requests_are_missing() {
+    let admission = AnyDiskAdmission::new(DiskAdmissionSpec::NthHit(3), sure(100));
+    let refused = |seen| DiskVerdict::Refuse(DiskRefusal::TooFewRequests { seen, needed: 3 });
+    assert_eq!(admission.request(&object(1, 1)), refused(1));
+    assert_eq!(admission.requests_seen(KeyHash(1)), 1);
+    admission.note(KeyHash(1));
+    assert_eq!(admission.request(&object(1, 1)), DiskVerdict::Write);
+}
+
+#[test]
+fn later_requests_take_less_memory_than_the_first() {
+    let bytes = |spec: DiskAdmissionSpec| {
+        AnyDiskAdmission::new(spec, sure(1_000_000)).memory_bytes() as f64
+    };
+    let second = bytes(DiskAdmissionSpec::SecondHit);
+    assert_eq!(bytes(DiskAdmissionSpec::Always), 0.0);
+    assert!(bytes(DiskAdmissionSpec::NthHit(REQUESTS_MAX)) < 2.0 * second);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// While nothing is forgotten every rule is plain counting.
+    #[test]
+    fn without_forgetting_a_rule_counts_requests(
+        requests in prop::collection::vec((0u64..40, 1u64..10), 0..400), which in 0usize..4,
+    ) {
+        let spec: DiskAdmissionSpec =
+            ["second-hit", "nth-hit:4", "always", "size-density:2000"][which].parse().expect("a rule");
+        let admission = AnyDiskAdmission::new(spec, sure(20_000));
+        let mut counts: HashMap<u64, u64> = HashMap::new();
+        for (key, thousands) in requests {
+            let needed = match spec {
+                DiskAdmissionSpec::SecondHit => 2,
+                DiskAdmissionSpec::NthHit(n) => u64::from(n),
+                DiskAdmissionSpec::Always => 1,
+                DiskAdmissionSpec::SizeDensity(_) => thousands.div_ceil(2),
+            };
+            let seen = counts.entry(key).or_default();
+            // Small objects are written without being counted.
+            *seen += u64::from(needed > 1);
+            prop_assert_eq!(writes(&admission, key, 1000 * thousands), needed == 1 || *seen >= needed);
+        }
+    }
+
+    /// Saved and restored in the midst, the verdicts are the same.
+    #[test]
+    fn a_restored_rule_goes_on_as_the_saved_one(
+        keys in prop::collection::vec(0u64..60, 0..200), which in 0usize..4, tag in any::<u64>(),
+    ) {
+        let spec = DiskAdmissionSpec::examples()[which];
+        let memory = sure(5000);
+        let admission = AnyDiskAdmission::new(spec, memory);
+        let size = 5 << 20;
+        for &key in &keys {
+            writes(&admission, key, size);
+        }
+        let mut saved = Vec::new();
+        admission.write_to(tag, &mut saved).expect("a vector takes all");
+        let restored = AnyDiskAdmission::read_from(spec, memory, tag, &mut &saved[..]).expect("whole");
+        for key in 0..60 {
+            prop_assert_eq!(writes(&restored, key, size), writes(&admission, key, size));
+        }
+        if spec != DiskAdmissionSpec::Always {
+            let other = AnyDiskAdmission::read_from(spec, memory, !tag, &mut &saved[..]);
+            let other_hash = matches!(other, Err(StateError::OtherHash { .. }));
+            prop_assert!(other_hash);
+            let cut = AnyDiskAdmission::read_from(spec, memory, tag, &mut &saved[..saved.len() - 1]);
+            prop_assert!(matches!(cut, Err(StateError::TooShort)));
+        }
+    }
+}

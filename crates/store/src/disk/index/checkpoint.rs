@@ -1,0 +1,483 @@
+//! The index as bytes: written now and then and at shutdown, read at start.
+//!
+//! What the bytes are is told in `docs/disk-format.md`, "The index checkpoint": a header, the buckets in blocks, a
+//! trailer; each part with a checksum that also covers the epoch and the part's place, so that blocks of two
+//! checkpoints never pass for one.
+//!
+//! [`Index::save`] may run beside lookups and the writer. It copies a block of buckets under the writers' lock, some
+//! 20 µs, and hashes and writes it without. So the whole is of no single moment: each entry is saved as it was at some
+//! time after the call. Whoever loads it replays what the log holds from `epoch` on, and gets every entry right that
+//! way; an entry whose segment was reused meanwhile is dropped by [`Index::retain`]. An entry that moves from what is
+//! yet to be saved to what has been is noted and written in the trailer.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::sync::atomic::Ordering::Relaxed;
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::bucket::{BUCKET_BYTES, EMPTY, Line};
+use super::geometry::{Identity, Shape};
+use super::place::Saving;
+use super::table::Table;
+use super::{BLOCK_BUCKETS, Index, IndexConfig};
+use crate::disk::Location;
+
+/// What a save wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Saved {
+    /// Bytes in all.
+    pub bytes: u64,
+    /// Entries among them.
+    pub entries: u64,
+}
+
+impl Index {
+    /// Writes the index, marked with the caller's `epoch`: what the log has to be replayed from.
+    ///
+    /// # Errors
+    ///
+    /// What `out` reports. If another save is under way.
+    pub fn save(&self, epoch: u64, out: &mut impl Write) -> io::Result<Saved> {
+        let (_under_way, shape) = UnderWay::begin(self)?;
+        let buckets = shape.buckets(self.geometry.bases);
+        let mut out = Counted { out, bytes: 0 };
+        out.write_all(&Header::of(self, epoch, buckets).to_bytes())?;
+
+        let mut entries = 0;
+        let mut block = Vec::with_capacity(BLOCK_BYTES_MAX);
+        for start in (0..buckets).step_by(BLOCK_BUCKETS as usize) {
+            block.clear();
+            entries += self.copy_block(start, buckets, &mut block);
+            out.write_all(&block)?;
+            out.write_all(&sum(&block, epoch, start))?;
+        }
+
+        let loose = self.take_loose();
+        block.clear();
+        block.extend(TRAILER_MAGIC);
+        block.extend((loose.len() as u64).to_le_bytes());
+        out.write_all(&block)?;
+        out.write_all(&sum(&block, epoch, TRAILER_HEAD))?;
+        block.clear();
+        for &(base, slot) in &loose {
+            block.extend(base.to_le_bytes());
+            block.extend(slot.to_le_bytes());
+        }
+        out.write_all(&block)?;
+        out.write_all(&sum(&block, epoch, TRAILER_BODY))?;
+        Ok(Saved {
+            bytes: out.bytes,
+            entries: entries + loose.len() as u64,
+        })
+    }
+
+    /// Reads what [`Index::save`] wrote, and its epoch. Reads no further than its end.
+    ///
+    /// `config` names the same device; its limit may be another if what was saved fits.
+    ///
+    /// # Errors
+    ///
+    /// If it is not whole, not ours, or of another device. The log is scanned then.
+    pub fn load(config: IndexConfig, input: &mut impl Read) -> Result<(Self, u64), LoadError> {
+        let header = Header::from_bytes(&read_array(input, Part::Header)?)?;
+        let buckets = header.check(&config)?;
+        let epoch = header.epoch;
+        let mut index = Self::new(config);
+        let geometry = index.geometry;
+        index.table = Table::with_buckets(geometry.bases, buckets, config.buckets_max());
+
+        let units = config.units();
+        let valid = |slot: u64| (1..units).contains(&(slot & geometry.location_mask()));
+        let mut entries = 0;
+        let mut block = Vec::new();
+        for start in (0..buckets).step_by(BLOCK_BUCKETS as usize) {
+            let end = buckets.min(start + BLOCK_BUCKETS);
+            block.resize((end - start) as usize * BUCKET_BYTES, 0);
+            read_part(input, &mut block, epoch, start, Part::Buckets { start })?;
+            for (number, bytes) in (start..end).zip(block.as_chunks().0) {
+                let line =
+                    Line::from_bytes(bytes).ok_or(LoadError::Impossible { bucket: number })?;
+                for (_, slot) in line.slots() {
+                    if !valid(slot) {
+                        return Err(LoadError::Impossible { bucket: number });
+                    }
+                    entries += 1;
+                }
+                index.table.bucket(number).fill(&line);
+            }
+        }
+        index.counters.entries.store(entries, Relaxed);
+
+        let mut head = [0; 16];
+        read_part(input, &mut head, epoch, TRAILER_HEAD, Part::Trailer)?;
+        let (magic, count) = head.split_at(8);
+        let count = u64::from_le_bytes(count.try_into().expect("eight bytes"));
+        if magic != TRAILER_MAGIC || count > config.loose_max() as u64 {
+            return Err(LoadError::Impossible { bucket: buckets });
+        }
+        block.resize(count as usize * LOOSE_BYTES, 0);
+        read_part(input, &mut block, epoch, TRAILER_BODY, Part::Trailer)?;
+        for pair in block.as_chunks::<LOOSE_BYTES>().0 {
+            let word = |at: usize| u64::from_le_bytes(pair[at..at + 8].try_into().expect("eight"));
+            let (base, slot) = (word(0), word(8));
+            if base >= geometry.bases || !valid(slot) || slot >> SLOT_BITS != 0 {
+                return Err(LoadError::Impossible { bucket: buckets });
+            }
+            index.adopt(base, slot);
+        }
+        Ok((index, epoch))
+    }
+
+    /// Bytes that [`Index::save`] never exceeds, for an index of this size.
+    pub fn checkpoint_bytes_max(config: IndexConfig) -> u64 {
+        let buckets = config.buckets_max();
+        HEADER_BYTES as u64
+            + buckets * BUCKET_BYTES as u64
+            + buckets.div_ceil(BLOCK_BUCKETS) * SUM_BYTES
+            + 16
+            + (config.loose_max() * LOOSE_BYTES) as u64
+            + 2 * SUM_BYTES
+    }
+
+    /// Appends the buckets from `start` on, one block of them; how many entries they hold.
+    fn copy_block(&self, start: u64, buckets: u64, block: &mut Vec<u8>) -> u64 {
+        let end = buckets.min(start + BLOCK_BUCKETS);
+        let mut writer = self.writer.lock();
+        let mut entries = 0;
+        for number in start..end {
+            let line = self.table.bucket(number).line();
+            entries += line.occupied() as u64;
+            block.extend(line.to_bytes());
+        }
+        let saving = writer.saving.as_mut().expect("a save is under way");
+        saving.next = end;
+        entries
+    }
+
+    fn take_loose(&self) -> Vec<(u64, u64)> {
+        let mut writer = self.writer.lock();
+        let saving = writer.saving.as_mut().expect("a save is under way");
+        std::mem::take(&mut saving.loose)
+    }
+
+    /// An entry from the trailer, unless its identity was saved in a bucket, too.
+    fn adopt(&self, base: u64, slot: u64) {
+        let tag = self.tag(slot);
+        let identity = Identity { base, tag };
+        let mut writer = self.writer.lock();
+        if self.slot_of(identity).is_none() {
+            self.add(&mut writer, identity, slot);
+        }
+    }
+}
+
+impl IndexConfig {
+    fn units(&self) -> u64 {
+        self.device.bytes().div_ceil(Location::UNIT_BYTES)
+    }
+
+    /// Entries that may move behind a save's back: four bytes a bucket.
+    pub(super) fn loose_max(&self) -> usize {
+        usize::try_from(self.buckets_max() / 4).map_or(LOOSE_MAX, |share| share.min(LOOSE_MAX))
+    }
+}
+
+/// Why a checkpoint was refused. The remedy is always the same: scan the log.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// It does not begin as an index checkpoint does.
+    Foreign {
+        /// What stands where the magic should.
+        found: [u8; 8],
+    },
+    /// Written by another version of the format.
+    Version {
+        /// Its version.
+        found: u32,
+    },
+    /// The bytes of a part do not have the checksum that was stored.
+    Corrupt {
+        /// Which part.
+        part: Part,
+        /// As stored.
+        stored: u64,
+        /// Of what was read.
+        computed: u64,
+    },
+    /// It ends too early.
+    Truncated {
+        /// Which part is not whole.
+        part: Part,
+    },
+    /// Of a device with another size, or of an index larger than this one may be.
+    Mismatch {
+        /// What differs.
+        what: &'static str,
+        /// In the checkpoint.
+        saved: u64,
+        /// Here.
+        here: u64,
+    },
+    /// The checksum holds and the content makes no sense: a bug, or malice.
+    Impossible {
+        /// The bucket; the one after the last stands for the trailer.
+        bucket: u64,
+    },
+    /// The device refused.
+    Read {
+        /// Which part was being read.
+        part: Part,
+        /// Its reason.
+        source: io::Error,
+    },
+}
+
+/// A part of a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The first 64 bytes.
+    Header,
+    /// A block of buckets.
+    Buckets {
+        /// The number of its first.
+        start: u64,
+    },
+    /// What follows the buckets.
+    Trailer,
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Header => f.write_str("header"),
+            Self::Buckets { start } => write!(f, "block of buckets from {start} on"),
+            Self::Trailer => f.write_str("trailer"),
+        }
+    }
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Foreign { found } => {
+                write!(f, "not an index checkpoint: it begins with {found:02x?}")
+            }
+            Self::Version { found } => write!(
+                f,
+                "index checkpoint has format version {found}; this program reads {VERSION}"
+            ),
+            Self::Corrupt {
+                part,
+                stored,
+                computed,
+            } => write!(
+                f,
+                "index checkpoint, {part}: checksum {stored:#018x} stored, {computed:#018x} computed"
+            ),
+            Self::Truncated { part } => write!(f, "index checkpoint ends within its {part}"),
+            Self::Mismatch { what, saved, here } => {
+                write!(f, "index checkpoint has {what} {saved}, not {here}")
+            }
+            Self::Impossible { bucket } => {
+                write!(f, "index checkpoint makes no sense at bucket {bucket}")
+            }
+            Self::Read { part, .. } => write!(f, "index checkpoint, {part}: cannot be read"),
+        }
+    }
+}
+
+impl std::error::Error for LoadError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Read { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// Keeps the writer noting what moves, until dropped.
+struct UnderWay<'a>(&'a Index);
+
+impl<'a> UnderWay<'a> {
+    fn begin(index: &'a Index) -> io::Result<(Self, Shape)> {
+        let mut writer = index.writer.lock();
+        if writer.saving.is_some() {
+            return Err(io::Error::other(
+                "a checkpoint of this index is being written already",
+            ));
+        }
+        let shape = index.table.shape();
+        writer.saving = Some(Saving {
+            next: 0,
+            end: shape.buckets(index.geometry.bases),
+            loose: Vec::new(),
+            loose_max: index.config.loose_max(),
+        });
+        Ok((Self(index), shape))
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.writer.lock().saving = None;
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Header {
+    location_bits: u32,
+    epoch: u64,
+    device_bytes: u64,
+    bases: u64,
+    buckets: u64,
+}
+
+impl Header {
+    fn of(index: &Index, epoch: u64, buckets: u64) -> Self {
+        Self {
+            location_bits: index.geometry.location_bits,
+            epoch,
+            device_bytes: index.config.device.bytes(),
+            bases: index.geometry.bases,
+            buckets,
+        }
+    }
+
+    fn to_bytes(self) -> [u8; HEADER_BYTES] {
+        let mut bytes = Vec::with_capacity(HEADER_BYTES);
+        bytes.extend(MAGIC);
+        bytes.extend(VERSION.to_le_bytes());
+        bytes.extend(self.location_bits.to_le_bytes());
+        for field in [self.epoch, self.device_bytes, self.bases, self.buckets, 0] {
+            bytes.extend(field.to_le_bytes());
+        }
+        let sum = xxh3_64_with_seed(&bytes, 0);
+        bytes.extend(sum.to_le_bytes());
+        bytes.try_into().expect("8 + 4 + 4 + 5 × 8 + 8 = 64")
+    }
+
+    fn from_bytes(bytes: &[u8; HEADER_BYTES]) -> Result<Self, LoadError> {
+        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight"));
+        let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four"));
+        if bytes[..8] != MAGIC {
+            let found = bytes[..8].try_into().expect("eight");
+            return Err(LoadError::Foreign { found });
+        }
+        // Before the checksum: another version may have put it elsewhere.
+        if half(8) != VERSION {
+            return Err(LoadError::Version { found: half(8) });
+        }
+        let (stored, computed) = (word(56), xxh3_64_with_seed(&bytes[..56], 0));
+        if stored != computed {
+            return Err(LoadError::Corrupt {
+                part: Part::Header,
+                stored,
+                computed,
+            });
+        }
+        Ok(Self {
+            location_bits: half(12),
+            epoch: word(16),
+            device_bytes: word(24),
+            bases: word(32),
+            buckets: word(40),
+        })
+    }
+
+    /// The number of buckets, if they are those of such an index.
+    fn check(&self, config: &IndexConfig) -> Result<u64, LoadError> {
+        let geometry = config.geometry();
+        let differs = |what, saved, here| Err(LoadError::Mismatch { what, saved, here });
+        let device = config.device.bytes();
+        let max = config.buckets_max();
+        if self.device_bytes != device {
+            differs("device bytes", self.device_bytes, device)
+        } else if self.location_bits != geometry.location_bits {
+            let here = geometry.location_bits;
+            differs("location bits", self.location_bits.into(), here.into())
+        } else if self.bases != geometry.bases {
+            differs("bases", self.bases, geometry.bases)
+        } else if !(self.bases..=max).contains(&self.buckets) {
+            differs("buckets", self.buckets, max)
+        } else {
+            Ok(self.buckets)
+        }
+    }
+}
+
+struct Counted<'a, W> {
+    out: &'a mut W,
+    bytes: u64,
+}
+
+impl<W: Write> Counted<'_, W> {
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.bytes += bytes.len() as u64;
+        self.out.write_all(bytes)
+    }
+}
+
+fn sum(bytes: &[u8], epoch: u64, part: u64) -> [u8; 8] {
+    xxh3_64_with_seed(bytes, seed(epoch, part)).to_le_bytes()
+}
+
+/// A part of another checkpoint, or from elsewhere in this one, has another seed.
+fn seed(epoch: u64, part: u64) -> u64 {
+    epoch.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ part
+}
+
+fn read_array<const N: usize>(input: &mut impl Read, part: Part) -> Result<[u8; N], LoadError> {
+    let mut bytes = [0; N];
+    read_exact(input, &mut bytes, part)?;
+    Ok(bytes)
+}
+
+fn read_part(
+    input: &mut impl Read,
+    bytes: &mut [u8],
+    epoch: u64,
+    place: u64,
+    part: Part,
+) -> Result<(), LoadError> {
+    read_exact(input, bytes, part)?;
+    let stored = u64::from_le_bytes(read_array(input, part)?);
+    let computed = xxh3_64_with_seed(bytes, seed(epoch, place));
+    if stored == computed {
+        Ok(())
+    } else {
+        Err(LoadError::Corrupt {
+            part,
+            stored,
+            computed,
+        })
+    }
+}
+
+fn read_exact(input: &mut impl Read, bytes: &mut [u8], part: Part) -> Result<(), LoadError> {
+    input
+        .read_exact(bytes)
+        .map_err(|source| match source.kind() {
+            io::ErrorKind::UnexpectedEof => LoadError::Truncated { part },
+            _ => LoadError::Read { part, source },
+        })
+}
+
+const MAGIC: [u8; 8] = *b"EDGEWIDX";
+const TRAILER_MAGIC: [u8; 8] = *b"XDIWEGDE";
+const VERSION: u32 = 1;
+const HEADER_BYTES: usize = 64;
+const SUM_BYTES: u64 = 8;
+const LOOSE_BYTES: usize = 16;
+const BLOCK_BYTES_MAX: usize = BLOCK_BUCKETS as usize * BUCKET_BYTES;
+const SLOT_BITS: u32 = 56;
+
+/// The places of the trailer's two parts in the seeds: no bucket has these numbers.
+const TRAILER_HEAD: u64 = u64::MAX;
+const TRAILER_BODY: u64 = u64::MAX - 1;
+
+/// 16 MiB of them at most: more than a second's insertions move.
+const LOOSE_MAX: usize = 1 << 20;
+
+const _: () = assert!(EMPTY == 0, "an empty slot saves as zeroes");

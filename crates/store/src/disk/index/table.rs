@@ -1,0 +1,123 @@
+//! The buckets: a long array that grows at its end and never moves, so that readers need no lock.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+use super::bucket::{BUCKET_BYTES, Bucket};
+use super::geometry::Shape;
+
+/// Buckets in chunks that are allocated when the first bucket of each comes into use.
+#[derive(Debug)]
+pub(super) struct Table {
+    bases: u64,
+    buckets_max: u64,
+    /// A packed [`Shape`], read by every lookup.
+    shape: AtomicU64,
+    chunk_shift: u32,
+    chunks: Box<[OnceLock<Box<[Bucket]>>]>,
+    chunks_allocated: AtomicU64,
+}
+
+impl Table {
+    /// One layer of `bases` buckets, with room to become `buckets_max`.
+    pub(super) fn new(bases: u64, buckets_max: u64) -> Self {
+        Self::with_buckets(bases, bases, buckets_max)
+    }
+
+    /// `buckets` empty buckets, with room to become `buckets_max`.
+    pub(super) fn with_buckets(bases: u64, buckets: u64, buckets_max: u64) -> Self {
+        let buckets_max = buckets_max.max(buckets);
+        // About a thousand chunks at most: a directory that stays in the first-level cache.
+        let chunk_shift = buckets_max
+            .div_ceil(CHUNKS_AIM)
+            .next_power_of_two()
+            .ilog2()
+            .clamp(CHUNK_SHIFT_MIN, CHUNK_SHIFT_MAX);
+        let chunks = buckets_max.div_ceil(1 << chunk_shift);
+        let table = Self {
+            bases,
+            buckets_max,
+            shape: AtomicU64::new(Shape::of(buckets, bases).pack()),
+            chunk_shift,
+            chunks: (0..chunks).map(|_| OnceLock::new()).collect(),
+            chunks_allocated: AtomicU64::new(0),
+        };
+        for chunk in 0..buckets.div_ceil(1 << chunk_shift) {
+            table.allocate(chunk);
+        }
+        table
+    }
+
+    #[inline]
+    pub(super) fn shape(&self) -> Shape {
+        Shape::unpack(self.shape.load(Acquire))
+    }
+
+    /// Buckets in use.
+    pub(super) fn buckets(&self) -> u64 {
+        self.shape().buckets(self.bases)
+    }
+
+    pub(super) fn is_full_grown(&self) -> bool {
+        self.buckets() >= self.buckets_max
+    }
+
+    /// A bucket that is in use, or will be after the next [`Self::publish`].
+    #[inline]
+    pub(super) fn bucket(&self, number: u64) -> &Bucket {
+        let chunk = self.chunks[(number >> self.chunk_shift) as usize]
+            .get()
+            .expect("a shape is published after its buckets");
+        &chunk[(number & ((1 << self.chunk_shift) - 1)) as usize]
+    }
+
+    /// The bucket after the last, empty, its memory taken; in use once it is published.
+    pub(super) fn prepare_next(&self) -> &Bucket {
+        let next = self.buckets();
+        self.allocate(next >> self.chunk_shift);
+        self.bucket(next)
+    }
+
+    /// Lets lookups know that there is one bucket more.
+    pub(super) fn publish_next(&self) {
+        let shape = Shape::of(self.buckets() + 1, self.bases);
+        self.shape.store(shape.pack(), Release);
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        let chunks = self.chunks_allocated.load(Relaxed);
+        chunks * self.chunk_bytes() + self.directory_bytes()
+    }
+
+    pub(super) fn bytes_max(&self) -> u64 {
+        self.chunks.len() as u64 * self.chunk_bytes() + self.directory_bytes()
+    }
+
+    const fn chunk_bytes(&self) -> u64 {
+        (BUCKET_BYTES as u64) << self.chunk_shift
+    }
+
+    fn directory_bytes(&self) -> u64 {
+        size_of_val(&*self.chunks) as u64
+    }
+
+    fn allocate(&self, chunk: u64) {
+        self.chunks[chunk as usize].get_or_init(|| {
+            self.chunks_allocated.fetch_add(1, Relaxed);
+            (0..1_u64 << self.chunk_shift)
+                .map(|_| Bucket::default())
+                .collect()
+        });
+    }
+}
+
+const CHUNKS_AIM: u64 = 1024;
+
+/// 4 KiB.
+const CHUNK_SHIFT_MIN: u32 = 6;
+
+/// 4 MiB: an insertion that has to allocate one waits a millisecond.
+const CHUNK_SHIFT_MAX: u32 = 16;

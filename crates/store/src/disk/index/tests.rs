@@ -1,0 +1,455 @@
+//! Laws of the whole index, against a map that keeps every key's identity.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use proptest::prelude::*;
+
+use edgeward_types::{ByteSize, KeyHash};
+
+use super::geometry::Identity;
+use super::*;
+
+/// An identity as its two keys share it: whichever base is lower, and the tag.
+fn canonical(index: &Index, key: KeyHash) -> (u64, u64) {
+    let Identity { base, tag } = index.geometry.identify(key);
+    (base.min(index.geometry.partner(base, tag)), tag)
+}
+
+fn at(unit: u64) -> Location {
+    Location::from_unit(unit)
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Insert(u64, u64),
+    Touch(u64),
+    Relocate(u64, u64),
+    Remove(u64),
+    RemoveElsewhere(u64),
+    Purge(u64),
+    RetainEven,
+    SaveAndLoad,
+}
+
+fn changes() -> impl Strategy<Value = Vec<Change>> {
+    let key = 0_u64..1500;
+    let unit = 1_u64..1 << 16;
+    let change = prop_oneof![
+        30 => (key.clone(), unit.clone()).prop_map(|(key, unit)| Change::Insert(key, unit)),
+        5 => key.clone().prop_map(Change::Touch),
+        5 => (key.clone(), unit).prop_map(|(key, unit)| Change::Relocate(key, unit)),
+        5 => key.clone().prop_map(Change::Remove),
+        2 => key.clone().prop_map(Change::RemoveElsewhere),
+        2 => key.prop_map(Change::Purge),
+        1 => Just(Change::SaveAndLoad),
+        1 => Just(Change::RetainEven),
+    ];
+    prop::collection::vec(change, 1..3000)
+}
+
+fn small() -> IndexConfig {
+    IndexConfig {
+        device: ByteSize::mib(32),
+        objects_max: 2000,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Whatever is done to it, the index answers as a map would.
+    #[test]
+    fn the_index_answers_as_a_map_of_identities_does(changes in changes()) {
+        let mut index = Index::new(small());
+        let mut map: HashMap<(u64, u64), (Location, u8)> = HashMap::new();
+        for change in changes {
+            match change {
+                Change::Insert(key, unit) => {
+                    let key = KeyHash(key);
+                    let before = map.insert(canonical(&index, key), (at(unit), 0));
+                    let expected = before.map_or(Inserted::New, |(at, _)| Inserted::Replaced(at));
+                    prop_assert_eq!(index.insert(key, at(unit)), expected);
+                }
+                Change::Touch(key) => {
+                    let key = KeyHash(key);
+                    index.touch(key, at(1 << 15));
+                    if let Some((at, hits)) = map.get_mut(&canonical(&index, key)) {
+                        if *at == Location::from_unit(1 << 15) {
+                            *hits = Index::HITS_MAX.min(*hits + 1);
+                        }
+                        index.touch(key, *at);
+                        *hits = Index::HITS_MAX.min(*hits + 1);
+                    }
+                }
+                Change::Relocate(key, unit) => {
+                    let key = KeyHash(key);
+                    let identity = canonical(&index, key);
+                    let from = map.get(&identity).map_or_else(|| at(3), |&(from, _)| from);
+                    let done = index.relocate(key, from, at(unit));
+                    prop_assert_eq!(done, map.contains_key(&identity));
+                    if done {
+                        map.insert(identity, (at(unit), 0));
+                    }
+                }
+                Change::Remove(key) => {
+                    let key = KeyHash(key);
+                    if let Some((at, _)) = map.remove(&canonical(&index, key)) {
+                        prop_assert!(index.remove(key, at));
+                    }
+                }
+                Change::RemoveElsewhere(key) => {
+                    let key = KeyHash(key);
+                    let elsewhere = map.get(&canonical(&index, key)).map_or(5, |(at, _)| at.unit() ^ 1);
+                    prop_assert!(!index.remove(key, at(elsewhere)));
+                    prop_assert!(!index.relocate(key, at(elsewhere), at(9)));
+                    prop_assert_eq!(index.hits(key, at(elsewhere)), None);
+                }
+                Change::Purge(key) => {
+                    let key = KeyHash(key);
+                    let gone = map.remove(&canonical(&index, key)).map(|(at, _)| at);
+                    prop_assert_eq!(index.purge(key), gone);
+                }
+                Change::RetainEven => {
+                    index.retain(|at| at.unit() % 2 == 0);
+                    map.retain(|_, (at, _)| at.unit() % 2 == 0);
+                }
+                Change::SaveAndLoad => {
+                    let mut bytes = Vec::new();
+                    let saved = index.save(7, &mut bytes).expect("to memory");
+                    prop_assert_eq!(saved.entries, map.len() as u64);
+                    prop_assert_eq!(saved.bytes, bytes.len() as u64);
+                    prop_assert!(saved.bytes <= Index::checkpoint_bytes_max(small()));
+                    let (loaded, epoch) = Index::load(small(), &mut &bytes[..]).expect("ours");
+                    prop_assert_eq!(epoch, 7);
+                    index = loaded;
+                }
+            }
+            prop_assert_eq!(index.len(), map.len() as u64);
+        }
+        for key in (0..1500).map(KeyHash) {
+            let expected = map.get(&canonical(&index, key)).copied();
+            prop_assert_eq!(index.find(key), expected.map(|(at, _)| at));
+            if let Some((at, hits)) = expected {
+                prop_assert_eq!(index.hits(key, at), Some(hits));
+            }
+        }
+        let mut seen = 0;
+        index.for_each(|_, _| seen += 1);
+        prop_assert_eq!(seen, map.len());
+        prop_assert_eq!(index.counts().displaced, 0);
+    }
+}
+
+/// From the first object to the limit nothing is displaced, and from one layer on an object costs at most 8 bytes.
+///
+/// Method: grow one index through forty layers, looking at the load on the way, and find every key at the end.
+#[test]
+fn an_index_grows_to_its_limit_at_less_than_eight_bytes_an_object() {
+    let objects_max = 200_000;
+    let index = Index::new(IndexConfig {
+        device: ByteSize::gib(5),
+        objects_max,
+    });
+    let mut replaced = 0;
+    for n in 0..objects_max {
+        match index.insert(KeyHash(n), at(n + 1)) {
+            Inserted::New => {}
+            Inserted::Replaced(_) => replaced += 1,
+            Inserted::Displaced(at) => panic!("object {n} displaced {at}"),
+        }
+        // Memory comes a chunk at a time; count cache lines in use here and chunks at the end.
+        let buckets = index.counts().buckets;
+        if n > 10_000 {
+            assert!(64 * buckets <= 8 * index.len(), "{buckets} for {n}");
+        }
+    }
+    let per_object = index.bytes() as f64 / index.len() as f64;
+    assert!(per_object <= 8.0, "{per_object} bytes an object");
+    assert!(index.bytes() <= index.bytes_max());
+    // Expected: n² / 2 pairs over bases / 2 × tags, well below one.
+    assert!(replaced <= 3, "{replaced} identities met");
+    let wrong = (0..objects_max)
+        .filter(|&n| index.find(KeyHash(n)) != Some(at(n + 1)))
+        .count();
+    assert!(wrong <= replaced);
+}
+
+/// At its limit the index takes every new object and lets go of those the log will overwrite next.
+///
+/// Method: four times as many objects as there is room for, in the order in which a log writes them. What is left
+/// is mostly the newest quarter; each departure was told and counted.
+#[test]
+fn a_full_index_displaces_the_oldest_and_counts_it() {
+    let objects_max = 10_000;
+    let index = Index::new(IndexConfig {
+        device: ByteSize::gib(1),
+        objects_max,
+    });
+    let mut displaced = 0;
+    for n in 0..4 * objects_max {
+        if let Inserted::Displaced(gone) = index.insert(KeyHash(n), at(n + 1)) {
+            displaced += 1;
+            assert!(gone.unit() <= n, "what left was older");
+        }
+        assert_eq!(index.find(KeyHash(n)), Some(at(n + 1)));
+    }
+    assert_eq!(index.counts().displaced, displaced);
+    assert_eq!(index.len(), 4 * objects_max - displaced);
+    assert!(index.len() >= objects_max);
+    assert!(index.bytes() <= index.bytes_max());
+    let found = |range: std::ops::Range<u64>| {
+        let all = range.end - range.start;
+        range.filter(|&n| index.find(KeyHash(n)).is_some()).count() as f64 / all as f64
+    };
+    let newest = found(3 * objects_max + objects_max / 2..4 * objects_max);
+    let oldest = found(0..2 * objects_max);
+    assert!(newest > 0.9 && oldest < 0.02, "{newest} and {oldest}");
+}
+
+/// A lookup never misses an entry because it was moved, or because the table grew.
+///
+/// Method: two threads look up what has been inserted while a third inserts, moves and grows for 150 000 objects.
+#[test]
+fn lookups_beside_the_writer_miss_nothing() {
+    let index = Index::new(IndexConfig {
+        device: ByteSize::gib(2),
+        objects_max: 150_000,
+    });
+    let inserted = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..2_u64 {
+            let (index, inserted) = (&index, &inserted);
+            scope.spawn(move || {
+                let mut n = thread;
+                loop {
+                    let below = inserted.load(Ordering::Acquire);
+                    if below >= 150_000 {
+                        break;
+                    }
+                    if below > 0 {
+                        n = n.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                        let key = (n >> 20) % below;
+                        assert_eq!(index.find(KeyHash(key)), Some(at(key + 1)), "key {key}");
+                        index.touch(KeyHash(key), at(key + 1));
+                    }
+                }
+            });
+        }
+        for n in 0..150_000 {
+            assert_eq!(
+                index.insert(KeyHash(n), at(n + 1)),
+                Inserted::New,
+                "keys that do not meet"
+            );
+            inserted.store(n + 1, Ordering::Release);
+        }
+    });
+    assert!(index.counts().moved > 1000, "the test is about moves");
+}
+
+/// Inserts while it is written to.
+struct Busy<'a> {
+    bytes: Vec<u8>,
+    index: &'a Index,
+    next: u64,
+}
+
+impl Write for Busy<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.bytes.extend(bytes);
+        for _ in 0..400 {
+            _ = self.index.insert(KeyHash(self.next), at(self.next + 1));
+            self.next += 1;
+        }
+        // Some come and go.
+        self.index.purge(KeyHash(self.next - 1));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What was in the index before a save is in the checkpoint, however much was moved while it was written.
+///
+/// Method: the writer that takes the bytes inserts into the same index at each write, so that entries move across
+/// the save's front and the table grows.
+#[test]
+fn a_checkpoint_beside_the_writer_loses_nothing() {
+    let before = 150_000;
+    let config = IndexConfig {
+        device: ByteSize::gib(2),
+        objects_max: 400_000,
+    };
+    let index = Index::new(config);
+    for n in 0..before {
+        assert_eq!(index.insert(KeyHash(n), at(n + 1)), Inserted::New);
+    }
+    let mut out = Busy {
+        bytes: Vec::new(),
+        index: &index,
+        next: before,
+    };
+    let moved = index.counts().moved;
+    index.save(3, &mut out).expect("to memory");
+    assert!(index.counts().moved > moved && out.next > before + 4000);
+    let bytes = out.bytes;
+    let (loaded, epoch) = Index::load(config, &mut &bytes[..]).expect("whole");
+    assert_eq!(epoch, 3);
+    for n in 0..before {
+        assert_eq!(loaded.find(KeyHash(n)), Some(at(n + 1)), "key {n}");
+    }
+    // Replaying what came after brings the rest, and nothing is there twice that a purge would leave behind.
+    for n in 0..before {
+        assert_eq!(loaded.purge(KeyHash(n)), Some(at(n + 1)));
+        assert_eq!(loaded.find(KeyHash(n)), None);
+    }
+}
+
+fn saved(config: IndexConfig, objects: u64) -> Vec<u8> {
+    let index = Index::new(config);
+    for n in 0..objects {
+        _ = index.insert(KeyHash(n), at(n + 1));
+    }
+    let mut bytes = Vec::new();
+    index.save(1, &mut bytes).expect("to memory");
+    bytes
+}
+
+#[test]
+fn a_checkpoint_that_ends_early_is_refused_wherever_it_ends() {
+    let bytes = saved(small(), 300);
+    for end in 0..bytes.len() {
+        let error = Index::load(small(), &mut &bytes[..end]).expect_err("not whole");
+        assert!(matches!(error, LoadError::Truncated { .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_checkpoint_with_any_bit_turned_is_refused() {
+    let bytes = saved(small(), 300);
+    for bit in (0..bytes.len() * 8).filter(|bit| bit % 8 == bit / 8 % 8) {
+        let mut turned = bytes.clone();
+        turned[bit / 8] ^= 1 << (bit % 8);
+        let outcome = Index::load(small(), &mut &turned[..]);
+        assert!(outcome.is_err(), "bit {bit} made no difference");
+    }
+}
+
+/// Each reason is told apart, and the message says what differs.
+#[test]
+fn a_checkpoint_of_something_else_is_refused_with_the_reason() {
+    let bytes = saved(small(), 300);
+    let refusal = |config: IndexConfig, change: &dyn Fn(&mut Vec<u8>)| {
+        let mut bytes = bytes.clone();
+        change(&mut bytes);
+        Index::load(config, &mut &bytes[..])
+            .expect_err("not for this index")
+            .to_string()
+    };
+    let other_device = IndexConfig {
+        device: ByteSize::mib(64),
+        ..small()
+    };
+    let smaller = IndexConfig {
+        objects_max: 100,
+        ..small()
+    };
+    let grown = saved(small(), 1500);
+    for (message, hint) in [
+        (
+            refusal(small(), &|bytes| bytes[0] = b'x'),
+            "not an index checkpoint",
+        ),
+        (refusal(small(), &|bytes| bytes[8] = 9), "format version 9"),
+        (
+            refusal(small(), &|bytes| bytes[17] ^= 1),
+            "header: checksum",
+        ),
+        (
+            refusal(small(), &|bytes| bytes[100] ^= 1),
+            "buckets from 0 on: checksum",
+        ),
+        (refusal(other_device, &|_| {}), "device bytes"),
+        (
+            Index::load(smaller, &mut &grown[..])
+                .expect_err("too large")
+                .to_string(),
+            "buckets",
+        ),
+    ] {
+        assert!(message.contains(hint), "{message}");
+    }
+}
+
+/// Today's code opens what the first version of the format wrote.
+///
+/// Method: a checkpoint of 300 objects from then, `saved(small(), 300)`.
+#[test]
+fn a_checkpoint_of_version_1_opens() {
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../fixtures/disk-index-v1.bin"
+    );
+    let bytes = std::fs::read(path).expect("part of the repository");
+    let (index, epoch) = Index::load(small(), &mut &bytes[..]).expect("version 1");
+    assert_eq!((index.len(), epoch), (300, 1));
+    for n in 0..300 {
+        assert_eq!(index.find(KeyHash(n)), Some(at(n + 1)));
+    }
+}
+
+/// Two saves at once would each think they know what moved.
+#[test]
+fn a_second_save_at_the_same_time_is_refused() {
+    struct Nested<'a>(&'a Index, u32);
+    impl Write for Nested<'_> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let error = self.0.save(1, &mut Vec::new()).expect_err("one at a time");
+            assert!(error.to_string().contains("already"));
+            self.1 += 1;
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let index = Index::new(small());
+    let mut nested = Nested(&index, 0);
+    index.save(1, &mut nested).expect("the first goes on");
+    assert!(nested.1 > 0);
+    index.save(2, &mut Vec::new()).expect("and is over");
+}
+
+/// The rate that is stated is the rate that is met.
+///
+/// Method: an index with no more tag bits than the largest device leaves, 300 000 entries over few bases, and
+/// a million strangers looked up.
+#[test]
+fn strangers_are_taken_for_residents_as_often_as_stated() {
+    let config = IndexConfig {
+        device: ByteSize(Location::DEVICE_BYTES_MAX),
+        objects_max: 1_000_000,
+    };
+    let geometry = Geometry {
+        bases: 1000,
+        location_bits: Location::BITS,
+    };
+    let index = Index::with_geometry(config, geometry);
+    for n in 0..300_000 {
+        _ = index.insert(KeyHash(n), at(n + 1));
+    }
+    let strangers = 300_000..1_300_000_u64;
+    let looked_up = strangers.clone().count() as f64;
+    let met = strangers
+        .filter(|&n| index.find(KeyHash(n)).is_some())
+        .count() as f64;
+    let expected = index.false_match_rate() * looked_up;
+    assert!(
+        (met - expected).abs() < 4.0 * expected.sqrt() + 1.0,
+        "{met} met, {expected} expected"
+    );
+}

@@ -1,14 +1,13 @@
 //! One policy at one capacity, fed with requests.
 
-use edgeward_policy::{
-    Admission, AnyTier, AnyTouch, Evicted, Object, PolicySpec, Slot, Verdict, adaptsize::Tuner,
-};
+use edgeward_policy::{Object, PolicySpec};
 use edgeward_trace::Record;
-use edgeward_types::{KeyHash, Seed};
-use hashbrown::HashTable;
+use edgeward_types::{KeyHash, Seed, Timestamp};
 use serde::Serialize;
 
-use crate::facts::{ratio, spread};
+use crate::disk::{Disk, DiskConfig, DiskReport, DiskTotals};
+use crate::facts::ratio;
+use crate::ram::Ram;
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -34,44 +33,57 @@ pub struct RunConfig {
 #[derive(Debug)]
 pub struct Run {
     config: RunConfig,
-    index: HashTable<Resident>,
-    tier: AnyTier,
-    touch: AnyTouch,
-    tuner: Option<Tuner>,
-    evicted: Vec<Evicted>,
+    ram: Ram,
+    disk: Option<Disk>,
     seen_requests: u64,
     counted: Counts,
+    /// What the disk had done when counting began.
+    disk_before: DiskTotals,
     interval: Counts,
+    /// When the interval's last request was made, and what the disk had done when it began.
+    interval_end: Timestamp,
+    interval_disk: DiskTotals,
     series: Vec<Interval>,
     tuned: Vec<Tuned>,
 }
 
 impl Run {
-    /// An empty cache.
+    /// An empty cache: RAM alone.
     pub fn new(config: RunConfig) -> Self {
-        let tier = config.policy.tier(config.capacity_bytes, config.seed);
         Self {
-            index: HashTable::new(),
-            touch: tier.touch(),
-            tier,
-            tuner: config
-                .policy
-                .tuner(config.capacity_bytes, config.window_requests),
-            evicted: Vec::new(),
+            ram: Ram::new(
+                config.policy,
+                config.capacity_bytes,
+                config.object_overhead_bytes,
+                config.window_requests,
+                config.seed,
+            ),
+            disk: None,
             seen_requests: 0,
             counted: Counts::default(),
+            disk_before: DiskTotals::default(),
             interval: Counts::default(),
+            interval_end: Timestamp::ZERO,
+            interval_disk: DiskTotals::default(),
             series: Vec::new(),
             tuned: Vec::new(),
             config,
         }
     }
 
+    /// An empty cache with a disk under its RAM.
+    pub fn with_disk(config: RunConfig, disk: DiskConfig) -> Self {
+        Self {
+            disk: Some(Disk::new(disk)),
+            ..Self::new(config)
+        }
+    }
+
     /// The next requests, in order.
     pub fn feed(&mut self, records: &[Record]) {
         for record in records {
-            let hit = self.request(KeyHash(record.key), record.size);
-            self.count(record.size, hit);
+            let found = self.request(KeyHash(record.key), record.size);
+            self.count(record, found);
         }
     }
 
@@ -82,9 +94,10 @@ impl Run {
             hits,
             bytes,
             hit_bytes,
+            ..
         } = self.counted;
-        let residents = self.tier.residents();
-        let index_bytes = self.index.allocation_size();
+        let tier = self.ram.tier();
+        let residents = tier.residents();
         RunReport {
             policy: self.config.policy.to_string(),
             capacity_bytes: self.config.capacity_bytes,
@@ -93,11 +106,14 @@ impl Run {
             object_hit_ratio: ratio(hits, requests),
             byte_hit_ratio: ratio(hit_bytes, bytes),
             requests_per_second: None,
-            bytes_per_object: (self.tier.bookkeeping_bytes() + index_bytes) as f64
-                / residents.max(1) as f64,
-            used_bytes: self.tier.used_bytes(),
+            bytes_per_object: self.ram.bookkeeping_bytes() as f64 / residents.max(1) as f64,
+            used_bytes: tier.used_bytes(),
             residents: residents as u64,
-            digest: format!("{:016x}", self.tier.digest()),
+            digest: format!("{:016x}", tier.digest()),
+            disk: self
+                .disk
+                .as_ref()
+                .map(|disk| disk.report(&self.counted, disk.totals().since(&self.disk_before))),
             series: self
                 .series
                 .iter()
@@ -108,16 +124,14 @@ impl Run {
         }
     }
 
-    /// Whether the cache holds it now.
+    /// Whether RAM holds it now.
     pub(crate) fn holds(&self, key: KeyHash) -> bool {
-        self.index
-            .find(spread(key.0), |there| there.key == key)
-            .is_some()
+        self.ram.holds(key)
     }
 
-    /// Bytes charged now.
+    /// Bytes charged to RAM now.
     pub(crate) fn used_bytes(&self) -> u64 {
-        self.tier.used_bytes()
+        self.ram.tier().used_bytes()
     }
 
     /// Hits counted so far.
@@ -125,32 +139,15 @@ impl Run {
         self.counted.hits
     }
 
-    /// One request: whether it hit. Offers and records in the server's order.
-    fn request(&mut self, key: KeyHash, size_bytes: u64) -> bool {
-        let charge_bytes = size_bytes.saturating_add(self.config.object_overhead_bytes);
-        let resident = self.index.find(spread(key.0), |there| there.key == key);
-        let hit = if let Some(resident) = resident {
-            self.touch.hit(resident.slot);
-            true
+    /// One request: where its object was. Offers and records in the server's order.
+    fn request(&mut self, key: KeyHash, size_bytes: u64) -> Found {
+        let found = if self.ram.hit(key) {
+            Found::Ram
         } else {
-            self.miss(&Object {
-                key,
-                size_bytes: charge_bytes,
-            });
-            false
+            self.beyond_ram(&Object { key, size_bytes })
         };
-        if let Some(tuner) = &mut self.tuner
-            && tuner.record(key, charge_bytes, hit)
-        {
-            let index = &self.index;
-            let resident = |key: KeyHash| {
-                index
-                    .find(spread(key.0), |there| there.key == key)
-                    .is_some()
-            };
-            let tuning = tuner.step(&resident);
-            self.tier
-                .set_admission(Admission::Exponential { c: tuning.c });
+        let in_ram = found == Found::Ram;
+        if let Some(tuning) = self.ram.record(key, size_bytes, in_ram) {
             self.tuned.push(Tuned {
                 requests_end: self.seen_requests + 1,
                 c_bytes: tuning.c.is_finite().then_some(tuning.c),
@@ -159,49 +156,82 @@ impl Run {
                 model_error: tuning.model_error,
             });
         }
-        hit
+        found
     }
 
-    fn miss(&mut self, object: &Object) {
-        self.evicted.clear();
-        let verdict = self.tier.offer(object, &mut self.evicted);
-        for gone in &self.evicted {
-            let key = gone.object.key;
-            if let Ok(entry) = self
-                .index
-                .find_entry(spread(key.0), |there| there.key == key)
-            {
-                entry.remove();
+    /// What RAM does not have: from disk or origin, and to where the rules say.
+    fn beyond_ram(&mut self, object: &Object) -> Found {
+        let Some(disk) = &mut self.disk else {
+            self.ram.offer(object.key, object.size_bytes);
+            return Found::Nowhere;
+        };
+        let (found, placement) = disk.request(object);
+        if placement.offer_to_ram {
+            for evicted in self.ram.offer(object.key, object.size_bytes) {
+                disk.evicted_from_ram(evicted);
             }
         }
-        if let Verdict::Admit(slot) = verdict {
-            let key = object.key;
-            self.index
-                .insert_unique(spread(key.0), Resident { key, slot }, |there| {
-                    spread(there.key.0)
-                });
+        // Last, as in the server: the record is whole when the body has come to its end.
+        if found == Found::Nowhere {
+            disk.place(object, placement.disk);
         }
+        found
     }
 
-    fn count(&mut self, size_bytes: u64, hit: bool) {
+    fn count(&mut self, record: &Record, found: Found) {
         self.seen_requests += 1;
-        self.interval.add(size_bytes, hit);
+        self.interval.add(record.size, found);
+        self.interval_end = record.time;
         if self.seen_requests > self.config.warmup_requests {
-            self.counted.add(size_bytes, hit);
+            self.counted.add(record.size, found);
+        } else if self.seen_requests == self.config.warmup_requests
+            && let Some(disk) = &self.disk
+        {
+            self.disk_before = disk.totals();
         }
         if self.interval.requests >= self.config.interval_requests {
             self.series.push(self.interval_so_far());
             self.interval = Counts::default();
+            if let Some(disk) = &self.disk {
+                self.interval_disk = disk.totals();
+            }
         }
     }
 
     fn interval_so_far(&self) -> Interval {
+        let Counts {
+            requests,
+            hits,
+            bytes,
+            hit_bytes,
+            disk_hits,
+            ..
+        } = self.interval;
         Interval {
             requests_end: self.seen_requests,
-            object_hit_ratio: ratio(self.interval.hits, self.interval.requests),
-            byte_hit_ratio: ratio(self.interval.hit_bytes, self.interval.bytes),
+            object_hit_ratio: ratio(hits, requests),
+            byte_hit_ratio: ratio(hit_bytes, bytes),
+            tiers: self.disk.as_ref().map(|disk| {
+                let done = disk.totals().since(&self.interval_disk);
+                TierInterval {
+                    time_end_seconds: self.interval_end.as_millis() as f64 / 1000.0,
+                    ram_object_hit_ratio: ratio(hits - disk_hits, requests),
+                    disk_object_hit_ratio: ratio(disk_hits, requests),
+                    origin_bytes: bytes - hit_bytes,
+                    disk_written_bytes: done.written_bytes,
+                    disk_read_bytes: done.read_bytes,
+                }
+            }),
         }
     }
+}
+
+/// Where a request found its object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    Ram,
+    Disk,
+    Nowhere,
 }
 
 /// What one run came to. The JSON of `edgeward simulate` holds these keys.
@@ -229,6 +259,9 @@ pub struct RunReport {
     pub residents: u64,
     /// A fingerprint of all decisions, 16 hexadecimal digits.
     pub digest: String,
+    /// The disk under it, if there is one. The hits and ratios above are then those of both tiers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk: Option<DiskReport>,
     /// Hit ratios over time, the warm-up included.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub series: Vec<Interval>,
@@ -246,6 +279,26 @@ pub struct Interval {
     pub object_hit_ratio: f64,
     /// Bytes hit per byte requested.
     pub byte_hit_ratio: f64,
+    /// What each tier did, if there is a disk.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub tiers: Option<TierInterval>,
+}
+
+/// One stretch of requests to a cache with a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct TierInterval {
+    /// When its last request was made, on the trace's clock.
+    pub time_end_seconds: f64,
+    /// Hits in RAM per request.
+    pub ram_object_hit_ratio: f64,
+    /// Hits on disk per request.
+    pub disk_object_hit_ratio: f64,
+    /// Bytes the origin sent.
+    pub origin_bytes: u64,
+    /// Bytes written to disk.
+    pub disk_written_bytes: u64,
+    /// Bytes read from disk.
+    pub disk_read_bytes: u64,
 }
 
 /// One step of the tuner.
@@ -263,36 +316,38 @@ pub struct Tuned {
     pub model_error: Option<f64>,
 }
 
+/// Requests and what answered them. `hits` are those of both tiers.
 #[derive(Clone, Copy, Debug, Default)]
-struct Counts {
-    requests: u64,
-    hits: u64,
-    bytes: u64,
-    hit_bytes: u64,
+pub(crate) struct Counts {
+    pub(crate) requests: u64,
+    pub(crate) hits: u64,
+    pub(crate) bytes: u64,
+    pub(crate) hit_bytes: u64,
+    pub(crate) disk_hits: u64,
+    pub(crate) disk_hit_bytes: u64,
 }
 
 impl Counts {
-    fn add(&mut self, size_bytes: u64, hit: bool) {
+    fn add(&mut self, size_bytes: u64, found: Found) {
         self.requests += 1;
         self.bytes += size_bytes;
-        if hit {
+        if found != Found::Nowhere {
             self.hits += 1;
             self.hit_bytes += size_bytes;
+        }
+        if found == Found::Disk {
+            self.disk_hits += 1;
+            self.disk_hit_bytes += size_bytes;
         }
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Resident {
-    key: KeyHash,
-    slot: Slot,
-}
-
 #[cfg(test)]
 mod tests {
-    use edgeward_types::{ByteSize, Timestamp};
+    use edgeward_types::ByteSize;
 
     use super::*;
+    use crate::facts::spread;
 
     fn run(policy: PolicySpec, capacity_bytes: u64, warmup_requests: u64) -> Run {
         Run::new(RunConfig {

@@ -1,0 +1,280 @@
+//! The disk tier under the RAM tier: the server's rules and the server's log, with sizes in place of bytes.
+//!
+//! What is decided is decided by [`Hierarchy`] and [`LogTier`]. This counts.
+
+use edgeward_policy::log::{LogCounters, LogTier, LogTierConfig, Reinsertion};
+use edgeward_policy::sketch::RotatingBloomConfig;
+use edgeward_policy::{
+    AnyDiskAdmission, DiskAdmissionSpec, DiskVerdict, Evicted, Hierarchy, HierarchyRules, Object,
+    Placement,
+};
+use edgeward_types::KeyHash;
+use serde::Serialize;
+
+use crate::facts::ratio;
+use crate::run::{Counts, Found};
+
+/// A disk tier to simulate.
+#[derive(Clone, Debug)]
+pub struct DiskConfig {
+    /// Bytes of disk, headers and free segments included.
+    pub capacity_bytes: u64,
+    /// What is written.
+    pub admission: DiskAdmissionSpec,
+    /// What the rule of admission remembers.
+    pub memory: RotatingBloomConfig,
+    /// What is written again when its segment is reclaimed.
+    pub eviction: Reinsertion,
+    /// The rules between RAM and disk.
+    pub rules: HierarchyRules,
+}
+
+/// A disk tier under way.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    config: DiskConfig,
+    log_config: LogTierConfig,
+    hierarchy: Hierarchy,
+    log: LogTier,
+    reads: Reads,
+    /// Bytes of bodies that came from RAM, on their way out of it.
+    from_ram_bytes: u64,
+    refused: u64,
+    inserted_records: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Reads {
+    bytes: u64,
+    operations: u64,
+}
+
+impl Disk {
+    pub(crate) fn new(config: DiskConfig) -> Self {
+        let log_config = LogTierConfig::new(config.capacity_bytes, config.eviction);
+        let admission = AnyDiskAdmission::new(config.admission, config.memory);
+        Self {
+            hierarchy: Hierarchy::new(admission, config.rules),
+            log: LogTier::new(log_config),
+            log_config,
+            config,
+            reads: Reads::default(),
+            from_ram_bytes: 0,
+            refused: 0,
+            inserted_records: 0,
+        }
+    }
+
+    /// A request that RAM could not answer: whether the disk could, and what is to become of the object.
+    pub(crate) fn request(&mut self, object: &Object) -> (Found, Placement) {
+        if !self.log.lookup(in_log(object.key)) {
+            return (Found::Nowhere, self.hierarchy.miss(object));
+        }
+        self.reads.bytes += object.size_bytes + self.log_config.named_bytes;
+        // An object in pieces: the record that names them, then each of them.
+        self.reads.operations += match self.pieces(object.size_bytes) {
+            0 => 1,
+            pieces => 1 + pieces,
+        };
+        (Found::Disk, self.hierarchy.disk_hit(object))
+    }
+
+    /// Carries out a verdict on an object from the origin.
+    pub(crate) fn place(&mut self, object: &Object, verdict: DiskVerdict) {
+        match verdict {
+            DiskVerdict::Write => self.write(object),
+            DiskVerdict::Refuse(_) => self.refused += 1,
+        }
+    }
+
+    /// RAM made room.
+    pub(crate) fn evicted_from_ram(&mut self, evicted: &Evicted) {
+        let Evicted { object, .. } = evicted;
+        let on_disk = || self.log.holds(in_log(object.key));
+        let verdict = self
+            .hierarchy
+            .evicted_from_ram(evicted, object.size_bytes, on_disk);
+        if verdict == DiskVerdict::Write {
+            self.from_ram_bytes += object.size_bytes;
+            self.write(object);
+        }
+    }
+
+    /// All that was done so far.
+    pub(crate) fn totals(&self) -> DiskTotals {
+        let LogCounters {
+            inserted_objects,
+            inserted_body_bytes,
+            reinserted_objects,
+            reinserted_bytes,
+            evicted_objects,
+            written_bytes,
+            written_records,
+            ..
+        } = *self.log.counters();
+        DiskTotals {
+            written_objects: inserted_objects,
+            written_body_bytes: inserted_body_bytes,
+            written_bytes,
+            write_operations: written_records,
+            // What is written again is read before.
+            read_bytes: self.reads.bytes + reinserted_bytes,
+            read_operations: self.reads.operations
+                + written_records.saturating_sub(self.inserted_records),
+            from_ram_bytes: self.from_ram_bytes,
+            refused_requests: self.refused,
+            reinserted_objects,
+            reinserted_bytes,
+            evicted_objects,
+        }
+    }
+
+    /// What came of it, `counts` being the requests and `done` the work that are counted.
+    pub(crate) fn report(&self, counts: &Counts, done: DiskTotals) -> DiskReport {
+        let Counts {
+            requests,
+            bytes,
+            disk_hits,
+            disk_hit_bytes,
+            hits,
+            hit_bytes,
+        } = *counts;
+        let filter = self.hierarchy.admission().filters().first().copied();
+        DiskReport {
+            capacity_bytes: self.config.capacity_bytes,
+            admission: self.config.admission.to_string(),
+            eviction: self.config.eviction.to_string(),
+            ram_hits: hits - disk_hits,
+            ram_object_hit_ratio: ratio(hits - disk_hits, requests),
+            ram_byte_hit_ratio: ratio(hit_bytes - disk_hit_bytes, bytes),
+            disk_hits,
+            disk_object_hit_ratio: ratio(disk_hits, requests),
+            disk_byte_hit_ratio: ratio(disk_hit_bytes, bytes),
+            origin_bytes: bytes - hit_bytes,
+            write_amplification: if done.written_body_bytes == 0 {
+                1.0
+            } else {
+                done.written_bytes as f64 / done.written_body_bytes as f64
+            },
+            written_bytes_per_hit_byte: ratio(done.written_bytes, disk_hit_bytes),
+            done,
+            residents: self.log.residents() as u64,
+            used_bytes: self.log.body_bytes(),
+            admission_memory_bytes: self.hierarchy.admission().memory_bytes(),
+            admission_rotations: filter.map_or(0, |filter| filter.rotations),
+            admission_false_seen: filter.map_or(0.0, |filter| filter.false_seen),
+            admission_lost_seen: filter.map_or(0.0, |filter| filter.lost_seen),
+        }
+    }
+
+    fn write(&mut self, object: &Object) {
+        if self.log.insert(in_log(object.key), object.size_bytes) {
+            self.inserted_records += 1 + self.pieces(object.size_bytes);
+        }
+    }
+
+    /// The pieces a body is cut into, 0 if it is not.
+    fn pieces(&self, body_bytes: u64) -> u64 {
+        let shape = &self.log_config.shape;
+        if shape.is_cut(body_bytes) {
+            body_bytes.div_ceil(shape.piece_bytes)
+        } else {
+            0
+        }
+    }
+}
+
+/// The log's table takes keys for hashes, and a trace's may be dense ids. One to one, as the constant is odd.
+fn in_log(key: KeyHash) -> KeyHash {
+    KeyHash(key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+/// What a disk did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DiskTotals {
+    /// Objects written, those from RAM among them.
+    pub written_objects: u64,
+    /// Bytes of their bodies.
+    pub written_body_bytes: u64,
+    /// Bytes written: bodies, headers, what aligns them, and what was written again.
+    pub written_bytes: u64,
+    /// Records written. The store gathers them into larger writes.
+    pub write_operations: u64,
+    /// Bytes read, for clients and for writing again.
+    pub read_bytes: u64,
+    /// Records read.
+    pub read_operations: u64,
+    /// Bytes of bodies written when they left RAM.
+    pub from_ram_bytes: u64,
+    /// Requests whose response was not written.
+    pub refused_requests: u64,
+    /// Objects written again when their segment was reclaimed.
+    pub reinserted_objects: u64,
+    /// Bytes of that.
+    pub reinserted_bytes: u64,
+    /// Objects that left with their segment.
+    pub evicted_objects: u64,
+}
+
+impl DiskTotals {
+    /// What was done since `earlier`.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        Self {
+            written_objects: self.written_objects - earlier.written_objects,
+            written_body_bytes: self.written_body_bytes - earlier.written_body_bytes,
+            written_bytes: self.written_bytes - earlier.written_bytes,
+            write_operations: self.write_operations - earlier.write_operations,
+            read_bytes: self.read_bytes - earlier.read_bytes,
+            read_operations: self.read_operations - earlier.read_operations,
+            from_ram_bytes: self.from_ram_bytes - earlier.from_ram_bytes,
+            refused_requests: self.refused_requests - earlier.refused_requests,
+            reinserted_objects: self.reinserted_objects - earlier.reinserted_objects,
+            reinserted_bytes: self.reinserted_bytes - earlier.reinserted_bytes,
+            evicted_objects: self.evicted_objects - earlier.evicted_objects,
+        }
+    }
+}
+
+/// The disk's part of a run's report. Ratios are of all requests, so that those of both tiers add up.
+#[derive(Clone, Debug, Serialize)]
+pub struct DiskReport {
+    /// Bytes of disk.
+    pub capacity_bytes: u64,
+    /// The rule of admission.
+    pub admission: String,
+    /// What is written again.
+    pub eviction: String,
+    /// Hits in RAM.
+    pub ram_hits: u64,
+    /// Those per request.
+    pub ram_object_hit_ratio: f64,
+    /// Bytes hit in RAM per byte requested.
+    pub ram_byte_hit_ratio: f64,
+    /// Hits on disk.
+    pub disk_hits: u64,
+    /// Those per request.
+    pub disk_object_hit_ratio: f64,
+    /// Bytes hit on disk per byte requested.
+    pub disk_byte_hit_ratio: f64,
+    /// Bytes the origin sent.
+    pub origin_bytes: u64,
+    /// Bytes written per byte of body that came in.
+    pub write_amplification: f64,
+    /// Bytes written per byte served from disk.
+    pub written_bytes_per_hit_byte: f64,
+    /// What the disk did.
+    #[serde(flatten)]
+    pub done: DiskTotals,
+    /// Objects on disk at the end.
+    pub residents: u64,
+    /// Bytes of their bodies.
+    pub used_bytes: u64,
+    /// What the rule of admission remembers takes so much RAM.
+    pub admission_memory_bytes: u64,
+    /// Rotations of its first filter.
+    pub admission_rotations: u64,
+    /// First requests taken for later ones, at the end, as estimated from the fill.
+    pub admission_false_seen: f64,
+    /// Requests taken for first ones although rotation had only forgotten them, as sampled.
+    pub admission_lost_seen: f64,
+}

@@ -1,0 +1,126 @@
+//! The RAM tier as a run sees it: the server's tier, with an index of what is in it and no bytes.
+
+use edgeward_policy::{
+    Admission, AnyTier, AnyTouch, Evicted, Object, PolicySpec, Slot, Verdict,
+    adaptsize::{Tuner, Tuning},
+};
+use edgeward_types::{KeyHash, Seed};
+use hashbrown::HashTable;
+
+use crate::facts::spread;
+
+/// A tier, its index, and what tunes it.
+#[derive(Debug)]
+pub(crate) struct Ram {
+    index: HashTable<Resident>,
+    tier: AnyTier,
+    touch: AnyTouch,
+    tuner: Option<Tuner>,
+    evicted: Vec<Evicted>,
+    /// Charged for each object beside its size.
+    overhead_bytes: u64,
+}
+
+impl Ram {
+    pub(crate) fn new(
+        policy: PolicySpec,
+        capacity_bytes: u64,
+        overhead_bytes: u64,
+        window_requests: Option<u32>,
+        seed: Seed,
+    ) -> Self {
+        let tier = policy.tier(capacity_bytes, seed);
+        Self {
+            index: HashTable::new(),
+            touch: tier.touch(),
+            tier,
+            tuner: policy.tuner(capacity_bytes, window_requests),
+            evicted: Vec::new(),
+            overhead_bytes,
+        }
+    }
+
+    /// Whether it is there; if so, it was hit.
+    pub(crate) fn hit(&self, key: KeyHash) -> bool {
+        let resident = self.find(key);
+        if let Some(resident) = resident {
+            self.touch.hit(resident.slot);
+        }
+        resident.is_some()
+    }
+
+    /// Whether it is there, without a trace of having looked.
+    pub(crate) fn holds(&self, key: KeyHash) -> bool {
+        self.find(key).is_some()
+    }
+
+    /// Offers what is not there. Those that leave for it, with the bytes of the objects themselves in place of
+    /// what they were charged.
+    pub(crate) fn offer(&mut self, key: KeyHash, size_bytes: u64) -> &[Evicted] {
+        self.evicted.clear();
+        let object = Object {
+            key,
+            size_bytes: self.charge(size_bytes),
+        };
+        let verdict = self.tier.offer(&object, &mut self.evicted);
+        for gone in &mut self.evicted {
+            let key = gone.object.key;
+            if let Ok(entry) = self
+                .index
+                .find_entry(spread(key.0), |there| there.key == key)
+            {
+                entry.remove();
+            }
+            gone.object.size_bytes -= self.overhead_bytes;
+        }
+        if let Verdict::Admit(slot) = verdict {
+            self.index
+                .insert_unique(spread(key.0), Resident { key, slot }, |there| {
+                    spread(there.key.0)
+                });
+        }
+        &self.evicted
+    }
+
+    /// Tells the tuner of a request; what it decided, if this one ended a window.
+    pub(crate) fn record(&mut self, key: KeyHash, size_bytes: u64, hit: bool) -> Option<Tuning> {
+        let charge_bytes = self.charge(size_bytes);
+        let tuner = self.tuner.as_mut()?;
+        if !tuner.record(key, charge_bytes, hit) {
+            return None;
+        }
+        let index = &self.index;
+        let resident = |key: KeyHash| {
+            index
+                .find(spread(key.0), |there| there.key == key)
+                .is_some()
+        };
+        let tuning = tuner.step(&resident);
+        self.tier
+            .set_admission(Admission::Exponential { c: tuning.c });
+        Some(tuning)
+    }
+
+    pub(crate) fn tier(&self) -> &AnyTier {
+        &self.tier
+    }
+
+    /// Bookkeeping of tier and index.
+    pub(crate) fn bookkeeping_bytes(&self) -> usize {
+        self.tier.bookkeeping_bytes() + self.index.allocation_size()
+    }
+
+    fn find(&self, key: KeyHash) -> Option<&Resident> {
+        self.index.find(spread(key.0), |there| there.key == key)
+    }
+
+    fn charge(&self, size_bytes: u64) -> u64 {
+        size_bytes.saturating_add(self.overhead_bytes)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Resident {
+    key: KeyHash,
+    slot: Slot,
+}

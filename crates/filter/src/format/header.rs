@@ -1,0 +1,162 @@
+//! The header's fields and their places.
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::fuse::Shape;
+use crate::id::{IdForm, IdHasher};
+
+/// What the header says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Header {
+    pub(crate) kind: Kind,
+    pub(crate) hasher: IdHasher,
+    pub(crate) epoch: u64,
+    /// Milliseconds since the Unix epoch; 0 where nobody said.
+    pub(crate) built_ms: u64,
+    pub(crate) ids: u64,
+    pub(crate) capacity_ids: u64,
+    pub(crate) rate: f64,
+    /// Shards of a fuse filter, blocks of a Bloom filter.
+    pub(crate) parts: u32,
+    pub(crate) payload_bytes: u64,
+    pub(crate) payload_checksum: u64,
+}
+
+/// The construction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    Fuse = 1,
+    Bloom = 2,
+}
+
+impl Header {
+    /// As it stands in the file.
+    pub(crate) fn to_bytes(self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
+        put(0, &MAGIC);
+        put(8, &VERSION.to_le_bytes());
+        put(10, &[self.kind as u8, self.hasher.form as u8]);
+        put(12, &self.parts.to_le_bytes());
+        put(16, &self.epoch.to_le_bytes());
+        put(24, &self.built_ms.to_le_bytes());
+        put(32, &self.ids.to_le_bytes());
+        put(40, &self.capacity_ids.to_le_bytes());
+        put(48, &self.hasher.seed.to_le_bytes());
+        put(56, &self.rate.to_le_bytes());
+        put(64, &self.payload_bytes.to_le_bytes());
+        put(72, &self.payload_checksum.to_le_bytes());
+        let checksum = xxh3_64(&bytes[..CHECKSUM_AT]);
+        bytes[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    /// What stands there, or what is wrong with it.
+    pub(crate) fn from_bytes(bytes: &[u8; HEADER_BYTES]) -> Result<Self, HeaderError> {
+        if bytes[..8] != MAGIC {
+            return Err(HeaderError::NotAFilter);
+        }
+        let version = u16::from_le_bytes([bytes[8], bytes[9]]);
+        if version != VERSION {
+            return Err(HeaderError::Version { found: version });
+        }
+        let (stored, computed) = (u64_at(bytes, CHECKSUM_AT), xxh3_64(&bytes[..CHECKSUM_AT]));
+        if stored != computed {
+            return Err(HeaderError::Checksum { stored, computed });
+        }
+        let kind = match bytes[10] {
+            1 => Kind::Fuse,
+            2 => Kind::Bloom,
+            _ => return Err(HeaderError::Field("construction")),
+        };
+        let form = IdForm::ALL
+            .into_iter()
+            .find(|form| *form as u8 == bytes[11]);
+        if bytes[80..CHECKSUM_AT].iter().any(|&byte| byte != 0) {
+            return Err(HeaderError::Field("reserved"));
+        }
+        Ok(Self {
+            kind,
+            hasher: IdHasher {
+                form: form.ok_or(HeaderError::Field("form of the ids"))?,
+                seed: u64_at(bytes, 48),
+            },
+            parts: u32::from_le_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]),
+            epoch: u64_at(bytes, 16),
+            built_ms: u64_at(bytes, 24),
+            ids: u64_at(bytes, 32),
+            capacity_ids: u64_at(bytes, 40),
+            rate: f64::from_bits(u64_at(bytes, 56)),
+            payload_bytes: u64_at(bytes, 64),
+            payload_checksum: u64_at(bytes, 72),
+        })
+    }
+}
+
+/// What is wrong with a header by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HeaderError {
+    NotAFilter,
+    Version { found: u16 },
+    Checksum { stored: u64, computed: u64 },
+    Field(&'static str),
+}
+
+/// A shard's line in the directory of a fuse filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ShardEntry {
+    pub(crate) shape: Shape,
+    pub(crate) seed: u64,
+    /// Where its bytes begin, counted from the payload's first.
+    pub(crate) at: u64,
+}
+
+impl ShardEntry {
+    pub(crate) fn to_bytes(self) -> [u8; SHARD_BYTES] {
+        let mut bytes = [0; SHARD_BYTES];
+        bytes[0..8].copy_from_slice(&self.at.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.seed.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.shape.start_segments.to_le_bytes());
+        bytes[20..24].copy_from_slice(&self.shape.wide_from.to_le_bytes());
+        bytes[24] = self.shape.segment_log2;
+        bytes[25] = self.shape.bits;
+        bytes
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8; SHARD_BYTES]) -> Self {
+        let u32_at = |at: usize| {
+            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
+        Self {
+            at: u64_at(bytes, 0),
+            seed: u64_at(bytes, 8),
+            shape: Shape {
+                start_segments: u32_at(16),
+                wide_from: u32_at(20),
+                segment_log2: bytes[24],
+                bits: bytes[25],
+            },
+        }
+    }
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let mut field = [0; 8];
+    field.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(field)
+}
+
+/// Bytes of the header.
+pub(crate) const HEADER_BYTES: usize = 128;
+
+/// Bytes of a shard's entry in the directory.
+pub(crate) const SHARD_BYTES: usize = 32;
+
+/// A byte no text begins with, a name, and line ends that a transfer in text mode would break.
+const MAGIC: [u8; 8] = *b"\x89EWF\r\n\x1a\n";
+
+/// Of the format.
+pub(crate) const VERSION: u16 = 1;
+
+const CHECKSUM_AT: usize = HEADER_BYTES - 8;

@@ -1,0 +1,311 @@
+//! How a shard is laid out: from the number of ids to slots, and from a hash to four of them.
+
+use crate::rate::Rate;
+
+/// Bits of a slot: so many, and the share of ids that do with them.
+///
+/// `narrow` ids of 2³² check `bits` bits, the others one more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Width {
+    /// Bits of a narrow slot, 1 to 32.
+    pub(crate) bits: u8,
+    /// The share of narrow ids, of 2³².
+    pub(crate) narrow: u64,
+}
+
+impl Width {
+    /// The least width whose rate is at most `rate`.
+    ///
+    /// Halving and doubling are exact, so every machine arrives at the same width.
+    pub(crate) fn for_rate(rate: Rate) -> Self {
+        let mut bits = 0;
+        let mut scaled = rate.share();
+        // 2^-bits >= rate > 2^-(bits + 1).
+        while scaled <= 0.5 {
+            scaled *= 2.0;
+            bits += 1;
+        }
+        // rate = 2^-(bits + 1) · (1 + p)  =>  p = rate · 2^(bits + 1) - 1 = 2 · scaled - 1, at most 1.
+        let share = 2.0 * scaled - 1.0;
+        Self {
+            bits,
+            narrow: (share * WHOLE as f64) as u64,
+        }
+    }
+
+    /// The chance that an absent id passes.
+    #[cfg(test)]
+    fn rate(self) -> f64 {
+        let narrow = self.narrow as f64 / WHOLE as f64;
+        (1.0 + narrow) / 2f64.powi(i32::from(self.bits) + 1)
+    }
+}
+
+const WHOLE: u64 = 1 << 32;
+
+/// Where the slots of a shard are and how wide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// Bits of a narrow slot.
+    pub(crate) bits: u8,
+    /// Slots of a segment, as a power of two.
+    pub(crate) segment_log2: u8,
+    /// Segments in which an id's first slot may lie; three more follow. 0 for a shard without ids.
+    pub(crate) start_segments: u32,
+    /// The first wide slot.
+    pub(crate) wide_from: u32,
+}
+
+impl Shape {
+    /// A shard without ids and slots.
+    pub(crate) const EMPTY: Self = Self {
+        bits: 1,
+        segment_log2: 0,
+        start_segments: 0,
+        wide_from: 0,
+    };
+
+    /// Room for `ids` ids. `generosity` is 0 at first and grows with failed attempts.
+    pub(crate) fn for_ids(ids: usize, width: Width, generosity: u32) -> Self {
+        if ids == 0 {
+            return Self::EMPTY;
+        }
+        let class = CLASSES
+            .iter()
+            .find(|class| ids >= class.ids_min)
+            .expect("the last class begins at nothing");
+        let segment = 1u64 << class.segment_log2;
+        let permille = class.permille + u64::from(generosity) * 10;
+        let wanted = (ids as u64 * permille).div_ceil(1000).div_ceil(segment);
+        let start_segments = wanted.saturating_sub(ARITY as u64 - 1).max(1);
+        let starts = start_segments << class.segment_log2;
+        let mut shape = Self {
+            bits: width.bits,
+            segment_log2: class.segment_log2,
+            start_segments: u32::try_from(start_segments).expect("a shard is a few million ids"),
+            // Rounded down: rather a few more wide ids than a rate above the one asked for.
+            wide_from: ((starts * width.narrow) >> 32) as u32,
+        };
+        if shape.wide_from == shape.starts() {
+            // No id is wide, so the last three segments need not be either.
+            shape.wide_from = shape.slots();
+        }
+        shape
+    }
+
+    /// Slots in which an id's first may lie.
+    pub(crate) fn starts(self) -> u32 {
+        self.start_segments << self.segment_log2
+    }
+
+    /// All slots.
+    pub(crate) fn slots(self) -> u32 {
+        if self.start_segments == 0 {
+            return 0;
+        }
+        (self.start_segments + ARITY as u32 - 1) << self.segment_log2
+    }
+
+    /// Bytes of all slots, and the seven beyond that let each be read as part of eight.
+    pub(crate) fn bytes(self) -> u64 {
+        if self.start_segments == 0 {
+            return 0;
+        }
+        self.bit_of(self.slots()).div_ceil(8) + PADDING_BYTES
+    }
+
+    /// The chance that an absent id passes here.
+    pub(crate) fn rate(self) -> f64 {
+        if self.start_segments == 0 {
+            return 0.0;
+        }
+        let narrow = f64::from(self.wide_from.min(self.starts())) / f64::from(self.starts());
+        (1.0 + narrow) / 2f64.powi(i32::from(self.bits) + 1)
+    }
+
+    /// Whether it can be what [`Self::for_ids`] made, and nothing in it overflows.
+    pub(crate) fn is_sound(self) -> bool {
+        if self.start_segments == 0 {
+            return self == Self::EMPTY;
+        }
+        let segments = u64::from(self.start_segments) + ARITY as u64 - 1;
+        (1..=32).contains(&self.bits)
+            && self.segment_log2 <= SEGMENT_LOG2_MAX
+            && segments << self.segment_log2 <= u64::from(SLOTS_MAX)
+            && self.wide_from <= self.slots()
+    }
+
+    /// The bit at which slot `slot` begins.
+    pub(crate) fn bit_of(self, slot: u32) -> u64 {
+        u64::from(slot) * u64::from(self.bits) + u64::from(slot.saturating_sub(self.wide_from))
+    }
+
+    /// What to look at for a hash.
+    pub(crate) fn probe(self, mixed: u64) -> Probe {
+        let segment = 1u32 << self.segment_log2;
+        let mask = segment - 1;
+        let second = fold(mixed);
+        // The upper half scaled to the number of starts.
+        let start = ((mixed >> 32) * u64::from(self.starts())) >> 32;
+        let start = start as u32;
+        let slots = [
+            start,
+            (start + segment) ^ (mixed as u32 & mask),
+            (start + 2 * segment) ^ ((mixed >> 16) as u32 & mask),
+            (start + 3 * segment) ^ (second as u32 & mask),
+        ];
+        let bits = self.bits + u8::from(start >= self.wide_from);
+        Probe {
+            slots,
+            mask: u64::MAX >> (64 - bits),
+            fingerprint: second >> (64 - bits),
+        }
+    }
+
+    /// Whether the four slots in `area` XOR to the fingerprint of `mixed`.
+    pub(crate) fn matches(self, mixed: u64, area: &[u8]) -> bool {
+        let probe = self.probe(mixed);
+        let mut sum = probe.fingerprint;
+        for slot in probe.slots {
+            let bit = self.bit_of(slot);
+            let at = (bit / 8) as usize;
+            let Some(word) = area.get(at..).and_then(|rest| rest.first_chunk()) else {
+                // An area shorter than the shape says: not one that was opened. Ask the origin.
+                return true;
+            };
+            sum ^= u64::from_le_bytes(*word) >> (bit % 8);
+        }
+        sum & probe.mask == 0
+    }
+}
+
+/// The four slots of an id and what they must XOR to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Probe {
+    pub(crate) slots: [u32; ARITY],
+    pub(crate) mask: u64,
+    pub(crate) fingerprint: u64,
+}
+
+/// A hash mixed with an attempt's seed: the finaliser of MurmurHash3 (public domain, Austin Appleby).
+pub(crate) fn mix(hash: u64, seed: u64) -> u64 {
+    let mut x = hash ^ seed;
+    x = (x ^ (x >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    x = (x ^ (x >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    x ^ (x >> 33)
+}
+
+/// A second number from a mixed hash: each of its bits depends on many of the first's.
+fn fold(mixed: u64) -> u64 {
+    let product = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    product ^ (product >> 32)
+}
+
+/// Slots of an id.
+pub(crate) const ARITY: usize = 4;
+
+/// Bytes after the last slot, so that eight can be read from any slot's first.
+pub(crate) const PADDING_BYTES: u64 = 7;
+
+/// What [`Shape::probe`] takes 16 bits of the hash for.
+const SEGMENT_LOG2_MAX: u8 = 16;
+
+/// More than any shard needs (a million ids, and as much again for luck); keeps sums in 32 bits.
+const SLOTS_MAX: u32 = 1 << 28;
+
+// The last bit of the last slot, and what is read beyond, stays far from overflowing.
+const _: () = assert!((SLOTS_MAX as u64) * 33 < u32::MAX as u64 * 8);
+
+/// Segment length and slots per 1000 ids from a number of ids on.
+struct Class {
+    ids_min: usize,
+    segment_log2: u8,
+    permille: u64,
+}
+
+const fn class(ids_min: usize, segment_log2: u8, permille: u64) -> Class {
+    Class {
+        ids_min,
+        segment_log2,
+        permille,
+    }
+}
+
+/// The paper's formulas as steps, in integers only so that every machine builds the same bytes: the
+/// slots are about the fewest with which at least nine of ten first attempts come out, which a test in
+/// `build` measures.
+const CLASSES: [Class; 16] = [
+    class(3 << 18, 12, 1070),
+    class(1 << 19, 11, 1075),
+    class(1 << 18, 11, 1090),
+    class(1 << 17, 11, 1100),
+    class(1 << 16, 10, 1120),
+    class(1 << 15, 9, 1160),
+    class(1 << 14, 8, 1175),
+    class(1 << 13, 8, 1215),
+    class(1 << 12, 7, 1250),
+    class(1 << 11, 7, 1310),
+    class(1 << 10, 6, 1400),
+    class(1 << 8, 5, 1430),
+    class(1 << 7, 5, 1500),
+    class(1 << 6, 4, 1650),
+    class(1 << 3, 3, 1800),
+    class(0, 2, 2500),
+];
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_width_is_the_least_that_keeps_the_rate() {
+        let width = |share| Width::for_rate(Rate::new(share).expect("a rate"));
+        let whole_bits = |bits| Width {
+            bits,
+            narrow: WHOLE,
+        };
+        assert_eq!(width(0.5), whole_bits(1));
+        assert_eq!(width(0.25), whole_bits(2));
+        assert_eq!(width(Rate::MIN.share()), whole_bits(32));
+        assert_eq!(width(0.01).bits, 6);
+        assert_eq!(width(0.03).bits, 5);
+        for share in [0.5, 0.3, 0.25, 0.1, 0.03, 0.01, 1e-3, 1e-6, 2.4e-10] {
+            let rate = width(share).rate();
+            assert!(rate <= share && rate > share * 0.999_999, "{share}: {rate}");
+        }
+    }
+
+    proptest! {
+        /// An id whose first slot is wide reads wide slots only, and all slots exist.
+        #[test]
+        fn an_id_with_a_wide_first_slot_has_wide_slots_only(
+            ids in 1usize..2_000_000, hash: u64, share in 3e-10f64..0.49,
+        ) {
+            let width = Width::for_rate(Rate::new(share).expect("a rate"));
+            let shape = Shape::for_ids(ids, width, 0);
+            let probe = shape.probe(mix(hash, 1));
+            prop_assert!(shape.is_sound());
+            prop_assert!(probe.slots.is_sorted() && probe.slots[3] < shape.slots());
+            if probe.slots[0] >= shape.wide_from {
+                prop_assert!(probe.slots.iter().all(|&slot| slot >= shape.wide_from));
+            }
+            prop_assert!(shape.bit_of(probe.slots[3]) / 8 + 8 <= shape.bytes());
+        }
+
+        /// Slots do not overlap: each begins where the one before ends.
+        #[test]
+        fn slots_lie_side_by_side(ids in 1usize..5_000, share in 3e-10f64..0.49) {
+            let width = Width::for_rate(Rate::new(share).expect("a rate"));
+            let shape = Shape::for_ids(ids, width, 0);
+            for slot in 0..shape.slots() {
+                let wide = u64::from(slot >= shape.wide_from);
+                prop_assert_eq!(
+                    shape.bit_of(slot + 1) - shape.bit_of(slot),
+                    u64::from(shape.bits) + wide
+                );
+            }
+        }
+    }
+}

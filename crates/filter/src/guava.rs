@@ -1,0 +1,328 @@
+//! Guava's `BloomFilter`, byte for byte, so that a client on the JVM calls `BloomFilter.readFrom`.
+//!
+//! The serial form: one byte strategy (1 for `MURMUR128_MITZ_64`, the only one Guava has written
+//! since 2014), one byte number of hash functions, four bytes number of 64-bit words, the words; all
+//! big-endian. An id goes through its *funnel* into MurmurHash3's 128 bits, and the n-th bit is
+//! `(first half + n · second half) mod bits` (Kirsch and Mitzenmacher, "Less Hashing, Same
+//! Performance", ESA 2006). Sizes follow Guava's own formulas; the number of hash functions is that
+//! of Guava 33.4 and later, which older versions read as well, since it is in the file.
+//!
+//! A Guava filter is 1.44 times the information limit and needs its size before the first id. So ids
+//! are gathered as their 128-bit hashes, 16 bytes each, and the filter is made for exactly the
+//! distinct ones: it cannot be overfilled.
+
+mod murmur;
+
+use crate::rate::Rate;
+use murmur::murmur3_128;
+
+/// How Guava feeds an id to the hash: the reader's funnel must be the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Funnel {
+    /// `Funnels.stringFunnel(StandardCharsets.UTF_8)` or `Funnels.byteArrayFunnel()`: the bytes.
+    #[default]
+    Utf8,
+    /// `Funnels.unencodedCharsFunnel()`: UTF-16 code units, low byte first.
+    UnencodedChars,
+    /// `Funnels.longFunnel()`: eight bytes, lowest first.
+    Long,
+}
+
+impl Funnel {
+    /// As a command line names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Utf8 => "utf8",
+            Self::UnencodedChars => "unencoded-chars",
+            Self::Long => "long",
+        }
+    }
+
+    /// The hash of an id in its canonical form.
+    pub fn hash(self, canonical: &[u8]) -> Result<GuavaHash, FunnelError> {
+        let text = || {
+            std::str::from_utf8(canonical).map_err(|_| FunnelError {
+                funnel: self,
+                id: String::from_utf8_lossy(canonical).into_owned(),
+            })
+        };
+        Ok(GuavaHash(match self {
+            Self::Utf8 => murmur3_128(canonical),
+            Self::UnencodedChars => {
+                let units: Vec<u8> = text()?.encode_utf16().flat_map(u16::to_le_bytes).collect();
+                murmur3_128(&units)
+            }
+            Self::Long => {
+                let number: i64 = text()?.parse().map_err(|_| FunnelError {
+                    funnel: self,
+                    id: String::from_utf8_lossy(canonical).into_owned(),
+                })?;
+                murmur3_128(&number.to_le_bytes())
+            }
+        }))
+    }
+}
+
+/// `utf8`, `unencoded-chars` or `long`.
+impl std::str::FromStr for Funnel {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        [Self::Utf8, Self::UnencodedChars, Self::Long]
+            .into_iter()
+            .find(|funnel| funnel.name() == text)
+            .ok_or_else(|| format!("`{text}` is no funnel; there are utf8, unencoded-chars, long"))
+    }
+}
+
+/// An id that a funnel cannot take.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{id}` cannot go through the funnel {}", funnel.name())]
+pub struct FunnelError {
+    /// The funnel.
+    pub funnel: Funnel,
+    /// The id.
+    pub id: String,
+}
+
+/// What a Guava filter sees of an id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GuavaHash([u64; 2]);
+
+impl GuavaHash {
+    /// Its bits in a filter of `bits` bits with `functions` hash functions.
+    fn bits(self, bits: u64, functions: u8) -> impl Iterator<Item = u64> {
+        let [first, second] = self.0;
+        (0..u64::from(functions)).map(move |n| {
+            let combined = first.wrapping_add(n.wrapping_mul(second));
+            // Java has no unsigned remainder: the sign bit goes first.
+            (combined & i64::MAX as u64) % bits
+        })
+    }
+}
+
+/// Gathers ids for a Guava filter.
+#[derive(Clone, Debug, Default)]
+pub struct GuavaBuilder {
+    ids: Vec<GuavaHash>,
+}
+
+impl GuavaBuilder {
+    /// Begins one.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds an id; one that is there already does no harm.
+    pub fn insert(&mut self, id: GuavaHash) {
+        self.ids.push(id);
+    }
+
+    /// Makes the filter for the distinct ids at `rate`.
+    pub fn finish(mut self, rate: Rate) -> Result<GuavaFilter, GuavaError> {
+        self.ids.sort_unstable();
+        self.ids.dedup();
+        let mut filter = GuavaFilter::with_room(self.ids.len() as u64, rate)?;
+        for id in &self.ids {
+            filter.put(*id);
+        }
+        Ok(filter)
+    }
+}
+
+/// A Guava filter in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuavaFilter {
+    functions: u8,
+    words: Vec<u64>,
+}
+
+impl GuavaFilter {
+    /// What `BloomFilter.create(funnel, ids, rate)` makes.
+    pub fn with_room(ids: u64, rate: Rate) -> Result<Self, GuavaError> {
+        // Guava takes 1 where 0 is said.
+        let ids = ids.max(1) as f64;
+        let ln_rate = rate.share().ln();
+        let bits = (-ids * ln_rate / (LN_2 * LN_2)) as u64;
+        let functions = (-ln_rate / LN_2).round().max(1.0) as u8;
+        let words = bits.div_ceil(64).max(1);
+        if words > WORDS_MAX {
+            return Err(GuavaError::TooLarge { words });
+        }
+        Ok(Self {
+            functions,
+            words: vec![0; words as usize],
+        })
+    }
+
+    /// `put`: true if it changed a bit.
+    pub fn put(&mut self, id: GuavaHash) -> bool {
+        let bits = self.words.len() as u64 * 64;
+        let mut fresh = false;
+        for bit in id.bits(bits, self.functions) {
+            let word = &mut self.words[(bit / 64) as usize];
+            fresh |= *word & 1 << (bit % 64) == 0;
+            *word |= 1 << (bit % 64);
+        }
+        fresh
+    }
+
+    /// `mightContain`.
+    pub fn might_contain(&self, id: GuavaHash) -> bool {
+        let bits = self.words.len() as u64 * 64;
+        id.bits(bits, self.functions)
+            .all(|bit| self.words[(bit / 64) as usize] & 1 << (bit % 64) != 0)
+    }
+
+    /// `expectedFpp`: the share of set bits to the power of the hash functions.
+    pub fn expected_rate(&self) -> f64 {
+        let set: u64 = self
+            .words
+            .iter()
+            .map(|word| u64::from(word.count_ones()))
+            .sum();
+        (set as f64 / (self.words.len() as f64 * 64.0)).powi(i32::from(self.functions))
+    }
+
+    /// Bits an id sets.
+    pub fn functions(&self) -> u8 {
+        self.functions
+    }
+
+    /// What `writeTo` writes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + self.words.len() * 8);
+        bytes.push(MURMUR128_MITZ_64);
+        bytes.push(self.functions);
+        let words = u32::try_from(self.words.len()).expect("bounded when it was made");
+        bytes.extend_from_slice(&words.to_be_bytes());
+        for word in &self.words {
+            bytes.extend_from_slice(&word.to_be_bytes());
+        }
+        bytes
+    }
+
+    /// What `readFrom` reads.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, GuavaError> {
+        let Some((head, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
+            return Err(GuavaError::Length {
+                found: bytes.len() as u64,
+                whole: HEADER_BYTES as u64,
+            });
+        };
+        if head[0] != MURMUR128_MITZ_64 {
+            return Err(GuavaError::Strategy { found: head[0] });
+        }
+        let words = u32::from_be_bytes([head[2], head[3], head[4], head[5]]);
+        let whole = HEADER_BYTES as u64 + u64::from(words) * 8;
+        if bytes.len() as u64 != whole || words == 0 || u64::from(words) > WORDS_MAX {
+            return Err(GuavaError::Length {
+                found: bytes.len() as u64,
+                whole,
+            });
+        }
+        if head[1] == 0 {
+            return Err(GuavaError::NoFunctions);
+        }
+        Ok(Self {
+            functions: head[1],
+            words: rest
+                .as_chunks()
+                .0
+                .iter()
+                .map(|word| u64::from_be_bytes(*word))
+                .collect(),
+        })
+    }
+}
+
+const LN_2: f64 = std::f64::consts::LN_2;
+
+/// The strategy's number in Guava's enum.
+const MURMUR128_MITZ_64: u8 = 1;
+
+const HEADER_BYTES: usize = 6;
+
+/// Guava counts words in a Java `int`.
+const WORDS_MAX: u64 = i32::MAX as u64;
+
+/// Why a Guava filter cannot be made or read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GuavaError {
+    /// Guava could not address so many bits.
+    #[error(
+        "Guava holds at most 2^31 - 1 words, and {words} would be needed; ask for a higher rate"
+    )]
+    TooLarge {
+        /// How many.
+        words: u64,
+    },
+    /// The first byte names another strategy, or the file is something else.
+    #[error(
+        "this is no Guava Bloom filter of strategy 1 (MURMUR128_MITZ_64): its strategy is {found}"
+    )]
+    Strategy {
+        /// The byte.
+        found: u8,
+    },
+    /// No bit would be looked at.
+    #[error("a Guava Bloom filter without hash functions")]
+    NoFunctions,
+    /// Cut off, too long or something else.
+    #[error("the Guava Bloom filter has {found} bytes where its head says {whole}")]
+    Length {
+        /// Bytes that are here.
+        found: u64,
+        /// Bytes it says.
+        whole: u64,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rate(share: f64) -> Rate {
+        Rate::new(share).expect("a rate")
+    }
+
+    /// The sizes that `BloomFilter.create` picks, as known for 620,000 ids.
+    #[test]
+    fn sizes_are_guavas() {
+        let one = GuavaFilter::with_room(620_000, rate(0.01)).expect("it fits");
+        assert_eq!((one.functions, one.words.len() * 8 / 1024), (7, 725));
+        let three = GuavaFilter::with_room(620_000, rate(0.03)).expect("it fits");
+        assert_eq!((three.functions, three.words.len() * 8 / 1024), (5, 552));
+    }
+
+    #[test]
+    fn a_filter_comes_back_from_its_bytes_and_a_broken_one_does_not() {
+        let mut builder = GuavaBuilder::new();
+        let ids: Vec<_> = (0..100)
+            .map(|n: i32| Funnel::Utf8.hash(n.to_string().as_bytes()).expect("bytes"))
+            .collect();
+        ids.iter().for_each(|id| builder.insert(*id));
+        let filter = builder.finish(rate(0.01)).expect("it fits");
+        let bytes = filter.to_bytes();
+        assert_eq!(GuavaFilter::from_bytes(&bytes).as_ref(), Ok(&filter));
+        assert!(ids.iter().all(|id| filter.might_contain(*id)));
+        assert!(filter.expected_rate() < 0.012);
+        for cut in 0..bytes.len() {
+            assert!(GuavaFilter::from_bytes(&bytes[..cut]).is_err());
+        }
+        let mut huge = bytes.clone();
+        huge[2..6].fill(0xff);
+        assert!(GuavaFilter::from_bytes(&huge).is_err());
+        let mut other = bytes;
+        other[0] = 0;
+        assert!(GuavaFilter::from_bytes(&other).is_err());
+    }
+
+    #[test]
+    fn a_funnel_refuses_what_java_could_not_have() {
+        assert!(Funnel::Long.hash(b"12x").is_err());
+        assert!(Funnel::Long.hash(b"9223372036854775808").is_err());
+        assert!(Funnel::UnencodedChars.hash(b"\xff").is_err());
+    }
+}

@@ -1,0 +1,318 @@
+//! Ids in one canonical byte form, and the hash of it that every filter works on.
+//!
+//! The same id is spelled in many ways: a UUID is 16 bytes in the database, 36 lower-case
+//! characters in one log and upper-case in another URL; an integer has a column type there and
+//! digits here. A filter that hashed spellings would call an existing id absent. So an id is its
+//! **canonical text**, and that is what is hashed:
+//!
+//! | id | canonical form |
+//! |---|---|
+//! | text, bytes | the bytes as they are; no Unicode normalisation, no case folding |
+//! | integer | decimal digits, `-` before a negative one, no leading zeros: `42`, `-7`, `0` |
+//! | UUID | 36 characters, lower-case, hyphens at 8-4-4-4-12 (RFC 9562, section 4) |
+//!
+//! What a client finds in a path such as `/resource/{id}` is thus hashed as it stands when it is
+//! spelled normally, whatever type the column has. The filter remembers its [`IdForm`], so that
+//! other spellings (upper case, `urn:uuid:…`, `007`) are brought to the canonical one first.
+//!
+//! The hash is XXH3-64 of the canonical form with the filter's seed. Two of 100 million ids share
+//! a hash with a chance of 1 in 3700, and then an absent id may look present, never the reverse.
+
+use std::fmt;
+use std::str::FromStr;
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// What every filter keeps of an id: XXH3-64 of its canonical form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct IdHash(pub u64);
+
+/// How the ids of a set are spelled, which says how other spellings become the canonical one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum IdForm {
+    /// Text or bytes: each spelling is an id of its own.
+    #[default]
+    Text = 0,
+    /// UUIDs, in any of their usual spellings.
+    Uuid = 1,
+    /// Integers of up to 128 bits.
+    Integer = 2,
+}
+
+impl IdForm {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Text, Self::Uuid, Self::Integer];
+
+    /// As a command line names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Uuid => "uuid",
+            Self::Integer => "integer",
+        }
+    }
+
+    /// Brings a spelling to the canonical form.
+    ///
+    /// What is no id of this form is refused: a source that contains it was misread, and it is
+    /// better to learn that while building.
+    pub fn canonical<'a>(
+        self,
+        spelling: &'a [u8],
+        room: &'a mut IdText,
+    ) -> Result<&'a [u8], IdError> {
+        let refuse = || IdError {
+            form: self,
+            spelling: String::from_utf8_lossy(&spelling[..spelling.len().min(80)]).into_owned(),
+        };
+        match self {
+            Self::Text => Ok(spelling),
+            Self::Uuid => parse_uuid(spelling)
+                .map(|uuid| room.uuid(uuid))
+                .ok_or_else(refuse),
+            Self::Integer => parse_integer(spelling)
+                .map(|number| room.integer(number))
+                .ok_or_else(refuse),
+        }
+    }
+}
+
+impl fmt::Display for IdForm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for IdForm {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let named = Self::ALL.into_iter().find(|form| form.name() == text);
+        named.ok_or_else(|| format!("`{text}` is no kind of id; there are text, uuid, integer"))
+    }
+}
+
+/// Hashes ids for one filter: its form and its seed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IdHasher {
+    /// How ids are spelled.
+    pub form: IdForm,
+    /// What XXH3 is seeded with; 0 unless an operator wants hashes nobody outside can predict.
+    pub seed: u64,
+}
+
+impl IdHasher {
+    /// The hash of an id already in its canonical form.
+    pub fn canonical(&self, canonical: &[u8]) -> IdHash {
+        IdHash(xxh3_64_with_seed(canonical, self.seed))
+    }
+
+    /// The hash of an id as a source spells it. What is no id of this form is refused.
+    pub fn spelled(&self, spelling: &[u8]) -> Result<IdHash, IdError> {
+        let mut room = IdText::default();
+        Ok(self.canonical(self.form.canonical(spelling, &mut room)?))
+    }
+
+    /// The hash of what a client asks for. What is no id of this form is hashed as it stands: it
+    /// is hardly in the filter, and the filter says so.
+    pub fn asked(&self, spelling: &[u8]) -> IdHash {
+        self.spelled(spelling)
+            .unwrap_or_else(|_| self.canonical(spelling))
+    }
+
+    /// The hash of a UUID's 16 bytes.
+    pub fn uuid(&self, uuid: [u8; 16]) -> IdHash {
+        self.canonical(IdText::default().uuid(uuid))
+    }
+
+    /// The hash of an integer.
+    pub fn integer(&self, number: i128) -> IdHash {
+        self.canonical(IdText::default().integer(number))
+    }
+}
+
+/// Room for a canonical form that has to be written first.
+#[derive(Clone, Debug)]
+pub struct IdText([u8; 40]);
+
+impl Default for IdText {
+    fn default() -> Self {
+        // i128::MIN has 40 characters, a UUID 36.
+        Self([0; 40])
+    }
+}
+
+impl IdText {
+    fn uuid(&mut self, uuid: [u8; 16]) -> &[u8] {
+        let mut at = 0;
+        for (n, byte) in uuid.into_iter().enumerate() {
+            if matches!(n, 4 | 6 | 8 | 10) {
+                self.0[at] = b'-';
+                at += 1;
+            }
+            self.0[at] = HEX[usize::from(byte >> 4)];
+            self.0[at + 1] = HEX[usize::from(byte & 15)];
+            at += 2;
+        }
+        &self.0[..at]
+    }
+
+    fn integer(&mut self, number: i128) -> &[u8] {
+        let mut at = self.0.len();
+        let mut rest = number.unsigned_abs();
+        loop {
+            at -= 1;
+            self.0[at] = HEX[(rest % 10) as usize];
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        if number < 0 {
+            at -= 1;
+            self.0[at] = b'-';
+        }
+        &self.0[at..]
+    }
+}
+
+/// 32 hex digits, hyphens anywhere between bytes or nowhere, braces or `urn:uuid:` around.
+fn parse_uuid(spelling: &[u8]) -> Option<[u8; 16]> {
+    let mut text = spelling;
+    if let Some((head, rest)) = text.split_at_checked(9)
+        && head.eq_ignore_ascii_case(b"urn:uuid:")
+    {
+        text = rest;
+    } else if let [b'{', inner @ .., b'}'] = text {
+        text = inner;
+    }
+    let hyphens: &[usize] = match text.len() {
+        32 => &[],
+        36 => &[8, 13, 18, 23],
+        _ => return None,
+    };
+    let (mut uuid, mut digits) = ([0u8; 16], 0);
+    for (at, &byte) in text.iter().enumerate() {
+        if hyphens.contains(&at) {
+            if byte != b'-' {
+                return None;
+            }
+            continue;
+        }
+        let digit = char::from(byte).to_digit(16)? as u8;
+        uuid[digits / 2] = uuid[digits / 2] << 4 | digit;
+        digits += 1;
+    }
+    Some(uuid)
+}
+
+fn parse_integer(spelling: &[u8]) -> Option<i128> {
+    std::str::from_utf8(spelling).ok()?.parse().ok()
+}
+
+const HEX: &[u8; 16] = b"0123456789abcdef";
+
+/// Something that is no id of the form the set has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{spelling}` is no {form}")]
+pub struct IdError {
+    /// What it should have been.
+    pub form: IdForm,
+    /// How it begins.
+    pub spelling: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const UUID: IdHasher = IdHasher {
+        form: IdForm::Uuid,
+        seed: 0,
+    };
+    const INTEGER: IdHasher = IdHasher {
+        form: IdForm::Integer,
+        seed: 0,
+    };
+    const TEXT: IdHasher = IdHasher {
+        form: IdForm::Text,
+        seed: 0,
+    };
+
+    #[test]
+    fn every_spelling_of_a_uuid_is_the_same_id() {
+        let canonical = "550e8400-e29b-41d4-a716-446655440000";
+        let expected = TEXT.canonical(canonical.as_bytes());
+        for spelling in [
+            canonical,
+            "550E8400-E29B-41D4-A716-446655440000",
+            "550e8400e29b41d4a716446655440000",
+            "{550e8400-e29b-41d4-a716-446655440000}",
+            "urn:uuid:550E8400-e29b-41d4-a716-446655440000",
+        ] {
+            assert_eq!(
+                UUID.spelled(spelling.as_bytes()),
+                Ok(expected),
+                "{spelling}"
+            );
+        }
+        let bytes = *b"\x55\x0e\x84\x00\xe2\x9b\x41\xd4\xa7\x16\x44\x66\x55\x44\x00\x00";
+        assert_eq!(UUID.uuid(bytes), expected);
+    }
+
+    #[test]
+    fn what_is_no_uuid_is_refused_when_built_and_hashed_as_it_stands_when_asked() {
+        for spelling in [
+            "",
+            "550e8400-e29b-41d4-a716-44665544000",
+            "550e8400-e29b-41d4-a716-4466554400000",
+            "550e8400_e29b_41d4_a716_446655440000",
+            "550e8400-e29b-41d4-a716-44665544000g",
+            "5-0e8400e29b41d4a71644665544000000",
+        ] {
+            assert!(UUID.spelled(spelling.as_bytes()).is_err(), "{spelling}");
+            assert_eq!(
+                UUID.asked(spelling.as_bytes()),
+                TEXT.canonical(spelling.as_bytes())
+            );
+        }
+    }
+
+    #[test]
+    fn integers_lose_their_leading_zeros() {
+        for (spelling, canonical) in [("007", "7"), ("+7", "7"), ("-0", "0"), ("-12", "-12")] {
+            let expected = TEXT.canonical(canonical.as_bytes());
+            assert_eq!(INTEGER.spelled(spelling.as_bytes()), Ok(expected));
+        }
+        assert!(INTEGER.spelled(b"1.0").is_err());
+        assert!(INTEGER.spelled(b"").is_err());
+    }
+
+    proptest! {
+        /// The canonical integer is what the standard library prints.
+        #[test]
+        fn integers_are_written_in_decimal(number: i128) {
+            let text = number.to_string();
+            let mut room = IdText::default();
+            prop_assert_eq!(room.integer(number), text.as_bytes());
+            prop_assert_eq!(parse_integer(text.as_bytes()), Some(number));
+        }
+
+        #[test]
+        fn a_uuid_comes_back_from_its_text(uuid: [u8; 16]) {
+            let mut room = IdText::default();
+            prop_assert_eq!(parse_uuid(room.uuid(uuid)), Some(uuid));
+        }
+    }
+
+    #[test]
+    fn the_extremes_fit_their_room() {
+        assert_eq!(
+            IdText::default().integer(i128::MIN),
+            i128::MIN.to_string().as_bytes()
+        );
+    }
+}

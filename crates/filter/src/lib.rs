@@ -1,0 +1,35 @@
+//! Id filters: which ids certainly do not exist, small enough to hand to every client.
+//!
+//! A service where most lookups end in 404 answers the same question over and over: is there such an
+//! id? A filter answers it beforehand. "Absent" is certain, "maybe" is wrong for a stated share of
+//! the absent ids, and a million ids fit into a megabyte.
+//!
+//! - [`StaticBuilder`] gathers ids and makes a filter near the least possible size,
+//!   [`UpdatableFilter`] one that ids can be added to. Both are chosen by what is to be done with
+//!   them and take a [`Rate`].
+//! - [`Filter`] opens what they made, over borrowed or mapped bytes, and answers. The bytes are
+//!   described in `docs/filter-format.md`.
+//! - [`IdHasher`] says what an id is: one canonical form for text, integers and UUIDs.
+//! - [`guava`] writes and reads the form of Guava's `BloomFilter`, for clients on the JVM.
+//! - [`delta`], [`manifest`] and [`journal`] are what a publisher hands out between two builds, and
+//!   [`client`] decides when an answer may still be relied on.
+//!
+//! Everything here is a decision: bytes and times come in as arguments.
+#![forbid(unsafe_code)]
+
+mod bloom;
+mod build;
+mod filter;
+mod format;
+mod fuse;
+pub mod guava;
+mod id;
+mod rate;
+mod updatable;
+
+pub use build::{Assembly, BuildError, Plan, Request, ShardPart, ShardWork, StaticBuilder};
+pub use filter::{Construction, Facts, Filter, bytes_limit};
+pub use format::OpenError;
+pub use id::{IdError, IdForm, IdHash, IdHasher, IdText};
+pub use rate::{Rate, RateError};
+pub use updatable::{Full, UpdatableFilter};

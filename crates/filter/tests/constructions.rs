@@ -1,0 +1,225 @@
+//! Both constructions against an exact set, at any rate and size, through bytes and back.
+
+use std::collections::HashSet;
+
+use proptest::prelude::*;
+
+use edgeward_filter::{
+    Construction, Filter, IdForm, IdHash, IdHasher, Rate, Request, StaticBuilder, UpdatableFilter,
+    bytes_limit,
+};
+use edgeward_types::{Seed, Timestamp};
+
+fn rate(share: f64) -> Rate {
+    Rate::new(share).expect("a rate")
+}
+
+/// Ids that are as good as random and never repeat.
+fn ids(count: u64, series: u64) -> impl Iterator<Item = IdHash> {
+    let hasher = IdHasher::default();
+    (0..count).map(move |n| hasher.integer(i128::from(series << 40 | n)))
+}
+
+fn static_filter(ids: impl Iterator<Item = IdHash>, request: Request) -> Filter<Vec<u8>> {
+    let mut builder = StaticBuilder::new(request);
+    ids.for_each(|id| builder.insert(id).expect("few ids"));
+    builder.finish().expect("solvable")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// No id that was put in is ever called absent, whatever the construction, the rate, the
+    /// number of ids and duplicates, and however the bytes are held.
+    #[test]
+    fn there_are_no_false_negatives(
+        texts in prop::collection::vec("[a-z0-9-]{0,12}", 0..600),
+        share in 1e-6f64..0.5,
+        seed: u64,
+    ) {
+        let hasher = IdHasher { form: IdForm::Text, seed };
+        let request = Request { hasher, ..Request::with_rate(rate(share)) };
+        let distinct: HashSet<&String> = texts.iter().collect();
+
+        let fixed = static_filter(texts.iter().map(|t| hasher.canonical(t.as_bytes())), request);
+        prop_assert_eq!(fixed.facts().ids, distinct.len() as u64);
+        let borrowed = Filter::open(fixed.bytes()).expect("just built");
+
+        let mut growing = UpdatableFilter::new(request, texts.len() as u64).expect("it fits");
+        for text in &texts {
+            growing.insert(hasher.canonical(text.as_bytes())).expect("room for each");
+        }
+        let written = Filter::open(growing.to_filter(3).into_bytes()).expect("just written");
+
+        for text in &texts {
+            prop_assert!(borrowed.contains_spelled(text.as_bytes()));
+            prop_assert!(written.contains_spelled(text.as_bytes()));
+            prop_assert!(growing.contains(hasher.canonical(text.as_bytes())));
+        }
+    }
+
+    /// The order and number of mentions of an id change nothing about what is found.
+    #[test]
+    fn a_resumed_filter_goes_on_where_it_was(first in 0u64..500, second in 0u64..500) {
+        let request = Request::with_rate(rate(0.01));
+        let mut whole = UpdatableFilter::new(request, 2000).expect("it fits");
+        let mut half = whole.clone();
+        for id in ids(first, 1) {
+            whole.insert(id).expect("room");
+            half.insert(id).expect("room");
+        }
+        let mut half = UpdatableFilter::resume(&half.to_filter(0)).expect("an updatable one");
+        for id in ids(second, 2) {
+            whole.insert(id).expect("room");
+            half.insert(id).expect("room");
+        }
+        let (half, whole) = (half.to_filter(7), whole.to_filter(7));
+        prop_assert_eq!(half.bytes(), whole.bytes());
+    }
+}
+
+/// The rate that was asked for is kept, told, and seen: five standard deviations of room.
+#[test]
+fn the_rate_asked_for_is_the_rate_measured() {
+    for share in [0.3, 0.03, 0.01] {
+        let request = Request::with_rate(rate(share));
+        let fixed = static_filter(ids(30_000, 1), request);
+        let mut growing = UpdatableFilter::new(request, 30_000).expect("it fits");
+        for id in ids(30_000, 1) {
+            // The last of them may be refused: those mistaken for present were not counted.
+            growing.insert(id).expect("room");
+        }
+        let growing = growing.to_filter(0);
+        for filter in [fixed, growing] {
+            let facts = filter.facts();
+            assert!(facts.expected_rate <= share, "{facts:?}");
+            let probes = 200_000;
+            let measured = filter.measured_rate(probes, Seed(9));
+            let deviation = (share / probes as f64).sqrt();
+            let exact = filter.exact_rate();
+            assert!(
+                (measured - exact).abs() < 5.0 * deviation,
+                "{measured} {facts:?}"
+            );
+        }
+    }
+}
+
+/// 620,000 ids: within 15 % of the information limit, at any rate.
+#[test]
+fn a_static_filter_is_near_the_limit_at_any_rate() {
+    for share in [0.5, 0.42, 0.4, 0.38, 0.35, 0.2, 0.03, 0.01, 1e-3, 1e-5] {
+        let filter = static_filter(ids(620_000, 1), Request::with_rate(rate(share)));
+        let limit = bytes_limit(620_000, share);
+        let ratio = filter.bytes().len() as f64 / limit;
+        assert!(ratio < 1.15, "{share}: {ratio:.3} times the limit");
+        if share == 0.03 {
+            assert!(
+                filter.bytes().len() <= 440 * 1024,
+                "{}",
+                filter.bytes().len()
+            );
+        }
+    }
+}
+
+#[test]
+fn shards_solved_in_any_order_give_the_same_filter() {
+    let build = |backwards: bool| {
+        let mut builder = StaticBuilder::new(Request::with_rate(rate(0.01)));
+        for id in ids(1_200_000, 3) {
+            builder.insert(id).expect("few");
+        }
+        let (assembly, mut works) = builder.into_plan().expect("few").split();
+        assert_eq!(works.len(), 2);
+        if backwards {
+            works.reverse();
+        }
+        let parts = works
+            .into_iter()
+            .map(|work| work.solve().expect("solvable"));
+        assembly.join(parts.collect()).expect("whole")
+    };
+    let (forwards, backwards) = (build(false), build(true));
+    assert_eq!(forwards.bytes(), backwards.bytes());
+    assert!(
+        ids(1_200_000, 3)
+            .step_by(97)
+            .all(|id| forwards.contains(id))
+    );
+}
+
+#[test]
+fn a_full_filter_refuses_what_would_break_its_rate() {
+    let mut filter = UpdatableFilter::new(Request::with_rate(rate(0.01)), 100).expect("it fits");
+    let refused = ids(200, 1).filter(|&id| filter.insert(id).is_err()).count();
+    assert!(refused >= 95, "{refused}");
+    assert_eq!(filter.ids(), 100);
+    assert!(filter.expected_rate() <= 0.01);
+    // What is in it already needs no room.
+    let first = ids(1, 1).next().expect("one");
+    assert_eq!(filter.insert(first), Ok(false));
+}
+
+#[test]
+fn a_source_gone_wrong_does_not_take_all_memory() {
+    let request = Request {
+        ids_max: 10,
+        ..Request::with_rate(rate(0.01))
+    };
+    let mut builder = StaticBuilder::new(request);
+    ids(11, 1).for_each(|id| builder.insert(id).expect("checked by the piece"));
+    let error = builder.finish().expect_err("too many");
+    assert_eq!(error.to_string(), "there are more than 10 ids");
+    assert!(UpdatableFilter::new(request, 11).is_err());
+    let many = Request {
+        ids_max: u64::MAX,
+        ..request
+    };
+    assert!(UpdatableFilter::new(many, u64::MAX).is_err());
+}
+
+#[test]
+fn an_empty_filter_holds_nothing() {
+    let filter = static_filter(ids(0, 1), Request::with_rate(rate(0.5)));
+    assert_eq!(filter.measured_rate(1000, Seed(1)), 0.0);
+    let filter = UpdatableFilter::new(Request::with_rate(rate(0.5)), 0).expect("it fits");
+    assert_eq!(filter.to_filter(0).measured_rate(1000, Seed(1)), 0.0);
+}
+
+#[test]
+fn the_header_tells_what_was_said() {
+    let hasher = IdHasher {
+        form: IdForm::Uuid,
+        seed: 77,
+    };
+    let request = Request {
+        hasher,
+        epoch: 12,
+        built: Some(Timestamp::from_secs(1_700_000_000)),
+        ..Request::with_rate(rate(0.02))
+    };
+    let facts = static_filter(ids(500, 1), request).facts();
+    assert_eq!(facts.construction, Construction::Static);
+    assert_eq!((facts.hasher, facts.epoch, facts.ids), (hasher, 12, 500));
+    assert_eq!(facts.built, request.built);
+    assert_eq!(facts.asked_rate, 0.02);
+}
+
+/// A file mapped into memory answers without being loaded.
+///
+/// Method: a filter of which only the header and one page are ever touched, mapped and asked.
+#[test]
+fn a_mapped_file_answers() {
+    let built = static_filter(ids(50_000, 1), Request::with_rate(rate(0.01)));
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), built.bytes()).expect("written");
+    #[expect(
+        unsafe_code,
+        reason = "mapping a file is unsafe in every crate that does it"
+    )]
+    // SAFETY: the file is this test's own and nobody writes to it while it is mapped.
+    let mapped = unsafe { memmap2::Mmap::map(file.as_file()) }.expect("mapped");
+    let filter = Filter::open_trusted(mapped).expect("just written");
+    assert!(ids(50_000, 1).all(|id| filter.contains(id)));
+}

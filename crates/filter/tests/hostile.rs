@@ -1,0 +1,150 @@
+//! Files from somewhere else: cut, flipped, contradictory, or made to hurt.
+
+use proptest::prelude::*;
+
+use edgeward_filter::{
+    Filter, IdHash, IdHasher, OpenError, Rate, Request, StaticBuilder, UpdatableFilter,
+};
+
+fn request() -> Request {
+    Request::with_rate(Rate::new(0.01).expect("a rate"))
+}
+
+fn fixed() -> Vec<u8> {
+    let mut builder = StaticBuilder::new(request());
+    for n in 0..300 {
+        builder.insert(IdHasher::default().integer(n)).expect("few");
+    }
+    builder.finish().expect("solvable").into_bytes()
+}
+
+fn growing() -> Vec<u8> {
+    let mut filter = UpdatableFilter::new(request(), 300).expect("it fits");
+    for n in 0..300 {
+        _ = filter.insert(IdHasher::default().integer(n)).expect("room");
+    }
+    filter.to_filter(1).into_bytes()
+}
+
+/// Puts the header's checksum right again, as somebody who forges a header would.
+fn forge(bytes: &mut [u8], at: usize, field: &[u8]) {
+    bytes[at..at + field.len()].copy_from_slice(field);
+    let checksum = xxhash_rust::xxh3::xxh3_64(&bytes[..120]);
+    bytes[120..128].copy_from_slice(&checksum.to_le_bytes());
+}
+
+/// All cuts, not a sample of them.
+#[test]
+fn a_cut_file_is_refused_wherever_it_is_cut() {
+    for whole in [fixed(), growing()] {
+        for cut in 0..whole.len() {
+            let error = Filter::open(&whole[..cut]).expect_err("cut");
+            let expected = if cut < 8 {
+                matches!(error, OpenError::NotAFilter)
+            } else {
+                matches!(
+                    error,
+                    OpenError::Truncated { .. }
+                        | OpenError::Version { .. }
+                        | OpenError::Checksum { .. }
+                )
+            };
+            assert!(expected, "{cut}: {error}");
+            assert!(Filter::open_trusted(&whole[..cut]).is_err());
+        }
+        let mut longer = whole.clone();
+        longer.push(0);
+        assert!(matches!(
+            Filter::open(&longer),
+            Err(OpenError::TrailingBytes { .. })
+        ));
+    }
+}
+
+/// All bits, not a sample of them.
+#[test]
+fn any_flipped_bit_is_noticed() {
+    for whole in [fixed(), growing()] {
+        for bit in 0..whole.len() * 8 {
+            let mut flipped = whole.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(Filter::open(&flipped).is_err(), "bit {bit}");
+        }
+    }
+}
+
+/// Numbers that would allocate terabytes, overflow, or point outside are refused by looking.
+#[test]
+fn a_forged_header_is_refused_without_allocating() {
+    for whole in [fixed(), growing()] {
+        for (at, field) in [
+            (12, &u32::MAX.to_le_bytes()[..]),
+            (12, &0u32.to_le_bytes()),
+            (64, &u64::MAX.to_le_bytes()),
+            (64, &(u64::MAX - 127).to_le_bytes()),
+            (64, &0u64.to_le_bytes()),
+            (56, &f64::NAN.to_le_bytes()),
+            (56, &2f64.to_le_bytes()),
+            (10, &[9]),
+            (11, &[9]),
+            (80, &[1]),
+        ] {
+            let mut forged = whole.clone();
+            forge(&mut forged, at, field);
+            let error = Filter::open_trusted(&forged).expect_err("forged");
+            assert!(!error.to_string().is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_forged_shard_is_refused() {
+    for (at, field) in [
+        (128, &u64::MAX.to_le_bytes()[..]),
+        (128, &0u64.to_le_bytes()),
+        (144, &u32::MAX.to_le_bytes()),
+        (144, &0u32.to_le_bytes()),
+        (148, &u32::MAX.to_le_bytes()),
+        (152, &[200]),
+        (152, &[16]),
+        (153, &[0]),
+        (153, &[64]),
+        (154, &[1]),
+    ] {
+        let mut forged = fixed();
+        forged[at..at + field.len()].copy_from_slice(field);
+        assert!(Filter::open_trusted(&forged).is_err(), "{at}");
+    }
+}
+
+#[test]
+fn what_is_something_else_is_called_so() {
+    for other in [&b""[..], b"PK\x03\x04", &[0; 500], b"{\"json\": true}"] {
+        assert_eq!(Filter::open(other).err(), Some(OpenError::NotAFilter));
+    }
+    let mut later = fixed();
+    later[8] = 2;
+    let error = Filter::open(&later).expect_err("later").to_string();
+    assert!(error.contains("format version 2"), "{error}");
+}
+
+proptest! {
+    /// Whatever opens unverified can be asked without harm.
+    #[test]
+    fn forged_payloads_answer_something(
+        forgeries in prop::collection::vec((128usize..400, any::<u8>()), 0..12), id: u64,
+    ) {
+        for mut bytes in [fixed(), growing()] {
+            for &(at, byte) in &forgeries {
+                if at < bytes.len() {
+                    bytes[at] = byte;
+                }
+            }
+            if let Ok(filter) = Filter::open_trusted(&bytes) {
+                _ = filter.contains(IdHash(id));
+                _ = filter.facts();
+                _ = filter.exact_rate();
+            }
+        }
+    }
+}

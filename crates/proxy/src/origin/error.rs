@@ -1,10 +1,11 @@
 //! Why the origin did not answer, in the words an operator and a client need.
 
-use std::error::Error as _;
+use std::error::Error;
 use std::io;
 
 use http::StatusCode;
 
+use super::h1::H1Error;
 use crate::counters::{Counter, Counters};
 
 /// What went wrong between the edge and the origin.
@@ -28,13 +29,17 @@ pub(crate) enum OriginError {
     ReadTimeout,
     /// What came is no HTTP response.
     #[error("the origin's response cannot be read")]
-    HeadInvalid { source: hyper::Error },
+    HeadInvalid {
+        source: Box<dyn Error + Send + Sync>,
+    },
     /// The head of the response is beyond `head_bytes_max` or `headers_max`.
     #[error("the origin's response head is too large")]
     HeadTooLarge,
     /// The connection ended before the response did.
     #[error("the origin's response ended early")]
-    Incomplete { source: hyper::Error },
+    Incomplete {
+        source: Box<dyn Error + Send + Sync>,
+    },
     /// The client's upload failed, so the request could not be sent whole.
     #[error("the request's body ended early")]
     Upload { source: hyper::Error },
@@ -59,9 +64,27 @@ impl OriginError {
             return Self::HeadTooLarge;
         }
         if error.is_parse() {
-            return Self::HeadInvalid { source: error };
+            return Self::HeadInvalid {
+                source: error.into(),
+            };
         }
-        Self::Incomplete { source: error }
+        Self::Incomplete {
+            source: error.into(),
+        }
+    }
+
+    /// Sorts what went wrong on a connection of our own.
+    pub(super) fn from_h1(error: H1Error) -> Self {
+        match error {
+            H1Error::HeadTooLarge => Self::HeadTooLarge,
+            H1Error::Silent => Self::FirstByteTimeout,
+            H1Error::Head(_) | H1Error::Framing(_) => Self::HeadInvalid {
+                source: error.into(),
+            },
+            H1Error::Io(_) | H1Error::Closed => Self::Incomplete {
+                source: error.into(),
+            },
+        }
     }
 
     /// The status the client gets if nothing was sent to it yet.

@@ -3,6 +3,7 @@
 mod body;
 mod connect;
 mod error;
+mod h1;
 mod pool;
 
 pub(crate) use body::OriginBody;

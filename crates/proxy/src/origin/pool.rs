@@ -20,6 +20,7 @@ use tokio::time::Instant;
 use super::body::OriginBody;
 use super::connect::Connector;
 use super::error::OriginError;
+use super::h1;
 use crate::clock::Clock;
 use crate::config::{LimitsConfig, OriginConfig, OriginProtocol};
 use crate::counters::Counters;
@@ -49,8 +50,29 @@ pub(super) struct Shared {
 }
 
 struct Idle {
-    sender: http1::SendRequest<Upload>,
+    connection: Reusable,
     since: Timestamp,
+}
+
+/// A connection that may serve another request.
+pub(super) enum Reusable {
+    /// For requests with a body.
+    Hyper(http1::SendRequest<Upload>),
+    /// For all others.
+    Own(h1::Connection),
+}
+
+impl Reusable {
+    fn is_hypers(&self) -> bool {
+        matches!(self, Self::Hyper(_))
+    }
+
+    fn is_usable(&mut self) -> bool {
+        match self {
+            Self::Hyper(sender) => !sender.is_closed(),
+            Self::Own(connection) => connection.is_quiet(),
+        }
+    }
 }
 
 /// Whether a request may be sent twice, and when its upload last moved.
@@ -105,7 +127,10 @@ impl OriginPool {
     ) -> Result<(Parts, OriginBody), OriginError> {
         self.shared.counters.origin_requests.one();
         let result = match self.config.protocol {
-            OriginProtocol::Http1 => self.send_h1(attempt, &mut build).await,
+            OriginProtocol::Http1 if attempt.upload.is_none() => {
+                self.send_own(attempt, &mut build).await
+            }
+            OriginProtocol::Http1 => Box::pin(self.send_h1(attempt, &mut build)).await,
             OriginProtocol::Http2 => Box::pin(self.send_h2(attempt, &mut build)).await,
         };
         if let Err(error) = &result
@@ -114,6 +139,40 @@ impl OriginPool {
             counter.one();
         }
         result
+    }
+
+    /// A request without a body, by HTTP/1.1.
+    async fn send_own(
+        &self,
+        attempt: &Attempt,
+        build: &mut impl FnMut() -> Request<Upload>,
+    ) -> Result<(Parts, OriginBody), OriginError> {
+        let mut tries_left = self.config.retries_max;
+        let limits = h1::HeadLimits::of(&self.limits);
+        let request = build();
+        loop {
+            // The last try is on a new connection: the whole pool may be dead.
+            let (connection, reused, lease) = self.checkout_own(tries_left > 0).await?;
+            let timeout = self.config.first_byte_timeout;
+            let failed = match connection.exchange(&request, limits, timeout).await {
+                Ok((parts, body)) => {
+                    let silence_max = self.config.read_idle_timeout;
+                    let counters = Arc::clone(&self.shared.counters);
+                    return Ok((parts, OriginBody::own(body, lease, silence_max, counters)));
+                }
+                Err(failed) => failed,
+            };
+            drop(lease);
+            // An origin may close an idle connection at the moment a request sets out on it.
+            let died_idle = reused
+                && !failed.answered
+                && matches!(failed.error, h1::H1Error::Closed | h1::H1Error::Io(_));
+            if tries_left == 0 || !(died_idle && attempt.repeatable) {
+                return Err(OriginError::from_h1(failed.error));
+            }
+            tries_left -= 1;
+            self.shared.counters.origin_retries.one();
+        }
     }
 
     async fn send_h1(
@@ -181,7 +240,7 @@ impl OriginPool {
 
     fn received(&self, response: Response<Incoming>, lease: Option<Lease>) -> (Parts, OriginBody) {
         let (parts, incoming) = response.into_parts();
-        let body = OriginBody::new(
+        let body = OriginBody::of_hyper(
             incoming,
             lease,
             self.config.read_idle_timeout,
@@ -211,27 +270,75 @@ impl OriginPool {
         }
     }
 
-    /// An idle connection, or a new one, or the first to come free within `connect_timeout`.
     async fn checkout(
         &self,
         reuse: bool,
     ) -> Result<(http1::SendRequest<Upload>, bool, Lease), OriginError> {
         let deadline = Instant::now() + self.config.connect_timeout;
-        loop {
-            while reuse && let Some(mut sender) = self.shared.pop_idle(self.config.idle_timeout) {
-                let lease = Lease::counted(&self.shared);
+        let pick = if self.shared.has_idle(Reusable::is_hypers) {
+            Reusable::is_hypers
+        } else {
+            |_: &Reusable| true
+        };
+        let (idle, lease) = self.place(reuse, deadline, pick).await?;
+        match idle {
+            Some(Reusable::Hyper(mut sender)) => {
                 if sender.ready().await.is_ok() {
                     return Ok((sender, true, lease));
                 }
             }
-            if self.shared.open.get() < self.config.connections_per_worker_max.get() {
-                let lease = Lease::open(&self.shared);
-                // Boxed: seldom needed, and large enough to weigh on every miss.
-                let sender = Box::pin(self.connect_h1(deadline)).await?;
-                return Ok((sender, false, lease));
+            // It becomes hyper's for good.
+            Some(Reusable::Own(connection)) => {
+                let sender = Box::pin(self.hand_to_hyper(connection.into_stream())).await?;
+                return Ok((sender, true, lease));
             }
-            // Without reuse an idle connection would hold a place forever: let the oldest go.
-            if !reuse && self.shared.close_oldest() {
+            None => {}
+        }
+        // Boxed: seldom needed, and large enough to weigh on every miss.
+        let sender = Box::pin(async {
+            let stream = self.connect(deadline).await?;
+            self.hand_to_hyper(stream).await
+        });
+        Ok((sender.await?, false, lease))
+    }
+
+    async fn checkout_own(
+        &self,
+        reuse: bool,
+    ) -> Result<(h1::Connection, bool, Lease), OriginError> {
+        let pick = |idle: &Reusable| !idle.is_hypers();
+        if reuse && let Some(Reusable::Own(connection)) = self.pop_idle(pick) {
+            return Ok((connection, true, Lease::counted(&self.shared)));
+        }
+        let deadline = Instant::now() + self.config.connect_timeout;
+        Box::pin(async {
+            let (idle, lease) = self.place(reuse, deadline, pick).await?;
+            if let Some(Reusable::Own(connection)) = idle {
+                return Ok((connection, true, lease));
+            }
+            let stream = self.connect(deadline).await?;
+            Ok((h1::Connection::new(stream), false, lease))
+        })
+        .await
+    }
+
+    /// A place among the connections with an idle one on it, or with none if a new one may be made; waits for the first
+    /// to come free until `deadline`.
+    async fn place(
+        &self,
+        reuse: bool,
+        deadline: Instant,
+        pick: fn(&Reusable) -> bool,
+    ) -> Result<(Option<Reusable>, Lease), OriginError> {
+        loop {
+            if reuse && let Some(idle) = self.pop_idle(pick) {
+                return Ok((Some(idle), Lease::counted(&self.shared)));
+            }
+            if self.shared.open.get() < self.config.connections_per_worker_max.get() {
+                return Ok((None, Lease::open(&self.shared)));
+            }
+            // An idle connection that is of no use here would hold its place forever: let the oldest go.
+            if self.shared.close_oldest() {
                 continue;
             }
             if tokio::time::timeout_at(deadline, self.shared.freed.notified())
@@ -243,11 +350,14 @@ impl OriginPool {
         }
     }
 
-    async fn connect_h1(
+    fn pop_idle(&self, pick: fn(&Reusable) -> bool) -> Option<Reusable> {
+        self.shared.pop_idle(self.config.idle_timeout, pick)
+    }
+
+    async fn hand_to_hyper(
         &self,
-        deadline: Instant,
+        stream: Box<dyn super::connect::OriginStream>,
     ) -> Result<http1::SendRequest<Upload>, OriginError> {
-        let stream = self.connect(deadline).await?;
         let mut builder = http1::Builder::new();
         let head_bytes_max = crate::connection::head_bytes_max(&self.limits);
         builder.max_header_size(head_bytes_max);
@@ -331,11 +441,10 @@ impl OriginPool {
         let timeout = self.config.idle_timeout;
         let stale: Vec<Idle> = {
             let mut idle = self.shared.idle.borrow_mut();
-            let (keep, stale) = idle
-                .drain(..)
-                .partition(|i| now.since(i.since) <= timeout && !i.sender.is_closed());
-            *idle = keep;
-            stale
+            idle.extract_if(.., |idle| {
+                now.since(idle.since) > timeout || !idle.connection.is_usable()
+            })
+            .collect()
         };
         for idle in stale {
             self.shared.closed(idle);
@@ -354,14 +463,24 @@ impl OriginPool {
 }
 
 impl Shared {
-    fn pop_idle(&self, timeout: Duration) -> Option<http1::SendRequest<Upload>> {
+    fn has_idle(&self, pick: fn(&Reusable) -> bool) -> bool {
+        self.idle.borrow().iter().any(|idle| pick(&idle.connection))
+    }
+
+    /// The youngest idle connection of a kind that can still be used.
+    fn pop_idle(&self, timeout: Duration, pick: fn(&Reusable) -> bool) -> Option<Reusable> {
         loop {
-            let idle = self.idle.borrow_mut().pop()?;
-            if idle.sender.is_closed() || self.clock.now().since(idle.since) > timeout {
-                self.closed(idle);
-                continue;
+            let mut idle = {
+                let mut idle = self.idle.borrow_mut();
+                let at = idle
+                    .iter_mut()
+                    .rposition(|idle| pick(&mut idle.connection))?;
+                idle.remove(at)
+            };
+            if self.clock.now().since(idle.since) <= timeout && idle.connection.is_usable() {
+                return Some(idle.connection);
             }
-            return Some(idle.sender);
+            self.closed(idle);
         }
     }
 
@@ -422,8 +541,8 @@ impl Lease {
         self
     }
 
-    /// The response was read whole; the connection may serve another request.
-    pub(super) fn give_back(mut self) {
+    /// A response was read whole from hyper's connection: it may serve another request.
+    pub(super) fn give_back_sender(mut self) {
         let Some(sender) = self.sender.take() else {
             return;
         };
@@ -432,12 +551,19 @@ impl Lease {
         if self.upload.take().is_some_and(|upload| !upload.has_ended()) {
             return;
         }
-        if sender.is_closed() || self.pool.idle.borrow().len() >= self.pool.idle_max {
+        if !sender.is_closed() {
+            self.give_back(Reusable::Hyper(sender));
+        }
+    }
+
+    /// The connection may serve another request.
+    pub(super) fn give_back(self, connection: Reusable) {
+        if self.pool.idle.borrow().len() >= self.pool.idle_max {
             return;
         }
         // The place stays taken, now by an idle connection.
         self.pool.idle.borrow_mut().push(Idle {
-            sender,
+            connection,
             since: self.pool.clock.now(),
         });
         self.pool.count(1);

@@ -1,0 +1,271 @@
+//! The chunked coding (RFC 9112 §7.1), taken apart.
+//!
+//! Strict where leniency would let two readers see two bodies: lines end in CRLF, sizes are hexadecimal digits and
+//! nothing else, and both extensions and trailers are bounded.
+
+use bytes::{Bytes, BytesMut};
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+
+use super::H1Error;
+
+/// How far a chunked body has been read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Chunked {
+    at: At,
+    /// Bytes of the extensions read so far: an origin could send a body of nothing else.
+    extension_bytes: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum At {
+    #[default]
+    Size,
+    Data {
+        left: u64,
+    },
+    /// The line break behind a chunk.
+    Break,
+    Trailers,
+    End,
+}
+
+/// What could be made of the bytes at hand.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// More have to come.
+    More,
+    Data(Bytes),
+    Trailers(HeaderMap),
+    End,
+}
+
+impl Chunked {
+    pub(super) fn has_ended(&self) -> bool {
+        self.at == At::End
+    }
+
+    /// Takes the next piece out of `inbox`.
+    pub(super) fn step(&mut self, inbox: &mut BytesMut) -> Result<Step, H1Error> {
+        loop {
+            match self.at {
+                At::Size => {
+                    let Some(line) = line(inbox)? else {
+                        return Ok(Step::More);
+                    };
+                    let (size, extension_bytes) = size(&line)?;
+                    self.extension_bytes += extension_bytes;
+                    if self.extension_bytes > LINE_BYTES_MAX {
+                        return Err(H1Error::Framing("more chunk extensions than any"));
+                    }
+                    self.at = match size {
+                        0 => At::Trailers,
+                        left => At::Data { left },
+                    };
+                }
+                At::Data { .. } if inbox.is_empty() => return Ok(Step::More),
+                At::Data { left } => {
+                    let here = usize::try_from(left).unwrap_or(usize::MAX).min(inbox.len());
+                    let left = left - here as u64;
+                    self.at = if left == 0 {
+                        At::Break
+                    } else {
+                        At::Data { left }
+                    };
+                    return Ok(Step::Data(inbox.split_to(here).freeze()));
+                }
+                At::Break => match &inbox[..inbox.len().min(2)] {
+                    b"\r\n" => {
+                        let _ = inbox.split_to(2);
+                        self.at = At::Size;
+                    }
+                    b"" | b"\r" => return Ok(Step::More),
+                    _ => return Err(H1Error::Framing("a chunk is longer than its size")),
+                },
+                At::Trailers => return self.trailers(inbox),
+                At::End => return Ok(Step::End),
+            }
+        }
+    }
+
+    fn trailers(&mut self, inbox: &mut BytesMut) -> Result<Step, H1Error> {
+        if inbox.starts_with(b"\r\n") {
+            let _ = inbox.split_to(2);
+            self.at = At::End;
+            return Ok(Step::End);
+        }
+        let mut fields = [httparse::EMPTY_HEADER; TRAILERS_MAX];
+        let (bytes, fields) = match httparse::parse_headers(inbox, &mut fields) {
+            Ok(httparse::Status::Complete(parsed)) => parsed,
+            Ok(httparse::Status::Partial) if inbox.len() < LINE_BYTES_MAX => return Ok(Step::More),
+            Ok(httparse::Status::Partial) => {
+                return Err(H1Error::Framing("more trailers than any"));
+            }
+            Err(error) => return Err(H1Error::Head(error)),
+        };
+        let mut trailers = HeaderMap::with_capacity(fields.len());
+        for field in fields {
+            let name = HeaderName::from_bytes(field.name.as_bytes())
+                .map_err(|_| H1Error::Head(httparse::Error::HeaderName))?;
+            let value = HeaderValue::from_bytes(field.value)
+                .map_err(|_| H1Error::Head(httparse::Error::HeaderValue))?;
+            trailers.append(name, value);
+        }
+        let _ = inbox.split_to(bytes);
+        self.at = At::End;
+        Ok(Step::Trailers(trailers))
+    }
+}
+
+/// The next line without its end.
+fn line(inbox: &mut BytesMut) -> Result<Option<Bytes>, H1Error> {
+    let Some(end) = memchr::memchr(b'\n', inbox) else {
+        return match inbox.len() {
+            0..LINE_BYTES_MAX => Ok(None),
+            _ => Err(H1Error::Framing("a chunk's line without end")),
+        };
+    };
+    let line = inbox.split_to(end + 1).freeze();
+    match line.strip_suffix(b"\r\n") {
+        Some(line_alone) => Ok(Some(line.slice_ref(line_alone))),
+        None => Err(H1Error::Framing("a chunk's line ends in a bare line feed")),
+    }
+}
+
+/// A chunk's size: hexadecimal digits, then nothing, or an extension that is ignored. And the extension's bytes.
+fn size(line: &[u8]) -> Result<(u64, usize), H1Error> {
+    const INVALID: H1Error = H1Error::Framing("a chunk's size is no number");
+    let digits = line
+        .iter()
+        .position(|byte| !byte.is_ascii_hexdigit())
+        .unwrap_or(line.len());
+    let behind = line[digits..].trim_ascii_start();
+    if digits == 0 || digits > SIZE_DIGITS_MAX || !(behind.is_empty() || behind[0] == b';') {
+        return Err(INVALID);
+    }
+    let digits = std::str::from_utf8(&line[..digits]).map_err(|_| INVALID)?;
+    let size = u64::from_str_radix(digits, 16).map_err(|_| INVALID)?;
+    Ok((size, line.len() - digits.len()))
+}
+
+/// Below 2^60: no sum of sizes overflows.
+const SIZE_DIGITS_MAX: usize = 15;
+
+/// Of one line, of all extensions of a body, and of its trailers.
+const LINE_BYTES_MAX: usize = 16 << 10;
+
+const TRAILERS_MAX: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A body, its trailers, and what came behind it.
+    type Whole = (Vec<u8>, Option<HeaderMap>, Vec<u8>);
+
+    /// Reads a whole body that arrives in pieces of `piece` bytes.
+    fn read(wire: &[u8], piece: usize) -> Result<Whole, H1Error> {
+        let mut chunked = Chunked::default();
+        let mut inbox = BytesMut::new();
+        let mut arriving = wire.chunks(piece.max(1));
+        let (mut body, mut trailers) = (Vec::new(), None);
+        loop {
+            match chunked.step(&mut inbox)? {
+                Step::Data(bytes) => body.extend_from_slice(&bytes),
+                Step::Trailers(fields) => trailers = Some(fields),
+                Step::End => {
+                    let mut rest = inbox.to_vec();
+                    arriving.for_each(|piece| rest.extend_from_slice(piece));
+                    return Ok((body, trailers, rest));
+                }
+                Step::More => match arriving.next() {
+                    Some(piece) => inbox.extend_from_slice(piece),
+                    None => return Err(H1Error::Closed),
+                },
+            }
+        }
+    }
+
+    #[test]
+    fn extensions_are_ignored_and_trailers_kept() {
+        let wire = b"5;a=b\r\nhello\r\n6 ; c=\"d\"\r\n world\r\n0\r\nX-Sum: 1\r\n\r\nnext";
+        let (body, trailers, rest) = read(wire, 3).expect("a body");
+        assert_eq!(body, b"hello world");
+        assert_eq!(trailers.expect("trailers")["x-sum"], "1");
+        assert_eq!(rest, b"next");
+    }
+
+    #[test]
+    fn what_two_readers_could_see_differently_is_refused() {
+        for wire in [
+            &b"5\nhello\r\n0\r\n\r\n"[..],
+            b"5\r\nhello0\r\n\r\n",
+            b"5\r\nhello\n0\r\n\r\n",
+            b"+5\r\nhello\r\n0\r\n\r\n",
+            b"0x5\r\nhello\r\n0\r\n\r\n",
+            b" 5\r\nhello\r\n0\r\n\r\n",
+            b"\r\nhello",
+            b"5 5\r\nhello\r\n0\r\n\r\n",
+            b"ffffffffffffffff\r\nx",
+            b"0\r\nX: a\r\n folded\r\n\r\n",
+        ] {
+            let read = read(wire, 100);
+            assert!(
+                matches!(read, Err(H1Error::Framing(_) | H1Error::Head(_))),
+                "{:?} gave {read:?}",
+                wire.escape_ascii().to_string()
+            );
+        }
+    }
+
+    #[test]
+    fn an_extension_without_end_is_given_up() {
+        let wire = [b"5;".as_slice(), &vec![b'a'; LINE_BYTES_MAX + 1]].concat();
+        assert!(matches!(read(&wire, 4096), Err(H1Error::Framing(_))));
+        let wire = b"1;aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\nx\r\n".repeat(LINE_BYTES_MAX / 32);
+        assert!(matches!(read(&wire, 4096), Err(H1Error::Framing(_))));
+        let wire = [b"0\r\nX: ".as_slice(), &vec![b'a'; LINE_BYTES_MAX + 1]].concat();
+        assert!(matches!(read(&wire, 4096), Err(H1Error::Framing(_))));
+    }
+
+    #[test]
+    fn a_body_may_have_any_number_of_small_chunks() {
+        let wire = [
+            b"1\r\nx\r\n".repeat(LINE_BYTES_MAX).as_slice(),
+            b"0\r\n\r\n",
+        ]
+        .concat();
+        let (body, ..) = read(&wire, 4096).expect("a body");
+        assert_eq!(body.len(), LINE_BYTES_MAX);
+    }
+
+    proptest! {
+        /// What was written in chunks is read back, however the wire cuts it, and nothing behind it is touched.
+        #[test]
+        fn a_body_written_in_chunks_reads_back(
+            chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..200), 0..20),
+            piece in 1_usize..300,
+        ) {
+            let mut wire = Vec::new();
+            for chunk in &chunks {
+                wire.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
+                wire.extend_from_slice(chunk);
+                wire.extend_from_slice(b"\r\n");
+            }
+            wire.extend_from_slice(b"0\r\n\r\nHTTP/1.1 200");
+            let (body, trailers, rest) = read(&wire, piece).expect("a body");
+            prop_assert_eq!(body, chunks.concat());
+            prop_assert!(trailers.is_none());
+            prop_assert_eq!(rest, b"HTTP/1.1 200");
+            // And without its last byte it never ends.
+            let cut = &wire[..wire.len() - b"\nHTTP/1.1 200".len()];
+            prop_assert!(matches!(read(cut, piece), Err(H1Error::Closed)));
+        }
+
+        #[test]
+        fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..300), piece in 1_usize..50) {
+            _ = read(&bytes, piece);
+        }
+    }
+}

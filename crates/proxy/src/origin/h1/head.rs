@@ -1,0 +1,404 @@
+//! Heads on the wire: a request written, a response read.
+
+use bytes::BytesMut;
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING,
+};
+use http::response::Parts;
+use http::{Method, Request, Response, StatusCode, Version};
+
+use super::body::Framing;
+use super::chunked::Chunked;
+use super::{H1Error, HeadLimits, Outbox};
+use crate::request::Upload;
+
+/// What the start of the inbox turned out to be. It is taken out.
+#[derive(Debug)]
+pub(super) enum Head {
+    Final {
+        parts: Box<Parts>,
+        framing: Framing,
+        /// Whether the connection can serve another request after this response.
+        reusable: bool,
+    },
+    Interim,
+}
+
+/// A request's head as bytes (RFC 9112 §3). Its fields come from `http` types, which hold no line break.
+pub(super) fn encode(request: &Request<Upload>) -> Outbox {
+    let target = request.uri().path_and_query();
+    let target = target.map_or("/", |target| target.as_str());
+    let fields: usize = request
+        .headers()
+        .iter()
+        .map(|(name, value)| name.as_str().len() + value.len() + 4)
+        .sum();
+    let mut bytes = Vec::with_capacity(32 + target.len() + fields);
+    bytes.extend_from_slice(request.method().as_str().as_bytes());
+    bytes.push(b' ');
+    bytes.extend_from_slice(target.as_bytes());
+    bytes.extend_from_slice(b" HTTP/1.1\r\n");
+    // There is no body, whatever the client's request said of one.
+    let fields = request
+        .headers()
+        .iter()
+        .filter(|(name, _)| **name != CONTENT_LENGTH && **name != TRANSFER_ENCODING);
+    for (name, value) in fields {
+        bytes.extend_from_slice(name.as_str().as_bytes());
+        bytes.extend_from_slice(b": ");
+        bytes.extend_from_slice(value.as_bytes());
+        bytes.extend_from_slice(b"\r\n");
+    }
+    // RFC 9110 §8.6: said only where a body would be expected.
+    if matches!(
+        *request.method(),
+        Method::POST | Method::PUT | Method::PATCH
+    ) {
+        bytes.extend_from_slice(b"content-length: 0\r\n");
+    }
+    bytes.extend_from_slice(b"\r\n");
+    Outbox {
+        bytes,
+        written: 0,
+        flushed: false,
+    }
+}
+
+/// Reads a response's head from the start of `inbox`, or finds that more has to come.
+pub(super) fn parse(
+    inbox: &mut BytesMut,
+    limits: HeadLimits,
+    method: &Method,
+) -> Result<Option<Head>, H1Error> {
+    if inbox.is_empty() {
+        return Ok(None);
+    }
+    let mut on_stack = [const { std::mem::MaybeUninit::uninit() }; FIELDS_ON_STACK];
+    let mut on_heap = Vec::new();
+    let fields = if limits.fields_max <= FIELDS_ON_STACK {
+        &mut on_stack[..limits.fields_max]
+    } else {
+        on_heap.resize_with(limits.fields_max, std::mem::MaybeUninit::uninit);
+        &mut on_heap[..]
+    };
+    let mut response = httparse::Response::new(&mut []);
+    let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(
+        &mut response,
+        inbox,
+        fields,
+    );
+    let bytes = match parsed {
+        Ok(httparse::Status::Complete(bytes)) if bytes <= limits.bytes_max => bytes,
+        Ok(httparse::Status::Partial) if inbox.len() < limits.bytes_max => return Ok(None),
+        Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(H1Error::HeadTooLarge),
+        Err(error) => return Err(H1Error::Head(error)),
+    };
+    let status = StatusCode::from_u16(response.code.unwrap_or_default())
+        .map_err(|_| H1Error::Head(httparse::Error::Status))?;
+    let version = match response.version {
+        Some(1) => Version::HTTP_11,
+        _ => Version::HTTP_10,
+    };
+    // Where each field lies, so that the buffer can be taken apart without another copy.
+    let base = inbox.as_ptr().addr();
+    let places: Fields = response
+        .headers
+        .iter()
+        .map(|field| Place {
+            name: (field.name.as_ptr().addr() - base, field.name.len()),
+            value: (field.value.as_ptr().addr() - base, field.value.len()),
+        })
+        .collect();
+    let block = inbox.split_to(bytes).freeze();
+    if status.is_informational() {
+        // It was never asked for another protocol, and a tunnel would have no end.
+        return match status {
+            StatusCode::SWITCHING_PROTOCOLS => Err(H1Error::Framing("it switches protocols")),
+            _ => Ok(Some(Head::Interim)),
+        };
+    }
+    let mut headers = HeaderMap::with_capacity(places.len());
+    for Place { name, value } in places {
+        let name = HeaderName::from_bytes(&block[name.0..name.0 + name.1])
+            .map_err(|_| H1Error::Head(httparse::Error::HeaderName))?;
+        let value = HeaderValue::from_maybe_shared(block.slice(value.0..value.0 + value.1))
+            .map_err(|_| H1Error::Head(httparse::Error::HeaderValue))?;
+        headers.append(name, value);
+    }
+    let (framing, certain) = framing(method, status, version, &mut headers)?;
+    let reusable = certain && keeps_alive(version, &headers);
+    let (mut parts, ()) = Response::new(()).into_parts();
+    parts.status = status;
+    parts.version = version;
+    parts.headers = headers;
+    Ok(Some(Head::Final {
+        parts: Box::new(parts),
+        framing,
+        reusable,
+    }))
+}
+
+struct Place {
+    name: (usize, usize),
+    value: (usize, usize),
+}
+
+type Fields = Vec<Place>;
+
+/// Where the body ends (RFC 9112 §6.3), and whether the connection is usable behind it.
+fn framing(
+    method: &Method,
+    status: StatusCode,
+    version: Version,
+    headers: &mut HeaderMap,
+) -> Result<(Framing, bool), H1Error> {
+    let bodiless = *method == Method::HEAD
+        || status == StatusCode::NO_CONTENT
+        || status == StatusCode::NOT_MODIFIED;
+    if bodiless {
+        return Ok((Framing::Length(0), true));
+    }
+    if headers.contains_key(TRANSFER_ENCODING) {
+        if version == Version::HTTP_10 {
+            return Err(H1Error::Framing(
+                "Transfer-Encoding in an HTTP/1.0 response",
+            ));
+        }
+        // §6.1: the length is not to be believed then, nor passed on, nor is the connection to be kept.
+        let certain = headers.remove(CONTENT_LENGTH).is_none();
+        return match codings(headers).as_slice() {
+            [only] if only.eq_ignore_ascii_case(b"chunked") => {
+                Ok((Framing::Chunked(Chunked::default()), certain))
+            }
+            _ => Err(H1Error::Framing("a transfer coding that was not asked for")),
+        };
+    }
+    match content_length(headers)? {
+        Some(length) => Ok((Framing::Length(length), true)),
+        None => Ok((Framing::UntilClose, false)),
+    }
+}
+
+fn codings(headers: &HeaderMap) -> Vec<&[u8]> {
+    headers
+        .get_all(TRANSFER_ENCODING)
+        .iter()
+        .flat_map(|line| line.as_bytes().split(|&byte| byte == b','))
+        .map(<[u8]>::trim_ascii)
+        .filter(|coding| !coding.is_empty())
+        .collect()
+}
+
+/// One number, however often it is said; anything else is no length.
+fn content_length(headers: &mut HeaderMap) -> Result<Option<u64>, H1Error> {
+    const INVALID: H1Error = H1Error::Framing("its Content-Length is no single number");
+    let mut times = 0;
+    let mut length = None;
+    for line in headers.get_all(CONTENT_LENGTH) {
+        for member in line.as_bytes().split(|&byte| byte == b',') {
+            times += 1;
+            let member = decimal(member.trim_ascii()).ok_or(INVALID)?;
+            if length.is_some_and(|length| length != member) {
+                return Err(INVALID);
+            }
+            length = Some(member);
+        }
+    }
+    if let Some(length) = length
+        && times > 1
+    {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    Ok(length)
+}
+
+/// Digits and nothing else: `u64::from_str` would take a plus sign.
+fn decimal(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0_u64, |number, digit| {
+        let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
+        number.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+/// RFC 9112 §9.3.
+fn keeps_alive(version: Version, headers: &HeaderMap) -> bool {
+    let says = |word: &[u8]| {
+        headers
+            .get_all(CONNECTION)
+            .iter()
+            .flat_map(|line| line.as_bytes().split(|&byte| byte == b','))
+            .any(|option| option.trim_ascii().eq_ignore_ascii_case(word))
+    };
+    !says(b"close") && (version == Version::HTTP_11 || says(b"keep-alive"))
+}
+
+/// As many fields as are parsed without an allocation.
+const FIELDS_ON_STACK: usize = crate::connection::HEADERS_ON_STACK;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LIMITS: HeadLimits = HeadLimits {
+        bytes_max: 4096,
+        fields_max: 16,
+    };
+
+    fn read(text: &str) -> Result<Option<Head>, H1Error> {
+        parse(&mut BytesMut::from(text), LIMITS, &Method::GET)
+    }
+
+    fn final_of(text: &str) -> (Parts, Framing, bool) {
+        match read(text) {
+            Ok(Some(Head::Final {
+                parts,
+                framing,
+                reusable,
+            })) => (*parts, framing, reusable),
+            other => panic!("{text:?} gave {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_body_is_where_the_head_says() {
+        for (head, expected, expected_reuse) in [
+            ("200 OK\r\nContent-Length: 5", Framing::Length(5), true),
+            ("200 OK\r\nContent-Length: 5, 5", Framing::Length(5), true),
+            (
+                "200 OK\r\nContent-Length: 5\r\ncontent-length: 5",
+                Framing::Length(5),
+                true,
+            ),
+            (
+                "204 No Content\r\nContent-Length: 5",
+                Framing::Length(0),
+                true,
+            ),
+            (
+                "304 Not Modified\r\nContent-Length: 5",
+                Framing::Length(0),
+                true,
+            ),
+            ("200 OK", Framing::UntilClose, false),
+            (
+                "200 OK\r\nTransfer-Encoding: chunked",
+                Framing::Chunked(Chunked::default()),
+                true,
+            ),
+            (
+                "200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: Chunked",
+                Framing::Chunked(Chunked::default()),
+                false,
+            ),
+            (
+                "200 OK\r\nContent-Length: 5\r\nConnection: x, Close",
+                Framing::Length(5),
+                false,
+            ),
+        ] {
+            let (_, framing, reusable) = final_of(&format!("HTTP/1.1 {head}\r\n\r\n"));
+            assert_eq!(framing, expected, "{head}");
+            assert_eq!(reusable, expected_reuse, "{head}");
+        }
+    }
+
+    #[test]
+    fn an_old_server_keeps_a_connection_only_if_it_says_so() {
+        let (_, _, reusable) = final_of("HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n");
+        assert!(!reusable);
+        let (_, _, reusable) =
+            final_of("HTTP/1.0 200 OK\r\nContent-Length: 0\r\nConnection: keep-alive\r\n\r\n");
+        assert!(reusable);
+    }
+
+    #[test]
+    fn a_length_said_twice_goes_on_once_and_one_beside_chunks_not_at_all() {
+        let (parts, ..) = final_of("HTTP/1.1 200 OK\r\nContent-Length: 7, 7\r\n\r\n");
+        assert_eq!(parts.headers[CONTENT_LENGTH], "7");
+        let (parts, ..) =
+            final_of("HTTP/1.1 200 OK\r\nContent-Length: 7\r\nTransfer-Encoding: chunked\r\n\r\n");
+        assert!(!parts.headers.contains_key(CONTENT_LENGTH));
+    }
+
+    #[test]
+    fn an_end_that_could_be_seen_in_two_ways_is_refused() {
+        for head in [
+            "HTTP/1.1 200 OK\r\nContent-Length: 5, 6",
+            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6",
+            "HTTP/1.1 200 OK\r\nContent-Length: +5",
+            "HTTP/1.1 200 OK\r\nContent-Length: ",
+            "HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551616",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, chunked",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: xchunked",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding:",
+            "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked",
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x",
+            "HTTP/1.1 200 OK\r\nContent-Length : 5",
+            "HTTP/1.1 200 OK\r\nX: a\r\n folded",
+        ] {
+            let read = read(&format!("{head}\r\n\r\n"));
+            assert!(read.is_err(), "{head:?} gave {read:?}");
+        }
+    }
+
+    #[test]
+    fn an_interim_response_is_passed_over() {
+        let mut inbox =
+            BytesMut::from("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\n\r\n");
+        let interim = parse(&mut inbox, LIMITS, &Method::GET);
+        assert!(matches!(interim, Ok(Some(Head::Interim))), "{interim:?}");
+        let last = parse(&mut inbox, LIMITS, &Method::GET);
+        assert!(matches!(last, Ok(Some(Head::Final { .. }))), "{last:?}");
+        assert!(inbox.is_empty());
+    }
+
+    #[test]
+    fn a_head_beyond_its_limits_is_refused_whole_or_not() {
+        let whole = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "a".repeat(5000));
+        assert!(matches!(read(&whole), Err(H1Error::HeadTooLarge)));
+        assert!(matches!(read(&whole[..4500]), Err(H1Error::HeadTooLarge)));
+        let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "X: a\r\n".repeat(17));
+        assert!(matches!(read(&many), Err(H1Error::HeadTooLarge)));
+    }
+
+    #[test]
+    fn a_request_is_written_as_it_was_meant() {
+        let mut request = Request::new(Upload::Empty);
+        *request.uri_mut() = "/a?b".parse().expect("a target");
+        request
+            .headers_mut()
+            .append("host", HeaderValue::from_static("x"));
+        request
+            .headers_mut()
+            .append("accept", HeaderValue::from_static("*/*"));
+        let text = String::from_utf8(encode(&request).bytes).expect("text");
+        assert_eq!(text, "GET /a?b HTTP/1.1\r\nhost: x\r\naccept: */*\r\n\r\n");
+    }
+
+    proptest! {
+        /// No bytes make it panic, and what it takes for a head it takes out.
+        #[test]
+        fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let mut inbox = BytesMut::from(&b"HTTP/1.1 200 OK\r\n"[..]);
+            inbox.extend_from_slice(&bytes);
+            let before = inbox.len();
+            if let Ok(Some(_)) = parse(&mut inbox, LIMITS, &Method::GET) {
+                prop_assert!(inbox.len() < before);
+            }
+        }
+
+        /// However a head is cut, it is incomplete until its last byte.
+        #[test]
+        fn a_head_is_partial_until_its_last_byte(cut in 0_usize..60) {
+            let text = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nServer: someone\r\n\r\n";
+            let cut = cut.min(text.len() - 1);
+            prop_assert!(matches!(read(&text[..cut]), Ok(None)));
+        }
+    }
+}

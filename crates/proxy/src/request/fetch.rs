@@ -1,12 +1,14 @@
 //! A miss: one fetch for all who ask, answered while it arrives and kept if it may be.
 //!
-//! The one who leads starts a task that talks to the origin and then waits for it like everyone
-//! else, so that a leader who hangs up takes nobody with him.
+//! The one who leads drives the fetch as part of answering, which costs no task and no channel. What is left of it when
+//! the answer can begin, or when the leader hangs up, goes on as a task of its own: he takes nobody with him.
 
-use std::future::poll_fn;
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use edgeward_policy::Refusal as Kept;
@@ -22,7 +24,6 @@ use http::response::Parts;
 use http::{Method, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
-use tokio::sync::oneshot;
 
 use super::deliver::{self, Refusal};
 use super::lookup::{self, MissKey};
@@ -34,7 +35,6 @@ use crate::counters::Counters;
 use crate::fill::{Failure, FillHead, FillReader, Followed, Pace};
 use crate::origin::{Attempt, OriginBody, OriginError};
 use crate::stored::{self, Stored, StoredKind, StoredResponse, Variants};
-use crate::tasks::Member;
 use crate::worker::Worker;
 
 /// What the leader's client gets.
@@ -162,47 +162,83 @@ async fn lead_fetch(
     reader: FillReader,
 ) -> Response<EdgeBody> {
     let worker = Rc::clone(&reply.worker);
-    let (to_leader, led) = oneshot::channel();
+    let told = Rc::new(Cell::new(None));
     let fetch = Fetch {
         worker: Rc::clone(&worker),
         ask: Rc::clone(&ask),
         key,
         lead,
-        to_leader: Some(to_leader),
+        to_leader: Some(Rc::clone(&told)),
     };
-    worker.fetch_tasks.spawn(|member| fetch.run(stale, member));
+    let mut driven = Driven {
+        worker: Rc::clone(&worker),
+        fetch: Some(Box::pin(fetch.run(stale))),
+    };
+    let led = poll_fn(|cx| driven.poll(cx, &told)).await;
+    // From here on whoever reads the body is served by a task.
+    drop(driven);
     let mut status = CacheStatus::forward(why);
-    match led.await {
-        Ok(Led::Shared {
+    match led {
+        Led::Shared {
             status: code,
             headers,
             length,
             stored,
-        }) => {
+        } => {
             status.stored = stored;
             status.fwd_status = Some(code.as_u16());
             shared(reply, &ask, code, headers, length, reader, status)
         }
-        Ok(Led::Direct(response, detail)) => {
+        Led::Direct(response, detail) => {
             drop(reader);
             let (parts, body) = *response;
             status.detail = detail.map(Into::into);
             pass::direct(reply, &ask, parts, body, status)
         }
-        Ok(Led::Found { stored, fwd_status }) => {
+        Led::Found { stored, fwd_status } => {
             worker.counters.revalidated.one();
             status.fwd_status = fwd_status;
             status.ttl = Some(deliver::ttl_secs(&stored, worker.now()));
             reply.stored(&ask, &stored, Some(status))
         }
-        Ok(Led::Failed(error)) => pass::failed(reply, &error, status),
-        // The task ended without a word: the edge is being stopped.
-        Err(_) => reply.refuse(&Refusal {
-            status: StatusCode::SERVICE_UNAVAILABLE,
-            cache_status: Some(status.with_detail("shutting_down")),
-            text: "the edge is being stopped".into(),
-            close: true,
-        }),
+        Led::Failed(error) => pass::failed(reply, &error, status),
+    }
+}
+
+/// A fetch as its leader drives it. Given up before its end it goes on by itself.
+struct Driven<F: Future<Output = ()> + 'static> {
+    worker: Rc<Worker>,
+    fetch: Option<Pin<Box<F>>>,
+}
+
+impl<F: Future<Output = ()> + 'static> Driven<F> {
+    fn poll(&mut self, cx: &mut Context<'_>, told: &Cell<Option<Led>>) -> Poll<Led> {
+        if let Some(fetch) = &mut self.fetch
+            && fetch.as_mut().poll(cx).is_ready()
+        {
+            self.fetch = None;
+        }
+        match told.take() {
+            Some(led) => Poll::Ready(led),
+            None => {
+                debug_assert!(
+                    self.fetch.is_some(),
+                    "every fetch tells its leader how it ended"
+                );
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl<F: Future<Output = ()> + 'static> Drop for Driven<F> {
+    fn drop(&mut self) {
+        if let Some(fetch) = self.fetch.take() {
+            self.worker.fetch_tasks.spawn(|member| async move {
+                fetch.await;
+                drop(member);
+            });
+        }
     }
 }
 
@@ -302,7 +338,7 @@ struct Fetch {
     ask: Rc<Ask>,
     key: MissKey,
     lead: Lead,
-    to_leader: Option<oneshot::Sender<Led>>,
+    to_leader: Option<Rc<Cell<Option<Led>>>>,
 }
 
 /// Where a response will be kept.
@@ -329,7 +365,7 @@ impl Place {
 }
 
 impl Fetch {
-    async fn run(self, mut stale: Option<Arc<Stored>>, _member: Member) {
+    async fn run(self, mut stale: Option<Arc<Stored>>) {
         let _open = OpenFill::new(&self.worker.counters);
         loop {
             let request_time = self.worker.now();
@@ -432,8 +468,7 @@ impl Fetch {
 
     fn tell(&mut self, led: Led) {
         if let Some(to_leader) = self.to_leader.take() {
-            // The leader may have hung up.
-            _ = to_leader.send(led);
+            to_leader.set(Some(led));
         }
     }
 
@@ -643,7 +678,7 @@ impl Fetch {
             let to_leader = &mut self.to_leader;
             let step = poll_fn(|cx| {
                 loop {
-                    let polled = std::pin::Pin::new(&mut body).poll_frame(cx);
+                    let polled = Pin::new(&mut body).poll_frame(cx);
                     match polled {
                         Poll::Ready(Some(Ok(frame))) => {
                             let Ok(bytes) = frame.into_data() else {
@@ -659,7 +694,7 @@ impl Fetch {
                             if let (Some(to_leader), Some(shared)) =
                                 (to_leader.take(), shared.take())
                             {
-                                _ = to_leader.send(shared);
+                                to_leader.set(Some(shared));
                             }
                             fill.announce();
                             if !keeps && !fill.has_readers() {

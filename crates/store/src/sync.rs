@@ -4,6 +4,7 @@
 //! that could panic, and a cache that stops answering is worse than one that forgot an object.
 
 use std::sync::{self, PoisonError};
+use std::time::Duration;
 
 pub(crate) use std::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
@@ -17,6 +18,27 @@ impl<T> Mutex<T> {
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Condvar(sync::Condvar);
+
+impl Condvar {
+    pub(crate) fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
+    pub(crate) fn wait_timeout_while<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        patience: Duration,
+        condition: impl FnMut(&mut T) -> bool,
+    ) -> MutexGuard<'a, T> {
+        self.0
+            .wait_timeout_while(guard, patience, condition)
+            .unwrap_or_else(PoisonError::into_inner)
+            .0
     }
 }
 

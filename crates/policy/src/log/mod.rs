@@ -73,6 +73,16 @@ impl LogShape {
         }
     }
 
+    /// The usual size of a segment on a device of `device_bytes`: 64 MiB, less where there would be
+    /// fewer than [`SEGMENTS_FEW`], for then reclaiming one forgets much at once.
+    pub const fn segment_bytes_for(device_bytes: u64) -> u64 {
+        let mut segment_bytes = 64 << 20;
+        while device_bytes / segment_bytes < SEGMENTS_FEW && segment_bytes > 4 << 20 {
+            segment_bytes /= 2;
+        }
+        segment_bytes
+    }
+
     /// Bytes of a record that holds `body_bytes` of body and `named_bytes` of key and head.
     pub const fn record_bytes(&self, named_bytes: u64, body_bytes: u64) -> u64 {
         let blocks = body_bytes.div_ceil(self.block_bytes);
@@ -103,6 +113,9 @@ impl LogShape {
             .next_multiple_of(self.footer_align_bytes)
     }
 }
+
+/// A reserve of two is an eighth of sixteen.
+pub const SEGMENTS_FEW: u64 = 16;
 
 /// A record's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -285,6 +298,19 @@ impl SegmentLog {
             .unwrap_or(self.epoch_next)
     }
 
+    /// The longest body that may enter: half of what the log holds beside its reserve. A longer one
+    /// could be pushed out by itself, and by what is reinserted on the way, before it is whole.
+    pub fn object_bytes_max(&self) -> u64 {
+        let shape = &self.shape;
+        let kept = (self.segments() as u64).saturating_sub(u64::from(self.reserve) + 1);
+        let piece = shape.record_bytes(0, shape.piece_bytes);
+        let pieces_a_segment = shape.record_bytes_max() / piece;
+        // Pieces may be as short as a quarter of the usual where memory is scarce, and the last record names each.
+        let extents_max =
+            shape.record_bytes_max().saturating_sub(NAMES_BYTES_MAX) / shape.extent_bytes / 4;
+        (kept * pieces_a_segment / 2).min(extents_max) * shape.piece_bytes
+    }
+
     /// Segments that are free.
     pub fn free_segments(&self) -> usize {
         self.free.len()
@@ -295,6 +321,9 @@ impl SegmentLog {
         self.free.len() + self.sealed.len() + usize::from(self.open.is_some())
     }
 }
+
+/// Key and head of the longest kind.
+const NAMES_BYTES_MAX: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests;

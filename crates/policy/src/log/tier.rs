@@ -26,13 +26,9 @@ pub struct LogTierConfig {
 }
 
 impl LogTierConfig {
-    /// A disk of `capacity_bytes` with segments of 64 MiB, smaller ones on a small disk, so that there are at
-    /// least [`SEGMENTS_FEW`]; heads and keys of 512 bytes.
+    /// A disk of `capacity_bytes` with segments of the usual size; heads and keys of 512 bytes.
     pub fn new(capacity_bytes: u64, reinsertion: Reinsertion) -> Self {
-        let mut segment_bytes = 64 << 20;
-        while capacity_bytes / segment_bytes < SEGMENTS_FEW && segment_bytes > 4 << 20 {
-            segment_bytes /= 2;
-        }
+        let segment_bytes = LogShape::segment_bytes_for(capacity_bytes);
         let reserve = 2;
         let segments = u32::try_from(capacity_bytes / segment_bytes).unwrap_or(u32::MAX);
         Self {
@@ -44,9 +40,6 @@ impl LogTierConfig {
         }
     }
 }
-
-/// With fewer segments eviction becomes coarse: a reserve of two is an eighth of sixteen.
-const SEGMENTS_FEW: u64 = 16;
 
 /// What a tier has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -30,8 +30,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Fills `buffer` from `offset` on. May wait for the device.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
 
-    /// Fills `buffer` from `offset` on if that needs no waiting; false (and any bytes) if it would.
-    fn read_now_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<bool>;
+    /// Reads from `offset` on what can be had without waiting: so many bytes, none if it would wait.
+    fn read_now_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
     /// Writes all of `bytes` at `offset`; both are multiples of [`WRITE_ALIGN`].
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
@@ -128,7 +128,7 @@ impl Device for FileDevice {
         self.file.read_exact_at(buffer, offset)
     }
 
-    fn read_now_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<bool> {
+    fn read_now_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut filled = 0;
         while filled < buffer.len() {
             let mut rest = [IoSliceMut::new(&mut buffer[filled..])];
@@ -137,12 +137,12 @@ impl Device for FileDevice {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(more) => filled += more,
                 // `NOTSUP`: this file system cannot tell; then every read is one that might wait.
-                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::NOTSUP) => return Ok(false),
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::NOTSUP) => break,
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(true)
+        Ok(filled)
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
@@ -219,9 +219,8 @@ mod tests {
         assert_eq!(bytes, [7; 100]);
         // Whether the page cache answers is the system's choice; if it does, rightly.
         let mut again = [0; 100];
-        if device.read_now_at(&mut again, 8192).expect("no error") {
-            assert_eq!(again, [7; 100]);
-        }
+        let filled = device.read_now_at(&mut again, 8192).expect("no error");
+        assert_eq!(again[..filled], [7; 100][..filled]);
     }
 
     #[test]

@@ -36,7 +36,6 @@ impl Location {
     }
 
     /// The location at a byte offset, a multiple of the unit.
-    #[expect(dead_code, reason = "the writer comes next")]
     pub(crate) const fn from_offset(offset: u64) -> Self {
         assert!(
             offset.is_multiple_of(Self::UNIT_BYTES),

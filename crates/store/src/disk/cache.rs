@@ -1,0 +1,415 @@
+//! The disk cache as its users see it: keys to devices, objects in and out.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+
+use bytes::Bytes;
+use edgeward_types::KeyHash;
+
+use super::counters::{DeviceState, DiskCounters};
+use super::device::{Device, FileDevice};
+use super::error::{Dropped, Miss, Now, OpenError, Refused, SyncError};
+use super::location::Location;
+use super::queue::NotQueued;
+use super::reader::DiskObject;
+use super::recovery::{self, RecoveryReport};
+use super::settings::DiskSettings;
+use super::volume::Volume;
+use super::write::{DiskWrite, WriteState};
+use super::writer::{Message, Writer};
+use crate::sync::Mutex;
+
+/// Objects on one or more devices. Cheap to clone; all clones are the same cache.
+#[derive(Clone, Debug)]
+pub struct DiskCache {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    volumes: Vec<Arc<Volume>>,
+    writers: Mutex<Vec<JoinHandle<()>>>,
+    closed: AtomicBool,
+    key_seed: u64,
+    object_bytes_max: u64,
+    head_bytes_max: u64,
+}
+
+/// Where an object may be: what the index knows without asking the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    hash: KeyHash,
+    volume: u16,
+    location: Location,
+}
+
+impl DiskCache {
+    /// Opens the devices of the settings, formats those that are blank, and starts a thread for each.
+    ///
+    /// # Errors
+    ///
+    /// If a device cannot be used, or holds something else. Nothing that is there is overwritten then.
+    pub fn open(settings: DiskSettings) -> Result<(Self, RecoveryReport), OpenError> {
+        let mut devices: Vec<Arc<dyn Device>> = Vec::new();
+        for device in &settings.devices {
+            let bytes = device.capacity.map(|capacity| capacity.bytes());
+            let opened = FileDevice::open(&device.path, bytes);
+            let opened = opened.map_err(|source| OpenError::Device {
+                path: device.path.clone(),
+                source,
+            })?;
+            devices.push(Arc::new(opened));
+        }
+        Self::open_with_devices(settings, devices)
+    }
+
+    /// As [`open`](Self::open) with devices of the caller's making; those of the settings are not looked at.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn open_with_devices(
+        settings: DiskSettings,
+        devices: Vec<Arc<dyn Device>>,
+    ) -> Result<(Self, RecoveryReport), OpenError> {
+        check(&settings, devices.len())?;
+        let mut report = RecoveryReport::default();
+        let mut opened = Vec::new();
+        let mut key_seed = settings.key_seed;
+        // Devices that exist say what keys are hashed with; those that are blank follow them.
+        for device in &devices {
+            if let Ok(Ok(superblock)) = recovery::read_superblock(&**device) {
+                key_seed = Some(superblock.key_seed);
+                break;
+            }
+        }
+        let key_seed = key_seed.unwrap_or_else(recovery::random);
+        for device in devices {
+            let (superblock, formatted) = recovery::superblock_of(&*device, &settings, key_seed)?;
+            let first = opened.first().map(|(volume, _): &(Volume, _)| volume);
+            if let Some(first) = first.filter(|_| superblock.key_seed != key_seed) {
+                return Err(OpenError::Stranger {
+                    device: device.name(),
+                    first: first.device.name(),
+                });
+            }
+            let same =
+                |(volume, _): &&(Volume, _)| volume.superblock.device_id == superblock.device_id;
+            if let Some((first, _)) = opened.iter().find(same) {
+                return Err(OpenError::Twice {
+                    device: device.name(),
+                    first: first.device.name(),
+                });
+            }
+            let (volume, log, found) =
+                recovery::recover(device, superblock, settings.clone(), formatted)?;
+            report.devices.push(found);
+            opened.push((volume, log));
+        }
+        let smallest = opened.iter().map(|(_, log)| log.object_bytes_max()).min();
+        let smallest = smallest.ok_or(OpenError::NoDevice)?;
+        let object_bytes_max = settings
+            .object_bytes_max
+            .map_or(smallest, |size| size.bytes().min(smallest));
+        let mut volumes = Vec::new();
+        let mut writers = Vec::new();
+        for (number, (volume, log)) in opened.into_iter().enumerate() {
+            let volume = Arc::new(volume);
+            let writer = Writer::new(Arc::clone(&volume), log);
+            let thread = thread::Builder::new().name(format!("disk-writer-{number}"));
+            volumes.push(volume);
+            writers.push(
+                thread
+                    .spawn(move || writer.run())
+                    .map_err(OpenError::Thread)?,
+            );
+        }
+        let shared = Shared {
+            volumes,
+            writers: Mutex::new(writers),
+            closed: AtomicBool::new(false),
+            key_seed,
+            object_bytes_max,
+            head_bytes_max: settings.head_bytes_max.bytes(),
+        };
+        let shared = Arc::new(shared);
+        Ok((Self { shared }, report))
+    }
+
+    /// What full keys must be hashed with to be found again after a restart.
+    pub fn key_seed(&self) -> u64 {
+        self.shared.key_seed
+    }
+
+    /// Where the object under `hash` may be. Asks no device; may name another key's object.
+    pub fn lookup(&self, hash: KeyHash) -> Option<Candidate> {
+        let volume = self.route(hash);
+        let device = &self.shared.volumes[usize::from(volume)];
+        if device.health.state() == DeviceState::OutOfService {
+            return None;
+        }
+        let location = device.index.find(hash)?;
+        Some(Candidate {
+            hash,
+            volume,
+            location,
+        })
+    }
+
+    /// The candidate's head and length, and for a small object its body, if that takes no waiting.
+    pub fn read_head_now(&self, candidate: &Candidate, key: &[u8]) -> Now<DiskObject> {
+        let volume = &self.shared.volumes[usize::from(candidate.volume)];
+        volume.read_head_now(candidate.hash, candidate.location, key)
+    }
+
+    /// As [`read_head_now`](Self::read_head_now), waiting for the device if need be.
+    ///
+    /// # Errors
+    ///
+    /// If the candidate is not the object under `key`, or can no longer be read.
+    pub fn read_head(&self, candidate: &Candidate, key: &[u8]) -> Result<DiskObject, Miss> {
+        let volume = &self.shared.volumes[usize::from(candidate.volume)];
+        volume.read_head(candidate.hash, candidate.location, key)
+    }
+
+    /// Begins to write an object. `length` is that of the body, if it is known.
+    ///
+    /// # Errors
+    ///
+    /// If it is too large or the device cannot take it now.
+    pub fn begin(
+        &self,
+        hash: KeyHash,
+        key: &[u8],
+        head: Bytes,
+        length: Option<u64>,
+    ) -> Result<DiskWrite, Refused> {
+        if self.shared.closed.load(Ordering::Relaxed) {
+            return Err(Refused::Closed);
+        }
+        if !self.names_fit(key, &head) {
+            return Err(Refused::NamesTooLong);
+        }
+        let length_max = self.shared.object_bytes_max;
+        if length.is_some_and(|length| length > length_max) {
+            return Err(Refused::TooLarge);
+        }
+        let volume = self.volume_of(hash);
+        if volume.health.state() != DeviceState::InService {
+            volume.counters.dropped_not_writable.one();
+            return Err(Refused::NotWritable);
+        }
+        DiskWrite::begin(volume, hash, key, head, length, length_max)
+    }
+
+    /// Forgets the object under `hash` and stops writes of it that are under way. In force at once;
+    /// outlives a crash once it is synced, at the latest after the settings' `sync_interval`.
+    pub fn purge(&self, hash: KeyHash, _key: &[u8]) {
+        let volume = self.volume_of(hash);
+        volume.forget(hash);
+        volume.counters.purges.one();
+        if volume
+            .queue
+            .push_anyway(Message::Tombstone { hash })
+            .is_err()
+        {
+            volume.counters.purges_not_durable.one();
+        }
+    }
+
+    /// As [`purge`](Self::purge), and returns when it would outlive a crash. Waits for the device.
+    ///
+    /// # Errors
+    ///
+    /// If that is not certain. The purge is in force all the same.
+    pub fn purge_synced(&self, hash: KeyHash, key: &[u8]) -> Result<(), SyncError> {
+        self.purge(hash, key);
+        wait(&send(self.volume_of(hash), |done| Message::Sync { done })?)
+    }
+
+    /// Gives an object another head; its body stays. For a small object the record is written anew.
+    ///
+    /// # Errors
+    ///
+    /// If the head is too long or the device cannot take it now; the old head stands then.
+    pub fn update_head(&self, object: &DiskObject, key: &[u8], head: Bytes) -> Result<(), Dropped> {
+        if !self.names_fit(key, &head) {
+            return Err(Dropped::NamesTooLong);
+        }
+        let volume = object.volume();
+        if volume.health.state() != DeviceState::InService {
+            return Err(Dropped::NotWritable);
+        }
+        let names_bytes = (key.len() + head.len()) as u64;
+        if !volume.queue.take_room(names_bytes) {
+            volume.counters.dropped_queue_full.one();
+            return Err(Dropped::QueueFull);
+        }
+        let write = WriteState::new(object.hash(), volume.object_id(), key, head);
+        volume.register(&write);
+        let message = Message::Rewrite {
+            write: Arc::clone(&write),
+            from: object.location(),
+        };
+        volume.queue.push(message).map_err(|refused| {
+            volume.queue.give_room(names_bytes);
+            volume.unregister(&write);
+            match refused {
+                NotQueued::Full => Dropped::QueueFull,
+                NotQueued::Closed => Dropped::Closed,
+            }
+        })
+    }
+
+    /// Returns when everything finished before is visible and durable. Waits for all devices.
+    ///
+    /// # Errors
+    ///
+    /// If that is not certain of some device; the others were waited for.
+    pub fn sync(&self) -> Result<(), SyncError> {
+        self.ask_all(|done| Message::Sync { done })
+    }
+
+    /// Writes down everything that is on its way and the index, and stops the threads. Reading goes on
+    /// working; writing is refused from now on.
+    ///
+    /// # Errors
+    ///
+    /// If a device did not take it; the next start will find what was synced before.
+    pub fn close(&self) -> Result<(), SyncError> {
+        if self.shared.closed.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let result = self.ask_all(|done| Message::Close { done });
+        self.shared.stop();
+        result
+    }
+
+    /// What the cache holds and has done.
+    pub fn counters(&self) -> DiskCounters {
+        let devices = self.shared.volumes.iter();
+        DiskCounters {
+            devices: devices.map(|volume| volume.counters()).collect(),
+        }
+    }
+
+    /// The largest object that is taken.
+    pub fn object_bytes_max(&self) -> u64 {
+        self.shared.object_bytes_max
+    }
+
+    fn names_fit(&self, key: &[u8], head: &[u8]) -> bool {
+        u16::try_from(key.len()).is_ok() && head.len() as u64 <= self.shared.head_bytes_max
+    }
+
+    fn volume_of(&self, hash: KeyHash) -> &Arc<Volume> {
+        &self.shared.volumes[usize::from(self.route(hash))]
+    }
+
+    /// The device with the highest score for this key. When a device is added or taken away only its
+    /// own keys move (rendezvous hashing).
+    fn route(&self, hash: KeyHash) -> u16 {
+        let volumes = &self.shared.volumes;
+        if volumes.len() == 1 {
+            return 0;
+        }
+        let score = |volume: &Volume| {
+            let mixed = mix(hash.0 ^ volume.superblock.device_id);
+            // -ln(u) / weight is smallest with a probability in proportion to the weight.
+            let u = (mixed >> 11) as f64 / (1_u64 << 53) as f64;
+            -(u + f64::MIN_POSITIVE).ln() / f64::from(volume.segments.count())
+        };
+        let best =
+            (0..volumes.len()).min_by(|&a, &b| score(&volumes[a]).total_cmp(&score(&volumes[b])));
+        u16::try_from(best.unwrap_or(0)).expect("checked when it was opened")
+    }
+
+    fn ask_all(
+        &self,
+        message: impl Fn(SyncSender<Result<(), SyncError>>) -> Message,
+    ) -> Result<(), SyncError> {
+        let asked: Vec<_> = self
+            .shared
+            .volumes
+            .iter()
+            .map(|volume| send(volume, &message))
+            .collect();
+        let answers: Vec<_> = asked.into_iter().map(|asked| wait(&asked?)).collect();
+        answers.into_iter().collect()
+    }
+}
+
+impl Shared {
+    fn stop(&self) {
+        for volume in &self.volumes {
+            volume.queue.close();
+        }
+        for writer in self.writers.lock().drain(..) {
+            // A writer that panicked has said so on stderr; what it held is lost as in a crash.
+            _ = writer.join();
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+type Answer = Receiver<Result<(), SyncError>>;
+
+fn send(
+    volume: &Volume,
+    message: impl Fn(SyncSender<Result<(), SyncError>>) -> Message,
+) -> Result<Answer, SyncError> {
+    let (done, answer) = sync_channel(1);
+    volume
+        .queue
+        .push_anyway(message(done))
+        .map_err(|_| SyncError::Closed)?;
+    Ok(answer)
+}
+
+fn wait(answer: &Answer) -> Result<(), SyncError> {
+    answer.recv().map_err(|_| SyncError::Closed)?
+}
+
+fn check(settings: &DiskSettings, devices: usize) -> Result<(), OpenError> {
+    let wrong = |problem| Err(OpenError::Settings(problem));
+    if devices == 0 {
+        return Err(OpenError::NoDevice);
+    }
+    if devices > 1024 {
+        return wrong("a disk cache has at most 1024 devices");
+    }
+    if settings.reserve_segments < 2 {
+        return wrong(
+            "reserve_segments must be at least 2: one may be needed while another is reclaimed",
+        );
+    }
+    if let Some(size) = settings.segment_bytes
+        && !super::format::is_segment_size(size.bytes())
+    {
+        return wrong("segment_bytes must be a multiple of 4 KiB from 2 MiB to 2 GiB");
+    }
+    if settings.write_bytes.bytes() > 64 << 20 {
+        return wrong("write_bytes must be at most 64 MiB");
+    }
+    if settings.first_read_bytes.bytes() < 512 || settings.first_read_bytes.bytes() > 16 << 20 {
+        return wrong("first_read_bytes must be from 512 B to 16 MiB");
+    }
+    if settings.read_bytes.bytes() > 16 << 20 {
+        return wrong("read_bytes must be at most 16 MiB");
+    }
+    Ok(())
+}
+
+/// Every bit of the input changes half of the output's (the finaliser of SplitMix64).
+fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}

@@ -1,0 +1,61 @@
+//! What lies on a device, byte by byte: docs/disk-format.md says the same in prose.
+//!
+//! Everything here is a function from values to bytes or back; nothing is read or written. All
+//! numbers are little-endian. Whatever comes from a device may be anything: a parser answers with
+//! an error or with values whose lengths are within what the format allows, and never panics.
+//!
+//! Checksums are XXH3-64 with a seed of the device's own, drawn when it was formatted. A client
+//! chooses bodies, and after a crash the log is searched for records at every sector: without the
+//! seed, nobody can make a body that looks like a record.
+
+mod record;
+mod segment;
+mod superblock;
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+pub(crate) use record::{
+    BLOCK_BYTES, Extent, Kind, RECORD_HEADER_BYTES, RecordError, RecordHeader, blocks_of,
+};
+pub(crate) use segment::{
+    ENTRY_BYTES, Entry, SEGMENT_HEADER_BYTES, SegmentHeader, TRAILER_BYTES, Trailer,
+};
+pub use superblock::{FORMAT_VERSION, SuperblockError};
+pub(crate) use superblock::{SUPERBLOCK_BYTES, Superblock, Unformatted, is_segment_size};
+
+/// The seed of a device's checksums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ChecksumSeed(pub(crate) u64);
+
+impl ChecksumSeed {
+    pub(crate) fn of(self, bytes: &[u8]) -> u64 {
+        xxh3_64_with_seed(bytes, self.0)
+    }
+}
+
+/// Reads numbers off the front of a slice that is long enough.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn bytes<const N: usize>(&mut self) -> [u8; N] {
+        let (head, rest) = self.0.split_first_chunk().expect("the caller gave enough");
+        self.0 = rest;
+        *head
+    }
+
+    fn u8(&mut self) -> u8 {
+        u8::from_le_bytes(self.bytes())
+    }
+
+    fn u16(&mut self) -> u16 {
+        u16::from_le_bytes(self.bytes())
+    }
+
+    fn u32(&mut self) -> u32 {
+        u32::from_le_bytes(self.bytes())
+    }
+
+    fn u64(&mut self) -> u64 {
+        u64::from_le_bytes(self.bytes())
+    }
+}

@@ -1,0 +1,253 @@
+//! A record: a header, names, a table, and perhaps a body.
+//!
+//! Header, key, head and table are the record's *meta*, under one checksum. What the table holds
+//! depends on the kind: a checksum for each block of the body, or where an object's pieces lie, or
+//! the hashes of purged keys. So one read of the meta is enough to know an object and to check any
+//! part of it later.
+
+use std::fmt;
+use std::ops::Range;
+
+use super::{ChecksumSeed, Fields};
+
+/// What a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// An object with its whole body.
+    Object = 1,
+    /// A part of an object's body; nothing until the object is committed.
+    Piece = 2,
+    /// The last record of an object in pieces: its names, and where the pieces lie.
+    Commit = 3,
+    /// Keys whose earlier records no longer count.
+    Tombstones = 4,
+}
+
+impl Kind {
+    pub(crate) fn from_byte(byte: u8) -> Option<Self> {
+        [Self::Object, Self::Piece, Self::Commit, Self::Tombstones]
+            .into_iter()
+            .find(|&kind| kind as u8 == byte)
+    }
+
+    /// Bytes of one item of the table.
+    const fn item_bytes(self) -> usize {
+        match self {
+            Self::Object | Self::Piece | Self::Tombstones => 8,
+            Self::Commit => EXTENT_BYTES,
+        }
+    }
+}
+
+/// The front of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RecordHeader {
+    pub(crate) kind: Kind,
+    pub(crate) key_bytes: u16,
+    pub(crate) head_bytes: u32,
+    /// Items of the table.
+    pub(crate) items: u32,
+    pub(crate) hash: u64,
+    /// Tells this object from every other that was ever written to the device.
+    pub(crate) object: u64,
+    /// Of the segment's opening.
+    pub(crate) epoch: u64,
+    /// Of this record; of the whole object in a commit.
+    pub(crate) body_bytes: u64,
+    /// Where in the object's body a piece belongs.
+    pub(crate) body_offset: u64,
+    /// Unix time at which the record was written.
+    pub(crate) written_secs: u64,
+}
+
+/// Bytes of a header, the checksum over the meta included.
+pub(crate) const RECORD_HEADER_BYTES: usize = 72;
+
+/// Bytes of body under one checksum: a range read checks only the blocks it touches.
+pub(crate) const BLOCK_BYTES: u64 = 64 << 10;
+
+const MAGIC: [u8; 4] = *b"EWrc";
+const CHECKSUM_AT: usize = RECORD_HEADER_BYTES - 8;
+
+/// How many blocks, and so checksums, a body has.
+pub(crate) const fn blocks_of(body_bytes: u64) -> u64 {
+    body_bytes.div_ceil(BLOCK_BYTES)
+}
+
+impl RecordHeader {
+    pub(crate) fn table_bytes(&self) -> usize {
+        self.items as usize * self.kind.item_bytes()
+    }
+
+    /// Bytes before the body.
+    pub(crate) fn meta_bytes(&self) -> usize {
+        RECORD_HEADER_BYTES
+            + usize::from(self.key_bytes)
+            + self.head_bytes as usize
+            + self.table_bytes()
+    }
+
+    /// Bytes of the whole record.
+    pub(crate) fn record_bytes(&self) -> u64 {
+        let body = match self.kind {
+            Kind::Object | Kind::Piece => self.body_bytes,
+            Kind::Commit | Kind::Tombstones => 0,
+        };
+        self.meta_bytes() as u64 + body
+    }
+
+    pub(crate) fn key_range(&self) -> Range<usize> {
+        RECORD_HEADER_BYTES..RECORD_HEADER_BYTES + usize::from(self.key_bytes)
+    }
+
+    pub(crate) fn head_range(&self) -> Range<usize> {
+        let start = self.key_range().end;
+        start..start + self.head_bytes as usize
+    }
+
+    pub(crate) fn table_range(&self) -> Range<usize> {
+        self.head_range().end..self.meta_bytes()
+    }
+
+    /// Writes the header and the checksum into the front of `meta`, whose key, head and table are there.
+    pub(crate) fn seal(&self, meta: &mut [u8], seed: ChecksumSeed) {
+        debug_assert_eq!(meta.len(), self.meta_bytes());
+        meta[..4].copy_from_slice(&MAGIC);
+        meta[4] = self.kind as u8;
+        meta[5] = 0;
+        meta[6..8].copy_from_slice(&self.key_bytes.to_le_bytes());
+        meta[8..12].copy_from_slice(&self.head_bytes.to_le_bytes());
+        meta[12..16].copy_from_slice(&self.items.to_le_bytes());
+        let fields = [
+            self.hash,
+            self.object,
+            self.epoch,
+            self.body_bytes,
+            self.body_offset,
+            self.written_secs,
+        ];
+        for (n, field) in fields.into_iter().enumerate() {
+            meta[16 + n * 8..][..8].copy_from_slice(&field.to_le_bytes());
+        }
+        let checksum = meta_checksum(meta, seed);
+        meta[CHECKSUM_AT..RECORD_HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
+    }
+
+    /// Reads a header alone: what it says of lengths is possible in a segment of `segment_bytes`,
+    /// whether it is true is known only after [`check`](Self::check).
+    pub(crate) fn parse(bytes: &[u8], segment_bytes: u64) -> Result<Self, RecordError> {
+        if bytes.len() < RECORD_HEADER_BYTES || bytes[..4] != MAGIC {
+            return Err(RecordError::NoRecord);
+        }
+        let mut fields = Fields(&bytes[4..RECORD_HEADER_BYTES]);
+        let kind = Kind::from_byte(fields.u8());
+        let reserved = fields.u8();
+        let header = Self {
+            kind: kind.ok_or(RecordError::NoRecord)?,
+            key_bytes: fields.u16(),
+            head_bytes: fields.u32(),
+            items: fields.u32(),
+            hash: fields.u64(),
+            object: fields.u64(),
+            epoch: fields.u64(),
+            body_bytes: fields.u64(),
+            body_offset: fields.u64(),
+            written_secs: fields.u64(),
+        };
+        let items_fit = match header.kind {
+            Kind::Object | Kind::Piece => {
+                header.body_bytes <= segment_bytes
+                    && u64::from(header.items) == blocks_of(header.body_bytes)
+            }
+            Kind::Commit | Kind::Tombstones => {
+                u64::from(header.items) <= segment_bytes / header.kind.item_bytes() as u64
+            }
+        };
+        let fits = reserved == 0
+            && items_fit
+            && u64::from(header.head_bytes) <= segment_bytes
+            && header.record_bytes() <= segment_bytes;
+        fits.then_some(header).ok_or(RecordError::NoRecord)
+    }
+
+    /// Whether the meta is what was written.
+    pub(crate) fn check(&self, meta: &[u8], seed: ChecksumSeed) -> Result<(), RecordError> {
+        let stored = Fields(&meta[CHECKSUM_AT..]).u64();
+        let computed = meta_checksum(meta, seed);
+        if stored == computed {
+            Ok(())
+        } else {
+            Err(RecordError::Meta { stored, computed })
+        }
+    }
+}
+
+/// The header without its checksum, then names and table. Two passes over two slices would cost an
+/// allocation; mixing the two sums is as good, since each has all its bits.
+fn meta_checksum(meta: &[u8], seed: ChecksumSeed) -> u64 {
+    let front = seed.of(&meta[..CHECKSUM_AT]);
+    let rest = ChecksumSeed(front).of(&meta[RECORD_HEADER_BYTES..]);
+    front.rotate_left(32) ^ rest
+}
+
+/// Where a piece lies: an item of a commit's table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extent {
+    /// Bytes from the device's start to the piece's record.
+    pub(crate) at: u64,
+    /// Of the segment's opening when it was written.
+    pub(crate) epoch: u64,
+    /// Bytes of body in it.
+    pub(crate) body_bytes: u32,
+    /// Bytes of meta before the body.
+    pub(crate) meta_bytes: u32,
+}
+
+/// Bytes of an extent.
+pub(crate) const EXTENT_BYTES: usize = 24;
+
+impl Extent {
+    pub(crate) fn to_bytes(self) -> [u8; EXTENT_BYTES] {
+        let mut bytes = [0; EXTENT_BYTES];
+        bytes[..8].copy_from_slice(&self.at.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.epoch.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.body_bytes.to_le_bytes());
+        bytes[20..24].copy_from_slice(&self.meta_bytes.to_le_bytes());
+        bytes
+    }
+
+    /// The extents of a commit's table, in the order of the body.
+    pub(crate) fn parse_all(table: &[u8]) -> impl ExactSizeIterator<Item = Self> + '_ {
+        table.chunks_exact(EXTENT_BYTES).map(|bytes| {
+            let mut fields = Fields(bytes);
+            Self {
+                at: fields.u64(),
+                epoch: fields.u64(),
+                body_bytes: fields.u32(),
+                meta_bytes: fields.u32(),
+            }
+        })
+    }
+}
+
+/// Why bytes are not the record that was looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RecordError {
+    /// No record begins here.
+    NoRecord,
+    /// One seems to begin here, but its meta is not what was written.
+    Meta { stored: u64, computed: u64 },
+}
+
+impl fmt::Display for RecordError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoRecord => f.write_str("no record begins here"),
+            Self::Meta { stored, computed } => write!(
+                f,
+                "checksum {stored:#018x} stored, {computed:#018x} computed"
+            ),
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! What is on its way to a device: bounded in bytes and in messages, and never waited for.
+//!
+//! Bytes are counted from the moment a caller hands them over until the writer has copied them, so
+//! the bound covers bodies that are still being gathered, too.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use crate::sync::{Condvar, Mutex};
+
+/// Messages of one kind, from many to one.
+#[derive(Debug)]
+pub(crate) struct Queue<T> {
+    messages: Mutex<State<T>>,
+    filled: Condvar,
+    bytes: AtomicU64,
+    bytes_max: u64,
+    messages_max: usize,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    waiting: VecDeque<T>,
+    closed: bool,
+}
+
+/// Why a message was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotQueued {
+    Full,
+    Closed,
+}
+
+impl<T> Queue<T> {
+    pub(crate) fn new(bytes_max: u64, messages_max: usize) -> Self {
+        Self {
+            messages: Mutex::new(State {
+                waiting: VecDeque::new(),
+                closed: false,
+            }),
+            filled: Condvar::default(),
+            bytes: AtomicU64::new(0),
+            bytes_max,
+            messages_max,
+        }
+    }
+
+    /// Counts bytes that are now on their way. False, and nothing counted, if there are too many.
+    pub(crate) fn take_room(&self, bytes: u64) -> bool {
+        let before = self.bytes.fetch_add(bytes, Relaxed);
+        // A single message larger than the bound may pass when nothing else is on its way.
+        let fits = before == 0 || before + bytes <= self.bytes_max;
+        if !fits {
+            self.give_room(bytes);
+        }
+        fits
+    }
+
+    /// Counts bytes that have arrived, or were given up.
+    pub(crate) fn give_room(&self, bytes: u64) {
+        self.bytes.fetch_sub(bytes, Relaxed);
+    }
+
+    /// Whether more than half of the room is taken.
+    pub(crate) fn is_pressed(&self) -> bool {
+        self.bytes() > self.bytes_max / 2
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.messages.lock().waiting.len()
+    }
+
+    /// Appends a message, unless there are too many.
+    pub(crate) fn push(&self, message: T) -> Result<(), NotQueued> {
+        self.push_within(message, self.messages_max)
+    }
+
+    /// Appends a message whatever there is before it. For what is small, rare, and must not be lost.
+    pub(crate) fn push_anyway(&self, message: T) -> Result<(), NotQueued> {
+        self.push_within(message, usize::MAX)
+    }
+
+    fn push_within(&self, message: T, messages_max: usize) -> Result<(), NotQueued> {
+        let mut state = self.messages.lock();
+        if state.closed {
+            return Err(NotQueued::Closed);
+        }
+        if state.waiting.len() >= messages_max {
+            return Err(NotQueued::Full);
+        }
+        state.waiting.push_back(message);
+        let was_empty = state.waiting.len() == 1;
+        drop(state);
+        if was_empty {
+            self.filled.notify_one();
+        }
+        Ok(())
+    }
+
+    /// The next message; none if there is still none after `patience`, or the queue is closed and empty.
+    pub(crate) fn pop(&self, patience: Duration) -> Option<T> {
+        let mut state = self.messages.lock();
+        if state.waiting.is_empty() && !state.closed && !patience.is_zero() {
+            let idle = |state: &mut State<T>| state.waiting.is_empty() && !state.closed;
+            state = self.filled.wait_timeout_while(state, patience, idle);
+        }
+        state.waiting.pop_front()
+    }
+
+    /// Takes no more messages. What is in it can still be popped.
+    pub(crate) fn close(&self) {
+        self.messages.lock().closed = true;
+        self.filled.notify_one();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.messages.lock().closed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_come_out_in_order_up_to_the_bound() {
+        let queue = Queue::new(100, 2);
+        assert_eq!(queue.push(1), Ok(()));
+        assert_eq!(queue.push(2), Ok(()));
+        assert_eq!(queue.push(3), Err(NotQueued::Full));
+        assert_eq!(queue.push_anyway(3), Ok(()));
+        let popped: Vec<_> = std::iter::from_fn(|| queue.pop(Duration::ZERO)).collect();
+        assert_eq!(popped, [1, 2, 3]);
+    }
+
+    #[test]
+    fn room_is_taken_up_to_the_bound_and_given_back() {
+        let queue = Queue::<()>::new(100, 1);
+        assert!(queue.take_room(60) && queue.take_room(40));
+        assert!(!queue.take_room(1));
+        queue.give_room(40);
+        assert!(!queue.take_room(41) && queue.take_room(40));
+        queue.give_room(100);
+        assert!(queue.take_room(1000), "alone, a large one may pass");
+        assert!(!queue.take_room(1));
+    }
+
+    #[test]
+    fn a_closed_queue_gives_what_it_has_and_takes_nothing() {
+        let queue = Queue::new(100, 10);
+        assert_eq!(queue.push(1), Ok(()));
+        queue.close();
+        assert_eq!(queue.push(2), Err(NotQueued::Closed));
+        assert_eq!(queue.pop(Duration::from_secs(60)), Some(1));
+        assert_eq!(queue.pop(Duration::from_secs(60)), None, "at once");
+    }
+
+    #[test]
+    fn a_message_wakes_who_waits() {
+        let queue = Queue::new(100, 10);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| queue.pop(Duration::from_secs(60)));
+            assert_eq!(queue.push(7), Ok(()));
+            assert_eq!(waiting.join().expect("no panic"), Some(7));
+        });
+    }
+}

@@ -1,0 +1,365 @@
+//! Opening a device: what it is, how it is divided, and what it holds.
+//!
+//! Segments are taken in the order in which they were opened. One that was sealed says in its footer
+//! what it holds; the few that were not are searched record by record, every body checked, for of
+//! what was not synced anything may be missing. Later records win over earlier ones and purges over
+//! both, as when they were written.
+
+use std::collections::HashSet;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use edgeward_policy::log::{LogShape, SegmentId, SegmentLog};
+use edgeward_types::{ByteSize, KeyHash};
+
+use super::device::Device;
+use super::error::OpenError;
+use super::format::{
+    ChecksumSeed, Entry, Extent, Kind, SUPERBLOCK_BYTES, Superblock, SuperblockError, Unformatted,
+};
+use super::index::{Index, IndexConfig};
+use super::location::Location;
+use super::scan::Scan;
+use super::segment::SegmentTable;
+use super::settings::DiskSettings;
+use super::volume::{Volume, VolumeParts};
+use super::writer::unix_secs;
+
+/// What was found when a cache was opened.
+#[derive(Clone, Debug, Default)]
+pub struct RecoveryReport {
+    /// One a device, in the order of the settings.
+    pub devices: Vec<DeviceRecovery>,
+}
+
+/// What was found on a device.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct DeviceRecovery {
+    /// What messages call it.
+    pub device: String,
+    /// It was blank, and is a store now.
+    pub formatted: bool,
+    /// Objects that can be found.
+    pub objects: u64,
+    /// Segments that hold something.
+    pub segments: u32,
+    /// Those whose footer said what.
+    pub footers: u32,
+    /// Those that were searched.
+    pub searched: u32,
+    /// Those that could not be read; what they hold is lost.
+    pub unreadable: u32,
+    /// Whether a checkpoint spared the footers written before it.
+    pub checkpoint: bool,
+    /// How long it took.
+    pub elapsed: Duration,
+}
+
+/// A superblock as it is, or a new one for a blank device.
+pub(super) fn superblock_of(
+    device: &dyn Device,
+    settings: &DiskSettings,
+    key_seed: u64,
+) -> Result<(Superblock, bool), OpenError> {
+    let failed = |source| OpenError::Io {
+        device: device.name(),
+        source,
+    };
+    match read_superblock(device).map_err(failed)? {
+        Ok(superblock) => Ok((superblock, false)),
+        Err(Unformatted::Broken(problem)) => Err(OpenError::Superblock {
+            device: device.name(),
+            problem,
+        }),
+        Err(Unformatted::Blank) => {
+            let superblock = divide(device, settings, key_seed)?;
+            format(device, &superblock).map_err(failed)?;
+            Ok((superblock, true))
+        }
+    }
+}
+
+/// Either copy will do. A device is blank only if both are.
+pub(super) fn read_superblock(device: &dyn Device) -> io::Result<Result<Superblock, Unformatted>> {
+    if device.len() < 2 * SUPERBLOCK_BYTES as u64 {
+        return Ok(Err(if device.is_empty() {
+            Unformatted::Blank
+        } else {
+            Unformatted::Broken(SuperblockError::Foreign)
+        }));
+    }
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    let mut copy = |at| {
+        device.read_at(&mut bytes, at)?;
+        Ok::<_, io::Error>(Superblock::parse(&bytes))
+    };
+    let first = copy(0)?;
+    let second = copy(SUPERBLOCK_BYTES as u64)?;
+    Ok(match (first, second) {
+        (Ok(superblock), _) | (_, Ok(superblock)) => Ok(superblock),
+        // What a crash while formatting leaves: nothing was stored yet.
+        (Err(Unformatted::Blank), Err(Unformatted::Blank)) => Err(Unformatted::Blank),
+        (Err(Unformatted::Broken(problem)), _) | (_, Err(Unformatted::Broken(problem))) => {
+            Err(Unformatted::Broken(problem))
+        }
+    })
+}
+
+/// How a blank device is divided.
+fn divide(
+    device: &dyn Device,
+    settings: &DiskSettings,
+    key_seed: u64,
+) -> Result<Superblock, OpenError> {
+    let bytes = device.len().min(Location::DEVICE_BYTES_MAX);
+    let segment_bytes = match settings.segment_bytes {
+        Some(size) => size.bytes(),
+        None => LogShape::segment_bytes_for(bytes),
+    };
+    let config = IndexConfig::for_device(ByteSize(bytes));
+    let checkpoint_bytes = (Index::checkpoint_bytes_max(config) + CHECKPOINT_FRAME_BYTES)
+        .next_multiple_of(SUPERBLOCK_BYTES as u64);
+    let checkpoint_at = 2 * SUPERBLOCK_BYTES as u64;
+    let superblock = Superblock {
+        device_id: random(),
+        key_seed,
+        checksum_seed: ChecksumSeed(random()),
+        segment_bytes,
+        segments_at: (checkpoint_at + 2 * checkpoint_bytes).next_multiple_of(SEGMENTS_ALIGN),
+        checkpoint_at,
+        checkpoint_bytes,
+        created_secs: unix_secs(),
+    };
+    segments_on(device, &superblock, settings.reserve_segments)?;
+    Ok(superblock)
+}
+
+/// Bytes of a checkpoint beside the index itself: two blocks, and the list of segments.
+const CHECKPOINT_FRAME_BYTES: u64 = 2 * SUPERBLOCK_BYTES as u64;
+
+/// Flash erases and disks cache in larger units than blocks; a segment should not straddle them.
+const SEGMENTS_ALIGN: u64 = 64 << 10;
+
+fn format(device: &dyn Device, superblock: &Superblock) -> io::Result<()> {
+    let bytes = superblock.to_bytes();
+    // One whole copy is there before the other begins.
+    for at in [SUPERBLOCK_BYTES as u64, 0] {
+        device.write_at(&bytes, at)?;
+        device.sync()?;
+    }
+    Ok(())
+}
+
+/// How many segments there are.
+pub(super) fn segments_on(
+    device: &dyn Device,
+    superblock: &Superblock,
+    reserve: u32,
+) -> Result<u32, OpenError> {
+    let bytes = device.len().min(Location::DEVICE_BYTES_MAX);
+    let segments = bytes.saturating_sub(superblock.segments_at) / superblock.segment_bytes;
+    let segments = u32::try_from(segments).unwrap_or(u32::MAX);
+    let segments_min = SegmentLog::segments_min(reserve);
+    if segments < segments_min {
+        return Err(OpenError::TooSmall {
+            device: device.name(),
+            bytes: device.len(),
+            needed: superblock.segments_at + u64::from(segments_min) * superblock.segment_bytes,
+            segments: segments_min,
+        });
+    }
+    Ok(segments)
+}
+
+/// Reads a device and makes it a volume and its log.
+pub(super) fn recover(
+    device: Arc<dyn Device>,
+    superblock: Superblock,
+    settings: DiskSettings,
+    formatted: bool,
+) -> Result<(Volume, SegmentLog, DeviceRecovery), OpenError> {
+    let begun = Instant::now();
+    let count = segments_on(&*device, &superblock, settings.reserve_segments)?;
+    let segments = SegmentTable::new(superblock.segments_at, superblock.segment_bytes, count);
+    let scan = Scan {
+        device: &*device,
+        segments: &segments,
+        segment_bytes: superblock.segment_bytes,
+        seed: superblock.checksum_seed,
+    };
+    let mut report = DeviceRecovery {
+        device: device.name(),
+        formatted,
+        ..DeviceRecovery::default()
+    };
+    let live = if formatted {
+        Vec::new()
+    } else {
+        live_segments(&scan, &mut report)
+    };
+    let bytes = device.len().min(Location::DEVICE_BYTES_MAX);
+    let index = Index::new(IndexConfig::for_device(ByteSize(bytes)));
+    Replay {
+        scan,
+        index: &index,
+        live: &live,
+        searched: HashSet::new(),
+        sound_pieces: HashSet::new(),
+    }
+    .run(&mut report);
+    for &(segment, epoch) in &live {
+        segments.set_epoch(segment, epoch);
+    }
+    let mut epochs = vec![None; count as usize];
+    for &(segment, epoch) in &live {
+        epochs[segment.0 as usize] = Some(epoch);
+    }
+    let found = (0..count).map(SegmentId).zip(epochs);
+    let shape = LogShape::new(superblock.segment_bytes);
+    let log = SegmentLog::restored(shape, settings.reserve_segments, found);
+    report.objects = index.len();
+    report.segments = u32::try_from(live.len()).expect("no more than there are");
+    report.elapsed = begun.elapsed();
+    let volume = Volume::new(VolumeParts {
+        epoch_next: live.last().map_or(1, |&(_, epoch)| epoch + 1),
+        device: Arc::clone(&device),
+        superblock,
+        shape,
+        settings,
+        index,
+        segments,
+    });
+    Ok((volume, log, report))
+}
+
+/// The segments that count, oldest first.
+fn live_segments(scan: &Scan<'_>, report: &mut DeviceRecovery) -> Vec<(SegmentId, u64)> {
+    let mut live = Vec::new();
+    let mut tail_epoch = 0;
+    for number in 0..scan.segments.count() {
+        match scan.header(SegmentId(number)) {
+            Ok(Some(header)) => {
+                tail_epoch = tail_epoch.max(header.tail_epoch);
+                live.push((SegmentId(number), header.epoch));
+            }
+            Ok(None) => {}
+            Err(_) => report.unreadable += 1,
+        }
+    }
+    live.retain(|&(_, epoch)| epoch >= tail_epoch);
+    live.sort_unstable_by_key(|&(_, epoch)| epoch);
+    live
+}
+
+/// Brings the index to where it was.
+struct Replay<'a> {
+    scan: Scan<'a>,
+    index: &'a Index,
+    live: &'a [(SegmentId, u64)],
+    /// Segments without a footer.
+    searched: HashSet<SegmentId>,
+    /// Where pieces of sound bodies begin in those.
+    sound_pieces: HashSet<u64>,
+}
+
+impl Replay<'_> {
+    fn run(&mut self, report: &mut DeviceRecovery) {
+        for &(segment, epoch) in self.live {
+            let result = match self.scan.footer(segment, epoch) {
+                Ok(Some(entries)) => {
+                    report.footers += 1;
+                    entries.iter().for_each(|entry| self.apply(segment, entry));
+                    Ok(())
+                }
+                Ok(None) => {
+                    report.searched += 1;
+                    self.search(segment, epoch)
+                }
+                Err(error) => Err(error),
+            };
+            report.unreadable += u32::from(result.is_err());
+        }
+    }
+
+    fn apply(&self, segment: SegmentId, entry: &Entry) {
+        let hash = KeyHash(entry.hash);
+        match entry.kind {
+            Kind::Object | Kind::Commit => {
+                let at = self
+                    .scan
+                    .segments
+                    .location(segment, u64::from(entry.offset));
+                // Whatever it takes the place of is older, or gives way as it did before the restart.
+                _ = self.index.insert(hash, at);
+            }
+            Kind::Tombstones => _ = self.index.purge(hash),
+            Kind::Piece => {}
+        }
+    }
+
+    fn search(&mut self, segment: SegmentId, epoch: u64) -> io::Result<()> {
+        self.searched.insert(segment);
+        let scan = self.scan;
+        scan.search(segment, epoch, true, |found| {
+            if !found.body_is_sound {
+                return;
+            }
+            if found.header.kind == Kind::Piece {
+                self.sound_pieces
+                    .insert(scan.segments.start(segment) + found.offset);
+            }
+            if found.header.kind == Kind::Commit
+                && !found.extents().all(|extent| self.is_sound(&extent))
+            {
+                return;
+            }
+            found
+                .entries()
+                .iter()
+                .for_each(|entry| self.apply(segment, entry));
+        })
+    }
+
+    /// Whether a piece is there: its segment counts and, if that had to be searched, so is its body.
+    fn is_sound(&self, extent: &Extent) -> bool {
+        let Some(segment) = self.scan.segments.segment_at(extent.at) else {
+            return false;
+        };
+        let counts = self
+            .live
+            .binary_search_by_key(&extent.epoch, |&(_, epoch)| epoch)
+            .is_ok_and(|at| self.live[at].0 == segment);
+        counts && (!self.searched.contains(&segment) || self.sound_pieces.contains(&extent.at))
+    }
+}
+
+impl Volume {
+    /// What a segment holds. Of one that cannot be read, nothing.
+    pub(super) fn entries_of(&self, segment: SegmentId) -> Vec<Entry> {
+        let scan = Scan {
+            device: &*self.device,
+            segments: &self.segments,
+            segment_bytes: self.shape.segment_bytes,
+            seed: self.superblock.checksum_seed,
+        };
+        let epoch = self.segments.epoch(segment);
+        if let Ok(Some(entries)) = scan.footer(segment, epoch) {
+            return entries;
+        }
+        let mut entries = Vec::new();
+        // What was found before an error is something.
+        _ = scan.search(segment, epoch, false, |found| {
+            entries.extend(found.entries())
+        });
+        entries
+    }
+}
+
+pub(super) fn random() -> u64 {
+    let mut bytes = [0; 8];
+    let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    assert_eq!(filled, Ok(8), "the system has random numbers");
+    u64::from_le_bytes(bytes)
+}

@@ -1,0 +1,215 @@
+//! What a segment holds, from its footer or, where there is none, record by record.
+
+use std::io;
+
+use edgeward_policy::log::SegmentId;
+
+use super::device::Device;
+use super::format::{
+    BLOCK_BYTES, ChecksumSeed, ENTRY_BYTES, Entry, Extent, Kind, RECORD_HEADER_BYTES, RecordHeader,
+    SEGMENT_HEADER_BYTES, SegmentHeader, TRAILER_BYTES, Trailer,
+};
+use super::location::Location;
+use super::segment::SegmentTable;
+
+/// A device as whoever looks through its segments sees it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scan<'a> {
+    pub(crate) device: &'a dyn Device,
+    pub(crate) segments: &'a SegmentTable,
+    pub(crate) segment_bytes: u64,
+    pub(crate) seed: ChecksumSeed,
+}
+
+/// A record that was found by searching, with its meta checked.
+#[derive(Debug)]
+pub(crate) struct Found<'a> {
+    pub(crate) header: RecordHeader,
+    /// From the segment's start.
+    pub(crate) offset: u64,
+    meta: &'a [u8],
+    /// Whether every block of the body is what was written.
+    pub(crate) body_is_sound: bool,
+}
+
+impl Found<'_> {
+    pub(crate) fn extents(&self) -> impl ExactSizeIterator<Item = Extent> + '_ {
+        Extent::parse_all(&self.meta[self.header.table_range()])
+    }
+
+    /// As the lines of a footer.
+    pub(crate) fn entries(&self) -> Vec<Entry> {
+        let entry = |hash| Entry {
+            hash,
+            object: self.header.object,
+            offset: u32::try_from(self.offset).expect("within a segment"),
+            record_bytes: u32::try_from(self.header.record_bytes()).expect("within a segment"),
+            kind: self.header.kind,
+        };
+        if self.header.kind != Kind::Tombstones {
+            return vec![entry(self.header.hash)];
+        }
+        let table = &self.meta[self.header.table_range()];
+        let hashes = table.chunks_exact(8);
+        hashes
+            .map(|hash| entry(u64::from_le_bytes(hash.try_into().expect("eight"))))
+            .collect()
+    }
+}
+
+impl Scan<'_> {
+    /// The header of a segment; none if it was never opened.
+    pub(crate) fn header(&self, segment: SegmentId) -> io::Result<Option<SegmentHeader>> {
+        let mut bytes = [0; SEGMENT_HEADER_BYTES];
+        self.device
+            .read_at(&mut bytes, self.segments.start(segment))?;
+        Ok(SegmentHeader::parse(&bytes, self.seed, segment.0))
+    }
+
+    /// The footer's lines; none if the segment has no sound footer of this epoch.
+    pub(crate) fn footer(&self, segment: SegmentId, epoch: u64) -> io::Result<Option<Vec<Entry>>> {
+        let end = self.segments.end(segment);
+        // One read has the trailer and, of most segments, all the lines.
+        let first = FOOTER_READ_BYTES.min(self.segment_bytes);
+        let mut bytes = vec![0; to_usize(first)];
+        self.device.read_at(&mut bytes, end - first)?;
+        let trailer = bytes
+            .last_chunk::<TRAILER_BYTES>()
+            .expect("longer than that");
+        let Some(trailer) = Trailer::parse(trailer, self.seed, epoch, self.segment_bytes) else {
+            return Ok(None);
+        };
+        let lines_bytes = trailer.entries as usize * ENTRY_BYTES;
+        let footer_bytes = lines_bytes + TRAILER_BYTES;
+        if footer_bytes > bytes.len() {
+            bytes.resize(footer_bytes, 0);
+            self.device.read_at(&mut bytes, end - footer_bytes as u64)?;
+        }
+        let lines_end = bytes.len() - TRAILER_BYTES;
+        let lines = &bytes[lines_end - lines_bytes..lines_end];
+        if self.seed.of(lines) != trailer.entries_checksum {
+            return Ok(None);
+        }
+        let (lines, _) = lines.as_chunks::<ENTRY_BYTES>();
+        // A line that cannot be is as good as a wrong checksum: the records themselves decide.
+        let possible = |entry: &Entry| {
+            u64::from(entry.offset) + u64::from(entry.record_bytes) <= trailer.records_end
+                && u64::from(entry.offset).is_multiple_of(Location::UNIT_BYTES)
+        };
+        Ok(lines
+            .iter()
+            .map(|line| Entry::parse(line).filter(possible))
+            .collect())
+    }
+
+    /// Looks for records of `epoch` at every unit of a segment and shows each to `visit`, in order.
+    ///
+    /// A record whose meta is sound is believed about its length; behind anything else the search goes
+    /// on at the next unit, so a torn write hides nothing that lies behind it. Bytes that cannot be
+    /// read end the search.
+    pub(crate) fn search(
+        &self,
+        segment: SegmentId,
+        epoch: u64,
+        check_bodies: bool,
+        mut visit: impl FnMut(&Found<'_>),
+    ) -> io::Result<()> {
+        let start = self.segments.start(segment);
+        let mut window = Window {
+            device: self.device,
+            start,
+            bytes: Vec::new(),
+            at: 0,
+            end: self.segment_bytes,
+        };
+        let mut offset = SEGMENT_HEADER_BYTES as u64;
+        while offset + RECORD_HEADER_BYTES as u64 <= self.segment_bytes {
+            let room = self.segment_bytes - offset;
+            let header = RecordHeader::parse(
+                window.view(offset, RECORD_HEADER_BYTES as u64)?,
+                self.segment_bytes,
+            );
+            let header = header.ok();
+            let header =
+                header.filter(|header| header.epoch == epoch && header.record_bytes() <= room);
+            offset += match header {
+                Some(header) => {
+                    self.visit_record(&mut window, header, offset, check_bodies, &mut visit)?
+                }
+                None => Location::UNIT_BYTES,
+            };
+        }
+        Ok(())
+    }
+
+    /// How far the next record may be.
+    fn visit_record(
+        &self,
+        window: &mut Window<'_>,
+        header: RecordHeader,
+        offset: u64,
+        check_bodies: bool,
+        visit: &mut impl FnMut(&Found<'_>),
+    ) -> io::Result<u64> {
+        let meta_bytes = header.meta_bytes();
+        let viewed = if check_bodies {
+            header.record_bytes()
+        } else {
+            meta_bytes as u64
+        };
+        let bytes = window.view(offset, viewed)?;
+        let (meta, body) = bytes.split_at(meta_bytes);
+        if header.check(meta, self.seed).is_err() {
+            return Ok(Location::UNIT_BYTES);
+        }
+        let has_body = matches!(header.kind, Kind::Object | Kind::Piece);
+        let checksums = meta[header.table_range()].chunks_exact(8);
+        let body_is_sound = !has_body
+            || !check_bodies
+            || checksums
+                .zip(body.chunks(BLOCK_BYTES as usize))
+                .all(|(item, block)| item == self.seed.of(block).to_le_bytes());
+        visit(&Found {
+            header,
+            offset,
+            meta,
+            body_is_sound,
+        });
+        Ok(header.record_bytes().next_multiple_of(Location::UNIT_BYTES))
+    }
+}
+
+/// The end of a segment that is read at first: 2046 lines.
+const FOOTER_READ_BYTES: u64 = 64 << 10;
+
+/// A part of a segment in memory, moved along as it is looked through.
+struct Window<'a> {
+    device: &'a dyn Device,
+    /// Of the segment, from the device's start.
+    start: u64,
+    bytes: Vec<u8>,
+    /// Where `bytes` begins, from the segment's start.
+    at: u64,
+    end: u64,
+}
+
+impl Window<'_> {
+    /// So many bytes from `offset`; the caller has made sure that the segment has them.
+    fn view(&mut self, offset: u64, bytes: u64) -> io::Result<&[u8]> {
+        let have = self.at..self.at + self.bytes.len() as u64;
+        if offset < have.start || offset + bytes > have.end {
+            let read = bytes.max(WINDOW_BYTES).min(self.end - offset);
+            self.bytes.resize(to_usize(read), 0);
+            self.device.read_at(&mut self.bytes, self.start + offset)?;
+            self.at = offset;
+        }
+        let from = to_usize(offset - self.at);
+        Ok(&self.bytes[from..from + to_usize(bytes)])
+    }
+}
+
+const WINDOW_BYTES: u64 = 2 << 20;
+
+fn to_usize(bytes: u64) -> usize {
+    usize::try_from(bytes).expect("within a segment")
+}

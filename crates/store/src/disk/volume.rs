@@ -1,0 +1,243 @@
+//! One device with everything that belongs to it: index, segments, queue, counters, health.
+//!
+//! Shared by the threads that look up and read, those that bring objects, and the one that writes.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use edgeward_policy::log::LogShape;
+use edgeward_types::KeyHash;
+
+use super::counters::{Counters, DeviceCounters, DeviceState};
+use super::device::Device;
+use super::error::Dropped;
+use super::format::Superblock;
+use super::index::{Index, Inserted};
+use super::location::Location;
+use super::queue::Queue;
+use super::segment::SegmentTable;
+use super::settings::{DiskEvent, DiskSettings};
+use super::write::WriteState;
+use super::writer::Message;
+use crate::sync::Mutex;
+
+#[derive(Debug)]
+pub(crate) struct Volume {
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) superblock: Superblock,
+    pub(crate) shape: LogShape,
+    pub(crate) settings: DiskSettings,
+    pub(crate) index: Index,
+    pub(crate) segments: Arc<SegmentTable>,
+    pub(crate) queue: Queue<Message>,
+    pub(crate) counters: Counters,
+    pub(crate) health: Health,
+    /// Writes under way, by key, so that a purge can stop them. Who publishes an object or purges a
+    /// key holds this lock while it changes the index: a purge is in force when it returns.
+    under_way: Mutex<HashMap<u64, Vec<Arc<WriteState>>>>,
+    object_next: AtomicU64,
+}
+
+/// What a volume is made of.
+pub(crate) struct VolumeParts {
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) superblock: Superblock,
+    pub(crate) shape: LogShape,
+    pub(crate) settings: DiskSettings,
+    pub(crate) index: Index,
+    pub(crate) segments: SegmentTable,
+    /// Greater than every epoch on the device.
+    pub(crate) epoch_next: u64,
+}
+
+impl Volume {
+    pub(crate) fn new(parts: VolumeParts) -> Self {
+        let queue = Queue::new(
+            parts.settings.queue_bytes.bytes(),
+            parts.settings.queue_messages,
+        );
+        Self {
+            device: parts.device,
+            superblock: parts.superblock,
+            shape: parts.shape,
+            settings: parts.settings,
+            index: parts.index,
+            segments: Arc::new(parts.segments),
+            queue,
+            counters: Counters::default(),
+            health: Health::default(),
+            under_way: Mutex::default(),
+            // A process that writes n objects opens at least n / 2^24 segments, for a segment holds fewer
+            // records: so the next process begins above the last number of this one.
+            object_next: AtomicU64::new(parts.epoch_next << 24),
+        }
+    }
+
+    pub(crate) fn object_id(&self) -> u64 {
+        self.object_next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Makes a write known to purges.
+    pub(crate) fn register(&self, write: &Arc<WriteState>) {
+        let mut under_way = self.under_way.lock();
+        let same_key = under_way.entry(write.hash.0).or_default();
+        same_key.push(Arc::clone(write));
+    }
+
+    /// The write is over.
+    pub(crate) fn unregister(&self, write: &WriteState) {
+        remove_write(&mut self.under_way.lock(), write);
+    }
+
+    /// Makes written objects visible; those that were purged meanwhile are not.
+    pub(crate) fn publish(&self, written: &mut Vec<(Arc<WriteState>, Location)>) {
+        if written.is_empty() {
+            return;
+        }
+        let mut under_way = self.under_way.lock();
+        for (write, location) in written.drain(..) {
+            remove_write(&mut under_way, &write);
+            if let Some(dropped) = write.dropped() {
+                self.count_dropped(dropped);
+                continue;
+            }
+            let inserted = self.index.insert(write.hash, location);
+            if matches!(inserted, Inserted::Displaced(_)) {
+                self.counters.displaced_objects.one();
+            }
+            self.counters.stored_objects.one();
+            self.counters.stored_body_bytes.add(write.body_bytes());
+        }
+    }
+
+    /// Takes a key out of the index and stops writes of it that are under way.
+    pub(crate) fn forget(&self, hash: KeyHash) {
+        let under_way = self.under_way.lock();
+        for write in under_way.get(&hash.0).into_iter().flatten() {
+            write.drop_as(Dropped::Purged);
+        }
+        self.index.purge(hash);
+    }
+
+    pub(crate) fn count_dropped(&self, dropped: Dropped) {
+        let counters = &self.counters;
+        let counter = match dropped {
+            Dropped::QueueFull => &counters.dropped_queue_full,
+            Dropped::NotWritable | Dropped::Closed => &counters.dropped_not_writable,
+            Dropped::TooLong | Dropped::TooShort | Dropped::NamesTooLong => {
+                &counters.dropped_aborted
+            }
+            Dropped::Purged => &counters.dropped_purged,
+            Dropped::Gone => &counters.dropped_reclaimed,
+        };
+        counter.one();
+    }
+
+    pub(crate) fn read_succeeded(&self) {
+        self.health.read_errors_in_row.store(0, Ordering::Relaxed);
+    }
+
+    /// Counts a read the device refused; after many in a row the device is out of service.
+    pub(crate) fn read_failed(&self, error: &io::Error) {
+        self.counters.read_errors.one();
+        let in_row = &self.health.read_errors_in_row;
+        if in_row.fetch_add(1, Ordering::Relaxed) + 1 >= READ_ERRORS_IN_ROW_MAX
+            && self.health.change(DeviceState::OutOfService)
+        {
+            self.settings.on_event.tell(&DiskEvent::OutOfService {
+                device: self.device.name(),
+                error: error.to_string(),
+            });
+        }
+    }
+
+    /// Counts a write the device refused; from now on it is only read.
+    pub(crate) fn write_failed(&self, error: &io::Error) {
+        self.counters.write_errors.one();
+        if self.health.state() == DeviceState::InService
+            && self.health.change(DeviceState::ReadOnly)
+        {
+            self.settings.on_event.tell(&DiskEvent::ReadOnly {
+                device: self.device.name(),
+                error: error.to_string(),
+            });
+        }
+    }
+
+    /// A write succeeded after one had failed.
+    pub(crate) fn write_succeeded(&self) {
+        if self.health.state() == DeviceState::ReadOnly
+            && self.health.change(DeviceState::InService)
+        {
+            self.settings.on_event.tell(&DiskEvent::Writable {
+                device: self.device.name(),
+            });
+        }
+    }
+
+    /// Counts bytes that are not what was written; the first time says so.
+    pub(crate) fn corrupt(&self, what: impl FnOnce() -> String) {
+        self.counters.checksum_failures.one();
+        if !self.health.told_corrupt.swap(true, Ordering::Relaxed) {
+            self.settings.on_event.tell(&DiskEvent::Corrupt {
+                device: self.device.name(),
+                what: what(),
+            });
+        }
+    }
+
+    pub(crate) fn counters(&self) -> DeviceCounters {
+        DeviceCounters {
+            device: self.device.name(),
+            state: self.health.state(),
+            capacity_bytes: u64::from(self.segments.count()) * self.shape.segment_bytes,
+            objects: self.index.len(),
+            index_bytes: self.index.bytes(),
+            queue_bytes: self.queue.bytes(),
+            queue_messages: self.queue.len() as u64,
+            ..self.counters.snapshot()
+        }
+    }
+}
+
+fn remove_write(under_way: &mut HashMap<u64, Vec<Arc<WriteState>>>, write: &WriteState) {
+    if let Some(same_key) = under_way.get_mut(&write.hash.0) {
+        same_key.retain(|other| other.id != write.id);
+        if same_key.is_empty() {
+            under_way.remove(&write.hash.0);
+        }
+    }
+}
+
+/// What is known of a device's state.
+#[derive(Debug, Default)]
+pub(crate) struct Health {
+    state: AtomicU8,
+    read_errors_in_row: AtomicU32,
+    told_corrupt: AtomicBool,
+}
+
+/// One bad sector is a miss; a device that answers nothing is broken.
+const READ_ERRORS_IN_ROW_MAX: u32 = 16;
+
+impl Health {
+    pub(crate) fn state(&self) -> DeviceState {
+        match self.state.load(Ordering::Relaxed) {
+            0 => DeviceState::InService,
+            1 => DeviceState::ReadOnly,
+            _ => DeviceState::OutOfService,
+        }
+    }
+
+    /// True if it was in another state before.
+    fn change(&self, to: DeviceState) -> bool {
+        let code = match to {
+            DeviceState::InService => 0,
+            DeviceState::ReadOnly => 1,
+            DeviceState::OutOfService => 2,
+        };
+        self.state.swap(code, Ordering::Relaxed) != code
+    }
+}

@@ -1,0 +1,270 @@
+//! An object on its way in: pushed in pieces by whoever fetches it, never waiting for the device.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use bytes::Bytes;
+use edgeward_types::KeyHash;
+
+use super::error::{Dropped, Refused};
+use super::format::Extent;
+use super::queue::NotQueued;
+use super::volume::Volume;
+use super::writer::Message;
+use crate::sync::Mutex;
+
+/// An object being written. Dropped before [`finish`](Self::finish) it leaves no trace.
+#[derive(Debug)]
+pub struct DiskWrite {
+    volume: Arc<Volume>,
+    state: Arc<WriteState>,
+    /// What the caller announced.
+    length: Option<u64>,
+    length_max: u64,
+    /// Bytes pushed so far.
+    pushed: u64,
+    /// Pushed and not yet on their way to the writer.
+    gathered: Vec<Bytes>,
+    gathered_bytes: u64,
+    /// Whether pieces were sent, so that the object must end with a commit.
+    cut: bool,
+    over: bool,
+}
+
+/// What the caller, the writer and purges share of a write.
+#[derive(Debug)]
+pub(crate) struct WriteState {
+    pub(crate) hash: KeyHash,
+    pub(crate) id: u64,
+    pub(crate) key: Box<[u8]>,
+    pub(crate) head: Bytes,
+    /// Where the pieces lie that the writer has placed so far.
+    pub(crate) extents: Mutex<Vec<Extent>>,
+    body_bytes: AtomicU64,
+    dropped: AtomicU8,
+}
+
+impl WriteState {
+    pub(crate) fn new(hash: KeyHash, id: u64, key: &[u8], head: Bytes) -> Arc<Self> {
+        Arc::new(Self {
+            hash,
+            id,
+            key: key.into(),
+            head,
+            extents: Mutex::default(),
+            body_bytes: AtomicU64::new(0),
+            dropped: AtomicU8::new(0),
+        })
+    }
+
+    /// Gives the write up; the first cause stands.
+    pub(crate) fn drop_as(&self, cause: Dropped) {
+        let code = CAUSES.iter().position(|&other| other == cause);
+        let code = code.expect("every cause is listed") + 1;
+        let code = u8::try_from(code).expect("they are few");
+        _ = self
+            .dropped
+            .compare_exchange(0, code, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Why it was given up, if it was.
+    pub(crate) fn dropped(&self) -> Option<Dropped> {
+        let code = usize::from(self.dropped.load(Ordering::Relaxed));
+        Some(CAUSES[code.checked_sub(1)?])
+    }
+
+    pub(crate) fn body_bytes(&self) -> u64 {
+        self.body_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_body_bytes(&self, bytes: u64) {
+        self.body_bytes.store(bytes, Ordering::Relaxed);
+    }
+}
+
+const CAUSES: [Dropped; 8] = [
+    Dropped::QueueFull,
+    Dropped::TooLong,
+    Dropped::TooShort,
+    Dropped::Purged,
+    Dropped::NotWritable,
+    Dropped::Gone,
+    Dropped::NamesTooLong,
+    Dropped::Closed,
+];
+
+/// Under pressure pieces leave once they have this size, to give their room back sooner.
+const PRESSED_PIECE_BYTES: u64 = 256 << 10;
+
+impl DiskWrite {
+    pub(crate) fn begin(
+        volume: &Arc<Volume>,
+        hash: KeyHash,
+        key: &[u8],
+        head: Bytes,
+        length: Option<u64>,
+        length_max: u64,
+    ) -> Result<Self, Refused> {
+        let names_bytes = (key.len() + head.len()) as u64;
+        if !volume.queue.take_room(names_bytes) {
+            volume.counters.dropped_queue_full.one();
+            return Err(Refused::QueueFull);
+        }
+        let state = WriteState::new(hash, volume.object_id(), key, head);
+        volume.register(&state);
+        Ok(Self {
+            volume: Arc::clone(volume),
+            state,
+            length,
+            length_max,
+            pushed: 0,
+            gathered: Vec::new(),
+            gathered_bytes: 0,
+            cut: false,
+            over: false,
+        })
+    }
+
+    /// Appends to the body. Never waits; what is pushed must not pin much more memory than it has bytes.
+    ///
+    /// # Errors
+    ///
+    /// If the write is given up; it is over then, and pushing more says so again.
+    pub fn push(&mut self, bytes: Bytes) -> Result<(), Dropped> {
+        if let Some(cause) = self.state.dropped() {
+            return Err(self.give_up(cause));
+        }
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let more = bytes.len() as u64;
+        let allowed = self.length.unwrap_or(self.length_max);
+        if self.pushed + more > allowed {
+            return Err(self.give_up(Dropped::TooLong));
+        }
+        if !self.volume.queue.take_room(more) {
+            return Err(self.give_up(Dropped::QueueFull));
+        }
+        self.pushed += more;
+        self.gathered.push(bytes);
+        self.gathered_bytes += more;
+        let piece_bytes = self.volume.shape.piece_bytes;
+        // One that is known to be short stays whole.
+        if self.length.is_some_and(|length| length <= piece_bytes) {
+            return Ok(());
+        }
+        while self.gathered_bytes > piece_bytes {
+            self.send_piece(piece_bytes)?;
+        }
+        let may_be_cut = self.cut || self.length.is_some();
+        if may_be_cut
+            && self.gathered_bytes >= PRESSED_PIECE_BYTES
+            && self.volume.queue.is_pressed()
+        {
+            self.send_piece(self.gathered_bytes)?;
+        }
+        Ok(())
+    }
+
+    /// The body is whole: the object will be found once it is written.
+    ///
+    /// # Errors
+    ///
+    /// If the write is given up.
+    pub fn finish(mut self) -> Result<(), Dropped> {
+        if let Some(cause) = self.state.dropped() {
+            return Err(self.give_up(cause));
+        }
+        if self.length.is_some_and(|length| self.pushed < length) {
+            return Err(self.give_up(Dropped::TooShort));
+        }
+        self.state.set_body_bytes(self.pushed);
+        if self.cut && self.gathered_bytes > 0 {
+            self.send_piece(self.gathered_bytes)?;
+        }
+        let write = Arc::clone(&self.state);
+        let message = if self.cut {
+            Message::Commit { write }
+        } else {
+            let body = std::mem::take(&mut self.gathered);
+            Message::Object {
+                write,
+                body,
+                body_bytes: self.gathered_bytes,
+            }
+        };
+        self.send(message)?;
+        self.gathered_bytes = 0;
+        self.over = true;
+        Ok(())
+    }
+
+    fn send_piece(&mut self, piece_bytes: u64) -> Result<(), Dropped> {
+        let mut body = Vec::with_capacity(self.gathered.len());
+        let mut wanted = piece_bytes;
+        let mut taken = 0;
+        while wanted > 0 {
+            let chunk = &mut self.gathered[taken];
+            if chunk.len() as u64 <= wanted {
+                wanted -= chunk.len() as u64;
+                body.push(std::mem::take(chunk));
+                taken += 1;
+            } else {
+                let part = usize::try_from(wanted).expect("less than a chunk's length");
+                body.push(chunk.split_to(part));
+                wanted = 0;
+            }
+        }
+        self.gathered.drain(..taken);
+        self.cut = true;
+        let message = Message::Piece {
+            write: Arc::clone(&self.state),
+            body,
+            body_bytes: piece_bytes,
+        };
+        self.send(message)?;
+        self.gathered_bytes -= piece_bytes;
+        Ok(())
+    }
+
+    fn send(&mut self, message: Message) -> Result<(), Dropped> {
+        self.volume.queue.push(message).map_err(|refused| {
+            self.give_up(match refused {
+                NotQueued::Full => Dropped::QueueFull,
+                NotQueued::Closed => Dropped::Closed,
+            })
+        })
+    }
+
+    fn give_up(&mut self, cause: Dropped) -> Dropped {
+        self.state.drop_as(cause);
+        if !self.over {
+            self.over = true;
+            self.volume.count_dropped(cause);
+            self.end();
+        }
+        cause
+    }
+
+    /// Gives back what no message carries.
+    fn end(&mut self) {
+        let names_bytes = (self.state.key.len() + self.state.head.len()) as u64;
+        self.volume
+            .queue
+            .give_room(self.gathered_bytes + names_bytes);
+        self.gathered.clear();
+        self.gathered_bytes = 0;
+        self.volume.unregister(&self.state);
+    }
+}
+
+impl Drop for DiskWrite {
+    fn drop(&mut self) {
+        if !self.over {
+            self.over = true;
+            self.state.drop_as(Dropped::TooShort);
+            self.volume.counters.dropped_aborted.one();
+            self.end();
+        }
+    }
+}

@@ -48,6 +48,15 @@ impl Gate {
             .await;
     }
 
+    /// As [`pass`](Self::pass), for a thread; panics after ten seconds.
+    pub(crate) fn pass_blocking(&self) {
+        self.inner.arrivals.fetch_add(1, Ordering::SeqCst);
+        self.inner.bell.ring();
+        self.inner
+            .bell
+            .wait_blocking("a gate to open", || self.inner.open.load(Ordering::SeqCst));
+    }
+
     /// Comes to the gate and waits there for as long as it is closed.
     pub(crate) async fn pass(&self) {
         self.inner.arrivals.fetch_add(1, Ordering::SeqCst);

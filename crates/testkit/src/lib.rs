@@ -1,10 +1,10 @@
-//! For tests only: an origin that follows a script, good or evil.
+//! For tests only: an origin that follows a script, good or evil, and a disk that crashes and breaks.
 //!
 //! [`ScriptedOrigin`] speaks HTTP/1.1 over a plain socket on a loopback port, one thread of
 //! its own, so that it serves blocking and async tests alike and can say what no HTTP
 //! library would let it say: a length it does not keep, a hundred megabytes of headers,
 //! half a body and a reset. What it answers is an [`Answer`]; where an answer must wait
-//! for the test, a [`Gate`] stands in it, so that no test sleeps.
+//! for the test, a [`Gate`] stands in it, so that no test sleeps. The disk is [`disk::SimulatedDisk`].
 //!
 //! ```
 //! use edgeward_testkit::{Answer, Gate, ScriptedOrigin};
@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+pub mod disk;
 mod gate;
 mod origin;
 mod request;

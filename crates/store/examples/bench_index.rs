@@ -1,0 +1,254 @@
+//! What the disk tier's index costs with very many objects: memory, lookups, insertions, checkpoints.
+//!
+//! ```sh
+//! cargo run --release --package edgeward-store --example bench_index -- [OBJECTS] [DEVICE_GIB] [FOLDER]
+//! ```
+//!
+//! By default 100 million objects on a device of 2 TiB, the checkpoint written to the system's temporary folder.
+//! One JSON object a line on stdout, one a figure. Times are per operation: each is the median of batches of 10 000,
+//! with the 99th percentile of the batches beside it. In a *dependent* run the next key follows from the last answer
+//! (or, where the answer is always "not here", waits behind a fence), so nothing overlaps: what one lookup takes. In
+//! an *overlapping* run it does not: what a busy core gets done.
+
+use std::fs::File;
+use std::hint::black_box;
+use std::io::{self, BufReader, Write};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::time::Instant;
+
+use edgeward_store::disk::{Index, IndexConfig, Inserted, Location};
+use edgeward_types::{ByteSize, KeyHash};
+
+fn main() -> io::Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let mut number = |default: u64| {
+        arguments.next().map_or(default, |text| {
+            text.parse().expect("a number of objects, then one of GiB")
+        })
+    };
+    let (objects, device_gib) = (number(100_000_000), number(2048));
+    let folder = arguments
+        .next()
+        .map_or_else(std::env::temp_dir, PathBuf::from);
+
+    let config = IndexConfig::for_device(ByteSize::gib(device_gib));
+    assert!(
+        objects < config.objects_max,
+        "a device of {device_gib} GiB has an index for {} objects",
+        config.objects_max
+    );
+    let mut out = Figures(io::stdout());
+    out.tell("objects", objects as f64, "")?;
+    out.tell("device", device_gib as f64, "GiB")?;
+    out.tell("load_average_before", load_average(), "")?;
+
+    let rss_before = rss_bytes();
+    let index = Index::new(config);
+    insertions(&index, objects, &mut out)?;
+    let rss = rss_bytes() - rss_before;
+    out.tell(
+        "ram_counted",
+        index.bytes() as f64 / objects as f64,
+        "B/object",
+    )?;
+    out.tell("ram_rss", rss as f64 / objects as f64, "B/object")?;
+    let counts = index.counts();
+    let lines = 64.0 * counts.buckets as f64 / counts.entries as f64;
+    out.tell("ram_lines_in_use", lines, "B/object")?;
+    out.tell(
+        "load",
+        counts.entries as f64 / (9 * counts.buckets) as f64,
+        "",
+    )?;
+    out.tell("moves", counts.moved as f64 / objects as f64, "/insertion")?;
+    out.tell("displaced", counts.displaced as f64, "")?;
+    out.tell("false_match_rate_stated", index.false_match_rate(), "")?;
+
+    lookups(&index, objects, &mut out)?;
+    beside_a_writer(&index, objects, &mut out)?;
+    checkpoint(index, config, &folder, objects, &mut out)
+}
+
+fn insertions(index: &Index, objects: u64, out: &mut Figures) -> io::Result<()> {
+    let mut replaced = 0_u64;
+    let mut next = 0;
+    let mut insert = |batch: u64| {
+        for _ in 0..batch {
+            let at = Location::from_unit(next * STRIDE_UNITS + 8);
+            replaced += u64::from(index.insert(key(next), at) != Inserted::New);
+            next += 1;
+        }
+    };
+    let start = Instant::now();
+    out.batches("insert_growing", objects / BATCH, &mut insert)?;
+    insert(objects % BATCH);
+    out.tell("insert_growing_all", start.elapsed().as_secs_f64(), "s")?;
+    out.tell("identities_met", replaced as f64, "")
+}
+
+fn lookups(index: &Index, objects: u64, out: &mut Figures) -> io::Result<()> {
+    let mut at = 1;
+    out.batches("find_hit_dependent", LOOKUP_BATCHES, |batch| {
+        for _ in 0..batch {
+            let found = index.find(key(at)).map_or(0, Location::unit);
+            at = mix(found ^ at) % objects;
+        }
+    })?;
+    let mut at = 1;
+    out.batches("find_hit_overlapping", LOOKUP_BATCHES, |batch| {
+        for _ in 0..batch {
+            black_box(index.find(key(at)));
+            at = mix(at) % objects;
+        }
+    })?;
+    let (mut stranger, mut met, mut asked) = (objects, 0_u64, 0_u64);
+    out.batches("find_miss_dependent", LOOKUP_BATCHES, |batch| {
+        for _ in 0..batch {
+            met += u64::from(black_box(index.find(key(stranger))).is_some());
+            fence(Ordering::SeqCst);
+            stranger += 1;
+            asked += 1;
+        }
+    })?;
+    out.batches("find_miss_overlapping", 10 * LOOKUP_BATCHES, |batch| {
+        for _ in 0..batch {
+            met += u64::from(black_box(index.find(key(stranger))).is_some());
+            stranger += 1;
+            asked += 1;
+        }
+    })?;
+    out.tell("false_match_rate_met", met as f64 / asked as f64, "")?;
+    let mut at = 1;
+    out.batches("touch", LOOKUP_BATCHES, |batch| {
+        for _ in 0..batch {
+            at = mix(at) % objects;
+            index.touch(key(at), Location::from_unit(at * STRIDE_UNITS + 8));
+        }
+    })
+}
+
+/// Lookups while another thread replaces one entry after the other.
+fn beside_a_writer(index: &Index, objects: u64, out: &mut Figures) -> io::Result<()> {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let (mut n, start) = (0_u64, Instant::now());
+            while !over.load(Ordering::Relaxed) {
+                let which = mix(n) % objects;
+                let at = Location::from_unit(which * STRIDE_UNITS + 8);
+                _ = black_box(index.insert(key(which), at));
+                n += 1;
+            }
+            start.elapsed().as_nanos() as f64 / n as f64
+        });
+        let mut at = 1;
+        let told = out.batches("find_hit_beside_writer", LOOKUP_BATCHES, |batch| {
+            for _ in 0..batch {
+                let found = index.find(key(at)).map_or(0, Location::unit);
+                at = mix(found ^ at) % objects;
+            }
+        });
+        over.store(true, Ordering::Relaxed);
+        let mean = writer.join().expect("the writer does not panic");
+        told.and_then(|()| out.tell("replace_beside_lookups_mean", mean, "ns"))
+    })
+}
+
+fn checkpoint(
+    index: Index,
+    config: IndexConfig,
+    folder: &std::path::Path,
+    objects: u64,
+    out: &mut Figures,
+) -> io::Result<()> {
+    let start = Instant::now();
+    let saved = index.save(1, &mut io::sink())?;
+    out.tell("save_to_nowhere", start.elapsed().as_secs_f64(), "s")?;
+    out.tell(
+        "checkpoint",
+        saved.bytes as f64 / objects as f64,
+        "B/object",
+    )?;
+
+    let path = folder.join(format!("bench-index-{}", std::process::id()));
+    let mut file = File::create_new(&path)?;
+    let start = Instant::now();
+    index.save(1, &mut file)?;
+    out.tell("save_to_file", start.elapsed().as_secs_f64(), "s")?;
+    file.sync_all()?;
+    out.tell("save_to_file_synced", start.elapsed().as_secs_f64(), "s")?;
+    // The second index would double the memory.
+    drop(index);
+
+    let start = Instant::now();
+    let mut input = BufReader::with_capacity(1 << 20, File::open(&path)?);
+    let loaded = Index::load(config, &mut input);
+    let seconds = start.elapsed().as_secs_f64();
+    std::fs::remove_file(&path)?;
+    let (loaded, _) = loaded.map_err(io::Error::other)?;
+    assert_eq!(loaded.len(), saved.entries, "what was saved came back");
+    out.tell("load_from_page_cache", seconds, "s")
+}
+
+/// Writes figures, one JSON object a line.
+struct Figures(io::Stdout);
+
+impl Figures {
+    fn tell(&mut self, what: &str, value: f64, unit: &str) -> io::Result<()> {
+        writeln!(
+            self.0,
+            r#"{{"what":"{what}","value":{value},"unit":"{unit}"}}"#
+        )
+    }
+
+    /// Times `count` batches of an operation.
+    fn batches(&mut self, what: &str, count: u64, mut batch: impl FnMut(u64)) -> io::Result<()> {
+        let mut nanos: Vec<f64> = (0..count)
+            .map(|_| {
+                let start = Instant::now();
+                batch(BATCH);
+                start.elapsed().as_nanos() as f64 / BATCH as f64
+            })
+            .collect();
+        nanos.sort_by(f64::total_cmp);
+        let at = |share: f64| nanos[(nanos.len() as f64 * share) as usize];
+        let (p50, p99) = (at(0.5), at(0.99));
+        writeln!(
+            self.0,
+            r#"{{"what":"{what}","value":{p50:.1},"p99":{p99:.1},"unit":"ns","batches":{count}}}"#
+        )
+    }
+}
+
+fn rss_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux tells");
+    let pages = statm.split(' ').nth(1).expect("resident pages come second");
+    let pages: u64 = pages.parse().expect("a number");
+    pages * rustix::param::page_size() as u64
+}
+
+/// Over the last minute: what else the machine does falsifies times.
+fn load_average() -> f64 {
+    let text = std::fs::read_to_string("/proc/loadavg").expect("Linux tells");
+    let first = text.split(' ').next().and_then(|word| word.parse().ok());
+    first.expect("a number comes first")
+}
+
+/// Objects of the stride's size, one after the other.
+fn key(n: u64) -> KeyHash {
+    KeyHash(mix(n))
+}
+
+/// SplitMix64's output step: a bijection, so that different numbers are different keys.
+fn mix(n: u64) -> u64 {
+    let n = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    n ^ (n >> 31)
+}
+
+/// 20 KiB.
+const STRIDE_UNITS: u64 = 40;
+const BATCH: u64 = 10_000;
+const LOOKUP_BATCHES: u64 = 500;

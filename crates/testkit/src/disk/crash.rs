@@ -1,0 +1,190 @@
+//! What is left on a disk when the power goes out between two operations.
+
+use std::collections::BTreeMap;
+
+use edgeward_types::Seed;
+
+/// What was done to a disk.
+#[derive(Clone, Debug)]
+pub(super) enum Operation {
+    Write { offset: usize, bytes: Vec<u8> },
+    Sync,
+}
+
+/// What becomes of that which no sync has covered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Harm {
+    /// All of it is there: as after `kill -9`, where the kernel lives on.
+    KeepUnsynced,
+    /// None of it is.
+    LoseUnsynced,
+    /// The last write is there only up to some sector, the ones before it are.
+    TearLastWrite,
+    /// Each write is there or is not, whole, in any order.
+    LoseWrites,
+    /// Each sector of 512 bytes is as it was, or as any of the unsynced writes to it left it.
+    TearSectors,
+    /// The same, 4 KiB at a time.
+    TearBlocks,
+    /// As [`TearSectors`](Self::TearSectors), and some of the sectors hold noise: more than disks do, and what a
+    /// checksum is there for.
+    Garble,
+}
+
+impl Harm {
+    /// Every kind there is.
+    pub const ALL: [Self; 7] = [
+        Self::KeepUnsynced,
+        Self::LoseUnsynced,
+        Self::TearLastWrite,
+        Self::LoseWrites,
+        Self::TearSectors,
+        Self::TearBlocks,
+        Self::Garble,
+    ];
+}
+
+/// The crashes of one run, from a disk's journal.
+#[derive(Debug)]
+pub struct Crashes {
+    journal: Vec<Operation>,
+    /// Everything that the last sync before `unsynced` covers.
+    durable: Vec<u8>,
+    /// The first operation after that sync.
+    unsynced: usize,
+    draws: Draws,
+}
+
+impl Crashes {
+    pub(super) fn new(origin: Vec<u8>, journal: Vec<Operation>, seed: Seed) -> Self {
+        Self {
+            journal,
+            durable: origin,
+            unsynced: 0,
+            draws: Draws(seed.0),
+        }
+    }
+
+    /// The boundaries there are: before the first operation, and after each.
+    pub fn boundaries(&self) -> std::ops::RangeInclusive<usize> {
+        0..=self.journal.len()
+    }
+
+    /// What a crash at `boundary` could leave. Ask for boundaries in ascending order.
+    ///
+    /// # Panics
+    ///
+    /// If a sync lies between `boundary` and one that was asked for before.
+    pub fn image(&mut self, boundary: usize, harm: Harm) -> Vec<u8> {
+        self.settle(boundary);
+        let mut image = self.durable.clone();
+        let pending: Vec<(usize, &[u8])> = self.journal[self.unsynced..boundary]
+            .iter()
+            .map(|operation| match operation {
+                Operation::Write { offset, bytes } => (*offset, &bytes[..]),
+                Operation::Sync => unreachable!("syncs up to here are settled"),
+            })
+            .collect();
+        let draws = &mut self.draws;
+        match harm {
+            Harm::LoseUnsynced => {}
+            Harm::KeepUnsynced => pending.iter().for_each(|write| apply(&mut image, write)),
+            Harm::LoseWrites => {
+                // Which writes are there, and in which order, is all chance.
+                let mut left = pending;
+                while !left.is_empty() {
+                    let write = left.swap_remove(draws.below(left.len()));
+                    if draws.below(2) == 0 {
+                        apply(&mut image, &write);
+                    }
+                }
+            }
+            Harm::TearLastWrite => {
+                if let Some(((offset, bytes), before)) = pending.split_last() {
+                    before.iter().for_each(|write| apply(&mut image, write));
+                    let kept = draws.below(bytes.len() / SECTOR_BYTES + 1) * SECTOR_BYTES;
+                    apply(&mut image, &(*offset, &bytes[..kept.min(bytes.len())]));
+                }
+            }
+            Harm::TearSectors => tear(&mut image, &pending, SECTOR_BYTES, draws),
+            Harm::TearBlocks => tear(&mut image, &pending, BLOCK_BYTES, draws),
+            Harm::Garble => {
+                tear(&mut image, &pending, SECTOR_BYTES, draws);
+                for (offset, bytes) in &pending {
+                    for at in (*offset..offset + bytes.len()).step_by(SECTOR_BYTES) {
+                        if draws.below(8) == 0 {
+                            let end = image.len().min(at + SECTOR_BYTES);
+                            let noise = &mut image[at..end];
+                            noise.fill_with(|| draws.next().to_le_bytes()[0]);
+                        }
+                    }
+                }
+            }
+        }
+        image
+    }
+
+    /// Brings `durable` up to the last sync before `boundary`.
+    fn settle(&mut self, boundary: usize) {
+        assert!(
+            self.unsynced <= boundary,
+            "boundaries are asked for in ascending order"
+        );
+        let last_sync = self.journal[self.unsynced..boundary]
+            .iter()
+            .rposition(|operation| matches!(operation, Operation::Sync));
+        let Some(last_sync) = last_sync else { return };
+        let end = self.unsynced + last_sync;
+        for operation in &self.journal[self.unsynced..end] {
+            if let Operation::Write { offset, bytes } = operation {
+                apply(&mut self.durable, &(*offset, bytes));
+            }
+        }
+        self.unsynced = end + 1;
+    }
+}
+
+fn apply(image: &mut [u8], &(offset, bytes): &(usize, &[u8])) {
+    image[offset..offset + bytes.len()].copy_from_slice(bytes);
+}
+
+/// Leaves each piece of `grain` bytes as it is, or as one of the writes to it would have it.
+fn tear(image: &mut [u8], pending: &[(usize, &[u8])], grain: usize, draws: &mut Draws) {
+    let mut versions: BTreeMap<usize, Vec<&[u8]>> = BTreeMap::new();
+    for (offset, bytes) in pending {
+        for (number, piece) in bytes.chunks(grain).enumerate() {
+            let at = offset + number * grain;
+            versions.entry(at).or_default().push(piece);
+        }
+    }
+    // Some crashes lose little and some nearly all.
+    let of_ten = 1 + draws.below(9);
+    for (at, written) in versions {
+        if draws.below(10) < of_ten {
+            let piece = written[draws.below(written.len())];
+            image[at..at + piece.len()].copy_from_slice(piece);
+        }
+    }
+}
+
+/// SplitMix64: the same seed tears the same sectors.
+#[derive(Debug)]
+struct Draws(u64);
+
+impl Draws {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        let draw = self.next() % limit as u64;
+        usize::try_from(draw).expect("below a usize")
+    }
+}
+
+const SECTOR_BYTES: usize = 512;
+const BLOCK_BYTES: usize = 4096;

@@ -1,0 +1,143 @@
+//! The disk that tests of the store crash and break: it must lose what may be lost, and nothing else.
+
+use std::io;
+use std::sync::Arc;
+
+use edgeward_store::disk::Device;
+use edgeward_testkit::Gate;
+use edgeward_testkit::disk::{Errno, Fault, Harm, SimulatedDisk};
+use edgeward_types::Seed;
+
+const BLOCK: usize = 4096;
+
+fn disk_with_history() -> (Arc<SimulatedDisk>, usize) {
+    let disk = SimulatedDisk::new(16 * BLOCK);
+    disk.write_at(&[1; 4 * BLOCK], 0).expect("healthy");
+    disk.write_at(&[2; 2 * BLOCK], 0).expect("healthy");
+    disk.sync().expect("healthy");
+    let synced = disk.boundary();
+    disk.write_at(&[3; BLOCK], 0).expect("healthy");
+    disk.write_at(&[4; 2 * BLOCK], 0).expect("healthy");
+    disk.write_at(&[5; BLOCK], 8 * BLOCK as u64)
+        .expect("healthy");
+    (disk, synced)
+}
+
+/// What a sync covered is there after every crash behind it; of the rest every sector is one of its versions.
+///
+/// Method: every harm at every boundary, many draws; and over all of them each version is met at least once.
+#[test]
+fn a_crash_keeps_what_was_synced_and_tears_the_rest() {
+    let (disk, synced) = disk_with_history();
+    let mut met = std::collections::BTreeSet::new();
+    for seed in 0..60 {
+        let mut crashes = disk.crashes(Seed(seed));
+        for boundary in crashes.boundaries() {
+            for harm in Harm::ALL {
+                let image = crashes.image(boundary, harm);
+                assert_eq!(image.len() as u64, disk.len());
+                if boundary < synced || harm == Harm::Garble {
+                    continue;
+                }
+                assert!(image[2 * BLOCK..4 * BLOCK].iter().all(|&byte| byte == 1));
+                assert!(image[4 * BLOCK..8 * BLOCK].iter().all(|&byte| byte == 0));
+                for (number, sector) in image.chunks(512).enumerate() {
+                    assert!(
+                        sector.iter().all(|&byte| byte == sector[0]),
+                        "sector {number}"
+                    );
+                    let allowed: &[u8] = match number / (BLOCK / 512) {
+                        0 => &[2, 3, 4],
+                        1 => &[2, 4],
+                        2 | 3 => &[1],
+                        8 => &[0, 5],
+                        _ => &[0],
+                    };
+                    assert!(allowed.contains(&sector[0]), "{} in {number}", sector[0]);
+                    met.insert((number, sector[0]));
+                }
+                match harm {
+                    Harm::KeepUnsynced if boundary == disk.boundary() => {
+                        assert_eq!(image, disk.content());
+                    }
+                    Harm::LoseUnsynced => assert_eq!(image[..BLOCK], [2; BLOCK]),
+                    _ => {}
+                }
+            }
+        }
+    }
+    // 3 versions of the first block's sectors, 2 of the second's and of the one far away; 1 of the others.
+    assert_eq!(met.len(), 8 * (3 + 2 + 2) + (16 - 3) * 8);
+}
+
+#[test]
+fn the_same_seed_tears_the_same_sectors() {
+    let (disk, _) = disk_with_history();
+    let image = |seed| {
+        disk.crashes(Seed(seed))
+            .image(disk.boundary(), Harm::TearSectors)
+    };
+    assert_eq!(image(3), image(3));
+    assert!((4..20).any(|seed| image(seed) != image(3)));
+}
+
+#[test]
+fn faults_last_until_the_disk_is_healed_and_are_counted() {
+    let disk = SimulatedDisk::new(4 * BLOCK);
+    let mut buffer = [0; BLOCK];
+    disk.write_at(&[7; BLOCK], 0).expect("healthy");
+
+    disk.inject(Fault::Reads(Errno::Io));
+    let error = disk.read_at(&mut buffer, 0).expect_err("EIO");
+    assert_eq!(error.raw_os_error(), Some(5));
+    disk.heal();
+    disk.inject(Fault::ShortReads);
+    let error = disk.read_at(&mut buffer, 0).expect_err("half");
+    assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    disk.heal();
+    disk.inject(Fault::ReadsWait);
+    assert_eq!(disk.read_now_at(&mut buffer, 0).expect("nothing yet"), 0);
+    disk.read_at(&mut buffer, 0).expect("who waits gets it");
+    assert_eq!(buffer, [7; BLOCK]);
+    disk.heal();
+
+    disk.inject(Fault::Writes(Errno::NoSpace));
+    let error = disk.write_at(&[8; BLOCK], 0).expect_err("full");
+    assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+    assert_eq!(disk.content()[..BLOCK], [7; BLOCK]);
+    disk.heal();
+    disk.inject(Fault::ShortWrites);
+    disk.write_at(&[8; BLOCK], 0).expect_err("half");
+    assert_eq!(
+        disk.content()[..BLOCK],
+        [[8; BLOCK / 2], [7; BLOCK / 2]].concat()
+    );
+    disk.heal();
+
+    let before = disk.boundary();
+    disk.inject(Fault::Syncs(Errno::ReadOnly));
+    let error = disk.sync().expect_err("EROFS");
+    assert_eq!(error.kind(), io::ErrorKind::ReadOnlyFilesystem);
+    assert_eq!(disk.boundary(), before, "a failed sync covers nothing");
+    disk.heal();
+    disk.sync().expect("healed");
+    assert_eq!(disk.failures(), 6);
+
+    disk.flip(1, 0x80);
+    assert_eq!(disk.content()[1], 8 ^ 0x80);
+}
+
+#[test]
+fn a_slow_write_waits_at_its_gate() {
+    let disk = SimulatedDisk::new(4 * BLOCK);
+    let gate = Gate::new();
+    disk.inject(Fault::WritesWait(gate.clone()));
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| disk.write_at(&[1; BLOCK], 0));
+        gate.wait_reached(1);
+        assert_eq!(disk.boundary(), 0);
+        gate.open();
+        writing.join().expect("no panic").expect("written");
+    });
+    assert_eq!(disk.boundary(), 1);
+}

@@ -1,0 +1,66 @@
+//! Checkpoints of the disk tier's index: any bytes are refused or loaded, never a panic; what was saved loads as it
+//! was; and what was saved and then changed anywhere is refused.
+//!
+//! Checksums would keep the fuzzer out of all but the header, so one input in two is a recipe instead: objects to
+//! save, and a change to make to what was saved.
+//!
+//! Run: `cargo +nightly fuzz run disk_index`.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+use edgeward_store::disk::{Index, IndexConfig, Location};
+use edgeward_types::{ByteSize, KeyHash};
+
+const CONFIG: IndexConfig = IndexConfig {
+    device: ByteSize::mib(32),
+    objects_max: 4096,
+};
+
+fuzz_target!(|input: &[u8]| {
+    let Some((&first, rest)) = input.split_first() else {
+        return;
+    };
+    if first % 2 == 0 {
+        if let Ok((index, epoch)) = Index::load(CONFIG, &mut &rest[..]) {
+            let mut again = Vec::new();
+            index.save(epoch, &mut again).expect("to memory");
+            let (loaded, _) = Index::load(CONFIG, &mut &again[..]).expect("ours");
+            assert_eq!(loaded.len(), index.len());
+        }
+        return;
+    }
+
+    let Some((change, objects)) = rest.split_first_chunk::<5>() else {
+        return;
+    };
+    let index = Index::new(CONFIG);
+    let objects: Vec<_> = objects
+        .chunks_exact(4)
+        .map(|object| {
+            let key = KeyHash(u64::from(u16::from_le_bytes([object[0], object[1]])));
+            let unit = u64::from(u16::from_le_bytes([object[2], object[3]]));
+            (key, Location::from_unit(unit.max(1)))
+        })
+        .collect();
+    for &(key, at) in &objects {
+        _ = index.insert(key, at);
+        assert_eq!(index.find(key), Some(at));
+    }
+    let mut bytes = Vec::new();
+    index.save(u64::from(first), &mut bytes).expect("to memory");
+    assert!(bytes.len() as u64 <= Index::checkpoint_bytes_max(CONFIG));
+    let (loaded, epoch) = Index::load(CONFIG, &mut &bytes[..]).expect("as it was saved");
+    assert_eq!((loaded.len(), epoch), (index.len(), u64::from(first)));
+    for &(key, _) in &objects {
+        assert_eq!(loaded.find(key), index.find(key));
+    }
+
+    let at = u32::from_le_bytes([change[0], change[1], change[2], change[3]]) as usize % bytes.len();
+    if change[4] == 0 {
+        bytes.truncate(at);
+    } else {
+        bytes[at] ^= change[4];
+    }
+    assert!(Index::load(CONFIG, &mut &bytes[..]).is_err(), "byte {at}");
+});

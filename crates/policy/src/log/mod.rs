@@ -58,6 +58,16 @@ pub struct LogShape {
 impl LogShape {
     /// The disk format's sizes, with segments of `segment_bytes`.
     pub const fn new(segment_bytes: u64) -> Self {
+        let block_bytes = 64 << 10;
+        // Pieces of 1 MiB; in a small segment at most a quarter of it, in whole blocks.
+        let quarter = segment_bytes / 4 / block_bytes;
+        let blocks = if quarter == 0 {
+            1
+        } else if quarter > 16 {
+            16
+        } else {
+            quarter
+        };
         Self {
             segment_bytes,
             segment_header_bytes: 4096,
@@ -66,9 +76,9 @@ impl LogShape {
             footer_align_bytes: 4096,
             record_align_bytes: 512,
             record_header_bytes: 72,
-            block_bytes: 64 << 10,
+            block_bytes,
             checksum_bytes: 8,
-            piece_bytes: 1 << 20,
+            piece_bytes: blocks * block_bytes,
             extent_bytes: 24,
         }
     }
@@ -265,6 +275,13 @@ impl SegmentLog {
         Some(opened)
     }
 
+    /// Takes back the opening: nothing could be written to the segment, and it is free as before.
+    pub fn close_unused(&mut self) {
+        if let Some(open) = self.open.take() {
+            self.free.push_front(open.opened.segment);
+        }
+    }
+
     /// What is open.
     pub fn open(&self) -> Option<Opened> {
         self.open.as_ref().map(|open| open.opened)
@@ -275,6 +292,11 @@ impl SegmentLog {
         if self.free.len() as u64 >= u64::from(self.reserve) {
             return None;
         }
+        self.oldest()
+    }
+
+    /// The segment that will make room next.
+    pub fn oldest(&self) -> Option<SegmentId> {
         self.sealed.front().map(|&(segment, _)| segment)
     }
 
@@ -306,9 +328,17 @@ impl SegmentLog {
         let piece = shape.record_bytes(0, shape.piece_bytes);
         let pieces_a_segment = shape.record_bytes_max() / piece;
         // Pieces may be as short as a quarter of the usual where memory is scarce, and the last record names each.
-        let extents_max =
-            shape.record_bytes_max().saturating_sub(NAMES_BYTES_MAX) / shape.extent_bytes / 4;
+        let extents_max = shape
+            .record_bytes_max()
+            .saturating_sub(shape.segment_bytes / 2)
+            / shape.extent_bytes
+            / 4;
         (kept * pieces_a_segment / 2).min(extents_max) * shape.piece_bytes
+    }
+
+    /// What the next opening will have.
+    pub fn epoch_next(&self) -> u64 {
+        self.epoch_next
     }
 
     /// Segments that are free.
@@ -321,9 +351,6 @@ impl SegmentLog {
         self.free.len() + self.sealed.len() + usize::from(self.open.is_some())
     }
 }
-
-/// Key and head of the longest kind.
-const NAMES_BYTES_MAX: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests;

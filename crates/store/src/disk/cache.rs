@@ -113,6 +113,11 @@ impl DiskCache {
         let object_bytes_max = settings
             .object_bytes_max
             .map_or(smallest, |size| size.bytes().min(smallest));
+        // Key, head and body of one record must fit a segment.
+        let quarters = opened
+            .iter()
+            .map(|(volume, _)| volume.shape.segment_bytes / 4);
+        let head_bytes_max = quarters.fold(settings.head_bytes_max.bytes(), u64::min);
         let mut volumes = Vec::new();
         let mut writers = Vec::new();
         for (number, (volume, log)) in opened.into_iter().enumerate() {
@@ -132,7 +137,7 @@ impl DiskCache {
             closed: AtomicBool::new(false),
             key_seed,
             object_bytes_max,
-            head_bytes_max: settings.head_bytes_max.bytes(),
+            head_bytes_max,
         };
         let shared = Arc::new(shared);
         Ok((Self { shared }, report))
@@ -393,7 +398,7 @@ fn check(settings: &DiskSettings, devices: usize) -> Result<(), OpenError> {
     if let Some(size) = settings.segment_bytes
         && !super::format::is_segment_size(size.bytes())
     {
-        return wrong("segment_bytes must be a multiple of 4 KiB from 2 MiB to 2 GiB");
+        return wrong("segment_bytes must be a multiple of 4 KiB from 256 KiB to 2 GiB");
     }
     if settings.write_bytes.bytes() > 64 << 20 {
         return wrong("write_bytes must be at most 64 MiB");

@@ -34,6 +34,7 @@
 //! Where the next record goes and which segment leaves is decided by `edgeward_policy::log`.
 
 mod cache;
+mod checkpoint;
 mod counters;
 mod device;
 mod error;

@@ -360,10 +360,10 @@ impl Volume {
             Err(_) if wait == Wait::Never && bytes.len() < RECORD_HEADER_BYTES => {
                 return Err(NotRead::WouldBlock);
             }
-            Err(_) => return Err(blame().into()),
+            Err(error) => return Err(self.blamed(blame(), at, &error).into()),
         };
         if header.record_bytes() > room {
-            return Err(blame().into());
+            return Err(self.blamed(blame(), at, &RecordError::NoRecord).into());
         }
         let meta_bytes = header.meta_bytes();
         if bytes.len() < meta_bytes {
@@ -376,15 +376,18 @@ impl Volume {
         let header = RecordHeader::parse(&bytes, self.shape.segment_bytes)
             .ok()
             .filter(|again| again.meta_bytes() == meta_bytes)
-            .ok_or_else(blame)?;
+            .ok_or_else(|| self.blamed(blame(), at, &RecordError::NoRecord))?;
         if let Err(error) = header.check(&bytes[..meta_bytes], seed) {
-            let miss = blame();
-            if miss == Miss::Corrupt {
-                self.corrupt(|| describe(at, &error));
-            }
-            return Err(miss.into());
+            return Err(self.blamed(blame(), at, &error).into());
         }
         Ok(Record { header, at, bytes })
+    }
+
+    fn blamed(&self, miss: Miss, at: u64, error: &RecordError) -> Miss {
+        if miss == Miss::Corrupt {
+            self.corrupt(|| format!("record at {at:#x}: {error}"));
+        }
+        miss
     }
 
     /// Bytes of the device. Without waiting it may be fewer than asked for, but not none.
@@ -556,8 +559,4 @@ fn check_blocks(checksums: &[u8], first: u64, bytes: &[u8], seed: ChecksumSeed) 
 
 fn to_usize(number: u64) -> usize {
     usize::try_from(number).expect("within a record")
-}
-
-fn describe(at: u64, error: &RecordError) -> String {
-    format!("record at {at:#x}: {error}")
 }

@@ -1,42 +1,63 @@
 //! Making room: what the oldest segment holds is written again or forgotten.
+//!
+//! What counts is the object, not the record. One in a single record is written again as it is. Of
+//! one in pieces the pieces that lie here are, and then its last record, which says where all pieces
+//! are now. If an object is not written again it is forgotten, though pieces of it lie elsewhere.
+//!
+//! Called right after a segment was opened, so nothing waits in the buffer: an object that was
+//! replaced while its successor is still unwritten cannot be taken for the newest.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
 use edgeward_policy::log::{Aged, SegmentId};
 use edgeward_types::KeyHash;
 
-use super::format::{Entry, Kind};
+use super::format::{Entry, Extent, Kind};
 use super::location::Location;
-use super::writer::{Draft, Move, WriteFailure, Writer};
+use super::reader::Record;
+use super::volume::Volume;
+use super::writer::{Draft, Move, WriteFailure, Writer, table_of};
+
+/// An object of which something lies in the victim.
+#[derive(Debug)]
+struct Resident {
+    hash: KeyHash,
+    /// Where the index says it is: its only or its last record.
+    at: Location,
+    hits: u8,
+    /// What writing it again takes.
+    bytes: u64,
+    parts: Parts,
+}
+
+#[derive(Debug)]
+enum Parts {
+    /// One record, here.
+    Single(Entry),
+    /// The last record, here or elsewhere, and the pieces that lie here.
+    Pieces { commit: Record, here: Vec<Entry> },
+}
 
 impl Writer {
     /// Empties the oldest segment.
     pub(super) fn reclaim(&mut self, victim: SegmentId) -> Result<(), WriteFailure> {
-        let volume = std::sync::Arc::clone(&self.volume);
-        let entries = volume.entries_of(victim);
-        let mut live: Vec<(Entry, Location)> = Vec::new();
-        let mut aged = Vec::new();
-        for entry in entries {
-            if !matches!(entry.kind, Kind::Object | Kind::Commit) {
-                continue;
-            }
-            let at = volume.segments.location(victim, u64::from(entry.offset));
-            if let Some(hits) = volume.index.hits(KeyHash(entry.hash), at) {
-                live.push((entry, at));
-                aged.push(Aged {
-                    bytes: u64::from(entry.record_bytes),
-                    hits,
-                });
-            }
-        }
+        let volume = Arc::clone(&self.volume);
+        let residents = residents_of(&volume, victim);
+        let aged: Vec<Aged> = residents
+            .iter()
+            .map(|&Resident { bytes, hits, .. }| Aged { bytes, hits })
+            .collect();
         let mut chosen = Vec::new();
         let reinsertion = volume.settings.reinsertion;
         reinsertion.choose(&aged, volume.shape.segment_bytes, &mut chosen);
-        let mut kept = vec![false; live.len()];
+        let mut kept = vec![false; residents.len()];
         for number in chosen {
-            let (entry, from) = live[number];
-            kept[number] = entry.kind == Kind::Object && self.write_again(&entry, from)?;
+            kept[number] = self.write_again(&residents[number], victim)?;
         }
-        for ((entry, at), kept) in live.into_iter().zip(kept) {
-            if !kept && volume.index.remove(KeyHash(entry.hash), at) {
+        for (resident, kept) in residents.iter().zip(kept) {
+            if !kept && volume.index.remove(resident.hash, resident.at) {
                 volume.counters.evicted_objects.one();
             }
         }
@@ -47,36 +68,156 @@ impl Writer {
     }
 
     /// False if it could not be read, or there is no room.
-    fn write_again(&mut self, entry: &Entry, from: Location) -> Result<bool, WriteFailure> {
-        let bytes = u64::from(entry.record_bytes);
-        let Ok(record) = self.volume.load_record(from, bytes) else {
+    fn write_again(
+        &mut self,
+        resident: &Resident,
+        victim: SegmentId,
+    ) -> Result<bool, WriteFailure> {
+        let written = match &resident.parts {
+            Parts::Single(entry) => self.copy(entry, resident.at)?,
+            Parts::Pieces { commit, here } => self.copy_pieces(commit, here, victim)?,
+        };
+        let Some(extent) = written else {
             return Ok(false);
         };
-        let head = record.head();
-        let body = record.body();
-        let draft = Draft {
-            kind: record.header.kind,
-            hash: KeyHash(record.header.hash),
-            object: record.header.object,
-            key: record.key(),
-            head: &head,
-            table: &[],
-            items: record.header.items,
-            body_bytes: record.header.body_bytes,
-            body_offset: record.header.body_offset,
-        };
-        match self.append_again(&draft, &[body]) {
-            Ok(extent) => {
-                self.moves_pending.push(Move {
-                    hash: draft.hash,
-                    from,
-                    to: Location::from_offset(extent.at),
-                });
-                self.volume.counters.reinserted_bytes.add(bytes);
-                Ok(true)
+        self.moves_pending.push(Move {
+            hash: resident.hash,
+            from: resident.at,
+            to: Location::from_offset(extent.at),
+        });
+        Ok(true)
+    }
+
+    /// Writes the pieces that lie in the victim again, then a last record that knows.
+    fn copy_pieces(
+        &mut self,
+        commit: &Record,
+        here: &[Entry],
+        victim: SegmentId,
+    ) -> Result<Option<Extent>, WriteFailure> {
+        let mut extents: Vec<_> = Extent::parse_all(&commit.table()).collect();
+        if !self.all_live(&extents) {
+            return Ok(None);
+        }
+        for entry in here {
+            let from = self
+                .volume
+                .segments
+                .location(victim, u64::from(entry.offset));
+            // A piece that no extent names was written again before, and this copy left behind.
+            let Some(extent) = extents.iter_mut().find(|extent| extent.at == from.offset()) else {
+                continue;
+            };
+            match self.copy(entry, from)? {
+                Some(copy) => *extent = copy,
+                None => return Ok(None),
             }
-            Err(WriteFailure::NoRoom) => Ok(false),
+        }
+        let head = commit.head();
+        let table = table_of(&extents);
+        let draft = Draft {
+            table: &table,
+            ..draft_of(commit, &head)
+        };
+        self.again(&draft, &[])
+    }
+
+    fn copy(&mut self, entry: &Entry, from: Location) -> Result<Option<Extent>, WriteFailure> {
+        let Ok(record) = self.volume.load_record(from, u64::from(entry.record_bytes)) else {
+            return Ok(None);
+        };
+        let head = record.head();
+        let draft = draft_of(&record, &head);
+        self.again(&draft, &[record.body()])
+    }
+
+    fn again(&mut self, draft: &Draft<'_>, body: &[Bytes]) -> Result<Option<Extent>, WriteFailure> {
+        match self.append_again(draft, body) {
+            Ok(extent) => {
+                let bytes = draft.record_bytes();
+                self.volume.counters.reinserted_bytes.add(bytes);
+                Ok(Some(extent))
+            }
+            Err(WriteFailure::NoRoom) => Ok(None),
             Err(failure) => Err(failure),
         }
     }
+}
+
+fn draft_of<'a>(record: &'a Record, head: &'a [u8]) -> Draft<'a> {
+    let header = &record.header;
+    Draft {
+        kind: header.kind,
+        hash: KeyHash(header.hash),
+        object: header.object,
+        key: record.key(),
+        head,
+        table: &[],
+        items: header.items,
+        body_bytes: header.body_bytes,
+        body_offset: header.body_offset,
+    }
+}
+
+/// The objects that are alive and have a record in the victim, in the order of the log.
+fn residents_of(volume: &Volume, victim: SegmentId) -> Vec<Resident> {
+    let mut residents: Vec<Resident> = Vec::new();
+    // By object number: where in `residents` it is, or that it is dead.
+    let mut known: HashMap<u64, Option<usize>> = HashMap::new();
+    for entry in volume.entries_of(victim) {
+        let number = match entry.kind {
+            Kind::Tombstones => continue,
+            Kind::Object => {
+                let at = volume.segments.location(victim, u64::from(entry.offset));
+                let hash = KeyHash(entry.hash);
+                if let Some(hits) = volume.index.hits(hash, at) {
+                    residents.push(Resident {
+                        hash,
+                        at,
+                        hits,
+                        bytes: u64::from(entry.record_bytes),
+                        parts: Parts::Single(entry),
+                    });
+                }
+                continue;
+            }
+            Kind::Piece | Kind::Commit => *known.entry(entry.object).or_insert_with(|| {
+                let resident = resident_in_pieces(volume, &entry)?;
+                residents.push(resident);
+                Some(residents.len() - 1)
+            }),
+        };
+        if let (Some(number), Kind::Piece) = (number, entry.kind) {
+            let resident = &mut residents[number];
+            resident.bytes += u64::from(entry.record_bytes);
+            if let Parts::Pieces { here, .. } = &mut resident.parts {
+                here.push(entry);
+            }
+        }
+    }
+    residents
+}
+
+/// The object a piece or a last record belongs to, if the index still knows it.
+fn resident_in_pieces(volume: &Volume, entry: &Entry) -> Option<Resident> {
+    let hash = KeyHash(entry.hash);
+    let at = volume.index.find(hash)?;
+    let first = volume.settings.first_read_bytes.bytes();
+    let commit = volume.load_record(at, first).ok()?;
+    let is_it = commit.header.kind == Kind::Commit
+        && commit.header.hash == entry.hash
+        && commit.header.object == entry.object;
+    if !is_it {
+        return None;
+    }
+    Some(Resident {
+        hash,
+        at,
+        hits: volume.index.hits(hash, at)?,
+        bytes: commit.header.record_bytes(),
+        parts: Parts::Pieces {
+            commit,
+            here: Vec::new(),
+        },
+    })
 }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use edgeward_policy::log::{LogShape, SegmentId, SegmentLog};
 use edgeward_types::{ByteSize, KeyHash};
 
+use super::checkpoint;
 use super::device::Device;
 use super::error::OpenError;
 use super::format::{
@@ -200,10 +201,14 @@ pub(super) fn recover(
         live_segments(&scan, &mut report)
     };
     let bytes = device.len().min(Location::DEVICE_BYTES_MAX);
-    let index = Index::new(IndexConfig::for_device(ByteSize(bytes)));
+    let config = IndexConfig::for_device(ByteSize(bytes));
+    let checkpoint = checkpoint::read(&*device, &superblock, config, &segments, &live);
+    report.checkpoint = checkpoint.is_some();
+    let (index, epoch) = checkpoint.unwrap_or_else(|| (Index::new(config), 0));
     Replay {
         scan,
         index: &index,
+        begin_epoch: epoch,
         live: &live,
         searched: HashSet::new(),
         sound_pieces: HashSet::new(),
@@ -258,6 +263,8 @@ struct Replay<'a> {
     scan: Scan<'a>,
     index: &'a Index,
     live: &'a [(SegmentId, u64)],
+    /// What lies in older segments the index knows.
+    begin_epoch: u64,
     /// Segments without a footer.
     searched: HashSet<SegmentId>,
     /// Where pieces of sound bodies begin in those.
@@ -266,7 +273,11 @@ struct Replay<'a> {
 
 impl Replay<'_> {
     fn run(&mut self, report: &mut DeviceRecovery) {
-        for &(segment, epoch) in self.live {
+        let known = self
+            .live
+            .partition_point(|&(_, epoch)| epoch < self.begin_epoch);
+        let live = self.live;
+        for &(segment, epoch) in &live[known..] {
             let result = match self.scan.footer(segment, epoch) {
                 Ok(Some(entries)) => {
                     report.footers += 1;
@@ -351,7 +362,7 @@ impl Volume {
         let mut entries = Vec::new();
         // What was found before an error is something.
         _ = scan.search(segment, epoch, false, |found| {
-            entries.extend(found.entries())
+            entries.extend(found.entries());
         });
         entries
     }

@@ -16,12 +16,15 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use edgeward_policy::log::{Place, SegmentLog};
 use edgeward_types::KeyHash;
 
+use super::checkpoint;
+use super::counters::DeviceState;
 use super::device::WRITE_ALIGN;
 use super::error::{Dropped, SyncError};
 use super::format::{
@@ -94,6 +97,8 @@ pub(crate) struct Writer {
     /// After a failure: when to try again.
     retry_at: Option<Instant>,
     checkpoint_at: Option<Instant>,
+    /// Writes a checkpoint.
+    checkpoint: Option<JoinHandle<()>>,
 }
 
 /// An object that was written again.
@@ -155,6 +160,7 @@ impl Writer {
             buffered_since: None,
             unsynced_since: None,
             retry_at: None,
+            checkpoint: None,
             checkpoint_at: (!interval.is_zero()).then(|| Instant::now() + interval),
             volume,
             log,
@@ -185,10 +191,9 @@ impl Writer {
         let due = [
             self.buffered_since.map(|at| at + settings.flush_interval),
             self.unsynced_since.map(|at| at + settings.sync_interval),
-            self.retry_at,
             self.checkpoint_at,
         ];
-        let next = due.into_iter().flatten().min();
+        let next = self.retry_at.or_else(|| due.into_iter().flatten().min());
         next.map_or(IDLE_PATIENCE, |at| at.saturating_duration_since(now))
             .clamp(Duration::from_millis(1), IDLE_PATIENCE)
     }
@@ -207,9 +212,11 @@ impl Writer {
             }
             self.retry_at = None;
         }
-        let flush_due = due(self.buffered_since, flush_interval) || !self.tombstones.is_empty();
+        let flush_due = due(self.buffered_since, flush_interval);
         let sync_due = due(self.unsynced_since, sync_interval) || self.unsynced_bytes >= sync_bytes;
-        let result = if sync_due {
+        let result = if self.volume.health.state() == DeviceState::ReadOnly {
+            self.probe()
+        } else if sync_due {
             self.sync()
         } else if flush_due {
             self.flush()
@@ -219,8 +226,16 @@ impl Writer {
         self.settle(result);
         if self.retry_at.is_none() && self.checkpoint_at.is_some_and(|at| now >= at) {
             self.checkpoint_at = Some(now + checkpoint_interval);
-            self.checkpoint();
+            self.begin_checkpoint();
         }
+    }
+
+    /// Whether the device takes writes again: tries what a new segment takes, and what purges wait for.
+    fn probe(&mut self) -> Result<(), WriteFailure> {
+        if self.log.open().is_none() {
+            self.open_segment()?;
+        }
+        self.sync()
     }
 
     /// True if nothing follows.
@@ -255,6 +270,7 @@ impl Writer {
             Message::Tombstone { hash } => {
                 if self.tombstones.len() < TOMBSTONES_KEPT_MAX {
                     self.tombstones.push(hash.0);
+                    self.buffered_since.get_or_insert_with(Instant::now);
                 } else {
                     volume.counters.purges_not_durable.one();
                 }
@@ -283,8 +299,11 @@ impl Writer {
         self.retry_at = None;
         let sealed = self.seal();
         let closed = self.settle(sealed);
+        self.end_checkpoint();
         if closed {
-            self.checkpoint();
+            // After a clean end the checkpoint knows everything.
+            self.begin_checkpoint();
+            self.end_checkpoint();
         }
         closed.then_some(()).ok_or(SyncError::NotWritable)
     }
@@ -456,11 +475,23 @@ impl Writer {
             if let Some(place) = self.log.place(draft.record_bytes(), entries) {
                 return Ok(self.put(place, draft, body));
             }
-            self.next_segment()?;
-            while let Some(victim) = self.log.victim() {
-                self.reclaim(victim)?;
-            }
+            self.open_segment()?;
         }
+    }
+
+    /// Opens the next segment, and reclaims so that the one after it is free when it is wanted.
+    fn open_segment(&mut self) -> Result<(), WriteFailure> {
+        if self.log.free_segments() == 0 {
+            // Reclaiming was cut short by a device that refused. Nothing can be written again here.
+            self.flush_records()?;
+            let oldest = self.log.oldest();
+            self.reclaim(oldest.expect("what is not free or open is sealed"))?;
+        }
+        self.next_segment()?;
+        while let Some(victim) = self.log.victim() {
+            self.reclaim(victim)?;
+        }
+        Ok(())
     }
 
     /// As [`append`](Self::append) for what is written again: takes a free segment, but reclaims none.
@@ -591,6 +622,9 @@ impl Writer {
 
     pub(super) fn flush_records(&mut self) -> Result<(), WriteFailure> {
         if self.buffer.is_empty() {
+            if self.tombstones.is_empty() {
+                self.buffered_since = None;
+            }
             return Ok(());
         }
         let open = self.log.open().expect("the buffer is of the open segment");
@@ -703,9 +737,19 @@ impl Writer {
         };
         let header = header.to_bytes(volume.superblock.checksum_seed);
         let at = volume.segments.start(opened.segment);
-        volume.device.write_at(&header, at)?;
-        self.wrote(header.len() as u64);
-        self.sync_written()
+        self.unsynced_since.get_or_insert_with(Instant::now);
+        let written = volume
+            .device
+            .write_at(&header, at)
+            .map_err(WriteFailure::from);
+        let written = written.and_then(|()| {
+            self.wrote(header.len() as u64);
+            self.sync_written()
+        });
+        if written.is_err() {
+            self.log.close_unused();
+        }
+        written
     }
 
     /// Takes note of how a step went. True if it went well.
@@ -742,8 +786,7 @@ impl Writer {
         // What the open segment holds so far is good; it has no footer and will be searched.
         self.log.seal();
         self.buffered_since = None;
-        self.unsynced_since = None;
-        self.unsynced_bytes = 0;
+        // What was written and not synced still has to be: until that succeeds nothing is settled.
         let room = TOMBSTONES_KEPT_MAX.saturating_sub(self.tombstones.len());
         let kept = self.tombstones_unsynced.len().min(room);
         let lost = self.tombstones_unsynced.len() - kept;
@@ -753,11 +796,45 @@ impl Writer {
         self.retry_at = Some(Instant::now() + volume.settings.retry_interval);
     }
 
-    fn checkpoint(&mut self) {}
+    /// Writes the index down on a thread of its own, unless one still does.
+    fn begin_checkpoint(&mut self) {
+        if self
+            .checkpoint
+            .as_ref()
+            .is_some_and(|thread| !thread.is_finished())
+        {
+            return;
+        }
+        self.end_checkpoint();
+        // What lies in older segments is in the index by now; what is written from now on may not be.
+        let epoch = self
+            .log
+            .open()
+            .map_or_else(|| self.log.epoch_next(), |open| open.epoch);
+        let volume = Arc::clone(&self.volume);
+        let thread = thread::Builder::new().name("disk-checkpoint".to_owned());
+        let thread = thread.spawn(move || {
+            if let Err(error) = checkpoint::write(&volume, epoch)
+                // Full: the device has grown since it was divided, and footers have to do.
+                && error.kind() != io::ErrorKind::StorageFull
+            {
+                volume.counters.write_errors.one();
+            }
+        });
+        // Without a thread there is no checkpoint, and the next start reads footers.
+        self.checkpoint = thread.ok();
+    }
+
+    fn end_checkpoint(&mut self) {
+        if let Some(thread) = self.checkpoint.take() {
+            // Had it panicked the old checkpoint would stand.
+            _ = thread.join();
+        }
+    }
 }
 
 impl Draft<'_> {
-    fn record_bytes(&self) -> u64 {
+    pub(super) fn record_bytes(&self) -> u64 {
         let table = if self.table.is_empty() {
             u64::from(self.items) * 8
         } else {

@@ -8,12 +8,14 @@
 //! chooses bodies, and after a crash the log is searched for records at every sector: without the
 //! seed, nobody can make a body that looks like a record.
 
+mod checkpoint;
 mod record;
 mod segment;
 mod superblock;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+pub(crate) use checkpoint::{CHECKPOINT_HEADER_BYTES, CheckpointHeader};
 pub(crate) use record::{
     BLOCK_BYTES, Extent, Kind, RECORD_HEADER_BYTES, RecordError, RecordHeader, blocks_of,
 };

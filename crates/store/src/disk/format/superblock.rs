@@ -34,8 +34,8 @@ pub const FORMAT_VERSION: u32 = 1;
 const MAGIC: [u8; 8] = *b"edgeward";
 const CHECKSUM_AT: usize = SUPERBLOCK_BYTES - 8;
 
-/// Segments are no smaller: header, footer, and a piece of the longest with names and table.
-const SEGMENT_BYTES_MIN: u64 = 2 << 20;
+/// Segments are no smaller: header, footer, a longest key, and a head and a piece of a quarter each.
+const SEGMENT_BYTES_MIN: u64 = 256 << 10;
 
 /// Segments are no larger: places within one are counted in 32 bits.
 const SEGMENT_BYTES_MAX: u64 = 2 << 30;

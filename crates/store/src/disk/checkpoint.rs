@@ -1,0 +1,171 @@
+//! The index, written down so that a restart need not read every footer.
+//!
+//! A device has two areas for it and writes them in turn: the one that is whole stays until the
+//! other is. A checkpoint says which epoch was open when it began; what lies in segments of older
+//! epochs it knows, the rest is replayed from the log. It is written beside the writer, on a thread
+//! of its own, because a large index takes seconds.
+
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+
+use edgeward_policy::log::SegmentId;
+
+use super::device::{Device, WRITE_ALIGN};
+use super::format::{CHECKPOINT_HEADER_BYTES, CheckpointHeader, Superblock};
+use super::index::{Index, IndexConfig};
+use super::segment::SegmentTable;
+use super::volume::Volume;
+
+/// Writes the index down. `epoch` is the first whose records it may lack.
+pub(super) fn write(volume: &Arc<Volume>, epoch: u64) -> io::Result<()> {
+    let device = &*volume.device;
+    let superblock = &volume.superblock;
+    let newest = headers(device, superblock)
+        .into_iter()
+        .flatten()
+        .max_by_key(|found| found.1.sequence);
+    let (area, sequence) = newest.map_or((0, 1), |(area, header)| (1 - area, header.sequence + 1));
+    let at = area_at(superblock, area);
+    // From here on the area counts for nothing, until its header is there again.
+    device.write_at(&[0; CHECKPOINT_HEADER_BYTES], at)?;
+    device.sync()?;
+    let mut out = Out {
+        device,
+        at: at + CHECKPOINT_HEADER_BYTES as u64,
+        end: at + superblock.checkpoint_bytes,
+        buffer: Vec::with_capacity(CHUNK_BYTES),
+        written: 0,
+    };
+    let saved = volume.index.save(epoch, &mut out)?;
+    out.flush()?;
+    device.sync()?;
+    let header = CheckpointHeader {
+        sequence,
+        epoch,
+        bytes: saved.bytes,
+    };
+    device.write_at(&header.to_bytes(superblock.checksum_seed), at)?;
+    device.sync()?;
+    let counters = &volume.counters;
+    counters.checkpoints.one();
+    counters
+        .written_bytes
+        .add(out.written + 2 * CHECKPOINT_HEADER_BYTES as u64);
+    counters
+        .write_ops
+        .add(2 + out.written.div_ceil(CHUNK_BYTES as u64));
+    counters.syncs.add(3);
+    Ok(())
+}
+
+/// The newest checkpoint that can be read, without what lies in segments that were opened since; and
+/// the first epoch whose records it may lack.
+pub(super) fn read(
+    device: &dyn Device,
+    superblock: &Superblock,
+    config: IndexConfig,
+    segments: &SegmentTable,
+    live: &[(SegmentId, u64)],
+) -> Option<(Index, u64)> {
+    let mut found: Vec<_> = headers(device, superblock).into_iter().flatten().collect();
+    found.sort_unstable_by_key(|(_, header)| std::cmp::Reverse(header.sequence));
+    let (index, epoch) = found.into_iter().find_map(|(area, header)| {
+        let at = area_at(superblock, area) + CHECKPOINT_HEADER_BYTES as u64;
+        let mut input = In {
+            device,
+            at,
+            end: at + header.bytes,
+            buffer: Vec::new(),
+            taken: 0,
+        };
+        let (index, epoch) = Index::load(config, &mut input).ok()?;
+        (epoch == header.epoch).then_some((index, epoch))
+    })?;
+    let mut counts = vec![false; segments.count() as usize];
+    for &(segment, of) in live {
+        counts[segment.0 as usize] = of < epoch;
+    }
+    index.retain(|at| {
+        let segment = segments.segment_at(at.offset());
+        segment.is_some_and(|segment| counts[segment.0 as usize])
+    });
+    Some((index, epoch))
+}
+
+fn area_at(superblock: &Superblock, area: u64) -> u64 {
+    superblock.checkpoint_at + area * superblock.checkpoint_bytes
+}
+
+/// The headers of both areas, where they are sound.
+fn headers(device: &dyn Device, superblock: &Superblock) -> [Option<(u64, CheckpointHeader)>; 2] {
+    [0, 1].map(|area| {
+        let mut bytes = [0; CHECKPOINT_HEADER_BYTES];
+        device.read_at(&mut bytes, area_at(superblock, area)).ok()?;
+        let header = CheckpointHeader::parse(&bytes, superblock.checksum_seed)?;
+        let room = superblock.checkpoint_bytes - CHECKPOINT_HEADER_BYTES as u64;
+        (header.bytes <= room).then_some((area, header))
+    })
+}
+
+/// What a device is asked for at a time.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// Bytes to the device in large, aligned pieces.
+struct Out<'a> {
+    device: &'a dyn Device,
+    at: u64,
+    end: u64,
+    buffer: Vec<u8>,
+    written: u64,
+}
+
+impl Write for Out<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = bytes.len().min(CHUNK_BYTES - self.buffer.len());
+        self.buffer.extend_from_slice(&bytes[..taken]);
+        if self.buffer.len() == CHUNK_BYTES {
+            self.flush()?;
+        }
+        Ok(taken)
+    }
+
+    /// Only the last piece may be short: what follows would leave a gap.
+    fn flush(&mut self) -> io::Result<()> {
+        let aligned = self.buffer.len().next_multiple_of(WRITE_ALIGN as usize);
+        self.buffer.resize(aligned, 0);
+        if self.at + aligned as u64 > self.end {
+            // The device has grown since it was formatted. Footers will do.
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.device.write_at(&self.buffer, self.at)?;
+        self.at += aligned as u64;
+        self.written += aligned as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+}
+
+/// Bytes from the device in large pieces.
+struct In<'a> {
+    device: &'a dyn Device,
+    at: u64,
+    end: u64,
+    buffer: Vec<u8>,
+    taken: usize,
+}
+
+impl Read for In<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        if self.taken == self.buffer.len() {
+            let left = usize::try_from(self.end - self.at).unwrap_or(usize::MAX);
+            self.buffer.resize(left.min(CHUNK_BYTES), 0);
+            self.device.read_at(&mut self.buffer, self.at)?;
+            self.at += self.buffer.len() as u64;
+            self.taken = 0;
+        }
+        let more = bytes.len().min(self.buffer.len() - self.taken);
+        bytes[..more].copy_from_slice(&self.buffer[self.taken..][..more]);
+        self.taken += more;
+        Ok(more)
+    }
+}

@@ -1,0 +1,48 @@
+//! The block before a checkpoint of the index. Without it what follows counts for nothing.
+
+use super::{ChecksumSeed, Fields};
+
+/// What a checkpoint covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CheckpointHeader {
+    /// The greater of two is the newer.
+    pub(crate) sequence: u64,
+    /// The first epoch whose records it may lack.
+    pub(crate) epoch: u64,
+    /// Bytes of the index behind this block.
+    pub(crate) bytes: u64,
+}
+
+/// Bytes of the block.
+pub(crate) const CHECKPOINT_HEADER_BYTES: usize = 4096;
+
+const MAGIC: [u8; 8] = *b"EWchkpnt";
+const CHECKSUM_AT: usize = CHECKPOINT_HEADER_BYTES - 8;
+
+impl CheckpointHeader {
+    pub(crate) fn to_bytes(self, seed: ChecksumSeed) -> [u8; CHECKPOINT_HEADER_BYTES] {
+        let mut bytes = [0; CHECKPOINT_HEADER_BYTES];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..16].copy_from_slice(&self.sequence.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.epoch.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.bytes.to_le_bytes());
+        let checksum = seed.of(&bytes[..CHECKSUM_AT]);
+        bytes[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    /// None if the block holds no such thing.
+    pub(crate) fn parse(bytes: &[u8; CHECKPOINT_HEADER_BYTES], seed: ChecksumSeed) -> Option<Self> {
+        let mut fields = Fields(bytes);
+        if fields.bytes() != MAGIC {
+            return None;
+        }
+        let header = Self {
+            sequence: fields.u64(),
+            epoch: fields.u64(),
+            bytes: fields.u64(),
+        };
+        let stored = Fields(&bytes[CHECKSUM_AT..]).u64();
+        (stored == seed.of(&bytes[..CHECKSUM_AT])).then_some(header)
+    }
+}

@@ -19,17 +19,25 @@
 
 mod bloom;
 mod build;
+pub mod client;
+pub mod delta;
+mod digest;
 mod filter;
 mod format;
 mod fuse;
 pub mod guava;
 mod id;
+pub mod journal;
+pub mod manifest;
 mod rate;
+mod signed;
 mod updatable;
 
 pub use build::{Assembly, BuildError, Plan, Request, ShardPart, ShardWork, StaticBuilder};
+pub use digest::{Digest, HexError};
 pub use filter::{Construction, Facts, Filter, bytes_limit};
 pub use format::OpenError;
 pub use id::{IdError, IdForm, IdHash, IdHasher, IdText};
 pub use rate::{Rate, RateError};
+pub use signed::{PublicKey, SignedError, Signer, Trust};
 pub use updatable::{Full, UpdatableFilter};

@@ -1,0 +1,482 @@
+//! When a client may still rely on its filter.
+//!
+//! **The guarantee**: an id that was committed more than `max_staleness` ago is never skipped. It
+//! holds when updates are lost, doubled or out of order, when wall clocks are stepped, when old
+//! manifests are replayed and when the publisher dies; in all of these the client stops skipping in
+//! time and asks the origin ("fails open"), because [`Client::answer`] says [`Answer::Absent`] only
+//! while a deadline lies ahead.
+//!
+//! A deadline comes from a statement of the publisher: *all ids committed by time `c` are in the
+//! journal up to number `h`*. Once this client has applied everything up to `h`, it may skip until
+//! `c + max_staleness`. What remains is to know `c` on the client's own clock:
+//!
+//! - A **proof** echoes 16 random bytes of the client's request, sent at `s`. It was made after `s`,
+//!   so `c ≥ s - lag`, where `lag` is the publisher's own count. No clock is compared with another,
+//!   a replay cannot have the bytes, and a publisher that is dead cannot answer.
+//! - A **manifest** from a cache carries `c` by the publisher's wall clock. It counts only where the
+//!   operator states how far the two wall clocks can be apart ([`ClientConfig::clock_error`]).
+//!
+//! From then on time passes by whichever of the client's monotonic and wall clock says more: stepping
+//! the wall clock back wins nothing, and a machine that slept, its monotonic clock with it, wakes up
+//! stale. What is assumed: clocks run at the same rate (a minute a month is nothing here), and a
+//! wall clock is not stepped back between a sleep and the first look at it afterwards, unless the
+//! monotonic clock goes on while the machine sleeps, as `CLOCK_BOOTTIME` does.
+//!
+//! The client fetches nothing. [`Client::wants`] says what to fetch; what came, from anywhere and in
+//! any order, is handed in, and believed only if a believed manifest names its digest.
+
+mod clock;
+mod overlay;
+mod refused;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::delta::Delta;
+use crate::digest::{Digest, from_hex, to_hex};
+use crate::filter::Filter;
+use crate::id::{IdHash, IdHasher};
+use crate::manifest::{DELTAS_MAX, DeltaEntry, Manifest, Proof, Snapshot};
+use crate::signed::Trust;
+pub use clock::Now;
+use clock::{Clock, Moment};
+use overlay::Overlay;
+pub use refused::Refused;
+
+/// What a client is told by its operator.
+#[derive(Clone, Debug)]
+pub struct ClientConfig {
+    /// The set of ids it follows.
+    pub set: String,
+    /// Whom it believes.
+    pub trust: Trust,
+    /// The age from which on no existing id may be skipped.
+    pub max_staleness: Duration,
+    /// How far this machine's wall clock and the publisher's can be apart, if somebody answers for
+    /// that. Without it only proofs make a filter fresh.
+    pub clock_error: Option<Duration>,
+    /// Manifests below this number are replays: what [`Client::serial`] said before a restart.
+    pub serial_min: u64,
+    /// Snapshots above this size are refused before they are fetched.
+    pub snapshot_bytes_max: u64,
+    /// Added ids kept beside the snapshot; about 34 bytes each at the worst. Beyond, the client waits
+    /// for the next snapshot and fails open meanwhile.
+    pub overlay_ids_max: usize,
+}
+
+impl ClientConfig {
+    /// Follows `set` with the given bound.
+    pub fn new(set: impl Into<String>, trust: Trust, max_staleness: Duration) -> Self {
+        Self {
+            set: set.into(),
+            trust,
+            max_staleness,
+            clock_error: None,
+            serial_min: 0,
+            // A hundred million ids at one in a thousand are 135 MB.
+            snapshot_bytes_max: 1 << 30,
+            // A tenth of ten million ids; a publisher rebuilds about then.
+            overlay_ids_max: 1 << 20,
+        }
+    }
+}
+
+/// What to do about an id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It does not exist, or not for as long as `max_staleness`: skip the request.
+    Absent,
+    /// It may exist: send the request.
+    Maybe,
+    /// Nothing can be said: send the request.
+    Ask(Reason),
+}
+
+/// Why nothing can be said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// No snapshot has arrived yet.
+    NoFilter,
+    /// What is here was never shown to be complete, or too long ago.
+    Stale,
+}
+
+/// What to fetch, in this order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wants {
+    /// A newer snapshot.
+    pub snapshot: Option<Snapshot>,
+    /// Deltas for the snapshot that is here.
+    pub deltas: Vec<DeltaEntry>,
+}
+
+/// A client's state. `B` is what holds a snapshot's bytes: a vector, or a mapped file.
+#[derive(Clone, Debug)]
+pub struct Client<B> {
+    config: ClientConfig,
+    clock: Clock,
+    holding: Option<Holding<B>>,
+    newest: Option<Manifest>,
+    /// What believed manifests listed lately, so that a delta that was merged away while it was
+    /// fetched is still welcome.
+    listed: VecDeque<(u64, DeltaEntry)>,
+    /// Requests under way: what they carry and when they were sent.
+    challenges: VecDeque<([u8; 16], Moment)>,
+    /// Statements whose ids are not all here yet.
+    pending: VecDeque<Statement>,
+    deadline: Option<Moment>,
+}
+
+/// A snapshot and what was added to it.
+#[derive(Clone, Debug)]
+struct Holding<B> {
+    lineage: u64,
+    epoch: u64,
+    base: u64,
+    /// All ids up to this number of the journal are here.
+    applied: u64,
+    filter: Filter<B>,
+    overlay: Overlay,
+}
+
+/// "All ids committed `max_staleness` before the deadline are in the journal up to `head`."
+#[derive(Clone, Copy, Debug)]
+struct Statement {
+    lineage: u64,
+    head: u64,
+    deadline: Moment,
+}
+
+impl<B: AsRef<[u8]>> Client<B> {
+    /// A client that has nothing yet and asks about everything.
+    pub fn new(config: ClientConfig) -> Self {
+        Self {
+            config,
+            clock: Clock::default(),
+            holding: None,
+            newest: None,
+            listed: VecDeque::new(),
+            challenges: VecDeque::new(),
+            pending: VecDeque::new(),
+            deadline: None,
+        }
+    }
+
+    /// What to do about an id.
+    #[inline]
+    pub fn answer(&self, now: Now, id: IdHash) -> Answer {
+        let Some(holding) = &self.holding else {
+            return Answer::Ask(Reason::NoFilter);
+        };
+        if !self.is_fresh(now) {
+            return Answer::Ask(Reason::Stale);
+        }
+        if holding.filter.contains(id) || holding.overlay.contains(id) {
+            Answer::Maybe
+        } else {
+            Answer::Absent
+        }
+    }
+
+    /// Whether absent ids are skipped now.
+    #[inline]
+    pub fn is_fresh(&self, now: Now) -> bool {
+        self.deadline
+            .is_some_and(|deadline| self.clock.moment(now) <= deadline)
+    }
+
+    /// How ids are hashed for [`Self::answer`], once there is a filter.
+    pub fn hasher(&self) -> Option<IdHasher> {
+        self.holding.as_ref().map(|holding| holding.filter.hasher())
+    }
+
+    /// The epoch of the snapshot in use, and the number of ids beside it.
+    pub fn holds(&self) -> Option<(u64, usize)> {
+        let holding = self.holding.as_ref()?;
+        Some((holding.epoch, holding.overlay.len()))
+    }
+
+    /// The newest manifest's number: to be kept over a restart as [`ClientConfig::serial_min`].
+    pub fn serial(&self) -> u64 {
+        self.newest
+            .as_ref()
+            .map_or(self.config.serial_min, |manifest| manifest.serial)
+    }
+
+    /// Begins a request to the publisher, to be sent now at the earliest; `random` must be
+    /// unpredictable. Returns what the request carries.
+    pub fn challenge(&mut self, now: Now, random: [u8; 16]) -> String {
+        let sent = self.clock.observe(now);
+        if self.challenges.len() == CHALLENGES_MAX {
+            self.challenges.pop_front();
+        }
+        self.challenges.push_back((random, sent));
+        to_hex(&random)
+    }
+
+    /// Takes a manifest, from whomever.
+    pub fn manifest(&mut self, now: Now, line: &[u8]) -> Result<(), Refused> {
+        self.clock.observe(now);
+        let manifest = Manifest::from_line(line, &self.config.trust)?;
+        self.check_set(&manifest.set)?;
+        let newest = self.serial();
+        if manifest.serial < newest {
+            return Err(Refused::Replayed {
+                serial: manifest.serial,
+                newest,
+            });
+        }
+        match &self.newest {
+            Some(known) if known.serial == manifest.serial && *known != manifest => {
+                return Err(Refused::Contradiction);
+            }
+            _ => {}
+        }
+        self.consider_date(now, &manifest);
+        for entry in &manifest.deltas {
+            let listed = (manifest.lineage, *entry);
+            if !self.listed.contains(&listed) {
+                if self.listed.len() == LISTED_MAX {
+                    self.listed.pop_front();
+                }
+                self.listed.push_back(listed);
+            }
+        }
+        self.newest = Some(manifest);
+        self.settle();
+        Ok(())
+    }
+
+    /// Takes a proof: the answer to a challenge.
+    pub fn proof(&mut self, now: Now, line: &[u8]) -> Result<(), Refused> {
+        self.clock.observe(now);
+        let proof = Proof::from_line(line, &self.config.trust)?;
+        self.check_set(&proof.set)?;
+        let echo = from_hex(&proof.echo).map_err(|_| Refused::NotAsked)?;
+        let asked = self
+            .challenges
+            .iter()
+            .position(|(random, _)| *random == echo);
+        let (_, sent) = asked
+            .and_then(|at| self.challenges.remove(at))
+            .ok_or(Refused::NotAsked)?;
+        let lag = Duration::from_millis(proof.lag_ms);
+        if let Some(left) = self.config.max_staleness.checked_sub(lag) {
+            self.state(Statement {
+                lineage: proof.lineage,
+                head: proof.head,
+                deadline: self.clock.deadline(sent, left),
+            });
+        }
+        self.settle();
+        Ok(())
+    }
+
+    /// Takes a snapshot that a manifest named.
+    pub fn snapshot(&mut self, now: Now, bytes: B) -> Result<(), Refused> {
+        self.clock.observe(now);
+        let manifest = self.newest.as_ref().ok_or(Refused::Unlisted)?;
+        let named = manifest.snapshot;
+        let lineage = manifest.lineage;
+        self.check_size(&named)?;
+        if Digest::of(bytes.as_ref()) != named.sha256 {
+            return Err(Refused::Unlisted);
+        }
+        let filter = Filter::open(bytes)?;
+        if filter.facts().epoch != named.epoch {
+            return Err(Refused::Contradiction);
+        }
+        let mut holding = Holding {
+            lineage,
+            epoch: named.epoch,
+            base: named.base,
+            applied: named.base,
+            overlay: Overlay::new(lineage),
+            filter,
+        };
+        match self.holding.take() {
+            Some(old) if old.lineage == lineage => {
+                let same_hash = old.filter.hasher().seed == holding.filter.hasher().seed;
+                if old.epoch >= named.epoch || old.base > named.base || !same_hash {
+                    self.holding = Some(old);
+                    return Err(Refused::Older);
+                }
+                // What was added after the new base is complete up to where the old one was.
+                holding.applied = old.applied.max(named.base);
+                holding.overlay = old.overlay;
+                holding.overlay.forget_up_to(named.base);
+            }
+            // What was shown of another journal says nothing about this one.
+            _ => self.deadline = None,
+        }
+        self.holding = Some(holding);
+        self.settle();
+        Ok(())
+    }
+
+    /// Takes a delta that a manifest named.
+    pub fn delta(&mut self, now: Now, bytes: &[u8]) -> Result<(), Refused> {
+        self.clock.observe(now);
+        let digest = Digest::of(bytes);
+        let listed = self.listed.iter().find(|(_, entry)| entry.sha256 == digest);
+        let &(lineage, entry) = listed.ok_or(Refused::Unlisted)?;
+        let delta = Delta::from_bytes(bytes)?;
+        let holding = match &mut self.holding {
+            Some(holding) if holding.lineage == lineage => holding,
+            _ => return Err(Refused::Early),
+        };
+        let told = (delta.lineage, delta.from, delta.to, delta.hash_seed);
+        if told != (lineage, entry.from, entry.to, holding.filter.hasher().seed) {
+            return Err(Refused::Contradiction);
+        }
+        if entry.from > holding.applied {
+            return Err(Refused::Early);
+        }
+        if entry.to <= holding.applied {
+            // Doubled, or covered by another: harmless and nothing to do.
+            return Ok(());
+        }
+        let room = self
+            .config
+            .overlay_ids_max
+            .saturating_sub(holding.overlay.len());
+        if delta.ids().len() > room {
+            return Err(Refused::OverlayFull {
+                ids_max: self.config.overlay_ids_max,
+            });
+        }
+        holding.overlay.add(delta.ids(), entry.to);
+        holding.applied = entry.to;
+        self.settle();
+        Ok(())
+    }
+
+    /// What to fetch now.
+    pub fn wants(&self) -> Wants {
+        let Some(manifest) = &self.newest else {
+            return Wants::default();
+        };
+        let mut wants = Wants::default();
+        let same = self
+            .holding
+            .as_ref()
+            .filter(|holding| holding.lineage == manifest.lineage);
+        if same.is_none_or(|holding| holding.epoch < manifest.snapshot.epoch)
+            && self.check_size(&manifest.snapshot).is_ok()
+        {
+            wants.snapshot = Some(manifest.snapshot);
+        }
+        if let Some(holding) = same {
+            let missing = manifest
+                .deltas
+                .iter()
+                .filter(|delta| delta.to > holding.applied);
+            wants.deltas.extend(missing);
+            let begins = wants
+                .deltas
+                .first()
+                .is_none_or(|first| first.from <= holding.applied);
+            if !begins {
+                // The journal no longer reaches back to what is here: only a snapshot helps.
+                wants.deltas.clear();
+            }
+        }
+        wants
+    }
+
+    /// The wall clock is right now, whatever it showed before: to be called by an operator, after a
+    /// clock was far ahead and was put back. Only dated manifests depend on it.
+    pub fn trust_wall_clock_again(&mut self, now: Now) {
+        self.clock = Clock::default();
+        self.clock.observe(now);
+        // Reckoned by the clock that was wrong.
+        self.challenges.clear();
+        self.pending.clear();
+        self.deadline = None;
+    }
+
+    /// Looks at the clocks. Every other change does so too; a driver that was idle calls it when it
+    /// wakes up.
+    pub fn observe(&mut self, now: Now) {
+        self.clock.observe(now);
+    }
+
+    /// A dated manifest counts where clocks are vouched for.
+    fn consider_date(&mut self, now: Now, manifest: &Manifest) {
+        let Some(error) = self.config.clock_error else {
+            return;
+        };
+        let Some(age) = self.clock.age_at_most(now, manifest.covers_ms, error) else {
+            return;
+        };
+        if let Some(left) = self.config.max_staleness.checked_sub(age) {
+            self.state(Statement {
+                lineage: manifest.lineage,
+                head: manifest.head,
+                deadline: self.clock.deadline(self.clock.moment(now), left),
+            });
+        }
+    }
+
+    /// Remembers a statement until its ids are here.
+    fn state(&mut self, statement: Statement) {
+        let same = |known: &&mut Statement| {
+            (known.lineage, known.head) == (statement.lineage, statement.head)
+        };
+        if let Some(known) = self.pending.iter_mut().find(same) {
+            known.deadline = known.deadline.max(statement.deadline);
+            return;
+        }
+        if self.pending.len() == PENDING_MAX {
+            // The oldest is nearest to being fulfilled, and the newest is the best to have.
+            self.pending.remove(PENDING_MAX / 2);
+        }
+        self.pending.push_back(statement);
+    }
+
+    /// Lets the statements count whose ids are all here.
+    fn settle(&mut self) {
+        let Some(holding) = &self.holding else {
+            return;
+        };
+        let deadline = &mut self.deadline;
+        self.pending.retain(|statement| {
+            let fulfilled =
+                statement.lineage == holding.lineage && statement.head <= holding.applied;
+            if fulfilled {
+                *deadline = (*deadline).max(Some(statement.deadline));
+            }
+            !fulfilled
+        });
+    }
+
+    fn check_set(&self, set: &str) -> Result<(), Refused> {
+        if set == self.config.set {
+            Ok(())
+        } else {
+            Err(Refused::OtherSet {
+                set: set.chars().take(80).collect(),
+            })
+        }
+    }
+
+    fn check_size(&self, snapshot: &Snapshot) -> Result<(), Refused> {
+        let bytes_max = self.config.snapshot_bytes_max;
+        if snapshot.bytes > bytes_max {
+            return Err(Refused::SnapshotTooLarge {
+                bytes: snapshot.bytes,
+                bytes_max,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Requests whose answers are still waited for: more than a client has under way.
+const CHALLENGES_MAX: usize = 8;
+
+/// Statements that wait for their ids.
+const PENDING_MAX: usize = 16;
+
+/// Deltas remembered as named: those of the newest manifest and as many that were merged away.
+const LISTED_MAX: usize = 2 * DELTAS_MAX;

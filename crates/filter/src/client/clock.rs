@@ -1,0 +1,124 @@
+//! One reckoning of time from two clocks that may both be wrong.
+
+use std::time::Duration;
+
+use edgeward_types::Timestamp;
+
+/// What a machine's clocks show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// Since any fixed moment; never falls. Best one that goes on while the machine sleeps.
+    pub monotonic: Duration,
+    /// Since 1970; may be stepped in either direction.
+    pub wall: Timestamp,
+}
+
+/// A moment in the client's reckoning, in milliseconds of a wall clock that never falls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Moment(i128);
+
+/// Passes by whichever clock says that more has passed since the anchor.
+///
+/// When the two part by more than [`JITTER_MS`] the anchor is set anew: a wall clock that was stepped
+/// back would hide as much of a later sleep, and a sleep must still count after a step back. Not for
+/// less, since rounding would add up.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Clock {
+    anchor: Option<(Now, Moment)>,
+}
+
+impl Clock {
+    /// Looks at both clocks.
+    pub(super) fn observe(&mut self, now: Now) -> Moment {
+        let moment = self.moment(now);
+        let parted = self.anchor.is_none_or(|(anchor, _)| {
+            let (monotonic, wall) = passed_ms(anchor, now);
+            (wall - monotonic).abs() > JITTER_MS
+        });
+        if parted {
+            self.anchor = Some((now, moment));
+        }
+        moment
+    }
+
+    /// What time it is.
+    pub(super) fn moment(&self, now: Now) -> Moment {
+        let Some((anchor, moment)) = self.anchor else {
+            return Moment(i128::from(now.wall.as_millis()));
+        };
+        let (monotonic, wall) = passed_ms(anchor, now);
+        Moment(moment.0 + monotonic.max(wall))
+    }
+
+    /// When `left` will have passed since `from`, less what jitter in both directions can hide.
+    pub(super) fn deadline(&self, from: Moment, left: Duration) -> Moment {
+        Moment(from.0 + left.as_millis() as i128 - 2 * JITTER_MS)
+    }
+
+    /// How old something dated `dated_ms` can be, if the clocks are at most `error` apart. `None` if
+    /// it is dated later than they allow, so that they are not.
+    pub(super) fn age_at_most(&self, now: Now, dated_ms: u64, error: Duration) -> Option<Duration> {
+        let age = self.moment(now).0 - i128::from(dated_ms) + error.as_millis() as i128;
+        u64::try_from(age).ok().map(Duration::from_millis)
+    }
+}
+
+/// What has passed by the monotonic and by the wall clock.
+fn passed_ms(from: Now, to: Now) -> (i128, i128) {
+    let monotonic = to.monotonic.as_millis() as i128 - from.monotonic.as_millis() as i128;
+    let wall = i128::from(to.wall.as_millis()) - i128::from(from.wall.as_millis());
+    (monotonic, wall)
+}
+
+/// More than rounding and slewing make between two looks. A deadline comes twice as much earlier.
+const JITTER_MS: i128 = 50;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now(monotonic_secs: u64, wall_secs: u64) -> Now {
+        Now {
+            monotonic: Duration::from_secs(monotonic_secs),
+            wall: Timestamp::from_secs(wall_secs),
+        }
+    }
+
+    /// Rounding between two looks does not add up.
+    #[test]
+    fn ten_looks_a_second_for_an_hour_lose_nothing() {
+        let mut clock = Clock::default();
+        let at = |n: u64, jitter: u64| Now {
+            monotonic: Duration::from_millis(n * 100),
+            wall: Timestamp::from_millis(1_000_000 + n * 100 + jitter),
+        };
+        let start = clock.observe(at(0, 0));
+        (1..36_000).for_each(|n| _ = clock.observe(at(n, n % 7)));
+        assert!(clock.observe(at(36_000, 0)).0 - start.0 <= 3_600_007);
+    }
+
+    /// A step back takes no time away, a step ahead and a sleep add some, and afterwards time passes
+    /// at its usual pace.
+    #[test]
+    fn as_much_time_passes_as_either_clock_says() {
+        let mut clock = Clock::default();
+        let start = clock.observe(now(100, 5000));
+        let passed = |moment: Moment| (moment.0 - start.0) / 1000;
+        assert_eq!(passed(clock.observe(now(101, 5001))), 1);
+        assert_eq!(passed(clock.observe(now(102, 1402))), 2, "stepped back");
+        assert_eq!(passed(clock.observe(now(103, 1493))), 93, "slept");
+        assert_eq!(passed(clock.observe(now(104, 2))), 94, "stepped back");
+        assert_eq!(passed(clock.observe(now(105, 3))), 95);
+        assert_eq!(passed(clock.observe(now(106, 1004))), 1096, "and ahead");
+    }
+
+    #[test]
+    fn what_is_dated_in_the_future_shows_that_clocks_disagree() {
+        let mut clock = Clock::default();
+        clock.observe(now(100, 5000));
+        let age = |dated_ms| clock.age_at_most(now(100, 5000), dated_ms, Duration::from_secs(1));
+        assert_eq!(age(4_990_000), Some(Duration::from_secs(11)));
+        assert_eq!(age(5_001_000), Some(Duration::ZERO));
+        assert_eq!(age(5_001_001), None);
+    }
+}

@@ -1,0 +1,77 @@
+//! Ids added since the snapshot, exactly.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher};
+
+use crate::fuse::mix;
+use crate::id::IdHash;
+
+/// A map from added ids to the journal number of the delta that brought them.
+#[derive(Clone, Debug)]
+pub(super) struct Overlay {
+    ids: HashMap<u64, u64, Mixing>,
+}
+
+impl Overlay {
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            ids: HashMap::with_hasher(Mixing { seed }),
+        }
+    }
+
+    #[inline]
+    pub(super) fn contains(&self, id: IdHash) -> bool {
+        !self.ids.is_empty() && self.ids.contains_key(&id.0)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    pub(super) fn add(&mut self, ids: &[IdHash], to: u64) {
+        for id in ids {
+            let known = self.ids.entry(id.0).or_insert(to);
+            *known = (*known).max(to);
+        }
+    }
+
+    /// Drops what a snapshot with this base holds.
+    pub(super) fn forget_up_to(&mut self, base: u64) {
+        self.ids.retain(|_, to| *to > base);
+        self.ids.shrink_to_fit();
+    }
+}
+
+/// Ids are hashes already; mixed once more with a number from the publisher, so that ids whose
+/// hashes somebody computed do not crowd one place of the table.
+#[derive(Clone, Copy, Debug)]
+struct Mixing {
+    seed: u64,
+}
+
+impl BuildHasher for Mixing {
+    type Hasher = MixingHasher;
+
+    fn build_hasher(&self) -> MixingHasher {
+        MixingHasher(self.seed)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct MixingHasher(u64);
+
+impl Hasher for MixingHasher {
+    fn write_u64(&mut self, id: u64) {
+        self.0 = mix(id, self.0);
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}

@@ -1,0 +1,106 @@
+//! SHA-256, by which manifests name the files they speak of.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+/// The SHA-256 of a file, written as 64 hex digits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Digest([u8; 32]);
+
+impl Digest {
+    /// Of these bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        let mut digest = [0; 32];
+        digest.copy_from_slice(&Sha256::digest(bytes));
+        Self(digest)
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&to_hex(&self.0))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Digest({self})")
+    }
+}
+
+impl From<Digest> for String {
+    fn from(digest: Digest) -> Self {
+        digest.to_string()
+    }
+}
+
+impl FromStr for Digest {
+    type Err = HexError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        from_hex(text).map(Self)
+    }
+}
+
+impl TryFrom<String> for Digest {
+    type Error = HexError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+/// Lower-case hex digits.
+pub(crate) fn to_hex(bytes: &[u8]) -> String {
+    let digit = |n: u8| char::from(b"0123456789abcdef"[usize::from(n)]);
+    bytes
+        .iter()
+        .flat_map(|byte| [digit(byte >> 4), digit(byte & 15)])
+        .collect()
+}
+
+/// Exactly `N` bytes in hex digits.
+pub(crate) fn from_hex<const N: usize>(text: &str) -> Result<[u8; N], HexError> {
+    let mut bytes = [0; N];
+    let digits = text.as_bytes();
+    if digits.len() != 2 * N {
+        return Err(HexError { digits: 2 * N });
+    }
+    let value = |digit: u8| {
+        char::from(digit)
+            .to_digit(16)
+            .ok_or(HexError { digits: 2 * N })
+    };
+    for (byte, pair) in bytes.iter_mut().zip(digits.as_chunks::<2>().0) {
+        *byte = (value(pair[0])? << 4 | value(pair[1])?) as u8;
+    }
+    Ok(bytes)
+}
+
+/// Not the hex digits that belong here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected {digits} hex digits")]
+pub struct HexError {
+    /// How many belong here.
+    pub digits: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_comes_back_from_its_text() {
+        // FIPS 180-4, the example "abc".
+        let digest = Digest::of(b"abc");
+        let text = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(digest.to_string(), text);
+        assert_eq!(text.parse(), Ok(digest));
+        assert!(text[1..].parse::<Digest>().is_err());
+        assert!(text.replace('b', "g").parse::<Digest>().is_err());
+    }
+}

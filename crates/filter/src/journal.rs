@@ -1,0 +1,254 @@
+//! The publisher's side: numbers for what is added, deltas of it, merged as they age.
+//!
+//! Each batch of new ids gets the next number. Deltas are kept as a logarithmic ladder, as in a
+//! log-structured merge tree: when the newest is at least half as large as the one before, the two
+//! become one. With ten million ids in the journal that is two dozen deltas, a client that is up to
+//! date fetches only the last, and each id is rewritten some twenty times at most.
+//!
+//! A snapshot makes the journal before its base superfluous; some of it is kept, so that clients on
+//! the snapshot before stay fresh while they fetch the new one.
+
+use crate::delta::Delta;
+use crate::digest::Digest;
+use crate::id::IdHash;
+use crate::manifest::{DELTAS_MAX, DeltaEntry, FORMAT, Manifest, Proof, Snapshot};
+
+/// A publisher's state: what it would answer now.
+#[derive(Clone, Debug)]
+pub struct Journal {
+    set: String,
+    lineage: u64,
+    hash_seed: u64,
+    serial: u64,
+    head: u64,
+    snapshot: Option<Snapshot>,
+    deltas: Vec<Published>,
+}
+
+/// A delta and how it is listed.
+#[derive(Clone, Debug)]
+pub struct Published {
+    /// As the manifest lists it.
+    pub entry: DeltaEntry,
+    /// The file.
+    pub bytes: Vec<u8>,
+    delta: Delta,
+}
+
+impl Journal {
+    /// An empty journal.
+    ///
+    /// `lineage` must be new, a random number. `serial` must not be below that of any manifest of
+    /// this set so far, or clients take the next ones for replays: milliseconds since 1970 will do.
+    pub fn new(set: impl Into<String>, lineage: u64, serial: u64, hash_seed: u64) -> Self {
+        Self {
+            set: set.into(),
+            lineage,
+            hash_seed,
+            serial,
+            head: 0,
+            snapshot: None,
+            deltas: Vec::new(),
+        }
+    }
+
+    /// Adds ids; they are published with the next manifest. Returns their number.
+    pub fn append(&mut self, ids: Vec<IdHash>) -> u64 {
+        if ids.is_empty() {
+            return self.head;
+        }
+        let from = self.head;
+        self.head += 1;
+        let delta = Delta::new(self.lineage, from, self.head, self.hash_seed, ids);
+        self.deltas.push(Published::new(delta));
+        self.merge();
+        self.head
+    }
+
+    fn merge(&mut self) {
+        while let [.., older, newer] = &self.deltas[..]
+            && (newer.delta.ids().len() * 2 >= older.delta.ids().len()
+                || self.deltas.len() > DELTAS_MAX)
+        {
+            let ids = [older.delta.ids(), newer.delta.ids()].concat();
+            let (from, to) = (older.entry.from, newer.entry.to);
+            let merged = Delta::new(self.lineage, from, to, self.hash_seed, ids);
+            self.deltas.truncate(self.deltas.len() - 2);
+            self.deltas.push(Published::new(merged));
+        }
+    }
+
+    /// Publishes a snapshot that holds all ids up to `base`, and drops the deltas that only clients
+    /// older than `keep_from` need.
+    ///
+    /// # Panics
+    /// When `base` lies in the future of the journal.
+    pub fn publish(&mut self, snapshot: &[u8], epoch: u64, base: u64, keep_from: u64) {
+        assert!(base <= self.head, "a snapshot holds what was journaled");
+        let keep_from = keep_from.min(base);
+        self.deltas.retain(|delta| delta.entry.to > keep_from);
+        self.snapshot = Some(Snapshot {
+            epoch,
+            base,
+            bytes: snapshot.len() as u64,
+            sha256: Digest::of(snapshot),
+        });
+    }
+
+    /// The next manifest, once there is a snapshot. `covers_ms` is the wall-clock time at which all
+    /// committed ids were last known to be in the journal.
+    pub fn manifest(&mut self, covers_ms: u64) -> Option<Manifest> {
+        let snapshot = self.snapshot?;
+        self.serial += 1;
+        Some(Manifest {
+            format: FORMAT,
+            set: self.set.clone(),
+            serial: self.serial,
+            lineage: self.lineage,
+            covers_ms,
+            head: self.head,
+            snapshot,
+            deltas: self.deltas.iter().map(|delta| delta.entry).collect(),
+        })
+    }
+
+    /// The answer to a challenge: the newest manifest, complete up to `lag_ms` ago.
+    ///
+    /// To be given only while this publisher is the one that journals: a proof from one that was
+    /// replaced would keep its clients from the ids of its successor.
+    pub fn prove(&self, echo: [u8; 16], lag_ms: u64) -> Proof {
+        Proof {
+            set: self.set.clone(),
+            serial: self.serial,
+            lineage: self.lineage,
+            head: self.head,
+            lag_ms,
+            echo: crate::digest::to_hex(&echo),
+        }
+    }
+
+    /// The deltas that are listed now.
+    pub fn deltas(&self) -> &[Published] {
+        &self.deltas
+    }
+
+    /// The newest number.
+    pub fn head(&self) -> u64 {
+        self.head
+    }
+}
+
+impl Published {
+    fn new(delta: Delta) -> Self {
+        let bytes = delta.to_bytes();
+        Self {
+            entry: DeltaEntry {
+                from: delta.from,
+                to: delta.to,
+                bytes: bytes.len() as u64,
+                sha256: Digest::of(&bytes),
+            },
+            bytes,
+            delta,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::signed::{Signer, Trust};
+
+    fn journal(batches: u64) -> Journal {
+        let mut journal = Journal::new("resource", 5, 0, 0);
+        for n in 0..batches {
+            journal.append(vec![IdHash(n * 3), IdHash(n * 3 + 1)]);
+        }
+        journal
+    }
+
+    #[test]
+    fn many_batches_become_few_deltas_that_hold_all_ids() {
+        let mut journal = journal(10_000);
+        assert!(journal.deltas().len() <= 15, "{}", journal.deltas().len());
+        let ids: usize = journal.deltas().iter().map(|d| d.delta.ids().len()).sum();
+        assert_eq!((ids, journal.head()), (20_000, 10_000));
+        assert_eq!(journal.append(vec![]), 10_000);
+        assert!(journal.manifest(0).is_none());
+        journal.publish(b"a snapshot", 1, 9_000, 0);
+        let manifest = journal.manifest(0).expect("there is a snapshot");
+        let line = manifest.to_line(None);
+        assert_eq!(
+            Manifest::from_line(line.as_bytes(), &Trust::Transport),
+            Ok(manifest)
+        );
+    }
+
+    #[test]
+    fn a_snapshot_lets_old_deltas_go_and_leaves_no_gap() {
+        for base in [0, 1, 63, 64, 99, 100] {
+            let mut journal = journal(100);
+            journal.publish(b"a snapshot", 1, base, base);
+            let line = journal.manifest(0).expect("a snapshot").to_line(None);
+            let manifest = Manifest::from_line(line.as_bytes(), &Trust::Transport);
+            let first = manifest
+                .expect("no gap")
+                .deltas
+                .first()
+                .map(|delta| delta.to);
+            assert!(first.is_none_or(|to| to > base));
+        }
+    }
+
+    /// A wrong key, a flipped byte, a proof shown as a manifest, no signature: all refused.
+    #[test]
+    fn only_what_the_key_signed_is_believed() {
+        let (signer, other) = (Signer::from_secret([1; 32]), Signer::from_secret([2; 32]));
+        let trust = Trust::Keys(vec![signer.public()]);
+        let mut journal = journal(3);
+        journal.publish(b"a snapshot", 1, 3, 3);
+        let manifest = journal.manifest(0).expect("a snapshot");
+        let line = manifest.to_line(Some(&signer));
+        assert_eq!(
+            Manifest::from_line(line.as_bytes(), &trust).as_ref(),
+            Ok(&manifest)
+        );
+        for at in 0..line.len() {
+            let mut changed = line.clone().into_bytes();
+            changed[at] ^= 1;
+            assert!(Manifest::from_line(&changed, &trust).is_err(), "byte {at}");
+        }
+        assert!(Manifest::from_line(manifest.to_line(Some(&other)).as_bytes(), &trust).is_err());
+        assert!(Manifest::from_line(manifest.to_line(None).as_bytes(), &trust).is_err());
+        let proof = journal.prove([7; 16], 0).to_line(Some(&signer));
+        assert!(Proof::from_line(proof.as_bytes(), &trust).is_ok());
+        assert!(Manifest::from_line(proof.as_bytes(), &trust).is_err());
+        let key: crate::PublicKey = signer.public().to_string().parse().expect("a key");
+        assert_eq!(key, signer.public());
+    }
+
+    #[test]
+    fn a_manifest_with_a_gap_is_refused() {
+        let mut journal = journal(100);
+        journal.publish(b"a snapshot", 1, 10, 0);
+        let whole = journal.manifest(0).expect("a snapshot");
+        let read = |manifest: &Manifest| {
+            Manifest::from_line(manifest.to_line(None).as_bytes(), &Trust::Transport)
+        };
+        assert!(read(&whole).is_ok());
+        let mut head = whole.clone();
+        head.head += 1;
+        assert!(read(&head).is_err());
+        let mut base = whole.clone();
+        base.snapshot.base = 200;
+        assert!(read(&base).is_err());
+        for n in 0..whole.deltas.len() {
+            let mut missing = whole.clone();
+            missing.deltas.remove(n);
+            assert!(read(&missing).is_err(), "{n}");
+        }
+        let mut many = whole.clone();
+        many.deltas = vec![whole.deltas[0]; DELTAS_MAX + 1];
+        assert!(read(&many).is_err());
+    }
+}

@@ -1,0 +1,197 @@
+//! The golden files under `vectors/filter/`, which every language's client is held to.
+//!
+//! `cargo xtask vectors` writes them anew (it sets `EDGEWARD_RENEW_VECTORS`); without that they must
+//! come out byte for byte, so that a change of the format is noticed here. Guava's own files are
+//! Guava's work: ours must equal them.
+
+use std::fs;
+use std::path::PathBuf;
+
+use edgeward_filter::guava::{Funnel, GuavaBuilder, GuavaFilter};
+use edgeward_filter::journal::Journal;
+use edgeward_filter::manifest::{Manifest, Proof};
+use edgeward_filter::{
+    Filter, IdForm, IdHasher, Rate, Request, Signer, StaticBuilder, Trust, UpdatableFilter,
+};
+use edgeward_types::Timestamp;
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../vectors/filter")
+}
+
+/// Holds `bytes` against the golden file, or writes it.
+fn golden(name: &str, bytes: &[u8]) {
+    let path = folder().join(name);
+    if std::env::var_os("EDGEWARD_RENEW_VECTORS").is_some() {
+        fs::write(&path, bytes).expect("the folder can be written");
+    }
+    let stored = fs::read(&path).unwrap_or_default();
+    assert!(
+        stored == bytes,
+        "{name} comes out differently; if that is meant, cargo xtask vectors"
+    );
+}
+
+fn request(form: IdForm, share: f64, seed: u64) -> Request {
+    Request {
+        hasher: IdHasher { form, seed },
+        epoch: 7,
+        built: Some(Timestamp::from_secs(1_700_000_000)),
+        ..Request::with_rate(Rate::new(share).expect("a rate"))
+    }
+}
+
+/// The n-th id of a form, in a spelling that is not the canonical one where there are several.
+fn spelling(form: IdForm, n: u32) -> String {
+    match form {
+        IdForm::Text => format!("résumé/{n}"),
+        IdForm::Integer => format!("+00{n}"),
+        IdForm::Uuid => {
+            let high = u64::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let hex = format!("{high:016X}{:016x}", high.rotate_left(32));
+            format!(
+                "{{{}-{}-{}-{}-{}}}",
+                &hex[..8],
+                &hex[8..12],
+                &hex[12..16],
+                &hex[16..20],
+                &hex[20..]
+            )
+        }
+    }
+}
+
+/// Filters of each construction and form, and what they answer to a thousand ids that are in them
+/// and a thousand that are not.
+#[test]
+fn filters_come_out_byte_for_byte() {
+    let mut cases = Vec::new();
+    for (name, form, share, seed, ids) in [
+        ("static-uuid.ewf", IdForm::Uuid, 0.01, 0, 1000),
+        ("static-integer.ewf", IdForm::Integer, 0.03, 0, 1000),
+        ("static-text-seeded.ewf", IdForm::Text, 0.0001, 42, 1000),
+        ("static-empty.ewf", IdForm::Text, 0.01, 0, 0),
+        ("updatable-uuid.ewf", IdForm::Uuid, 0.01, 0, 1000),
+        (
+            "updatable-integer-seeded.ewf",
+            IdForm::Integer,
+            0.2,
+            42,
+            1000,
+        ),
+    ] {
+        let request = request(form, share, seed);
+        let hash = |n| {
+            request
+                .hasher
+                .spelled(spelling(form, n).as_bytes())
+                .expect("an id")
+        };
+        let filter = if name.starts_with("static") {
+            let mut builder = StaticBuilder::new(request);
+            (0..ids).for_each(|n| builder.insert(hash(n)).expect("few"));
+            builder.finish().expect("solvable")
+        } else {
+            let mut filter = UpdatableFilter::new(request, 1100).expect("it fits");
+            (0..ids).for_each(|n| _ = filter.insert(hash(n)).expect("room"));
+            filter.to_filter(7)
+        };
+        golden(name, filter.bytes());
+        let opened = Filter::open(filter.bytes()).expect("just built");
+        let answer = |n| opened.contains_spelled(spelling(form, n).as_bytes());
+        assert!((0..ids).all(answer));
+        let asked: Vec<_> = (0..2000).map(|n| spelling(form, n)).step_by(10).collect();
+        let maybe: String = (0..2000)
+            .step_by(10)
+            .map(|n| if answer(n) { '1' } else { '0' })
+            .collect();
+        cases.push(serde_json::json!({
+            "file": name, "form": form.name(), "seed": seed, "ids": ids,
+            "asked": asked, "maybe": maybe,
+        }));
+    }
+    let text = serde_json::to_string_pretty(&cases).expect("plain values");
+    golden("answers.json", format!("{text}\n").as_bytes());
+}
+
+#[test]
+fn hashes_come_out_digit_for_digit() {
+    let mut cases = Vec::new();
+    for (form, spelling) in [
+        (IdForm::Text, ""),
+        (IdForm::Text, "a"),
+        (IdForm::Text, "007"),
+        (IdForm::Text, "550E8400-E29B-41D4-A716-446655440000"),
+        (IdForm::Text, "Ünïcödé, as its UTF-8"),
+        (IdForm::Integer, "007"),
+        (IdForm::Integer, "-0"),
+        (IdForm::Integer, "-170141183460469231731687303715884105728"),
+        (IdForm::Uuid, "550E8400-E29B-41D4-A716-446655440000"),
+        (IdForm::Uuid, "550e8400e29b41d4a716446655440000"),
+        (
+            IdForm::Uuid,
+            "urn:uuid:550e8400-e29b-41d4-a716-446655440000",
+        ),
+        (IdForm::Uuid, "not a uuid"),
+    ] {
+        for seed in [0, 42] {
+            let hash = IdHasher { form, seed }.asked(spelling.as_bytes());
+            cases.push(serde_json::json!({
+                "form": form.name(), "seed": seed, "spelling": spelling,
+                "hash": format!("{:016x}", hash.0),
+            }));
+        }
+    }
+    let text = serde_json::to_string_pretty(&cases).expect("plain values");
+    golden("hashes.json", format!("{text}\n").as_bytes());
+}
+
+/// A snapshot's manifest, a delta and a proof, signed with the secret key of 32 bytes 0x07.
+#[test]
+fn what_a_publisher_says_comes_out_byte_for_byte() {
+    let signer = Signer::from_secret([7; 32]);
+    let hasher = IdHasher::default();
+    let mut journal = Journal::new("resource", 0x1234_5678, 99, 0);
+    journal.append((0..20).map(|n| hasher.integer(n)).collect());
+    let snapshot = fs::read(folder().join("static-integer.ewf")).unwrap_or_default();
+    journal.publish(&snapshot, 7, 1, 1);
+    journal.append((1000..1003).map(|n| hasher.integer(n)).collect());
+    let manifest = journal.manifest(1_700_000_000_000).expect("a snapshot");
+    let proof = journal.prove([0xab; 16], 250);
+    golden("delta.ewd", &journal.deltas()[0].bytes);
+    let (manifest_line, proof_line) = (
+        manifest.to_line(Some(&signer)),
+        proof.to_line(Some(&signer)),
+    );
+    golden("manifest.txt", format!("{manifest_line}\n").as_bytes());
+    golden("proof.txt", format!("{proof_line}\n").as_bytes());
+    golden("key.txt", format!("{}\n", signer.public()).as_bytes());
+    let trust = Trust::Keys(vec![signer.public()]);
+    assert_eq!(
+        Manifest::from_line(manifest_line.as_bytes(), &trust),
+        Ok(manifest)
+    );
+    assert_eq!(Proof::from_line(proof_line.as_bytes(), &trust), Ok(proof));
+}
+
+/// What Guava 33.4.8 wrote for the ids 0 to 999 at 1 % is what we write, and we read it.
+#[test]
+fn guavas_files_are_ours() {
+    for funnel in [Funnel::Utf8, Funnel::UnencodedChars, Funnel::Long] {
+        let name = format!("guava-{}.bloom", funnel.name());
+        let theirs = fs::read(folder().join(&name)).expect("a golden file");
+        let hash = |n: u32| funnel.hash(n.to_string().as_bytes()).expect("an id");
+        let mut builder = GuavaBuilder::new();
+        (0..1000).for_each(|n| builder.insert(hash(n)));
+        let ours = builder
+            .finish(Rate::new(0.01).expect("a rate"))
+            .expect("it fits");
+        assert!(ours.to_bytes() == theirs, "{name}");
+        let read = GuavaFilter::from_bytes(&theirs).expect("Guava's own");
+        assert!((0..1000).all(|n| read.might_contain(hash(n))));
+        let wrong = (1000..101_000)
+            .filter(|&n| read.might_contain(hash(n)))
+            .count();
+        assert!((800..1200).contains(&wrong), "{wrong} of 100,000 at 1 %");
+    }
+}

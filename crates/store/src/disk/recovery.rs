@@ -198,7 +198,7 @@ pub(super) fn recover(
     let live = if formatted {
         Vec::new()
     } else {
-        live_segments(&scan, &mut report)
+        live_segments(&scan, &mut report.unreadable)
     };
     let bytes = device.len().min(Location::DEVICE_BYTES_MAX);
     let config = IndexConfig::for_device(ByteSize(bytes));
@@ -240,7 +240,7 @@ pub(super) fn recover(
 }
 
 /// The segments that count, oldest first.
-fn live_segments(scan: &Scan<'_>, report: &mut DeviceRecovery) -> Vec<(SegmentId, u64)> {
+pub(super) fn live_segments(scan: &Scan<'_>, unreadable: &mut u32) -> Vec<(SegmentId, u64)> {
     let mut live = Vec::new();
     let mut tail_epoch = 0;
     for number in 0..scan.segments.count() {
@@ -250,7 +250,7 @@ fn live_segments(scan: &Scan<'_>, report: &mut DeviceRecovery) -> Vec<(SegmentId
                 live.push((SegmentId(number), header.epoch));
             }
             Ok(None) => {}
-            Err(_) => report.unreadable += 1,
+            Err(_) => *unreadable += 1,
         }
     }
     live.retain(|&(_, epoch)| epoch >= tail_epoch);

@@ -32,7 +32,9 @@ pub(crate) const SUPERBLOCK_BYTES: usize = 4096;
 pub const FORMAT_VERSION: u32 = 1;
 
 const MAGIC: [u8; 8] = *b"edgeward";
-const CHECKSUM_AT: usize = SUPERBLOCK_BYTES - 8;
+/// All that counts lies in one sector, which is written whole or not at all: a crash while formatting leaves nothing
+/// or a superblock, never something that has to be refused.
+const CHECKSUM_AT: usize = 512 - 8;
 
 /// Segments are no smaller: header, footer, a longest key, and a head and a piece of a quarter each.
 const SEGMENT_BYTES_MIN: u64 = 256 << 10;
@@ -66,7 +68,7 @@ impl Superblock {
             bytes[16 + n * 8..][..8].copy_from_slice(&field.to_le_bytes());
         }
         let checksum = UNSEEDED.of(&bytes[..CHECKSUM_AT]);
-        bytes[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
+        bytes[CHECKSUM_AT..][..8].copy_from_slice(&checksum.to_le_bytes());
         bytes
     }
 

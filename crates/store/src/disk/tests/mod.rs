@@ -2,6 +2,8 @@ use edgeward_types::{ByteSize, KeyHash};
 
 use super::*;
 
+mod oracle;
+
 fn pattern(key: u64, length: usize) -> Vec<u8> {
     (0..length)
         .map(|n| (n as u64).wrapping_mul(key * 2 + 7).to_le_bytes()[n % 3] ^ (n >> 12) as u8)

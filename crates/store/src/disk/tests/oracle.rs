@@ -1,0 +1,241 @@
+//! Random use of a cache on tiny segments, against a map that forgets nothing.
+//!
+//! The law: what a cache answers is the newest finished object of the key, byte for byte, or nothing;
+//! after a purge nothing, until the key is written again. It holds across restarts, with the
+//! checkpoint and without.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use edgeward_policy::log::Reinsertion;
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Put {
+        key: u64,
+        bytes: usize,
+        announced: bool,
+    },
+    Abort {
+        key: u64,
+        bytes: usize,
+    },
+    Purge {
+        key: u64,
+    },
+    Read {
+        key: u64,
+        from: u64,
+        bytes: u64,
+    },
+    UpdateHead {
+        key: u64,
+    },
+    Sync,
+    Restart {
+        checkpoint: bool,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let key = 0_u64..12;
+    let bytes = prop_oneof![
+        6 => 0_usize..3000,
+        3 => 60_000_usize..140_000,
+        1 => 140_000_usize..400_000,
+    ];
+    prop_oneof![
+        10 => (key.clone(), bytes.clone(), any::<bool>())
+            .prop_map(|(key, bytes, announced)| Step::Put { key, bytes, announced }),
+        1 => (key.clone(), bytes).prop_map(|(key, bytes)| Step::Abort { key, bytes }),
+        2 => key.clone().prop_map(|key| Step::Purge { key }),
+        8 => (key.clone(), 0_u64..300_000, 1_u64..200_000)
+            .prop_map(|(key, from, bytes)| Step::Read { key, from, bytes }),
+        2 => key.prop_map(|key| Step::UpdateHead { key }),
+        4 => Just(Step::Sync),
+        1 => any::<bool>().prop_map(|checkpoint| Step::Restart { checkpoint }),
+    ]
+}
+
+/// What the cache may answer for a key.
+#[derive(Clone, Debug)]
+struct Known {
+    head: Vec<u8>,
+    body: Vec<u8>,
+}
+
+struct Run<'a> {
+    folder: &'a Path,
+    reinsertion: Reinsertion,
+    cache: DiskCache,
+    known: HashMap<u64, Known>,
+    version: u64,
+    hits: u64,
+}
+
+fn tiny(folder: &Path, reinsertion: Reinsertion) -> DiskCache {
+    let settings = DiskSettings {
+        segment_bytes: Some(ByteSize::kib(256)),
+        reinsertion,
+        first_read_bytes: ByteSize(1000),
+        ..DiskSettings::new(folder, ByteSize::kib(256 * 9))
+    };
+    DiskCache::open(settings).expect("opens").0
+}
+
+impl Run<'_> {
+    fn take(&mut self, step: &Step) {
+        match *step {
+            Step::Put {
+                key,
+                bytes,
+                announced,
+            } => {
+                self.version += 1;
+                let body = pattern(self.version, bytes);
+                let head = format!("head {}", self.version).into_bytes();
+                let length = announced.then_some(bytes as u64);
+                let begun = self
+                    .cache
+                    .begin(KeyHash(key), &name(key), head.clone().into(), length);
+                let mut write = begun.expect("the queue has room");
+                for chunk in body.chunks(30_000) {
+                    write
+                        .push(chunk.to_vec().into())
+                        .expect("the queue has room");
+                }
+                write.finish().expect("the queue has room");
+                // Until it is written the old one may be found: wait, so that there is one truth.
+                self.cache.sync().expect("the device works");
+                self.known.insert(key, Known { head, body });
+            }
+            Step::Abort { key, bytes } => {
+                let begun = self
+                    .cache
+                    .begin(KeyHash(key), &name(key), "no".into(), None);
+                let mut write = begun.expect("the queue has room");
+                write
+                    .push(pattern(99, bytes).into())
+                    .expect("the queue has room");
+            }
+            Step::Purge { key } => {
+                self.cache.purge(KeyHash(key), &name(key));
+                self.known.remove(&key);
+                assert_eq!(self.cache.lookup(KeyHash(key)), None, "in force at once");
+            }
+            Step::Read { key, from, bytes } => self.read(key, from, bytes),
+            Step::UpdateHead { key } => {
+                let Some(object) = self.object(key) else {
+                    return;
+                };
+                self.version += 1;
+                let head = format!("newer head {}", self.version).into_bytes();
+                let updated = self
+                    .cache
+                    .update_head(&object, &name(key), head.clone().into());
+                updated.expect("the queue has room");
+                self.cache.sync().expect("the device works");
+                // It may have been evicted on the way; if it is there, with one of the two heads.
+                let known = self.known.get_mut(&key).expect("it was read");
+                if let Some(candidate) = self.cache.lookup(KeyHash(key)) {
+                    let object = self.cache.read_head(&candidate, &name(key));
+                    if object.is_ok_and(|object| object.head() == &head) {
+                        known.head = head;
+                    }
+                }
+            }
+            Step::Sync => self.cache.sync().expect("the device works"),
+            Step::Restart { checkpoint } => self.restart(checkpoint),
+        }
+    }
+
+    fn object(&self, key: u64) -> Option<DiskObject> {
+        let candidate = self.cache.lookup(KeyHash(key))?;
+        self.cache.read_head(&candidate, &name(key)).ok()
+    }
+
+    fn read(&mut self, key: u64, from: u64, bytes: u64) {
+        let Some(object) = self.object(key) else {
+            return;
+        };
+        let known = self.known.get(&key).expect("what was purged is not found");
+        assert_eq!(object.head(), &known.head);
+        assert_eq!(object.length(), known.body.len() as u64);
+        let end = (from + bytes).min(object.length());
+        let mut at = from;
+        while at < end {
+            let piece = object.read(at..end).expect("nobody writes meanwhile");
+            assert!(!piece.is_empty());
+            assert!(piece == known.body[at as usize..][..piece.len()]);
+            if let Now::Ready(now) = object.read_now(at..end) {
+                assert!(!now.is_empty() && known.body[at as usize..].starts_with(&now));
+            }
+            at += piece.len() as u64;
+        }
+        self.hits += 1;
+    }
+
+    fn restart(&mut self, checkpoint: bool) {
+        let before: Vec<u64> = (0..12).filter(|&key| self.object(key).is_some()).collect();
+        if checkpoint {
+            self.cache.close().expect("the device works");
+        } else {
+            self.cache.sync().expect("the device works");
+        }
+        // Without a clean end: the file as it is now is what is opened.
+        let file = self.folder.join(FILE_NAME);
+        let copy = std::fs::read(&file).expect("reads");
+        let placeholder = tempfile::tempdir().expect("a folder");
+        let other = tiny(placeholder.path(), self.reinsertion);
+        drop(std::mem::replace(&mut self.cache, other));
+        std::fs::write(&file, copy).expect("writes");
+        self.cache = tiny(self.folder, self.reinsertion);
+        for key in before {
+            assert!(
+                self.object(key).is_some(),
+                "{key} was synced and is found again"
+            );
+        }
+    }
+}
+
+fn name(key: u64) -> [u8; 8] {
+    key.to_le_bytes()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    #[test]
+    fn a_cache_answers_with_the_newest_object_or_nothing(
+        steps in prop::collection::vec(step(), 1..120),
+        reinsertion in prop_oneof![
+            Just(Reinsertion::Never),
+            Just(Reinsertion::Hit { hits_min: 1 }),
+            Just(Reinsertion::HitsPerByte),
+        ],
+    ) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut run = Run {
+            folder: folder.path(),
+            reinsertion,
+            cache: tiny(folder.path(), reinsertion),
+            known: HashMap::new(),
+            version: 0,
+            hits: 0,
+        };
+        for step in &steps {
+            run.take(step);
+        }
+        for key in 0..12 {
+            run.read(key, 0, u64::MAX / 2);
+        }
+        let counters = &run.cache.counters().devices[0];
+        prop_assert_eq!(counters.checksum_failures, 0);
+        prop_assert_eq!(counters.read_errors + counters.write_errors, 0);
+        prop_assert_eq!(counters.queue_bytes, 0, "all room was given back");
+    }
+}

@@ -289,7 +289,12 @@ impl Writer {
 
     fn sync_now(&mut self) -> Result<(), SyncError> {
         self.retry_at = None;
-        let result = self.sync();
+        // With nothing to write a sync would succeed on a device that takes nothing.
+        let result = if self.volume.health.state() == DeviceState::ReadOnly {
+            self.probe()
+        } else {
+            self.sync()
+        };
         self.settle(result)
             .then_some(())
             .ok_or(SyncError::NotWritable)
@@ -297,7 +302,11 @@ impl Writer {
 
     fn close(&mut self) -> Result<(), SyncError> {
         self.retry_at = None;
-        let sealed = self.seal();
+        let sealed = if self.volume.health.state() == DeviceState::ReadOnly {
+            self.probe().and_then(|()| self.seal())
+        } else {
+            self.seal()
+        };
         let closed = self.settle(sealed);
         self.end_checkpoint();
         if closed {

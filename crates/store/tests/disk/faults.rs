@@ -1,0 +1,418 @@
+//! What fails is a miss, told once and counted; what heals is used again; and nothing wrong is ever served.
+//!
+//! Each test breaks one thing. That requests go on is, at this level: everything is either served byte for byte or is
+//! a miss, no call waits for the disk that promises not to, and no call panics.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use edgeward_store::disk::{
+    Device, DeviceState, DiskCache, DiskEvent, DiskSettings, Miss, Now, OpenError, Refused,
+    SyncError,
+};
+use edgeward_testkit::Gate;
+use edgeward_testkit::disk::{Errno, Fault, Harm, SimulatedDisk};
+use edgeward_types::{ByteSize, KeyHash, Seed};
+
+use crate::history::{Version, open};
+use crate::workload::{Bench, DISK_BYTES, open_on, seed, settings};
+
+/// A cache with a hundred objects that are durable, small and large.
+fn filled(seed: Seed) -> Bench {
+    let mut bench = Bench::new(DISK_BYTES, seed);
+    for key in 0..OBJECTS {
+        let length = if key % 10 == 0 { 150_000 } else { 5_000 };
+        assert!(bench.store(key, length));
+    }
+    assert!(bench.sync());
+    bench
+}
+
+impl Bench {
+    /// How many of the first objects are hits; none of them is wrong.
+    fn hits(&self, what: &str) -> u64 {
+        let hits = (0..OBJECTS).filter(|&key| self.is_hit(key, what));
+        hits.count() as u64
+    }
+
+    fn is_hit(&self, key: u64, what: &str) -> bool {
+        let now = self.disk.boundary();
+        self.history.check(&self.cache, key, now, what).is_some()
+    }
+
+    fn events(&self) -> Vec<DiskEvent> {
+        self.events.lock().expect("no panics here").clone()
+    }
+
+    fn count(&self, name: &str) -> u64 {
+        let counters = &self.cache.counters().devices[0];
+        let found = counters.named().find(|&(other, _)| other == name);
+        found.unwrap_or_else(|| panic!("a counter called {name}")).1
+    }
+
+    fn state(&self) -> DeviceState {
+        self.cache.counters().devices[0].state
+    }
+}
+
+/// Bits that turn in what was stored make misses of what they hit and of nothing else.
+#[test]
+fn turned_bits_are_misses_and_told_once() {
+    let seed = seed();
+    let mut bench = filled(seed);
+    assert_eq!(bench.hits("before"), OBJECTS);
+    let content = bench.disk.content();
+    let used: Vec<u64> = (SUPERBLOCKS_BYTES..DISK_BYTES)
+        .filter(|&at| content[at] != 0)
+        .map(|at| at as u64)
+        .collect();
+    for _ in 0..60 {
+        let at = used[bench.draws.below(used.len() as u64) as usize];
+        let bit = 1 << bench.draws.below(8);
+        bench.disk.flip(at, bit);
+    }
+    let hits = bench.hits("with turned bits");
+    let lost = OBJECTS - hits;
+    assert!((5..=60).contains(&lost), "{lost} of {OBJECTS} were lost");
+    assert!(bench.count("checksum_failures") >= lost);
+    let told: Vec<_> = bench.events();
+    assert!(matches!(told[..], [DiskEvent::Corrupt { .. }]), "{told:?}");
+    // What is corrupt is forgotten: it is not read in vain again.
+    let failures = bench.count("checksum_failures");
+    assert_eq!(bench.hits("again"), hits);
+    assert_eq!(bench.count("checksum_failures"), failures);
+    assert_eq!(bench.state(), DeviceState::InService);
+    assert!(bench.store(0, 5_000) && bench.sync() && bench.is_hit(0, "stored anew"));
+}
+
+/// Bits that turn while the cache is down, wherever they are: superblock, checkpoint of the index, headers, footers,
+/// records. The next start serves nothing wrong, and most of what was there.
+///
+/// Method: turn one bit somewhere, open, read everything; again and again, a third of the time in the first 128 KiB.
+#[test]
+fn a_start_from_a_damaged_disk_serves_nothing_wrong() {
+    let seed = seed();
+    let mut bench = filled(seed);
+    assert!(bench.close());
+    let whole = bench.disk.content();
+    let (mut hits, mut rounds) = (0, 0);
+    for _ in 0..120 {
+        let limit = match bench.draws.below(3) {
+            0 => 128 << 10,
+            _ => DISK_BYTES as u64,
+        };
+        let at = bench.draws.below(limit);
+        let bit = 1 << bench.draws.below(8);
+        let disk = SimulatedDisk::holding(whole.clone());
+        disk.flip(at, bit);
+        let history = bench.history.continued_after(usize::MAX);
+        let damaged = Bench::on(disk, settings(), history, seed);
+        hits += damaged.hits(&format!("bit {bit:#x} of byte {at} turned"));
+        rounds += 1;
+    }
+    // One bit takes one object, or one segment's footer, which is searched then.
+    assert!(
+        hits >= rounds * (OBJECTS - 1),
+        "{hits} hits in {rounds} rounds"
+    );
+}
+
+/// A disk that takes no more writes goes on serving; it is told once, counted, and written again when it heals.
+///
+/// Method: each way to refuse a write, on a cache that holds objects; then it heals; then power goes out.
+#[test]
+fn a_disk_that_refuses_writes_serves_what_it_holds_and_recovers() {
+    let seed = seed();
+    for fault in [
+        Fault::Writes(Errno::NoSpace),
+        Fault::Writes(Errno::Io),
+        Fault::Writes(Errno::ReadOnly),
+        Fault::ShortWrites,
+        Fault::Syncs(Errno::Io),
+    ] {
+        let mut bench = filled(seed);
+        let what = format!("{fault:?}");
+        bench.disk.inject(fault);
+        bench.faulty = true;
+        for key in OBJECTS..OBJECTS + 50 {
+            bench.store(key, 20_000);
+            if key % 10 == 0 {
+                assert_eq!(bench.cache.sync(), Err(SyncError::NotWritable), "{what}");
+            }
+        }
+        assert_eq!(bench.state(), DeviceState::ReadOnly, "{what}");
+        assert_eq!(bench.hits(&what), OBJECTS);
+        assert!(bench.count("write_errors") > 0, "{what}");
+        assert!(bench.count("dropped_not_writable") > 0, "{what}");
+        let told = bench.events();
+        assert!(
+            matches!(told[..], [DiskEvent::ReadOnly { .. }]),
+            "{what}: {told:?}"
+        );
+        // A purge is in force, and says that it might not last.
+        let full_key = Version::full_key(1);
+        let purged = bench.cache.purge_synced(KeyHash(1), &full_key);
+        assert_eq!(purged, Err(SyncError::NotWritable), "{what}");
+        bench.history.purged(1);
+        assert_eq!(bench.cache.lookup(KeyHash(1)), None, "{what}");
+
+        bench.disk.heal();
+        assert!(bench.sync(), "{what}: it is healed");
+        bench.faulty = false;
+        let told = bench.events();
+        assert!(
+            matches!(
+                told[..],
+                [DiskEvent::ReadOnly { .. }, DiskEvent::Writable { .. }]
+            ),
+            "{what}: {told:?}"
+        );
+        assert!(bench.store(200, 20_000), "{what}");
+        assert!(bench.sync() && bench.is_hit(200, &what));
+        assert_eq!(bench.hits(&what), OBJECTS - 1);
+
+        let now = bench.disk.boundary();
+        let image = bench.disk.crashes(seed).image(now, Harm::LoseUnsynced);
+        let history = bench.history.continued_after(now);
+        let next = Bench::on(SimulatedDisk::holding(image), settings(), history, seed);
+        assert_eq!(
+            next.hits(&what),
+            OBJECTS - 1,
+            "the purge held, the rest is there"
+        );
+        assert!(next.is_hit(200, &what));
+    }
+}
+
+/// Failing reads are misses; a disk that answers nothing is taken out of service, told once, and asked no more.
+#[test]
+fn a_disk_that_cannot_be_read_leaves_service() {
+    for fault in [Fault::Reads(Errno::Io), Fault::ShortReads] {
+        let what = format!("{fault:?}");
+        let mut bench = filled(seed());
+        bench.disk.inject(fault);
+        let candidate = bench.cache.lookup(KeyHash(3)).expect("the index knows it");
+        let miss = bench.cache.read_head(&candidate, &Version::full_key(3));
+        assert!(matches!(miss, Err(Miss::Device(_))), "{what}: {miss:?}");
+        assert_eq!(bench.hits(&what), 0);
+        assert_eq!(bench.state(), DeviceState::OutOfService, "{what}");
+        assert!(bench.count("read_errors") > 0);
+        let told = bench.events();
+        assert!(
+            matches!(told[..], [DiskEvent::OutOfService { .. }]),
+            "{what}: {told:?}"
+        );
+        let asked = bench.disk.failures();
+        assert_eq!(bench.hits(&what), 0);
+        assert_eq!(bench.disk.failures(), asked, "{what}: it is asked no more");
+        assert!(
+            !bench.store(300, 1_000),
+            "{what}: nothing is written either"
+        );
+    }
+}
+
+/// One bad read is one miss: the object is there again when the disk answers again.
+#[test]
+fn a_read_error_that_passes_costs_one_miss() {
+    let bench = filled(seed());
+    bench.disk.inject(Fault::Reads(Errno::Io));
+    assert!(!bench.is_hit(3, "while reads fail"));
+    bench.disk.heal();
+    assert_eq!(bench.hits("after"), OBJECTS);
+    assert_eq!(bench.state(), DeviceState::InService);
+}
+
+/// Of two devices one fails: its keys are misses, the other's are as before.
+#[test]
+fn a_device_that_fails_takes_only_itself_out_of_service() {
+    let disks = [
+        SimulatedDisk::new(DISK_BYTES),
+        SimulatedDisk::new(DISK_BYTES),
+    ];
+    let devices = disks.iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>);
+    let (cache, _) = DiskCache::open_with_devices(settings(), devices.collect()).expect("blank");
+    for key in 0..200 {
+        put(&cache, key, 2_000).expect("room for all");
+    }
+    cache.sync().expect("healthy");
+    let hits = |cache: &DiskCache| (0..200).filter(|&key| is_whole(cache, key)).count();
+    assert_eq!(hits(&cache), 200);
+    let objects = cache.counters().devices[1].objects as usize;
+    assert!(
+        (50..150).contains(&objects),
+        "keys are shared out: {objects}"
+    );
+
+    disks[0].inject(Fault::Reads(Errno::Io));
+    disks[0].inject(Fault::Writes(Errno::Io));
+    assert_eq!(hits(&cache), objects);
+    let states: Vec<_> = cache
+        .counters()
+        .devices
+        .iter()
+        .map(|one| one.state)
+        .collect();
+    assert_eq!(states, [DeviceState::OutOfService, DeviceState::InService]);
+    let taken = (200..400)
+        .filter(|&key| put(&cache, key, 2_000).is_ok())
+        .count();
+    assert!(
+        (50..150).contains(&taken),
+        "the other goes on storing: {taken}"
+    );
+    _ = cache.sync();
+    assert!((200..400).filter(|&key| is_whole(&cache, key)).count() >= taken);
+}
+
+/// A slow disk makes nobody wait: what does not fit the queue is dropped and counted, what is there is served, and
+/// what was taken is there when the disk is done.
+#[test]
+fn a_slow_disk_drops_what_it_cannot_take_and_delays_nobody() {
+    let gate = Gate::new();
+    let disk = SimulatedDisk::new(DISK_BYTES);
+    let settings = DiskSettings {
+        queue_bytes: ByteSize::mib(1),
+        ..settings()
+    };
+    let cache = open_on(&disk, settings).expect("blank");
+    for key in 0..20 {
+        put(&cache, key, 10_000).expect("an idle disk");
+        cache.sync().expect("healthy");
+    }
+    disk.inject(Fault::WritesWait(gate.clone()));
+    let taken: Vec<u64> = (20..400)
+        .filter(|&key| put(&cache, key, 10_000).is_ok())
+        .collect();
+    gate.wait_reached(1);
+    let counters = &cache.counters().devices[0];
+    assert!(counters.dropped_queue_full > 200, "{counters:?}");
+    assert!(counters.queue_bytes <= 1 << 20, "the queue has a bound");
+    assert!((0..20).all(|key| is_whole(&cache, key)), "while it waits");
+    gate.open();
+    disk.heal();
+    cache.sync().expect("slow, not broken");
+    assert!(taken.len() > 20, "{taken:?}");
+    assert!(taken.iter().all(|&key| is_whole(&cache, key)));
+    assert_eq!(cache.counters().devices[0].queue_bytes, 0);
+}
+
+/// Who must not wait is told so; nothing is lost by it.
+#[test]
+fn a_read_that_would_wait_says_so() {
+    let bench = filled(seed());
+    bench.disk.inject(Fault::ReadsWait);
+    let candidate = bench.cache.lookup(KeyHash(10)).expect("there");
+    let full_key = Version::full_key(10);
+    let now = bench.cache.read_head_now(&candidate, &full_key);
+    assert!(matches!(now, Now::WouldBlock), "{now:?}");
+    let object = bench.cache.read_head(&candidate, &full_key).expect("waits");
+    assert!(matches!(object.read_now(100_000..110_000), Now::WouldBlock));
+    assert!(!object.read(100_000..110_000).expect("waits").is_empty());
+    assert_eq!(bench.count("would_block"), 2);
+    assert_eq!(bench.hits("by waiting"), OBJECTS);
+}
+
+/// A disk whose content was deleted is a new one; one of another format, or with something else on it, is refused
+/// with the way out, and not touched.
+#[test]
+fn what_is_not_ours_is_refused_and_what_is_gone_begins_anew() {
+    let mut bench = filled(seed());
+    assert!(bench.close());
+    let content = bench.disk.content();
+
+    let blank = SimulatedDisk::new(DISK_BYTES);
+    let anew = Bench::on(blank, settings(), bench.history.clone(), Seed(1));
+    assert_eq!(anew.hits("deleted"), 0);
+
+    let refusal = |content: Vec<u8>| {
+        let disk = SimulatedDisk::holding(content);
+        let error = open_on(&disk, settings()).expect_err("not for us");
+        assert_eq!(disk.boundary(), 0, "it was written to");
+        assert!(matches!(error, OpenError::Superblock { .. }), "{error}");
+        error.to_string()
+    };
+    let both = |at: usize, byte: u8| {
+        let mut content = content.clone();
+        content[at] = byte;
+        content[4096 + at] = byte;
+        content
+    };
+    let version = refusal(both(8, 77));
+    assert!(
+        version.contains("version 77") && version.contains("delete"),
+        "{version}"
+    );
+    let foreign = refusal(both(0, b'x'));
+    assert!(foreign.contains("not an edgeward store"), "{foreign}");
+    let damaged = refusal(both(20, 0x55));
+    assert!(damaged.contains("damaged"), "{damaged}");
+
+    // One good copy is enough.
+    let mut half = content;
+    half[..4096].fill(0xee);
+    let half = Bench::on(
+        SimulatedDisk::holding(half),
+        settings(),
+        bench.history.clone(),
+        Seed(1),
+    );
+    assert_eq!(half.hits("half a superblock"), OBJECTS);
+}
+
+/// A disk that was made smaller lost what lay behind its new end; nothing wrong is served from the rest.
+#[test]
+fn a_disk_that_was_cut_short_serves_nothing_wrong() {
+    let mut bench = filled(seed());
+    for key in OBJECTS..3 * OBJECTS {
+        assert!(bench.store(key, 20_000));
+    }
+    assert!(bench.close());
+    let mut content = bench.disk.content();
+    content.truncate(DISK_BYTES * 3 / 4);
+    let disk = SimulatedDisk::holding(content);
+    let Ok(cache) = open_on(&disk, settings()) else {
+        return;
+    };
+    for key in bench.history.keys() {
+        let now = bench.disk.boundary();
+        bench.history.check(&cache, key, now, "cut short");
+    }
+}
+
+fn put(cache: &DiskCache, key: u64, length: u32) -> Result<(), Refused> {
+    let version = version(key, length);
+    let full_key = Version::full_key(key);
+    let mut write = cache.begin(
+        KeyHash(key),
+        &full_key,
+        version.head_bytes(),
+        Some(u64::from(length)),
+    )?;
+    let pushed = write.push(Bytes::from(version.body_bytes().to_vec()));
+    pushed
+        .and_then(|()| write.finish())
+        .map_err(|_| Refused::QueueFull)
+}
+
+fn version(key: u64, length: u32) -> Version {
+    Version {
+        key,
+        body: 1,
+        length,
+        head: 0,
+    }
+}
+
+fn is_whole(cache: &DiskCache, key: u64) -> bool {
+    let Some(Ok(object)) = open(cache, key) else {
+        return false;
+    };
+    let length = u32::try_from(object.length()).expect("small");
+    let body = object.read(0..object.length()).expect("sound");
+    assert_eq!(body, version(key, length).body_bytes(), "key {key}");
+    true
+}
+
+const OBJECTS: u64 = 100;
+const SUPERBLOCKS_BYTES: usize = 8192;

@@ -1,0 +1,232 @@
+//! What was done to each key, and therefore what a cache may answer for it.
+//!
+//! The law: a cache may forget anything, but what it serves is byte for byte something that was stored under this
+//! key, and nothing older than the last change to it that was known to be durable.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use edgeward_store::disk::{DiskCache, DiskObject, Miss};
+use edgeward_types::KeyHash;
+
+/// What one key went through.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KeyHistory {
+    changes: Vec<Change>,
+}
+
+#[derive(Clone, Debug)]
+struct Change {
+    kind: Kind,
+    /// Not so for a store that may have been given up: what was there before may then be served on.
+    certain: bool,
+    /// The boundary of the disk's journal at which it was known to be durable.
+    durable_at: Option<usize>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    Stored(Version),
+    Purged,
+}
+
+/// A version of an object: enough to know all its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Version {
+    pub(crate) key: u64,
+    pub(crate) body: u32,
+    pub(crate) length: u32,
+    pub(crate) head: u32,
+}
+
+impl Version {
+    /// The full key it is stored under.
+    pub(crate) fn full_key(key: u64) -> Vec<u8> {
+        format!("https://example.com/{key}").into_bytes()
+    }
+
+    pub(crate) fn head_bytes(self) -> Bytes {
+        let Self {
+            key,
+            body,
+            length,
+            head,
+        } = self;
+        format!("{key} {body} {length} {head}").into_bytes().into()
+    }
+
+    /// The version whose head this is; none if it is no head of ours.
+    fn parse(head: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(head).ok()?;
+        let mut fields = text.split(' ').map(str::parse::<u64>);
+        let mut next = || fields.next()?.ok();
+        let (key, body, length, head) = (next()?, next()?, next()?, next()?);
+        let [body, length, head] = [body, length, head].map(u32::try_from);
+        Some(Self {
+            key,
+            body: body.ok()?,
+            length: length.ok()?,
+            head: head.ok()?,
+        })
+    }
+
+    /// The body: a piece of noise that begins elsewhere for every key and version.
+    pub(crate) fn body_bytes(self) -> Bytes {
+        let start = (self.key * 7919 + u64::from(self.body) * 104_729) % (NOISE_BYTES / 2);
+        let start = usize::try_from(start).expect("small");
+        noise().slice(start..start + self.length as usize)
+    }
+}
+
+/// What may be served for every key.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct History {
+    keys: BTreeMap<u64, KeyHistory>,
+    bodies: u32,
+}
+
+impl History {
+    pub(crate) fn next_version(&mut self, key: u64, length: u32) -> Version {
+        self.bodies += 1;
+        Version {
+            key,
+            body: self.bodies,
+            length,
+            head: 0,
+        }
+    }
+
+    /// From now on this may be served, until something else is certain.
+    pub(crate) fn offered(&mut self, version: Version) {
+        self.add(version.key, Kind::Stored(version), false);
+    }
+
+    /// The version that was offered last was taken whole.
+    pub(crate) fn taken(&mut self, key: u64) {
+        let key = self.keys.get_mut(&key).expect("it was offered");
+        key.changes.last_mut().expect("it was offered").certain = true;
+    }
+
+    pub(crate) fn purged(&mut self, key: u64) {
+        self.add(key, Kind::Purged, true);
+    }
+
+    fn add(&mut self, key: u64, kind: Kind, certain: bool) {
+        let changes = &mut self.keys.entry(key).or_default().changes;
+        changes.push(Change {
+            kind,
+            certain,
+            durable_at: None,
+        });
+    }
+
+    /// How often a key changed so far.
+    pub(crate) fn changes(&self, key: u64) -> usize {
+        self.keys.get(&key).map_or(0, |key| key.changes.len())
+    }
+
+    /// Everything so far is durable, as of this boundary.
+    pub(crate) fn synced(&mut self, boundary: usize) {
+        for change in self.keys.values_mut().flat_map(|key| &mut key.changes) {
+            change.durable_at.get_or_insert(boundary);
+        }
+    }
+
+    /// As [`synced`](Self::synced), for one key.
+    pub(crate) fn key_synced(&mut self, key: u64, boundary: usize) {
+        for change in &mut self.keys.entry(key).or_default().changes {
+            change.durable_at.get_or_insert(boundary);
+        }
+    }
+
+    /// The history as it looks from a new disk that begins with what a crash at `boundary` left.
+    pub(crate) fn continued_after(&self, boundary: usize) -> Self {
+        let mut history = self.clone();
+        for change in history.keys.values_mut().flat_map(|key| &mut key.changes) {
+            let durable = change.durable_at.is_some_and(|at| at <= boundary);
+            change.durable_at = durable.then_some(0);
+            // What was not durable is there or is not, and no later sync changes that.
+            change.certain &= durable;
+        }
+        history
+    }
+
+    pub(crate) fn keys(&self) -> impl Iterator<Item = u64> + '_ {
+        self.keys.keys().copied()
+    }
+
+    /// What the cache has for `key`, read and checked whole; none for a miss.
+    ///
+    /// # Panics
+    ///
+    /// If it is anything that may not be served after a crash at `boundary`; `what` says what went before.
+    pub(crate) fn check(
+        &self,
+        cache: &DiskCache,
+        key: u64,
+        boundary: usize,
+        what: &str,
+    ) -> Option<Version> {
+        let served = read(cache, key, what)?;
+        let changes = self.keys.get(&key).map_or(&[][..], |key| &key.changes);
+        let since = changes
+            .iter()
+            .rposition(|change| {
+                change.certain && change.durable_at.is_some_and(|at| at <= boundary)
+            })
+            .unwrap_or(0);
+        let allowed = changes[since..]
+            .iter()
+            .any(|change| change.kind == Kind::Stored(served));
+        assert!(
+            allowed,
+            "{what}: {served:?} was served; since the last durable change there were {:?}",
+            &changes[since..]
+        );
+        Some(served)
+    }
+}
+
+/// What lies under `key`, every byte compared with what its head says it is; none for a miss of any kind.
+pub(crate) fn read(cache: &DiskCache, key: u64, what: &str) -> Option<Version> {
+    let object = open(cache, key)?.ok()?;
+    let version = Version::parse(object.head()).unwrap_or_else(|| panic!("{what}: a strange head"));
+    assert_eq!(version.key, key, "{what}: another key's object");
+    assert_eq!(object.head(), &version.head_bytes(), "{what}");
+    assert_eq!(object.length(), u64::from(version.length), "{what}");
+    let expected = version.body_bytes();
+    let mut at = 0;
+    while at < object.length() {
+        // A body that breaks off is a miss that came late.
+        let piece = object.read(at..object.length()).ok()?;
+        assert!(!piece.is_empty(), "{what}: a read brings something");
+        let start = usize::try_from(at).expect("small");
+        assert!(
+            piece == expected[start..start + piece.len()],
+            "{what}: wrong bytes behind {at} of {version:?}"
+        );
+        at += piece.len() as u64;
+    }
+    Some(version)
+}
+
+pub(crate) fn open(cache: &DiskCache, key: u64) -> Option<Result<DiskObject, Miss>> {
+    let candidate = cache.lookup(KeyHash(key))?;
+    Some(cache.read_head(&candidate, &Version::full_key(key)))
+}
+
+/// 8 MiB that repeat nowhere.
+fn noise() -> &'static Bytes {
+    static NOISE: std::sync::OnceLock<Bytes> = std::sync::OnceLock::new();
+    NOISE.get_or_init(|| {
+        let words = (0..NOISE_BYTES / 8).flat_map(|n| {
+            let word = (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            (word ^ (word >> 29))
+                .wrapping_mul(0xbf58_476d_1ce4_e5b9)
+                .to_le_bytes()
+        });
+        words.collect::<Vec<u8>>().into()
+    })
+}
+
+const NOISE_BYTES: u64 = 8 << 20;

@@ -1,0 +1,261 @@
+//! Things done to a cache: objects of all sizes stored, replaced, read, given new heads and purged.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use edgeward_policy::log::Reinsertion;
+use edgeward_store::disk::{Device, DiskCache, DiskEvent, DiskSettings, EventSink};
+use edgeward_testkit::disk::SimulatedDisk;
+use edgeward_types::{ByteSize, KeyHash, Seed};
+
+use crate::history::{History, Version, open, read};
+
+/// SplitMix64.
+#[derive(Clone, Debug)]
+pub(crate) struct Draws(pub(crate) u64);
+
+impl Draws {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+}
+
+/// Where the seeds come from: `EDGEWARD_SEED`, or always the same.
+pub(crate) fn seed() -> Seed {
+    let given = std::env::var("EDGEWARD_SEED").ok();
+    let seed = Seed(given.map_or(20_261_121, |text| text.parse().expect("a number")));
+    println!("repeat with EDGEWARD_SEED={}", seed.0);
+    seed
+}
+
+/// Small writes and segments, so that there are many boundaries. But for checkpoints of the index no clock decides
+/// when anything is written.
+pub(crate) fn settings() -> DiskSettings {
+    DiskSettings {
+        segment_bytes: Some(ByteSize::kib(512)),
+        write_bytes: ByteSize::kib(64),
+        flush_interval: HOUR,
+        sync_interval: HOUR,
+        sync_bytes: ByteSize::kib(700),
+        checkpoint_interval: Duration::from_millis(20),
+        retry_interval: Duration::ZERO,
+        reinsertion: Reinsertion::Hit { hits_min: 1 },
+        key_seed: Some(1),
+        ..DiskSettings::default()
+    }
+}
+
+/// A cache on a simulated disk, and what it told of itself.
+pub(crate) struct Bench {
+    pub(crate) disk: Arc<SimulatedDisk>,
+    pub(crate) cache: DiskCache,
+    pub(crate) events: Arc<Mutex<Vec<DiskEvent>>>,
+    pub(crate) history: History,
+    pub(crate) draws: Draws,
+    pub(crate) keys: u64,
+    /// While the disk fails no store is certain.
+    pub(crate) faulty: bool,
+    /// What was there each time everything was durable.
+    pub(crate) syncs: Vec<Synced>,
+}
+
+/// A moment at which everything was durable.
+#[derive(Clone, Debug)]
+pub(crate) struct Synced {
+    pub(crate) boundary: usize,
+    /// The keys that were there, and how often each had changed.
+    pub(crate) present: BTreeMap<u64, usize>,
+}
+
+impl Bench {
+    /// A new cache on a blank disk of `disk_bytes`.
+    pub(crate) fn new(disk_bytes: usize, seed: Seed) -> Self {
+        Self::on(
+            SimulatedDisk::new(disk_bytes),
+            settings(),
+            History::default(),
+            seed,
+        )
+    }
+
+    /// A cache on what is there.
+    pub(crate) fn on(
+        disk: Arc<SimulatedDisk>,
+        settings: DiskSettings,
+        history: History,
+        seed: Seed,
+    ) -> Self {
+        let events: Arc<Mutex<Vec<DiskEvent>>> = Arc::default();
+        let heard = Arc::clone(&events);
+        let settings = DiskSettings {
+            on_event: EventSink::new(move |event| {
+                heard.lock().expect("no panics here").push(event.clone());
+            }),
+            ..settings
+        };
+        let cache = open_on(&disk, settings).expect("the disk can be opened");
+        Self {
+            disk,
+            cache,
+            events,
+            history,
+            draws: Draws(seed.0),
+            keys: 300,
+            faulty: false,
+            syncs: Vec::new(),
+        }
+    }
+
+    /// Does something drawn at random.
+    pub(crate) fn step(&mut self) {
+        let key = self.draws.below(self.keys);
+        match self.draws.below(100) {
+            0..50 => {
+                let length = self.length();
+                self.store(key, length);
+            }
+            50..80 => {
+                read(&self.cache, key, "while running");
+            }
+            80..86 => self.rewrite_head(key),
+            86..94 => {
+                self.cache.purge(KeyHash(key), &Version::full_key(key));
+                self.history.purged(key);
+            }
+            94..96 => {
+                let purged = self
+                    .cache
+                    .purge_synced(KeyHash(key), &Version::full_key(key));
+                self.history.purged(key);
+                if purged.is_ok() {
+                    self.history.key_synced(key, self.disk.boundary());
+                }
+            }
+            96..98 => self.abandon(key),
+            _ => {
+                self.sync();
+            }
+        }
+    }
+
+    /// Waits until everything is durable; whether it is.
+    pub(crate) fn sync(&mut self) -> bool {
+        let synced = self.cache.sync().is_ok();
+        if synced {
+            self.note_synced();
+        }
+        synced
+    }
+
+    /// Shuts the cache down, which makes everything durable; whether it did.
+    pub(crate) fn close(&mut self) -> bool {
+        let closed = self.cache.close().is_ok();
+        if closed {
+            self.note_synced();
+        }
+        closed
+    }
+
+    fn note_synced(&mut self) {
+        let boundary = self.disk.boundary();
+        self.history.synced(boundary);
+        let keys = self.history.keys();
+        let present = keys.filter(|&key| self.cache.lookup(KeyHash(key)).is_some());
+        let present = present.map(|key| (key, self.history.changes(key)));
+        self.syncs.push(Synced {
+            boundary,
+            present: present.collect(),
+        });
+    }
+
+    /// Stores an object; whether the cache took it.
+    pub(crate) fn store(&mut self, key: u64, length: u32) -> bool {
+        let version = self.history.next_version(key, length);
+        let announced = (self.draws.below(2) == 0).then_some(u64::from(length));
+        self.history.offered(version);
+        let full_key = Version::full_key(key);
+        let begun = self
+            .cache
+            .begin(KeyHash(key), &full_key, version.head_bytes(), announced);
+        let Ok(mut write) = begun else { return false };
+        let mut body = version.body_bytes();
+        while !body.is_empty() {
+            let piece = (1 + self.draws.below(200_000)).min(body.len() as u64);
+            let piece = body.split_to(usize::try_from(piece).expect("small"));
+            if write.push(piece).is_err() {
+                return false;
+            }
+        }
+        let taken = write.finish().is_ok();
+        if taken && !self.faulty {
+            self.history.taken(key);
+        }
+        taken
+    }
+
+    /// Begins an object and gives up half-way: nothing of it may ever be served.
+    fn abandon(&mut self, key: u64) {
+        let length = self.length();
+        let version = self.history.next_version(key, length);
+        let full_key = Version::full_key(key);
+        let begun = self
+            .cache
+            .begin(KeyHash(key), &full_key, version.head_bytes(), None);
+        if let Ok(mut write) = begun {
+            let half = version.body_bytes().slice(..length as usize / 2);
+            _ = write.push(half);
+        }
+    }
+
+    fn rewrite_head(&mut self, key: u64) {
+        // The write must be visible, or the old head's place is not known.
+        let Some(Ok(object)) = open(&self.cache, key) else {
+            return;
+        };
+        let Some(version) = read(&self.cache, key, "before its head changes") else {
+            return;
+        };
+        let version = Version {
+            head: version.head + 1,
+            ..version
+        };
+        self.history.offered(version);
+        let full_key = Version::full_key(key);
+        _ = self
+            .cache
+            .update_head(&object, &full_key, version.head_bytes());
+    }
+
+    /// Mostly small, some of several blocks, a few of several pieces.
+    fn length(&mut self) -> u32 {
+        let longest = match self.draws.below(20) {
+            0 => 1,
+            1..8 => 600,
+            8..14 => 9_000,
+            14..19 => 90_000,
+            _ => 700_000,
+        };
+        u32::try_from(self.draws.below(longest)).expect("small")
+    }
+}
+
+pub(crate) fn open_on(
+    disk: &Arc<SimulatedDisk>,
+    settings: DiskSettings,
+) -> Result<DiskCache, edgeward_store::disk::OpenError> {
+    let device: Arc<dyn Device> = Arc::clone(disk) as Arc<dyn Device>;
+    DiskCache::open_with_devices(settings, vec![device]).map(|(cache, _)| cache)
+}
+
+/// A dozen segments and more.
+pub(crate) const DISK_BYTES: usize = 8 << 20;
+
+const HOUR: Duration = Duration::from_secs(3600);

@@ -18,6 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::clock::Clock;
 use crate::config::LimitsConfig;
 use crate::lane::Lane;
+use crate::request::ClientLink;
 use crate::worker::Worker;
 
 /// What is known of a connection besides its bytes.
@@ -277,13 +278,13 @@ impl<S> ClientIo<S> {
     }
 
     /// Answers what it can before hyper sees it; see [`Lane`].
-    pub(crate) fn with_lane(mut self, worker: Rc<Worker>, scheme: &'static str) -> Self {
+    pub(crate) fn with_lane(mut self, worker: Rc<Worker>, link: ClientLink) -> Self {
         let read_ahead = std::mem::take(&mut self.read_ahead);
         if !read_ahead.is_empty() {
             // A head has begun; from here on the lane alone sees these bytes.
             self.state.received();
         }
-        let lane = Lane::new(worker, Rc::clone(&self.state), scheme, read_ahead);
+        let lane = Lane::new(worker, link, read_ahead);
         self.lane = Some(Box::new(lane));
         self
     }

@@ -159,7 +159,7 @@ where
         worker: Rc::clone(&worker),
         link: link.clone(),
     };
-    let io = io.with_lane(Rc::clone(&worker), link.scheme());
+    let io = io.with_lane(Rc::clone(&worker), link.clone());
     let mut connection = builder.serve_connection(TokioIo::new(io), service);
     let mut draining = false;
     let end = poll_fn(|cx| {

@@ -5,15 +5,18 @@
 //! sits in the connection's [`ClientIo`](crate::client_io::ClientIo), where hyper asks for bytes. As
 //! long as hyper owes no response it looks at the next head itself: a plain GET for something fresh
 //! in memory is answered from there, its head copied from the block that was written when the
-//! response was stored, and hyper never hears of it. Anything else is handed to hyper byte for byte,
-//! one request at a time, so that the lane knows when hyper is done with it.
+//! response was stored, and hyper never hears of it. A plain GET for anything else takes the common way
+//! through the edge, but its head is read and its response written [here](own) too. Anything else is handed to
+//! hyper byte for byte, one request at a time, so that the lane knows when hyper is done with it.
 //!
-//! Three states. At the *boundary* every byte given to hyper has been answered and flushed. *Handed*:
+//! Four states. At the *boundary* every byte given to hyper has been answered and flushed. *Own*: a response is
+//! awaited or written by the lane itself. *Handed*:
 //! hyper has one request, whose end is known, and owes its response; what arrives meanwhile waits
 //! here. *Through*: something came whose end only hyper can find (a body, an upgrade, a bad head);
 //! from then on all bytes go straight through, for as long as the connection lives.
 
 mod glance;
+mod own;
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -25,20 +28,23 @@ use bytes::{Buf, Bytes, BytesMut};
 use edgeward_semantics::{CacheStatus, Target};
 use edgeward_types::Timestamp;
 use http::StatusCode;
+use http::header::HeaderName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::client_io::{ConnState, InFlight};
-use crate::request::plain_hit;
+use crate::request::{ClientLink, plain_hit};
 use crate::stored::StoredResponse;
 use crate::worker::Worker;
 use glance::{Glance, Plain, glance};
+use own::{Own, Put};
 
 /// One connection's lane.
 pub(crate) struct Lane {
     worker: Rc<Worker>,
-    state: Rc<ConnState>,
-    scheme: &'static str,
+    link: ClientLink,
     mode: Mode,
+    /// The request that is being served here, in [`Mode::Own`].
+    own: Option<Box<Own>>,
     /// What has arrived and is not yet hyper's.
     inbox: BytesMut,
     /// The client will send no more.
@@ -51,6 +57,7 @@ pub(crate) struct Lane {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Boundary,
+    Own,
     /// So many bytes of the request are still to be given.
     Handed {
         left: usize,
@@ -69,20 +76,15 @@ impl fmt::Debug for Lane {
 
 impl Lane {
     /// `read_ahead` is what was read before the protocol was known.
-    pub(crate) fn new(
-        worker: Rc<Worker>,
-        state: Rc<ConnState>,
-        scheme: &'static str,
-        read_ahead: Bytes,
-    ) -> Self {
+    pub(crate) fn new(worker: Rc<Worker>, link: ClientLink, read_ahead: Bytes) -> Self {
         if !read_ahead.is_empty() {
-            state.received();
+            link.conn.received();
         }
         Self {
             worker,
-            state,
-            scheme,
+            link,
             mode: Mode::Boundary,
+            own: None,
             inbox: BytesMut::from(read_ahead),
             ended: false,
             outbox: Outbox::default(),
@@ -103,7 +105,7 @@ impl Lane {
                 ready!(self.poll_outbox(stream, cx))?;
             }
             if let Mode::Handed { left: 0 } = self.mode
-                && self.state.is_settled()
+                && self.link.conn.is_settled()
             {
                 self.mode = Mode::Boundary;
                 self.next_head_began();
@@ -127,6 +129,9 @@ impl Lane {
                     self.mode = Mode::Handed { left };
                     return Poll::Ready(Ok(()));
                 }
+                Mode::Own => {
+                    ready!(self.poll_own(stream, cx))?;
+                }
                 Mode::Boundary => {
                     if answers_left == 0 {
                         // Others' connections want their turn; this one comes back.
@@ -141,11 +146,11 @@ impl Lane {
 
     /// hyper has flushed all it had.
     pub(crate) fn flushed(&mut self, cx: &Context<'_>) {
-        self.state.settle();
+        self.link.conn.settle();
         // hyper reads ahead of its own answer and takes a "not now" for "when more arrives": what
         // has arrived already would wait for ever.
         if matches!(self.mode, Mode::Handed { left: 0 })
-            && self.state.is_settled()
+            && self.link.conn.is_settled()
             && (!self.inbox.is_empty() || self.ended)
         {
             cx.waker().wake_by_ref();
@@ -167,15 +172,17 @@ impl Lane {
         match found {
             Glance::Plain(plain) => {
                 let head_bytes = plain.head_bytes;
-                if !self.state.is_draining()
-                    && answer(&self.worker, self.scheme, &plain, &mut self.outbox)
-                {
+                if self.link.conn.is_draining() {
+                    // hyper knows how to say goodbye.
+                    self.hand(head_bytes);
+                } else if answer(&self.worker, self.link.scheme(), &plain, &mut self.outbox) {
                     self.inbox.advance(head_bytes);
-                    self.state.answered_at_once();
+                    self.link.conn.answered_at_once();
                     self.next_head_began();
                     *answers_left -= 1;
                 } else {
-                    self.hand(head_bytes);
+                    self.take_on(head_bytes);
+                    *answers_left -= 1;
                 }
             }
             Glance::Bodyless { head_bytes } => self.hand(head_bytes),
@@ -188,10 +195,80 @@ impl Lane {
         Poll::Ready(Ok(()))
     }
 
+    /// The next `head_bytes` are one plain request: serves it here.
+    fn take_on(&mut self, head_bytes: usize) {
+        let head = self.inbox.split_to(head_bytes).freeze();
+        match Own::begin(&self.worker, &self.link, &head) {
+            Some(own) => {
+                self.own = Some(Box::new(own));
+                self.mode = Mode::Own;
+                // A draining edge waits for the response.
+                self.link.conn.set_lane_writes(true);
+            }
+            None => {
+                let rest = std::mem::replace(&mut self.inbox, BytesMut::from(head));
+                self.inbox.extend_from_slice(&rest);
+                self.hand(head_bytes);
+            }
+        }
+    }
+
+    /// Serves the request that was taken on.
+    fn poll_own<S: AsyncRead + AsyncWrite + Unpin>(
+        &mut self,
+        stream: &mut S,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        let own = self.own.as_mut().expect("the mode says so");
+        match own.poll_put(&self.worker, &self.link, &mut self.outbox, cx) {
+            Poll::Ready(Ok(Put::Bytes)) => Poll::Ready(Ok(())),
+            Poll::Ready(Ok(Put::End { closes })) => {
+                self.leave_own(cx);
+                if closes {
+                    // hyper sees an end where a request would begin, and closes in good order.
+                    self.inbox.clear();
+                    self.ended = true;
+                }
+                self.next_head_began();
+                Poll::Ready(Ok(()))
+            }
+            Poll::Ready(Err(error)) => {
+                // The client sees its response cut short, as it was.
+                self.leave_own(cx);
+                Poll::Ready(Err(error))
+            }
+            Poll::Pending => {
+                // Nobody else listens meanwhile: a client who hangs up is noticed here, and its request given up.
+                if self.inbox.len() < INBOX_BYTES_MAX && !self.ended {
+                    while self.poll_fill(stream, cx)?.is_ready() {
+                        if self.ended {
+                            self.leave_own(cx);
+                            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+                        }
+                        if self.inbox.len() >= INBOX_BYTES_MAX {
+                            break;
+                        }
+                    }
+                }
+                Poll::Pending
+            }
+        }
+    }
+
+    fn leave_own(&mut self, cx: &Context<'_>) {
+        self.own = None;
+        self.mode = Mode::Boundary;
+        self.link.conn.set_lane_writes(false);
+        if self.link.conn.is_draining() {
+            // The connection's task waited for this with hyper's shutdown.
+            cx.waker().wake_by_ref();
+        }
+    }
+
     /// What is left in the inbox after an answer is the start of a head, and has a head's time.
     fn next_head_began(&self) {
         if !self.inbox.is_empty() {
-            self.state.received();
+            self.link.conn.received();
         }
     }
 
@@ -201,15 +278,15 @@ impl Lane {
         stream: &mut S,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
-        let written = self.outbox.poll_write(stream, &self.state, cx);
+        let written = self.outbox.poll_write(stream, &self.link.conn, cx);
         if written.is_pending() {
             if self.writing.is_none() {
-                self.writing = Some(self.state.begin());
-                self.state.set_lane_writes(true);
+                self.writing = Some(self.link.conn.begin());
+                self.link.conn.set_lane_writes(true);
             }
-        } else if self.writing.take().is_some() {
-            self.state.set_lane_writes(false);
-            if self.state.is_draining() {
+        } else if self.writing.take().is_some() && self.own.is_none() {
+            self.link.conn.set_lane_writes(false);
+            if self.link.conn.is_draining() {
                 // The connection's task waited for this with hyper's shutdown.
                 cx.waker().wake_by_ref();
             }
@@ -219,7 +296,7 @@ impl Lane {
 
     /// The next `head_bytes` are one request, for hyper.
     fn hand(&mut self, head_bytes: usize) {
-        self.state.unsettle();
+        self.link.conn.unsettle();
         self.mode = Mode::Handed { left: head_bytes };
     }
 
@@ -240,7 +317,7 @@ impl Lane {
             self.ended = true;
         } else {
             self.inbox.extend_from_slice(space.filled());
-            self.state.received();
+            self.link.conn.received();
         }
         Poll::Ready(Ok(()))
     }
@@ -260,7 +337,7 @@ impl Lane {
             let before = buffer.filled().len();
             ready!(Pin::new(stream).poll_read(cx, buffer))?;
             if buffer.filled().len() > before {
-                self.state.received();
+                self.link.conn.received();
             }
             return Poll::Ready(Ok(()));
         }
@@ -297,6 +374,8 @@ struct Outbox {
     body: Bytes,
     /// The most of the body that one call offers the kernel.
     piece_bytes: usize,
+    /// Something was written and not yet seen out.
+    unflushed: bool,
 }
 
 impl Outbox {
@@ -307,17 +386,8 @@ impl Outbox {
         now: Timestamp,
         head_only: bool,
     ) {
+        self.push_status(response.status);
         let head = &mut self.head;
-        if response.status == StatusCode::OK {
-            head.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
-        } else {
-            let reason = response.status.canonical_reason().unwrap_or("");
-            head.extend_from_slice(b"HTTP/1.1 ");
-            head.extend_from_slice(response.status.as_str().as_bytes());
-            head.extend_from_slice(b" ");
-            head.extend_from_slice(reason.as_bytes());
-            head.extend_from_slice(b"\r\n");
-        }
         head.extend_from_slice(&response.head);
         head.extend_from_slice(b"age: ");
         let mut digits = itoa::Buffer::new();
@@ -329,14 +399,59 @@ impl Outbox {
         head.extend_from_slice(line.as_bytes());
         head.extend_from_slice(b"\r\n\r\n");
         if !head_only {
-            self.body = response.body.clone();
-            self.piece_bytes = if self.body.len() <= MIDDLING_BYTES_MAX {
-                MIDDLING_PIECE_BYTES
-            } else {
-                LARGE_PIECE_BYTES
-            };
+            self.push_body(response.body.clone());
             worker.counters.response_bytes.add(self.body.len() as u64);
         }
+    }
+
+    fn push_status(&mut self, status: StatusCode) {
+        let head = &mut self.head;
+        if status == StatusCode::OK {
+            head.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+        } else {
+            let reason = status.canonical_reason().unwrap_or("");
+            head.extend_from_slice(b"HTTP/1.1 ");
+            head.extend_from_slice(status.as_str().as_bytes());
+            head.extend_from_slice(b" ");
+            head.extend_from_slice(reason.as_bytes());
+            head.extend_from_slice(b"\r\n");
+        }
+    }
+
+    fn push_field(&mut self, name: &HeaderName, value: &[u8]) {
+        self.head.extend_from_slice(name.as_str().as_bytes());
+        self.head.extend_from_slice(b": ");
+        self.head.extend_from_slice(value);
+        self.head.extend_from_slice(b"\r\n");
+    }
+
+    fn end_head(&mut self) {
+        self.head.extend_from_slice(b"\r\n");
+    }
+
+    /// The line before a chunk, and the end of the chunk before it (RFC 9112 §7.1).
+    fn push_chunk(&mut self, bytes: usize, first: bool) {
+        if !first {
+            self.head.extend_from_slice(b"\r\n");
+        }
+        self.head
+            .extend_from_slice(format!("{bytes:x}\r\n").as_bytes());
+    }
+
+    fn push_last_chunk(&mut self, first: bool) {
+        if !first {
+            self.head.extend_from_slice(b"\r\n");
+        }
+        self.head.extend_from_slice(b"0\r\n\r\n");
+    }
+
+    fn push_body(&mut self, body: Bytes) {
+        self.piece_bytes = if body.len() <= MIDDLING_BYTES_MAX {
+            MIDDLING_PIECE_BYTES
+        } else {
+            LARGE_PIECE_BYTES
+        };
+        self.body = body;
     }
 
     /// Writes until nothing is left.
@@ -346,7 +461,7 @@ impl Outbox {
         state: &ConnState,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
-        while !self.is_empty() {
+        while self.head_written < self.head.len() || !self.body.is_empty() {
             let head = &self.head[self.head_written..];
             let body = &self.body[..self.body.len().min(self.piece_bytes)];
             let stream = Pin::new(&mut *stream);
@@ -359,6 +474,7 @@ impl Outbox {
             };
             state.note_write(&written);
             let mut written = ready!(written)?;
+            self.unflushed = true;
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -371,13 +487,16 @@ impl Outbox {
                 self.body = Bytes::new();
             }
         }
+        // TLS keeps what the socket did not take, and nobody else would remind it.
+        ready!(Pin::new(stream).poll_flush(cx))?;
         self.head.clear();
         self.head_written = 0;
+        self.unflushed = false;
         Poll::Ready(Ok(()))
     }
 
     fn is_empty(&self) -> bool {
-        self.head_written == self.head.len() && self.body.is_empty()
+        self.head_written == self.head.len() && self.body.is_empty() && !self.unflushed
     }
 }
 

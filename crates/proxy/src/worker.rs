@@ -18,6 +18,7 @@ use crate::config::EdgeConfig;
 use crate::counters::Counters;
 use crate::fill::FillBudget;
 use crate::origin::OriginPool;
+use crate::request::Hop;
 use crate::stored::Hot;
 use crate::tasks::TaskSet;
 
@@ -60,6 +61,7 @@ pub(crate) struct Worker {
     pub(crate) scratch: RefCell<Vec<u8>>,
     /// Where a Cache-Status is put together.
     pub(crate) line: RefCell<String>,
+    date: RefCell<(u64, HeaderValue)>,
     /// Connections' tasks.
     pub(crate) connection_tasks: TaskSet,
     /// Fetches, which outlive the request that began them.
@@ -83,6 +85,7 @@ impl Worker {
             log: log.map(RefCell::new),
             scratch: RefCell::default(),
             line: RefCell::default(),
+            date: RefCell::new((0, HeaderValue::from_static(""))),
             connection_tasks: TaskSet::default(),
             fetch_tasks: TaskSet::default(),
             connections: RefCell::default(),
@@ -91,6 +94,28 @@ impl Worker {
 
     pub(crate) fn now(&self) -> Timestamp {
         self.shared.clock.now()
+    }
+
+    /// The time as a `Date` has it (RFC 9110 §5.6.7), written once a second.
+    pub(crate) fn http_date(&self) -> HeaderValue {
+        let secs = self.now().as_secs();
+        let mut date = self.date.borrow_mut();
+        if date.0 != secs || date.1.is_empty() {
+            let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(secs);
+            let text = httpdate::fmt_http_date(time);
+            *date = (secs, HeaderValue::try_from(text).expect("a date is ASCII"));
+        }
+        date.1.clone()
+    }
+
+    /// What a request to the origin says of this edge.
+    pub(crate) fn hop(&self) -> Hop<'_> {
+        Hop {
+            origin: self.origin.config(),
+            forwarding: &self.shared.config.forwarding,
+            via_name: &self.shared.via_name,
+            via_http11: &self.shared.via_http11,
+        }
     }
 
     pub(crate) fn config(&self) -> &EdgeConfig {

@@ -2,7 +2,7 @@
 
 use http::header::{
     CONTENT_ENCODING, CONTENT_LANGUAGE, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderMap,
-    IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE,
+    HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, RANGE,
     TRANSFER_ENCODING,
 };
 use http::{Method, StatusCode};
@@ -85,16 +85,15 @@ pub fn not_modified_head(stored: &HeaderMap) -> HeaderMap {
 /// Takes the client's own conditions and range out of a request, so that the origin's
 /// answer is complete and can be stored. Answer the client by [`evaluate`] afterwards.
 pub fn remove_client_conditions(request: &mut HeaderMap) {
-    for name in [
-        IF_NONE_MATCH,
-        IF_MODIFIED_SINCE,
-        IF_MATCH,
-        IF_UNMODIFIED_SINCE,
-        IF_RANGE,
-        RANGE,
-    ] {
-        request.remove(name);
-    }
+    list::remove_where(request, is_condition);
+}
+
+/// Whether a field asks for less than the whole response, whatever its state.
+pub fn is_condition(name: &HeaderName) -> bool {
+    matches!(
+        *name,
+        IF_NONE_MATCH | IF_MODIFIED_SINCE | IF_MATCH | IF_UNMODIFIED_SINCE | IF_RANGE | RANGE
+    )
 }
 
 /// Turns a request into the question whether a stored response still holds (RFC 9111

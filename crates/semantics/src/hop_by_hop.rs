@@ -44,8 +44,9 @@ pub fn strip_request(request: &mut HeaderMap) -> ConnectionOptions {
 pub fn strip_response(response: &mut HeaderMap) {
     strip(response);
     // RFC 9111 §3.1: fields that speak to this proxy alone.
-    response.remove(PROXY_AUTHENTICATE);
-    response.remove(PROXY_AUTHENTICATION_INFO);
+    list::remove_where(response, |name| {
+        *name == PROXY_AUTHENTICATE || *name == PROXY_AUTHENTICATION_INFO
+    });
 }
 
 /// Adds this node to `Via` (§7.6.3): `1.1 name`.
@@ -110,16 +111,14 @@ fn strip(headers: &mut HeaderMap) {
         headers.remove(name);
     }
     // §7.6.1: "intermediaries SHOULD remove … even when not listed".
-    for name in [
-        &CONNECTION,
-        &TE,
-        &TRANSFER_ENCODING,
-        &UPGRADE,
-        &KEEP_ALIVE,
-        &PROXY_CONNECTION,
-    ] {
-        headers.remove(name);
-    }
+    list::remove_where(headers, is_of_connection);
+}
+
+/// Whether a field speaks of the connection whatever `Connection` says.
+pub fn is_of_connection(name: &HeaderName) -> bool {
+    matches!(*name, CONNECTION | TE | TRANSFER_ENCODING | UPGRADE)
+        || *name == KEEP_ALIVE
+        || *name == PROXY_CONNECTION
 }
 
 /// Fields that a peer must not be able to strip by listing them (§7.6.1: a sender MUST NOT

@@ -18,6 +18,13 @@ pub(crate) fn has_token(headers: &HeaderMap, name: &HeaderName, token: &str) -> 
     members(headers, name).any(|member| member.eq_ignore_ascii_case(token.as_bytes()))
 }
 
+/// Takes out every field whose name `goes`. Mostly there is none, and one look at each name tells.
+pub(crate) fn remove_where(headers: &mut HeaderMap, goes: impl Fn(&HeaderName) -> bool) {
+    while let Some(name) = headers.keys().find(|name| goes(name)).cloned() {
+        headers.remove(name);
+    }
+}
+
 /// The value without optional whitespace (§5.6.3) at its ends.
 pub(crate) fn trim(mut bytes: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] = bytes {

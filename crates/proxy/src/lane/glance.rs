@@ -114,7 +114,7 @@ fn meaning(name: &str) -> Meaning {
 }
 
 /// Fields a head may have here. hyper's way takes as many as configured; who sends more goes there.
-const FIELDS_MAX: usize = 64;
+pub(super) const FIELDS_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests {

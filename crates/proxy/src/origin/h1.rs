@@ -19,14 +19,13 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::BytesMut;
+use http::Method;
 use http::response::Parts;
-use http::{Method, Request};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
 use super::connect::OriginStream;
 use crate::config::LimitsConfig;
-use crate::request::Upload;
 
 pub(super) use body::Body;
 use body::Framing;
@@ -118,15 +117,19 @@ impl Connection {
     /// Sends a request and reads the head of its response, all within `timeout`.
     pub(super) async fn exchange(
         mut self,
-        request: &Request<Upload>,
+        request: &[u8],
+        method: &Method,
         limits: HeadLimits,
         timeout: Duration,
     ) -> Result<(Parts, Body), Failed> {
-        let mut outbox = head::encode(request);
+        let mut outbox = Outbox {
+            left: request,
+            flushed: false,
+        };
         self.alarm.as_mut().reset(Instant::now() + timeout);
         let exchanged = poll_fn(|cx| {
             let polled = match self.poll_send(cx, &mut outbox) {
-                Poll::Ready(Ok(())) => self.poll_head(cx, limits, request.method()),
+                Poll::Ready(Ok(())) => self.poll_head(cx, limits, method),
                 Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
                 Poll::Pending => Poll::Pending,
             };
@@ -150,14 +153,13 @@ impl Connection {
     fn poll_send(
         &mut self,
         cx: &mut Context<'_>,
-        outbox: &mut Outbox,
+        outbox: &mut Outbox<'_>,
     ) -> Poll<Result<(), H1Error>> {
         let stream = &mut self.stream;
-        while outbox.written < outbox.bytes.len() {
-            let left = &outbox.bytes[outbox.written..];
-            match ready!(Pin::new(&mut *stream).poll_write(cx, left))? {
+        while !outbox.left.is_empty() {
+            match ready!(Pin::new(&mut *stream).poll_write(cx, outbox.left))? {
                 0 => return Poll::Ready(Err(H1Error::Closed)),
-                n => outbox.written += n,
+                n => outbox.left = &outbox.left[n..],
             }
         }
         if !outbox.flushed {
@@ -204,9 +206,8 @@ impl Connection {
 }
 
 /// A request on its way out.
-struct Outbox {
-    bytes: Vec<u8>,
-    written: usize,
+struct Outbox<'a> {
+    left: &'a [u8],
     flushed: bool,
 }
 

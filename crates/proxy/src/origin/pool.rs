@@ -24,7 +24,7 @@ use super::h1;
 use crate::clock::Clock;
 use crate::config::{LimitsConfig, OriginConfig, OriginProtocol};
 use crate::counters::Counters;
-use crate::request::{Upload, UploadProgress};
+use crate::request::{Outbound, Upload, UploadProgress};
 use crate::tasks::{LocalExecutor, TaskSet};
 
 /// All of a worker's connections to the origin.
@@ -118,20 +118,20 @@ impl OriginPool {
 
     /// Sends a request and waits for the head of its response.
     ///
-    /// `build` is called once a try: more than once only if `attempt.repeatable`, or if hyper
-    /// never took the request over.
+    /// Tried again only if `attempt.repeatable`, or if hyper never took the request over.
     pub(crate) async fn send(
         &self,
         attempt: &Attempt,
-        mut build: impl FnMut() -> Request<Upload>,
+        outbound: &Outbound<'_>,
+        upload: Upload,
     ) -> Result<(Parts, OriginBody), OriginError> {
         self.shared.counters.origin_requests.one();
         let result = match self.config.protocol {
             OriginProtocol::Http1 if attempt.upload.is_none() => {
-                self.send_own(attempt, &mut build).await
+                self.send_own(attempt, outbound).await
             }
-            OriginProtocol::Http1 => Box::pin(self.send_h1(attempt, &mut build)).await,
-            OriginProtocol::Http2 => Box::pin(self.send_h2(attempt, &mut build)).await,
+            OriginProtocol::Http1 => Box::pin(self.send_h1(attempt, outbound, upload)).await,
+            OriginProtocol::Http2 => Box::pin(self.send_h2(attempt, outbound, upload)).await,
         };
         if let Err(error) = &result
             && let Some(counter) = error.counter(&self.shared.counters)
@@ -145,16 +145,17 @@ impl OriginPool {
     async fn send_own(
         &self,
         attempt: &Attempt,
-        build: &mut impl FnMut() -> Request<Upload>,
+        outbound: &Outbound<'_>,
     ) -> Result<(Parts, OriginBody), OriginError> {
         let mut tries_left = self.config.retries_max;
         let limits = h1::HeadLimits::of(&self.limits);
-        let request = build();
+        let head = outbound.head();
+        let method = outbound.method();
         loop {
             // The last try is on a new connection: the whole pool may be dead.
             let (connection, reused, lease) = self.checkout_own(tries_left > 0).await?;
             let timeout = self.config.first_byte_timeout;
-            let failed = match connection.exchange(&request, limits, timeout).await {
+            let failed = match connection.exchange(&head, method, limits, timeout).await {
                 Ok((parts, body)) => {
                     let silence_max = self.config.read_idle_timeout;
                     let counters = Arc::clone(&self.shared.counters);
@@ -178,14 +179,17 @@ impl OriginPool {
     async fn send_h1(
         &self,
         attempt: &Attempt,
-        build: &mut impl FnMut() -> Request<Upload>,
+        outbound: &Outbound<'_>,
+        upload: Upload,
     ) -> Result<(Parts, OriginBody), OriginError> {
         let mut tries_left = self.config.retries_max;
-        let mut unsent = None;
+        let mut unsent = Some(outbound.request(upload));
         loop {
             // The last try is on a new connection: the whole pool may be dead.
             let (mut sender, reused, lease) = self.checkout(tries_left > 0).await?;
-            let request = unsent.take().unwrap_or_else(&mut *build);
+            let request = unsent
+                .take()
+                .unwrap_or_else(|| outbound.request(Upload::Empty));
             let error = match self
                 .head_in_time(attempt, sender.try_send_request(request))
                 .await?
@@ -212,13 +216,16 @@ impl OriginPool {
     async fn send_h2(
         &self,
         attempt: &Attempt,
-        build: &mut impl FnMut() -> Request<Upload>,
+        outbound: &Outbound<'_>,
+        upload: Upload,
     ) -> Result<(Parts, OriginBody), OriginError> {
         let mut tries_left = self.config.retries_max;
-        let mut unsent = None;
+        let mut unsent = Some(outbound.request(upload));
         loop {
             let mut sender = self.h2_sender().await?;
-            let request = unsent.take().unwrap_or_else(&mut *build);
+            let request = unsent
+                .take()
+                .unwrap_or_else(|| outbound.request(Upload::Empty));
             let error = match self
                 .head_in_time(attempt, sender.try_send_request(request))
                 .await?
@@ -282,15 +289,16 @@ impl OriginPool {
         };
         let (idle, lease) = self.place(reuse, deadline, pick).await?;
         match idle {
-            Some(Reusable::Hyper(mut sender)) => {
-                if sender.ready().await.is_ok() {
-                    return Ok((sender, true, lease));
-                }
-            }
-            // It becomes hyper's for good.
             Some(Reusable::Own(connection)) => {
+                // It becomes hyper's for good.
                 let sender = Box::pin(self.hand_to_hyper(connection.into_stream())).await?;
                 return Ok((sender, true, lease));
+            }
+            Some(Reusable::Hyper(mut sender)) => {
+                let ready = sender.ready().await;
+                if ready.is_ok() {
+                    return Ok((sender, true, lease));
+                }
             }
             None => {}
         }
@@ -472,9 +480,7 @@ impl Shared {
         loop {
             let mut idle = {
                 let mut idle = self.idle.borrow_mut();
-                let at = idle
-                    .iter_mut()
-                    .rposition(|idle| pick(&mut idle.connection))?;
+                let at = idle.iter_mut().rposition(|idle| pick(&idle.connection))?;
                 idle.remove(at)
             };
             if self.clock.now().since(idle.since) <= timeout && idle.connection.is_usable() {

@@ -27,8 +27,9 @@ use hyper::body::Incoming;
 
 use super::deliver::{self, Refusal};
 use super::lookup::{self, MissKey};
+use super::outbound::{Conditions, Outbound};
 use super::revalidate::{self, Validated};
-use super::{Ask, Reply, Upload, outbound, pass};
+use super::{Ask, Reply, Upload, pass};
 use crate::body::{EdgeBody, Source};
 use crate::collapse::{Lead, Role};
 use crate::counters::Counters;
@@ -60,7 +61,7 @@ enum Led {
 pub(super) async fn miss(
     reply: Reply,
     ask: Rc<Ask>,
-    incoming: Incoming,
+    incoming: Option<Incoming>,
     mut key: MissKey,
     why: Forward,
     stale: Option<Arc<Stored>>,
@@ -378,16 +379,20 @@ impl Fetch {
                 repeatable: true,
                 upload: None,
             };
-            let (worker, ask) = (&self.worker, &self.ask);
-            let build = || {
-                outbound::request(worker, ask, &Method::GET, Upload::Empty, |headers| {
-                    match &validators {
-                        Some(validators) => conditional::revalidation_request(headers, validators),
-                        None => conditional::remove_client_conditions(headers),
-                    }
-                })
+            let outbound = Outbound {
+                hop: self.worker.hop(),
+                ask: &self.ask,
+                method: &Method::GET,
+                conditions: match &validators {
+                    Some(validators) => Conditions::Revalidate(validators),
+                    None => Conditions::Remove,
+                },
             };
-            let sent = worker.origin.send(&attempt, build).await;
+            let sent = self
+                .worker
+                .origin
+                .send(&attempt, &outbound, Upload::Empty)
+                .await;
             let exchange = Exchange {
                 request_time,
                 response_time: self.worker.now(),

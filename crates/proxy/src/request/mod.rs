@@ -29,6 +29,7 @@ use deliver::Refusal;
 use lookup::Found;
 
 pub(crate) use lookup::plain_hit;
+pub(crate) use outbound::{Hop, Outbound};
 pub(crate) use upload::{Upload, UploadProgress, UploadTooLarge};
 
 /// What is known of the client's side of a connection.
@@ -102,7 +103,6 @@ impl Future for Serving {
 
 /// Answers a request: at once if the cache can, else by a future.
 pub(crate) fn serve(worker: &Rc<Worker>, link: &ClientLink, request: Request<Incoming>) -> Serving {
-    let in_flight = link.conn.begin();
     let (parts, incoming) = request.into_parts();
     let ask = Ask {
         method: parts.method,
@@ -113,9 +113,18 @@ pub(crate) fn serve(worker: &Rc<Worker>, link: &ClientLink, request: Request<Inc
         peer: link.peer,
         peer_text: link.peer_text.clone(),
     };
+    answer(worker, link, ask, Some(incoming))
+}
+
+/// The same for a request that is known to have no body.
+pub(crate) fn serve_bodiless(worker: &Rc<Worker>, link: &ClientLink, ask: Ask) -> Serving {
+    answer(worker, link, ask, None)
+}
+
+fn answer(worker: &Rc<Worker>, link: &ClientLink, ask: Ask, incoming: Option<Incoming>) -> Serving {
     let reply = Reply {
         worker: Rc::clone(worker),
-        in_flight,
+        in_flight: link.conn.begin(),
         log: worker
             .logs()
             .then(|| Box::new(Pending::new(&ask, worker.now()))),

@@ -9,7 +9,8 @@ use http::{Method, Response, StatusCode};
 use hyper::body::{Body as _, Incoming};
 
 use super::deliver::Refusal;
-use super::{Ask, Reply, Upload, outbound};
+use super::outbound::{Conditions, Outbound};
+use super::{Ask, Reply, Upload};
 use crate::body::{EdgeBody, Source};
 use crate::origin::{Attempt, OriginBody, OriginError};
 use crate::worker::Worker;
@@ -18,7 +19,7 @@ use crate::worker::Worker;
 pub(super) async fn pass(
     reply: Reply,
     ask: Ask,
-    incoming: Incoming,
+    incoming: Option<Incoming>,
     why: Forward,
 ) -> Response<EdgeBody> {
     let worker = Rc::clone(&reply.worker);
@@ -33,18 +34,18 @@ pub(super) async fn pass(
 pub(super) async fn pass_counted(
     reply: Reply,
     ask: Ask,
-    incoming: Incoming,
+    incoming: Option<Incoming>,
     why: Forward,
 ) -> Response<EdgeBody> {
     let worker = Rc::clone(&reply.worker);
-    let (mut upload, attempt) = upload(&reply, &ask, incoming);
-    let sent = worker
-        .origin
-        .send(&attempt, || {
-            let upload = std::mem::replace(&mut upload, Upload::Empty);
-            outbound::request(&worker, &ask, &ask.method, upload, |_| {})
-        })
-        .await;
+    let (upload, attempt) = upload(&reply, &ask, incoming);
+    let outbound = Outbound {
+        hop: worker.hop(),
+        ask: &ask,
+        method: &ask.method,
+        conditions: Conditions::Keep,
+    };
+    let sent = worker.origin.send(&attempt, &outbound, upload).await;
     match sent {
         Ok((parts, body)) => {
             invalidate(&worker, &ask, parts.status, &parts.headers);
@@ -88,14 +89,14 @@ pub(super) fn failed(
     })
 }
 
-fn upload(reply: &Reply, ask: &Ask, incoming: Incoming) -> (Upload, Attempt) {
-    if incoming.is_end_stream() {
+fn upload(reply: &Reply, ask: &Ask, incoming: Option<Incoming>) -> (Upload, Attempt) {
+    let Some(incoming) = incoming.filter(|incoming| !incoming.is_end_stream()) else {
         let attempt = Attempt {
             repeatable: is_idempotent(&ask.method),
             upload: None,
         };
         return (Upload::Empty, attempt);
-    }
+    };
     let worker = &reply.worker;
     let bytes_max = worker
         .config()

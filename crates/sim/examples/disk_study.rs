@@ -1,0 +1,172 @@
+//! What to write to disk and what to write again: rules of the disk tier over a trace, as CSV on stdout.
+//!
+//! `cargo run --release -p edgeward-sim --example disk_study -- WHAT TRACE RAM_BYTES DISK_BYTES..` with `WHAT` one of
+//!
+//! - `eviction`: every rule of admission with every reinsertion;
+//! - `rules`: second-hit with what leaves RAM offered to the disk or not, hits on disk counted or not;
+//! - `filter`: second-hit with filters of one memory and several limits of fullness, and of several memories.
+//!
+//! RAM is ruled by LRU; the first fifth of the requests fills the caches and is not counted.
+#![expect(clippy::print_stdout, reason = "a program whose result is its output")]
+
+use std::error::Error;
+use std::fs::File;
+use std::num::NonZeroU64;
+use std::path::Path;
+
+use edgeward_policy::disk_admission::memory_for_disk;
+use edgeward_policy::log::Reinsertion;
+use edgeward_policy::sketch::{RotatingBloomConfig, rates};
+use edgeward_policy::{DiskAdmissionSpec, HierarchyRules, PolicySpec};
+use edgeward_sim::{DiskConfig, Run, RunConfig, Traffic};
+use edgeward_trace::{ReadOptions, Record};
+use edgeward_types::Seed;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [what, trace, ram, disks @ ..] = arguments.as_slice() else {
+        return Err("usage: disk_study eviction|rules|filter TRACE RAM_BYTES DISK_BYTES..".into());
+    };
+    let study = match what.as_str() {
+        "eviction" => eviction,
+        "rules" => rules,
+        "filter" => filter,
+        _ => return Err(format!("`{what}` is none of eviction, rules, filter").into()),
+    };
+    let mut records: Vec<Record> =
+        edgeward_trace::open(File::open(trace)?, ReadOptions::default())?
+            .collect::<Result<_, _>>()?;
+    let mut traffic = Traffic::default();
+    records.iter_mut().for_each(|record| traffic.settle(record));
+    let name = Path::new(trace)
+        .file_name()
+        .map_or_else(|| trace.clone(), |name| name.to_string_lossy().into_owned());
+    let name = name.trim_end_matches(".tr.zst");
+    println!(
+        "trace,ram_bytes,disk_bytes,admission,eviction,offer_evicted,note_disk_hits,filter_keys,filter_fill,\
+         ohr_ram,ohr_disk,ohr,bhr,written_bytes,written_records,written_objects,reinserted_bytes,from_ram_bytes,\
+         read_bytes,write_amplification,origin_bytes,rotations,false_seen,lost_seen"
+    );
+    let ram_bytes = ram.parse()?;
+    for disk in disks {
+        for config in study(disk.parse()?) {
+            simulate(name, ram_bytes, &config, &records);
+        }
+    }
+    Ok(())
+}
+
+fn usual(capacity_bytes: u64, admission: DiskAdmissionSpec) -> DiskConfig {
+    DiskConfig {
+        capacity_bytes,
+        admission,
+        memory: memory_for_disk(capacity_bytes),
+        eviction: Reinsertion::Hit { hits_min: 1 },
+        rules: HierarchyRules::default(),
+    }
+}
+
+fn eviction(capacity_bytes: u64) -> Vec<DiskConfig> {
+    let mut configs = Vec::new();
+    for admission in [
+        DiskAdmissionSpec::Always,
+        DiskAdmissionSpec::SecondHit,
+        DiskAdmissionSpec::NthHit(3),
+        DiskAdmissionSpec::SizeDensity(edgeward_policy::disk_admission::BYTES_PER_REQUEST),
+    ] {
+        for eviction in [
+            Reinsertion::Never,
+            Reinsertion::Hit { hits_min: 1 },
+            Reinsertion::Hit { hits_min: 2 },
+            Reinsertion::HitsPerByte,
+        ] {
+            configs.push(DiskConfig {
+                eviction,
+                ..usual(capacity_bytes, admission)
+            });
+        }
+    }
+    configs
+}
+
+fn rules(capacity_bytes: u64) -> Vec<DiskConfig> {
+    let mut configs = Vec::new();
+    for eviction in [Reinsertion::Never, Reinsertion::Hit { hits_min: 1 }] {
+        for offer_evicted in [false, true] {
+            for note_disk_hits in [false, true] {
+                configs.push(DiskConfig {
+                    eviction,
+                    rules: HierarchyRules {
+                        offer_evicted,
+                        note_disk_hits,
+                        ..HierarchyRules::default()
+                    },
+                    ..usual(capacity_bytes, DiskAdmissionSpec::SecondHit)
+                });
+            }
+        }
+    }
+    configs
+}
+
+fn filter(capacity_bytes: u64) -> Vec<DiskConfig> {
+    let usual = usual(capacity_bytes, DiskAdmissionSpec::SecondHit);
+    let mut configs = Vec::new();
+    let keys_at = |fill: f64, scale: f64| {
+        // The same number of blocks holds more keys the fuller it may get.
+        let blocks = usual.memory.blocks() as f64 * scale;
+        (rates::keys_per_block(fill) * blocks).max(1.0) as u64
+    };
+    for scale in [0.25, 1.0, 4.0] {
+        for fill in [0.4, 0.5, 0.6, 0.7] {
+            let keys = NonZeroU64::new(keys_at(fill, scale)).expect("one at least");
+            configs.push(DiskConfig {
+                memory: RotatingBloomConfig::with_fill_max(keys, fill),
+                ..usual.clone()
+            });
+        }
+    }
+    configs
+}
+
+fn simulate(name: &str, ram_bytes: u64, disk: &DiskConfig, records: &[Record]) {
+    let config = RunConfig {
+        policy: PolicySpec::Lru,
+        capacity_bytes: ram_bytes,
+        warmup_requests: records.len() as u64 / 5,
+        object_overhead_bytes: 0,
+        seed: Seed(1),
+        window_requests: None,
+        interval_requests: u64::MAX,
+    };
+    let mut run = Run::with_disk(config, disk.clone());
+    run.feed(records);
+    let report = run.report();
+    let told = report.disk.as_ref().expect("it has a disk");
+    let done = told.done;
+    println!(
+        "{name},{ram_bytes},{},{},{},{},{},{},{:.3},{:.4},{:.4},{:.4},{:.4},{},{},{},{},{},{},{:.3},{},{},{:.5},{:.5}",
+        disk.capacity_bytes,
+        told.admission,
+        told.eviction,
+        disk.rules.offer_evicted,
+        disk.rules.note_disk_hits,
+        disk.memory.expected_keys,
+        disk.memory.fill_max,
+        told.ram_object_hit_ratio,
+        told.disk_object_hit_ratio,
+        report.object_hit_ratio,
+        report.byte_hit_ratio,
+        done.written_bytes,
+        done.write_operations,
+        done.written_objects,
+        done.reinserted_bytes,
+        done.from_ram_bytes,
+        done.read_bytes,
+        told.write_amplification,
+        told.origin_bytes,
+        told.admission_rotations,
+        told.admission_false_seen,
+        told.admission_lost_seen,
+    );
+}

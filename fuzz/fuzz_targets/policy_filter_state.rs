@@ -1,0 +1,45 @@
+//! A saved second-hit filter is whole or refused, whatever the bytes, and one that is accepted works.
+//!
+//! The first byte chooses the keys a period; the rest is a state, or, with the high bit set, the body of one whose
+//! header and checksum are made to fit, so that the fuzzer reaches what comes after them.
+//! Run: `cargo +nightly fuzz run policy_filter_state`.
+#![no_main]
+
+use std::num::NonZeroU64;
+
+use libfuzzer_sys::fuzz_target;
+
+use edgeward_policy::sketch::{RotatingBloom, RotatingBloomConfig, Seen};
+use edgeward_types::KeyHash;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Some((&choice, rest)) = bytes.split_first() else {
+        return;
+    };
+    let keys = NonZeroU64::new(1 + u64::from(choice & 0x7f) * 16).expect("above zero");
+    let config = RotatingBloomConfig::new(keys, 0.01);
+    let mut state = rest.to_vec();
+    if choice & 0x80 != 0 {
+        state = RotatingBloom::new(config).to_bytes(TAG);
+        // Epoch and bits from the fuzzer, then the checksum that belongs to them.
+        let body = 48..state.len() - 8;
+        for (to, from) in state[body.clone()].iter_mut().zip(rest) {
+            *to = *from;
+        }
+        let checksum = xxhash_rust::xxh3::xxh3_64(&state[..body.end]);
+        state[body.end..].copy_from_slice(&checksum.to_le_bytes());
+    }
+    let Ok(filter) = RotatingBloom::from_bytes(config, TAG, &state) else {
+        assert!(choice & 0x80 == 0, "a state that fits is accepted");
+        return;
+    };
+    assert_eq!(filter.to_bytes(TAG), state, "what is read is what is written");
+    for n in 0..64 {
+        filter.check_and_add(KeyHash(n));
+        assert_eq!(filter.check_and_add(KeyHash(n)), Seen::Before);
+    }
+    let stats = filter.stats();
+    assert!((0.0..=1.0).contains(&stats.false_seen) && stats.primary_fill <= 1.0);
+});
+
+const TAG: u64 = 7;

@@ -259,6 +259,36 @@ fn tls_offers_http2_and_http1_and_the_client_chooses() {
     assert_eq!(seen.header("x-forwarded-proto"), Some("https"));
 }
 
+/// TLS keeps what the socket does not take at once; somebody has to see it out.
+#[test]
+fn a_large_hit_over_tls_reaches_a_client_with_a_small_window_whole() {
+    let identity = Identity::new();
+    let bed = Bed::with(|config| config.listeners[0].tls = Some(identity.files()));
+    bed.origin.on(
+        "/large",
+        Answer::pattern(3_000_000).header("cache-control", "max-age=60"),
+    );
+    run(async {
+        let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+        socket.set_recv_buffer_size(4096).expect("a small window");
+        let tcp = socket.connect(bed.addr()).await.expect("the edge listens");
+        let name = ServerName::try_from("localhost").expect("a name");
+        let tls = identity.connector(&[b"http/1.1"]).connect(name, tcp);
+        let tls = tls.await.expect("TLS");
+        let (mut sender, connection) = http1::handshake(TokioIo::new(tls)).await.expect("HTTP/1.1");
+        tokio::spawn(connection);
+        for _ in 0..5 {
+            let mut request = get("/large".to_owned());
+            let host = "localhost".parse().expect("a value");
+            request.headers_mut().insert("host", host);
+            let response = sender.send_request(request).await.expect("a response");
+            let (_, body) = collect(response).await;
+            assert!(body == pattern(0..3_000_000));
+        }
+    });
+    assert_eq!(bed.origin.requests("/large"), 1, "the others were hits");
+}
+
 #[test]
 fn a_client_that_speaks_no_tls_to_a_tls_port_is_closed_and_counted() {
     let identity = Identity::new();

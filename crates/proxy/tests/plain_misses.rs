@@ -1,0 +1,190 @@
+//! Plain requests whose answer is not in memory: served beneath hyper, and fetched without it.
+
+mod support;
+
+use edgeward_proxy::config::{AccessLogConfig, LogDestination, LogFormat};
+use edgeward_testkit::{Answer, Gate};
+use support::{Bed, PATIENCE, pattern};
+
+#[test]
+fn misses_sent_in_one_piece_are_answered_in_order() {
+    let bed = Bed::start();
+    for path in ["/a", "/b", "/c"] {
+        let answer = Answer::ok(path.as_bytes().to_vec()).header("cache-control", "no-store");
+        bed.origin.on(path, answer);
+    }
+    let mut client = bed.connect();
+    let all: String = ["/a", "/b", "/c"]
+        .map(|path| format!("GET {path} HTTP/1.1\r\nHost: test.example\r\n\r\n"))
+        .concat();
+    client.send(all.as_bytes());
+    for path in ["/a", "/b", "/c"] {
+        assert_eq!(client.answer("GET").text(), path);
+    }
+}
+
+#[test]
+fn a_plain_request_may_be_followed_by_any_other_on_its_connection() {
+    let bed = Bed::start();
+    bed.origin.on(
+        "/private",
+        Answer::ok("mine").header("cache-control", "private"),
+    );
+    bed.origin.on(
+        "/kept",
+        Answer::ok("ours").header("cache-control", "max-age=60"),
+    );
+    bed.origin.on("/upload", Answer::ok("thanks"));
+    let mut client = bed.connect();
+    for _ in 0..3 {
+        assert_eq!(client.get("/private", &[]).text(), "mine");
+        assert_eq!(client.get("/kept", &[]).text(), "ours");
+        assert_eq!(client.get("/kept", &[("range", "bytes=0-1")]).text(), "ou");
+        let sent = client.request("POST", "/upload", &[("content-length", "2")], b"hi");
+        assert_eq!(sent.text(), "thanks");
+        assert_eq!(client.request("HEAD", "/private", &[], b"").status, 200);
+    }
+}
+
+#[test]
+fn a_body_of_unknown_length_goes_on_in_chunks_whole() {
+    let bed = Bed::start();
+    for (path, answer) in [
+        ("/chunked", Answer::pattern(300_000).chunked(7_001)),
+        (
+            "/trailed",
+            Answer::pattern(10_000).chunked(999).trailer("x-sum", "1"),
+        ),
+        ("/closed", Answer::pattern(300_000).until_close()),
+        ("/empty", Answer::pattern(0).chunked(1)),
+    ] {
+        bed.origin
+            .on(path, answer.header("cache-control", "no-store"));
+    }
+    let mut client = bed.connect();
+    for (path, length) in [
+        ("/chunked", 300_000),
+        ("/trailed", 10_000),
+        ("/closed", 300_000),
+        ("/empty", 0),
+        ("/chunked", 300_000),
+    ] {
+        let answer = client.get(path, &[]);
+        assert_eq!(
+            answer.header("transfer-encoding"),
+            Some("chunked"),
+            "{path}"
+        );
+        assert!(answer.complete, "{path}");
+        assert!(answer.body == pattern(0..length), "{path}");
+    }
+    assert_eq!(
+        bed.origin.accepted_connections(),
+        2,
+        "a connection serves again after chunks and trailers, but not after its close"
+    );
+}
+
+#[test]
+fn what_comes_behind_a_response_is_nobodys_and_ends_its_connection() {
+    let bed = Bed::start();
+    let smuggled = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";
+    bed.origin.on("/first", Answer::garbage(smuggled));
+    bed.origin.on("/second", Answer::ok("good"));
+    let mut client = bed.connect();
+    assert_eq!(client.get("/first", &[]).text(), "ok");
+    assert_eq!(client.get("/second", &[]).text(), "good");
+}
+
+#[test]
+fn an_interim_response_is_not_the_answer() {
+    let bed = Bed::start();
+    let hinted = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    bed.origin.on("/hinted", Answer::garbage(hinted));
+    let answer = bed.get("/hinted");
+    assert_eq!((answer.status, answer.text()), (200, "ok"));
+    assert_eq!(answer.header("link"), None);
+}
+
+#[test]
+fn a_length_that_is_no_single_number_is_a_502_and_counted() {
+    let bed = Bed::start();
+    let doubtful = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 20\r\n\r\nok";
+    bed.origin.on("/doubtful", Answer::garbage(doubtful));
+    let answer = bed.get("/doubtful");
+    assert_eq!(answer.status, 502);
+    assert!(answer.cache_status().contains("http_protocol_error"));
+    bed.until_metric("edgeward_origin_errors_total{cause=\"head-invalid\"}", 1.0);
+}
+
+#[test]
+fn a_head_has_a_length_and_no_body() {
+    let bed = Bed::start();
+    bed.origin.on(
+        "/page",
+        Answer::pattern(1234).header("cache-control", "no-store"),
+    );
+    let mut client = bed.connect();
+    for _ in 0..2 {
+        let answer = client.request("HEAD", "/page", &[], b"");
+        assert_eq!(answer.header("content-length"), Some("1234"));
+        // Were there a body, the next answer would begin with it.
+        assert_eq!(client.get("/page", &[]).body.len(), 1234);
+    }
+}
+
+#[test]
+fn every_answer_has_a_date() {
+    let bed = Bed::start();
+    bed.origin.on(
+        "/undated",
+        Answer::garbage(
+            "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nCache-Control: no-store\r\n\r\nok",
+        ),
+    );
+    let date = bed.get("/undated");
+    let date = date.header("date").expect("a date");
+    assert!(date.ends_with(" GMT"), "{date}");
+}
+
+#[test]
+fn a_client_that_hangs_up_leaves_nothing_open() {
+    let bed = Bed::start();
+    let gate = Gate::new();
+    bed.origin.on(
+        "/slow",
+        Answer::ok("late")
+            .header("cache-control", "no-store")
+            .wait_before_head(&gate),
+    );
+    let mut client = bed.connect();
+    client.send_head("GET", "/slow", &[]);
+    gate.wait_reached(1);
+    drop(client);
+    bed.until("the connection to be closed", |status| {
+        // The one that asks is open itself, on the admin listener.
+        status["connections"]["clients"] == 0
+    });
+    gate.open();
+}
+
+#[test]
+fn hits_and_misses_of_plain_requests_are_logged() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("access.log");
+    let bed = Bed::with(|config| {
+        let destination = LogDestination::File(path.clone());
+        config.access_log = Some(AccessLogConfig::new(destination, LogFormat::Json));
+    });
+    bed.origin.on(
+        "/kept",
+        Answer::ok("ours").header("cache-control", "max-age=60"),
+    );
+    let mut client = bed.connect();
+    client.get("/kept", &[]);
+    client.get("/kept", &[]);
+    drop(client);
+    bed.edge.shutdown(PATIENCE);
+    let log = std::fs::read_to_string(&path).expect("a log");
+    assert_eq!(log.lines().count(), 2, "{log}");
+}

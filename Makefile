@@ -85,6 +85,10 @@ bench-hits: rust compiler ## edgeward, nginx and Varnish side by side (BENCH_ARG
 bench-prediction: build ## the simulator's hit ratio beside a replay's (BENCH_ARGS="TRACE --requests 100000 …")
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-prediction $(BENCH_ARGS)
 
+.PHONY: bench-index
+bench-index: rust compiler ## the disk cache's index with 100 million objects (BENCH_ARGS="OBJECTS GIB FOLDER")
+	$(CARGO) run $(LOCKED) --release --quiet --package edgeward-store --example bench_index -- $(BENCH_ARGS)
+
 .PHONY: rust compiler tools
 rust:
 	@scripts/ensure-rust

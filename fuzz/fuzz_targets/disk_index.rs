@@ -56,7 +56,8 @@ fuzz_target!(|input: &[u8]| {
         assert_eq!(loaded.find(key), index.find(key));
     }
 
-    let at = u32::from_le_bytes([change[0], change[1], change[2], change[3]]) as usize % bytes.len();
+    let at =
+        u32::from_le_bytes([change[0], change[1], change[2], change[3]]) as usize % bytes.len();
     if change[4] == 0 {
         bytes.truncate(at);
     } else {

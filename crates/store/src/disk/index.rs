@@ -343,8 +343,9 @@ fn hits(slot: u64) -> u8 {
     (slot >> HITS_SHIFT) as u8
 }
 
-/// The table grows when so many of a hundred slots are taken. 64 / 9 / 0.94 = 7.57 bytes an object; at 96 an
-/// insertion moves half as many entries again for 0.15 bytes: `bench/runs/2026-11-21-disk-index`.
+/// The table grows when so many of a hundred slots are taken. 64 / 9 / 0.94 = 7.57 bytes an object. An insertion then
+/// moves 0.9 other entries on average (`bench/runs/2026-11-21-disk-index`), some of them since layers fill unevenly
+/// between two powers of two; a higher load would save a tenth of a byte and move more.
 const LOAD_PERCENT_MAX: u64 = 94;
 
 /// Objects of this size fill the first layer, so that its eight bytes hold from here on: 7.9 MB for a TiB.

@@ -72,7 +72,7 @@ fn after_a_crash_at_any_moment_what_was_synced_is_there_and_nothing_is_wrong() {
             }
         }
     }
-    println!("{hits} of {expected} synced objects were hits again");
+    eprintln!("{hits} of {expected} synced objects were hits again");
     assert!(expected > 10_000, "the crashes found something to lose");
     assert!(
         hits * 100 >= expected * 99,

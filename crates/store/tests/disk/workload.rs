@@ -32,7 +32,7 @@ impl Draws {
 pub(crate) fn seed() -> Seed {
     let given = std::env::var("EDGEWARD_SEED").ok();
     let seed = Seed(given.map_or(20_261_121, |text| text.parse().expect("a number")));
-    println!("repeat with EDGEWARD_SEED={}", seed.0);
+    eprintln!("repeat with EDGEWARD_SEED={}", seed.0);
     seed
 }
 

@@ -61,8 +61,8 @@ pub struct FileDevice {
 impl FileDevice {
     /// Opens what is at `path` and locks it; a directory means the file [`FILE_NAME`] within.
     ///
-    /// A file that is missing is created, one shorter than `bytes` grows; a block device is taken
-    /// whole, or its first `bytes`.
+    /// A file that is missing is created, one shorter than `bytes` grows; of what is longer the first
+    /// `bytes` are used, and none of it is cut off.
     ///
     /// # Errors
     ///
@@ -80,13 +80,7 @@ impl FileDevice {
         let block_device = file.metadata()?.file_type().is_block_device();
         let bytes = match bytes {
             None => present,
-            Some(wanted) if wanted <= present => {
-                if block_device {
-                    wanted
-                } else {
-                    present
-                }
-            }
+            Some(wanted) if wanted <= present => wanted,
             Some(wanted) if block_device => {
                 return Err(io::Error::other(format!(
                     "the device holds {present} bytes, fewer than the {wanted} it is to have"
@@ -235,12 +229,13 @@ mod tests {
     }
 
     #[test]
-    fn a_file_grows_and_never_shrinks_by_being_opened() {
+    fn a_file_grows_and_is_never_cut_off_by_being_opened() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("log");
         for (wanted, has) in [(1 << 20, 1 << 20), (4096, 1 << 20), (2 << 20, 2 << 20)] {
             let device = FileDevice::open(&path, Some(wanted)).expect("opens");
-            assert_eq!(device.len(), has);
+            assert_eq!(device.len(), wanted);
+            assert_eq!(std::fs::metadata(&path).expect("it is there").len(), has);
         }
     }
 

@@ -206,7 +206,9 @@ impl Inspector<'_> {
         let mut unreadable = 0;
         let live = recovery::live_segments(&self.scan, &mut unreadable);
         self.report.unreadable_segments = u64::from(unreadable);
-        live
+        let live = live.iter();
+        live.map(|header| (SegmentId(header.segment), header.epoch))
+            .collect()
     }
 
     fn segment(&mut self, segment: SegmentId, epoch: u64, check: bool) {

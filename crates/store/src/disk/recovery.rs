@@ -17,7 +17,8 @@ use super::checkpoint;
 use super::device::Device;
 use super::error::OpenError;
 use super::format::{
-    ChecksumSeed, Entry, Extent, Kind, SUPERBLOCK_BYTES, Superblock, SuperblockError, Unformatted,
+    ChecksumSeed, Entry, Extent, Kind, SUPERBLOCK_BYTES, SegmentHeader, Superblock,
+    SuperblockError, Unformatted,
 };
 use super::index::{Index, IndexConfig};
 use super::location::Location;
@@ -195,11 +196,28 @@ pub(super) fn recover(
         formatted,
         ..DeviceRecovery::default()
     };
-    let live = if formatted {
+    let found = if formatted {
         Vec::new()
     } else {
         live_segments(&scan, &mut report.unreadable)
     };
+    // Among the missing ones may be the purge of what is still here.
+    let had = found
+        .iter()
+        .map(|header| header.segments)
+        .max()
+        .unwrap_or(0);
+    if had > count {
+        return Err(OpenError::Shrunk {
+            device: device.name(),
+            bytes: device.len(),
+            needed: superblock.segments_at + u64::from(had) * superblock.segment_bytes,
+        });
+    }
+    let live: Vec<_> = found
+        .iter()
+        .map(|header| (SegmentId(header.segment), header.epoch))
+        .collect();
     let bytes = device.len().min(Location::DEVICE_BYTES_MAX);
     let config = IndexConfig::for_device(ByteSize(bytes));
     let checkpoint = checkpoint::read(&*device, &superblock, config, &segments, &live);
@@ -240,21 +258,21 @@ pub(super) fn recover(
 }
 
 /// The segments that count, oldest first.
-pub(super) fn live_segments(scan: &Scan<'_>, unreadable: &mut u32) -> Vec<(SegmentId, u64)> {
+pub(super) fn live_segments(scan: &Scan<'_>, unreadable: &mut u32) -> Vec<SegmentHeader> {
     let mut live = Vec::new();
     let mut tail_epoch = 0;
     for number in 0..scan.segments.count() {
         match scan.header(SegmentId(number)) {
             Ok(Some(header)) => {
                 tail_epoch = tail_epoch.max(header.tail_epoch);
-                live.push((SegmentId(number), header.epoch));
+                live.push(header);
             }
             Ok(None) => {}
             Err(_) => *unreadable += 1,
         }
     }
-    live.retain(|&(_, epoch)| epoch >= tail_epoch);
-    live.sort_unstable_by_key(|&(_, epoch)| epoch);
+    live.retain(|header| header.epoch >= tail_epoch);
+    live.sort_unstable_by_key(|header| header.epoch);
     live
 }
 

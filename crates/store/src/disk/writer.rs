@@ -743,6 +743,7 @@ impl Writer {
             epoch: opened.epoch,
             tail_epoch: self.log.tail_epoch(),
             opened_secs: unix_secs(),
+            segments: volume.segments.count(),
         };
         let header = header.to_bytes(volume.superblock.checksum_seed);
         let at = volume.segments.start(opened.segment);

@@ -61,3 +61,6 @@ impl<'a> Fields<'a> {
         u64::from_le_bytes(self.bytes())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,6 +19,8 @@ pub(crate) struct SegmentHeader {
     pub(crate) tail_epoch: u64,
     /// Unix time of the opening.
     pub(crate) opened_secs: u64,
+    /// Segments the device had then. With fewer now, some that count are missing.
+    pub(crate) segments: u32,
 }
 
 /// Bytes of a header, checksum and padding included.
@@ -35,6 +37,7 @@ impl SegmentHeader {
         bytes[8..16].copy_from_slice(&self.epoch.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.tail_epoch.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.opened_secs.to_le_bytes());
+        bytes[32..36].copy_from_slice(&self.segments.to_le_bytes());
         let checksum = seed.of(&bytes[..HEADER_CHECKSUM_AT]);
         bytes[HEADER_CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
         bytes
@@ -55,6 +58,7 @@ impl SegmentHeader {
             epoch: fields.u64(),
             tail_epoch: fields.u64(),
             opened_secs: fields.u64(),
+            segments: fields.u32(),
         };
         let stored = Fields(&bytes[HEADER_CHECKSUM_AT..]).u64();
         let sound = stored == seed.of(&bytes[..HEADER_CHECKSUM_AT])

@@ -2,6 +2,8 @@ use edgeward_types::{ByteSize, KeyHash};
 
 use super::*;
 
+mod fixture;
+mod laws;
 mod oracle;
 
 fn pattern(key: u64, length: usize) -> Vec<u8> {

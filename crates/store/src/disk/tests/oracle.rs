@@ -207,7 +207,7 @@ fn name(key: u64) -> [u8; 8] {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(16))]
+    #![proptest_config(ProptestConfig::with_cases(8))]
 
     #[test]
     fn a_cache_answers_with_the_newest_object_or_nothing(
@@ -233,6 +233,8 @@ proptest! {
         for key in 0..12 {
             run.read(key, 0, u64::MAX / 2);
         }
+        // Pieces of what was aborted may still be on their way.
+        run.cache.sync().expect("the device works");
         let counters = &run.cache.counters().devices[0];
         prop_assert_eq!(counters.checksum_failures, 0);
         prop_assert_eq!(counters.read_errors + counters.write_errors, 0);

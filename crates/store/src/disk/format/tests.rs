@@ -1,0 +1,199 @@
+use edgeward_policy::log::LogShape;
+use proptest::prelude::*;
+
+use super::*;
+
+const SEED: ChecksumSeed = ChecksumSeed(0x5eed);
+const SEGMENT_BYTES: u64 = 1 << 20;
+
+/// The simulator's sizes are the format's.
+#[test]
+fn the_shape_of_the_log_is_the_format_s() {
+    let shape = LogShape::new(64 << 20);
+    assert_eq!(shape.segment_header_bytes, SEGMENT_HEADER_BYTES as u64);
+    assert_eq!(shape.footer_bytes, TRAILER_BYTES as u64);
+    assert_eq!(shape.footer_entry_bytes, ENTRY_BYTES as u64);
+    assert_eq!(shape.footer_align_bytes, crate::disk::WRITE_ALIGN);
+    assert_eq!(shape.record_align_bytes, crate::disk::Location::UNIT_BYTES);
+    assert_eq!(shape.record_header_bytes, RECORD_HEADER_BYTES as u64);
+    assert_eq!(shape.block_bytes, BLOCK_BYTES);
+    assert_eq!(shape.extent_bytes, size_of::<u64>() as u64 * 3);
+    for body_bytes in [0, 1, 65_536, 65_537, 1 << 20] {
+        let header = header(Kind::Object, 9, 20, body_bytes);
+        assert_eq!(shape.record_bytes(29, body_bytes), header.record_bytes());
+    }
+}
+
+fn header(kind: Kind, key_bytes: u16, head_bytes: u32, body_bytes: u64) -> RecordHeader {
+    RecordHeader {
+        kind,
+        key_bytes,
+        head_bytes,
+        items: u32::try_from(blocks_of(body_bytes)).expect("small"),
+        hash: 1,
+        object: 2,
+        epoch: 3,
+        body_bytes,
+        body_offset: 4,
+        written_secs: 5,
+    }
+}
+
+fn superblock() -> Superblock {
+    Superblock {
+        device_id: 1,
+        key_seed: 2,
+        checksum_seed: SEED,
+        segment_bytes: SEGMENT_BYTES,
+        segments_at: 1 << 16,
+        checkpoint_at: 8192,
+        checkpoint_bytes: 8192,
+        created_secs: 3,
+    }
+}
+
+#[test]
+fn everything_written_reads_back() {
+    assert_eq!(
+        Superblock::parse(&superblock().to_bytes()),
+        Ok(superblock())
+    );
+    let header = SegmentHeader {
+        segment: 7,
+        epoch: 9,
+        tail_epoch: 4,
+        opened_secs: 1,
+        segments: 12,
+    };
+    let bytes = header.to_bytes(SEED);
+    assert_eq!(SegmentHeader::parse(&bytes, SEED, 7), Some(header));
+    assert_eq!(
+        SegmentHeader::parse(&bytes, SEED, 8),
+        None,
+        "another's place"
+    );
+    let other = ChecksumSeed(1);
+    assert_eq!(
+        SegmentHeader::parse(&bytes, other, 7),
+        None,
+        "another device"
+    );
+    let trailer = Trailer {
+        entries: 3,
+        epoch: 9,
+        records_end: 5000,
+        entries_checksum: 1,
+    };
+    let bytes = trailer.to_bytes(SEED);
+    assert_eq!(
+        Trailer::parse(&bytes, SEED, 9, SEGMENT_BYTES),
+        Some(trailer)
+    );
+    assert_eq!(
+        Trailer::parse(&bytes, SEED, 8, SEGMENT_BYTES),
+        None,
+        "an old one"
+    );
+    let checkpoint = CheckpointHeader {
+        sequence: 1,
+        epoch: 2,
+        bytes: 3,
+    };
+    assert_eq!(
+        CheckpointHeader::parse(&checkpoint.to_bytes(SEED), SEED),
+        Some(checkpoint)
+    );
+    let extent = Extent {
+        at: 1,
+        epoch: 2,
+        body_bytes: 3,
+        meta_bytes: 4,
+    };
+    assert_eq!(Extent::parse_all(&extent.to_bytes()).next(), Some(extent));
+}
+
+/// Any turned bit is noticed.
+///
+/// Method: every bit of the small things; of blocks, of the parts that are not padding and some that are.
+#[test]
+fn a_turned_bit_is_noticed() {
+    let bytes = superblock().to_bytes();
+    for bit in (0..80 * 8).chain([300 * 8, 511 * 8]) {
+        let mut turned = bytes;
+        turned[bit / 8] ^= 1 << (bit % 8);
+        assert!(Superblock::parse(&turned).is_err(), "bit {bit}");
+    }
+    let sound = header(Kind::Object, 3, 4, 10);
+    let mut meta = vec![7; sound.meta_bytes()];
+    sound.seal(&mut meta, SEED);
+    for bit in 0..meta.len() * 8 {
+        let mut turned = meta.clone();
+        turned[bit / 8] ^= 1 << (bit % 8);
+        let noticed = match RecordHeader::parse(&turned, SEGMENT_BYTES) {
+            Err(_) => true,
+            Ok(header) => header.meta_bytes() != meta.len() || header.check(&turned, SEED).is_err(),
+        };
+        assert!(noticed, "bit {bit}");
+    }
+}
+
+#[test]
+fn what_is_not_a_superblock_says_why() {
+    let blank = [0; SUPERBLOCK_BYTES];
+    assert_eq!(Superblock::parse(&blank), Err(Unformatted::Blank));
+    let mut foreign = blank;
+    foreign[0] = 1;
+    let broken = |error| Err(Unformatted::Broken(error));
+    assert_eq!(
+        Superblock::parse(&foreign),
+        broken(SuperblockError::Foreign)
+    );
+    let mut later = superblock().to_bytes();
+    later[8] = 2;
+    let version = SuperblockError::Version { found: 2 };
+    assert_eq!(Superblock::parse(&later), broken(version));
+    let mut torn = superblock().to_bytes();
+    torn[40..512].fill(0);
+    assert_eq!(Superblock::parse(&torn), broken(SuperblockError::Corrupt));
+    for impossible in [
+        Superblock {
+            segment_bytes: 0,
+            ..superblock()
+        },
+        Superblock {
+            segment_bytes: u64::MAX,
+            ..superblock()
+        },
+        Superblock {
+            segments_at: 8192,
+            ..superblock()
+        },
+        Superblock {
+            checkpoint_bytes: u64::MAX & !4095,
+            ..superblock()
+        },
+        Superblock {
+            checkpoint_at: 0,
+            ..superblock()
+        },
+    ] {
+        let parsed = Superblock::parse(&impossible.to_bytes());
+        assert_eq!(parsed, broken(SuperblockError::Corrupt), "{impossible:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    /// A header that parses has lengths that fit a segment, whatever bytes it came from.
+    #[test]
+    fn a_parsed_header_fits_its_segment(mut bytes in prop::collection::vec(any::<u8>(), 72..200), kind in 0_u8..6) {
+        bytes[..4].copy_from_slice(b"EWrc");
+        bytes[4] = kind;
+        bytes[5] = 0;
+        if let Ok(header) = RecordHeader::parse(&bytes, SEGMENT_BYTES) {
+            prop_assert!(header.record_bytes() <= SEGMENT_BYTES);
+            prop_assert!(header.meta_bytes() as u64 <= header.record_bytes());
+        }
+    }
+}

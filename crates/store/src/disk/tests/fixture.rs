@@ -1,0 +1,108 @@
+//! A store that version 1 wrote opens for ever, or is refused by its number.
+//!
+//! The fixture holds the blocks of a file that are not zero: for each its number in eight bytes and
+//! its 4096 bytes.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use super::*;
+
+const BLOCK_BYTES: usize = 4096;
+
+/// Segments of 256 KiB; the file with its superblocks and checkpoint areas.
+const CAPACITY: u64 = 256 * 1024 * 8;
+
+fn fixture() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/disk-store-v1.blocks")
+}
+
+fn settings_of(folder: &Path) -> DiskSettings {
+    DiskSettings {
+        segment_bytes: Some(ByteSize::kib(256)),
+        key_seed: Some(0xfeed),
+        ..DiskSettings::new(folder, ByteSize(CAPACITY))
+    }
+}
+
+fn unpack(folder: &Path) {
+    let mut packed = Vec::new();
+    let mut input = File::open(fixture()).expect("part of the repository");
+    input.read_to_end(&mut packed).expect("reads");
+    let file = File::create(folder.join(FILE_NAME)).expect("creates");
+    file.set_len(CAPACITY).expect("sets its length");
+    for entry in packed.chunks_exact(8 + BLOCK_BYTES) {
+        let (number, block) = entry.split_at(8);
+        let number = u64::from_le_bytes(number.try_into().expect("eight bytes"));
+        file.write_all_at(block, number * BLOCK_BYTES as u64)
+            .expect("writes");
+    }
+}
+
+/// What the fixture holds: small objects, one in pieces, one purged, one replaced, one with a new head; a
+/// sealed segment known to the checkpoint, and what came after.
+#[test]
+fn a_store_of_version_1_opens() {
+    let folder = tempfile::tempdir().expect("a folder");
+    unpack(folder.path());
+    let found = verify(folder.path(), |_| {}).expect("version 1");
+    assert_eq!((found.format_version, found.problems), (1, 0), "{found:?}");
+    let (cache, report) = DiskCache::open(settings_of(folder.path())).expect("version 1");
+    assert_eq!(cache.key_seed(), 0xfeed);
+    assert!(report.devices[0].checkpoint, "{report:?}");
+    assert_eq!(report.devices[0].searched, 1, "{report:?}");
+    for key in 0..12 {
+        let length = match key {
+            3 => None,
+            5 => Some(150_000),
+            7 => Some(77),
+            _ => Some(1000),
+        };
+        let expected = length.map(|length| pattern(key, length));
+        assert!(get(&cache, key) == expected, "{key}");
+    }
+    let candidate = cache.lookup(KeyHash(20)).expect("it is in the index");
+    let object = cache
+        .read_head(&candidate, &20_u64.to_le_bytes())
+        .expect("it is there");
+    assert_eq!(
+        (object.head().as_ref(), object.length()),
+        (&b"newer"[..], 500)
+    );
+}
+
+#[test]
+#[ignore = "writes the fixture; run it once for a new version of the format"]
+fn write_the_fixture_of_this_version() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (cache, _) = DiskCache::open(settings_of(folder.path())).expect("opens");
+    (0..10).for_each(|key| put(&cache, key, &pattern(key, 1000), true));
+    put(&cache, 5, &pattern(5, 150_000), true);
+    cache.close().expect("closes");
+    drop(cache);
+    let (cache, _) = DiskCache::open(settings_of(folder.path())).expect("opens");
+    (10..12).for_each(|key| put(&cache, key, &pattern(key, 1000), true));
+    put(&cache, 7, &pattern(7, 77), false);
+    put(&cache, 20, &pattern(20, 500), true);
+    cache.sync().expect("it is durable");
+    let candidate = cache.lookup(KeyHash(20)).expect("it is in the index");
+    let name = 20_u64.to_le_bytes();
+    let object = cache.read_head(&candidate, &name).expect("it is there");
+    cache
+        .update_head(&object, &name, "newer".into())
+        .expect("there is room");
+    cache
+        .purge_synced(KeyHash(3), &3_u64.to_le_bytes())
+        .expect("it is durable");
+    let bytes = std::fs::read(folder.path().join(FILE_NAME)).expect("reads");
+    let mut out = File::create(fixture()).expect("creates");
+    for (number, block) in bytes.chunks(BLOCK_BYTES).enumerate() {
+        if block.iter().any(|&byte| byte != 0) {
+            out.write_all(&(number as u64).to_le_bytes())
+                .expect("writes");
+            out.write_all(block).expect("writes");
+        }
+    }
+}

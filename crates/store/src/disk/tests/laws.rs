@@ -1,0 +1,366 @@
+//! One sentence each: bounds, refusals, purges, ranges.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+
+use super::*;
+
+fn small(folder: &Path) -> DiskSettings {
+    DiskSettings {
+        segment_bytes: Some(ByteSize::kib(256)),
+        ..DiskSettings::new(folder, ByteSize::kib(256 * 12))
+    }
+}
+
+fn open(settings: DiskSettings) -> DiskCache {
+    DiskCache::open(settings).expect("opens").0
+}
+
+fn object(cache: &DiskCache, key: u64) -> DiskObject {
+    let candidate = cache.lookup(KeyHash(key)).expect("it is in the index");
+    cache
+        .read_head(&candidate, &key.to_le_bytes())
+        .expect("it is there")
+}
+
+fn flip(folder: &Path, offset: u64) {
+    let file = folder.join(FILE_NAME);
+    let mut bytes = std::fs::read(&file).expect("reads");
+    bytes[usize::try_from(offset).expect("small")] ^= 1;
+    std::fs::write(&file, bytes).expect("writes");
+}
+
+#[test]
+fn a_hash_that_two_keys_share_is_a_miss_for_the_other() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cache = open(small(folder.path()));
+    put(&cache, 1, b"body", true);
+    cache.sync().expect("it is durable");
+    let candidate = cache.lookup(KeyHash(1)).expect("it is in the index");
+    assert_eq!(
+        cache.read_head(&candidate, b"other").err(),
+        Some(Miss::Stranger)
+    );
+    assert!(get(&cache, 1).is_some(), "the owner's stays");
+    assert_eq!(cache.counters().total(|device| device.strangers), 1);
+}
+
+#[test]
+fn what_is_not_finished_leaves_nothing_and_gives_its_room_back() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cache = open(small(folder.path()));
+    for bytes in [10, 300_000] {
+        let mut write = cache
+            .begin(KeyHash(1), b"k", Bytes::new(), None)
+            .expect("begins");
+        write.push(vec![1; bytes].into()).expect("pushes");
+        drop(write);
+        cache.sync().expect("it is durable");
+        assert_eq!(cache.lookup(KeyHash(1)), None);
+    }
+    let counters = &cache.counters().devices[0];
+    assert_eq!((counters.queue_bytes, counters.dropped_aborted), (0, 2));
+}
+
+#[test]
+fn a_body_of_another_length_than_announced_is_not_stored() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cache = open(small(folder.path()));
+    let begin = || {
+        cache
+            .begin(KeyHash(1), b"k", Bytes::new(), Some(10))
+            .expect("begins")
+    };
+    let mut longer = begin();
+    assert_eq!(longer.push(vec![0; 11].into()), Err(Dropped::TooLong));
+    assert_eq!(
+        longer.push(vec![0; 1].into()),
+        Err(Dropped::TooLong),
+        "over is over"
+    );
+    let mut shorter = begin();
+    shorter.push(vec![0; 9].into()).expect("pushes");
+    assert_eq!(shorter.finish(), Err(Dropped::TooShort));
+    cache.sync().expect("it is durable");
+    assert_eq!(cache.lookup(KeyHash(1)), None);
+}
+
+#[test]
+fn more_than_the_queue_holds_is_dropped_and_counted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cache = open(DiskSettings {
+        queue_bytes: ByteSize::kib(64),
+        ..small(folder.path())
+    });
+    let mut write = cache
+        .begin(KeyHash(1), b"k", Bytes::new(), None)
+        .expect("begins");
+    write.push(vec![0; 60_000].into()).expect("pushes");
+    assert_eq!(write.push(vec![0; 10_000].into()), Err(Dropped::QueueFull));
+    let counters = &cache.counters().devices[0];
+    assert_eq!((counters.queue_bytes, counters.dropped_queue_full), (0, 1));
+    put(&cache, 2, &pattern(2, 30_000), true);
+    cache.sync().expect("it is durable");
+    assert!(get(&cache, 2).is_some(), "there is room again");
+}
+
+#[test]
+fn what_is_too_large_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cache = open(small(folder.path()));
+    let max = cache.object_bytes_max();
+    let begin = |key: &[u8], head: Vec<u8>, length| {
+        cache
+            .begin(KeyHash(1), key, head.into(), Some(length))
+            .err()
+    };
+    assert_eq!(begin(b"k", vec![], max), None);
+    assert_eq!(begin(b"k", vec![], max + 1), Some(Refused::TooLarge));
+    assert_eq!(
+        begin(&vec![0; 65_536], vec![], 1),
+        Some(Refused::NamesTooLong)
+    );
+    assert_eq!(begin(b"k", vec![0; 65_537], 1), Some(Refused::NamesTooLong));
+}
+
+/// The longest names and the largest object that are taken fit.
+#[test]
+fn what_is_not_refused_can_be_stored() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cache = open(small(folder.path()));
+    let key = vec![1; 65_535];
+    let head: Bytes = vec![2; 65_536].into();
+    for (hash, length) in [
+        (1, 65_536),
+        (2, usize::try_from(cache.object_bytes_max()).expect("small")),
+    ] {
+        let body = pattern(hash, length);
+        let mut write = cache
+            .begin(KeyHash(hash), &key, head.clone(), None)
+            .expect("begins");
+        body.chunks(50_000)
+            .for_each(|chunk| write.push(chunk.to_vec().into()).expect("pushes"));
+        write.finish().expect("ends");
+        cache.sync().expect("it is durable");
+        let candidate = cache.lookup(KeyHash(hash)).expect("it is in the index");
+        let object = cache.read_head(&candidate, &key).expect("it is there");
+        assert_eq!((object.head(), object.length()), (&head, length as u64));
+        assert!(body.starts_with(&object.read(0..u64::MAX).expect("reads")));
+    }
+}
+
+#[test]
+fn a_purge_stops_a_write_under_way() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cache = open(small(folder.path()));
+    let mut write = cache
+        .begin(KeyHash(1), b"k", Bytes::new(), None)
+        .expect("begins");
+    write.push(vec![1; 100].into()).expect("pushes");
+    cache.purge(KeyHash(1), b"k");
+    assert_eq!(write.push(vec![1; 100].into()), Err(Dropped::Purged));
+    let begun = cache.begin(KeyHash(1), b"k", Bytes::new(), None);
+    begun
+        .expect("begins")
+        .finish()
+        .expect("a newer one is not touched");
+    cache.sync().expect("it is durable");
+    assert!(cache.lookup(KeyHash(1)).is_some());
+}
+
+/// Method: the file as it is after `purge_synced` is what a crash right then would leave.
+#[test]
+fn a_synced_purge_outlives_a_crash() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cache = open(small(folder.path()));
+    put(&cache, 1, b"body", true);
+    put(&cache, 2, b"body", true);
+    cache.sync().expect("it is durable");
+    cache.purge_synced(KeyHash(1), b"k").expect("it is durable");
+    let after = tempfile::tempdir().expect("a folder");
+    let file = |folder: &Path| folder.join(FILE_NAME);
+    std::fs::copy(file(folder.path()), file(after.path())).expect("copies");
+    let cache = open(small(after.path()));
+    assert_eq!(cache.lookup(KeyHash(1)), None);
+    assert!(get(&cache, 2).is_some());
+}
+
+#[test]
+fn a_new_head_leaves_the_body_as_it_is() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cache = open(small(folder.path()));
+    for (key, bytes) in [(1, 100), (2, 200_000)] {
+        let body = pattern(key, bytes);
+        put(&cache, key, &body, true);
+        cache.sync().expect("it is durable");
+        let old = object(&cache, key);
+        let updated = cache.update_head(&old, &key.to_le_bytes(), "newer".into());
+        updated.expect("the queue has room");
+        cache.sync().expect("it is durable");
+        let new = object(&cache, key);
+        assert_eq!(new.head(), "newer");
+        assert_eq!(new.read(50..60).expect("reads"), body[50..60]);
+        let again = cache.update_head(&old, &key.to_le_bytes(), "late".into());
+        again.expect("the queue has room");
+        cache.sync().expect("it is durable");
+        assert_eq!(object(&cache, key).head(), "newer", "the old one is gone");
+    }
+}
+
+#[test]
+fn a_range_is_read_without_the_rest() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cache = open(small(folder.path()));
+    let body = pattern(1, 400_000);
+    put(&cache, 1, &body, true);
+    cache.sync().expect("it is durable");
+    let before = cache.counters().total(|device| device.read_bytes);
+    let object = object(&cache, 1);
+    assert_eq!(
+        object.read(300_000..300_010).expect("reads"),
+        body[300_000..300_010]
+    );
+    assert_eq!(object.read(400_000..400_010).expect("empty"), Bytes::new());
+    let read = cache.counters().total(|device| device.read_bytes) - before;
+    assert!(read < 150_000, "{read}: a head, a piece's meta and a block");
+}
+
+#[test]
+fn a_flipped_bit_is_a_miss_counted_told_once_and_found_by_verify() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cache = open(small(folder.path()));
+    (0..4).for_each(|key| put(&cache, key, &pattern(key, 20_000), true));
+    cache.close().expect("closes");
+    let at = (0..4).map(|key| object(&cache, key).location().offset());
+    let at: Vec<_> = at.collect();
+    drop(cache);
+    flip(folder.path(), at[1] + 15_000); // the body
+    flip(folder.path(), at[2] + 20); // the header
+    let found = verify(folder.path(), |_| {}).expect("it is a store");
+    assert_eq!(found.problems, 2, "{:?}", found.problems_shown);
+
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&events);
+    let cache = open(DiskSettings {
+        on_event: EventSink::new(move |event| heard.lock().expect("no panic").push(event.clone())),
+        ..small(folder.path())
+    });
+    let here: Vec<_> = (0..4).map(|key| get(&cache, key).is_some()).collect();
+    assert_eq!(here, [true, false, false, true]);
+    assert_eq!(cache.lookup(KeyHash(1)), None, "it is not looked for again");
+    assert_eq!(cache.counters().total(|device| device.checksum_failures), 2);
+    let events = events.lock().expect("no panic");
+    assert!(
+        matches!(events[..], [DiskEvent::Corrupt { .. }]),
+        "{events:?}"
+    );
+}
+
+#[test]
+fn what_is_not_a_store_of_this_version_is_refused_and_left_alone() {
+    for (bytes, says) in [
+        (vec![7; 4 << 20], "not an edgeward store"),
+        (
+            [&b"edgeward\x02\0\0\0"[..], &[0; 4 << 20]].concat(),
+            "format version 2",
+        ),
+    ] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join(FILE_NAME);
+        std::fs::write(&file, &bytes).expect("writes");
+        let error = DiskCache::open(small(folder.path())).expect_err("refused");
+        assert!(error.to_string().contains(says), "{error}");
+        let error = inspect(folder.path(), |_| {}).expect_err("refused");
+        assert!(error.to_string().contains(says), "{error}");
+        assert!(std::fs::read(&file).expect("reads") == bytes);
+    }
+}
+
+#[test]
+fn a_damaged_superblock_is_read_from_its_copy_and_two_are_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cache = open(small(folder.path()));
+    put(&cache, 1, b"body", true);
+    cache.close().expect("closes");
+    drop(cache);
+    flip(folder.path(), 100);
+    let cache = open(small(folder.path()));
+    assert!(get(&cache, 1).is_some());
+    drop(cache);
+    flip(folder.path(), 4096 + 100);
+    let error = DiskCache::open(small(folder.path())).expect_err("refused");
+    assert!(error.to_string().contains("damaged"), "{error}");
+}
+
+#[test]
+fn a_store_grows_and_does_not_shrink() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let sized = |segments: u64| DiskSettings {
+        segment_bytes: Some(ByteSize::kib(256)),
+        ..DiskSettings::new(folder.path(), ByteSize::kib(256 * segments))
+    };
+    let cache = open(sized(8));
+    put(&cache, 1, b"body", true);
+    cache.close().expect("closes");
+    drop(cache);
+    let cache = open(sized(16));
+    assert!(get(&cache, 1).is_some());
+    assert!(cache.counters().devices[0].capacity_bytes > 14 * 256 * 1024);
+    put(&cache, 2, b"body", true);
+    cache.close().expect("closes");
+    drop(cache);
+    let error = DiskCache::open(sized(8)).expect_err("refused");
+    assert!(error.to_string().contains("has shrunk"), "{error}");
+}
+
+#[test]
+fn keys_are_shared_among_devices_and_found_again() {
+    let folders = [(); 3].map(|()| tempfile::tempdir().expect("a folder"));
+    let settings = || DiskSettings {
+        segment_bytes: Some(ByteSize::kib(256)),
+        devices: folders
+            .iter()
+            .map(|folder| DeviceSettings {
+                path: folder.path().to_owned(),
+                capacity: Some(ByteSize::mib(3)),
+            })
+            .collect(),
+        ..DiskSettings::default()
+    };
+    let cache = open(settings());
+    (0..60).for_each(|key| put(&cache, key, b"body", true));
+    cache.close().expect("closes");
+    let objects: Vec<_> = cache
+        .counters()
+        .devices
+        .iter()
+        .map(|device| device.objects)
+        .collect();
+    assert!(objects.iter().all(|&objects| objects > 5), "{objects:?}");
+    drop(cache);
+    let cache = open(settings());
+    assert!((0..60).all(|key| get(&cache, key).is_some()));
+}
+
+/// Method: one object is read again and again while ten times the device's size goes by.
+#[test]
+fn what_is_read_stays_whole_or_in_pieces() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cache = open(small(folder.path()));
+    // Two pieces of at most 64 KiB: together less than the half of a segment that may be written again.
+    let bodies = [pattern(0, 3000), pattern(1, 120_000)];
+    (0..2).for_each(|key| put(&cache, key, &bodies[key as usize], true));
+    for key in 2..600 {
+        put(&cache, key, &pattern(key, 50_000), true);
+        if key % 4 == 0 {
+            cache.sync().expect("it is durable");
+            (0..2)
+                .for_each(|key| assert!(get(&cache, key).as_ref() == Some(&bodies[key as usize])));
+        }
+    }
+    let counters = &cache.counters().devices[0];
+    assert!(counters.reinserted_objects > 10, "{counters:?}");
+    assert!(counters.evicted_objects > 400, "{counters:?}");
+}

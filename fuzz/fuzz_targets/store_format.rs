@@ -1,0 +1,107 @@
+//! Whatever bytes a device returns, looking into it ends without a panic and within its bounds.
+//!
+//! The input is laid over a sound, small store: the first three bytes say where. So the fuzzer gets past the superblock
+//! without having to guess a checksum, and may still destroy it.
+#![no_main]
+
+use std::io;
+use std::sync::{Arc, OnceLock, RwLock};
+
+use edgeward_store::disk::{Device, DiskCache, DiskSettings, look_at};
+use edgeward_types::{ByteSize, KeyHash};
+use libfuzzer_sys::fuzz_target;
+
+#[derive(Debug)]
+struct Memory(RwLock<Vec<u8>>);
+
+impl Device for Memory {
+    fn len(&self) -> u64 {
+        self.0.read().expect("no panic").len() as u64
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let bytes = self.0.read().expect("no panic");
+        let start = usize::try_from(offset).map_err(io::Error::other)?;
+        let found = bytes.get(start..).and_then(|rest| rest.get(..buffer.len()));
+        buffer.copy_from_slice(found.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+
+    fn read_now_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.read_at(buffer, offset).map(|()| buffer.len())
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let start = usize::try_from(offset).map_err(io::Error::other)?;
+        self.0.write().expect("no panic")[start..start + bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn name(&self) -> String {
+        "memory".to_owned()
+    }
+}
+
+fn settings() -> DiskSettings {
+    DiskSettings {
+        segment_bytes: Some(ByteSize::kib(256)),
+        ..DiskSettings::default()
+    }
+}
+
+fn sound_store() -> &'static [u8] {
+    static STORE: OnceLock<Vec<u8>> = OnceLock::new();
+    STORE.get_or_init(|| {
+        let device = Arc::new(Memory(RwLock::new(vec![0; 5 << 18])));
+        let (cache, _) =
+            DiskCache::open_with_devices(settings(), vec![device.clone()]).expect("opens");
+        for (key, bytes) in [(1, 100), (2, 5000), (3, 150_000)] {
+            let length = Some(bytes as u64);
+            let mut write = cache
+                .begin(KeyHash(key), &[key as u8], "head".into(), length)
+                .expect("begins");
+            write.push(vec![key as u8; bytes].into()).expect("pushes");
+            write.finish().expect("ends");
+        }
+        cache.purge(KeyHash(1), &[1]);
+        cache.sync().expect("syncs");
+        let bytes = device.0.read().expect("no panic").clone();
+        bytes
+    })
+}
+
+fuzz_target!(|input: &[u8]| {
+    let Some((at, patch)) = input.split_first_chunk::<3>() else {
+        return;
+    };
+    let mut bytes = sound_store().to_vec();
+    let at = u32::from_le_bytes([at[0], at[1], at[2], 0]) as usize % bytes.len();
+    let end = bytes.len().min(at + patch.len());
+    bytes[at..end].copy_from_slice(&patch[..end - at]);
+    let device = Arc::new(Memory(RwLock::new(bytes)));
+    _ = look_at(&*device, true, |_| {});
+    let Ok((cache, _)) = DiskCache::open_with_devices(settings(), vec![device]) else {
+        return;
+    };
+    for (key, bytes) in [(1, 100), (2, 5000), (3, 150_000)] {
+        let Some(candidate) = cache.lookup(KeyHash(key)) else {
+            continue;
+        };
+        let Ok(object) = cache.read_head(&candidate, &[key as u8]) else {
+            continue;
+        };
+        assert_eq!(object.length(), bytes);
+        let mut at = 0;
+        while at < bytes {
+            let Ok(piece) = object.read(at..bytes) else {
+                break;
+            };
+            assert!(!piece.is_empty() && piece.iter().all(|&byte| byte == key as u8));
+            at += piece.len() as u64;
+        }
+    }
+});

@@ -3,6 +3,7 @@
 mod bench_hits;
 mod bench_prediction;
 mod tidy;
+mod vectors;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -16,6 +17,7 @@ usage: cargo xtask <chore> [options]
   bench-hits    edgeward, nginx and Varnish side by side; --help tells its options
   bench-prediction
                 the simulator's hit ratio beside one measured through HTTP; --help likewise
+  vectors       write the golden files under vectors/ anew; --help likewise
 ";
 
 fn main() -> ExitCode {
@@ -24,6 +26,7 @@ fn main() -> ExitCode {
         Some("tidy") => tidy::run(&workspace_root()),
         Some("bench-hits") => bench_hits::run(&workspace_root(), arguments),
         Some("bench-prediction") => bench_prediction::run(&workspace_root(), arguments),
+        Some("vectors") => vectors::run(&workspace_root(), arguments),
         Some("help" | "--help" | "-h") | None => {
             say(HELP);
             Ok(true)

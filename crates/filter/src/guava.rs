@@ -13,6 +13,9 @@
 
 mod murmur;
 
+use edgeward_types::Seed;
+
+use crate::fuse::mix;
 use crate::rate::Rate;
 use murmur::murmur3_128;
 
@@ -118,15 +121,16 @@ impl GuavaBuilder {
         self.ids.push(id);
     }
 
-    /// Makes the filter for the distinct ids at `rate`.
-    pub fn finish(mut self, rate: Rate) -> Result<GuavaFilter, GuavaError> {
+    /// Makes the filter for the distinct ids at `rate`, and says how many they are.
+    pub fn finish(mut self, rate: Rate) -> Result<(GuavaFilter, u64), GuavaError> {
         self.ids.sort_unstable();
         self.ids.dedup();
-        let mut filter = GuavaFilter::with_room(self.ids.len() as u64, rate)?;
+        let ids = self.ids.len() as u64;
+        let mut filter = GuavaFilter::with_room(ids, rate)?;
         for id in &self.ids {
             filter.put(*id);
         }
-        Ok(filter)
+        Ok((filter, ids))
     }
 }
 
@@ -182,6 +186,13 @@ impl GuavaFilter {
             .map(|word| u64::from(word.count_ones()))
             .sum();
         (set as f64 / (self.words.len() as f64 * 64.0)).powi(i32::from(self.functions))
+    }
+
+    /// The rate with which hashes drawn at random pass, from `probes` of them.
+    pub fn measured_rate(&self, probes: u64, seed: Seed) -> f64 {
+        let random = |n: u64| GuavaHash([mix(n, seed.0), mix(!n, seed.0)]);
+        let passed = (0..probes).filter(|n| self.might_contain(random(*n)));
+        passed.count() as f64 / probes.max(1) as f64
     }
 
     /// Bits an id sets.
@@ -303,7 +314,8 @@ mod tests {
             .map(|n: i32| Funnel::Utf8.hash(n.to_string().as_bytes()).expect("bytes"))
             .collect();
         ids.iter().for_each(|id| builder.insert(*id));
-        let filter = builder.finish(rate(0.01)).expect("it fits");
+        let (filter, count) = builder.finish(rate(0.01)).expect("it fits");
+        assert_eq!(count, 100);
         let bytes = filter.to_bytes();
         assert_eq!(GuavaFilter::from_bytes(&bytes).as_ref(), Ok(&filter));
         assert!(ids.iter().all(|id| filter.might_contain(*id)));

@@ -183,7 +183,7 @@ fn guavas_files_are_ours() {
         let hash = |n: u32| funnel.hash(n.to_string().as_bytes()).expect("an id");
         let mut builder = GuavaBuilder::new();
         (0..1000).for_each(|n| builder.insert(hash(n)));
-        let ours = builder
+        let (ours, _) = builder
             .finish(Rate::new(0.01).expect("a rate"))
             .expect("it fits");
         assert!(ours.to_bytes() == theirs, "{name}");

@@ -1,0 +1,67 @@
+//! The golden files under `vectors/`: written anew after a format was changed on purpose.
+//!
+//! The test that holds the code to them also writes them, when it is told to. Guava's files are
+//! written by Guava itself, where its jars are given; they are also read back, which shows that
+//! `BloomFilter.readFrom` takes what we write.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, bail};
+
+use crate::say;
+
+const HELP: &str = "\
+Writes the golden files under vectors/ anew.
+
+usage: cargo xtask vectors [--guava JARS]
+
+  --guava JARS   jars of Guava and failureaccess, joined by a colon: first let Guava
+                 write its files with Java (17 or later), then let it read them back
+";
+
+/// Runs it; true when all is written and whole.
+pub(crate) fn run(root: &Path, arguments: impl Iterator<Item = String>) -> anyhow::Result<bool> {
+    let arguments: Vec<String> = arguments.collect();
+    match &arguments[..] {
+        [] => {}
+        [flag, jars] if flag == "--guava" => guava(root, jars)?,
+        [help] if help == "--help" || help == "-h" => {
+            say(HELP);
+            return Ok(true);
+        }
+        _ => bail!("these arguments are not known\n  hint: cargo xtask vectors --help"),
+    }
+    let written = Command::new(env!("CARGO"))
+        .args([
+            "test",
+            "--quiet",
+            "--package",
+            "edgeward-filter",
+            "--test",
+            "vectors",
+        ])
+        .env("EDGEWARD_RENEW_VECTORS", "1")
+        .current_dir(root)
+        .status()
+        .context("cannot run cargo")?;
+    Ok(written.success())
+}
+
+/// Lets Guava write and read.
+fn guava(root: &Path, jars: &str) -> anyhow::Result<()> {
+    let folder = root.join("vectors/filter");
+    for task in ["write", "read"] {
+        let status = Command::new("java")
+            .args(["-cp", jars])
+            .arg(folder.join("Golden.java"))
+            .arg(task)
+            .arg(&folder)
+            .status()
+            .context("cannot run java")?;
+        if !status.success() {
+            bail!("Guava could not {task} its files\n  hint: Java 17 or later, and both jars");
+        }
+    }
+    Ok(())
+}

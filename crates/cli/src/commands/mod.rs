@@ -4,8 +4,10 @@
 //! `pub(crate) fn run(args: XArgs) -> anyhow::Result<ExitCode>`, a variant and an arm here.
 //! The test in `tests/whole_cli/help.rs` then holds its `-h` to one screen.
 
+mod bench_filter;
 mod check_config;
 mod demo;
+mod filter;
 mod origin;
 mod replay;
 mod serve;
@@ -24,6 +26,8 @@ pub(crate) enum Command {
     Origin(origin::OriginArgs),
     Replay(replay::ReplayArgs),
     Trace(trace::TraceArgs),
+    Filter(filter::FilterArgs),
+    BenchFilter(bench_filter::BenchFilterArgs),
     CheckConfig(check_config::CheckConfigArgs),
     Demo(demo::DemoArgs),
 }
@@ -37,6 +41,8 @@ impl Command {
             Self::Origin(args) => origin::run(args),
             Self::Replay(args) => replay::run(args),
             Self::Trace(args) => trace::run(args),
+            Self::Filter(args) => filter::run(args),
+            Self::BenchFilter(args) => bench_filter::run(&args),
             Self::CheckConfig(args) => check_config::run(&args),
             Self::Demo(args) => demo::run(&args),
         }
@@ -50,6 +56,8 @@ impl Command {
             | Self::Origin(_)
             | Self::Replay(_)
             | Self::Trace(_)
+            | Self::Filter(_)
+            | Self::BenchFilter(_)
             | Self::CheckConfig(_)
             | Self::Demo(_) => "warn",
         }

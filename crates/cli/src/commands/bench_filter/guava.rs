@@ -1,0 +1,40 @@
+//! Guava itself, on the JVM: a small Java program is run from source and prints its row as JSON.
+
+use std::process::{Command, Stdio};
+
+use anyhow::Context;
+
+use super::{BenchFilterArgs, Row};
+use crate::complaint::Complaint;
+
+/// Guava's row.
+pub(super) fn measure(args: &BenchFilterArgs, jars: &str) -> anyhow::Result<Row> {
+    let folder = std::env::temp_dir().join(format!("edgeward-bench-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).context("cannot create a temporary folder")?;
+    let program = folder.join("BenchGuava.java");
+    let result = std::fs::write(&program, SOURCE)
+        .context("cannot write the Java program")
+        .and_then(|()| {
+            Command::new(&args.java)
+                .args(["-Xmx3g", "-cp", jars])
+                .arg(&program)
+                .arg(args.ids.to_string())
+                .arg(args.fpr.share().to_string())
+                .arg(args.rounds.to_string())
+                .stdin(Stdio::null())
+                .output()
+                .with_context(|| format!("cannot run {}", args.java.display()))
+        });
+    _ = std::fs::remove_dir_all(&folder);
+    let output = result?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let first = said.lines().next().unwrap_or("it said nothing").to_owned();
+        return Err(Complaint::new(format!("Guava could not be measured: {first}"))
+            .hint("--guava takes the jars of guava and failureaccess, joined by a colon; Java 17 or later")
+            .into());
+    }
+    serde_json::from_slice(&output.stdout).context("the Java program printed something else")
+}
+
+const SOURCE: &str = include_str!("guava/BenchGuava.java");

@@ -1,0 +1,231 @@
+//! What is measured in this process: a hash set, our filters, and Guava's form in Rust.
+
+use std::collections::HashSet;
+use std::hint::black_box;
+
+use edgeward_filter::guava::{Funnel, GuavaBuilder};
+use edgeward_filter::{Filter, IdForm, IdHash, IdHasher, Request, StaticBuilder, UpdatableFilter};
+
+use super::{BenchFilterArgs, Row, cpu_time};
+
+/// An id as text: a UUID.
+type Id = [u8; 36];
+
+/// One row a subject.
+pub(super) fn measure(args: &BenchFilterArgs) -> anyhow::Result<Vec<Row>> {
+    let present: Vec<Id> = (0..args.ids).map(|n| id(n << 1)).collect();
+    let absent: Vec<Id> = (0..args.ids).map(|n| id(n << 1 | 1)).collect();
+    let bench = Subjects {
+        args,
+        present: &present,
+        absent: &absent,
+    };
+    Ok(vec![
+        bench.hash_set(),
+        bench.updatable()?,
+        bench.fixed()?,
+        bench.guava_in_rust()?,
+    ])
+}
+
+struct Subjects<'a> {
+    args: &'a BenchFilterArgs,
+    present: &'a [Id],
+    absent: &'a [Id],
+}
+
+impl Subjects<'_> {
+    fn hash_set(&self) -> Row {
+        let mut set = HashSet::new();
+        let insert_ns = self.best(self.present, |ids| {
+            set = HashSet::with_capacity(ids.len());
+            set.extend(ids.iter().map(|id| Box::<[u8]>::from(&id[..])));
+        });
+        let (present_ns, absent_ns, passed) = self.ask(|id| set.contains(&id[..]));
+        // hashbrown: 8 of 7 buckets as a power of two, 16 bytes and a control byte each; the
+        // allocator rounds 36 bytes to 48.
+        let buckets = (set.capacity() as u64 * 8 / 7).next_power_of_two();
+        Row {
+            name: "hash set (std)".to_owned(),
+            insert_ns,
+            insert_hashed_ns: None,
+            present_ns,
+            absent_ns,
+            query_hashed_ns: None,
+            bytes: buckets * 17 + set.len() as u64 * 48,
+            false_positives: passed,
+        }
+    }
+
+    fn updatable(&self) -> anyhow::Result<Row> {
+        let hasher = hasher();
+        // A few ids look present when they come; a little more room than ids, and none is refused.
+        let empty = UpdatableFilter::new(self.request(), self.args.ids)?;
+        let mut filter = empty.clone();
+        let insert_ns = self.best(self.present, |ids| {
+            filter.clone_from(&empty);
+            for id in ids {
+                _ = black_box(filter.insert(hasher.canonical(id)));
+            }
+        });
+        let hashes = hashes(self.present);
+        let insert_hashed_ns = self.best(&hashes, |hashes| {
+            filter.clone_from(&empty);
+            for hash in hashes {
+                _ = black_box(filter.insert(*hash));
+            }
+        });
+        let row = self.row("blocked Bloom (updatable)", &filter.to_filter(1));
+        Ok(Row {
+            insert_ns,
+            insert_hashed_ns: Some(insert_hashed_ns),
+            ..row
+        })
+    }
+
+    fn fixed(&self) -> anyhow::Result<Row> {
+        let hasher = hasher();
+        let build = |hashes: &mut dyn Iterator<Item = IdHash>| {
+            let mut builder = StaticBuilder::new(self.request());
+            for hash in hashes {
+                builder.insert(hash)?;
+            }
+            builder.finish()
+        };
+        let mut filter = build(&mut std::iter::empty());
+        let insert_ns = self.best(self.present, |ids| {
+            filter = build(&mut ids.iter().map(|id| hasher.canonical(id)));
+        });
+        let hashes = hashes(self.present);
+        let insert_hashed_ns = self.best(&hashes, |hashes| {
+            filter = build(&mut hashes.iter().copied());
+        });
+        let row = self.row("binary fuse (static)", &filter?);
+        Ok(Row {
+            insert_ns,
+            insert_hashed_ns: Some(insert_hashed_ns),
+            ..row
+        })
+    }
+
+    fn guava_in_rust(&self) -> anyhow::Result<Row> {
+        let hash = |id: &Id| {
+            Funnel::Utf8
+                .hash(id)
+                .expect("any bytes go through this funnel")
+        };
+        let build = |ids: &[Id]| {
+            let mut builder = GuavaBuilder::new();
+            ids.iter().for_each(|id| builder.insert(hash(id)));
+            builder.finish(self.args.fpr)
+        };
+        let mut filter = build(&[]);
+        let insert_ns = self.best(self.present, |ids| filter = build(ids));
+        let (filter, _) = filter?;
+        let (present_ns, absent_ns, passed) = self.ask(|id| filter.might_contain(hash(id)));
+        Ok(Row {
+            name: "Guava's form, in Rust".to_owned(),
+            insert_ns,
+            insert_hashed_ns: None,
+            present_ns,
+            absent_ns,
+            query_hashed_ns: None,
+            bytes: filter.to_bytes().len() as u64,
+            false_positives: passed,
+        })
+    }
+
+    /// A filter's row, but for its making.
+    fn row(&self, name: &str, filter: &Filter<Vec<u8>>) -> Row {
+        let hasher = hasher();
+        let (present_ns, absent_ns, passed) = self.ask(|id| filter.contains(hasher.canonical(id)));
+        let mut hashed = 0.0;
+        for ids in [self.present, self.absent] {
+            let hashes = hashes(ids);
+            hashed += self.best(&hashes, |hashes| {
+                black_box(hashes.iter().filter(|hash| filter.contains(**hash)).count());
+            });
+        }
+        Row {
+            name: name.to_owned(),
+            insert_ns: 0.0,
+            insert_hashed_ns: None,
+            present_ns,
+            absent_ns,
+            query_hashed_ns: Some(hashed / 2.0),
+            bytes: filter.bytes().len() as u64,
+            false_positives: passed,
+        }
+    }
+
+    /// Nanoseconds a present and an absent id, and the share of absent ones that pass.
+    fn ask(&self, contains: impl Fn(&Id) -> bool) -> (f64, f64, f64) {
+        let mut found = 0;
+        let present_ns = self.best(self.present, |ids| {
+            found = ids.iter().filter(|id| contains(id)).count();
+        });
+        assert_eq!(found, self.present.len(), "an id that was put in is found");
+        let mut passed = 0;
+        let absent_ns = self.best(self.absent, |ids| {
+            passed = ids.iter().filter(|id| contains(id)).count();
+        });
+        (
+            present_ns,
+            absent_ns,
+            passed as f64 / self.absent.len() as f64,
+        )
+    }
+
+    /// CPU nanoseconds an item, best of the rounds.
+    fn best<T>(&self, items: &[T], mut work: impl FnMut(&[T])) -> f64 {
+        let rounds = (0..self.args.rounds).map(|_| {
+            let start = cpu_time();
+            work(black_box(items));
+            cpu_time().saturating_sub(start)
+        });
+        let best = rounds.min().unwrap_or_default();
+        best.as_nanos() as f64 / items.len().max(1) as f64
+    }
+
+    fn request(&self) -> Request {
+        Request {
+            hasher: hasher(),
+            ..Request::with_rate(self.args.fpr)
+        }
+    }
+}
+
+fn hasher() -> IdHasher {
+    IdHasher {
+        form: IdForm::Uuid,
+        seed: 0,
+    }
+}
+
+fn hashes(ids: &[Id]) -> Vec<IdHash> {
+    ids.iter().map(|id| hasher().canonical(id)).collect()
+}
+
+/// The n-th UUID: as good as random, never twice.
+fn id(n: u64) -> Id {
+    let high = scramble(n);
+    let low = scramble(!n);
+    let hex = format!("{high:016x}{low:016x}");
+    let text = [
+        &hex[..8],
+        &hex[8..12],
+        &hex[12..16],
+        &hex[16..20],
+        &hex[20..],
+    ]
+    .join("-");
+    text.as_bytes().try_into().expect("36 characters")
+}
+
+/// The finaliser of SplitMix64: a permutation, so that no two ids are equal.
+fn scramble(n: u64) -> u64 {
+    let mut x = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}

@@ -1,0 +1,96 @@
+//! `edgeward filter query`: may these ids exist?
+
+use std::io::{BufRead as _, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+
+use edgeward_filter::IdForm;
+use edgeward_filter::guava::Funnel;
+
+use super::opened::{self, Spelling};
+use crate::output;
+
+/// Ask a filter whether ids may exist
+#[derive(Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct QueryArgs {
+    /// The filter
+    #[arg(value_name = "FILTER")]
+    filter: PathBuf,
+
+    /// Ids to ask for; without any, one from each line of stdin
+    #[arg(value_name = "ID")]
+    ids: Vec<String>,
+
+    /// The filter is Guava's, read with this funnel: utf8, unencoded-chars, long
+    #[arg(long, value_name = "FUNNEL")]
+    guava: Option<Funnel>,
+
+    /// What a Guava filter's ids are: text, uuid, integer
+    #[arg(long, value_name = "FORM", default_value = "text", requires = "guava")]
+    form: IdForm,
+
+    /// Print one line of JSON for each id
+    #[arg(long)]
+    json: bool,
+}
+
+/// Code 0: at least one of them may exist. 1: none does.
+pub(crate) fn run(args: &QueryArgs) -> anyhow::Result<ExitCode> {
+    let guava = args.guava.map(|funnel| Spelling {
+        form: args.form,
+        funnel,
+    });
+    let filter = opened::open(&args.filter, guava)?;
+    let mut out = output::stdout();
+    let mut any = false;
+    let mut answer = |id: &[u8]| -> anyhow::Result<()> {
+        let maybe = filter.contains(id)?;
+        any |= maybe;
+        let answer = if maybe { "maybe" } else { "absent" };
+        if args.json {
+            let id = String::from_utf8_lossy(id);
+            let line = serde_json::to_string(&Line { id: &id, answer })?;
+            writeln!(out, "{line}")?;
+        } else {
+            write!(out, "{answer}\t")?;
+            out.write_all(id)?;
+            writeln!(out)?;
+        }
+        Ok(())
+    };
+    for id in &args.ids {
+        answer(id.as_bytes())?;
+    }
+    if args.ids.is_empty() {
+        let mut stdin = std::io::stdin().lock();
+        let mut line = Vec::new();
+        while stdin.read_until(b'\n', &mut line)? > 0 {
+            let id = line.strip_suffix(b"\n").unwrap_or(&line);
+            let id = id.strip_suffix(b"\r").unwrap_or(id);
+            if !id.is_empty() {
+                answer(id)?;
+            }
+            line.clear();
+        }
+    }
+    out.flush()?;
+    Ok(ExitCode::from(u8::from(!any)))
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    id: &'a str,
+    answer: &'a str,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  edgeward filter query resource.ids 550e8400-e29b-41d4-a716-446655440000
+  cut -d, -f1 wanted.csv | edgeward filter query resource.ids | grep ^maybe
+
+`absent` is certain. `maybe` is wrong for a share of the absent ids, which
+`edgeward filter inspect` tells. Exit code 1: every id asked for is absent.";

@@ -1,0 +1,406 @@
+//! `edgeward filter build`: from a list of ids to a filter file.
+
+use std::io::Write as _;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context;
+use clap::Args;
+use serde::Serialize;
+
+use edgeward_filter::guava::{Funnel, GuavaBuilder};
+use edgeward_filter::{
+    BuildError, Filter, IdForm, IdHash, IdHasher, IdText, Rate, Request, StaticBuilder,
+    UpdatableFilter, bytes_limit,
+};
+use edgeward_types::{ByteSize, Seed, Timestamp};
+
+use super::source::{LineNumber, Source, SourceArgs};
+use crate::complaint::Complaint;
+use crate::output::{self, Column, Progress, Table};
+
+/// Build an id filter from a list of ids
+#[derive(Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct BuildArgs {
+    #[command(flatten)]
+    source: SourceArgs,
+
+    /// Where the filter goes
+    #[arg(long, short, value_name = "FILE")]
+    output: PathBuf,
+
+    /// The share of absent ids that may pass for present: 0.01 or 1%
+    #[arg(long, value_name = "RATE", default_value = "1%")]
+    fpr: Rate,
+
+    /// What the ids are, so that every spelling counts: text, uuid, integer
+    #[arg(long, value_name = "FORM", default_value = "text")]
+    ids: IdForm,
+
+    /// Build one that ids can be added to: half as large again
+    #[arg(long, conflicts_with = "guava")]
+    updatable: bool,
+
+    /// Ids an updatable one has room for [default: the source's and a tenth more]
+    #[arg(long, value_name = "N", requires = "updatable", hide_short_help = true)]
+    capacity: Option<u64>,
+
+    /// Write Guava's form for BloomFilter.readFrom: utf8, unencoded-chars, long
+    #[arg(long, value_name = "FUNNEL")]
+    guava: Option<Funnel>,
+
+    /// The build's number; later ones are higher [default: seconds since 1970]
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    epoch: Option<u64>,
+
+    /// Seed of the ids' hashes, the same for all builds of a set
+    #[arg(long, value_name = "N", default_value_t = 0, hide_short_help = true)]
+    hash_seed: u64,
+
+    /// More ids than this are refused: each takes 8 bytes while building (Guava's form: 16)
+    #[arg(long, value_name = "N", default_value_t = 1 << 30, hide_short_help = true)]
+    ids_max: u64,
+
+    /// Leave out what is no id of the form, and count it, instead of stopping
+    #[arg(long, hide_short_help = true)]
+    skip_malformed: bool,
+
+    /// Threads to build with [default: one a core]
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    threads: Option<NonZeroUsize>,
+
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// Carries it out.
+pub(crate) fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
+    let source = args.source.checked()?;
+    let mut reading = Reading {
+        args,
+        source: &source,
+        ids: 0,
+        malformed: 0,
+    };
+    let report = if let Some(funnel) = args.guava {
+        guava(args, &mut reading, funnel)?
+    } else {
+        ours(args, &mut reading)?
+    };
+    if reading.malformed > 0 {
+        let count = output::count(reading.malformed);
+        eprintln!(
+            "warning: {count} lines of {} are no ids and were left out",
+            source.label()
+        );
+    }
+    if args.json {
+        output::print_json(&report)?;
+    } else {
+        report.print()?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The source being read.
+struct Reading<'a> {
+    args: &'a BuildArgs,
+    source: &'a Source,
+    ids: u64,
+    malformed: u64,
+}
+
+impl Reading<'_> {
+    /// Gives the canonical form of every id to `each`.
+    fn for_each(
+        &mut self,
+        mut each: impl FnMut(&[u8]) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let mut room = IdText::default();
+        let (args, source) = (self.args, self.source);
+        source.for_each(|line: LineNumber, spelling| {
+            match args.ids.canonical(spelling, &mut room) {
+                Ok(canonical) => {
+                    self.ids += 1;
+                    if self.ids > args.ids_max {
+                        return Err(too_many(args.ids_max));
+                    }
+                    each(canonical)
+                }
+                Err(_) if args.skip_malformed => {
+                    self.malformed += 1;
+                    Ok(())
+                }
+                Err(error) => {
+                    let hint =
+                        "--ids says what the ids are, --skip-malformed leaves such lines out";
+                    Err(source.complain(line, error.to_string()).hint(hint).into())
+                }
+            }
+        })
+    }
+}
+
+/// Builds a filter of our own form.
+fn ours(args: &BuildArgs, reading: &mut Reading<'_>) -> anyhow::Result<Report> {
+    let since_1970 = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let hasher = IdHasher {
+        form: args.ids,
+        seed: args.hash_seed,
+    };
+    let request = Request {
+        hasher,
+        epoch: args.epoch.unwrap_or(since_1970.as_secs()),
+        built: Some(Timestamp::from_secs(since_1970.as_secs())),
+        ids_max: args.ids_max.max(args.capacity.unwrap_or(0)),
+        ..Request::with_rate(args.fpr)
+    };
+    let start = Instant::now();
+    let (filter, read) = match (args.updatable, args.capacity) {
+        (false, _) => {
+            let mut builder = StaticBuilder::new(request);
+            reading.for_each(|id| Ok(builder.insert(hasher.canonical(id))?))?;
+            let read = start.elapsed();
+            (solve(builder, args.threads)?, read)
+        }
+        (true, Some(capacity)) => {
+            let mut filter = UpdatableFilter::new(request, capacity).map_err(complain)?;
+            reading.for_each(|id| insert(&mut filter, hasher.canonical(id)))?;
+            (filter.to_filter(request.epoch), start.elapsed())
+        }
+        (true, None) => {
+            let mut ids = Vec::new();
+            reading.for_each(|id| {
+                ids.push(hasher.canonical(id));
+                Ok(())
+            })?;
+            let read = start.elapsed();
+            ids.sort_unstable();
+            ids.dedup();
+            let capacity = ids.len() as u64 + ids.len() as u64 / 10;
+            let mut filter = UpdatableFilter::new(request, capacity).map_err(complain)?;
+            for id in ids {
+                insert(&mut filter, id)?;
+            }
+            (filter.to_filter(request.epoch), read)
+        }
+    };
+    let build = start.elapsed() - read;
+    write_whole(&args.output, filter.bytes())?;
+    let facts = filter.facts();
+    Ok(Report {
+        file: args.output.clone(),
+        construction: facts.construction.name(),
+        ids_read: reading.ids,
+        ids_malformed: reading.malformed,
+        ids: facts.ids,
+        capacity_ids: facts.capacity_ids,
+        bytes: facts.bytes,
+        bits_per_id: facts.bytes as f64 * 8.0 / facts.ids.max(1) as f64,
+        times_the_limit: facts.bytes as f64 / bytes_limit(facts.ids.max(1), args.fpr.share()),
+        asked_rate: args.fpr.share(),
+        expected_rate: facts.expected_rate,
+        measured_rate: filter.measured_rate(MEASURE_PROBES, Seed(0)),
+        read_seconds: read.as_secs_f64(),
+        build_seconds: build.as_secs_f64(),
+    })
+}
+
+/// Builds one of Guava's.
+fn guava(args: &BuildArgs, reading: &mut Reading<'_>, funnel: Funnel) -> anyhow::Result<Report> {
+    let start = Instant::now();
+    let mut builder = GuavaBuilder::new();
+    let source = reading.source.label();
+    reading.for_each(|id| {
+        let hash = funnel.hash(id);
+        builder.insert(hash.map_err(|e| Complaint::new(e.to_string()).in_file(&source))?);
+        Ok(())
+    })?;
+    let read = start.elapsed();
+    let (filter, ids) = builder.finish(args.fpr)?;
+    let bytes = filter.to_bytes();
+    let build = start.elapsed() - read;
+    write_whole(&args.output, &bytes)?;
+    let bytes = bytes.len() as u64;
+    Ok(Report {
+        file: args.output.clone(),
+        construction: "Guava BloomFilter (MURMUR128_MITZ_64)",
+        ids_read: reading.ids,
+        ids_malformed: reading.malformed,
+        ids,
+        capacity_ids: ids,
+        bytes,
+        bits_per_id: bytes as f64 * 8.0 / ids.max(1) as f64,
+        times_the_limit: bytes as f64 / bytes_limit(ids.max(1), args.fpr.share()),
+        asked_rate: args.fpr.share(),
+        expected_rate: filter.expected_rate(),
+        measured_rate: filter.measured_rate(MEASURE_PROBES, Seed(0)),
+        read_seconds: read.as_secs_f64(),
+        build_seconds: build.as_secs_f64(),
+    })
+}
+
+/// Solves a static filter's shards on several threads.
+fn solve(builder: StaticBuilder, threads: Option<NonZeroUsize>) -> anyhow::Result<Filter<Vec<u8>>> {
+    let progress = Progress::new("building", "ids", Some(builder.gathered()));
+    let (assembly, works) = builder.into_plan().map_err(complain)?.split();
+    let threads = threads
+        .or_else(|| thread::available_parallelism().ok())
+        .map_or(1, NonZeroUsize::get)
+        .min(works.len());
+    let works = Mutex::new(works.into_iter());
+    let next = || {
+        works
+            .lock()
+            .expect("nobody panics while taking work")
+            .next()
+    };
+    let mut parts = Vec::new();
+    thread::scope(|scope| -> Result<(), BuildError> {
+        let workers: Vec<_> = (0..threads)
+            .map(|_| {
+                scope.spawn(|| -> Result<Vec<_>, BuildError> {
+                    let mut done = Vec::new();
+                    while let Some(work) = next() {
+                        let ids = work.gathered();
+                        done.push(work.solve()?);
+                        progress.advance(ids);
+                    }
+                    Ok(done)
+                })
+            })
+            .collect();
+        for worker in workers {
+            parts.extend(worker.join().expect("solving does not panic")?);
+        }
+        Ok(())
+    })
+    .map_err(complain)?;
+    assembly.join(parts).map_err(complain)
+}
+
+fn insert(filter: &mut UpdatableFilter, id: IdHash) -> anyhow::Result<()> {
+    filter.insert(id).map(|_| ()).map_err(|full| {
+        Complaint::new(full.to_string())
+            .hint("a higher --capacity, or none to have it counted")
+            .into()
+    })
+}
+
+fn complain(error: BuildError) -> anyhow::Error {
+    let hint = match error {
+        BuildError::TooMany { ids_max } => return too_many(ids_max),
+        BuildError::RateTooLow => "ask for a higher --fpr, or leave --updatable out",
+        _ => "another --hash-seed",
+    };
+    Complaint::new(error.to_string()).hint(hint).into()
+}
+
+fn too_many(ids_max: u64) -> anyhow::Error {
+    Complaint::new(format!("the source has more than {ids_max} ids"))
+        .hint("--ids-max allows more; each takes 8 bytes while building (Guava's form: 16)")
+        .into()
+}
+
+/// Writes beside the file and renames, so that nobody ever reads half a filter.
+fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let cannot = || format!("cannot write {}", path.display());
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}.part", std::process::id()));
+    let beside = PathBuf::from(beside);
+    let written = std::fs::File::create(&beside)
+        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
+        .and_then(|()| std::fs::rename(&beside, path));
+    if written.is_err() {
+        // What is there of it is of no use; that it cannot be removed either is not the news.
+        _ = std::fs::remove_file(&beside);
+    }
+    written.with_context(cannot)
+}
+
+/// What was built.
+#[derive(Debug, Serialize)]
+struct Report {
+    file: PathBuf,
+    construction: &'static str,
+    ids_read: u64,
+    ids_malformed: u64,
+    ids: u64,
+    capacity_ids: u64,
+    bytes: u64,
+    bits_per_id: f64,
+    times_the_limit: f64,
+    asked_rate: f64,
+    expected_rate: f64,
+    measured_rate: f64,
+    read_seconds: f64,
+    build_seconds: f64,
+}
+
+impl Report {
+    fn print(&self) -> anyhow::Result<()> {
+        let mut table = Table::new([Column::words(""), Column::words("")]);
+        let mut row = |name: &str, value: String| table.row([name.to_owned(), value]);
+        row("filter", self.construction.to_owned());
+        row(
+            "ids",
+            format!(
+                "{} of {} read",
+                output::count(self.ids),
+                output::count(self.ids_read)
+            ),
+        );
+        if self.capacity_ids > self.ids {
+            row("room for", output::count(self.capacity_ids));
+        }
+        let size = format!(
+            "{}, {:.2} bits an id, {:.2} times the limit",
+            ByteSize(self.bytes),
+            self.bits_per_id,
+            self.times_the_limit
+        );
+        row("size", size);
+        let rates = format!(
+            "{} asked, {} expected, {} measured",
+            output::percent(self.asked_rate),
+            output::percent(self.expected_rate),
+            output::percent(self.measured_rate)
+        );
+        row("false positives", rates);
+        let speed = |seconds: f64| output::per_second(self.ids_read as f64 / seconds.max(1e-9));
+        let step = |seconds: f64| {
+            let time = output::duration(Duration::from_secs_f64(seconds));
+            format!("{time}, {} ids", speed(seconds))
+        };
+        row("reading", step(self.read_seconds));
+        row("building", step(self.build_seconds));
+        let mut out = output::stdout();
+        // The first line holds the headings, which are empty.
+        let text = table.to_string();
+        write!(out, "{}", text.trim_start())?;
+        writeln!(out, "{}", self.file.display())?;
+        out.flush()?;
+        Ok(())
+    }
+}
+
+/// Enough to see 1 % to within a hundredth of itself; a tenth of a second at the worst.
+const MEASURE_PROBES: u64 = 1_000_000;
+
+const EXAMPLES: &str = "\
+Examples:
+  edgeward filter build --source ids.txt --fpr 1% -o resource.ids
+  edgeward filter build --source export.csv --column id --ids uuid -o resource.ids
+  psql -Atc 'SELECT id FROM resource' | edgeward filter build -s - -o resource.ids
+  edgeward filter build --source ids.txt --guava utf8 -o resource.bloom
+
+A static filter is the smallest; --updatable makes one that ids can be added to.
+What an id is, and what becomes of its spellings, is in docs/id-filter.md.";

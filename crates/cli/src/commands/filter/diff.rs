@@ -1,0 +1,163 @@
+//! `edgeward filter diff`: what two filters say of themselves, and of the same ids.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+
+use edgeward_filter::Filter;
+
+use super::inspect::Seen;
+use super::opened;
+use super::source::SourceArgs;
+use crate::output::{self, Column, Table};
+
+/// Compare two filters: their facts, and their answers to a list of ids
+#[derive(Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct DiffArgs {
+    /// The first filter
+    #[arg(value_name = "FILTER")]
+    old: PathBuf,
+
+    /// The second
+    #[arg(value_name = "OTHER")]
+    new: PathBuf,
+
+    #[command(flatten)]
+    source: Option<SourceArgs>,
+
+    /// Ids answered differently to show of each kind
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    examples: usize,
+
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// Code 0: nothing differs. 1: something does.
+pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
+    let filters = [opened::ours(&args.old)?, opened::ours(&args.new)?];
+    let answers = match &args.source {
+        Some(source) => Some(compare(&filters, source, args.examples)?),
+        None => None,
+    };
+    let difference = Difference {
+        equal: filters[0].bytes() == filters[1].bytes(),
+        filters: [&filters[0], &filters[1]].map(|filter| Seen::of(filter, PROBES)),
+        answers,
+    };
+    if args.json {
+        output::print_json(&difference)?;
+    } else {
+        difference.print()?;
+    }
+    let differ = difference
+        .answers
+        .as_ref()
+        .map_or(!difference.equal, |answers| answers.differ());
+    Ok(ExitCode::from(u8::from(differ)))
+}
+
+fn compare(
+    [old, new]: &[Filter<Vec<u8>>; 2],
+    source: &SourceArgs,
+    examples: usize,
+) -> anyhow::Result<Answers> {
+    let mut answers = Answers::default();
+    source.checked()?.for_each(|_, id| {
+        answers.asked += 1;
+        let kind = match (old.contains_spelled(id), new.contains_spelled(id)) {
+            (true, false) => &mut answers.only_first,
+            (false, true) => &mut answers.only_second,
+            (true, true) => &mut answers.both,
+            (false, false) => &mut answers.neither,
+        };
+        kind.ids += 1;
+        if kind.examples.len() < examples {
+            kind.examples.push(String::from_utf8_lossy(id).into_owned());
+        }
+        Ok(())
+    })?;
+    // Where they agree nobody looks for examples.
+    answers.both.examples.clear();
+    answers.neither.examples.clear();
+    Ok(answers)
+}
+
+/// What differs.
+#[derive(Debug, Serialize)]
+struct Difference {
+    equal: bool,
+    filters: [Seen; 2],
+    answers: Option<Answers>,
+}
+
+/// How the ids of a list were answered.
+#[derive(Debug, Default, Serialize)]
+struct Answers {
+    asked: u64,
+    both: Kind,
+    only_first: Kind,
+    only_second: Kind,
+    neither: Kind,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Kind {
+    ids: u64,
+    examples: Vec<String>,
+}
+
+impl Answers {
+    fn differ(&self) -> bool {
+        self.only_first.ids + self.only_second.ids > 0
+    }
+}
+
+impl Difference {
+    fn print(&self) -> anyhow::Result<()> {
+        let mut table = Table::new([
+            Column::words(""),
+            Column::words("first"),
+            Column::words("second"),
+        ]);
+        let [old, new] = &self.filters;
+        for ((name, first), (_, second)) in old.rows().into_iter().zip(new.rows()) {
+            table.row([name.to_owned(), first, second]);
+        }
+        let mut out = output::stdout();
+        write!(out, "{table}")?;
+        let content = if self.equal { "equal" } else { "different" };
+        writeln!(out, "\nthe two files are {content}")?;
+        if let Some(answers) = &self.answers {
+            writeln!(out, "of {} ids asked for", output::count(answers.asked))?;
+            for (kind, name) in [
+                (&answers.both, "maybe in both"),
+                (&answers.neither, "absent from both"),
+                (&answers.only_first, "maybe in the first only"),
+                (&answers.only_second, "maybe in the second only"),
+            ] {
+                writeln!(out, "  {} {name}", output::count(kind.ids))?;
+                for example in &kind.examples {
+                    writeln!(out, "    {example}")?;
+                }
+            }
+        }
+        out.flush()?;
+        Ok(())
+    }
+}
+
+const PROBES: u64 = 1_000_000;
+
+const EXAMPLES: &str = "\
+Examples:
+  edgeward filter diff yesterday.ids today.ids
+  edgeward filter diff yesterday.ids today.ids --source ids.txt --json
+
+A filter cannot list its ids, so what changed shows in the answers to a list.
+Exit code 1: the answers differ, or without a list the files do.";

@@ -1,0 +1,152 @@
+//! Where ids come from: text with one id a line, CSV with a named column, files or stdin.
+//!
+//! A source hands out one id after the other and holds none of them. Another kind of source is
+//! another variant of [`Source`] and another arm in [`Source::for_each`].
+
+mod csv;
+mod lines;
+
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::Context;
+use clap::Args;
+
+use crate::complaint::Complaint;
+use crate::output::Progress;
+
+/// Which ids to read, and how.
+#[derive(Args, Clone, Debug)]
+pub(super) struct SourceArgs {
+    /// Ids: a file with one on each line, a .csv file, or - for stdin
+    #[arg(long, short, value_name = "FILE")]
+    source: PathBuf,
+
+    /// The CSV column that holds the ids, by its name; makes stdin CSV too
+    #[arg(long, value_name = "NAME")]
+    column: Option<String>,
+
+    /// The longest id or CSV line, in bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, hide_short_help = true)]
+    line_bytes_max: usize,
+}
+
+/// A checked source.
+#[derive(Clone, Debug)]
+pub(super) struct Source {
+    path: PathBuf,
+    form: Form,
+    line_bytes_max: usize,
+}
+
+#[derive(Clone, Debug)]
+enum Form {
+    Lines,
+    Csv { column: Option<String> },
+}
+
+/// Which of a source's lines an id stands on, counted from 1.
+pub(super) type LineNumber = u64;
+
+impl SourceArgs {
+    /// The checked form.
+    pub(super) fn checked(&self) -> anyhow::Result<Source> {
+        let text = self.source.to_string_lossy();
+        if let Some((scheme, _)) = text.split_once("://") {
+            let message = format!("ids cannot be read from {scheme}:// yet");
+            let hint =
+                "let the database's own client write CSV and name it, or pipe it into `--source -`";
+            return Err(Complaint::new(message).hint(hint).into());
+        }
+        let named = self
+            .source
+            .extension()
+            .is_some_and(|e| e.eq_ignore_ascii_case("csv"));
+        let form = if named || self.column.is_some() {
+            Form::Csv {
+                column: self.column.clone(),
+            }
+        } else {
+            Form::Lines
+        };
+        Ok(Source {
+            path: self.source.clone(),
+            form,
+            line_bytes_max: self.line_bytes_max,
+        })
+    }
+}
+
+impl Source {
+    /// What to call it.
+    pub(super) fn label(&self) -> String {
+        label(&self.path)
+    }
+
+    /// A complaint about one of its lines.
+    pub(super) fn complain(&self, line: LineNumber, message: impl Into<String>) -> Complaint {
+        Complaint::new(message)
+            .in_file(self.label())
+            .at_line(usize::try_from(line).unwrap_or(usize::MAX))
+    }
+
+    /// Gives every id to `each`, with its line.
+    pub(super) fn for_each(
+        &self,
+        mut each: impl FnMut(LineNumber, &[u8]) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let (input, bytes): (Box<dyn Read>, Option<u64>) = if self.path.as_os_str() == "-" {
+            (Box::new(io::stdin()), None)
+        } else {
+            let file =
+                File::open(&self.path).with_context(|| format!("cannot open {}", self.label()))?;
+            let facts = file.metadata().ok().filter(std::fs::Metadata::is_file);
+            (Box::new(file), facts.map(|facts| facts.len()))
+        };
+        let read = Arc::new(AtomicU64::new(0));
+        let metered = Metered {
+            input,
+            read: Arc::clone(&read),
+        };
+        let progress = Progress::new("reading ids", "bytes", bytes);
+        let mut ids = 0u64;
+        let mut counted = |line: LineNumber, id: &[u8]| {
+            ids += 1;
+            if ids.is_multiple_of(1 << 14) {
+                progress.set(read.load(Ordering::Relaxed));
+            }
+            each(line, id)
+        };
+        let input = BufReader::with_capacity(1 << 18, metered);
+        match &self.form {
+            Form::Lines => lines::read(self, input, &mut counted),
+            Form::Csv { column } => csv::read(self, input, column.as_deref(), &mut counted),
+        }
+    }
+}
+
+/// What to call an input.
+pub(super) fn label(path: &Path) -> String {
+    if path.as_os_str() == "-" {
+        "stdin".to_owned()
+    } else {
+        path.display().to_string()
+    }
+}
+
+/// An input that counts its bytes.
+struct Metered {
+    input: Box<dyn Read>,
+    read: Arc<AtomicU64>,
+}
+
+impl Read for Metered {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let count = self.input.read(out)?;
+        self.read.fetch_add(count as u64, Ordering::Relaxed);
+        Ok(count)
+    }
+}

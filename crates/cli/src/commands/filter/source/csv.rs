@@ -1,0 +1,107 @@
+//! CSV with a heading (RFC 4180): one column holds the ids.
+
+use std::io::BufRead;
+
+use crate::complaint::Complaint;
+
+use super::{LineNumber, Source};
+
+/// Gives every id to `each`.
+pub(super) fn read(
+    source: &Source,
+    input: impl BufRead,
+    column: Option<&str>,
+    each: &mut dyn FnMut(LineNumber, &[u8]) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    // A quote that never closes would make one field of the rest of the file.
+    let bounded = Bounded {
+        input,
+        since_record: 0,
+        limit: source.line_bytes_max.saturating_add(1 << 20),
+    };
+    let mut reader = csv::ReaderBuilder::new()
+        .flexible(false)
+        .from_reader(bounded);
+    let heading = reader
+        .byte_headers()
+        .map_err(|e| broken(source, &e))?
+        .clone();
+    let names: Vec<_> = heading.iter().map(String::from_utf8_lossy).collect();
+    let at = match column {
+        None if names.len() == 1 => 0,
+        Some(column) if names.iter().any(|name| name == column) => {
+            names.iter().position(|name| name == column).unwrap_or(0)
+        }
+        _ => {
+            let message = column.map_or_else(
+                || "which column holds the ids is not said".to_owned(),
+                |column| format!("there is no column `{column}`"),
+            );
+            let complaint = Complaint::new(message).in_file(source.label()).at_line(1);
+            let listed = names
+                .iter()
+                .take(20)
+                .map(|name| name.chars().take(40).collect());
+            let listed: Vec<String> = listed.collect();
+            let hint = format!("--column with one of: {}", listed.join(", "));
+            return Err(complaint.hint(hint).into());
+        }
+    };
+    let mut record = csv::ByteRecord::new();
+    loop {
+        reader.get_mut().since_record = 0;
+        if !reader
+            .read_byte_record(&mut record)
+            .map_err(|e| broken(source, &e))?
+        {
+            return Ok(());
+        }
+        let line = record.position().map_or(0, csv::Position::line);
+        let id = &record[at];
+        if id.len() > source.line_bytes_max {
+            let message = format!("an id is longer than {} bytes", source.line_bytes_max);
+            return Err(source
+                .complain(line, message)
+                .hint("--line-bytes-max allows more")
+                .into());
+        }
+        if !id.is_empty() {
+            each(line, id)?;
+        }
+    }
+}
+
+fn broken(source: &Source, error: &csv::Error) -> anyhow::Error {
+    let line = error.position().map_or(0, csv::Position::line);
+    let message = match error.kind() {
+        csv::ErrorKind::UnequalLengths {
+            expected_len, len, ..
+        } => format!("this line has {len} fields, the heading {expected_len}"),
+        csv::ErrorKind::Io(error) => format!("cannot read on: {error}"),
+        _ => error.to_string(),
+    };
+    source
+        .complain(line, message)
+        .hint("ids are read from CSV as RFC 4180 describes it: commas, double quotes")
+        .into()
+}
+
+/// An input that stops where a record has become too long.
+struct Bounded<R> {
+    input: R,
+    since_record: usize,
+    limit: usize,
+}
+
+impl<R: BufRead> std::io::Read for Bounded<R> {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        if self.since_record > self.limit {
+            return Err(std::io::Error::other(
+                "a record does not end; is a quote left open?",
+            ));
+        }
+        let count = self.input.read(out)?;
+        self.since_record += count;
+        Ok(count)
+    }
+}

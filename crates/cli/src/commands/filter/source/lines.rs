@@ -1,0 +1,43 @@
+//! One id a line, in whatever bytes. Empty lines are no ids.
+
+use std::io::{BufRead, Read as _};
+
+use anyhow::Context as _;
+
+use super::{LineNumber, Source};
+
+/// Gives every id to `each`.
+pub(super) fn read(
+    source: &Source,
+    mut input: impl BufRead,
+    each: &mut dyn FnMut(LineNumber, &[u8]) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let mut line = Vec::with_capacity(256);
+    let limit = source.line_bytes_max as u64;
+    for number in 1.. {
+        line.clear();
+        let count = input
+            .by_ref()
+            .take(limit + 2)
+            .read_until(b'\n', &mut line)
+            .with_context(|| format!("cannot read {}", source.label()))?;
+        if count == 0 {
+            break;
+        }
+        if line.last() == Some(&b'\n') {
+            line.pop();
+        }
+        if line.last() == Some(&b'\r') {
+            line.pop();
+        }
+        if line.len() as u64 > limit {
+            let message = format!("a line is longer than {limit} bytes");
+            let hint = "a source of ids has one on each line; --line-bytes-max allows more";
+            return Err(source.complain(number, message).hint(hint).into());
+        }
+        if !line.is_empty() {
+            each(number, &line)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,304 @@
+//! `edgeward store inspect` and `edgeward store verify`.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use serde::Serialize;
+
+use edgeward_store::disk::{self, Inspection, InspectionProgress, OpenError, SegmentInspection};
+use edgeward_types::ByteSize;
+
+use crate::output::{self, Column, Progress, Table, count, duration};
+
+/// Say what a disk cache holds: segments, objects, purges, ages
+///
+/// Reads the two ends of every segment, and all of those that were not filled when the server ended.
+/// Nothing is written. A server that uses the store must be stopped first.
+#[derive(Args, Debug)]
+#[command(after_long_help = INSPECT_EXAMPLES)]
+pub(crate) struct InspectArgs {
+    #[command(flatten)]
+    stores: Stores,
+
+    /// A line for every segment in use
+    #[arg(long)]
+    segments: bool,
+}
+
+/// Read every record of a disk cache and compare it with its checksums
+///
+/// Exits with 1 if a record is not what was written. To the server such a record is a miss, so
+/// nothing has to be repaired; a device that has many should be replaced. Nothing is written. A
+/// server that uses the store must be stopped first.
+#[derive(Args, Debug)]
+#[command(after_long_help = VERIFY_EXAMPLES)]
+pub(crate) struct VerifyArgs {
+    #[command(flatten)]
+    stores: Stores,
+}
+
+#[derive(Args, Debug)]
+struct Stores {
+    /// Directory, file or block device of a disk cache
+    #[arg(value_name = "DIR", required = true)]
+    paths: Vec<PathBuf>,
+
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// Carries `inspect` out.
+pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<ExitCode> {
+    let reports = look(&args.stores, "reading", |path, progress| {
+        disk::inspect(path, progress)
+    })?;
+    show(&args.stores, &reports, false, args.segments)
+}
+
+/// Carries `verify` out.
+pub(crate) fn verify(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
+    let reports = look(&args.stores, "verifying", |path, progress| {
+        disk::verify(path, progress)
+    })?;
+    show(&args.stores, &reports, true, false)
+}
+
+fn look(
+    stores: &Stores,
+    what: &'static str,
+    look: impl Fn(&std::path::Path, &mut dyn FnMut(InspectionProgress)) -> Result<Inspection, OpenError>,
+) -> anyhow::Result<Vec<Inspection>> {
+    let mut reports = Vec::new();
+    for path in &stores.paths {
+        let mut bar = None;
+        let mut advance = |at: InspectionProgress| {
+            let bar = bar.get_or_insert_with(|| Progress::new(what, "segments", Some(at.segments)));
+            bar.set(at.segments_done);
+        };
+        reports.push(look(path, &mut advance)?);
+    }
+    Ok(reports)
+}
+
+fn show(
+    stores: &Stores,
+    reports: &[Inspection],
+    verified: bool,
+    segments: bool,
+) -> anyhow::Result<ExitCode> {
+    if stores.json {
+        let documents = reports.iter().map(|report| Store::new(report, verified));
+        output::print_json(&documents.collect::<Vec<_>>())?;
+    } else {
+        let mut out = output::stdout();
+        for report in reports {
+            write!(out, "{}", told(report, verified))?;
+            if segments {
+                write!(out, "\n{}", segment_table(report))?;
+            }
+        }
+        out.flush()?;
+    }
+    let sound = reports
+        .iter()
+        .all(|report| report.problems + report.unreadable_segments == 0);
+    Ok(if !verified || sound {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(1)
+    })
+}
+
+/// A report as a person reads it.
+fn told(report: &Inspection, verified: bool) -> String {
+    let total = |of: fn(&SegmentInspection) -> u64| report.total(of);
+    let size = |bytes: u64| ByteSize(bytes).to_string();
+    let in_use = report.in_use.len() as u64;
+    let unsealed = report
+        .in_use
+        .iter()
+        .filter(|segment| !segment.sealed)
+        .count();
+    let mut lines = vec![
+        ("format version", report.format_version.to_string()),
+        ("formatted", age(report.created_secs)),
+        ("device", size(report.device_bytes)),
+        (
+            "segments",
+            format!(
+                "{} of {}, {} in use, {unsealed} without a footer",
+                count(report.segments),
+                size(report.segment_bytes),
+                count(in_use),
+            ),
+        ),
+        ("records", size(total(|segment| segment.record_bytes))),
+        (
+            "objects",
+            format!(
+                "{} in one record, {} in {} pieces",
+                count(total(|segment| segment.objects)),
+                count(total(|segment| segment.commits)),
+                count(total(|segment| segment.pieces)),
+            ),
+        ),
+        ("purges", count(total(|segment| segment.tombstones))),
+    ];
+    if let Some(oldest) = report.in_use.first() {
+        lines.push(("oldest segment", age(oldest.opened_secs)));
+    }
+    if report.unreadable_segments > 0 {
+        lines.push(("unreadable segments", count(report.unreadable_segments)));
+    }
+    if verified {
+        lines.push(("verified", size(report.verified_bytes)));
+        lines.push(("problems", count(report.problems)));
+    }
+    let mut text = format!("{}\n", report.device);
+    for (name, value) in lines {
+        text.push_str(&format!("  {name:<20}{value}\n"));
+    }
+    for problem in &report.problems_shown {
+        text.push_str(&format!("  problem: {problem}\n"));
+    }
+    let hidden = report.problems - report.problems_shown.len() as u64;
+    if hidden > 0 {
+        text.push_str(&format!("  … and {} more\n", count(hidden)));
+    }
+    text
+}
+
+fn segment_table(report: &Inspection) -> Table {
+    let figures = [
+        "segment", "epoch", "objects", "commits", "pieces", "purges", "bytes",
+    ];
+    let columns = figures.map(Column::figures).into_iter();
+    let mut table = Table::new(columns.chain(["state", "opened"].map(Column::words)));
+    for segment in &report.in_use {
+        let state = if segment.sealed {
+            "sealed"
+        } else {
+            "no footer"
+        };
+        table.row([
+            segment.segment.to_string(),
+            segment.epoch.to_string(),
+            count(segment.objects),
+            count(segment.commits),
+            count(segment.pieces),
+            count(segment.tombstones),
+            ByteSize(segment.record_bytes).to_string(),
+            state.to_owned(),
+            age(segment.opened_secs),
+        ]);
+    }
+    table
+}
+
+/// How long ago.
+fn age(unix_secs: u64) -> String {
+    let then = UNIX_EPOCH + Duration::from_secs(unix_secs);
+    match SystemTime::now().duration_since(then) {
+        Ok(since) => format!("{} ago", duration(since)),
+        Err(_) => "in the future: a clock was wrong".to_owned(),
+    }
+}
+
+/// The JSON document of a store.
+#[derive(Serialize)]
+struct Store<'a> {
+    device: &'a str,
+    format_version: u32,
+    device_id: String,
+    created_secs: u64,
+    device_bytes: u64,
+    segment_bytes: u64,
+    segments: u64,
+    unreadable_segments: u64,
+    objects: u64,
+    objects_in_pieces: u64,
+    pieces: u64,
+    purges: u64,
+    record_bytes: u64,
+    in_use: Vec<Segment>,
+    /// None if the records were not read.
+    verification: Option<Verification<'a>>,
+}
+
+#[derive(Serialize)]
+struct Segment {
+    segment: u32,
+    epoch: u64,
+    opened_secs: u64,
+    sealed: bool,
+    objects: u64,
+    commits: u64,
+    pieces: u64,
+    purges: u64,
+    record_bytes: u64,
+}
+
+#[derive(Serialize)]
+struct Verification<'a> {
+    verified_bytes: u64,
+    problems: u64,
+    problems_shown: &'a [String],
+}
+
+impl<'a> Store<'a> {
+    fn new(report: &'a Inspection, verified: bool) -> Self {
+        let verification = verified.then(|| Verification {
+            verified_bytes: report.verified_bytes,
+            problems: report.problems,
+            problems_shown: &report.problems_shown,
+        });
+        Self {
+            device: &report.device,
+            format_version: report.format_version,
+            device_id: format!("{:016x}", report.device_id),
+            created_secs: report.created_secs,
+            device_bytes: report.device_bytes,
+            segment_bytes: report.segment_bytes,
+            segments: report.segments,
+            unreadable_segments: report.unreadable_segments,
+            objects: report.total(|segment| segment.objects),
+            objects_in_pieces: report.total(|segment| segment.commits),
+            pieces: report.total(|segment| segment.pieces),
+            purges: report.total(|segment| segment.tombstones),
+            record_bytes: report.total(|segment| segment.record_bytes),
+            in_use: report.in_use.iter().map(Segment::new).collect(),
+            verification,
+        }
+    }
+}
+
+impl Segment {
+    fn new(of: &SegmentInspection) -> Self {
+        Self {
+            segment: of.segment,
+            epoch: of.epoch,
+            opened_secs: of.opened_secs,
+            sealed: of.sealed,
+            objects: of.objects,
+            commits: of.commits,
+            pieces: of.pieces,
+            purges: of.tombstones,
+            record_bytes: of.record_bytes,
+        }
+    }
+}
+
+const INSPECT_EXAMPLES: &str = "\
+Examples:
+  edgeward store inspect /var/cache/edgeward
+  edgeward store inspect --segments /dev/nvme1n1
+  edgeward store inspect /ssd1 /ssd2 --json | jq '.[].objects'";
+
+const VERIFY_EXAMPLES: &str = "\
+Examples:
+  edgeward store verify /var/cache/edgeward
+  edgeward store verify /ssd1 /ssd2 --json || echo 'some records are damaged'";

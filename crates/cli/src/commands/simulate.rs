@@ -1,8 +1,10 @@
 //! `edgeward simulate`: what the serving policies would do with a trace.
 //!
 //! The trace is read once for its facts where a share of it is asked for (`--capacity 1%`), then
-//! once for all runs together. Batches go to every run in turn, the runs spread over threads.
+//! once for all runs together. Batches go to every run in turn, the runs spread over threads. With
+//! `--disk` every run has a disk tier under its RAM, one run for each combination.
 
+mod disk;
 mod page;
 
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -16,7 +18,7 @@ use clap::Args;
 use serde::Serialize;
 
 use edgeward_policy::PolicySpec;
-use edgeward_sim::{Capacity, Run, RunConfig, RunReport, Share, TraceFacts, Traffic};
+use edgeward_sim::{Capacity, DiskConfig, Run, RunConfig, RunReport, Share, TraceFacts, Traffic};
 use edgeward_trace::Record;
 use edgeward_types::{ByteSize, Seed};
 
@@ -41,15 +43,19 @@ pub(crate) struct SimulateArgs {
     )]
     policy: Vec<PolicySpec>,
 
-    /// Cache sizes: bytes (64MiB) or a share of the distinct objects' bytes (1%)
+    /// RAM cache sizes: bytes (64MiB) or a share of the distinct objects' bytes (1%)
     #[arg(
         long,
+        visible_alias = "hot",
         short,
         value_delimiter = ',',
         required = true,
         value_name = "LIST"
     )]
     capacity: Vec<Capacity>,
+
+    #[command(flatten)]
+    disk: disk::DiskArgs,
 
     /// What fills the caches and is not counted: a share (20%) or a number of requests
     #[arg(long, default_value = "0", value_name = "SHARE")]
@@ -112,7 +118,9 @@ impl SimulateArgs {
     /// Whether something is given as a share of a trace that has not been read yet.
     fn needs_facts(&self) -> bool {
         let share = |capacity: &Capacity| matches!(capacity, Capacity::OfFootprint(_));
-        self.capacity.iter().any(share) || matches!(self.warmup, Warmup::Share(_))
+        self.capacity.iter().any(share)
+            || self.disk.needs_facts()
+            || matches!(self.warmup, Warmup::Share(_))
     }
 }
 
@@ -147,22 +155,26 @@ fn simulate(
         Warmup::Share(share) => share.of(requests.unwrap_or(0)),
     };
     let footprint_bytes = before.map_or(0, |facts| facts.footprint_bytes);
+    let disks = args.disk.configs(footprint_bytes);
     let mut runs: Vec<TimedRun> = Vec::new();
     for capacity in &args.capacity {
         for &policy in &args.policy {
-            runs.push(TimedRun {
-                run: Run::new(RunConfig {
-                    policy,
-                    capacity_bytes: capacity.bytes(footprint_bytes).max(1),
-                    warmup_requests,
-                    object_overhead_bytes: args.object_overhead.bytes(),
-                    seed: Seed(args.seed),
-                    window_requests: args.window.map(NonZeroU32::get),
-                    interval_requests: requests
-                        .map_or(INTERVAL_REQUESTS, |n| (n / INTERVALS).max(1)),
-                }),
-                busy: Duration::ZERO,
-            });
+            let config = RunConfig {
+                policy,
+                capacity_bytes: capacity.bytes(footprint_bytes).max(1),
+                warmup_requests,
+                object_overhead_bytes: args.object_overhead.bytes(),
+                seed: Seed(args.seed),
+                window_requests: args.window.map(NonZeroU32::get),
+                interval_requests: requests.map_or(INTERVAL_REQUESTS, |n| (n / INTERVALS).max(1)),
+            };
+            if disks.is_empty() {
+                runs.push(TimedRun::new(Run::new(config)));
+            } else {
+                let with_disk =
+                    |disk: &DiskConfig| TimedRun::new(Run::with_disk(config.clone(), disk.clone()));
+                runs.extend(disks.iter().map(with_disk));
+            }
         }
     }
     let threads = args
@@ -229,6 +241,11 @@ fn print_table(simulation: &Simulation) -> anyhow::Result<()> {
         ByteSize(facts.footprint_bytes),
         output::percent(facts.one_hit_share),
     )?;
+    if let Some(table) = disk::table(&simulation.runs) {
+        write!(out, "{table}")?;
+        out.flush()?;
+        return Ok(());
+    }
     let mut table = Table::new([
         Column::words("policy"),
         Column::figures("capacity"),
@@ -269,6 +286,13 @@ struct TimedRun {
 }
 
 impl TimedRun {
+    fn new(run: Run) -> Self {
+        Self {
+            run,
+            busy: Duration::ZERO,
+        }
+    }
+
     fn feed(&mut self, batch: &[Record]) {
         let start = Instant::now();
         self.run.feed(batch);
@@ -322,6 +346,7 @@ Examples:
   edgeward simulate access.log.gz --capacity 256MiB,1GiB
   edgeward simulate day.tr.zst -p lru,gdsf,adaptsize -c 0.1%,1% --warmup 20% --report sim.html
   edgeward simulate day.tr.zst -p adaptsize -c 1GiB --object-overhead 600 --json
+  edgeward simulate day.tr.zst -p adaptsize --hot 64MiB --disk 10GiB --disk-admission second-hit,always
 
 With --object-overhead as told by a live edge's /status (hot.object_overhead_bytes plus the
 bytes of its heads) the figures predict that edge: the code that decides is the same.";

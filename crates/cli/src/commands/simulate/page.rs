@@ -1,5 +1,7 @@
 //! The page of `simulate --report`.
 
+mod disk;
+
 use edgeward_report::{Axis, Bars, Column, Page, Plot, Series, Table, Unit};
 use edgeward_sim::RunReport;
 use edgeward_types::ByteSize;
@@ -10,7 +12,13 @@ use crate::output;
 pub(super) fn render(simulation: &Simulation, label: &str) -> String {
     let facts = &simulation.trace;
     let mut page = Page::new(format!("What would a cache do with {label}?"));
-    if let Some(sentence) = finding(&simulation.runs) {
+    let has_disk = simulation.runs.iter().any(|run| run.disk.is_some());
+    let sentence = if has_disk {
+        disk::finding(&simulation.runs)
+    } else {
+        finding(&simulation.runs)
+    };
+    if let Some(sentence) = sentence {
         page.finding(sentence);
     }
     page.fact("requests", output::count(facts.requests));
@@ -21,6 +29,10 @@ pub(super) fn render(simulation: &Simulation, label: &str) -> String {
     );
     page.fact("requested once", output::percent(facts.one_hit_share));
 
+    if has_disk {
+        disk::render(&mut page, &simulation.runs);
+        return page.render();
+    }
     page.section("Hit ratios");
     page.bars(ratio_bars(&simulation.runs));
     if capacities(&simulation.runs).len() > 1 {

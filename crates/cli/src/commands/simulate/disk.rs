@@ -1,0 +1,159 @@
+//! The disk tier's part of `simulate`: its flags, its combinations, its table.
+
+use std::num::NonZeroU64;
+
+use clap::Args;
+
+use edgeward_policy::disk_admission::memory_for_disk;
+use edgeward_policy::log::Reinsertion;
+use edgeward_policy::sketch::RotatingBloomConfig;
+use edgeward_policy::{DiskAdmissionSpec, HierarchyRules};
+use edgeward_sim::{Capacity, DiskConfig, DiskReport, RunReport};
+use edgeward_types::ByteSize;
+
+use crate::output::{self, Column, Table};
+
+/// A disk under the RAM cache.
+#[derive(Args, Debug)]
+pub(super) struct DiskArgs {
+    /// Disk sizes under each RAM size: bytes (10GiB) or a share of the distinct objects' bytes (5%)
+    #[arg(long, value_delimiter = ',', value_name = "LIST")]
+    disk: Vec<Capacity>,
+
+    /// What is written to disk: second-hit, nth-hit:N, always, size-density, size-density:SIZE
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "second-hit,always",
+        requires = "disk",
+        value_name = "LIST"
+    )]
+    disk_admission: Vec<DiskAdmissionSpec>,
+
+    /// What of the oldest segment is written again: fifo, fifo-reinsertion, fifo-reinsertion:N, hits-per-byte
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "fifo-reinsertion:2",
+        requires = "disk",
+        value_name = "LIST"
+    )]
+    disk_eviction: Vec<Reinsertion>,
+
+    /// Distinct keys the rule of admission remembers a period [default: one for each 32 KiB of disk]
+    #[arg(long, requires = "disk", value_name = "KEYS", hide_short_help = true)]
+    disk_filter_keys: Option<NonZeroU64>,
+
+    /// The share of a filter's bits at which it is full [default: where 1 % of first requests pass wrongly]
+    #[arg(
+        long,
+        requires = "disk",
+        value_name = "SHARE",
+        value_parser = fill_max,
+        hide_short_help = true
+    )]
+    disk_filter_fill: Option<f64>,
+
+    /// Write nothing to disk when it leaves RAM
+    #[arg(long, requires = "disk", hide_short_help = true)]
+    no_disk_from_ram: bool,
+
+    /// Count hits on disk as requests when a later miss asks for admission
+    #[arg(long, requires = "disk", hide_short_help = true)]
+    count_disk_hits: bool,
+}
+
+impl DiskArgs {
+    /// Whether a size is a share of a trace that has not been read yet.
+    pub(super) fn needs_facts(&self) -> bool {
+        let share = |capacity: &Capacity| matches!(capacity, Capacity::OfFootprint(_));
+        self.disk.iter().any(share)
+    }
+
+    /// Every combination; none if there is no disk.
+    pub(super) fn configs(&self, footprint_bytes: u64) -> Vec<DiskConfig> {
+        let mut configs = Vec::new();
+        for capacity in &self.disk {
+            let capacity_bytes = capacity.bytes(footprint_bytes).max(1);
+            for &admission in &self.disk_admission {
+                for &eviction in &self.disk_eviction {
+                    configs.push(DiskConfig {
+                        capacity_bytes,
+                        admission,
+                        memory: self.memory(capacity_bytes),
+                        eviction,
+                        rules: HierarchyRules {
+                            offer_evicted: !self.no_disk_from_ram,
+                            note_disk_hits: self.count_disk_hits,
+                            ..HierarchyRules::default()
+                        },
+                    });
+                }
+            }
+        }
+        configs
+    }
+
+    fn memory(&self, capacity_bytes: u64) -> RotatingBloomConfig {
+        let usual = memory_for_disk(capacity_bytes);
+        let keys = self.disk_filter_keys.unwrap_or(usual.expected_keys);
+        RotatingBloomConfig::with_fill_max(keys, self.disk_filter_fill.unwrap_or(usual.fill_max))
+    }
+}
+
+/// A share from 1 % to 90 %.
+fn fill_max(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share) if (0.01..=0.9).contains(&share) => Ok(share),
+        _ => Err(format!(
+            "`{text}` is no share of bits from 0.01 to 0.9; write 0.5"
+        )),
+    }
+}
+
+/// What the disks did, under the table of all runs.
+pub(super) fn table(runs: &[RunReport]) -> Option<Table> {
+    let mut table = Table::new([
+        Column::words("policy"),
+        Column::figures("RAM"),
+        Column::figures("disk"),
+        Column::words("admission"),
+        Column::words("eviction"),
+        Column::figures("OHR RAM"),
+        Column::figures("disk"),
+        Column::figures("both"),
+        Column::figures("BHR"),
+        Column::figures("written"),
+        Column::figures("records"),
+        Column::figures("read"),
+        Column::figures("w.a."),
+        Column::figures("origin"),
+    ]);
+    let mut rows = 0;
+    for (run, disk) in with_disk(runs) {
+        rows += 1;
+        table.row([
+            run.policy.clone(),
+            ByteSize(run.capacity_bytes).to_string(),
+            ByteSize(disk.capacity_bytes).to_string(),
+            disk.admission.clone(),
+            disk.eviction.clone(),
+            output::percent(disk.ram_object_hit_ratio),
+            output::percent(disk.disk_object_hit_ratio),
+            output::percent(run.object_hit_ratio),
+            output::percent(run.byte_hit_ratio),
+            ByteSize(disk.done.written_bytes).to_string(),
+            output::count(disk.done.write_operations),
+            ByteSize(disk.done.read_bytes).to_string(),
+            format!("{:.2}", disk.write_amplification),
+            ByteSize(disk.origin_bytes).to_string(),
+        ]);
+    }
+    (rows > 0).then_some(table)
+}
+
+/// The runs that had a disk, with what it did.
+pub(super) fn with_disk(runs: &[RunReport]) -> impl Iterator<Item = (&RunReport, &DiskReport)> {
+    runs.iter()
+        .filter_map(|run| run.disk.as_ref().map(|disk| (run, disk)))
+}

@@ -1,0 +1,176 @@
+//! The page's part about disks: what each rule of admission wrote, and what it cost.
+
+use edgeward_report::{Axis, Bars, Column, Page, Plot, Series, Table, Unit};
+use edgeward_sim::{DiskReport, RunReport, TierInterval};
+use edgeward_types::ByteSize;
+
+use crate::commands::simulate::disk::with_disk;
+use crate::output;
+
+/// What second-hit (or whatever wrote least) spared against always, at the first policy and sizes that ran both.
+pub(super) fn finding(runs: &[RunReport]) -> Option<String> {
+    let same = |a: &(&RunReport, &DiskReport), b: &(&RunReport, &DiskReport)| {
+        (
+            &a.0.policy,
+            a.0.capacity_bytes,
+            a.1.capacity_bytes,
+            &a.1.eviction,
+        ) == (
+            &b.0.policy,
+            b.0.capacity_bytes,
+            b.1.capacity_bytes,
+            &b.1.eviction,
+        )
+    };
+    let always = with_disk(runs).find(|(_, disk)| disk.admission == "always")?;
+    let (run, disk) = with_disk(runs)
+        .filter(|other| same(other, &always) && other.1.admission != "always")
+        .min_by_key(|(_, disk)| disk.done.written_bytes)?;
+    let (always_run, always_disk) = always;
+    if disk.done.written_bytes == 0 {
+        return None;
+    }
+    let times = always_disk.done.written_bytes as f64 / disk.done.written_bytes as f64;
+    Some(format!(
+        "With {} of RAM and {} of disk, {} writes {times:.1} times fewer bytes than writing everything, and {} of \
+         the requests are answered from the cache instead of {}.",
+        ByteSize(run.capacity_bytes),
+        ByteSize(disk.capacity_bytes),
+        disk.admission,
+        output::percent(run.object_hit_ratio),
+        output::percent(always_run.object_hit_ratio),
+    ))
+}
+
+/// Bars, a table, and what happened over time.
+pub(super) fn render(page: &mut Page, runs: &[RunReport]) {
+    page.section("RAM and disk");
+    let mut hits = Bars::new(
+        "Requests answered by each tier",
+        Axis::new("share of requests", Unit::Share),
+        ["RAM", "disk"],
+    );
+    let mut bytes = Bars::new(
+        "Bytes written to disk and sent by the origin",
+        Axis::new("bytes", Unit::Bytes),
+        ["written to disk", "from the origin"],
+    );
+    for (run, disk) in with_disk(runs) {
+        hits.group(
+            name(run, disk),
+            [disk.ram_object_hit_ratio, disk.disk_object_hit_ratio],
+        );
+        bytes.group(
+            name(run, disk),
+            [disk.done.written_bytes as f64, disk.origin_bytes as f64],
+        );
+    }
+    page.bars(hits);
+    page.bars(bytes);
+    page.table(table(runs));
+    if !with_disk(runs).any(|(run, _)| run.series.len() > 1) {
+        return;
+    }
+    page.section("RAM and disk over time");
+    let share = |label| Axis::new(label, Unit::Share);
+    page.plot(over_time(
+        runs,
+        "Requests answered from RAM or disk",
+        share("object hit ratio"),
+        |tiers| tiers.ram_object_hit_ratio + tiers.disk_object_hit_ratio,
+    ));
+    page.plot(over_time(
+        runs,
+        "Bytes written to disk in each interval",
+        Axis::new("bytes", Unit::Bytes),
+        |tiers| tiers.disk_written_bytes as f64,
+    ));
+    page.plot(over_time(
+        runs,
+        "Bytes read from disk in each interval",
+        Axis::new("bytes", Unit::Bytes),
+        |tiers| tiers.disk_read_bytes as f64,
+    ));
+    page.plot(over_time(
+        runs,
+        "Bytes from the origin in each interval",
+        Axis::new("bytes", Unit::Bytes),
+        |tiers| tiers.origin_bytes as f64,
+    ));
+}
+
+fn over_time(
+    runs: &[RunReport],
+    title: &str,
+    axis: Axis,
+    value: impl Fn(&TierInterval) -> f64,
+) -> Plot {
+    let mut plot = Plot::new(title, Axis::new("requests", Unit::Count), axis);
+    for (run, disk) in with_disk(runs).take(SERIES_MAX) {
+        let points = run.series.iter().filter_map(|interval| {
+            let tiers = interval.tiers.as_ref()?;
+            Some((interval.requests_end as f64, value(tiers)))
+        });
+        plot.add(Series::line(name(run, disk), points));
+    }
+    if with_disk(runs).count() > SERIES_MAX {
+        return plot.note(format!(
+            "The first {SERIES_MAX} runs. All of them are in the table."
+        ));
+    }
+    plot
+}
+
+fn table(runs: &[RunReport]) -> Table {
+    let mut table = Table::new([
+        Column::words("policy"),
+        Column::figures("RAM"),
+        Column::figures("disk"),
+        Column::words("admission"),
+        Column::words("eviction"),
+        Column::figures("OHR, RAM"),
+        Column::figures("OHR, disk"),
+        Column::figures("OHR"),
+        Column::figures("BHR"),
+        Column::figures("written"),
+        Column::figures("records written"),
+        Column::figures("read"),
+        Column::figures("records read"),
+        Column::figures("write amplification"),
+        Column::figures("from the origin"),
+    ]);
+    for (run, disk) in with_disk(runs) {
+        table.row([
+            run.policy.clone(),
+            ByteSize(run.capacity_bytes).to_string(),
+            ByteSize(disk.capacity_bytes).to_string(),
+            disk.admission.clone(),
+            disk.eviction.clone(),
+            output::percent(disk.ram_object_hit_ratio),
+            output::percent(disk.disk_object_hit_ratio),
+            output::percent(run.object_hit_ratio),
+            output::percent(run.byte_hit_ratio),
+            ByteSize(disk.done.written_bytes).to_string(),
+            output::count(disk.done.write_operations),
+            ByteSize(disk.done.read_bytes).to_string(),
+            output::count(disk.done.read_operations),
+            format!("{:.2}", disk.write_amplification),
+            ByteSize(disk.origin_bytes).to_string(),
+        ]);
+    }
+    table
+}
+
+fn name(run: &RunReport, disk: &DiskReport) -> String {
+    format!(
+        "{} {}, {} {} {}",
+        run.policy,
+        ByteSize(run.capacity_bytes),
+        ByteSize(disk.capacity_bytes),
+        disk.admission,
+        disk.eviction
+    )
+}
+
+/// Lines a plot can hold and still be read.
+const SERIES_MAX: usize = 8;

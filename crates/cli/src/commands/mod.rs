@@ -12,6 +12,7 @@ mod origin;
 mod replay;
 mod serve;
 mod simulate;
+mod store;
 mod trace;
 
 use std::process::ExitCode;
@@ -28,6 +29,7 @@ pub(crate) enum Command {
     Trace(trace::TraceArgs),
     Filter(filter::FilterArgs),
     BenchFilter(bench_filter::BenchFilterArgs),
+    Store(store::StoreArgs),
     CheckConfig(check_config::CheckConfigArgs),
     Demo(demo::DemoArgs),
 }
@@ -43,6 +45,7 @@ impl Command {
             Self::Trace(args) => trace::run(args),
             Self::Filter(args) => filter::run(args),
             Self::BenchFilter(args) => bench_filter::run(&args),
+            Self::Store(args) => store::run(&args),
             Self::CheckConfig(args) => check_config::run(&args),
             Self::Demo(args) => demo::run(&args),
         }
@@ -58,6 +61,7 @@ impl Command {
             | Self::Trace(_)
             | Self::Filter(_)
             | Self::BenchFilter(_)
+            | Self::Store(_)
             | Self::CheckConfig(_)
             | Self::Demo(_) => "warn",
         }

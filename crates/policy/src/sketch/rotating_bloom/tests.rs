@@ -150,7 +150,7 @@ fn threads_find_their_recent_keys_through_rotations() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(24))]
 
     /// Beside an exact memory: nothing younger than seven eighths of a period is denied.
     #[test]

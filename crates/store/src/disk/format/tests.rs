@@ -169,7 +169,7 @@ fn what_is_not_a_superblock_says_why() {
             ..superblock()
         },
         Superblock {
-            checkpoint_bytes: u64::MAX & !4095,
+            checkpoint_bytes: !4095,
             ..superblock()
         },
         Superblock {

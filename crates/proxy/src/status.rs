@@ -17,6 +17,8 @@ pub(crate) fn render(shared: &Shared) -> Value {
         "name": config.name,
         "workers": config.workers.get(),
         "origin": config.origin.url.to_string(),
+        // For whoever measures this process from outside, as `edgeward replay --status` does.
+        "pid": std::process::id(),
         "resident_bytes": resident_bytes(),
         "hot": {
             "policy": config.hot.policy.to_string(),

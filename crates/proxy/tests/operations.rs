@@ -163,7 +163,13 @@ fn the_admin_listener_answers_what_it_knows_and_says_so_otherwise() {
             .status,
         405
     );
-    assert_eq!(bed.status()["hot"]["policy"], "lru");
+    let status = bed.status();
+    assert_eq!(status["hot"]["policy"], "lru");
+    assert_eq!(
+        status["pid"],
+        std::process::id(),
+        "whom a monitor has to watch"
+    );
 }
 
 fn logged(format: LogFormat, requests: impl FnOnce(&Bed)) -> Vec<String> {

@@ -1,0 +1,344 @@
+//! Records into the buffer, the buffer to the device, one segment after another.
+//!
+//! The order of writes and syncs that recovery relies on is kept here.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use edgeward_policy::log::Place;
+use edgeward_types::KeyHash;
+
+use super::{Draft, Move, TOMBSTONES_A_RECORD, WriteFailure, Writer, unix_secs};
+use crate::disk::device::WRITE_ALIGN;
+use crate::disk::format::{
+    BLOCK_BYTES, ENTRY_BYTES, Entry, Extent, Kind, RECORD_HEADER_BYTES, RecordHeader,
+    SegmentHeader, TRAILER_BYTES, Trailer,
+};
+
+impl Writer {
+    /// Puts a record into the buffer, reclaiming what must make room.
+    pub(super) fn append(
+        &mut self,
+        draft: &Draft<'_>,
+        body: &[Bytes],
+    ) -> Result<Extent, WriteFailure> {
+        if !self.tombstones.is_empty() {
+            self.write_tombstones()?;
+        }
+        self.append_in_order(draft, body)
+    }
+
+    pub(super) fn append_in_order(
+        &mut self,
+        draft: &Draft<'_>,
+        body: &[Bytes],
+    ) -> Result<Extent, WriteFailure> {
+        let entries = draft.entries();
+        loop {
+            if let Some(place) = self.log.place(draft.record_bytes(), entries) {
+                return Ok(self.put(place, draft, body));
+            }
+            self.open_segment()?;
+        }
+    }
+
+    /// Opens the next segment, and reclaims so that the one after it is free when it is wanted.
+    pub(super) fn open_segment(&mut self) -> Result<(), WriteFailure> {
+        if self.log.free_segments() == 0 {
+            // Reclaiming was cut short by a device that refused. Nothing can be written again here.
+            self.flush_records()?;
+            let oldest = self.log.oldest();
+            self.reclaim(oldest.expect("what is not free or open is sealed"))?;
+        }
+        self.next_segment()?;
+        while let Some(victim) = self.log.victim() {
+            self.reclaim(victim)?;
+        }
+        Ok(())
+    }
+
+    /// As [`append`](Self::append) for what is written again: takes a free segment, but reclaims none.
+    pub(in crate::disk) fn append_again(
+        &mut self,
+        draft: &Draft<'_>,
+        body: &[Bytes],
+    ) -> Result<Extent, WriteFailure> {
+        if let Some(place) = self.log.place(draft.record_bytes(), draft.entries()) {
+            return Ok(self.put(place, draft, body));
+        }
+        if self.log.free_segments() == 0 {
+            return Err(WriteFailure::NoRoom);
+        }
+        self.next_segment()?;
+        let place = self.log.place(draft.record_bytes(), draft.entries());
+        let place = place.ok_or(WriteFailure::NoRoom)?;
+        Ok(self.put(place, draft, body))
+    }
+
+    pub(super) fn put(&mut self, place: Place, draft: &Draft<'_>, body: &[Bytes]) -> Extent {
+        let seed = self.volume.superblock.checksum_seed;
+        let epoch = self
+            .log
+            .open()
+            .expect("a place is in the open segment")
+            .epoch;
+        let header = RecordHeader {
+            kind: draft.kind,
+            key_bytes: u16::try_from(draft.key.len()).expect("checked when the write began"),
+            head_bytes: u32::try_from(draft.head.len()).expect("checked when the write began"),
+            items: draft.items,
+            hash: draft.hash.0,
+            object: draft.object,
+            epoch,
+            body_bytes: draft.body_bytes,
+            body_offset: draft.body_offset,
+            written_secs: unix_secs(),
+        };
+        let start = usize::try_from(place.offset - self.flushed).expect("within the buffer");
+        self.buffer.resize(start + RECORD_HEADER_BYTES, 0);
+        self.buffer.extend_from_slice(draft.key);
+        self.buffer.extend_from_slice(draft.head);
+        self.buffer.extend_from_slice(draft.table);
+        let meta_bytes = header.meta_bytes();
+        self.buffer.resize(start + meta_bytes, 0);
+        for chunk in body {
+            self.buffer.extend_from_slice(chunk);
+        }
+        let (meta, body) = self.buffer[start..].split_at_mut(meta_bytes);
+        if matches!(draft.kind, Kind::Object | Kind::Piece) {
+            debug_assert_eq!(body.len() as u64, draft.body_bytes);
+            let table = &mut meta[header.table_range()];
+            for (item, block) in table
+                .chunks_exact_mut(8)
+                .zip(body.chunks(BLOCK_BYTES as usize))
+            {
+                item.copy_from_slice(&seed.of(block).to_le_bytes());
+            }
+        }
+        header.seal(meta, seed);
+        let record_bytes = u32::try_from(header.record_bytes()).expect("less than a segment");
+        let offset = u32::try_from(place.offset).expect("less than a segment");
+        let entry = |hash| Entry {
+            hash,
+            object: draft.object,
+            offset,
+            record_bytes,
+            kind: draft.kind,
+        };
+        if draft.kind == Kind::Tombstones {
+            let hashes = draft.table.chunks_exact(8);
+            let hashes = hashes.map(|hash| u64::from_le_bytes(hash.try_into().expect("eight")));
+            self.entries.extend(hashes.map(entry));
+        } else {
+            self.entries.push(entry(draft.hash.0));
+        }
+        self.buffered_since.get_or_insert_with(Instant::now);
+        Extent {
+            at: self.volume.segments.start(place.segment) + place.offset,
+            epoch,
+            body_bytes: u32::try_from(draft.body_bytes).unwrap_or(u32::MAX),
+            meta_bytes: u32::try_from(meta_bytes).expect("less than a segment"),
+        }
+    }
+
+    pub(super) fn write_tombstones(&mut self) -> Result<(), WriteFailure> {
+        while !self.tombstones.is_empty() {
+            let count = self.tombstones.len().min(TOMBSTONES_A_RECORD);
+            let hashes = self.tombstones[..count].iter();
+            let table: Vec<u8> = hashes.flat_map(|hash| hash.to_le_bytes()).collect();
+            let draft = Draft {
+                kind: Kind::Tombstones,
+                hash: KeyHash(0),
+                object: 0,
+                key: &[],
+                head: &[],
+                table: &table,
+                items: u32::try_from(count).expect("bounded above"),
+                body_bytes: 0,
+                body_offset: 0,
+            };
+            self.append_in_order(&draft, &[])?;
+            self.tombstones_unsynced
+                .extend(self.tombstones.drain(..count));
+        }
+        Ok(())
+    }
+
+    pub(super) fn flush_if_full(&mut self) -> Result<(), WriteFailure> {
+        if self.buffer.len() as u64 >= self.volume.settings.write_bytes.bytes() {
+            self.flush()?;
+        }
+        if self.unsynced_bytes >= self.volume.settings.sync_bytes.bytes() {
+            self.sync()?;
+        }
+        Ok(())
+    }
+
+    /// Writes the buffer and makes visible what it holds.
+    pub(super) fn flush(&mut self) -> Result<(), WriteFailure> {
+        if !self.tombstones.is_empty() {
+            self.write_tombstones()?;
+        }
+        self.flush_records()
+    }
+
+    pub(in crate::disk) fn flush_records(&mut self) -> Result<(), WriteFailure> {
+        if self.buffer.is_empty() {
+            if self.tombstones.is_empty() {
+                self.buffered_since = None;
+            }
+            return Ok(());
+        }
+        let open = self.log.open().expect("the buffer is of the open segment");
+        let aligned = self.buffer.len().next_multiple_of(WRITE_ALIGN as usize);
+        self.buffer.resize(aligned, 0);
+        let at = self.volume.segments.start(open.segment) + self.flushed;
+        self.write_at(at)?;
+        self.flushed += aligned as u64;
+        self.log.align_to(WRITE_ALIGN);
+        self.buffer.clear();
+        self.buffered_since = None;
+        self.pieces_pending.clear();
+        self.volume.publish(&mut self.pending);
+        for Move { hash, from, to } in self.moves_pending.drain(..) {
+            if self.volume.index.relocate(hash, from, to) {
+                self.volume.counters.reinserted_objects.one();
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn write_at(&mut self, at: u64) -> io::Result<()> {
+        self.volume.device.write_at(&self.buffer, at)?;
+        self.wrote(self.buffer.len() as u64);
+        Ok(())
+    }
+
+    pub(super) fn wrote(&mut self, bytes: u64) {
+        self.volume.counters.written_bytes.add(bytes);
+        self.volume.counters.write_ops.one();
+        self.unsynced_bytes += bytes;
+        self.unsynced_since.get_or_insert_with(Instant::now);
+    }
+
+    /// Makes durable what was appended so far.
+    pub(super) fn sync(&mut self) -> Result<(), WriteFailure> {
+        self.flush()?;
+        self.sync_written()
+    }
+
+    pub(super) fn sync_written(&mut self) -> Result<(), WriteFailure> {
+        if self.unsynced_since.is_none() {
+            return Ok(());
+        }
+        self.volume.device.sync()?;
+        self.volume.counters.syncs.one();
+        self.unsynced_bytes = 0;
+        self.unsynced_since = None;
+        self.tombstones_unsynced.clear();
+        Ok(())
+    }
+
+    /// Ends the open segment: its records durable, then its footer.
+    pub(super) fn seal(&mut self) -> Result<(), WriteFailure> {
+        // Purges go first, for they may need a segment of their own.
+        if !self.tombstones.is_empty() {
+            self.write_tombstones()?;
+        }
+        self.seal_in_order()?;
+        self.sync_written()
+    }
+
+    pub(super) fn seal_in_order(&mut self) -> Result<(), WriteFailure> {
+        self.flush_records()?;
+        let Some(open) = self.log.open() else {
+            return Ok(());
+        };
+        self.sync_written()?;
+        let seed = self.volume.superblock.checksum_seed;
+        let lines: Vec<u8> = self
+            .entries
+            .iter()
+            .flat_map(|entry| entry.to_bytes())
+            .collect();
+        let trailer = Trailer {
+            entries: u32::try_from(lines.len() / ENTRY_BYTES)
+                .expect("fewer than a segment's units"),
+            epoch: open.epoch,
+            records_end: self.flushed,
+            entries_checksum: seed.of(&lines),
+        };
+        let footer = lines.len() + TRAILER_BYTES;
+        let aligned = footer.next_multiple_of(WRITE_ALIGN as usize);
+        self.buffer.resize(aligned - footer, 0);
+        self.buffer.extend_from_slice(&lines);
+        self.buffer.extend_from_slice(&trailer.to_bytes(seed));
+        let at = self.volume.segments.end(open.segment) - aligned as u64;
+        let written = self.write_at(at);
+        self.buffer.clear();
+        written?;
+        self.log.seal();
+        Ok(())
+    }
+
+    /// Ends the open segment and takes a free one into use.
+    pub(super) fn next_segment(&mut self) -> Result<(), WriteFailure> {
+        self.seal_in_order()?;
+        let volume = Arc::clone(&self.volume);
+        let opened = self.log.open_next(|id| volume.segments.is_pinned(id));
+        let opened = opened.expect("reclaiming keeps a segment free");
+        self.entries.clear();
+        self.flushed = self.log.shape().segment_header_bytes;
+        // Readers of the old content are told before it goes.
+        volume.segments.set_epoch(opened.segment, opened.epoch);
+        let header = SegmentHeader {
+            segment: opened.segment.0,
+            epoch: opened.epoch,
+            tail_epoch: self.log.tail_epoch(),
+            opened_secs: unix_secs(),
+            segments: volume.segments.count(),
+        };
+        let header = header.to_bytes(volume.superblock.checksum_seed);
+        let at = volume.segments.start(opened.segment);
+        self.unsynced_since.get_or_insert_with(Instant::now);
+        let written = volume
+            .device
+            .write_at(&header, at)
+            .map_err(WriteFailure::from);
+        let written = written.and_then(|()| {
+            self.wrote(header.len() as u64);
+            self.sync_written()
+        });
+        if written.is_err() {
+            self.log.close_unused();
+        }
+        written
+    }
+}
+
+impl Draft<'_> {
+    pub(in crate::disk) fn record_bytes(&self) -> u64 {
+        let table = if self.table.is_empty() {
+            u64::from(self.items) * 8
+        } else {
+            self.table.len() as u64
+        };
+        let body = match self.kind {
+            Kind::Object | Kind::Piece => self.body_bytes,
+            Kind::Commit | Kind::Tombstones => 0,
+        };
+        let names = (self.key.len() + self.head.len()) as u64;
+        RECORD_HEADER_BYTES as u64 + names + table + body
+    }
+
+    /// Lines of the footer.
+    fn entries(&self) -> u64 {
+        if self.kind == Kind::Tombstones {
+            u64::from(self.items)
+        } else {
+            1
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! From messages to records: whole objects, pieces, last records, new heads.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{Draft, Writer, block_count, table_of};
+use crate::disk::error::Dropped;
+use crate::disk::format::{Extent, Kind};
+use crate::disk::location::Location;
+use crate::disk::write::WriteState;
+
+impl Writer {
+    pub(super) fn write_object(
+        &mut self,
+        write: &Arc<WriteState>,
+        body: &[Bytes],
+        body_bytes: u64,
+    ) {
+        let draft = Draft {
+            kind: Kind::Object,
+            hash: write.hash,
+            object: write.id,
+            key: &write.key,
+            head: &write.head,
+            table: &[],
+            items: block_count(body_bytes),
+            body_bytes,
+            body_offset: 0,
+        };
+        self.write_last(write, &draft, body);
+    }
+
+    pub(super) fn write_piece(&mut self, write: &Arc<WriteState>, body: &[Bytes], body_bytes: u64) {
+        if write.dropped().is_some() {
+            return;
+        }
+        if self.is_resting() {
+            write.drop_as(Dropped::NotWritable);
+            return;
+        }
+        let body_offset = {
+            let extents = write.extents.lock();
+            extents
+                .iter()
+                .map(|extent| u64::from(extent.body_bytes))
+                .sum()
+        };
+        let draft = Draft {
+            kind: Kind::Piece,
+            hash: write.hash,
+            object: write.id,
+            key: &[],
+            head: &[],
+            table: &[],
+            items: block_count(body_bytes),
+            body_bytes,
+            body_offset,
+        };
+        match self.append(&draft, body) {
+            Ok(extent) => {
+                write.extents.lock().push(extent);
+                self.pieces_pending.push(Arc::clone(write));
+                let result = self.flush_if_full();
+                self.settle(result);
+            }
+            Err(failure) => {
+                write.drop_as(Dropped::NotWritable);
+                self.settle(Err(failure));
+            }
+        }
+    }
+
+    pub(super) fn write_commit(&mut self, write: &Arc<WriteState>) {
+        let extents = write.extents.lock().clone();
+        self.write_commit_of(write, write.id, &extents);
+    }
+
+    pub(super) fn write_commit_of(
+        &mut self,
+        write: &Arc<WriteState>,
+        object: u64,
+        extents: &[Extent],
+    ) {
+        if !self.all_live(extents) {
+            // What came first is gone already: the log is small for such an object.
+            write.drop_as(Dropped::Gone);
+        }
+        let table = table_of(extents);
+        let draft = Draft {
+            kind: Kind::Commit,
+            hash: write.hash,
+            object,
+            key: &write.key,
+            head: &write.head,
+            table: &table,
+            items: u32::try_from(extents.len()).unwrap_or(u32::MAX),
+            body_bytes: write.body_bytes(),
+            body_offset: 0,
+        };
+        self.write_last(write, &draft, &[]);
+    }
+
+    /// Whether every piece is in a segment that still counts.
+    pub(in crate::disk) fn all_live(&self, extents: &[Extent]) -> bool {
+        let tail_epoch = self.log.tail_epoch();
+        extents
+            .iter()
+            .all(|extent| extent.epoch >= tail_epoch && self.volume.holds(extent))
+    }
+
+    /// The body stays where it is if it is in pieces; one in a single record is copied.
+    pub(super) fn write_rewritten(&mut self, write: &Arc<WriteState>, from: Location) {
+        let old = self.volume.index.hits(write.hash, from).and_then(|_| {
+            let first = self.volume.settings.first_read_bytes.bytes();
+            let old = self.volume.load_record(from, first).ok()?;
+            (old.key() == &*write.key).then_some(old)
+        });
+        let Some(old) = old else {
+            write.drop_as(Dropped::Gone);
+            self.end_dropped(write);
+            return;
+        };
+        write.set_body_bytes(old.header.body_bytes);
+        match old.header.kind {
+            Kind::Commit => {
+                let extents: Vec<_> = Extent::parse_all(&old.table()).collect();
+                // The pieces carry the old object's number.
+                self.write_commit_of(write, old.header.object, &extents);
+            }
+            _ => {
+                let body = old.body();
+                let body_bytes = body.len() as u64;
+                self.write_object(write, &[body], body_bytes);
+            }
+        }
+    }
+
+    pub(super) fn write_last(
+        &mut self,
+        write: &Arc<WriteState>,
+        draft: &Draft<'_>,
+        body: &[Bytes],
+    ) {
+        if self.is_resting() {
+            write.drop_as(Dropped::NotWritable);
+        }
+        if write.dropped().is_some() {
+            self.end_dropped(write);
+            return;
+        }
+        match self.append(draft, body) {
+            Ok(extent) => {
+                let location = Location::from_offset(extent.at);
+                self.pending.push((Arc::clone(write), location));
+                let result = self.flush_if_full();
+                self.settle(result);
+            }
+            Err(failure) => {
+                write.drop_as(Dropped::NotWritable);
+                self.end_dropped(write);
+                self.settle(Err(failure));
+            }
+        }
+    }
+
+    pub(super) fn end_dropped(&self, write: &WriteState) {
+        self.volume.unregister(write);
+        if let Some(cause) = write.dropped() {
+            self.volume.count_dropped(cause);
+        }
+    }
+}

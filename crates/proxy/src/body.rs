@@ -9,6 +9,7 @@ use http_body::{Body, Frame, SizeHint};
 
 use crate::access_log::Pending;
 use crate::client_io::InFlight;
+use crate::disk::body::DiskBody;
 use crate::fill::FillReader;
 use crate::origin::OriginBody;
 use crate::worker::Worker;
@@ -21,6 +22,8 @@ pub(crate) enum Source {
     Whole(Bytes),
     /// A fetch others may share.
     Fill(FillReader, Option<u64>),
+    /// The disk.
+    Disk(Box<DiskBody>),
     /// The origin itself.
     Origin(Box<OriginBody>),
 }
@@ -91,6 +94,9 @@ impl Body for EdgeBody {
                     Ok(Frame::data(bytes))
                 })
             }),
+            Source::Disk(body) => body
+                .poll_bytes(&this.worker, cx)
+                .map(|next| next.map(|bytes| Ok(Frame::data(bytes?)))),
             Source::Origin(body) => Pin::new(&mut **body)
                 .poll_frame(cx)
                 .map(|next| next.map(|frame| frame.map_err(Into::into))),
@@ -106,7 +112,11 @@ impl Body for EdgeBody {
             }
             Poll::Ready(None) => this.source = Source::Empty,
             Poll::Ready(Some(Err(_))) => {
-                this.worker.counters.aborted_origin.one();
+                let counters = &this.worker.counters;
+                match this.source {
+                    Source::Disk(_) => counters.disk_body_cut.one(),
+                    _ => counters.aborted_origin.one(),
+                }
                 if let Some(log) = &mut this.log {
                     log.aborted = true;
                 }
@@ -121,6 +131,7 @@ impl Body for EdgeBody {
         match &self.source {
             Source::Empty | Source::Fill(_, Some(0)) => true,
             Source::Whole(_) | Source::Fill(..) => false,
+            Source::Disk(body) => body.left() == 0,
             Source::Origin(body) => body.is_end_stream(),
         }
     }
@@ -131,6 +142,7 @@ impl Body for EdgeBody {
             Source::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Source::Fill(_, Some(left)) => SizeHint::with_exact(*left),
             Source::Fill(_, None) => SizeHint::default(),
+            Source::Disk(body) => SizeHint::with_exact(body.left()),
             Source::Origin(body) => body.size_hint(),
         }
     }
@@ -139,8 +151,10 @@ impl Body for EdgeBody {
 impl Drop for EdgeBody {
     fn drop(&mut self) {
         // A whole body may go untaken (HEAD); one that streamed was still wanted by someone.
-        let given_up =
-            matches!(self.source, Source::Fill(..) | Source::Origin(_)) && !self.is_end_stream();
+        let given_up = matches!(
+            self.source,
+            Source::Fill(..) | Source::Disk(_) | Source::Origin(_)
+        ) && !self.is_end_stream();
         if given_up {
             self.worker.counters.aborted_client.one();
         }

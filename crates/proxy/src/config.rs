@@ -5,12 +5,16 @@
 //! the default. Two things have no default: where to listen and where the origin is.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::num::{NonZeroU32, NonZeroUsize};
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use edgeward_policy::disk_admission::{self, DiskAdmissionSpec};
+use edgeward_policy::sketch::RotatingBloomConfig;
 use edgeward_semantics::Rules;
+use edgeward_store::disk::{Device, DiskSettings};
 use edgeward_store::hot::HotConfig;
 use edgeward_types::ByteSize;
 
@@ -23,6 +27,8 @@ pub struct EdgeConfig {
     pub origin: OriginConfig,
     /// The cache in memory: how much, what enters, what leaves.
     pub hot: HotConfig,
+    /// The cache on disk behind it. Default: none.
+    pub disk: Option<DiskConfig>,
     /// What of HTTP caching the operator may choose.
     pub caching: CachingConfig,
     /// What an origin learns of the client.
@@ -50,6 +56,7 @@ impl EdgeConfig {
             listeners: vec![ListenerConfig::plain(listen)],
             origin: OriginConfig::new(origin),
             hot: HotConfig::new(hot),
+            disk: None,
             caching: CachingConfig::default(),
             forwarding: ForwardingConfig::default(),
             admin: None,
@@ -298,6 +305,59 @@ enum UrlProblem {
     Scheme,
     User,
     Path,
+}
+
+/// The cache on disk.
+#[derive(Clone, Debug)]
+pub struct DiskConfig {
+    /// Devices, segments, queues and intervals of the store.
+    pub settings: DiskSettings,
+    /// What is written. Default: a response at its second request, since most are never asked for again.
+    pub admission: DiskAdmissionSpec,
+    /// Distinct keys that admission remembers for a period. Default: one for each 32 KiB of disk, so that a key is
+    /// remembered for about as long as an object would stay.
+    pub expected_keys: Option<NonZeroU64>,
+    /// Most first requests that admission may take for later ones. Default 1 %: each is one needless write.
+    pub false_positive_rate: f64,
+    /// Where admission's memory is kept while the edge is down. Default: in the first device's directory or beside
+    /// its file; nowhere for a block device.
+    pub memory_file: Option<PathBuf>,
+    /// Threads that wait for the devices. Default 16: enough to keep several disks busy; what lies in the page cache
+    /// needs none of them.
+    pub read_threads: NonZeroUsize,
+    /// Lookups that may wait for a thread. Default 1024. Beyond it a lookup is a miss: the origin would be quicker.
+    pub reads_waiting_max: NonZeroUsize,
+    /// Devices that are open already, in the place of those that `settings` name: how tests bring disks that fail.
+    pub opened: Vec<Arc<dyn Device>>,
+}
+
+impl DiskConfig {
+    /// Everything by default but where it lies.
+    pub fn new(path: impl Into<PathBuf>, capacity: ByteSize) -> Self {
+        Self::with(DiskSettings::new(path, capacity))
+    }
+
+    /// Everything by default but the store's own settings.
+    pub fn with(settings: DiskSettings) -> Self {
+        Self {
+            settings,
+            admission: DiskAdmissionSpec::default(),
+            expected_keys: None,
+            false_positive_rate: disk_admission::FALSE_SEEN_MAX,
+            memory_file: None,
+            read_threads: NonZeroUsize::new(16).expect("16 is not zero"),
+            reads_waiting_max: NonZeroUsize::new(1024).expect("1024 is not zero"),
+            opened: Vec::new(),
+        }
+    }
+
+    /// How much admission remembers before a disk of this capacity.
+    pub(crate) fn memory(&self, capacity_bytes: u64) -> RotatingBloomConfig {
+        let keys = self
+            .expected_keys
+            .unwrap_or_else(|| disk_admission::memory_for_disk(capacity_bytes).expected_keys);
+        RotatingBloomConfig::new(keys, self.false_positive_rate)
+    }
 }
 
 /// What of HTTP caching the operator may choose. What RFC 9111 settles is not here.

@@ -182,6 +182,38 @@ counters! {
     Counter "edgeward_invalidations_total" "Stored responses removed because an unsafe method changed what they show." {
         invalidations,
     }
+    Counter "edgeward_disk_lookups_total" "Lookups on disk, by what came of them." {
+        disk_hit = "result" "hit",
+        disk_stale = "result" "stale",
+        disk_absent = "result" "absent",
+        disk_unreadable = "result" "unreadable",
+        disk_busy = "result" "busy",
+    }
+    Counter "edgeward_disk_response_bytes_total" "Body bytes read from disk for clients." {
+        disk_response_bytes,
+    }
+    Counter "edgeward_disk_waits_total" "Reads that had to wait for the device on a thread of their own, by what was read." {
+        disk_waited_heads = "of" "head",
+        disk_waited_bodies = "of" "body",
+    }
+    Counter "edgeward_disk_admission_total" "Responses that could be stored, by what admission to disk said." {
+        disk_admitted = "verdict" "write",
+        disk_refused_requests = "verdict" "too-few-requests",
+        disk_refused_size = "verdict" "too-large",
+    }
+    Counter "edgeward_disk_fills_total" "Responses on their way to disk, by end." {
+        disk_fills_written = "end" "written",
+        disk_fills_refused = "end" "refused",
+        disk_fills_dropped = "end" "dropped",
+        disk_fills_aborted = "end" "aborted",
+    }
+    Counter "edgeward_disk_promoted_total" "Objects that went from disk to memory." {
+        disk_promoted,
+    }
+    Counter "edgeward_disk_bodies_broken_total" "Bodies whose rest the disk could not give, by where it came from instead." {
+        disk_body_resumed = "end" "resumed",
+        disk_body_cut = "end" "cut",
+    }
     Counter "edgeward_access_log_dropped_total" "Lines the access log lost because its ring was full." {
         access_log_dropped,
     }

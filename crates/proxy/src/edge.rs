@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 use rustls::ServerConfig;
@@ -20,6 +20,7 @@ use crate::clock::Ticker;
 use crate::collapse::{Collapse, HitForMiss};
 use crate::config::EdgeConfig;
 use crate::counters::Counters;
+use crate::disk::{DiskError, DiskTier};
 use crate::fill::FillBudget;
 use crate::listener;
 use crate::origin::{Connector, ConnectorError, OriginPool};
@@ -69,6 +70,9 @@ pub enum StartError {
         /// The name.
         name: String,
     },
+    /// The disk cache cannot be used.
+    #[error("the disk cache cannot be set up")]
+    Disk(#[from] DiskError),
     /// The operating system gives no thread or runtime.
     #[error("{what} cannot be started")]
     Thread {
@@ -111,7 +115,20 @@ impl Edge {
             }
             None => None,
         };
-        let shared = Arc::new(share(&mut config, &ticker));
+        // After all that is quick to fail: it may take seconds to look through a large store.
+        let disk = match &config.disk {
+            Some(disk) => {
+                let ram_object_bytes_max = config.limits.object_bytes_max.min(config.hot.capacity);
+                let hash_seed = config.caching.hash_seed;
+                Some(Arc::new(DiskTier::open(
+                    disk,
+                    hash_seed,
+                    ram_object_bytes_max,
+                )?))
+            }
+            None => None,
+        };
+        let shared = Arc::new(share(&mut config, disk.clone(), &ticker));
         let (stop, stopping) = watch::channel(None);
         let mut edge = RunningEdge {
             addrs,
@@ -119,6 +136,7 @@ impl Edge {
             workers: Vec::with_capacity(workers),
             stop,
             log,
+            disk,
             ticker,
         };
         let mut log_rings: Vec<Option<rtrb::Producer<LogLine>>> = log_rings;
@@ -155,6 +173,7 @@ pub struct RunningEdge {
     /// Set to how long the workers may take.
     stop: watch::Sender<Option<Duration>>,
     log: Option<AccessLog>,
+    disk: Option<Arc<DiskTier>>,
     ticker: Ticker,
 }
 
@@ -176,6 +195,7 @@ impl RunningEdge {
     }
 
     fn stop_within(&mut self, drain: Duration) {
+        let begun = Instant::now();
         self.stop.send_replace(Some(drain));
         for worker in self.workers.drain(..) {
             if worker.join().is_err() {
@@ -185,6 +205,9 @@ impl RunningEdge {
         self.admin = None;
         // After the workers, so that their last lines are written.
         self.log = None;
+        if let Some(disk) = self.disk.take() {
+            disk.close(drain.saturating_sub(begun.elapsed()).max(DISK_CLOSE_MIN));
+        }
     }
 }
 
@@ -233,19 +256,24 @@ fn bind_all(config: &EdgeConfig) -> Result<(Vec<WorkerListeners>, Vec<SocketAddr
     Ok((of_workers, addrs))
 }
 
-fn share(config: &mut EdgeConfig, ticker: &Ticker) -> Shared {
-    let mut random = [0; 16];
+fn share(config: &mut EdgeConfig, disk: Option<Arc<DiskTier>>, ticker: &Ticker) -> Shared {
+    let mut random = [0; 20];
     // Should the system have no randomness, a fixed key is still a working cache.
     _ = aws_lc_random(&mut random);
     let (hash, instance) = random.split_at(8);
-    let hash_seed = config
-        .caching
-        .hash_seed
+    // One hash finds a key in both tiers, and what is on disk was hashed before this process began.
+    let hash_seed = disk
+        .as_ref()
+        .map(|disk| disk.cache.key_seed())
+        .or(config.caching.hash_seed)
         .unwrap_or_else(|| u64::from_le_bytes(hash.try_into().expect("eight of sixteen bytes")));
-    let instance = u32::from_le_bytes(instance[..4].try_into().expect("four of eight bytes"));
+    let (instance, generation) = instance.split_at(4);
+    let instance = u32::from_le_bytes(instance.try_into().expect("four of twelve bytes"));
+    let generation = u64::from_le_bytes(generation.try_into().expect("eight of twelve bytes"));
     let via_name = format!("{}-{instance:08x}", config.name);
     Shared {
         hot: Hot::new(config.hot.clone()),
+        disk,
         collapse: Collapse::new(),
         hit_for_miss: HitForMiss::new(config.caching.hit_for_miss),
         fill_budget: FillBudget::new(config.limits.fill_bytes_max.bytes()),
@@ -254,7 +282,8 @@ fn share(config: &mut EdgeConfig, ticker: &Ticker) -> Shared {
         via_http11: HeaderValue::try_from(format!("1.1 {via_name}"))
             .expect("the name was checked to be a token"),
         via_name,
-        generations: AtomicU64::new(0),
+        // From anywhere: variants of an earlier process may lie on disk, and none of theirs may come again.
+        generations: AtomicU64::new(generation),
         counters: (0..config.workers.get()).map(|_| Arc::default()).collect(),
         config: config.clone(),
     }
@@ -373,6 +402,10 @@ async fn first_of<T>(
         never = other => match never {},
     }
 }
+
+/// The disk cache gets this long to write down what is on its way, however short the drain is: what it does not
+/// write has to be searched for at the next start.
+const DISK_CLOSE_MIN: Duration = Duration::from_secs(5);
 
 /// How much later than its limit a connection may end.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(250);

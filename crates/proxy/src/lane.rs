@@ -361,8 +361,9 @@ fn answer(worker: &Worker, scheme: &'static str, plain: &Plain<'_>, outbox: &mut
         return false;
     };
     let now = worker.now();
-    plain_hit(worker, &target, now, |response| {
-        outbox.push(worker, response, now, plain.head_only);
+    plain_hit(worker, &target, now, |response, body| {
+        let body = (!plain.head_only).then_some(body);
+        outbox.push(worker, response, body, now);
     })
 }
 
@@ -383,8 +384,8 @@ impl Outbox {
         &mut self,
         worker: &Worker,
         response: &StoredResponse,
+        body: Option<&Bytes>,
         now: Timestamp,
-        head_only: bool,
     ) {
         self.push_status(response.status);
         let head = &mut self.head;
@@ -398,8 +399,8 @@ impl Outbox {
         CacheStatus::hit(response.policy.ttl_secs(now)).write(&worker.config().name, &mut line);
         head.extend_from_slice(line.as_bytes());
         head.extend_from_slice(b"\r\n\r\n");
-        if !head_only {
-            self.push_body(response.body.clone());
+        if let Some(body) = body {
+            self.push_body(body.clone());
             worker.counters.response_bytes.add(self.body.len() as u64);
         }
     }

@@ -27,6 +27,7 @@ mod collapse;
 pub mod config;
 mod connection;
 mod counters;
+mod disk;
 mod edge;
 mod fill;
 mod lane;
@@ -42,6 +43,7 @@ mod worker;
 
 pub use access_log::AccessLogError;
 pub use config::EdgeConfig;
+pub use disk::{DiskError, head as disk_head};
 pub use edge::{Edge, RunningEdge, StartError};
 pub use origin::ConnectorError;
 pub use tls::TlsError;

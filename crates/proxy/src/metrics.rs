@@ -16,6 +16,7 @@ pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8"
 pub(crate) fn render(shared: &Shared) -> String {
     let mut families = counters(&shared.counters);
     families.extend(hot(shared));
+    families.extend(shared.disk.iter().flat_map(|disk| disk.metrics()));
     families.extend(process());
     let mut text = Vec::new();
     // The encoder fails for families without metrics or names alone, and there are none.
@@ -232,7 +233,12 @@ pub(crate) fn resident_bytes() -> Option<u64> {
     Some(kib * 1024)
 }
 
-fn family(name: &str, help: &str, kind: MetricType, metrics: Vec<Metric>) -> MetricFamily {
+pub(crate) fn family(
+    name: &str,
+    help: &str,
+    kind: MetricType,
+    metrics: Vec<Metric>,
+) -> MetricFamily {
     let mut family = MetricFamily::default();
     family.set_name(name.to_owned());
     family.set_help(help.to_owned());
@@ -241,7 +247,7 @@ fn family(name: &str, help: &str, kind: MetricType, metrics: Vec<Metric>) -> Met
     family
 }
 
-fn counter(value: f64) -> Metric {
+pub(crate) fn counter(value: f64) -> Metric {
     let mut counter = prometheus::proto::Counter::default();
     counter.set_value(value);
     let mut metric = Metric::default();
@@ -249,7 +255,7 @@ fn counter(value: f64) -> Metric {
     metric
 }
 
-fn gauge(value: f64) -> Metric {
+pub(crate) fn gauge(value: f64) -> Metric {
     let mut gauge = prometheus::proto::Gauge::default();
     gauge.set_value(value);
     let mut metric = Metric::default();
@@ -257,7 +263,7 @@ fn gauge(value: f64) -> Metric {
     metric
 }
 
-fn labelled(mut metric: Metric, labels: &[(&str, &str)]) -> Metric {
+pub(crate) fn labelled(mut metric: Metric, labels: &[(&str, &str)]) -> Metric {
     let labels = labels
         .iter()
         .map(|(name, value)| {

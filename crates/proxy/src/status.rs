@@ -40,6 +40,10 @@ pub(crate) fn render(shared: &Shared) -> Value {
             "decision_digest": format!("{:016x}", stats.digest),
             "tuning": stats.tuning.as_ref().map(tuning),
         },
+        // Nothing if there is none.
+        "disk": shared.disk.as_ref().map(|disk| disk.status()),
+        "disk_lookups": by_label("edgeward_disk_lookups_total", shared),
+        "disk_fills": by_label("edgeward_disk_fills_total", shared),
         "requests": by_label("edgeward_requests_total", shared),
         "not_stored": by_label("edgeward_not_stored_total", shared),
         "origin_errors": by_label("edgeward_origin_errors_total", shared),

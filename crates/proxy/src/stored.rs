@@ -6,9 +6,11 @@
 //! half a microsecond and no allocation per field.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use bytes::Bytes;
 use edgeward_semantics::{StoredPolicy, VaryFields};
+use edgeward_store::disk::DiskObject;
 use edgeward_store::hot::HotCache;
 use http::StatusCode;
 use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
@@ -37,8 +39,10 @@ pub(crate) enum StoredKind {
 pub(crate) struct Variants {
     pub(crate) fields: VaryFields,
     /// Part of every secondary key. An invalidation removes this marker, the next one has another
-    /// generation, and so no variant from before can come back.
+    /// generation, and so no variant from before can come back. Never the same twice, whichever process drew it.
     pub(crate) generation: u64,
+    /// Whether this very marker was given to the disk or came from it.
+    pub(crate) on_disk: AtomicBool,
 }
 
 /// Status, head and body, with the freshness as integers.
@@ -49,7 +53,31 @@ pub(crate) struct StoredResponse {
     /// `name: value\r\n` for each field, `Content-Length` included, without the status line and
     /// the empty line.
     pub(crate) head: Bytes,
-    pub(crate) body: Bytes,
+    pub(crate) body: StoredBody,
+}
+
+/// Where a body lies. In the hot cache all bodies are in memory.
+#[derive(Clone, Debug)]
+pub(crate) enum StoredBody {
+    Memory(Bytes),
+    Disk(OnDisk),
+}
+
+/// A body on disk.
+#[derive(Clone, Debug)]
+pub(crate) struct OnDisk {
+    pub(crate) object: DiskObject,
+    /// What [`DiskTier::changes`](crate::disk::DiskTier::changes) said before it was looked up.
+    pub(crate) changes: u64,
+}
+
+impl StoredBody {
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Self::Memory(bytes) => bytes.len() as u64,
+            Self::Disk(on_disk) => on_disk.object.length(),
+        }
+    }
 }
 
 impl Stored {
@@ -65,18 +93,25 @@ impl Stored {
         Self::new(&self.key, kind)
     }
 
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
     pub(crate) fn is_of(&self, key: &[u8]) -> bool {
         *self.key == *key
+    }
+
+    /// Whether its body has to be read from disk.
+    pub(crate) fn is_on_disk(&self) -> bool {
+        matches!(&self.kind, StoredKind::Response(response) if matches!(response.body, StoredBody::Disk(_)))
     }
 
     /// What the hot cache charges for it.
     pub(crate) fn charge_bytes(&self) -> u64 {
         match &self.kind {
-            StoredKind::Response(response) => charge_bytes(
-                self.key.len(),
-                response.head.len(),
-                response.body.len() as u64,
-            ),
+            StoredKind::Response(response) => {
+                charge_bytes(self.key.len(), response.head.len(), response.body.len())
+            }
             StoredKind::Varies(variants) => variants.charge_bytes(self.key.len()),
         }
     }
@@ -106,12 +141,12 @@ impl StoredResponse {
         status: StatusCode,
         head: &HeaderMap,
         policy: StoredPolicy,
-        body: Bytes,
+        body: StoredBody,
     ) -> Self {
         Self {
             policy,
             status,
-            head: head_block(status, head, body.len() as u64),
+            head: head_block(status, head, body.len()),
             body,
         }
     }
@@ -174,7 +209,7 @@ fn head_block(status: StatusCode, head: &HeaderMap, body_bytes: u64) -> Bytes {
 }
 
 /// RFC 9110 §8.6: never with 1xx and 204.
-fn has_length(status: StatusCode) -> bool {
+pub(crate) fn has_length(status: StatusCode) -> bool {
     !status.is_informational() && status != StatusCode::NO_CONTENT
 }
 
@@ -218,7 +253,7 @@ mod tests {
             StatusCode::OK,
             &storable.head,
             storable.policy,
-            Bytes::from_static(body),
+            StoredBody::Memory(Bytes::from_static(body)),
         )
     }
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use edgeward_store::hot::Recorder;
+use edgeward_store::hot::{Offer, Recorder};
 use edgeward_types::{KeyHash, Timestamp};
 use http::HeaderValue;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -16,16 +16,18 @@ use crate::clock::Clock;
 use crate::collapse::{Collapse, HitForMiss};
 use crate::config::EdgeConfig;
 use crate::counters::Counters;
+use crate::disk::DiskTier;
 use crate::fill::FillBudget;
 use crate::origin::OriginPool;
 use crate::request::Hop;
-use crate::stored::Hot;
+use crate::stored::{Hot, Stored};
 use crate::tasks::TaskSet;
 
 /// What all workers share. Nothing in it is locked on the way of a hit.
 pub(crate) struct Shared {
     pub(crate) config: EdgeConfig,
     pub(crate) hot: Arc<Hot>,
+    pub(crate) disk: Option<Arc<DiskTier>>,
     pub(crate) collapse: Arc<Collapse>,
     pub(crate) hit_for_miss: HitForMiss,
     pub(crate) fill_budget: Arc<FillBudget>,
@@ -43,6 +45,24 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
         KeyHash(xxh3_64_with_seed(key, self.hash_seed))
+    }
+
+    /// Asks RAM for room.
+    pub(crate) fn offer_to_ram(&self, key: KeyHash, charge_bytes: u64) -> Offer<Stored> {
+        self.hot.offer(key, charge_bytes)
+    }
+
+    /// Takes a key out of both tiers. True if it was in one of them.
+    ///
+    /// RAM twice: what was on its way from disk to RAM is caught by one of the two, or sees the change itself.
+    pub(crate) fn forget(&self, hash: KeyHash, key: &[u8]) -> bool {
+        let ours = |stored: &Arc<Stored>| stored.is_of(key);
+        let mut removed = self.hot.peek(hash).is_some_and(|s| ours(&s)) && self.hot.remove(hash);
+        if let Some(disk) = &self.disk {
+            removed |= disk.forget(hash, key);
+            removed |= self.hot.peek(hash).is_some_and(|s| ours(&s)) && self.hot.remove(hash);
+        }
+        removed
     }
 
     pub(crate) fn next_generation(&self) -> u64 {

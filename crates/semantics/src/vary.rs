@@ -32,12 +32,7 @@ impl Vary {
                 return Self::Any;
             }
         }
-        if names.is_empty() {
-            return Self::None;
-        }
-        names.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
-        names.dedup();
-        Self::Fields(VaryFields { names })
+        VaryFields::from_names(names).map_or(Self::None, Self::Fields)
     }
 }
 
@@ -49,6 +44,20 @@ pub struct VaryFields {
 }
 
 impl VaryFields {
+    /// These fields in canonical order, for a format that carries them. Nothing if there is none, more than a
+    /// response may name, or `*`.
+    pub fn from_names(mut names: Vec<HeaderName>) -> Option<Self> {
+        if names.is_empty()
+            || names.len() > VARY_FIELDS_MAX
+            || names.iter().any(|name| name.as_str() == "*")
+        {
+            return None;
+        }
+        names.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
+        names.dedup();
+        Some(Self { names })
+    }
+
     /// The field names, sorted, each once.
     pub fn names(&self) -> &[HeaderName] {
         &self.names

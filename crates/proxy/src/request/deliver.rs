@@ -17,7 +17,8 @@ use http::{Method, Response, StatusCode};
 use super::lookup;
 use super::{Ask, Reply};
 use crate::body::{EdgeBody, Source};
-use crate::stored::{Stored, StoredResponse};
+use crate::disk::body::DiskBody;
+use crate::stored::{Stored, StoredBody, StoredKind, StoredResponse};
 
 /// An answer of the edge's own: the request cannot be served, and why.
 pub(crate) struct Refusal {
@@ -42,15 +43,45 @@ impl Reply {
         let now = self.worker.now();
         let mut headers = response.headers();
         headers.insert(AGE, HeaderValue::from(response.policy.age_secs(now)));
-        let cache_status =
+        let mut cache_status =
             cache_status.unwrap_or_else(|| CacheStatus::hit(response.policy.ttl_secs(now)));
+        if stored.is_on_disk() && cache_status.detail.is_none() {
+            // RFC 9211 §2.8: which tier it was.
+            cache_status.detail = Some(Cow::Borrowed("disk"));
+        }
         let name = &self.worker.config().name;
         headers.append(CACHE_STATUS, cache_status.to_header_value(name));
         if let Some((status, headers, body)) = narrowed(ask, response, &mut headers) {
-            return self.respond(ask, status, headers, Source::Whole(body), &cache_status);
+            self.pass_by(stored);
+            return self.respond(ask, status, headers, body, &cache_status);
         }
-        let body = Source::Whole(response.body.clone());
+        let body = match &response.body {
+            StoredBody::Memory(body) => Source::Whole(body.clone()),
+            StoredBody::Disk(_) if ask.method == Method::HEAD => {
+                self.pass_by(stored);
+                Source::Empty
+            }
+            StoredBody::Disk(_) => {
+                let hash = self.worker.shared.hash(stored.key());
+                match DiskBody::whole(&self.worker, hash, stored) {
+                    Some(body) => Source::Disk(Box::new(body)),
+                    None => unreachable!("it was looked at a line above"),
+                }
+            }
+        };
         self.respond(ask, response.status, headers, body, &cache_status)
+    }
+
+    /// Counts a request that the disk answered without all of the body, which therefore stays there.
+    fn pass_by(&self, stored: &Stored) {
+        let StoredKind::Response(response) = &stored.kind else {
+            return;
+        };
+        if let (StoredBody::Disk(_), Some(disk)) = (&response.body, &self.worker.shared.disk) {
+            let hash = self.worker.shared.hash(stored.key());
+            disk.hit(hash, response.body.len());
+            self.worker.record(hash, stored.charge_bytes(), false);
+        }
     }
 
     /// Puts head and body together. A HEAD gets the head alone.
@@ -126,7 +157,7 @@ fn narrowed(
     ask: &Ask,
     response: &StoredResponse,
     headers: &mut HeaderMap,
-) -> Option<(StatusCode, HeaderMap, Bytes)> {
+) -> Option<(StatusCode, HeaderMap, Source)> {
     let conditional = conditional::is_conditional(&ask.headers);
     let ranged = ask.headers.contains_key(RANGE);
     if !conditional && !ranged {
@@ -138,12 +169,12 @@ fn narrowed(
             == Answer::NotModified
     {
         let head = conditional::not_modified_head(headers);
-        return Some((StatusCode::NOT_MODIFIED, head, Bytes::new()));
+        return Some((StatusCode::NOT_MODIFIED, head, Source::Empty));
     }
     if !ranged {
         return None;
     }
-    let length = response.body.len() as u64;
+    let length = response.body.len();
     match range::decide(
         &ask.method,
         &ask.headers,
@@ -156,15 +187,24 @@ fn narrowed(
             let mut head = std::mem::take(headers);
             head.insert(CONTENT_RANGE, part.content_range(length));
             head.insert(CONTENT_LENGTH, HeaderValue::from(part.length()));
-            let index = |at: u64| usize::try_from(at).expect("a range lies within its body");
-            let body = response.body.slice(index(part.first)..=index(part.last));
+            let body = match &response.body {
+                StoredBody::Memory(body) => {
+                    let index =
+                        |at: u64| usize::try_from(at).expect("a range lies within its body");
+                    Source::Whole(body.slice(index(part.first)..=index(part.last)))
+                }
+                StoredBody::Disk(on_disk) => {
+                    let range = part.first..part.last + 1;
+                    Source::Disk(Box::new(DiskBody::part(on_disk.object.clone(), range)))
+                }
+            };
             Some((StatusCode::PARTIAL_CONTENT, head, body))
         }
         RangeAnswer::Unsatisfiable => {
             let mut head = conditional::not_modified_head(headers);
             head.insert(CONTENT_RANGE, range::unsatisfied_content_range(length));
             head.insert(CONTENT_LENGTH, HeaderValue::from(0));
-            Some((StatusCode::RANGE_NOT_SATISFIABLE, head, Bytes::new()))
+            Some((StatusCode::RANGE_NOT_SATISFIABLE, head, Source::Empty))
         }
     }
 }

@@ -8,6 +8,7 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -26,16 +27,18 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 
 use super::deliver::{self, Refusal};
-use super::lookup::{self, MissKey};
+use super::lookup::{self, Found, MissKey};
 use super::outbound::{Conditions, Outbound};
 use super::revalidate::{self, Validated};
 use super::{Ask, Reply, Upload, pass};
 use crate::body::{EdgeBody, Source};
 use crate::collapse::{Lead, Role};
 use crate::counters::Counters;
+use crate::disk;
+use crate::disk::fill::DiskFill;
 use crate::fill::{Failure, FillHead, FillReader, Followed, Pace};
 use crate::origin::{Attempt, OriginBody, OriginError};
-use crate::stored::{self, Stored, StoredKind, StoredResponse, Variants};
+use crate::stored::{self, Stored, StoredBody, StoredKind, StoredResponse, Variants};
 use crate::worker::Worker;
 
 /// What the leader's client gets.
@@ -117,7 +120,7 @@ pub(super) async fn miss(
                     fields.write_key(&ask.headers, &mut own);
                     if own != *secondary {
                         // Another variant of the same URI: look again, now that this is known.
-                        match again(&worker, &ask) {
+                        match again(&worker, &ask).await {
                             Some(Ok(stored)) => return reply.stored(&ask, &stored, None),
                             Some(Err(next)) => key = next,
                             None => follows_left = 0,
@@ -126,6 +129,12 @@ pub(super) async fn miss(
                     }
                 }
                 worker.counters.collapsed.one();
+                if let Some(disk) = worker.shared.disk.as_ref().filter(|_| {
+                    // Of a variant the key is known only to those who led or looked again.
+                    head.variant.is_none() || key.marker.is_some()
+                }) {
+                    disk.note(key.hash);
+                }
                 return follow(reply, &ask, &head, reader, why);
             }
             Followed::Found(stored) => {
@@ -291,19 +300,27 @@ fn follow(
 }
 
 /// Looks a request up once more. `None` if its target makes no key, which was checked before.
-fn again(worker: &Worker, ask: &Ask) -> Option<Result<Arc<Stored>, MissKey>> {
+async fn again(worker: &Worker, ask: &Ask) -> Option<Result<Arc<Stored>, MissKey>> {
     let authority = ask.authority().unwrap_or_default();
     let target = Target::new(ask.scheme, authority, ask.path_and_query()).ok()?;
-    match lookup::find(worker, &target, &ask.headers) {
-        lookup::Found::Response { stored, .. }
+    let mut found = lookup::find(worker, &target, &ask.headers);
+    if let Found::Waits(waiting) = found {
+        found = lookup::wait(worker, *waiting, &ask.headers).await;
+    }
+    match found {
+        Found::Response { stored, .. }
             if lookup::response(&stored).policy.is_fresh(worker.now()) =>
         {
             Some(Ok(stored))
         }
-        lookup::Found::Response {
-            hash, primary_len, ..
-        } => Some(Err(lookup::key_of(worker, hash, primary_len))),
-        lookup::Found::Nothing { key, .. } => Some(Err(key)),
+        Found::Response {
+            hash,
+            primary_len,
+            marker,
+            ..
+        } => Some(Err(lookup::key_of(worker, hash, primary_len, marker))),
+        Found::Nothing { key, .. } => Some(Err(key)),
+        Found::Waits(_) => None,
     }
 }
 
@@ -346,6 +363,10 @@ struct Fetch {
 struct Place {
     hash: KeyHash,
     key: Vec<u8>,
+    /// What leads from the URI to it, if the URI varies.
+    marker: Option<Arc<Stored>>,
+    /// Whether the marker has a place without the disk's help.
+    findable: bool,
     reservation: Option<Reservation<Stored>>,
 }
 
@@ -356,7 +377,7 @@ impl Place {
         if length > worker.config().limits.object_bytes_max.bytes() {
             worker.counters.not_stored_size.one();
         } else {
-            match worker.shared.hot.offer(self.hash, charge) {
+            match worker.shared.offer_to_ram(self.hash, charge) {
                 Offer::Admit(reservation) => self.reservation = Some(reservation),
                 Offer::Refuse(refusal) => count_refusal(worker, refusal),
             }
@@ -411,12 +432,7 @@ impl Fetch {
                         revalidate::not_modified(&self.worker, &self.ask, old, &parts, exchange);
                     match validated {
                         Validated::Keep(stored) => {
-                            self.worker
-                                .shared
-                                .hot
-                                .replace(self.key.hash, Arc::clone(&stored));
-                            let charge = stored.charge_bytes();
-                            self.worker.record(self.key.hash, charge, true);
+                            self.freshened(&stored);
                             self.worker.counters.fills_freshened.one();
                             // RFC 9111 §4: only what could be reused for each who waited.
                             if lookup::response(&stored).policy.may_answer_waiting() {
@@ -425,11 +441,11 @@ impl Fetch {
                             return self.found_alone(stored, Some(304));
                         }
                         Validated::UseOnce(stored) => {
-                            self.worker.shared.hot.remove(self.key.hash);
+                            self.worker.shared.forget(self.key.hash, &self.key.bytes);
                             return self.found_alone(stored, Some(304));
                         }
                         Validated::Mismatch => {
-                            self.worker.shared.hot.remove(self.key.hash);
+                            self.worker.shared.forget(self.key.hash, &self.key.bytes);
                             stale = None;
                             continue;
                         }
@@ -437,6 +453,26 @@ impl Fetch {
                 }
             }
             return self.received(parts, body, exchange, stale.is_some()).await;
+        }
+    }
+
+    /// Puts a head freshened by a 304 in the place of the old one, in each tier that has it.
+    fn freshened(&self, stored: &Arc<Stored>) {
+        let worker = &self.worker;
+        let response = lookup::response(stored);
+        match &response.body {
+            StoredBody::Memory(_) => {
+                worker.shared.hot.replace(self.key.hash, Arc::clone(stored));
+                worker.record(self.key.hash, stored.charge_bytes(), true);
+                if let Some(disk) = &worker.shared.disk {
+                    disk.freshen_copy(self.key.hash, &self.key.bytes, response);
+                }
+            }
+            StoredBody::Disk(on_disk) => {
+                if let Some(disk) = &worker.shared.disk {
+                    disk.freshen(&on_disk.object, &self.key.bytes, response);
+                }
+            }
         }
     }
 
@@ -508,7 +544,7 @@ impl Fetch {
                 }
                 // What was stored is out of date, unless the origin merely failed.
                 if replaces && !parts.status.is_server_error() {
-                    worker.shared.hot.remove(self.key.hash);
+                    worker.shared.forget(self.key.hash, &self.key.bytes);
                 }
                 return self.direct(parts, body, Some(refusal.as_str()));
             }
@@ -519,6 +555,11 @@ impl Fetch {
             counters.not_stored_admission.one();
             return self.direct(parts, body, None);
         };
+        let mut disk = self.fill_disk(&place, &storable, parts.status, length);
+        if disk.is_none() && !place.findable {
+            counters.not_stored_admission.one();
+            return self.direct(parts, body, None);
+        }
         let object_max = worker.config().limits.object_bytes_max.bytes();
         let share_max = worker.config().caching.collapse_bytes_max.bytes();
         // A body of unknown length is offered at its end, and until then held on credit.
@@ -527,17 +568,26 @@ impl Fetch {
         if let Some(length) = length {
             let charge = charge_of(&place, &storable, parts.status, length);
             place.offer(&worker, charge, length);
-            if place.reservation.is_none() && length > share_max {
-                return self.direct(parts, body, None);
-            }
             buffer_max = length;
+            if place.reservation.is_none() && length > share_max {
+                if disk.is_none() {
+                    return self.direct(parts, body, None);
+                }
+                // Too much to hold: it flows past, to disk and to those who have joined by now.
+                buffer_max = 0;
+            }
         }
-        let stored = place.reservation.is_some();
+        let stored = place.reservation.is_some() || disk.is_some();
         let budget = &worker.shared.fill_budget;
-        let memory = if stored {
+        let buffered = length.map_or(0, |length| length.min(buffer_max));
+        let memory = if place.reservation.is_some() {
             Some(budget.charged_elsewhere())
         } else {
-            budget.take(length.unwrap_or(0))
+            budget.take(buffered).or_else(|| {
+                // The disk takes it also where there is no memory to share it from.
+                buffer_max = 0;
+                disk.as_ref().and_then(|_| budget.take(0))
+            })
         };
         let Some(memory) = memory else {
             counters.not_stored_fill_memory.one();
@@ -550,7 +600,8 @@ impl Fetch {
             stored,
             exchange.response_time,
         );
-        let capacity = length.map_or(0, |length| usize::try_from(length).unwrap_or(0));
+        let capacity = length.map_or(0, |length| length.min(buffer_max));
+        let capacity = usize::try_from(capacity).unwrap_or(0);
         self.lead
             .fill
             .flow(Arc::new(head), Vec::with_capacity(capacity), memory);
@@ -566,12 +617,39 @@ impl Fetch {
             shared,
             body,
             place,
+            disk.take(),
             storable,
             parts.status,
             buffer_max,
             length,
         )
         .await;
+    }
+
+    /// Asks whether the response is worth writing to disk, and begins to if so.
+    fn fill_disk(
+        &self,
+        place: &Place,
+        storable: &Storable,
+        status: StatusCode,
+        length: Option<u64>,
+    ) -> Option<DiskFill> {
+        let worker = &self.worker;
+        let tier = worker.shared.disk.as_ref()?;
+        let primary = worker.shared.hash(self.key.primary());
+        // What is there already is replaced, or it would outlive this response.
+        let writes = tier.admits(place.hash, length, &worker.counters) | tier.holds(place.hash);
+        if let Some(marker) = &place.marker
+            && let StoredKind::Varies(variants) = &marker.kind
+            && (writes || (!variants.on_disk.load(Ordering::Relaxed) && tier.holds(primary)))
+        {
+            tier.put_marker(primary, self.key.primary(), variants);
+        }
+        if !writes {
+            return None;
+        }
+        let head = disk::head_of(status, &storable.policy, &storable.head);
+        DiskFill::begin(tier, &worker.counters, place.hash, &place.key, head, length)
     }
 
     /// The response goes to the leader alone.
@@ -621,39 +699,62 @@ impl Fetch {
             return Some(Place {
                 hash: self.worker.shared.hash(&primary),
                 key: primary,
+                marker: None,
+                findable: true,
                 reservation: None,
             });
         };
         let shared = &self.worker.shared;
         let primary_hash = shared.hash(&primary);
-        let marker = shared.hot.peek(primary_hash).filter(|stored| {
+        let says_so = |stored: &Arc<Stored>| {
             stored.is_of(&primary)
                 && matches!(&stored.kind, StoredKind::Varies(v) if v.fields == *fields)
-        });
-        let mut key = primary.clone();
-        match marker.as_deref().map(|marker| &marker.kind) {
-            Some(StoredKind::Varies(variants)) => variants.write_key(&self.ask.headers, &mut key),
-            _ => {
+        };
+        let in_ram = shared.hot.peek(primary_hash).filter(says_so);
+        let mut findable = in_ram.is_some();
+        let on_disk = || {
+            // The one that led here, if nobody has taken it away meanwhile.
+            let marker = self.key.marker.clone().filter(says_so)?;
+            let disk = shared.disk.as_ref()?;
+            let StoredKind::Varies(variants) = &marker.kind else {
+                return None;
+            };
+            let is_there = variants.on_disk.load(Ordering::Relaxed) && disk.holds(primary_hash);
+            is_there.then_some(marker)
+        };
+        let marker = match in_ram.or_else(on_disk) {
+            Some(marker) => {
+                findable |= shared.disk.is_some();
+                marker
+            }
+            None => {
                 let variants = Variants {
                     fields: fields.clone(),
                     generation: shared.next_generation(),
+                    on_disk: AtomicBool::new(false),
                 };
-                variants.write_key(&self.ask.headers, &mut key);
                 let charge = variants.charge_bytes(primary.len());
-                let Offer::Admit(reservation) = shared.hot.offer(primary_hash, charge) else {
-                    return None;
-                };
                 let marker = Stored::new(&primary, StoredKind::Varies(Box::new(variants)));
-                if !reservation.commit(marker) {
+                if let Offer::Admit(reservation) = shared.offer_to_ram(primary_hash, charge) {
+                    findable = reservation.commit(Arc::clone(&marker));
+                }
+                if !findable && shared.disk.is_none() {
                     return None;
                 }
+                marker
             }
+        };
+        let mut key = primary.clone();
+        if let StoredKind::Varies(variants) = &marker.kind {
+            variants.write_key(&self.ask.headers, &mut key);
         }
         let hash = shared.hash(&key);
         self.lead.also_known_as(hash, &key);
         Some(Place {
             hash,
             key,
+            marker: Some(marker),
+            findable,
             reservation: None,
         })
     }
@@ -668,6 +769,7 @@ impl Fetch {
         shared: Led,
         mut body: OriginBody,
         mut place: Place,
+        mut disk: Option<DiskFill>,
         storable: Box<Storable>,
         status: StatusCode,
         buffer_max: u64,
@@ -681,6 +783,7 @@ impl Fetch {
                 place.reservation.is_some() || (length.is_none() && !self.lead.fill.is_window());
             let fill = Arc::clone(&self.lead.fill);
             let to_leader = &mut self.to_leader;
+            let disk_fill = &mut disk;
             let step = poll_fn(|cx| {
                 loop {
                     let polled = Pin::new(&mut body).poll_frame(cx);
@@ -689,6 +792,9 @@ impl Fetch {
                             let Ok(bytes) = frame.into_data() else {
                                 continue;
                             };
+                            if let Some(disk) = disk_fill {
+                                disk.push(&bytes);
+                            }
                             if fill.push(&bytes, buffer_max) == Pace::Wait {
                                 return Poll::Ready(Step::Wait);
                             }
@@ -702,7 +808,8 @@ impl Fetch {
                                 to_leader.set(Some(shared));
                             }
                             fill.announce();
-                            if !keeps && !fill.has_readers() {
+                            let is_written = disk_fill.as_ref().is_some_and(DiskFill::is_alive);
+                            if !keeps && !is_written && !fill.has_readers() {
                                 return Poll::Ready(Step::Unwanted);
                             }
                             fill.attend(cx);
@@ -722,7 +829,8 @@ impl Fetch {
                     }
                     self.lead.fill.announce();
                     poll_fn(|cx| self.lead.fill.poll_room(cx)).await;
-                    if !self.lead.fill.has_readers() {
+                    let is_written = disk.as_ref().is_some_and(DiskFill::is_alive);
+                    if !self.lead.fill.has_readers() && !is_written {
                         worker.counters.fills_failed.one();
                         return;
                     }
@@ -744,7 +852,7 @@ impl Fetch {
                 }
             }
         }
-        self.finish(place, &storable, status, length.is_none());
+        self.finish(place, disk, &storable, status, length.is_none());
         if let Some(shared) = shared.take() {
             self.tell(shared);
         }
@@ -754,15 +862,22 @@ impl Fetch {
     fn finish(
         &mut self,
         mut place: Place,
+        disk: Option<DiskFill>,
         storable: &Storable,
         status: StatusCode,
         offers_now: bool,
     ) {
         let worker = Rc::clone(&self.worker);
+        // To disk first: what is in RAM may be evicted at once.
+        let on_disk = !self.lead.fill.is_doomed() && disk.is_some_and(DiskFill::finish);
         let Some(buffer) = self.lead.fill.finish() else {
             // A window has passed by.
-            worker.counters.not_stored_size.one();
-            worker.counters.fills_shared.one();
+            if on_disk {
+                worker.counters.fills_stored.one();
+            } else {
+                worker.counters.not_stored_size.one();
+                worker.counters.fills_shared.one();
+            }
             return;
         };
         // One exact allocation: with a known length the buffer is it already.
@@ -775,12 +890,16 @@ impl Fetch {
             place.offer(&worker, charge, length);
         }
         let in_cache = place.reservation.is_some_and(|reservation| {
-            let response =
-                StoredResponse::new(status, &storable.head, storable.policy, body.clone());
+            let response = StoredResponse::new(
+                status,
+                &storable.head,
+                storable.policy,
+                StoredBody::Memory(body.clone()),
+            );
             let stored = Stored::new(&place.key, StoredKind::Response(response));
             reservation.commit(stored)
         });
-        if in_cache {
+        if in_cache || on_disk {
             worker.counters.fills_stored.one();
         } else {
             worker.counters.fills_shared.one();

@@ -2,11 +2,15 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use edgeward_semantics::{Forward, RequestDirectives, Reuse, Target};
+use edgeward_store::disk::Candidate;
+use edgeward_store::hot::Offer;
 use edgeward_types::{KeyHash, Timestamp};
 use http::HeaderMap;
 
-use crate::stored::{Stored, StoredKind, StoredResponse};
+use crate::disk::Looked;
+use crate::stored::{Stored, StoredBody, StoredKind, StoredResponse};
 use crate::worker::Worker;
 
 /// What a lookup found.
@@ -16,9 +20,22 @@ pub(super) enum Found {
         hash: KeyHash,
         primary_len: usize,
         stored: Arc<Stored>,
+        /// What told the way to it, if the URI varies.
+        marker: Option<Arc<Stored>>,
     },
     /// Nothing that answers this request.
     Nothing { key: MissKey, why: Forward },
+    /// The disk may have it and has to be waited for: see [`wait`].
+    Waits(Box<Waiting>),
+}
+
+/// A lookup that waits for the disk.
+pub(super) struct Waiting {
+    key: Vec<u8>,
+    primary_len: usize,
+    hash: KeyHash,
+    marker: Option<Arc<Stored>>,
+    candidate: Candidate,
 }
 
 /// Under which key a missing response belongs.
@@ -28,6 +45,8 @@ pub(super) struct MissKey {
     /// The primary key, and behind it the secondary one if the URI is known to vary.
     pub(super) bytes: Box<[u8]>,
     pub(super) primary_len: usize,
+    /// What said that it varies.
+    pub(super) marker: Option<Arc<Stored>>,
 }
 
 impl MissKey {
@@ -36,37 +55,168 @@ impl MissKey {
     }
 }
 
-/// Two lookups at most: one for the URI, one for the variant if it varies.
+/// Two lookups at most: one for the URI, one for the variant if it varies. Each in RAM, then on disk.
 pub(super) fn find(worker: &Worker, target: &Target<'_>, headers: &HeaderMap) -> Found {
     let mut key = worker.scratch.borrow_mut();
     key.clear();
     target.write_key(&mut key);
     let primary_len = key.len();
-    let mut why = Forward::UriMiss;
-    let mut hash = worker.shared.hash(&key);
-    let mut stored = lookup(worker, hash, &key);
-    if let Some(marker) = &stored
-        && let StoredKind::Varies(variants) = &marker.kind
-    {
-        why = Forward::VaryMiss;
-        variants.write_key(headers, &mut key);
-        hash = worker.shared.hash(&key);
-        stored = lookup(worker, hash, &key);
+    let hash = worker.shared.hash(&key);
+    match look(worker, hash, &key) {
+        Looked::Waits(candidate) => waits(&key, primary_len, hash, None, candidate),
+        Looked::Found(stored) => go_on(worker, headers, &mut key, hash, Some(stored)),
+        Looked::Absent => go_on(worker, headers, &mut key, hash, None),
     }
+}
+
+/// Goes on with a lookup when the disk has answered.
+pub(super) async fn wait(worker: &Worker, mut waiting: Waiting, headers: &HeaderMap) -> Found {
+    loop {
+        let Waiting {
+            mut key,
+            primary_len,
+            hash,
+            marker,
+            candidate,
+        } = waiting;
+        let stored = match &worker.shared.disk {
+            Some(disk) => {
+                let changes = disk.changes();
+                let stored = disk.wait(candidate, &key, &worker.counters).await;
+                if let Some(stored) = &stored {
+                    keep_marker(worker, hash, stored, changes);
+                }
+                stored
+            }
+            None => None,
+        };
+        let found = match marker {
+            Some(marker) => end(key.as_slice(), primary_len, hash, stored, Some(marker)),
+            None => go_on(worker, headers, &mut key, hash, stored),
+        };
+        match found {
+            Found::Waits(next) => waiting = *next,
+            found => {
+                // Where `key_of` looks for it.
+                let mut scratch = worker.scratch.borrow_mut();
+                scratch.clear();
+                scratch.extend_from_slice(&key);
+                return found;
+            }
+        }
+    }
+}
+
+/// With what lies under the primary key, on to the variant if the URI varies.
+fn go_on(
+    worker: &Worker,
+    headers: &HeaderMap,
+    key: &mut Vec<u8>,
+    hash: KeyHash,
+    stored: Option<Arc<Stored>>,
+) -> Found {
+    let primary_len = key.len();
+    let Some(marker) = stored
+        .as_ref()
+        .filter(|stored| matches!(stored.kind, StoredKind::Varies(_)))
+        .cloned()
+    else {
+        return end(key, primary_len, hash, stored, None);
+    };
+    if let StoredKind::Varies(variants) = &marker.kind {
+        variants.write_key(headers, key);
+    }
+    let hash = worker.shared.hash(key);
+    match look(worker, hash, key) {
+        Looked::Waits(candidate) => waits(key, primary_len, hash, Some(marker), candidate),
+        Looked::Found(stored) => end(key, primary_len, hash, Some(stored), Some(marker)),
+        Looked::Absent => end(key, primary_len, hash, None, Some(marker)),
+    }
+}
+
+fn waits(
+    key: &[u8],
+    primary_len: usize,
+    hash: KeyHash,
+    marker: Option<Arc<Stored>>,
+    candidate: Candidate,
+) -> Found {
+    Found::Waits(Box::new(Waiting {
+        key: key.to_vec(),
+        primary_len,
+        hash,
+        marker,
+        candidate,
+    }))
+}
+
+fn end(
+    key: &[u8],
+    primary_len: usize,
+    hash: KeyHash,
+    stored: Option<Arc<Stored>>,
+    marker: Option<Arc<Stored>>,
+) -> Found {
     match stored {
         Some(stored) if matches!(stored.kind, StoredKind::Response(_)) => Found::Response {
             hash,
             primary_len,
             stored,
+            marker,
         },
         _ => Found::Nothing {
+            why: if marker.is_some() {
+                Forward::VaryMiss
+            } else {
+                Forward::UriMiss
+            },
             key: MissKey {
                 hash,
-                bytes: key.as_slice().into(),
+                bytes: key.into(),
                 primary_len,
+                marker,
             },
-            why,
         },
+    }
+}
+
+/// What RAM or the disk has under a key.
+fn look(worker: &Worker, hash: KeyHash, key: &[u8]) -> Looked {
+    if let Some(stored) = lookup(worker, hash, key) {
+        return Looked::Found(stored);
+    }
+    let Some(disk) = &worker.shared.disk else {
+        return Looked::Absent;
+    };
+    let changes = disk.changes();
+    let looked = disk.look(hash, key, &worker.counters);
+    if let Looked::Found(stored) = &looked {
+        keep_marker(worker, hash, stored, changes);
+    }
+    looked
+}
+
+/// Puts a marker that came from disk into RAM, where every request for the URI will look for it.
+fn keep_marker(worker: &Worker, hash: KeyHash, stored: &Arc<Stored>, changes: u64) {
+    let shared = &worker.shared;
+    let current = || {
+        shared
+            .disk
+            .as_ref()
+            .is_some_and(|disk| disk.changes() == changes)
+    };
+    if !matches!(stored.kind, StoredKind::Varies(_))
+        || !current()
+        || shared.hot.peek(hash).is_some()
+    {
+        return;
+    }
+    if let Offer::Admit(reservation) = shared.offer_to_ram(hash, stored.charge_bytes())
+        && reservation.commit(Arc::clone(stored))
+        && !current()
+    {
+        // Forgotten meanwhile, by one who did not see it in RAM.
+        shared.hot.remove(hash);
     }
 }
 
@@ -77,7 +227,7 @@ pub(crate) fn plain_hit(
     worker: &Worker,
     target: &Target<'_>,
     now: Timestamp,
-    deliver: impl FnOnce(&StoredResponse),
+    deliver: impl FnOnce(&StoredResponse, &Bytes),
 ) -> bool {
     let mut key = worker.scratch.borrow_mut();
     key.clear();
@@ -89,23 +239,32 @@ pub(crate) fn plain_hit(
     let StoredKind::Response(response) = &stored.kind else {
         return false;
     };
+    let StoredBody::Memory(body) = &response.body else {
+        return false;
+    };
     let asked = RequestDirectives::default();
     if !matches!(response.policy.reuse(now, &asked), Reuse::Fresh { .. }) {
         return false;
     }
     worker.counters.hit.one();
     worker.record(hash, stored.charge_bytes(), true);
-    deliver(response);
+    deliver(response, body);
     true
 }
 
 /// The key of a response that [`find`] has just found and that cannot be used as it is.
-pub(super) fn key_of(worker: &Worker, hash: KeyHash, primary_len: usize) -> MissKey {
+pub(super) fn key_of(
+    worker: &Worker,
+    hash: KeyHash,
+    primary_len: usize,
+    marker: Option<Arc<Stored>>,
+) -> MissKey {
     MissKey {
         hash,
         // `find` left the key where it put it together.
         bytes: worker.scratch.borrow().as_slice().into(),
         primary_len,
+        marker,
     }
 }
 

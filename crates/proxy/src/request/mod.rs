@@ -140,28 +140,60 @@ fn answer(worker: &Rc<Worker>, link: &ClientLink, ask: Ask, incoming: Option<Inc
     if let Route::Pass(reason) = route(&ask.method, &ask.headers) {
         return later(pass::pass(reply, ask, incoming, reason.forward()));
     }
+    match lookup::find(worker, &target, &ask.headers) {
+        Found::Waits(waiting) => {
+            let worker = Rc::clone(worker);
+            later(async move {
+                let found = lookup::wait(&worker, *waiting, &ask.headers).await;
+                match decide(&worker, reply, ask, incoming, found).await {
+                    Ok(response) => response,
+                    Err(never) => match never {},
+                }
+            })
+        }
+        found => decide(worker, reply, ask, incoming, found),
+    }
+}
+
+/// With what was found: serve it, or ask the origin.
+fn decide(
+    worker: &Rc<Worker>,
+    reply: Reply,
+    ask: Ask,
+    incoming: Option<Incoming>,
+    found: Found,
+) -> Serving {
     let rules = &worker.config().caching.rules;
     let asked = rules.request_directives(&ask.headers);
-    let (key, why, stale) = match lookup::find(worker, &target, &ask.headers) {
+    let (key, why, stale) = match found {
         Found::Response {
             hash,
             primary_len,
             stored,
+            marker,
         } => {
             let now = worker.now();
-            match lookup::response(&stored).policy.reuse(now, &asked) {
-                Reuse::Fresh { .. } => {
-                    worker.counters.hit.one();
-                    worker.record(hash, stored.charge_bytes(), true);
-                    return ready(reply.stored(&ask, &stored, None));
-                }
-                Reuse::StaleAllowed { .. } => {
-                    worker.counters.hit_stale.one();
-                    worker.record(hash, stored.charge_bytes(), true);
+            let on_disk = stored.is_on_disk();
+            let reuse = lookup::response(&stored).policy.reuse(now, &asked);
+            match reuse {
+                Reuse::Fresh { .. } | Reuse::StaleAllowed { .. } => {
+                    let counters = &worker.counters;
+                    match reuse {
+                        Reuse::Fresh { .. } => counters.hit.one(),
+                        _ => counters.hit_stale.one(),
+                    }
+                    if on_disk {
+                        counters.disk_hit.one();
+                    } else {
+                        worker.record(hash, stored.charge_bytes(), true);
+                    }
                     return ready(reply.stored(&ask, &stored, None));
                 }
                 Reuse::Revalidate { cause } | Reuse::MustForward { cause } => {
-                    let key = lookup::key_of(worker, hash, primary_len);
+                    if on_disk {
+                        worker.counters.disk_stale.one();
+                    }
+                    let key = lookup::key_of(worker, hash, primary_len, marker);
                     (key, cause.forward(), Some(stored))
                 }
                 Reuse::GatewayTimeout => return ready(reply.only_if_cached()),
@@ -173,6 +205,7 @@ fn answer(worker: &Rc<Worker>, link: &ClientLink, ask: Ask, incoming: Option<Inc
             }
             (key, why, None)
         }
+        Found::Waits(_) => unreachable!("waited for before"),
     };
     later(fetch::miss(reply, Rc::new(ask), incoming, key, why, stale))
 }

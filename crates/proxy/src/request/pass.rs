@@ -130,12 +130,7 @@ fn invalidate(worker: &Worker, ask: &Ask, status: StatusCode, headers: &HeaderMa
     for key in invalidation::targets(&ask.method, status, &target, headers) {
         let hash = worker.shared.hash(&key);
         worker.shared.collapse.doom(hash, &key);
-        let ours = worker
-            .shared
-            .hot
-            .peek(hash)
-            .is_some_and(|stored| stored.is_of(&key));
-        if ours && worker.shared.hot.remove(hash) {
+        if worker.shared.forget(hash, &key) {
             worker.counters.invalidations.one();
         }
     }

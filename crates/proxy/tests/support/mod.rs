@@ -29,11 +29,21 @@ impl Bed {
 
     /// The same with changes.
     pub(crate) fn with(change: impl FnOnce(&mut EdgeConfig)) -> Self {
-        let origin = ScriptedOrigin::start();
+        Self::before(ScriptedOrigin::start(), change)
+    }
+
+    /// The same before an origin that is there already.
+    pub(crate) fn before(origin: ScriptedOrigin, change: impl FnOnce(&mut EdgeConfig)) -> Self {
         let mut config = config_for(origin.addr());
         change(&mut config);
         let edge = Edge::start(config).expect("an edge on a free port");
         Self { edge, origin }
+    }
+
+    /// Stops the edge in good order and gives the origin back.
+    pub(crate) fn stop(self) -> ScriptedOrigin {
+        self.edge.shutdown(PATIENCE);
+        self.origin
     }
 
     pub(crate) fn addr(&self) -> SocketAddr {

@@ -1,0 +1,75 @@
+//! What admission to disk remembers, kept in a file while the edge is down.
+//!
+//! Written to a name of its own and then renamed, so that the file is either the old or the new one. A file that does not
+//! read costs a period of remembering and nothing else.
+
+use std::fs::{self, File};
+use std::io::{self, BufReader, BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+
+use edgeward_policy::disk_admission::{AnyDiskAdmission, DiskAdmissionSpec};
+use edgeward_policy::sketch::RotatingBloomConfig;
+use edgeward_store::disk::DiskSettings;
+
+/// Where the file lies if nobody said: in the first device's directory, or beside its file. Nowhere if that is a
+/// block device.
+pub(super) fn beside(settings: &DiskSettings) -> Option<PathBuf> {
+    let path = &settings.devices.first()?.path;
+    let is = fs::metadata(path).ok()?;
+    if is.is_dir() {
+        return Some(path.join(FILE_NAME));
+    }
+    if !is.is_file() {
+        return None;
+    }
+    let mut name = path.file_name()?.to_owned();
+    name.push(".admission");
+    Some(path.with_file_name(name))
+}
+
+/// A rule that goes on from what the file holds, or begins anew.
+pub(super) fn restore(
+    file: Option<&Path>,
+    spec: DiskAdmissionSpec,
+    memory: RotatingBloomConfig,
+    tag: u64,
+) -> AnyDiskAdmission {
+    let anew = || AnyDiskAdmission::new(spec, memory);
+    let Some(path) = file.filter(|_| spec != DiskAdmissionSpec::Always) else {
+        return anew();
+    };
+    let opened = match File::open(path) {
+        Ok(opened) => opened,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return anew(),
+        Err(error) => {
+            tracing::warn!(%error, file = %path.display(), "what admission to disk remembered cannot be read");
+            return anew();
+        }
+    };
+    match AnyDiskAdmission::read_from(spec, memory, tag, &mut BufReader::new(opened)) {
+        Ok(admission) => admission,
+        Err(error) => {
+            tracing::warn!(%error, file = %path.display(), "admission to disk begins without its memory");
+            anew()
+        }
+    }
+}
+
+/// Saves what is remembered.
+pub(super) fn save(path: &Path, admission: &AnyDiskAdmission, tag: u64) {
+    if let Err(error) = try_save(path, admission, tag) {
+        tracing::warn!(%error, file = %path.display(), "what admission to disk remembers cannot be saved");
+    }
+}
+
+fn try_save(path: &Path, admission: &AnyDiskAdmission, tag: u64) -> io::Result<()> {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".new");
+    let mut output = BufWriter::new(File::create(&aside)?);
+    admission.write_to(tag, &mut output)?;
+    output.flush()?;
+    output.get_ref().sync_data()?;
+    fs::rename(&aside, path)
+}
+
+const FILE_NAME: &str = "admission.state";

@@ -1,0 +1,430 @@
+//! The disk tier as requests see it: what is looked up, what is written, and who waits for the device.
+//!
+//! A request that memory cannot answer asks the index (no I/O), then reads the head, at first without waiting: what
+//! lies in the page cache is answered on the worker's own thread. Only what has to be waited for goes to
+//! one of the [`readers`]. A [`body`] is read as the client takes it. What is worth writing is for
+//! `edgeward_policy::hierarchy` to say; a [`fill`] hands the pieces of a response over as they arrive and never waits.
+//!
+//! Whatever the disk fails to do is a miss.
+
+pub(crate) mod body;
+pub(crate) mod fill;
+pub mod head;
+mod memory;
+mod readers;
+mod report;
+
+use std::collections::HashSet;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use edgeward_policy::Object;
+use edgeward_policy::disk_admission::{DiskAdmissionSpec, DiskRefusal, DiskVerdict};
+use edgeward_policy::hierarchy::{Hierarchy, HierarchyRules};
+use edgeward_store::disk::{
+    Candidate, DiskCache, DiskCounters, DiskEvent, DiskObject, Dropped, EventSink, Now, OpenError,
+};
+use edgeward_types::{ByteSize, KeyHash};
+use http::HeaderMap;
+
+use crate::config::DiskConfig;
+use crate::counters::Counters;
+use crate::stored::{OnDisk, Stored, StoredBody, StoredKind, StoredResponse, Variants};
+use head::DiskHead;
+use readers::Readers;
+
+/// Why the disk tier did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DiskError {
+    /// The store could not be opened.
+    #[error("the disk cache cannot be opened")]
+    Open(#[from] OpenError),
+    /// The operating system gives no thread to wait for disks.
+    #[error("the disk cache has no threads to read with")]
+    Thread(#[source] io::Error),
+}
+
+/// The disk cache with what decides about it and who waits for it.
+#[derive(Debug)]
+pub(crate) struct DiskTier {
+    pub(crate) cache: DiskCache,
+    rules: Hierarchy,
+    admission_rule: DiskAdmissionSpec,
+    readers: Readers,
+    /// Where the admission's memory is kept between two runs.
+    memory_file: Option<PathBuf>,
+    queue_bytes_max: u64,
+    /// Keys on their way from disk to RAM: one reader brings them there, not each.
+    promoting: KeySet,
+    /// Keys on their way to disk: of those who fetch the same at once, one writes.
+    writing: KeySet,
+    /// Grows with every key that is forgotten or replaced: what was read before must not outlive it in RAM.
+    changes: AtomicU64,
+}
+
+/// What the disk has under a key, as far as can be told without waiting.
+pub(crate) enum Looked {
+    Absent,
+    Found(Arc<Stored>),
+    /// The device has to be waited for.
+    Waits(Candidate),
+}
+
+impl DiskTier {
+    /// Opens the store and goes on with what admission remembered.
+    pub(crate) fn open(
+        config: &DiskConfig,
+        key_seed: Option<u64>,
+        ram_object_bytes_max: ByteSize,
+    ) -> Result<Self, DiskError> {
+        let mut settings = config.settings.clone();
+        settings.key_seed = settings.key_seed.or(key_seed);
+        settings.on_event = EventSink::new(told);
+        let queue_bytes_max = settings.queue_bytes.bytes();
+        let (cache, report) = if config.opened.is_empty() {
+            DiskCache::open(settings)?
+        } else {
+            DiskCache::open_with_devices(settings, config.opened.clone())?
+        };
+        for device in &report.devices {
+            tracing::info!(
+                device = device.device,
+                formatted = device.formatted,
+                objects = device.objects,
+                segments = device.segments,
+                searched = device.searched,
+                unreadable = device.unreadable,
+                checkpoint = device.checkpoint,
+                elapsed_ms = device.elapsed.as_millis(),
+                "disk cache opened"
+            );
+        }
+        if let Some(wanted) = key_seed.filter(|seed| *seed != cache.key_seed()) {
+            tracing::warn!(
+                wanted,
+                used = cache.key_seed(),
+                "keys are hashed as the disk cache was formatted, not as configured"
+            );
+        }
+        let capacity = capacity_bytes(&cache.counters());
+        let remembers = config.memory(capacity);
+        let memory_file = config
+            .memory_file
+            .clone()
+            .or_else(|| memory::beside(&config.settings));
+        let admission = memory::restore(
+            memory_file.as_deref(),
+            config.admission,
+            remembers,
+            cache.key_seed(),
+        );
+        let rules = HierarchyRules {
+            disk_object_bytes_max: cache.object_bytes_max(),
+            ram_object_bytes_max: ram_object_bytes_max.bytes(),
+            ..HierarchyRules::default()
+        };
+        let readers = Readers::start(config.read_threads, config.reads_waiting_max.get())
+            .map_err(DiskError::Thread)?;
+        let tier = Self {
+            cache,
+            rules: Hierarchy::new(admission, rules),
+            admission_rule: config.admission,
+            readers,
+            memory_file,
+            queue_bytes_max,
+            promoting: KeySet::default(),
+            writing: KeySet::default(),
+            changes: AtomicU64::new(0),
+        };
+        let memory = tier.memory_bytes();
+        tracing::info!(
+            capacity = %ByteSize(capacity),
+            index = %ByteSize(memory.index),
+            admission = %ByteSize(memory.admission),
+            queues_max = %ByteSize(memory.queues_max),
+            "memory of the disk cache, beside the budget for hot objects"
+        );
+        Ok(tier)
+    }
+
+    /// What lies under `key`, if that takes no waiting.
+    pub(crate) fn look(&self, hash: KeyHash, key: &[u8], counters: &Counters) -> Looked {
+        let changes = self.changes();
+        let Some(candidate) = self.cache.lookup(hash) else {
+            counters.disk_absent.one();
+            return Looked::Absent;
+        };
+        match self.cache.read_head_now(&candidate, key) {
+            Now::Ready(object) => match stored(key, object, changes) {
+                Some(stored) => Looked::Found(stored),
+                None => {
+                    counters.disk_unreadable.one();
+                    Looked::Absent
+                }
+            },
+            Now::WouldBlock => Looked::Waits(candidate),
+            Now::Miss(_) => {
+                counters.disk_unreadable.one();
+                Looked::Absent
+            }
+        }
+    }
+
+    /// As [`look`](Self::look) for a candidate that has to be waited for.
+    pub(crate) async fn wait(
+        &self,
+        candidate: Candidate,
+        key: &[u8],
+        counters: &Counters,
+    ) -> Option<Arc<Stored>> {
+        let changes = self.changes();
+        let cache = self.cache.clone();
+        let owned: Box<[u8]> = key.into();
+        let asked = self.readers.ask(move || {
+            let object = cache.read_head(&candidate, &owned).ok()?;
+            stored(&owned, object, changes)
+        });
+        let Ok(answer) = asked else {
+            counters.disk_busy.one();
+            return None;
+        };
+        counters.disk_waited_heads.one();
+        let found = answer.await.ok().flatten();
+        if found.is_none() {
+            counters.disk_unreadable.one();
+        }
+        found
+    }
+
+    /// Whether something lies under the hash, most likely this key's.
+    pub(crate) fn holds(&self, hash: KeyHash) -> bool {
+        self.cache.lookup(hash).is_some()
+    }
+
+    /// A request that neither tier could answer: whether its response of `length` bytes, or at least none, is written.
+    pub(crate) fn admits(&self, hash: KeyHash, length: Option<u64>, counters: &Counters) -> bool {
+        let object = Object {
+            key: hash,
+            size_bytes: length.unwrap_or(0),
+        };
+        match self.rules.miss(&object).disk {
+            DiskVerdict::Write => {
+                counters.disk_admitted.one();
+                true
+            }
+            DiskVerdict::Refuse(DiskRefusal::TooLarge) => {
+                counters.disk_refused_size.one();
+                false
+            }
+            DiskVerdict::Refuse(_) => {
+                counters.disk_refused_requests.one();
+                false
+            }
+        }
+    }
+
+    /// A request that the disk answered. Whether the object is to be offered to RAM.
+    pub(crate) fn hit(&self, hash: KeyHash, length: u64) -> bool {
+        let object = Object {
+            key: hash,
+            size_bytes: length,
+        };
+        self.rules.disk_hit(&object).offer_to_ram
+    }
+
+    /// One more request for what is being fetched.
+    pub(crate) fn note(&self, hash: KeyHash) {
+        self.rules.admission().note(hash);
+    }
+
+    /// Number of the last change; see [`changed`](Self::changed).
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::SeqCst)
+    }
+
+    /// What was read before is no longer sure to be what is stored.
+    pub(crate) fn changed(&self) {
+        self.changes.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Forgets a key. True if there was something under it.
+    pub(crate) fn forget(&self, hash: KeyHash, key: &[u8]) -> bool {
+        let held = self.holds(hash);
+        self.changed();
+        // Also where nothing is found: it may be on its way.
+        self.cache.purge(hash, key);
+        held
+    }
+
+    /// Puts down by which fields a URI varies, unless that is there already.
+    pub(crate) fn put_marker(&self, hash: KeyHash, key: &[u8], variants: &Variants) {
+        if variants.on_disk.load(Ordering::Relaxed) && self.holds(hash) {
+            return;
+        }
+        let head = head::write_varies(&variants.fields, variants.generation);
+        self.changed();
+        let written = self
+            .cache
+            .begin(hash, key, head, Some(0))
+            .map_err(|_| ())
+            .and_then(|write| write.finish().map_err(|_| ()));
+        match written {
+            Ok(()) => variants.on_disk.store(true, Ordering::Relaxed),
+            // What lies there says something else.
+            Err(()) => self.cache.purge(hash, key),
+        }
+    }
+
+    /// Gives what is on disk the head that a 304 made. Best effort: the old one only means to ask again.
+    pub(crate) fn freshen(&self, object: &DiskObject, key: &[u8], response: &StoredResponse) {
+        let head = head::write_block(response.status, &response.policy, &response.head);
+        // Dropped and counted by the store.
+        _ = self.cache.update_head(object, key, head);
+    }
+
+    /// The same where the response was found in RAM: the disk may hold a copy.
+    pub(crate) fn freshen_copy(&self, hash: KeyHash, key: &[u8], response: &StoredResponse) {
+        let Some(candidate) = self.cache.lookup(hash) else {
+            return;
+        };
+        let head = head::write_block(response.status, &response.policy, &response.head);
+        let cache = self.cache.clone();
+        let key: Box<[u8]> = key.into();
+        let length = response.body.len();
+        let work = move || -> Result<(), Dropped> {
+            match cache.read_head(&candidate, &key) {
+                Ok(object) if object.length() == length => cache.update_head(&object, &key, head),
+                Ok(_) | Err(_) => Err(Dropped::Gone),
+            }
+        };
+        // Nobody waits for the answer, so the receiver must not tell the reader that its asker has left.
+        if let Ok(answer) = self.readers.ask(work) {
+            tokio::task::spawn_local(async move {
+                _ = answer.await;
+            });
+        }
+    }
+
+    /// What the tier takes of the process's memory.
+    pub(crate) fn memory_bytes(&self) -> TierMemory {
+        let counters = self.cache.counters();
+        TierMemory {
+            index: counters.devices.iter().map(|d| d.index_bytes).sum(),
+            admission: self.rules.admission().memory_bytes(),
+            queues_max: self.queue_bytes_max * counters.devices.len() as u64,
+        }
+    }
+
+    pub(crate) fn readers(&self) -> &Readers {
+        &self.readers
+    }
+
+    /// Saves what admission remembers, writes down what is on its way and the index. Gives up waiting after `within`.
+    pub(crate) fn close(self: &Arc<Self>, within: Duration) {
+        self.readers.close();
+        if let Some(file) = &self.memory_file {
+            memory::save(file, self.rules.admission(), self.cache.key_seed());
+        }
+        let (done, closed) = std::sync::mpsc::sync_channel(1);
+        let cache = self.cache.clone();
+        let spawned = std::thread::Builder::new()
+            .name("disk-close".to_owned())
+            .spawn(move || {
+                let result = cache.close();
+                // Before anybody hears of it: the next edge may want the device at once.
+                drop(cache);
+                _ = done.send(result);
+            });
+        if let Err(error) = spawned {
+            tracing::warn!(%error, "the disk cache was not closed; it will recover at the next start");
+            return;
+        }
+        match closed.recv_timeout(within) {
+            Ok(Ok(())) => tracing::info!("disk cache closed"),
+            Ok(Err(error)) => tracing::warn!(%error, "the disk cache was not closed in good order"),
+            Err(_) => tracing::warn!(
+                "the disk was too slow to close the cache in time; it will recover at the next start"
+            ),
+        }
+    }
+}
+
+/// Keys something is being done with.
+#[derive(Debug, Default)]
+struct KeySet(Mutex<HashSet<KeyHash>>);
+
+impl KeySet {
+    /// False if it is there already.
+    fn insert(&self, hash: KeyHash) -> bool {
+        self.lock().insert(hash)
+    }
+
+    fn remove(&self, hash: KeyHash) {
+        self.lock().remove(&hash);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashSet<KeyHash>> {
+        // Nothing panics while it is held.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// RAM of the tier by use, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TierMemory {
+    pub(crate) index: u64,
+    pub(crate) admission: u64,
+    pub(crate) queues_max: u64,
+}
+
+/// What an object on disk is to this crate. Nothing if its head cannot be read.
+fn stored(key: &[u8], object: DiskObject, changes: u64) -> Option<Arc<Stored>> {
+    let kind = match head::parse(object.head()) {
+        Ok(DiskHead::Response {
+            status,
+            policy,
+            fields,
+        }) => StoredKind::Response(StoredResponse {
+            policy,
+            status,
+            head: head::block(status, &fields, object.length()),
+            body: StoredBody::Disk(OnDisk { object, changes }),
+        }),
+        Ok(DiskHead::Varies { fields, generation }) => StoredKind::Varies(Box::new(Variants {
+            fields,
+            generation,
+            on_disk: AtomicBool::new(true),
+        })),
+        Err(error) => {
+            tracing::debug!(%error, "a head on disk cannot be used");
+            return None;
+        }
+    };
+    Some(Stored::new(key, kind))
+}
+
+/// The head of a response for the disk.
+pub(crate) fn head_of(
+    status: http::StatusCode,
+    policy: &edgeward_semantics::StoredPolicy,
+    head: &HeaderMap,
+) -> Bytes {
+    head::write_response(status, policy, head)
+}
+
+fn capacity_bytes(counters: &DiskCounters) -> u64 {
+    counters.devices.iter().map(|d| d.capacity_bytes).sum()
+}
+
+fn told(event: &DiskEvent) {
+    match event {
+        DiskEvent::Writable { .. } => tracing::info!("{event}"),
+        DiskEvent::OutOfService { .. } => tracing::error!("{event}"),
+        _ => tracing::warn!("{event}"),
+    }
+}

@@ -1,0 +1,304 @@
+//! The cache on disk behind the one in memory, seen from outside.
+
+mod support;
+
+use std::path::Path;
+
+use edgeward_proxy::EdgeConfig;
+use edgeward_proxy::config::DiskConfig;
+use edgeward_store::disk::DiskSettings;
+use edgeward_testkit::{Answer, Gate, ScriptedOrigin};
+use edgeward_types::ByteSize;
+use support::{Bed, pattern};
+
+/// An edge whose memory holds markers and little else, with 64 MiB in `folder` written to at every miss.
+fn on_disk(folder: &Path) -> impl FnOnce(&mut EdgeConfig) + use<> {
+    let settings = DiskSettings::new(folder, ByteSize::mib(64));
+    move |config| {
+        config.hot.capacity = ByteSize::kib(4);
+        let mut disk = DiskConfig::with(settings);
+        disk.admission = "always".parse().expect("a rule");
+        config.disk = Some(disk);
+    }
+}
+
+/// A body too large for the memory of [`on_disk`].
+fn cached(bytes: u64) -> Answer {
+    Answer::pattern(bytes).header("cache-control", "max-age=600")
+}
+
+/// Waits until so many objects can be found on disk.
+fn until_stored(bed: &Bed, objects: u64) {
+    bed.until("objects on disk", |status| {
+        status["disk"]["devices"][0]["stored_objects"] == objects
+    });
+}
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().expect("a folder")
+}
+
+#[test]
+fn what_is_asked_for_twice_is_written_and_served_from_disk() {
+    let folder = folder();
+    let bed = Bed::with(|config| {
+        on_disk(folder.path())(config);
+        config.disk.as_mut().expect("a disk").admission = "second-hit".parse().expect("a rule");
+    });
+    bed.origin.on("/a", cached(100_000));
+    for _ in 0..2 {
+        assert!(bed.get("/a").body == pattern(0..100_000));
+    }
+    until_stored(&bed, 1);
+    let third = bed.get("/a");
+    assert!(third.body == pattern(0..100_000));
+    assert_eq!(
+        third.cache_status(),
+        "edgeward; hit; ttl=599; detail=disk".replace("599", &ttl(&third))
+    );
+    assert_eq!(bed.origin.requests("/a"), 2);
+    assert_eq!(third.header("content-length"), Some("100000"));
+    assert_eq!(bed.status()["disk_lookups"]["hit"], 1);
+}
+
+/// The lifetime left, as told; it depends on how quick the test is.
+fn ttl(answer: &support::Answer) -> String {
+    let status = answer.cache_status();
+    let (_, rest) = status
+        .split_once("ttl=")
+        .unwrap_or_else(|| panic!("no ttl in {status}"));
+    rest.split(';').next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn an_edge_started_anew_is_warm() {
+    let folder = folder();
+    let origin = ScriptedOrigin::start();
+    origin.on("/a", cached(50_000));
+    origin.on("/v", cached(60_000).header("vary", "accept-language"));
+    let german = [("accept-language", "de")];
+    let bed = Bed::before(origin, on_disk(folder.path()));
+    bed.get("/a");
+    bed.get_with("/v", &german);
+    // The two, and what tells that one of them varies.
+    until_stored(&bed, 3);
+    let origin = bed.stop();
+    let bed = Bed::before(origin, on_disk(folder.path()));
+    assert!(bed.get("/a").is_hit());
+    let hit = bed.get_with("/v", &german);
+    assert!(hit.is_hit() && hit.body == pattern(0..60_000), "{hit:?}");
+    assert!(!bed.get_with("/v", &[("accept-language", "fr")]).is_hit());
+    assert_eq!(bed.origin.requests("/a"), 1);
+    assert_eq!(bed.origin.requests("/v"), 2);
+}
+
+#[test]
+fn a_range_is_read_without_the_rest_and_a_condition_without_the_body() {
+    let folder = folder();
+    let bed = Bed::with(on_disk(folder.path()));
+    bed.origin
+        .on("/big", cached(8_000_000).header("etag", "\"v1\""));
+    bed.get("/big");
+    until_stored(&bed, 1);
+    let before = bed.metric("edgeward_disk_response_bytes_total");
+    let part = bed.get_with("/big", &[("range", "bytes=5000000-5000099")]);
+    assert_eq!(part.status, 206);
+    assert!(part.body == pattern(5_000_000..5_000_100));
+    assert_eq!(
+        part.header("content-range"),
+        Some("bytes 5000000-5000099/8000000")
+    );
+    let unchanged = bed.get_with("/big", &[("if-none-match", "\"v1\"")]);
+    assert_eq!((unchanged.status, unchanged.body.len()), (304, 0));
+    let head = bed.connect().request("HEAD", "/big", &[], b"");
+    assert_eq!(head.header("content-length"), Some("8000000"));
+    let beyond = bed.get_with("/big", &[("range", "bytes=8000000-")]);
+    assert_eq!(beyond.status, 416);
+    let read = bed.metric("edgeward_disk_response_bytes_total") - before;
+    assert_eq!(read, 100.0);
+    assert_eq!(bed.origin.requests("/big"), 1);
+}
+
+/// Method: 12 MB through a memory of 4 KiB with 1 MiB for fills, of known and of unknown length.
+#[test]
+fn what_is_larger_than_memory_streams_through_and_is_stored() {
+    for chunked in [false, true] {
+        let folder = folder();
+        let bed = Bed::with(|config| {
+            on_disk(folder.path())(config);
+            config.limits.fill_bytes_max = ByteSize::mib(1);
+        });
+        let mut answer = cached(12_000_000);
+        if chunked {
+            answer = answer.chunked(100_000);
+        }
+        bed.origin.on("/huge", answer);
+        let first = bed.get("/huge");
+        assert!(first.complete && first.body == pattern(0..12_000_000));
+        until_stored(&bed, 1);
+        let hit = bed.get("/huge");
+        assert!(hit.is_hit() && hit.complete && hit.body == pattern(0..12_000_000));
+        let part = bed.get_with("/huge", &[("range", "bytes=11999990-")]);
+        assert!(part.body == pattern(11_999_990..12_000_000));
+        assert_eq!(bed.origin.requests("/huge"), 1);
+    }
+}
+
+#[test]
+fn a_post_takes_it_off_the_disk_and_stops_it_on_its_way() {
+    let folder = folder();
+    let bed = Bed::with(on_disk(folder.path()));
+    let gate = Gate::new();
+    bed.origin.once("/a", cached(30_000));
+    bed.get("/a");
+    until_stored(&bed, 1);
+    assert!(bed.get("/a").is_hit());
+    bed.origin.once("/a", Answer::status(204));
+    bed.connect()
+        .request("POST", "/a", &[("content-length", "0")], b"");
+    bed.origin.once("/a", cached(40_000).wait_at(20_000, &gate));
+    let mut slow = bed.connect();
+    slow.send_head("GET", "/a", &[]);
+    let mut answer = slow.head();
+    assert_eq!(
+        answer.cache_status(),
+        "edgeward; fwd=uri-miss; fwd-status=200; stored"
+    );
+    gate.wait_reached(1);
+    bed.origin.once("/a", Answer::status(204));
+    bed.connect()
+        .request("POST", "/a", &[("content-length", "0")], b"");
+    gate.open();
+    slow.body("GET", &mut answer);
+    assert!(answer.complete);
+    bed.origin.on("/a", cached(50_000));
+    let after = bed.get("/a");
+    assert!(!after.is_hit() && after.body.len() == 50_000);
+    until_stored(&bed, 2);
+    assert_eq!(bed.get("/a").body.len(), 50_000);
+}
+
+#[test]
+fn a_post_takes_every_variant_off_the_disk() {
+    let folder = folder();
+    let bed = Bed::with(on_disk(folder.path()));
+    bed.origin.on_call("/v", |request| match request.method() {
+        "POST" => Answer::status(204),
+        _ => cached(10_000).header("vary", "accept-language"),
+    });
+    let get = |language| bed.get_with("/v", &[("accept-language", language)]);
+    get("de");
+    get("fr");
+    // The marker may be written twice: it is not found before it is on the device.
+    bed.until("both variants and the marker", |status| {
+        status["disk"]["devices"][0]["objects"] == 3
+    });
+    assert!(get("de").is_hit() && get("fr").is_hit());
+    bed.connect()
+        .request("POST", "/v", &[("content-length", "0")], b"");
+    assert!(!get("de").is_hit());
+    assert!(!get("fr").is_hit());
+}
+
+#[test]
+fn a_304_makes_what_is_on_disk_fresh_again_also_after_a_restart() {
+    let folder = folder();
+    let origin = ScriptedOrigin::start();
+    origin.once(
+        "/page",
+        Answer::pattern(20_000)
+            .header("cache-control", "max-age=0")
+            .header("etag", "\"v1\""),
+    );
+    origin.once(
+        "/page",
+        Answer::status(304)
+            .header("cache-control", "max-age=600")
+            .header("etag", "\"v1\"")
+            .header("x-new", "yes"),
+    );
+    let bed = Bed::before(origin, on_disk(folder.path()));
+    bed.get("/page");
+    until_stored(&bed, 1);
+    let validated = bed.get("/page");
+    assert!(
+        validated
+            .cache_status()
+            .starts_with("edgeward; fwd=stale; fwd-status=304"),
+        "{validated:?}"
+    );
+    assert!(validated.body == pattern(0..20_000));
+    until_stored(&bed, 2);
+    let origin = bed.stop();
+    let bed = Bed::before(origin, on_disk(folder.path()));
+    let hit = bed.get("/page");
+    assert!(hit.is_hit() && hit.body == pattern(0..20_000), "{hit:?}");
+    assert_eq!(hit.header("x-new"), Some("yes"));
+    assert_eq!(bed.origin.requests("/page"), 2);
+}
+
+/// Method: bodies that end early after their first half, of known and of unknown length.
+#[test]
+fn a_body_that_ended_early_is_never_on_disk() {
+    let folder = folder();
+    let bed = Bed::with(on_disk(folder.path()));
+    bed.origin.once("/a", cached(300_000).close_at(150_000));
+    bed.origin
+        .once("/a", cached(300_000).chunked(10_000).reset_at(150_000));
+    for _ in 0..2 {
+        let broken = bed.get("/a");
+        assert!(
+            !broken.complete && broken.body.len() <= 150_000,
+            "{}",
+            broken.body.len()
+        );
+    }
+    bed.until("both to be given up", |status| {
+        status["disk_fills"]["aborted"] == 2
+    });
+    bed.origin.on("/a", cached(300_000));
+    assert!(!bed.get("/a").is_hit());
+    until_stored(&bed, 1);
+    assert!(bed.get("/a").body == pattern(0..300_000));
+}
+
+#[test]
+fn a_hit_on_disk_goes_to_memory_if_memory_takes_it() {
+    let folder = folder();
+    let origin = ScriptedOrigin::start();
+    origin.on("/a", cached(100_000));
+    let bed = Bed::before(origin, on_disk(folder.path()));
+    bed.get("/a");
+    until_stored(&bed, 1);
+    let origin = bed.stop();
+    let bed = Bed::before(origin, |config| {
+        on_disk(folder.path())(config);
+        config.hot.capacity = ByteSize::mib(1);
+    });
+    assert!(bed.get("/a").cache_status().ends_with("detail=disk"));
+    let second = bed.get("/a");
+    assert!(
+        second.is_hit() && !second.cache_status().contains("detail"),
+        "{second:?}"
+    );
+    assert!(second.body == pattern(0..100_000));
+    assert_eq!(bed.metric("edgeward_disk_promoted_total"), 1.0);
+}
+
+#[test]
+fn admission_remembers_over_a_restart() {
+    let folder = folder();
+    let origin = ScriptedOrigin::start();
+    origin.on("/a", cached(100_000));
+    let second_hit = |config: &mut EdgeConfig| {
+        on_disk(folder.path())(config);
+        config.disk.as_mut().expect("a disk").admission = "second-hit".parse().expect("a rule");
+    };
+    let bed = Bed::before(origin, second_hit);
+    bed.get("/a");
+    let origin = bed.stop();
+    let bed = Bed::before(origin, second_hit);
+    bed.get("/a");
+    until_stored(&bed, 1);
+    assert!(bed.get("/a").is_hit());
+}

@@ -1,0 +1,85 @@
+//! Streaming writes through a disk cache: `cargo run --release --example disk_write -- DIR MIB KIB`.
+//!
+//! Puts objects of KIB KiB as fast as the queue takes them until MIB MiB are written, and syncs. One
+//! line of JSON: `cargo xtask bench-disk write` holds it against fio.
+
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use edgeward_store::disk::{DiskCache, DiskSettings, Dropped, Refused};
+use edgeward_types::{ByteSize, KeyHash};
+
+/// As a body arrives from an origin.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// How long to wait when the queue is full: it holds far more than is written in this time.
+const FULL_WAIT: Duration = Duration::from_micros(500);
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut args = std::env::args().skip(1);
+    let folder = PathBuf::from(args.next().ok_or("which directory?")?);
+    let mib: u64 = args.next().ok_or("how many MiB?")?.parse()?;
+    let object_bytes = args.next().map_or(Ok(1024), |kib| kib.parse::<u64>())? << 10;
+    let count = (mib << 20) / object_bytes.max(1);
+
+    // Room for everything: nothing is reclaimed meanwhile.
+    let capacity = ByteSize::mib((mib / 4 * 5).max(1024));
+    let (cache, _) = DiskCache::open(DiskSettings::new(&folder, capacity))?;
+    let piece = Bytes::from(vec![0x5a; PIECE_BYTES]);
+    let mut waits = 0_u64;
+    let begun = Instant::now();
+    for key in 0..count {
+        while !put(&cache, key, object_bytes, &piece)? {
+            waits += 1;
+            thread::sleep(FULL_WAIT);
+        }
+    }
+    cache.sync()?;
+    let elapsed = begun.elapsed();
+    let counters = cache.counters();
+    let device = counters.devices.first().ok_or("no device")?;
+    println!(
+        "{{\"bytes\":{},\"seconds\":{:.4},\"bytes_per_second\":{:.0},\"waits\":{waits},\
+         \"written_bytes\":{},\"write_ops\":{},\"syncs\":{}}}",
+        count * object_bytes,
+        elapsed.as_secs_f64(),
+        (count * object_bytes) as f64 / elapsed.as_secs_f64(),
+        device.written_bytes,
+        device.write_ops,
+        device.syncs,
+    );
+    Ok(())
+}
+
+/// False if the queue was full; then nothing of the object is kept.
+fn put(
+    cache: &DiskCache,
+    key: u64,
+    object_bytes: u64,
+    piece: &Bytes,
+) -> Result<bool, Box<dyn std::error::Error>> {
+    let name = key.to_le_bytes();
+    let head = Bytes::from_static(b"head");
+    let mut write = match cache.begin(KeyHash(key), &name, head, Some(object_bytes)) {
+        Ok(write) => write,
+        Err(Refused::QueueFull) => return Ok(false),
+        Err(refused) => return Err(refused.into()),
+    };
+    let mut left = object_bytes as usize;
+    while left > 0 {
+        let part = piece.slice(..left.min(piece.len()));
+        left -= part.len();
+        match write.push(part) {
+            Ok(()) => {}
+            Err(Dropped::QueueFull) => return Ok(false),
+            Err(dropped) => return Err(dropped.into()),
+        }
+    }
+    match write.finish() {
+        Ok(()) => Ok(true),
+        Err(Dropped::QueueFull) => Ok(false),
+        Err(dropped) => Err(dropped.into()),
+    }
+}

@@ -89,6 +89,11 @@ bench-prediction: build ## the simulator's hit ratio beside a replay's (BENCH_AR
 bench-index: rust compiler ## the disk cache's index with 100 million objects (BENCH_ARGS="OBJECTS GIB FOLDER")
 	$(CARGO) run $(LOCKED) --release --quiet --package edgeward-store --example bench_index -- $(BENCH_ARGS)
 
+.PHONY: bench-disk
+bench-disk: build ## the disk cache: what admission saves, as a page (BENCH_ARGS="replay TRACE …", "hits …", "write …")
+	@scripts/ensure-debian bench
+	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-disk $(or $(BENCH_ARGS),replay)
+
 .PHONY: rust compiler tools
 rust:
 	@scripts/ensure-rust

@@ -10,7 +10,7 @@
 
 pub(crate) mod client;
 pub(crate) mod facts;
-mod load;
+pub(crate) mod load;
 mod plan;
 pub(crate) mod process;
 pub(crate) mod subjects;

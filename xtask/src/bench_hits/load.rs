@@ -65,7 +65,8 @@ pub(crate) fn run(
     parse(&text)
 }
 
-fn parse(text: &str) -> anyhow::Result<Load> {
+/// Reads the line that the script prints at the end.
+pub(crate) fn parse(text: &str) -> anyhow::Result<Load> {
     let line = text.lines().find_map(|line| line.strip_prefix("result "));
     let line = line.with_context(|| format!("wrk's script printed no result:\n{text}"))?;
     let result: Value = serde_json::from_str(line).context("the result of wrk's script")?;

@@ -103,8 +103,24 @@ impl Server {
         }
     }
 
+    /// The number of its first process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Seconds of CPU time that the process and its descendants have used.
     pub(crate) fn cpu_seconds(&self) -> anyhow::Result<f64> {
+        let processes = self.processes()?;
+        let ticks = tree_ticks(&processes, self.child.id());
+        Ok(ticks as f64 / TICKS_PER_SECOND)
+    }
+
+    /// The numbers of the process and its descendants.
+    pub(crate) fn tree(&self) -> anyhow::Result<BTreeSet<u32>> {
+        Ok(tree(&self.processes()?, self.child.id()))
+    }
+
+    fn processes(&self) -> anyhow::Result<BTreeMap<u32, Process>> {
         let mut processes = BTreeMap::new();
         for entry in fs::read_dir("/proc").context("/proc")? {
             let name = entry?.file_name();
@@ -121,7 +137,7 @@ impl Server {
         if !processes.contains_key(&self.child.id()) {
             bail!("{} is gone", self.name);
         }
-        Ok(tree_ticks(&processes, self.child.id()) as f64 / TICKS_PER_SECOND)
+        Ok(processes)
     }
 }
 
@@ -163,6 +179,12 @@ fn parse_stat(stat: &str) -> Option<Process> {
 }
 
 fn tree_ticks(processes: &BTreeMap<u32, Process>, root: u32) -> u64 {
+    let tree = tree(processes, root);
+    let members = tree.iter().filter_map(|pid| processes.get(pid));
+    members.map(|process| process.ticks).sum()
+}
+
+fn tree(processes: &BTreeMap<u32, Process>, root: u32) -> BTreeSet<u32> {
     let mut tree = BTreeSet::from([root]);
     // Process ids wrap around, so a child may come before its parent: repeat until nothing joins.
     loop {
@@ -171,11 +193,7 @@ fn tree_ticks(processes: &BTreeMap<u32, Process>, root: u32) -> u64 {
             .filter(|(pid, process)| !tree.contains(*pid) && tree.contains(&process.parent));
         let joined: Vec<_> = joined.map(|(pid, _)| *pid).collect();
         if joined.is_empty() {
-            return tree
-                .iter()
-                .filter_map(|pid| processes.get(pid))
-                .map(|p| p.ticks)
-                .sum();
+            return tree;
         }
         tree.extend(joined);
     }

@@ -261,7 +261,7 @@ fn capacity(plan: &Plan, workload: Workload) -> u64 {
 }
 
 /// nginx started as root would serve as nobody, who may not write here.
-fn nginx_user() -> &'static str {
+pub(crate) fn nginx_user() -> &'static str {
     let is_root = fs::metadata("/proc/self").is_ok_and(|own| {
         use std::os::unix::fs::MetadataExt as _;
         own.uid() == 0

@@ -1,0 +1,110 @@
+//! Goals beside figures: what was asked, what was reached.
+
+use std::fmt;
+
+use serde_json::{Value, json};
+
+/// One goal and the figure that is held against it.
+#[derive(Clone, Debug)]
+pub(crate) struct Goal {
+    pub(crate) what: String,
+    pub(crate) reached: f64,
+    pub(crate) bound: Bound,
+    /// How the two are written, as in `x` or `MiB`.
+    pub(crate) unit: &'static str,
+}
+
+/// Which side of the goal is good.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Bound {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+impl Goal {
+    pub(crate) fn holds(&self) -> bool {
+        match self.bound {
+            Bound::AtLeast(goal) => self.reached >= goal,
+            Bound::AtMost(goal) => self.reached <= goal,
+        }
+    }
+
+    /// `ok` or `short`.
+    pub(crate) fn verdict(&self) -> &'static str {
+        if self.holds() { "ok" } else { "short" }
+    }
+
+    pub(crate) fn asked(&self) -> String {
+        let (sign, goal) = match self.bound {
+            Bound::AtLeast(goal) => ('≥', goal),
+            Bound::AtMost(goal) => ('≤', goal),
+        };
+        format!("{sign} {goal:.2} {}", self.unit)
+    }
+
+    pub(crate) fn found(&self) -> String {
+        format!("{:.2} {}", self.reached, self.unit)
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        json!({
+            "goal": self.what,
+            "asked": self.asked(),
+            "reached": self.reached,
+            "holds": self.holds(),
+        })
+    }
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:<5} {:<62} {:>14}  goal {}",
+            self.verdict(),
+            self.what,
+            self.found(),
+            self.asked()
+        )
+    }
+}
+
+/// The middle one, or the mean of the two in the middle; nothing of nothing.
+pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => None,
+        odd if odd % 2 == 1 => Some(values[middle]),
+        _ => Some(f64::midpoint(values[middle - 1], values[middle])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_goal_holds_on_its_boundary_and_not_beyond() {
+        let goal = |reached, bound| Goal {
+            what: String::new(),
+            reached,
+            bound,
+            unit: "x",
+        };
+        assert!(goal(4.0, Bound::AtLeast(4.0)).holds());
+        assert!(!goal(3.99, Bound::AtLeast(4.0)).holds());
+        assert!(goal(1.1, Bound::AtMost(1.1)).holds());
+        assert!(!goal(1.11, Bound::AtMost(1.1)).holds());
+        // What could not be measured is not reached.
+        assert!(!goal(f64::NAN, Bound::AtMost(1.1)).holds());
+        assert!(!goal(f64::NAN, Bound::AtLeast(1.1)).holds());
+    }
+
+    #[test]
+    fn the_median_of_an_even_number_lies_between_two() {
+        assert_eq!(median(vec![9.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(vec![4.0, 1.0]), Some(2.5));
+        assert_eq!(median(Vec::new()), None);
+    }
+}

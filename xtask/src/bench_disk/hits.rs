@@ -1,0 +1,420 @@
+//! Hits from disk, in pairs with nginx's cache on the same file system.
+//!
+//! The edge's memory admits nothing (its policy's threshold is one byte), so each of its hits is one from
+//! disk, as each of nginx's is; the edge's own count of them is held against the client's count of
+//! answers. Warm, everything lies in the page cache. Cold, the pages of the server's files are
+//! dropped before each run (`posix_fadvise`, after a sync): nobody else's page goes with
+//! them, and the file system's own data stays, which spares nginx with its many files more than us.
+
+mod stage;
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use serde_json::{Value, json};
+
+use super::goal::{Bound, Goal, median};
+use super::options::{self, Options, written};
+use super::sample::share;
+use crate::bench_hits::facts;
+use crate::bench_hits::load;
+use crate::bench_hits::process::find;
+use crate::bench_hits::subjects::edgeward_binary;
+use crate::say;
+use stage::{Stage, Subject};
+
+const HELP: &str = "\
+Hits from disk, in pairs with nginx's proxy_cache on the same file system.
+
+usage: cargo xtask bench-disk hits [options]
+
+  --sizes LIST        of the objects [16KiB,256KiB,1MiB]
+  --states LIST       of the page cache: warm, cold [warm,cold]
+  --warm-set SIZE     bytes of all objects together, warm [128MiB]
+  --cold-set SIZE     cold; the more, the less of a run is warm again [1GiB]
+  --runs N            of each server [3]
+  --seconds N         of a run [3]
+  --connections N     of wrk [64]
+  --server-core N     [0]
+  --client-core N     [1]
+  --dir FOLDER        where the caches lie [bench/work/disk]
+  --edgeward NAME     a cargo profile or a path to the binary [release]
+  --out FOLDER        where hits.jsonl and hits.md go [bench/work/disk]
+";
+
+const KNOWN: &[&str] = &[
+    "sizes",
+    "states",
+    "warm-set",
+    "cold-set",
+    "runs",
+    "seconds",
+    "connections",
+    "server-core",
+    "client-core",
+    "dir",
+    "edgeward",
+    "out",
+];
+
+/// Requests per CPU-second, to nginx at its best.
+const GOAL: f64 = 1.3;
+
+/// The loads that a server gets.
+pub(crate) struct Plan {
+    runs: u32,
+    seconds: u64,
+    connections: u32,
+    pub(crate) server_core: u32,
+    pub(crate) client_core: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Warm,
+    Cold,
+}
+
+/// One run of one server.
+struct Run {
+    size: u64,
+    state: State,
+    subject: Subject,
+    per_cpu_second: f64,
+    p99_us: f64,
+    /// Share of the bytes sent that came from the device.
+    from_device: f64,
+    spoiled: Option<String>,
+}
+
+pub(crate) fn run(root: &Path, arguments: impl Iterator<Item = String>) -> anyhow::Result<bool> {
+    let Some(options) = Options::parse(arguments, KNOWN)? else {
+        say(HELP);
+        return Ok(true);
+    };
+    let plan = Plan {
+        runs: options.number("runs", 3)?,
+        seconds: options.number("seconds", 3)?,
+        connections: options.number("connections", 64)?,
+        server_core: options.number("server-core", 0)?,
+        client_core: options.number("client-core", 1)?,
+    };
+    ensure!(
+        plan.runs > 0 && plan.seconds > 0,
+        "--runs and --seconds want at least 1"
+    );
+    let states = options.list("states", "warm,cold");
+    let states: Vec<State> = states
+        .iter()
+        .map(|name| match name.as_str() {
+            "warm" => Ok(State::Warm),
+            "cold" => Ok(State::Cold),
+            other => bail!("a page cache is warm or cold, not {other}"),
+        })
+        .collect::<Result<_, _>>()?;
+    let (warm_set, cold_set) = (
+        options.size("warm-set", 128 << 20)?,
+        options.size("cold-set", 1 << 30)?,
+    );
+    let edgeward = edgeward_binary(&options.text("edgeward", "release"), root)?;
+    let folder = options.folder("dir", root, "bench/work/disk")?;
+    let out = options.folder("out", root, "bench/work/disk")?;
+    let mut raw = File::create(out.join("hits.jsonl"))?;
+
+    let mut runs = Vec::new();
+    for text in options.list("sizes", "16KiB,256KiB,1MiB") {
+        let size = options::size(&text).filter(|&size| size > 0);
+        let size = size.with_context(|| format!("{text} is no size; write 16KiB"))?;
+        for &state in &states {
+            let set = if state == State::Warm {
+                warm_set
+            } else {
+                cold_set
+            };
+            let keys = (set / size).max(1);
+            eprintln!("{} {}: {keys} objects", state.name(), written(size));
+            let mut stage = Stage::set(&plan, root, &edgeward, &folder, size, keys)?;
+            for round in 0..plan.runs {
+                for position in 0..stage.subjects().len() {
+                    let turn = (position + round as usize) % stage.subjects().len();
+                    let subject = stage.subjects()[turn];
+                    let run = measure(&plan, root, &mut stage, subject, state, round, &mut raw)?;
+                    eprintln!("  {}", run.line());
+                    runs.push(run);
+                }
+            }
+        }
+    }
+    let text = summary(&runs);
+    fs::write(out.join("hits.md"), &text)?;
+    say(text);
+    Ok(runs.iter().all(|run| run.spoiled.is_none()))
+}
+
+fn measure(
+    plan: &Plan,
+    root: &Path,
+    stage: &mut Stage,
+    subject: Subject,
+    state: State,
+    round: u32,
+    raw: &mut File,
+) -> anyhow::Result<Run> {
+    if state == State::Cold {
+        stage.forget_pages(subject)?;
+    }
+    let origin_before = stage.origin_requests()?;
+    let disk_before = stage.disk_hits(subject)?;
+    let read_before = stage.read_bytes(subject)?;
+    let cpu_before = stage.cpu_seconds(subject)?;
+    let (size, keys) = (stage.size, stage.keys);
+    let load = wrk(plan, root, size, keys, stage.port(subject), round)?;
+    let cpu_seconds = stage.cpu_seconds(subject)? - cpu_before;
+    let read_bytes = stage.read_bytes(subject)?.saturating_sub(read_before);
+    let disk_hits = stage
+        .disk_hits(subject)?
+        .zip(disk_before)
+        .map(|(a, b)| a - b);
+    let origin_requests = stage.origin_requests()?.saturating_sub(origin_before);
+    ensure!(cpu_seconds > 0.0, "{subject} used no CPU time");
+    let from_device = share(read_bytes, load.requests * size);
+    let spoiled = spoiled(
+        state,
+        load.requests,
+        load.errors,
+        origin_requests,
+        disk_hits,
+        from_device,
+    );
+    let seconds = load.duration.as_secs_f64();
+    let line = json!({
+        "state": state.name(),
+        "size": size,
+        "keys": keys,
+        "server": subject.to_string(),
+        "round": round,
+        "requests": load.requests,
+        "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
+        "requests_per_cpu_second": load.requests as f64 / cpu_seconds,
+        "requests_per_second": load.requests as f64 / seconds,
+        "latency_us": load.latency_us,
+        "errors": load.errors,
+        "origin_requests": origin_requests,
+        "disk_hits": disk_hits,
+        "device_read_bytes": read_bytes,
+        "load_average": facts::load_average(),
+        "spoiled": spoiled,
+    });
+    writeln!(raw, "{line}")?;
+    Ok(Run {
+        size,
+        state,
+        subject,
+        per_cpu_second: load.requests as f64 / cpu_seconds,
+        p99_us: load.p99_us(),
+        from_device,
+        spoiled,
+    })
+}
+
+/// Why a run is not what it claims to be.
+fn spoiled(
+    state: State,
+    requests: u64,
+    errors: u64,
+    origin_requests: u64,
+    disk_hits: Option<u64>,
+    from_device: f64,
+) -> Option<String> {
+    if errors > 0 {
+        return Some(format!("{errors} of {requests} requests failed"));
+    }
+    if origin_requests > requests / 1000 {
+        return Some(format!(
+            "{origin_requests} of {requests} reached the origin"
+        ));
+    }
+    // What is under way when wrk stops has been looked up and not been counted by it.
+    if let Some(hits) = disk_hits.filter(|&hits| hits < requests) {
+        return Some(format!("only {hits} of {requests} came from disk"));
+    }
+    (state == State::Warm && from_device > 0.01).then(|| {
+        format!(
+            "{:.0} % of the bytes were not in the page cache",
+            from_device * 100.0
+        )
+    })
+}
+
+fn wrk(
+    plan: &Plan,
+    root: &Path,
+    size: u64,
+    keys: u64,
+    port: u16,
+    seed: u32,
+) -> anyhow::Result<load::Load> {
+    let output = Command::new("taskset")
+        .args(["--cpu-list", &plan.client_core.to_string()])
+        .arg(find("wrk")?)
+        .args(["--threads", "1", "--latency", "--timeout", "10s"])
+        .args(["--connections", &plan.connections.to_string()])
+        .args([
+            "--duration",
+            &format!("{}s", Duration::from_secs(plan.seconds).as_secs()),
+        ])
+        .arg("--script")
+        .arg(root.join("bench/disk/load.lua"))
+        .arg(format!("http://127.0.0.1:{port}/"))
+        .arg("--")
+        .args([size.to_string(), keys.to_string(), (seed + 1).to_string()])
+        .output()
+        .context("wrk does not start")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    ensure!(output.status.success(), "wrk: {}", text.trim());
+    load::parse(&text)
+}
+
+impl Run {
+    fn line(&self) -> String {
+        let note = self
+            .spoiled
+            .as_ref()
+            .map_or_else(String::new, |why| format!("  ! {why}"));
+        format!(
+            "{:<34} {:>8.0} /CPU-s  p99 {:>8.2} ms  {:>3.0} % from the device{note}",
+            self.subject.to_string(),
+            self.per_cpu_second,
+            self.p99_us / 1000.0,
+            self.from_device * 100.0,
+        )
+    }
+}
+
+impl State {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Warm => "warm",
+            Self::Cold => "cold",
+        }
+    }
+}
+
+/// Medians of what counts, and the ratio to nginx where it does best.
+fn summary(runs: &[Run]) -> String {
+    let mut groups: Vec<(State, u64)> = Vec::new();
+    for run in runs {
+        if !groups.contains(&(run.state, run.size)) {
+            groups.push((run.state, run.size));
+        }
+    }
+    let mut out =
+        "| page cache | object | server | requests per CPU-second | p99 | from the device |\n\
+                   |---|---|---|---:|---:|---:|\n"
+            .to_owned();
+    let mut goals = String::new();
+    for (state, size) in groups {
+        let of = |subject: Subject, figure: fn(&Run) -> f64| {
+            let counted = runs.iter().filter(|run| {
+                (run.state, run.size, run.subject) == (state, size, subject)
+                    && run.spoiled.is_none()
+            });
+            median(counted.map(figure).collect())
+        };
+        let mut best = 0.0_f64;
+        for subject in Subject::ALL {
+            let Some(rate) = of(subject, |run| run.per_cpu_second) else {
+                continue;
+            };
+            if subject != Subject::Edgeward {
+                best = best.max(rate);
+            }
+            out += &format!(
+                "| {} | {} | {subject} | {rate:.0} | {:.2} ms | {:.0} % |\n",
+                state.name(),
+                written(size),
+                of(subject, |run| run.p99_us).unwrap_or(f64::NAN) / 1000.0,
+                of(subject, |run| run.from_device).unwrap_or(f64::NAN) * 100.0,
+            );
+        }
+        if let Some(ours) = of(Subject::Edgeward, |run| run.per_cpu_second)
+            && best > 0.0
+        {
+            let goal = Goal {
+                what: format!(
+                    "{} hits of {}, to nginx at its best",
+                    state.name(),
+                    written(size)
+                ),
+                reached: ours / best,
+                bound: Bound::AtLeast(GOAL),
+                unit: "x",
+            };
+            goals += &format!("{goal}\n");
+        }
+    }
+    for run in runs.iter().filter(|run| run.spoiled.is_some()) {
+        goals += &format!(
+            "does not count: {} {}: {}\n",
+            run.state.name(),
+            written(run.size),
+            run.line()
+        );
+    }
+    format!("{out}\n```text\n{goals}```\n")
+}
+
+/// Bytes read from devices by a process.
+fn read_by(pid: u32) -> u64 {
+    fs::read_to_string(format!("/proc/{pid}/io"))
+        .map_or(0, |text| super::sample::line(&text, "read_bytes"))
+}
+
+/// Disk hits by the edge's own count.
+fn disk_hits_in(status: &Value) -> u64 {
+    super::servers::count(&status["disk_lookups"], "hit")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_counts_only_if_all_of_it_came_from_where_it_should() {
+        let warm = |errors, origin, hits, device| {
+            spoiled(State::Warm, 10_000, errors, origin, hits, device).is_none()
+        };
+        assert!(warm(0, 0, Some(10_064), 0.0));
+        assert!(warm(0, 10, None, 0.01));
+        assert!(!warm(1, 0, None, 0.0));
+        assert!(!warm(0, 11, None, 0.0));
+        assert!(!warm(0, 0, Some(9_999), 0.0));
+        assert!(!warm(0, 0, None, 0.02));
+        assert!(spoiled(State::Cold, 10_000, 0, 0, None, 0.9).is_none());
+    }
+
+    #[test]
+    fn the_ratio_is_to_the_nginx_that_does_best() {
+        let run = |subject, per_cpu_second| Run {
+            size: 16 << 10,
+            state: State::Warm,
+            subject,
+            per_cpu_second,
+            p99_us: 1.0,
+            from_device: 0.0,
+            spoiled: None,
+        };
+        let runs = [
+            run(Subject::Edgeward, 260.0),
+            run(Subject::ALL[1], 200.0),
+            run(Subject::ALL[2], 100.0),
+        ];
+        let text = summary(&runs);
+        assert!(text.contains("ok ") && text.contains("1.30 x"), "{text}");
+    }
+}

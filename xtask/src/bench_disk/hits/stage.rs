@@ -1,0 +1,228 @@
+//! The servers of one size of object: started, filled, and checked byte for byte.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail, ensure};
+use rustix::fs::{Advice, fadvise, syncfs};
+
+use super::super::options::written;
+use super::super::servers::{Edge, Origin};
+use super::{Plan, disk_hits_in, read_by};
+use crate::bench_hits::client::Client;
+use crate::bench_hits::process::{Scratch, Server, find, free_port};
+use crate::bench_hits::subjects::nginx_user;
+
+/// How often all objects are asked for before a server that still misses is an error.
+const FILL_ROUNDS_MAX: u32 = 5;
+
+/// Of the objects filled, so many are compared with the origin's.
+const CHECKED: u64 = 8;
+
+/// What is measured: edgeward, and nginx at each way of reading files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Subject {
+    Edgeward,
+    Nginx(&'static str, &'static str),
+}
+
+impl Subject {
+    pub(super) const ALL: [Self; 6] = [
+        Self::Edgeward,
+        Self::Nginx("sendfile", "sendfile on;"),
+        Self::Nginx("sendfile tcp_nopush", "sendfile on; tcp_nopush on;"),
+        Self::Nginx("read 32k", "sendfile off; output_buffers 2 32k;"),
+        Self::Nginx("read 256k", "sendfile off; output_buffers 2 256k;"),
+        Self::Nginx("aio threads sendfile", "sendfile on; aio threads=disks;"),
+    ];
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Edgeward => f.write_str("edgeward"),
+            Self::Nginx(name, _) => write!(f, "nginx {name}"),
+        }
+    }
+}
+
+/// Everything that runs for one size of object.
+pub(super) struct Stage {
+    pub(super) size: u64,
+    pub(super) keys: u64,
+    origin: Origin,
+    origin_asked: u64,
+    edge: Edge,
+    nginx: Server,
+    ports: Vec<(Subject, u16)>,
+    // Last, so that it outlives the processes that write into it.
+    scratch: Scratch,
+}
+
+impl Stage {
+    pub(super) fn set(
+        plan: &Plan,
+        root: &Path,
+        edgeward: &Path,
+        folder: &Path,
+        size: u64,
+        keys: u64,
+    ) -> anyhow::Result<Self> {
+        let scratch = Scratch::new(folder)?;
+        let origin = Origin::start(edgeward, Some(plan.client_core), &scratch.path)?;
+        // Half as much again as the objects take, and no less than a log of segments wants.
+        let capacity = (size * keys / 2 * 3).max(256 << 20);
+        let capacity = written(capacity.next_multiple_of(1 << 20));
+        let store = scratch.path.join("store");
+        fs::create_dir(&store)?;
+        let more = format!(
+            "--hot 1MiB --policy threshold:1B --disk {} --disk-size {capacity} --disk-admission always",
+            store.display()
+        );
+        let core = Some(plan.server_core);
+        let edge = Edge::start(edgeward, "edge", &origin, &more, core, &scratch.path)?;
+        let mut ports = vec![(Subject::Edgeward, edge.port)];
+        let template = fs::read_to_string(root.join("bench/disk/nginx-server.conf"))?;
+        let mut servers = String::new();
+        for subject in Subject::ALL {
+            let Subject::Nginx(_, settings) = subject else {
+                continue;
+            };
+            let port = free_port()?;
+            servers += &template
+                .replace("@PORT@", &port.to_string())
+                .replace("@SETTINGS@", settings);
+            ports.push((subject, port));
+        }
+        let text = fs::read_to_string(root.join("bench/disk/nginx.conf"))?
+            .replace("@SERVERS@", &servers)
+            .replace("@ORIGIN@", &origin.port.to_string())
+            .replace("@CAPACITY@", &capacity.to_lowercase().replace("ib", ""))
+            .replace("@USER@", nginx_user())
+            .replace("@DIR@", &scratch.path.display().to_string());
+        let config = scratch.path.join("nginx.conf");
+        fs::write(&config, text)?;
+        let nginx = Server::start(
+            "nginx",
+            &find("nginx")?,
+            &["-c".to_owned(), config.display().to_string()],
+            plan.server_core,
+            ports[1].1,
+            &scratch.path,
+        )?;
+        let mut stage = Self {
+            size,
+            keys,
+            origin,
+            origin_asked: 0,
+            edge,
+            nginx,
+            ports,
+            scratch,
+        };
+        stage.fill(Subject::Edgeward)?;
+        stage.fill(Subject::ALL[1])?;
+        stage.check()?;
+        Ok(stage)
+    }
+
+    pub(super) fn subjects(&self) -> &[Subject] {
+        &Subject::ALL
+    }
+
+    pub(super) fn port(&self, subject: Subject) -> u16 {
+        let found = self.ports.iter().find(|(other, _)| *other == subject);
+        found.expect("every subject has a port").1
+    }
+
+    fn server(&self, subject: Subject) -> &Server {
+        match subject {
+            Subject::Edgeward => &self.edge.server,
+            Subject::Nginx(..) => &self.nginx,
+        }
+    }
+
+    pub(super) fn cpu_seconds(&self, subject: Subject) -> anyhow::Result<f64> {
+        self.server(subject).cpu_seconds()
+    }
+
+    /// Bytes that the server's processes have had read from a device.
+    pub(super) fn read_bytes(&self, subject: Subject) -> anyhow::Result<u64> {
+        Ok(self.server(subject).tree()?.into_iter().map(read_by).sum())
+    }
+
+    /// Hits from disk by the server's own count, where it keeps one.
+    pub(super) fn disk_hits(&self, subject: Subject) -> anyhow::Result<Option<u64>> {
+        match subject {
+            Subject::Edgeward => Ok(Some(disk_hits_in(&self.edge.status()?))),
+            Subject::Nginx(..) => Ok(None),
+        }
+    }
+
+    pub(super) fn origin_requests(&mut self) -> anyhow::Result<u64> {
+        self.origin.requests(&mut self.origin_asked)
+    }
+
+    /// Asks for each object until nothing reaches the origin any more.
+    fn fill(&mut self, subject: Subject) -> anyhow::Result<()> {
+        let mut missed = 0;
+        for _ in 0..FILL_ROUNDS_MAX {
+            let before = self.origin_requests()?;
+            let mut client = Client::connect(self.port(subject))?;
+            for key in 1..=self.keys {
+                client.get(&self.path(key))?;
+            }
+            missed = self.origin_requests()?.saturating_sub(before);
+            if missed == 0 {
+                return Ok(());
+            }
+        }
+        bail!(
+            "{subject} still sends {missed} of {} objects to the origin after {FILL_ROUNDS_MAX} rounds",
+            self.keys
+        )
+    }
+
+    /// A few objects of each server beside the origin's, so that a misconfigured server cannot win
+    /// by answering something else.
+    fn check(&self) -> anyhow::Result<()> {
+        for key in (1..=self.keys).step_by((self.keys / CHECKED).max(1) as usize) {
+            let expected = Client::connect(self.origin.port)?.get(&self.path(key))?;
+            for (subject, port) in &self.ports {
+                let got = Client::connect(*port)?.get(&self.path(key))?;
+                ensure!(
+                    got == expected,
+                    "{subject} answered object {key} with other bytes"
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn path(&self, key: u64) -> String {
+        format!("/o/{key}?size={}", self.size)
+    }
+
+    /// Writes what is dirty and drops the pages of a server's files.
+    pub(super) fn forget_pages(&self, subject: Subject) -> anyhow::Result<()> {
+        let folder = match subject {
+            Subject::Edgeward => self.scratch.path.join("store"),
+            Subject::Nginx(..) => self.scratch.path.join("nginx-cache"),
+        };
+        // A dirty page is not dropped, whatever is advised.
+        syncfs(File::open(&folder)?).context("syncfs")?;
+        let mut folders = vec![folder];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
+                let path: PathBuf = entry?.path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if let Ok(file) = File::open(&path) {
+                    fadvise(&file, 0, None, Advice::DontNeed).context("posix_fadvise")?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

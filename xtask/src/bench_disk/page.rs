@@ -1,0 +1,288 @@
+//! The page of a replay: before and after on one axis.
+
+use edgeward_report::{Axis, Column, Page, Plot, Series, Table, Unit};
+
+use super::goal::Goal;
+use super::options::written;
+use super::replay::{Plan, Row};
+use super::sample::{Sample, share};
+use crate::bench_hits::facts;
+
+/// A curve has about so many points: each is a mean over a stretch of the run.
+const POINTS: usize = 60;
+
+pub(crate) fn render(plan: &Plan, rows: &[Row], goals: &[Goal]) -> String {
+    let mut page = Page::new("What to write to disk: everything, or what is asked for again?");
+    findings(&mut page, rows);
+    page.fact("trace", plan.trace_name());
+    page.fact(
+        "requests",
+        rows.first()
+            .map_or(0, |row| row.gained(|s| s.requests))
+            .to_string(),
+    );
+    page.fact("memory for hot objects", written(plan.hot_bytes));
+    page.fact("disk", written(plan.disk_bytes));
+    page.fact("policy of the memory", plan.policy.clone());
+    page.fact(
+        "sent",
+        plan.rate.map_or_else(
+            || "as fast as answers came".to_owned(),
+            |rate| format!("{rate} requests a second, whatever the answers"),
+        ),
+    );
+    page.fact("connections", plan.connections.to_string());
+    page.fact("date", facts::today());
+    page.fact(
+        "command",
+        std::env::args().skip(1).collect::<Vec<_>>().join(" "),
+    );
+
+    page.section("Figures");
+    page.table(figures(rows));
+    page.table(reached(goals));
+    page.section("Over time");
+    page.text(
+        "Each run began with nothing in memory or on disk. Rates are means over stretches of the run; all counts \
+         but the hits are the kernel's or the origin's, not those of what is measured.",
+    );
+    let axis = Axes {
+        by_time: plan.rate.is_some(),
+    };
+    page.plot(axis.rates(
+        rows,
+        "Written to disk",
+        "bytes a second",
+        Unit::Bytes,
+        |s| s.write_bytes,
+    ));
+    page.plot(axis.rates(
+        rows,
+        "Write operations of the store",
+        "operations a second",
+        Unit::Count,
+        |s| s.store_write_ops,
+    ));
+    page.plot(axis.rates(
+        rows,
+        "Upstream traffic",
+        "bytes a second",
+        Unit::Bytes,
+        |s| s.origin_bytes,
+    ));
+    page.plot(axis.rates(
+        rows,
+        "Requests to the origin",
+        "requests a second",
+        Unit::Count,
+        |s| s.origin_requests,
+    ));
+    page.plot(axis.hits(rows));
+    let mut memory = axis.plot("Resident memory", "bytes", Unit::Bytes);
+    let mut cpu = axis.plot("CPU", "share of a core", Unit::Share);
+    for (n, row) in rows.iter().enumerate() {
+        let points = row
+            .series
+            .iter()
+            .map(|s| (axis.place(s), s.rss_bytes as f64));
+        memory.add(Series::line(&row.admission, points).colour(n));
+        let busy = stretches(&row.series, |a, b| {
+            (b.cpu_ms.saturating_sub(a.cpu_ms)) as f64 / 1000.0 / (b.seconds - a.seconds)
+        });
+        cpu.add(Series::line(&row.admission, axis.placed(busy)).colour(n));
+    }
+    page.plot(memory);
+    page.plot(cpu);
+    page.render()
+}
+
+fn findings(page: &mut Page, rows: &[Row]) {
+    let named = |name: &str| rows.iter().find(|row| row.admission == name);
+    let (Some(always), Some(second)) = (named("always"), named("second-hit")) else {
+        return;
+    };
+    let fewer =
+        always.gained(|s| s.write_bytes) as f64 / second.gained(|s| s.write_bytes).max(1) as f64;
+    page.finding(format!(
+        "Writing at the second request wrote {fewer:.1} times fewer bytes than writing everything."
+    ));
+    page.finding(format!(
+        "{:.1} % of the requests were answered from the cache, {:.1} % when everything was written.",
+        second.hit_ratio() * 100.0,
+        always.hit_ratio() * 100.0,
+    ));
+    if rows.iter().any(|row| row.delay_p50_ms > 1000.0) {
+        page.finding(
+            "The machine did not keep up with the rate, so the curves do not show equal traffic at \
+             equal times.",
+        );
+    }
+}
+
+fn figures(rows: &[Row]) -> Table {
+    let mut table = Table::new([
+        Column::words("written to disk"),
+        Column::figures("bytes"),
+        Column::figures("operations"),
+        Column::figures("of the device"),
+        Column::figures("hits"),
+        Column::figures("from RAM"),
+        Column::figures("from disk"),
+        Column::figures("bytes hit"),
+        Column::figures("CPU"),
+        Column::figures("RSS at most"),
+        Column::figures("budget"),
+        Column::figures("upstream"),
+        Column::figures("p99"),
+    ])
+    .caption("The device's operations are those of the whole machine.");
+    let bytes = |n: u64| Unit::Bytes.short(n as f64);
+    let percent = |part: f64| format!("{:.2} %", part * 100.0);
+    for row in rows {
+        table.row([
+            row.admission.clone(),
+            bytes(row.gained(|s| s.write_bytes)),
+            row.gained(|s| s.store_write_ops).to_string(),
+            row.gained(|s| s.device_write_ops).to_string(),
+            percent(row.hit_ratio()),
+            percent(row.hit_ratio() - row.disk_hit_ratio()),
+            percent(row.disk_hit_ratio()),
+            percent(row.byte_hit_ratio),
+            Unit::Seconds.short(row.cpu_seconds()),
+            bytes(row.rss_bytes_max()),
+            bytes(row.rss_budget_bytes()),
+            bytes(row.gained(|s| s.origin_bytes)),
+            Unit::Seconds.short(row.p99_ms / 1000.0),
+        ]);
+    }
+    table
+}
+
+fn reached(goals: &[Goal]) -> Table {
+    let mut table = Table::new([
+        Column::words("goal"),
+        Column::figures("asked"),
+        Column::figures("reached"),
+        Column::words(""),
+    ]);
+    for goal in goals {
+        table.row([
+            goal.what.clone(),
+            goal.asked(),
+            goal.found(),
+            goal.verdict().to_owned(),
+        ]);
+    }
+    table
+}
+
+/// What runs along the bottom.
+#[derive(Clone, Copy)]
+struct Axes {
+    by_time: bool,
+}
+
+impl Axes {
+    fn place(self, sample: &Sample) -> f64 {
+        if self.by_time {
+            sample.seconds
+        } else {
+            sample.requests as f64
+        }
+    }
+
+    fn plot(self, title: &str, label: &str, unit: Unit) -> Plot {
+        let along = if self.by_time {
+            Axis::new("since the start", Unit::Seconds)
+        } else {
+            Axis::new("requests so far", Unit::Count)
+        };
+        Plot::new(title, along, Axis::new(label, unit))
+    }
+
+    fn placed(self, points: Vec<(&Sample, f64)>) -> Vec<(f64, f64)> {
+        let placed = points
+            .into_iter()
+            .map(|(sample, y)| (self.place(sample), y));
+        placed.collect()
+    }
+
+    fn rates(
+        self,
+        rows: &[Row],
+        title: &str,
+        label: &str,
+        unit: Unit,
+        figure: fn(&Sample) -> u64,
+    ) -> Plot {
+        let mut plot = self.plot(title, label, unit);
+        for (n, row) in rows.iter().enumerate() {
+            let points = stretches(&row.series, |a, b| {
+                figure(b).saturating_sub(figure(a)) as f64 / (b.seconds - a.seconds)
+            });
+            plot.add(Series::line(&row.admission, self.placed(points)).colour(n));
+        }
+        plot
+    }
+
+    fn hits(self, rows: &[Row]) -> Plot {
+        let mut plot = self
+            .plot("Requests answered from the cache", "hit ratio", Unit::Share)
+            .note("Dashed: from RAM alone.");
+        for (n, row) in rows.iter().enumerate() {
+            let of = |figure: fn(&Sample) -> u64| {
+                stretches(&row.series, |a, b| {
+                    let requests = b.requests.saturating_sub(a.requests);
+                    share(figure(b).saturating_sub(figure(a)), requests)
+                })
+            };
+            let both = self.placed(of(|s| s.hits));
+            let memory = self.placed(of(|s| s.hits.saturating_sub(s.disk_hits)));
+            plot.add(Series::line(&row.admission, both).colour(n));
+            let name = format!("{}, RAM", row.admission);
+            plot.add(Series::line(name, memory).colour(n).dashed());
+        }
+        plot
+    }
+}
+
+/// A figure for each stretch of the run, from the samples at its ends. The last stretch may be short: it
+/// goes with the one before.
+fn stretches(series: &[Sample], figure: impl Fn(&Sample, &Sample) -> f64) -> Vec<(&Sample, f64)> {
+    let step = series.len().div_ceil(POINTS).max(1);
+    let mut ends: Vec<&Sample> = series.iter().step_by(step).collect();
+    if ends.len() > 2
+        && let Some(last) = series.last()
+    {
+        ends.pop();
+        ends.push(last);
+    }
+    let pairs = ends
+        .windows(2)
+        .filter(|pair| pair[1].seconds > pair[0].seconds);
+    pairs
+        .map(|pair| (pair[1], figure(pair[0], pair[1])))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stretches_lose_nothing_between_them() {
+        for length in [2_u64, 3, 59, 60, 61, 200, 1000] {
+            let series: Vec<Sample> = (0..length)
+                .map(|n| Sample {
+                    seconds: n as f64,
+                    requests: n * n,
+                    ..Sample::default()
+                })
+                .collect();
+            let parts = stretches(&series, |a, b| (b.requests - a.requests) as f64);
+            let sum: f64 = parts.iter().map(|part| part.1).sum();
+            assert_eq!(sum as u64, (length - 1) * (length - 1), "{length} samples");
+            assert!(parts.len() <= POINTS);
+        }
+    }
+}

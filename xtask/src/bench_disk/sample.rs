@@ -1,0 +1,281 @@
+//! Once a second: what the process, the device, the edge and the origin have counted so far.
+
+use std::fs;
+use std::io::{IsTerminal as _, stderr};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+
+use super::servers::{count, status, total};
+
+/// Declares what a sample holds once, as it is filled and as it is written down.
+macro_rules! figures {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// One look. All but the last three grow from the start of the processes.
+        #[derive(Clone, Debug, Default, PartialEq)]
+        pub(crate) struct Sample {
+            /// Since the first look.
+            pub(crate) seconds: f64,
+            $($(#[$doc])* pub(crate) $name: u64,)*
+        }
+
+        impl Sample {
+            /// Names of the columns of a table of samples.
+            pub(crate) const COLUMNS: &[&str] = &["seconds", $(stringify!($name)),*];
+
+            pub(crate) fn cells(&self) -> Vec<String> {
+                vec![format!("{:.2}", self.seconds), $(self.$name.to_string()),*]
+            }
+        }
+    };
+}
+
+figures! {
+    /// Requests answered by the edge.
+    requests,
+    /// Of these, from RAM or disk.
+    hits,
+    /// Of these, from disk.
+    disk_hits,
+    /// Requests the origin heard.
+    origin_requests,
+    /// Bytes of bodies the origin sent.
+    origin_bytes,
+    /// CPU of the edge, all its threads.
+    cpu_ms,
+    /// `/proc/PID/io`: what the process had read from a device.
+    read_bytes,
+    /// `/proc/PID/io`: what it wrote to files, counted when the page cache takes it.
+    write_bytes,
+    /// `/proc/PID/io`: calls that write, those to sockets among them.
+    write_calls,
+    /// What the store says it wrote.
+    store_written_bytes,
+    /// How many writes the store says that took.
+    store_write_ops,
+    /// Syncs of the store.
+    store_syncs,
+    /// Objects the store gave up because its queue was full.
+    store_dropped,
+    /// `/proc/diskstats`: writes the device completed, whoever caused them.
+    device_write_ops,
+    /// `/proc/diskstats`: bytes of these.
+    device_write_bytes,
+    /// Resident set at this moment.
+    rss_bytes,
+    /// What index, admission and queues of the disk tier may take, by the edge's own account.
+    disk_memory_bytes,
+    /// Bodies on their way from the origin at this moment.
+    fill_bytes,
+}
+
+/// What is looked at.
+#[derive(Clone, Debug)]
+pub(crate) struct Watched {
+    pub(crate) label: String,
+    pub(crate) pid: u32,
+    pub(crate) admin: u16,
+    pub(crate) origin: u16,
+    /// As `/proc/diskstats` numbers it: major and minor.
+    pub(crate) device: Option<(u64, u64)>,
+    /// For the progress line.
+    pub(crate) requests_total: Option<u64>,
+}
+
+/// A thread that looks.
+#[derive(Debug)]
+pub(crate) struct Sampler {
+    stop: mpsc::Sender<()>,
+    thread: thread::JoinHandle<anyhow::Result<Vec<Sample>>>,
+}
+
+impl Sampler {
+    pub(crate) fn start(watched: Watched) -> Self {
+        let (stop, stopped) = mpsc::channel();
+        let thread = thread::spawn(move || watch(&watched, &stopped));
+        Self { stop, thread }
+    }
+
+    /// The samples, after a last one.
+    pub(crate) fn stop(self) -> anyhow::Result<Vec<Sample>> {
+        drop(self.stop);
+        match self.thread.join() {
+            Ok(samples) => samples,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+}
+
+fn watch(watched: &Watched, stopped: &mpsc::Receiver<()>) -> anyhow::Result<Vec<Sample>> {
+    let started = Instant::now();
+    let mut samples = Vec::new();
+    let mut next = started;
+    loop {
+        let asked = samples.len() as u64 + 1;
+        let sample = look(watched, started, asked)?;
+        progress(watched, &sample, samples.len());
+        samples.push(sample);
+        next = (next + INTERVAL).max(Instant::now());
+        let wait = next.saturating_duration_since(Instant::now());
+        let Err(mpsc::RecvTimeoutError::Timeout) = stopped.recv_timeout(wait) else {
+            break;
+        };
+    }
+    samples.push(look(watched, started, samples.len() as u64 + 1)?);
+    if stderr().is_terminal() {
+        eprintln!();
+    }
+    Ok(samples)
+}
+
+fn look(watched: &Watched, started: Instant, asked: u64) -> anyhow::Result<Sample> {
+    let edge = status(watched.admin).context("the edge's status")?;
+    let origin = status(watched.origin).context("the origin's status")?;
+    let process = |file| fs::read_to_string(format!("/proc/{}/{file}", watched.pid));
+    let io = process("io").context("/proc/PID/io of the edge")?;
+    let (cpu_ms, rss_bytes) = cpu_and_memory(&process("stat")?).context("/proc/PID/stat")?;
+    let (device_write_ops, device_write_bytes) = watched
+        .device
+        .and_then(|device| written_by(&fs::read_to_string("/proc/diskstats").ok()?, device))
+        .unwrap_or_default();
+    let devices = &edge["disk"]["devices"];
+    Ok(Sample {
+        seconds: started.elapsed().as_secs_f64(),
+        requests: total(&edge["requests"], ""),
+        hits: count(&edge["requests"], "hit") + count(&edge["requests"], "hit-stale"),
+        disk_hits: count(&edge["disk_lookups"], "hit") + count(&edge["disk_lookups"], "stale"),
+        origin_requests: count(&origin, "requests").saturating_sub(asked),
+        origin_bytes: count(&origin, "body_bytes"),
+        cpu_ms,
+        rss_bytes,
+        read_bytes: line(&io, "read_bytes"),
+        write_bytes: line(&io, "write_bytes"),
+        write_calls: line(&io, "syscw"),
+        store_written_bytes: total(devices, "written_bytes"),
+        store_write_ops: total(devices, "write_ops"),
+        store_syncs: total(devices, "syncs"),
+        store_dropped: total(devices, "dropped_queue_full"),
+        device_write_ops,
+        device_write_bytes,
+        disk_memory_bytes: total(&edge["disk"]["memory_bytes"], ""),
+        fill_bytes: count(&edge["fills"], "bytes"),
+    })
+}
+
+/// On a terminal one line that changes; elsewhere a line now and then.
+fn progress(watched: &Watched, sample: &Sample, ticks: usize) {
+    let done = watched.requests_total.map_or_else(String::new, |total| {
+        let share = sample.requests as f64 / total.max(1) as f64;
+        format!(" {:>3.0} %", share * 100.0)
+    });
+    let line = format!(
+        "{:<12}{done} {:>9} requests {:>4.0} s  hits {:>4.1} % (disk {:>4.1} %)  written {:>7.1} MiB  RSS {:>4} MiB",
+        watched.label,
+        sample.requests,
+        sample.seconds,
+        share(sample.hits, sample.requests) * 100.0,
+        share(sample.disk_hits, sample.requests) * 100.0,
+        sample.write_bytes as f64 / f64::from(1 << 20),
+        sample.rss_bytes >> 20,
+    );
+    if stderr().is_terminal() {
+        eprint!("\r{line}");
+    } else if ticks.is_multiple_of(20) {
+        eprintln!("{line}");
+    }
+}
+
+pub(crate) fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 {
+        return 0.0;
+    }
+    part as f64 / whole as f64
+}
+
+/// The device that a folder lies on, if it is one: tmpfs and its like have major number 0.
+pub(crate) fn device_of(folder: &Path) -> Option<(u64, u64)> {
+    let number = fs::metadata(folder).ok()?.dev();
+    // makedev(3): twelve bits of the major number above eight of the minor, the rest further up.
+    let major = ((number >> 8) & 0xfff) | ((number >> 32) & !0xfff);
+    let minor = (number & 0xff) | ((number >> 12) & 0xfff00);
+    (major != 0).then_some((major, minor))
+}
+
+/// Writes completed and bytes written, from the device's line. Sectors are of 512 bytes whatever
+/// the device has (Documentation/admin-guide/iostats.rst).
+fn written_by(diskstats: &str, (major, minor): (u64, u64)) -> Option<(u64, u64)> {
+    let mut lines = diskstats.lines().map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let number = |n: usize| fields.get(n).and_then(|text| text.parse::<u64>().ok());
+        [number(0), number(1), number(7), number(9)]
+    });
+    lines.find_map(|line| match line {
+        [Some(a), Some(b), Some(writes), Some(sectors)] if (a, b) == (major, minor) => {
+            Some((writes, sectors * 512))
+        }
+        _ => None,
+    })
+}
+
+/// Milliseconds of CPU and bytes of memory, from `/proc/PID/stat` (proc(5)).
+fn cpu_and_memory(stat: &str) -> Option<(u64, u64)> {
+    let (_, after_name) = stat.rsplit_once(')')?;
+    let fields: Vec<&str> = after_name.split_whitespace().collect();
+    // Field 3 of the manual is the first here; ticks are hundredths of a second.
+    let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+    let page = rustix::param::page_size() as u64;
+    Some(((field(14)? + field(15)?) * 10, field(24)? * page))
+}
+
+/// The number behind a name in `/proc/PID/io`.
+pub(crate) fn line(text: &str, name: &str) -> u64 {
+    text.lines()
+        .find_map(|line| {
+            line.strip_prefix(name)?
+                .strip_prefix(": ")?
+                .trim()
+                .parse()
+                .ok()
+        })
+        .unwrap_or(0)
+}
+
+const INTERVAL: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_ends_another_is_not_taken_for_it() {
+        let io = "rchar: 1\nsyscw: 2\nread_bytes: 3\nwrite_bytes: 4\ncancelled_write_bytes: 5\n";
+        assert_eq!((line(io, "write_bytes"), line(io, "syscw")), (4, 2));
+        assert_eq!(line(io, "bytes"), 0);
+    }
+
+    #[test]
+    fn the_devices_own_line_is_read_and_not_its_partitions() {
+        let text = "\
+ 254       1 vda1 9 9 9 9 9 9 9 9 0 0 0
+ 254       0 vda 100 1 800 7 20 2 4096 8 0 9 15
+";
+        assert_eq!(written_by(text, (254, 0)), Some((20, 4096 * 512)));
+        assert_eq!(written_by(text, (7, 0)), None);
+    }
+
+    #[test]
+    fn our_own_process_can_be_read() {
+        let stat = fs::read_to_string("/proc/self/stat").expect("Linux has it");
+        let (_, memory) = cpu_and_memory(&stat).expect("a line as proc(5) has it");
+        assert!(memory > 100_000, "{stat}");
+    }
+
+    #[test]
+    fn every_column_has_its_cell() {
+        assert_eq!(Sample::default().cells().len(), Sample::COLUMNS.len());
+    }
+}

@@ -1,0 +1,107 @@
+//! The edge and the origin under measurement, and what their status pages say.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use serde_json::Value;
+
+use crate::bench_hits::client::Client;
+use crate::bench_hits::process::{Server, free_port};
+
+/// `edgeward origin`.
+#[derive(Debug)]
+pub(crate) struct Origin {
+    pub(crate) port: u16,
+    _server: Server,
+}
+
+/// `edgeward serve`.
+#[derive(Debug)]
+pub(crate) struct Edge {
+    pub(crate) server: Server,
+    pub(crate) port: u16,
+    pub(crate) admin: u16,
+}
+
+impl Origin {
+    pub(crate) fn start(binary: &Path, core: Option<u32>, folder: &Path) -> anyhow::Result<Self> {
+        let port = free_port()?;
+        let line = format!("origin --listen 127.0.0.1:{port} --cache-control max-age=86400");
+        let server = start("origin", binary, &line, core, port, folder)?;
+        Ok(Self {
+            port,
+            _server: server,
+        })
+    }
+
+    /// Requests it has heard so far, this one not counted.
+    ///
+    /// `asked` counts how often anybody looked: the origin counts that as a request.
+    pub(crate) fn requests(&self, asked: &mut u64) -> anyhow::Result<u64> {
+        *asked += 1;
+        Ok(count(&status(self.port)?, "requests").saturating_sub(*asked))
+    }
+}
+
+impl Edge {
+    /// One worker, unless `more` says otherwise.
+    pub(crate) fn start(
+        binary: &Path,
+        name: &str,
+        origin: &Origin,
+        more: &str,
+        core: Option<u32>,
+        folder: &Path,
+    ) -> anyhow::Result<Self> {
+        let (port, admin) = (free_port()?, free_port()?);
+        let line = format!(
+            "serve --listen 127.0.0.1:{port} --admin 127.0.0.1:{admin} \
+             --origin http://127.0.0.1:{} --workers 1 {more}",
+            origin.port
+        );
+        Ok(Self {
+            server: start(name, binary, &line, core, port, folder)?,
+            port,
+            admin,
+        })
+    }
+
+    pub(crate) fn status(&self) -> anyhow::Result<Value> {
+        status(self.admin)
+    }
+}
+
+fn start(
+    name: &str,
+    binary: &Path,
+    line: &str,
+    core: Option<u32>,
+    port: u16,
+    folder: &Path,
+) -> anyhow::Result<Server> {
+    let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+    match core {
+        Some(core) => Server::start(name, binary, &words, core, port, folder),
+        None => Server::start_unpinned(name, binary, &words, port, folder),
+    }
+}
+
+/// The page `/status` of whoever listens there.
+pub(crate) fn status(port: u16) -> anyhow::Result<Value> {
+    let page = Client::connect(port)?.get("/status")?;
+    serde_json::from_slice(&page).context("/status is not JSON")
+}
+
+/// A number of a page; 0 where it says nothing.
+pub(crate) fn count(page: &Value, key: &str) -> u64 {
+    page[key].as_u64().unwrap_or(0)
+}
+
+/// The sum of all numbers of an object, or of one key over all objects of an array.
+pub(crate) fn total(page: &Value, key: &str) -> u64 {
+    match page {
+        Value::Object(entries) => entries.values().filter_map(Value::as_u64).sum(),
+        Value::Array(items) => items.iter().map(|item| count(item, key)).sum(),
+        _ => 0,
+    }
+}

@@ -1,0 +1,367 @@
+//! Streaming writes beside fio's, and what writing does to those who are served from memory.
+//!
+//! **Throughput.** The store alone (its example `disk_write`) and fio write the same amount to the same folder in
+//! turns, each through the page cache, in writes of 1 MiB, with an fdatasync every 64 MiB, into a file whose
+//! room was allocated before.
+//!
+//! **Latency.** Small objects are asked for at a fixed rate and come from memory: alone; while large misses pass
+//! through an edge without a disk; and while the same misses are written. The second tells what
+//! the misses themselves cost on these cores, so the third to the second is what the disk costs.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use rustix::fs::syncfs;
+use serde_json::{Value, json};
+
+use super::goal::{Bound, Goal, median};
+use super::options::Options;
+use super::servers::{Edge, Origin, total};
+use crate::bench_hits::client::Client;
+use crate::bench_hits::facts;
+use crate::bench_hits::process::{Scratch, find};
+use crate::bench_hits::subjects::edgeward_binary;
+use crate::say;
+
+const HELP: &str = "\
+Streaming writes of the store beside fio's, and hits from memory while the disk is written.
+
+usage: cargo xtask bench-disk write [options]
+
+  --size SIZE         written by each run [1GiB]
+  --runs N            of each [3]
+  --seconds N         of each run with hits from memory [5]
+  --hit-rate N        hits a second [1000]
+  --miss-rate N       misses of 1 MiB a second [80 % of what the store wrote, at most 200]
+  --dir FOLDER        where is written [bench/work/disk]
+  --edgeward NAME     a cargo profile or a path to the binary [release]
+  --out FOLDER        where write.jsonl goes [bench/work/disk]
+";
+
+const KNOWN: &[&str] = &[
+    "size",
+    "runs",
+    "seconds",
+    "hit-rate",
+    "miss-rate",
+    "dir",
+    "edgeward",
+    "out",
+];
+
+const MIB: f64 = 1_048_576.0;
+
+/// Small objects, all of which memory holds.
+const HOT_KEYS: u64 = 200;
+const HOT_BYTES: u64 = 1024;
+const MISS_BYTES: u64 = 1 << 20;
+/// More cost CPU that two cores do not have.
+const MISS_RATE_MAX: f64 = 200.0;
+
+/// Until the misses have begun.
+const LEAD: Duration = Duration::from_millis(500);
+
+pub(crate) fn run(root: &Path, arguments: impl Iterator<Item = String>) -> anyhow::Result<bool> {
+    let Some(options) = Options::parse(arguments, KNOWN)? else {
+        say(HELP);
+        return Ok(true);
+    };
+    let bench = Bench {
+        edgeward: edgeward_binary(&options.text("edgeward", "release"), root)?,
+        folder: options.folder("dir", root, "bench/work/disk")?,
+        runs: options.number("runs", 3)?,
+        seconds: options.number("seconds", 5)?,
+    };
+    let size = options.size("size", 1 << 30)?;
+    let mut lines = String::new();
+    let mut note = |line: Value| {
+        eprintln!("  {line}");
+        _ = writeln!(lines, "{line}");
+    };
+
+    let example = build_example(root)?;
+    let (mut ours, mut fios) = (Vec::new(), Vec::new());
+    for round in 0..bench.runs {
+        let speed = bench.store(&example, size)?;
+        note(json!({ "what": "store", "round": round, "bytes": size, "run": speed }));
+        ours.extend(speed["bytes_per_second"].as_f64());
+        match bench.fio(size) {
+            Ok(speed) => {
+                note(
+                    json!({ "what": "fio", "round": round, "bytes": size, "bytes_per_second": speed }),
+                );
+                fios.push(speed);
+            }
+            Err(error) => eprintln!("  fio is left out: {error:#}"),
+        }
+    }
+    let store_speed = median(ours).context("no run of the store")?;
+    let mut goals = Vec::new();
+    if let Some(fio_speed) = median(fios) {
+        goals.push(Goal {
+            what: format!(
+                "streaming writes, {:.0} MiB/s to fio's {:.0} MiB/s",
+                store_speed / MIB,
+                fio_speed / MIB
+            ),
+            reached: store_speed / fio_speed,
+            bound: Bound::AtLeast(0.8),
+            unit: "x",
+        });
+    }
+
+    let all = (store_speed * 0.8 / MISS_BYTES as f64)
+        .min(MISS_RATE_MAX)
+        .floor();
+    let rates = Rates {
+        hits: options.number("hit-rate", 1000.0)?,
+        misses: options.number("miss-rate", all.max(1.0))?,
+    };
+    let latency = bench.latencies(&rates, &mut note)?;
+    for (what, other) in [
+        (
+            "p99 of RAM hits, misses written to misses passed on",
+            &latency.passing,
+        ),
+        (
+            "p99 of RAM hits, misses written to no misses",
+            &latency.alone,
+        ),
+    ] {
+        goals.push(Goal {
+            what: what.to_owned(),
+            reached: latency.writing / other,
+            bound: Bound::AtMost(1.1),
+            unit: "x",
+        });
+    }
+    say(format!(
+        "p99 of RAM hits: {:.3} ms alone, {:.3} ms with misses passing, {:.3} ms with misses written at {:.0} MiB/s\n",
+        latency.alone,
+        latency.passing,
+        latency.writing,
+        latency.written_per_second / MIB,
+    ));
+    for goal in &goals {
+        say(format!("{goal}\n"));
+        _ = writeln!(lines, "{}", goal.json());
+    }
+    let out = options.folder("out", root, "bench/work/disk")?;
+    fs::write(out.join("write.jsonl"), lines)?;
+    Ok(latency.errors == 0)
+}
+
+struct Bench {
+    edgeward: PathBuf,
+    folder: PathBuf,
+    runs: u32,
+    seconds: u32,
+}
+
+struct Rates {
+    hits: f64,
+    misses: f64,
+}
+
+/// Medians, in milliseconds.
+struct Latencies {
+    alone: f64,
+    passing: f64,
+    writing: f64,
+    written_per_second: f64,
+    errors: u64,
+}
+
+impl Bench {
+    fn store(&self, example: &Path, size: u64) -> anyhow::Result<Value> {
+        let scratch = self.settled()?;
+        let output = Command::new(example)
+            .arg(&scratch.path)
+            .arg((size >> 20).to_string())
+            .stderr(Stdio::inherit())
+            .output()?;
+        ensure!(
+            output.status.success(),
+            "disk_write ended with {}",
+            output.status
+        );
+        Ok(serde_json::from_slice(&output.stdout)?)
+    }
+
+    /// Bytes a second.
+    fn fio(&self, size: u64) -> anyhow::Result<f64> {
+        let fio = find("fio")?;
+        let scratch = self.settled()?;
+        let output = Command::new(fio)
+            .args(["--name=write", "--rw=write", "--bs=1m", "--ioengine=psync"])
+            .args(["--fallocate=posix", "--fdatasync=64", "--end_fsync=1"])
+            .args([
+                format!("--size={size}"),
+                format!("--directory={}", scratch.path.display()),
+            ])
+            .arg("--output-format=json")
+            .output()?;
+        ensure!(
+            output.status.success(),
+            "fio: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+        let report: Value = serde_json::from_slice(&output.stdout).context("fio's report")?;
+        report["jobs"][0]["write"]["bw_bytes"]
+            .as_f64()
+            .context("fio's report has no bw_bytes")
+    }
+
+    /// A folder of its own, with nothing of earlier runs waiting to be written.
+    fn settled(&self) -> anyhow::Result<Scratch> {
+        let scratch = Scratch::new(&self.folder)?;
+        syncfs(File::open(&scratch.path)?).context("syncfs")?;
+        Ok(scratch)
+    }
+
+    fn latencies(&self, rates: &Rates, note: &mut impl FnMut(Value)) -> anyhow::Result<Latencies> {
+        let scratch = self.settled()?;
+        let store = scratch.path.join("store");
+        fs::create_dir(&store)?;
+        let origin = Origin::start(&self.edgeward, None, &scratch.path)?;
+        // Large objects are not for memory, in either.
+        let hot = "--hot 64MiB --policy threshold:64KiB";
+        let disk = format!(
+            "--disk {} --disk-size 4GiB --disk-admission always",
+            store.display()
+        );
+        let edge = |name, more: &str| {
+            let more = format!("{hot} {more}");
+            Edge::start(&self.edgeward, name, &origin, &more, None, &scratch.path)
+        };
+        let (writing, passing) = (edge("writing", &disk)?, edge("passing", "")?);
+        for edge in [&writing, &passing] {
+            let mut client = Client::connect(edge.port)?;
+            for key in 0..HOT_KEYS {
+                client.get(&format!("/o/{key}?size={HOT_BYTES}"))?;
+            }
+        }
+        let hits = scratch.path.join("hits.txt");
+        let requests = (rates.hits * f64::from(self.seconds)) as u64;
+        fs::write(&hits, trace(requests, |n| n % HOT_KEYS, HOT_BYTES))?;
+        // More than it takes, so that they last to the end.
+        let misses_each = (rates.misses * f64::from(self.seconds + 2)) as u64;
+        let misses = scratch.path.join("misses.txt");
+
+        let (mut alone, mut passed, mut written) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut speeds, mut errors) = (Vec::new(), 0);
+        for round in 0..self.runs {
+            for (what, edge, found) in [
+                ("alone", &writing, &mut alone),
+                ("passing", &passing, &mut passed),
+                ("writing", &writing, &mut written),
+            ] {
+                // Keys that nobody asked for before: written runs follow each other.
+                let first = 1_000_000 + u64::from(round) * misses_each;
+                fs::write(&misses, trace(misses_each, |n| first + n, MISS_BYTES))?;
+                let devices = |edge: &Edge| -> anyhow::Result<(u64, u64)> {
+                    let status = edge.status()?;
+                    let devices = &status["disk"]["devices"];
+                    let dropped = total(devices, "dropped_queue_full");
+                    Ok((total(devices, "written_bytes"), dropped))
+                };
+                let mut load = None;
+                if what != "alone" {
+                    load = Some(
+                        self.replay(edge, &misses, rates.misses)
+                            .stdout(Stdio::null())
+                            .spawn()?,
+                    );
+                    sleep(LEAD);
+                }
+                let (bytes_before, dropped_before) = devices(edge)?;
+                let output = self.replay(edge, &hits, rates.hits).output()?;
+                let (bytes, dropped) = devices(edge)?;
+                load.map_or(Ok(()), ended)?;
+                let report: Value =
+                    serde_json::from_slice(&output.stdout).context("the replay's document")?;
+                let seconds = report["duration_seconds"].as_f64().unwrap_or(f64::NAN);
+                let speed = (bytes - bytes_before) as f64 / seconds;
+                let p99 = report["hit_latency_ms"]["p99"].as_f64().context("p99")?;
+                let missed = requests.saturating_sub(report["hits"].as_u64().unwrap_or(0));
+                errors += missed;
+                note(json!({
+                    "what": what, "round": round, "hit_rate": rates.hits,
+                    "miss_rate": if what == "alone" { 0.0 } else { rates.misses },
+                    "hit_latency_ms": report["hit_latency_ms"], "not_hit": missed,
+                    "written_bytes_per_second": speed, "dropped": dropped - dropped_before,
+                    "load_average": facts::load_average(),
+                }));
+                found.push(p99);
+                if what == "writing" {
+                    speeds.push(speed);
+                }
+            }
+        }
+        let middle = |values| median(values).context("no run");
+        Ok(Latencies {
+            alone: middle(alone)?,
+            passing: middle(passed)?,
+            writing: middle(written)?,
+            written_per_second: middle(speeds)?,
+            errors,
+        })
+    }
+
+    fn replay(&self, edge: &Edge, trace: &Path, rate: f64) -> Command {
+        let mut command = Command::new(&self.edgeward);
+        command
+            .args(["--quiet", "replay", "--json", "--connections", "16"])
+            .args(["--rate", &rate.to_string(), "--target"])
+            .arg(format!("http://127.0.0.1:{}", edge.port))
+            .arg(trace);
+        command
+    }
+}
+
+fn ended(mut child: Child) -> anyhow::Result<()> {
+    let status = child.wait()?;
+    ensure!(status.success(), "the replay of misses ended with {status}");
+    Ok(())
+}
+
+/// A trace as text: time, key, size.
+fn trace(requests: u64, key: impl Fn(u64) -> u64, size: u64) -> String {
+    (0..requests)
+        .map(|n| format!("{n} {} {size}\n", key(n)))
+        .collect()
+}
+
+/// The store's own writer of streams, as fast as it is shipped.
+fn build_example(root: &Path) -> anyhow::Result<PathBuf> {
+    let status = Command::new(env!("CARGO"))
+        .args([
+            "build",
+            "--release",
+            "--quiet",
+            "--package",
+            "edgeward-store",
+        ])
+        .args(["--example", "disk_write"])
+        .current_dir(root)
+        .status()?;
+    ensure!(status.success(), "the example disk_write cannot be built");
+    let target = std::env::var_os("CARGO_TARGET_DIR");
+    let target = target.map_or_else(|| root.join("target"), PathBuf::from);
+    Ok(target.join("release/examples/disk_write"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_has_a_line_for_each_request() {
+        assert_eq!(trace(3, |n| n % 2, 10), "0 0 10\n1 1 10\n2 0 10\n");
+    }
+}

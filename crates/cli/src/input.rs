@@ -20,7 +20,7 @@ use crate::output::{self, Progress};
 /// Which traces to read, and how.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TraceArgs {
-    /// Traces, read one after the other as one; - for stdin. Compression and format are recognised
+    /// Traces of any known format, read as one; - for stdin
     #[arg(required = true, value_name = "TRACE")]
     files: Vec<PathBuf>,
 

@@ -2,6 +2,7 @@
 //!
 //! Writes objects of several sizes as fast as the queue takes them and reads them back, and compares
 //! the checksum that the format uses with the one it could have used. One line of JSON each.
+#![expect(clippy::print_stdout, reason = "its result is what it prints")]
 
 use std::hint::black_box;
 use std::path::PathBuf;

@@ -43,7 +43,7 @@ pub(crate) struct SimulateArgs {
     )]
     policy: Vec<PolicySpec>,
 
-    /// RAM cache sizes: bytes (64MiB) or a share of the distinct objects' bytes (1%)
+    /// RAM cache sizes: bytes (64MiB) or a share of the objects' bytes (1%)
     #[arg(
         long,
         visible_alias = "hot",
@@ -62,7 +62,7 @@ pub(crate) struct SimulateArgs {
     warmup: Warmup,
 
     /// Bytes charged for each object beside its size (a live edge tells its own in /status)
-    #[arg(long, default_value = "0", value_name = "SIZE")]
+    #[arg(long, default_value = "0", value_name = "SIZE", hide_short_help = true)]
     object_overhead: ByteSize,
 
     /// Where the policies' draws come from

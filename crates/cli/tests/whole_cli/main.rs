@@ -8,3 +8,4 @@ mod help;
 mod pipes;
 mod run;
 mod serve;
+mod store;

@@ -26,8 +26,13 @@ pub(crate) struct DiffArgs {
     #[arg(value_name = "OTHER")]
     new: PathBuf,
 
-    #[command(flatten)]
-    source: Option<SourceArgs>,
+    /// Ids to ask both for: a file with one on each line, a .csv file, or - for stdin
+    #[arg(long, short, value_name = "FILE")]
+    source: Option<PathBuf>,
+
+    /// The CSV column that holds the ids, by its name; makes stdin CSV too
+    #[arg(long, value_name = "NAME", requires = "source")]
+    column: Option<String>,
 
     /// Ids answered differently to show of each kind
     #[arg(long, value_name = "N", default_value_t = 10)]
@@ -42,7 +47,10 @@ pub(crate) struct DiffArgs {
 pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     let filters = [opened::ours(&args.old)?, opened::ours(&args.new)?];
     let answers = match &args.source {
-        Some(source) => Some(compare(&filters, source, args.examples)?),
+        Some(path) => {
+            let source = SourceArgs::new(path.clone(), args.column.clone());
+            Some(compare(&filters, &source, args.examples)?)
+        }
         None => None,
     };
     let difference = Difference {

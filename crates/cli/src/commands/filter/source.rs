@@ -30,7 +30,7 @@ pub(super) struct SourceArgs {
     column: Option<String>,
 
     /// The longest id or CSV line, in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, hide_short_help = true)]
+    #[arg(long, value_name = "BYTES", default_value_t = LINE_BYTES_MAX, hide_short_help = true)]
     line_bytes_max: usize,
 }
 
@@ -51,7 +51,19 @@ enum Form {
 /// Which of a source's lines an id stands on, counted from 1.
 pub(super) type LineNumber = u64;
 
+/// Longer than any id that is one, and short enough to hold.
+const LINE_BYTES_MAX: usize = 1 << 20;
+
 impl SourceArgs {
+    /// Where ids need not be given.
+    pub(super) fn new(source: PathBuf, column: Option<String>) -> Self {
+        Self {
+            source,
+            column,
+            line_bytes_max: LINE_BYTES_MAX,
+        }
+    }
+
     /// The checked form.
     pub(super) fn checked(&self) -> anyhow::Result<Source> {
         let text = self.source.to_string_lossy();

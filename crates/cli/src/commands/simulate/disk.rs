@@ -16,11 +16,11 @@ use crate::output::{self, Column, Table};
 /// A disk under the RAM cache.
 #[derive(Args, Debug)]
 pub(super) struct DiskArgs {
-    /// Disk sizes under each RAM size: bytes (10GiB) or a share of the distinct objects' bytes (5%)
+    /// Disk sizes under each RAM size, in the same words
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     disk: Vec<Capacity>,
 
-    /// What is written to disk: second-hit, nth-hit:N, always, size-density, size-density:SIZE
+    /// What is written: second-hit, nth-hit:N, always, size-density[:SIZE]
     #[arg(
         long,
         value_delimiter = ',',
@@ -36,7 +36,8 @@ pub(super) struct DiskArgs {
         value_delimiter = ',',
         default_value = "fifo-reinsertion:2",
         requires = "disk",
-        value_name = "LIST"
+        value_name = "LIST",
+        hide_short_help = true
     )]
     disk_eviction: Vec<Reinsertion>,
 

@@ -1,0 +1,194 @@
+//! `edgeward filter` as a person runs it.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn run(folder: &Path, arguments: &[&str], stdin: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_edgeward"))
+        .arg("filter")
+        .args(arguments)
+        .current_dir(folder)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    // Who refuses its arguments never reads.
+    _ = child
+        .stdin
+        .take()
+        .expect("a pipe")
+        .write_all(stdin.as_bytes());
+    child.wait_with_output().expect("an end")
+}
+
+fn json(output: &Output) -> Value {
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+fn complaint(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn ids(count: u32) -> String {
+    (0..count).map(|n| format!("{n}\n")).collect()
+}
+
+/// Every construction, from stdin to answers: what was put in is found, the rest mostly is not.
+#[test]
+fn what_was_built_answers() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, extra) in [
+        ("static", &[][..]),
+        ("updatable", &["--updatable"]),
+        ("capacity", &["--updatable", "--capacity", "5000"]),
+        ("guava", &["--guava", "utf8"]),
+    ] {
+        let mut arguments = vec!["build", "-s", "-", "--ids", "integer", "-o", name, "--json"];
+        arguments.extend_from_slice(extra);
+        // Twice: the second time is no new id.
+        let report = json(&run(folder.path(), &arguments, &ids(4000).repeat(2)));
+        assert_eq!(report["ids_read"], 8000, "{name}");
+        let distinct = report["ids"].as_u64().expect("a number");
+        assert!((3960..=4000).contains(&distinct), "{name}: {report}");
+
+        let mut question = vec!["query", name];
+        if name == "guava" {
+            question.extend_from_slice(&["--guava", "utf8", "--form", "integer"]);
+        }
+        let present = run(folder.path(), &question, &ids(4000));
+        assert!(present.status.success());
+        let text = String::from_utf8_lossy(&present.stdout);
+        assert_eq!(
+            text.lines()
+                .filter(|line| line.starts_with("maybe\t"))
+                .count(),
+            4000
+        );
+        let absent: String = (10_000..20_000).map(|n| format!("{n}\n")).collect();
+        let text = run(folder.path(), &question, &absent).stdout;
+        let text = String::from_utf8_lossy(&text);
+        let passed = text
+            .lines()
+            .filter(|line| line.starts_with("maybe\t"))
+            .count();
+        assert!(passed < 200, "{name}: {passed} of 10,000 at 1 %");
+    }
+    assert_eq!(
+        run(folder.path(), &["query", "static", "007"], "")
+            .status
+            .code(),
+        Some(0)
+    );
+    // Ten ids of which all pass at 1 % would be a wonder.
+    let absent = (1_000_000..1_000_010).map(|n| format!("{n}\n"));
+    let codes = absent.map(|id| run(folder.path(), &["query", "static"], &id).status.code());
+    assert!(codes.into_iter().any(|code| code == Some(1)));
+}
+
+#[test]
+fn ids_come_out_of_the_named_column() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let csv = "name,id\n\"a, \"\"b\"\"\nc\",550E8400-E29B-41D4-A716-446655440000\nd,\n";
+    std::fs::write(folder.path().join("ids.csv"), csv).expect("written");
+    let build = [
+        "build", "-s", "ids.csv", "--ids", "uuid", "-o", "f", "--json",
+    ];
+    let said = complaint(&run(folder.path(), &build, ""));
+    assert!(said.contains("--column with one of: name, id"), "{said}");
+    let mut named = build.to_vec();
+    named.extend_from_slice(&["--column", "id"]);
+    assert_eq!(json(&run(folder.path(), &named, ""))["ids"], 1);
+    let id = "550e8400e29b41d4a716446655440000";
+    assert!(run(folder.path(), &["query", "f", id], "").status.success());
+}
+
+#[test]
+fn a_source_misread_is_noticed_with_its_line() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let build = ["build", "-s", "-", "--ids", "integer", "-o", "f"];
+    let said = complaint(&run(folder.path(), &build, "1\n2\nid\n"));
+    assert!(
+        said.contains("`id` is no integer") && said.contains("in stdin, line 3"),
+        "{said}"
+    );
+    assert!(!folder.path().join("f").exists());
+    let mut lenient = build.to_vec();
+    lenient.extend_from_slice(&["--skip-malformed", "--json"]);
+    assert_eq!(
+        json(&run(folder.path(), &lenient, "1\n2\nid\n"))["ids_malformed"],
+        1
+    );
+
+    let said = complaint(&run(
+        folder.path(),
+        &["build", "-s", "postgres://db", "-o", "f"],
+        "",
+    ));
+    assert!(
+        said.contains("postgres://") && said.contains("hint"),
+        "{said}"
+    );
+    let few = ["build", "-s", "-", "-o", "g", "--ids-max", "2"];
+    assert!(complaint(&run(folder.path(), &few, "1\n2\n3\n")).contains("more than 2 ids"));
+    let full = [
+        "build",
+        "-s",
+        "-",
+        "-o",
+        "g",
+        "--updatable",
+        "--capacity",
+        "2",
+    ];
+    assert!(complaint(&run(folder.path(), &full, &ids(50))).contains("made for 2 ids"));
+}
+
+#[test]
+fn inspect_and_diff_tell_what_is_there() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, count) in [("a", 1000), ("b", 1200)] {
+        let build = [
+            "build", "-s", "-", "-o", name, "--epoch", "3", "--fpr", "0.1%",
+        ];
+        assert!(run(folder.path(), &build, &ids(count)).status.success());
+    }
+    let seen = json(&run(folder.path(), &["inspect", "a", "--json"], ""));
+    assert_eq!((&seen["ids"], &seen["epoch"]), (&1000.into(), &3.into()));
+    assert!(
+        seen["expected_rate"]
+            .as_f64()
+            .is_some_and(|rate| rate <= 0.001)
+    );
+    assert_eq!(
+        run(folder.path(), &["diff", "a", "a"], "").status.code(),
+        Some(0)
+    );
+    let diff = run(
+        folder.path(),
+        &["diff", "a", "b", "-s", "-", "--json"],
+        &ids(1200),
+    );
+    assert_eq!(diff.status.code(), Some(1));
+    let diff: Value = serde_json::from_slice(&diff.stdout).expect("JSON");
+    assert_eq!(diff["answers"]["only_first"]["ids"], 0);
+    assert!(
+        diff["answers"]["only_second"]["ids"]
+            .as_u64()
+            .is_some_and(|ids| ids > 190)
+    );
+
+    let mut broken = std::fs::read(folder.path().join("a")).expect("built");
+    broken[300] ^= 1;
+    std::fs::write(folder.path().join("broken"), broken).expect("written");
+    let said = complaint(&run(folder.path(), &["inspect", "broken"], ""));
+    assert!(
+        said.contains("payload is corrupt") && said.contains("in broken"),
+        "{said}"
+    );
+}

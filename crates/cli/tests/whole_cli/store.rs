@@ -1,0 +1,104 @@
+//! `edgeward store`: what is inside, whether it is sound, and what it says when it cannot look.
+
+use std::path::Path;
+
+use edgeward_store::disk::{DiskCache, DiskSettings, FILE_NAME};
+use edgeward_types::{ByteSize, KeyHash};
+use serde_json::Value;
+
+use super::run::{output, text};
+
+fn open(folder: &Path) -> DiskCache {
+    let settings = DiskSettings {
+        segment_bytes: Some(ByteSize::mib(1)),
+        ..DiskSettings::new(folder, ByteSize::mib(8))
+    };
+    DiskCache::open(settings).expect("it opens").0
+}
+
+fn filled(folder: &Path) {
+    let cache = open(folder);
+    for (key, bytes) in [(1, 1000), (2, 1000), (3, 700_000)] {
+        let begun = cache.begin(KeyHash(key), &[1], "head".into(), Some(bytes));
+        let mut write = begun.expect("it begins");
+        write
+            .push(vec![0xab; bytes as usize].into())
+            .expect("there is room");
+        write.finish().expect("it is whole");
+    }
+    // Else the purge would only cancel the write.
+    cache.sync().expect("it syncs");
+    cache.purge(KeyHash(2), &[1]);
+    cache.close().expect("it closes");
+}
+
+fn json(args: &[&str]) -> (Option<i32>, Value) {
+    let out = output(args);
+    let value = serde_json::from_slice(&out.stdout);
+    (
+        out.status.code(),
+        value.unwrap_or_else(|_| panic!("{}", text(&out.stderr))),
+    )
+}
+
+#[test]
+fn a_store_says_what_it_holds() {
+    let folder = tempfile::tempdir().expect("a folder");
+    filled(folder.path());
+    let path = folder.path().to_str().expect("a plain path");
+    let (code, stores) = json(&["store", "inspect", path, "--json"]);
+    assert_eq!(code, Some(0));
+    assert_eq!(stores[0]["format_version"], 1);
+    assert_eq!(stores[0]["objects"], 2);
+    assert_eq!(stores[0]["objects_in_pieces"], 1);
+    assert_eq!(stores[0]["pieces"], 3);
+    assert_eq!(stores[0]["purges"], 1);
+    let told = output(&["store", "inspect", path, "--segments"]);
+    let told = text(&told.stdout);
+    assert!(told.contains("2 in one record, 1 in 3 pieces"), "{told}");
+    assert!(told.contains("sealed"), "{told}");
+}
+
+#[test]
+fn a_damaged_record_is_named_and_the_answer_is_no() {
+    let folder = tempfile::tempdir().expect("a folder");
+    filled(folder.path());
+    let path = folder.path().to_str().expect("a plain path");
+    let (code, stores) = json(&["store", "verify", path, "--json"]);
+    assert_eq!(
+        (code, &stores[0]["verification"]["problems"]),
+        (Some(0), &Value::from(0))
+    );
+
+    let file = folder.path().join(FILE_NAME);
+    let mut bytes = std::fs::read(&file).expect("it reads");
+    let body = bytes
+        .windows(600)
+        .position(|window| window == [0xab; 600])
+        .expect("a body is there");
+    bytes[body + 5] ^= 1;
+    std::fs::write(&file, bytes).expect("it writes");
+    let out = output(&["store", "verify", path]);
+    assert_eq!(out.status.code(), Some(1));
+    let told = text(&out.stdout);
+    assert!(told.contains("is not what was written"), "{told}");
+}
+
+#[test]
+fn what_cannot_be_looked_at_says_why() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().to_str().expect("a plain path");
+    let complaint = || {
+        let out = output(&["store", "inspect", path]);
+        assert_eq!(out.status.code(), Some(2));
+        text(&out.stderr)
+    };
+    assert!(complaint().contains(path), "nothing is there");
+    let cache = open(folder.path());
+    let said = complaint();
+    assert!(said.contains("another process has it open"), "{said}");
+    drop(cache);
+    std::fs::write(folder.path().join(FILE_NAME), [7; 10_000]).expect("it writes");
+    let said = complaint();
+    assert!(said.contains("not an edgeward store"), "{said}");
+}

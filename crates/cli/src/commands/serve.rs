@@ -10,12 +10,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use edgeward_proxy::config::EdgeConfig;
 use edgeward_proxy::{Edge, RunningEdge, StartError};
+use edgeward_types::ByteSize;
 
 use crate::complaint::Complaint;
 use crate::config::{self, FlagSetting};
 use crate::output;
 
-/// Serve an origin's responses from memory
+/// Serve an origin's responses from memory and disk
 ///
 /// A reverse proxy that caches by RFC 9111 and keeps what is worth its bytes. It runs until it
 /// gets SIGTERM or SIGINT, then takes no more connections and lets requests under way finish; a
@@ -45,6 +46,26 @@ pub(crate) struct ServeArgs {
     /// `infinite`. `edgeward simulate` tells beforehand what each would bring.
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,
+
+    /// Directory, file or device for the cache on disk; may be given again
+    ///
+    /// A directory gets a file of the size that is named. Without it nothing is written to disk.
+    #[arg(long, value_name = "PATH")]
+    disk: Vec<String>,
+
+    /// How much of it to use, as in 10GiB; once for each --disk
+    #[arg(long, value_name = "SIZE")]
+    disk_size: Vec<String>,
+
+    /// What is written to disk: second-hit, always, …
+    ///
+    /// `second-hit`, `nth-hit:N`, `always`, `size-density` or `size-density:SIZE`.
+    #[arg(long, value_name = "RULE")]
+    disk_admission: Option<String>,
+
+    /// Distinct keys admission to disk remembers for a period
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    disk_expected_keys: Option<String>,
 
     /// Threads; by default one a core
     #[arg(long, value_name = "N")]
@@ -105,10 +126,22 @@ impl ServeArgs {
             .iter()
             .map(|text| setting("--listen", "listener.address", text))
             .collect();
+        for (flag, key, texts) in [
+            ("--disk", "disk_device.path", &self.disk),
+            ("--disk-size", "disk_device.capacity", &self.disk_size),
+        ] {
+            settings.extend(texts.iter().map(|text| setting(flag, key, text)));
+        }
         let single = [
             ("--origin", "origin.url", &self.origin),
             ("--hot", "hot.capacity", &self.hot),
             ("--policy", "hot.policy", &self.policy),
+            ("--disk-admission", "disk.admission", &self.disk_admission),
+            (
+                "--disk-expected-keys",
+                "disk.expected_keys",
+                &self.disk_expected_keys,
+            ),
             ("--workers", "server.workers", &self.workers),
             ("--admin", "admin.address", &self.admin),
             ("--tls-cert", "listener.tls_certificates", &self.tls_cert),
@@ -245,15 +278,27 @@ fn announce(edge: &RunningEdge, config: &EdgeConfig, as_json: bool) -> anyhow::R
             "origin": config.origin.url.to_string(),
             "policy": hot.policy.to_string(),
             "hot_bytes": hot.capacity.bytes(),
+            "disk": config.disk.as_ref().map(|disk| json!({
+                "admission": disk.admission.to_string(),
+                "devices": disk.settings.devices.iter().map(|device| json!({
+                    "path": device.path,
+                    "capacity_bytes": device.capacity.map(|capacity| capacity.bytes()),
+                })).collect::<Vec<_>>(),
+            })),
             "workers": config.workers,
             "pid": std::process::id(),
         }))
     } else {
         let mut out = output::stdout();
         let told = admin.map_or_else(String::new, |url| format!(", admin on {url}"));
+        let on_disk = config.disk.as_ref().map_or_else(String::new, |disk| {
+            let sizes = disk.settings.devices.iter().filter_map(|d| d.capacity);
+            let bytes = sizes.map(ByteSize::bytes).sum();
+            format!(", {} on disk by {}", ByteSize(bytes), disk.admission)
+        });
         writeln!(
             out,
-            "listening on {}, origin {}, {} of memory for hot objects by {}{told}",
+            "listening on {}, origin {}, {} of memory for hot objects by {}{on_disk}{told}",
             urls.join(" and "),
             config.origin.url,
             hot.capacity,
@@ -303,5 +348,8 @@ Examples:
   By TLS, with metrics:
     edgeward serve --listen 0.0.0.0:443 --tls-cert full.pem --tls-key key.pem \\
       --origin http://10.0.0.7 --admin 127.0.0.1:9900
+  With 100 GiB on disk behind the memory:
+    edgeward serve --listen 0.0.0.0:80 --origin http://10.0.0.7 --hot 4GiB \\
+      --disk /var/cache/edgeward --disk-size 100GiB
   From a file, with another policy for once:
     edgeward serve --config edgeward.toml --policy lru";

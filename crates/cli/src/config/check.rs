@@ -4,9 +4,10 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use edgeward_proxy::config::{
-    AccessLogConfig, EdgeConfig, ListenerConfig, ListenerTls, LogDestination, LogFormat,
+    AccessLogConfig, DiskConfig, EdgeConfig, ListenerConfig, ListenerTls, LogDestination, LogFormat,
 };
 use edgeward_semantics::Heuristic;
+use edgeward_store::disk::{DeviceSettings, DiskSettings};
 use edgeward_types::ByteSize;
 
 use super::keys::{KEYS, Key};
@@ -18,6 +19,7 @@ use crate::complaint::{Complaint, Complaints};
 pub(super) struct Draft {
     pub(super) edge: EdgeConfig,
     pub(super) listeners: Vec<DraftListener>,
+    pub(super) disk: DiskConfig,
     pub(super) access_log: AccessLogConfig,
     pub(super) access_log_given: bool,
     pub(super) heuristic: Heuristic,
@@ -45,6 +47,7 @@ impl Draft {
         Self {
             edge,
             listeners: Vec::new(),
+            disk: DiskConfig::with(DiskSettings::default()),
             access_log: AccessLogConfig::new(LogDestination::Stdout, LogFormat::default()),
             access_log_given: false,
             heuristic: Heuristic::default(),
@@ -58,6 +61,19 @@ impl Draft {
             self.listeners.resize_with(item + 1, DraftListener::default);
         }
         &mut self.listeners[item]
+    }
+
+    /// The device a key of `[[disk_device]]` speaks of.
+    pub(super) fn device(&mut self, item: usize) -> &mut DeviceSettings {
+        let devices = &mut self.disk.settings.devices;
+        let blank = || DeviceSettings {
+            path: PathBuf::new(),
+            capacity: None,
+        };
+        if devices.len() <= item {
+            devices.resize_with(item + 1, blank);
+        }
+        &mut devices[item]
     }
 }
 
@@ -162,6 +178,39 @@ fn together(
         ));
     }
     listeners(typed, draft, complaints);
+    disk(typed, draft, complaints);
+}
+
+fn disk(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Complaint)>) {
+    let devices = &draft.disk.settings.devices;
+    for one in typed {
+        if devices.is_empty() && one.key.path.starts_with("disk.") {
+            let what = format!("{} is set, but there is no cache on disk", name(one));
+            complaints.push((
+                one.source.clone(),
+                Complaint::new(what)
+                    .hint("say where it lies: --disk DIR --disk-size 10GiB, or [[disk_device]]"),
+            ));
+        }
+        let Some(device) = devices.get(one.item) else {
+            continue;
+        };
+        // A file or block device that is there says itself how much there is.
+        let needs_size = device.capacity.is_none()
+            && !std::fs::metadata(&device.path).is_ok_and(|facts| !facts.is_dir());
+        let complaint = match one.key.path {
+            "disk_device.capacity" if device.path.as_os_str().is_empty() => {
+                Complaint::new(format!("{} is set for no device", name(one)))
+                    .hint("give its path too: --disk DIR, or path = \"/var/cache/edgeward\"")
+            }
+            "disk_device.path" if needs_size => {
+                Complaint::new(format!("{} has no size: how much may it take?", name(one)))
+                    .hint("give --disk-size 10GiB, or capacity = \"10GiB\"")
+            }
+            _ => continue,
+        };
+        complaints.push((one.source.clone(), complaint));
+    }
 }
 
 fn listeners(typed: &[Typed], draft: &mut Draft, complaints: &mut Vec<(Source, Complaint)>) {
@@ -238,6 +287,7 @@ fn finished(draft: Draft) -> EdgeConfig {
     let Draft {
         mut edge,
         listeners,
+        disk,
         access_log,
         access_log_given,
         heuristic,
@@ -254,6 +304,7 @@ fn finished(draft: Draft) -> EdgeConfig {
             listener.address.map(|addr| ListenerConfig { addr, tls })
         })
         .collect();
+    edge.disk = (!disk.settings.devices.is_empty()).then_some(disk);
     edge.access_log = access_log_given.then_some(access_log);
     edge
 }
@@ -271,6 +322,9 @@ fn settings(typed: &[Typed], draft: &Draft) -> Vec<Setting> {
     let (of_listeners, others): (Vec<&Key>, Vec<&Key>) = KEYS
         .iter()
         .partition(|key| key.path.starts_with("listener."));
+    let (of_devices, others): (Vec<&Key>, Vec<&Key>) = others
+        .into_iter()
+        .partition(|key| key.path.starts_with("disk_device."));
     for item in 0..draft.listeners.len() {
         for key in &of_listeners {
             let Some(value) = (key.show)(draft, item) else {
@@ -282,6 +336,18 @@ fn settings(typed: &[Typed], draft: &Draft) -> Vec<Setting> {
                 value,
                 source: source(key, if draft.listeners.len() > 1 { item } else { 0 }),
             });
+        }
+    }
+    for item in 0..draft.disk.settings.devices.len() {
+        for key in &of_devices {
+            if let Some(value) = (key.show)(draft, item) {
+                let (_, leaf) = key.path.split_once('.').expect("a key is in a table");
+                settings.push(Setting {
+                    key: format!("disk_device[{item}].{leaf}"),
+                    value,
+                    source: source(key, item),
+                });
+            }
         }
     }
     for key in others {

@@ -80,7 +80,7 @@ impl Walk<'_> {
                 self.complain(&name.span(), complaint);
                 continue;
             }
-            let repeats = table == "listener";
+            let repeats = matches!(table, "listener" | "disk_device");
             match value.get_ref() {
                 DeValue::Table(inner) => self.table(table, 0, inner),
                 DeValue::Array(items) if repeats => {

@@ -3,6 +3,8 @@
 //! The file, the flags, `check-config` and docs/configuration.md are all read off this list.
 //! Defaults are not in it: they stand, with their reasons, in `edgeward_proxy::config`.
 
+mod disk;
+
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::Path;
 use std::time::Duration;
@@ -42,13 +44,19 @@ pub(super) fn find(path: &str) -> Option<&'static Key> {
 }
 
 /// What the tables are for, in the order of the reference.
-pub(super) const TABLES: [(&str, &str); 9] = [
+pub(super) const TABLES: [(&str, &str); 11] = [
     (
         "listener",
         "Where the edge answers. Write `[[listener]]` once for each address.",
     ),
     ("origin", "Whom a miss asks, and how patiently."),
     ("hot", "The cache in memory."),
+    (
+        "disk_device",
+        "Where the cache on disk lies. Write `[[disk_device]]` once for each device; a key belongs to one of them. \
+         Without any there is no cache on disk. See docs/disk-cache.md.",
+    ),
+    ("disk", "What is written to disk and how."),
     (
         "caching",
         "What of HTTP caching is the operator's choice. What RFC 9111 settles is not here.",
@@ -297,6 +305,19 @@ pub(super) static KEYS: &[Key] = &[
         set: |draft, _, value| draft.edge.hot.seed = Seed(value.number()),
         show: |draft, _| Some(draft.edge.hot.seed.0.to_string()),
     },
+    disk::PATH,
+    disk::CAPACITY,
+    disk::ADMISSION,
+    disk::EXPECTED_KEYS,
+    disk::FALSE_POSITIVES,
+    disk::OBJECT_BYTES_MAX,
+    disk::SEGMENT_BYTES,
+    disk::QUEUE_BYTES,
+    disk::REINSERTION,
+    disk::SYNC_INTERVAL,
+    disk::CHECKPOINT_INTERVAL,
+    disk::READ_THREADS,
+    disk::READS_WAITING_MAX,
     Key {
         path: "caching.set_cookie",
         flag: None,
@@ -733,6 +754,20 @@ impl Value {
     fn file(self) -> std::path::PathBuf {
         match self {
             Self::File(path) => path,
+            other => other.wrong(),
+        }
+    }
+
+    fn disk_admission(self) -> edgeward_policy::DiskAdmissionSpec {
+        match self {
+            Self::DiskAdmission(rule) => rule,
+            other => other.wrong(),
+        }
+    }
+
+    fn reinsertion(self) -> edgeward_policy::log::Reinsertion {
+        match self {
+            Self::Reinsertion(rule) => rule,
             other => other.wrong(),
         }
     }

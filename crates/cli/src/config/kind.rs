@@ -7,7 +7,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use edgeward_policy::{ParsePolicyError, PolicySpec};
+use edgeward_policy::log::Reinsertion;
+use edgeward_policy::{DiskAdmissionSpec, ParsePolicyError, PolicySpec};
 use edgeward_proxy::config::OriginUrl;
 use edgeward_types::ByteSize;
 
@@ -22,6 +23,8 @@ pub(super) enum Kind {
     Duration { least: Duration, most: Duration },
     /// A whole number.
     Count { least: u64, most: u64 },
+    /// The same, or `"none"`.
+    CountOrNone { least: u64, most: u64 },
     /// A whole number of 64 bits, where none is drawn at start.
     SeedOrNone,
     /// The same, always given.
@@ -40,12 +43,18 @@ pub(super) enum Kind {
     InputFile,
     /// A file that is written, or `"-"` for standard output.
     OutputFile,
+    /// A file, directory or device that need not be there.
+    Path,
     /// A host name, or one of these words.
     Host(&'static [&'static str]),
     /// A name for the edge in headers.
     Token,
     /// A policy by its name.
     Policy,
+    /// A rule of admission to disk by its name.
+    DiskAdmission,
+    /// A rule of reinsertion by its name.
+    Reinsertion,
 }
 
 /// What was typed, before anyone asked whether it makes sense.
@@ -88,6 +97,8 @@ pub(super) enum Value {
     Url(OriginUrl),
     File(PathBuf),
     Policy(PolicySpec),
+    DiskAdmission(DiskAdmissionSpec),
+    Reinsertion(Reinsertion),
 }
 
 /// Why a setting is not understood: goes on from `KEY = VALUE`.
@@ -101,7 +112,10 @@ impl Kind {
     /// Understands what was typed; relative paths start at `folder`.
     pub(super) fn read(self, raw: &Raw, folder: &Path) -> Result<Value, Refusal> {
         match self {
-            Self::SizeOrNone { .. } | Self::AddressOrNone | Self::SeedOrNone
+            Self::SizeOrNone { .. }
+            | Self::CountOrNone { .. }
+            | Self::AddressOrNone
+            | Self::SeedOrNone
                 if raw.text() == Some(NONE) =>
             {
                 Ok(Value::None)
@@ -120,7 +134,7 @@ impl Kind {
                 let duration = parse_duration(text)?;
                 within(duration, least, most, duration_text).map(Value::Duration)
             }
-            Self::Count { least, most } => {
+            Self::Count { least, most } | Self::CountOrNone { least, most } => {
                 let number = self.number(raw)?;
                 within(number, least, most, |n| n.to_string()).map(Value::Number)
             }
@@ -179,6 +193,31 @@ impl Kind {
                 } else {
                     Ok(Value::File(path))
                 }
+            }
+            Self::Path => {
+                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
+                let path = folder.join(text);
+                let parent = path.parent().filter(|parent| *parent != Path::new(""));
+                if text.is_empty() {
+                    Err(Refusal::new("is no path").hint(format!("write {}", self.example())))
+                } else if parent.is_some_and(|parent| !parent.is_dir()) {
+                    Err(Refusal::new("is in a folder that does not exist")
+                        .hint(format!("make it, or write elsewhere than {}", full(&path))))
+                } else {
+                    Ok(Value::File(path))
+                }
+            }
+            Self::DiskAdmission => {
+                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
+                let rule: Result<DiskAdmissionSpec, _> = text.parse();
+                rule.map(Value::DiskAdmission)
+                    .map_err(|error| refusal(text, &error))
+            }
+            Self::Reinsertion => {
+                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
+                let rule: Result<Reinsertion, _> = text.parse();
+                rule.map(Value::Reinsertion)
+                    .map_err(|error| refusal(text, &error))
             }
             Self::Host(words) => {
                 let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
@@ -261,9 +300,10 @@ impl Kind {
             (Self::Switch, Raw::Text(text)) if text == "true" || text == "false" => {
                 format!("write {text} without quotes")
             }
-            (Self::Count { .. } | Self::Seed | Self::SeedOrNone, Raw::Text(text))
-                if text.parse::<u64>().is_ok() =>
-            {
+            (
+                Self::Count { .. } | Self::CountOrNone { .. } | Self::Seed | Self::SeedOrNone,
+                Raw::Text(text),
+            ) if text.parse::<u64>().is_ok() => {
                 format!("write {text} without quotes")
             }
             (Self::Duration { .. }, Raw::Number(text)) => {
@@ -281,6 +321,7 @@ impl Kind {
             Self::SizeOrNone { .. } => "size or `\"none\"`".to_owned(),
             Self::Duration { .. } => "duration".to_owned(),
             Self::Count { .. } => "number".to_owned(),
+            Self::CountOrNone { .. } => "number or `\"none\"`".to_owned(),
             Self::Seed => "number".to_owned(),
             Self::SeedOrNone => "number or `\"none\"`".to_owned(),
             Self::Switch => "switch".to_owned(),
@@ -293,6 +334,8 @@ impl Kind {
             Self::AddressOrNone => "address or `\"none\"`".to_owned(),
             Self::Url => "URL".to_owned(),
             Self::InputFile | Self::OutputFile => "file".to_owned(),
+            Self::Path => "path".to_owned(),
+            Self::DiskAdmission | Self::Reinsertion => "rule".to_owned(),
             Self::Host([]) => "host".to_owned(),
             Self::Host(words) => {
                 let words: Vec<String> = words.iter().map(|word| format!("`\"{word}\"`")).collect();
@@ -310,7 +353,9 @@ impl Kind {
                 Some((size_text(least), size_text(most)))
             }
             Self::Duration { least, most } => Some((duration_text(least), duration_text(most))),
-            Self::Count { least, most } => Some((least.to_string(), most.to_string())),
+            Self::Count { least, most } | Self::CountOrNone { least, most } => {
+                Some((least.to_string(), most.to_string()))
+            }
             _ => None,
         }
     }
@@ -319,7 +364,11 @@ impl Kind {
     pub(super) fn quoted(self) -> bool {
         !matches!(
             self,
-            Self::Count { .. } | Self::Seed | Self::SeedOrNone | Self::Switch
+            Self::Count { .. }
+                | Self::CountOrNone { .. }
+                | Self::Seed
+                | Self::SeedOrNone
+                | Self::Switch
         )
     }
 
@@ -327,12 +376,17 @@ impl Kind {
         match self {
             Self::Size { .. } | Self::SizeOrNone { .. } => "a size",
             Self::Duration { .. } => "a duration",
-            Self::Count { .. } | Self::Seed | Self::SeedOrNone => "a whole number",
+            Self::Count { .. } | Self::CountOrNone { .. } | Self::Seed | Self::SeedOrNone => {
+                "a whole number"
+            }
             Self::Switch => "a switch",
             Self::Choice(_) => "one of the words it may be",
             Self::Address | Self::AddressOrNone => "an address",
             Self::Url => "a URL",
             Self::InputFile | Self::OutputFile => "the path of a file",
+            Self::Path => "the path of a directory, file or device",
+            Self::DiskAdmission => "a rule of admission to disk",
+            Self::Reinsertion => "a rule of reinsertion",
             Self::Host(_) => "a host",
             Self::Token => "a name",
             Self::Policy => "a policy",
@@ -343,13 +397,18 @@ impl Kind {
         match self {
             Self::Size { .. } | Self::SizeOrNone { .. } => "\"64MiB\"".to_owned(),
             Self::Duration { .. } => "\"30s\"".to_owned(),
-            Self::Count { least, .. } => format!("a number such as {}", least.max(8)),
+            Self::Count { least, .. } | Self::CountOrNone { least, .. } => {
+                format!("a number such as {}", least.max(8))
+            }
             Self::Seed | Self::SeedOrNone => "a number such as 42".to_owned(),
             Self::Switch => "true or false".to_owned(),
             Self::Choice(words) => alternatives(words),
             Self::Address | Self::AddressOrNone => "\"127.0.0.1:8080\"".to_owned(),
             Self::Url => "\"http://HOST:PORT\"".to_owned(),
             Self::InputFile | Self::OutputFile => "its path in quotes".to_owned(),
+            Self::Path => "\"/var/cache/edgeward\"".to_owned(),
+            Self::DiskAdmission => "\"second-hit\"".to_owned(),
+            Self::Reinsertion => "\"fifo-reinsertion\"".to_owned(),
             Self::Host(_) => "\"www.example.com\"".to_owned(),
             Self::Token => "\"edge-1\"".to_owned(),
             Self::Policy => "\"adaptsize\"".to_owned(),

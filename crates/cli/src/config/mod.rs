@@ -12,6 +12,7 @@ mod kind;
 mod nearest;
 mod reference;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -97,13 +98,17 @@ pub(crate) fn load(file: Option<&Path>, flags: &[FlagSetting]) -> Result<Checked
         // Addresses at the prompt stand in for those of the file, not beside them.
         typed.retain(|one| !one.key.path.starts_with("listener."));
     }
-    let mut listeners = 0;
+    if flags.iter().any(|flag| flag.key == "disk_device.path") {
+        typed.retain(|one| !one.key.path.starts_with("disk_device."));
+    }
+    let mut items: HashMap<&str, usize> = HashMap::new();
     for flag in flags {
         match keys::find(&flag.key) {
             Some(key) => {
-                let item = if key.path == "listener.address" {
-                    listeners += 1;
-                    listeners - 1
+                let item = if REPEATED.contains(&key.path) {
+                    let next = items.entry(key.path).or_default();
+                    *next += 1;
+                    *next - 1
                 } else {
                     0
                 };
@@ -124,6 +129,13 @@ pub(crate) fn load(file: Option<&Path>, flags: &[FlagSetting]) -> Result<Checked
     check::check(typed, complaints, &told).map_err(LoadError::Wrong)
 }
 
+/// What may be typed several times at the prompt: the nth speaks of the nth.
+const REPEATED: [&str; 3] = [
+    "listener.address",
+    "disk_device.path",
+    "disk_device.capacity",
+];
+
 /// The reference of all settings, as Markdown: `docs/configuration.md`.
 pub(crate) use reference::markdown as reference_markdown;
 
@@ -131,7 +143,7 @@ pub(crate) use reference::markdown as reference_markdown;
 #[derive(Clone, Debug)]
 struct Typed {
     key: &'static Key,
-    /// Which of several, for keys of `[[listener]]`.
+    /// Which of several, for keys of `[[listener]]` and `[[disk_device]]`.
     item: usize,
     raw: Raw,
     source: Source,

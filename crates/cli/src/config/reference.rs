@@ -10,8 +10,8 @@ pub(crate) fn markdown() -> String {
     let draft = Draft::new();
     let mut text = String::from(INTRODUCTION);
     for (table, about) in TABLES {
-        let brackets = if table == "listener" {
-            "[[listener]]".to_owned()
+        let brackets = if matches!(table, "listener" | "disk_device") {
+            format!("[[{table}]]")
         } else {
             format!("[{table}]")
         };
@@ -65,6 +65,10 @@ url = "http://10.0.0.7:9000"
 
 [hot]
 capacity = "256MiB"
+
+[[disk_device]]
+path = "/var/cache/edgeward"
+capacity = "100GiB"
 
 [admin]
 address = "127.0.0.1:9900"

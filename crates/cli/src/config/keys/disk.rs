@@ -1,0 +1,190 @@
+//! The settings of the cache on disk.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use edgeward_types::ByteSize;
+
+use super::super::check::path_text;
+use super::super::kind::{Kind, NONE, duration_text, size_text};
+use super::Key;
+
+pub(super) const PATH: Key = Key {
+    path: "disk_device.path",
+    flag: Some("--disk"),
+    kind: Kind::Path,
+    doc: "A directory, in which a file is made, or a file or block device that becomes the store. It is locked \
+          while the edge runs. What lies there must be blank or a store already.",
+    set: |draft, item, value| draft.device(item).path = value.file(),
+    show: |draft, item| {
+        let path = &draft.disk.settings.devices.get(item)?.path;
+        Some(path_text(path))
+    },
+};
+
+pub(super) const CAPACITY: Key = Key {
+    path: "disk_device.capacity",
+    flag: Some("--disk-size"),
+    kind: Kind::Size {
+        least: ByteSize::mib(16),
+        most: ByteSize::gib(32 << 10),
+    },
+    doc: "How much of it to use. A store that is there may grow but not shrink. Of a block device and of a file that \
+          is there all is used where nothing is said.",
+    set: |draft, item, value| draft.device(item).capacity = Some(value.size()),
+    show: |draft, item| {
+        draft
+            .disk
+            .settings
+            .devices
+            .get(item)?
+            .capacity
+            .map(size_text)
+    },
+};
+
+pub(super) const ADMISSION: Key = Key {
+    path: "disk.admission",
+    flag: Some("--disk-admission"),
+    kind: Kind::DiskAdmission,
+    doc: "What is written: `second-hit` a response at its second request, `nth-hit:N` at its Nth, `always` at the first, \
+          `size-density:SIZE` once it was asked for once per so many of its bytes. \
+          `edgeward simulate --disk` tells beforehand what each would bring.",
+    set: |draft, _, value| draft.disk.admission = value.disk_admission(),
+    show: |draft, _| Some(draft.disk.admission.to_string()),
+};
+
+pub(super) const EXPECTED_KEYS: Key = Key {
+    path: "disk.expected_keys",
+    flag: Some("--disk-expected-keys"),
+    kind: Kind::CountOrNone {
+        least: 1,
+        most: 100_000_000_000,
+    },
+    doc: "Distinct keys that admission remembers for a period, the time in which so many come by. `\"none\"`: one for each \
+          32 KiB of disk.",
+    set: |draft, _, value| {
+        draft.disk.expected_keys = value
+            .optional(super::Value::number)
+            .and_then(NonZeroU64::new);
+    },
+    show: |draft, _| {
+        let keys = draft.disk.expected_keys.map(|keys| keys.to_string());
+        Some(keys.unwrap_or_else(|| NONE.to_owned()))
+    },
+};
+
+pub(super) const FALSE_POSITIVES: Key = Key {
+    path: "disk.false_positives_per_million",
+    flag: None,
+    kind: Kind::Count {
+        least: 1,
+        most: 500_000,
+    },
+    doc: "Of a million first requests, how many admission may take for later ones: each is a needless write. Fewer \
+          take more memory.",
+    set: |draft, _, value| draft.disk.false_positive_rate = value.number() as f64 / 1e6,
+    show: |draft, _| Some(format!("{:.0}", draft.disk.false_positive_rate * 1e6)),
+};
+
+pub(super) const OBJECT_BYTES_MAX: Key = Key {
+    path: "disk.object_bytes_max",
+    flag: None,
+    kind: Kind::SizeOrNone {
+        least: ByteSize(1),
+        most: ByteSize::gib(16 << 10),
+    },
+    doc: "Larger responses are not written to disk. `\"none\"`: up to what the smallest device takes. They are streamed: \
+          memory is no bound.",
+    set: |draft, _, value| {
+        draft.disk.settings.object_bytes_max = value.optional(super::Value::size)
+    },
+    show: |draft, _| {
+        let size = draft.disk.settings.object_bytes_max.map(size_text);
+        Some(size.unwrap_or_else(|| NONE.to_owned()))
+    },
+};
+
+pub(super) const SEGMENT_BYTES: Key = Key {
+    path: "disk.segment_bytes",
+    flag: None,
+    kind: Kind::SizeOrNone {
+        least: ByteSize::kib(256),
+        most: ByteSize::gib(2),
+    },
+    doc: "Size of the pieces in which a device is filled and emptied, for one that is formatted now. `\"none\"`: 64 MiB, \
+          less on a small device.",
+    set: |draft, _, value| draft.disk.settings.segment_bytes = value.optional(super::Value::size),
+    show: |draft, _| {
+        let size = draft.disk.settings.segment_bytes.map(size_text);
+        Some(size.unwrap_or_else(|| NONE.to_owned()))
+    },
+};
+
+pub(super) const QUEUE_BYTES: Key = Key {
+    path: "disk.queue_bytes",
+    flag: None,
+    kind: Kind::Size {
+        least: ByteSize::mib(1),
+        most: ByteSize::gib(64),
+    },
+    doc: "Memory for bodies on their way to each device, beside `hot.capacity`. Beyond it writes are dropped and \
+          counted; no request waits.",
+    set: |draft, _, value| draft.disk.settings.queue_bytes = value.size(),
+    show: |draft, _| Some(size_text(draft.disk.settings.queue_bytes)),
+};
+
+pub(super) const REINSERTION: Key = Key {
+    path: "disk.reinsertion",
+    flag: None,
+    kind: Kind::Reinsertion,
+    doc: "What of the oldest segment is written again when it makes room: `fifo` nothing, `fifo-reinsertion:N` what was \
+          hit N times, `hits-per-byte` what brings most for its size, up to half of the segment.",
+    set: |draft, _, value| draft.disk.settings.reinsertion = value.reinsertion(),
+    show: |draft, _| Some(draft.disk.settings.reinsertion.to_string()),
+};
+
+pub(super) const SYNC_INTERVAL: Key = Key {
+    path: "disk.sync_interval",
+    flag: None,
+    kind: Kind::Duration {
+        least: Duration::from_millis(10),
+        most: Duration::from_secs(3600),
+    },
+    doc: "What was written, and what was forgotten, outlives a crash of the machine after this at the latest.",
+    set: |draft, _, value| draft.disk.settings.sync_interval = value.duration(),
+    show: |draft, _| Some(duration_text(draft.disk.settings.sync_interval)),
+};
+
+pub(super) const CHECKPOINT_INTERVAL: Key = Key {
+    path: "disk.checkpoint_interval",
+    flag: None,
+    kind: super::DURATION_OR_ZERO,
+    doc: "How often the index is written down, so that a start after a crash is quick. Zero: at shutdown alone.",
+    set: |draft, _, value| draft.disk.settings.checkpoint_interval = value.duration(),
+    show: |draft, _| Some(duration_text(draft.disk.settings.checkpoint_interval)),
+};
+
+pub(super) const READ_THREADS: Key = Key {
+    path: "disk.read_threads",
+    flag: None,
+    kind: Kind::Count {
+        least: 1,
+        most: 1024,
+    },
+    doc: "Threads that wait for the devices. What lies in the page cache needs none of them.",
+    set: |draft, _, value| draft.disk.read_threads = value.nonzero(),
+    show: |draft, _| Some(draft.disk.read_threads.to_string()),
+};
+
+pub(super) const READS_WAITING_MAX: Key = Key {
+    path: "disk.reads_waiting_max",
+    flag: None,
+    kind: Kind::Count {
+        least: 1,
+        most: 1_000_000,
+    },
+    doc: "Lookups that may wait for one of these threads. Beyond it a lookup is a miss and is counted as busy.",
+    set: |draft, _, value| draft.disk.reads_waiting_max = value.nonzero(),
+    show: |draft, _| Some(draft.disk.reads_waiting_max.to_string()),
+};

@@ -207,6 +207,9 @@ counters! {
         disk_fills_dropped = "end" "dropped",
         disk_fills_aborted = "end" "aborted",
     }
+    Counter "edgeward_disk_evicted_from_memory_total" "Objects hit in memory that were given to the disk when they had to leave." {
+        disk_evicted,
+    }
     Counter "edgeward_disk_promoted_total" "Objects that went from disk to memory." {
         disk_promoted,
     }

@@ -20,7 +20,7 @@ use crate::disk::DiskTier;
 use crate::fill::FillBudget;
 use crate::origin::OriginPool;
 use crate::request::Hop;
-use crate::stored::{Hot, Stored};
+use crate::stored::{Hot, Stored, StoredKind};
 use crate::tasks::TaskSet;
 
 /// What all workers share. Nothing in it is locked on the way of a hit.
@@ -47,14 +47,41 @@ impl Shared {
         KeyHash(xxh3_64_with_seed(key, self.hash_seed))
     }
 
-    /// Asks RAM for room.
-    pub(crate) fn offer_to_ram(&self, key: KeyHash, charge_bytes: u64) -> Offer<Stored> {
-        self.hot.offer(key, charge_bytes)
+    /// Asks RAM for room. What has to leave may go to disk.
+    pub(crate) fn offer_to_ram(
+        &self,
+        key: KeyHash,
+        charge_bytes: u64,
+        counters: &Counters,
+    ) -> Offer<Stored> {
+        let Some(disk) = &self.disk else {
+            return self.hot.offer(key, charge_bytes);
+        };
+        let forgotten = disk.forgotten();
+        self.hot.offer_with(key, charge_bytes, |evicted, left| {
+            let StoredKind::Response(response) = &left.kind else {
+                return;
+            };
+            if !disk.take_evicted(evicted, left.key(), response, forgotten) {
+                return;
+            }
+            counters.disk_evicted.one();
+            // A variant is found by its marker alone.
+            if let Some(end) = memchr::memchr(b'\n', left.key()) {
+                let primary = &left.key()[..end];
+                let hash = self.hash(primary);
+                if let Some(marker) = self.hot.peek(hash).filter(|stored| stored.is_of(primary))
+                    && let StoredKind::Varies(variants) = &marker.kind
+                {
+                    disk.put_marker(hash, primary, variants);
+                }
+            }
+        })
     }
 
     /// Takes a key out of both tiers. True if it was in one of them.
     ///
-    /// RAM twice: what was on its way from disk to RAM is caught by one of the two, or sees the change itself.
+    /// RAM first, and once more at the end: what was on its way from disk to RAM is caught by one of the two, or sees the change itself.
     pub(crate) fn forget(&self, hash: KeyHash, key: &[u8]) -> bool {
         let ours = |stored: &Arc<Stored>| stored.is_of(key);
         let mut removed = self.hot.peek(hash).is_some_and(|s| ours(&s)) && self.hot.remove(hash);

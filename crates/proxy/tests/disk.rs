@@ -3,10 +3,12 @@
 mod support;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use edgeward_proxy::EdgeConfig;
 use edgeward_proxy::config::DiskConfig;
-use edgeward_store::disk::DiskSettings;
+use edgeward_store::disk::{Device, DiskSettings};
+use edgeward_testkit::disk::{Errno, Fault, SimulatedDisk};
 use edgeward_testkit::{Answer, Gate, ScriptedOrigin};
 use edgeward_types::ByteSize;
 use support::{Bed, pattern};
@@ -301,4 +303,157 @@ fn admission_remembers_over_a_restart() {
     bed.get("/a");
     until_stored(&bed, 1);
     assert!(bed.get("/a").is_hit());
+}
+
+/// An edge on a simulated disk of 64 MiB, whose memory holds next to nothing.
+fn on_simulated(disk: &Arc<SimulatedDisk>) -> impl FnOnce(&mut EdgeConfig) + use<> {
+    let device: Arc<dyn Device> = Arc::<SimulatedDisk>::clone(disk);
+    move |config| {
+        config.hot.capacity = ByteSize::kib(4);
+        let mut disk = DiskConfig::with(DiskSettings {
+            retry_interval: std::time::Duration::from_secs(3600),
+            ..DiskSettings::default()
+        });
+        disk.opened = vec![device];
+        disk.admission = "always".parse().expect("a rule");
+        config.disk = Some(disk);
+    }
+}
+
+/// Method: writes fail in every way a disk has; the client gets its response, the store says so in its state, and what it
+/// holds from before is served.
+#[test]
+fn a_disk_that_cannot_be_written_costs_no_request() {
+    for errno in [Errno::Io, Errno::NoSpace, Errno::ReadOnly] {
+        let disk = SimulatedDisk::new(64 << 20);
+        let bed = Bed::with(on_simulated(&disk));
+        bed.origin.on("/before", cached(50_000));
+        bed.get("/before");
+        until_stored(&bed, 1);
+        disk.inject(Fault::Writes(errno));
+        for n in 0..3 {
+            let path = format!("/after/{n}");
+            bed.origin.on(&path, cached(50_000));
+            assert!(bed.get(&path).body == pattern(0..50_000));
+            bed.until("the device to be read only", |status| {
+                status["disk"]["devices"][0]["state"] == "read-only"
+            });
+        }
+        assert!(bed.get("/before").is_hit());
+        let status = bed.status();
+        assert_eq!(status["disk_fills"]["refused"], 2, "{errno:?}: {status:#}");
+        assert_eq!(status["disk"]["devices"][0]["write_errors"], 1);
+    }
+}
+
+#[test]
+fn a_disk_that_cannot_be_read_is_a_miss() {
+    let disk = SimulatedDisk::new(64 << 20);
+    let bed = Bed::with(on_simulated(&disk));
+    bed.origin.on("/a", cached(50_000));
+    bed.get("/a");
+    until_stored(&bed, 1);
+    disk.inject(Fault::Reads(Errno::Io));
+    let miss = bed.get("/a");
+    assert!(!miss.is_hit() && miss.body == pattern(0..50_000));
+    assert_eq!(bed.status()["disk_lookups"]["unreadable"], 1);
+    disk.heal();
+    assert!(bed.get("/a").body == pattern(0..50_000));
+}
+
+/// Method: what lies in no page cache is read on another thread, head and body; the answer is the same.
+#[test]
+fn what_has_to_be_waited_for_is_waited_for_elsewhere() {
+    let disk = SimulatedDisk::new(64 << 20);
+    let bed = Bed::with(on_simulated(&disk));
+    bed.origin.on("/a", cached(700_000));
+    bed.origin
+        .on("/v", cached(60_000).header("vary", "accept-language"));
+    bed.get("/a");
+    bed.get("/v");
+    until_stored(&bed, 3);
+    disk.inject(Fault::ReadsWait);
+    for path in ["/a", "/v"] {
+        let hit = bed.get(path);
+        assert!(hit.is_hit() && hit.complete, "{hit:?}");
+        assert!(hit.body == pattern(0..hit.body.len() as u64));
+    }
+    assert_eq!(bed.get("/a").body.len(), 700_000);
+    assert!(bed.metric("edgeward_disk_waits_total{of=\"head\"}") >= 2.0);
+    assert!(bed.metric("edgeward_disk_waits_total{of=\"body\"}") >= 2.0);
+}
+
+/// Method: the writer is held at its first write and the queue holds a megabyte; ten times as much passes by.
+#[test]
+fn a_slow_disk_slows_nobody_and_what_it_could_not_take_is_counted() {
+    let disk = SimulatedDisk::new(64 << 20);
+    let bed = Bed::with(|config| {
+        on_simulated(&disk)(config);
+        config.disk.as_mut().expect("a disk").settings.queue_bytes = ByteSize::mib(1);
+    });
+    let gate = Gate::new();
+    disk.inject(Fault::WritesWait(gate.clone()));
+    bed.origin.otherwise(|_| cached(500_000));
+    for n in 0..20 {
+        let answer = bed.get(&format!("/{n}"));
+        assert!(answer.complete && answer.body == pattern(0..500_000));
+    }
+    let fills = bed.status()["disk_fills"].clone();
+    let lost = |end: &str| fills[end].as_u64().unwrap_or_default();
+    assert!(lost("dropped") + lost("refused") >= 15, "{fills}");
+    gate.open();
+    disk.heal();
+}
+
+/// Method: a bit turns in the middle of a large body; what was sent is right, and the rest is not made up.
+#[test]
+fn a_bit_that_turned_on_disk_is_never_served() {
+    let disk = SimulatedDisk::new(64 << 20);
+    let bed = Bed::with(on_simulated(&disk));
+    // Bytes that stand in one place only: each four are a number.
+    let right: Vec<u8> = (0..500_000_u32).flat_map(u32::to_be_bytes).collect();
+    let answer = Answer::ok(right.clone()).header("cache-control", "max-age=600");
+    bed.origin.on("/a", answer);
+    bed.get("/a");
+    until_stored(&bed, 1);
+    let content = disk.content();
+    let middle = &right[1_000_000..1_000_064];
+    let at = content
+        .windows(middle.len())
+        .position(|bytes| bytes == middle)
+        .expect("the body lies on the disk");
+    disk.flip(at as u64, 1);
+    let broken = bed.get("/a");
+    assert!(!broken.complete && broken.body.len() >= 500_000);
+    assert!(right.starts_with(&broken.body));
+    assert_eq!(
+        bed.metric("edgeward_disk_bodies_broken_total{end=\"cut\"}"),
+        1.0
+    );
+    let again = bed.get("/a");
+    assert!(!again.is_hit() && again.complete && again.body == right);
+}
+
+/// Method: asked for once and hit in RAM, then pushed out by others: the rule of admission heard of it once, RAM of the
+/// second request.
+#[test]
+fn what_was_hit_in_memory_goes_to_disk_when_it_has_to_leave() {
+    let folder = folder();
+    let bed = Bed::with(|config| {
+        on_disk(folder.path())(config);
+        config.hot.capacity = ByteSize::kib(200);
+        config.disk.as_mut().expect("a disk").admission = "second-hit".parse().expect("a rule");
+    });
+    bed.origin.otherwise(|_| cached(60_000));
+    bed.get("/a");
+    assert!(bed.get("/a").is_hit());
+    for n in 0..4 {
+        bed.get(&format!("/other/{n}"));
+    }
+    until_stored(&bed, 1);
+    let hit = bed.get("/a");
+    assert!(hit.cache_status().ends_with("detail=disk"), "{hit:?}");
+    assert!(hit.body == pattern(0..60_000));
+    assert_eq!(bed.origin.requests("/a"), 1);
+    assert_eq!(bed.metric("edgeward_disk_evicted_from_memory_total"), 1.0);
 }

@@ -129,6 +129,16 @@ impl<V: Send + Sync + 'static> HotCache<V> {
     /// Decided and made at once, so that the decisions come in the order of the misses. A key may be
     /// offered while an older value is resident: the old one serves until the new one is committed.
     pub fn offer(&self, key: KeyHash, charge_bytes: u64) -> Offer<V> {
+        self.offer_with(key, charge_bytes, |_, _| ())
+    }
+
+    /// The same, and `left` gets what had to make room, outside of every lock.
+    pub fn offer_with(
+        &self,
+        key: KeyHash,
+        charge_bytes: u64,
+        mut left: impl FnMut(&Evicted, Arc<V>),
+    ) -> Offer<V> {
         let object = Object {
             key,
             size_bytes: charge_bytes,
@@ -141,8 +151,14 @@ impl<V: Send + Sync + 'static> HotCache<V> {
             self.shared.unlink(&evicted, &mut removed);
             verdict
         };
-        // Bodies are freed here, with no lock held.
-        drop(removed);
+        // Bodies are freed here, with no lock held. They come in the order in which they were evicted; of one that
+        // was still on its way there is no value.
+        let mut evicted = evicted.iter();
+        for (slot, value) in removed {
+            if let Some(gone) = evicted.find(|gone| gone.slot == slot) {
+                left(gone, value);
+            }
+        }
         let counters = &self.shared.counters;
         match verdict {
             Verdict::Admit(slot) => {

@@ -103,7 +103,9 @@ fn bounds_hold_on_both_sides() {
         assert!(read(&least).is_ok(), "{} = {least}", key.path);
         assert!(read(&most).is_ok(), "{} = {most}", key.path);
         let beyond = match key.kind {
-            kind::Kind::Count { most, .. } => (most + 1).to_string(),
+            kind::Kind::Count { most, .. } | kind::Kind::CountOrNone { most, .. } => {
+                (most + 1).to_string()
+            }
             kind::Kind::Size { most, .. } | kind::Kind::SizeOrNone { most, .. } => {
                 (most.bytes() + 1).to_string()
             }
@@ -112,7 +114,9 @@ fn bounds_hold_on_both_sides() {
         };
         assert!(read(&beyond).is_err(), "{} = {beyond}", key.path);
         let below = match key.kind {
-            kind::Kind::Count { least, .. } => least.checked_sub(1).map(|n| n.to_string()),
+            kind::Kind::Count { least, .. } | kind::Kind::CountOrNone { least, .. } => {
+                least.checked_sub(1).map(|n| n.to_string())
+            }
             kind::Kind::Size { least, .. } | kind::Kind::SizeOrNone { least, .. } => {
                 least.bytes().checked_sub(1).map(|n| n.to_string())
             }

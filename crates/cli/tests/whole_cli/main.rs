@@ -5,6 +5,7 @@ mod config;
 mod demo;
 mod errors;
 mod help;
+mod kill;
 mod pipes;
 mod run;
 mod serve;

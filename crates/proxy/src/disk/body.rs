@@ -155,7 +155,7 @@ impl Promotion {
         };
         if let Some(Offer::Admit(reservation)) = promotion
             .unchanged()
-            .then(|| shared.offer_to_ram(hash, charge))
+            .then(|| shared.offer_to_ram(hash, charge, &worker.counters))
         {
             promotion.reservation = Some(reservation);
             promotion
@@ -174,7 +174,7 @@ impl Promotion {
     /// Whether what was read is still what the cache holds, and holds on disk alone.
     fn unchanged(&self) -> bool {
         self.tier()
-            .is_some_and(|tier| tier.changes() == self.changes)
+            .is_some_and(|tier| tier.changes(self.hash) == self.changes)
             && self.shared.hot.peek(self.hash).is_none()
     }
 
@@ -200,7 +200,7 @@ impl Promotion {
         // Forgotten between the look before and the commit: whoever forgot it did not see it in RAM.
         let current = self
             .tier()
-            .is_some_and(|tier| tier.changes() == self.changes);
+            .is_some_and(|tier| tier.changes(self.hash) == self.changes);
         if promoted && !current {
             self.shared.hot.remove(self.hash);
         }

@@ -83,7 +83,7 @@ impl DiskFill {
         let Some(write) = self.write.take() else {
             return false;
         };
-        self.tier.changed();
+        self.tier.changed(self.hash);
         match write.finish() {
             Ok(()) => {
                 self.counters.disk_fills_written.one();

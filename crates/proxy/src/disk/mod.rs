@@ -22,9 +22,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use edgeward_policy::Object;
 use edgeward_policy::disk_admission::{DiskAdmissionSpec, DiskRefusal, DiskVerdict};
 use edgeward_policy::hierarchy::{Hierarchy, HierarchyRules};
+use edgeward_policy::{Evicted, Object};
 use edgeward_store::disk::{
     Candidate, DiskCache, DiskCounters, DiskEvent, DiskObject, Dropped, EventSink, Now, OpenError,
 };
@@ -63,8 +63,11 @@ pub(crate) struct DiskTier {
     promoting: KeySet,
     /// Keys on their way to disk: of those who fetch the same at once, one writes.
     writing: KeySet,
-    /// Grows with every key that is forgotten or replaced: what was read before must not outlive it in RAM.
-    changes: AtomicU64,
+    /// Grow with every key of their share that is forgotten or replaced: what was read before must not outlive it in
+    /// RAM.
+    changes: Box<[AtomicU64]>,
+    /// Keys forgotten, ever.
+    forgotten: AtomicU64,
 }
 
 /// What the disk has under a key, as far as can be told without waiting.
@@ -139,7 +142,8 @@ impl DiskTier {
             queue_bytes_max,
             promoting: KeySet::default(),
             writing: KeySet::default(),
-            changes: AtomicU64::new(0),
+            changes: (0..CHANGES_SHARES).map(|_| AtomicU64::new(0)).collect(),
+            forgotten: AtomicU64::new(0),
         };
         let memory = tier.memory_bytes();
         tracing::info!(
@@ -154,7 +158,7 @@ impl DiskTier {
 
     /// What lies under `key`, if that takes no waiting.
     pub(crate) fn look(&self, hash: KeyHash, key: &[u8], counters: &Counters) -> Looked {
-        let changes = self.changes();
+        let changes = self.changes(hash);
         let Some(candidate) = self.cache.lookup(hash) else {
             counters.disk_absent.one();
             return Looked::Absent;
@@ -179,10 +183,11 @@ impl DiskTier {
     pub(crate) async fn wait(
         &self,
         candidate: Candidate,
+        hash: KeyHash,
         key: &[u8],
         counters: &Counters,
     ) -> Option<Arc<Stored>> {
-        let changes = self.changes();
+        let changes = self.changes(hash);
         let cache = self.cache.clone();
         let owned: Box<[u8]> = key.into();
         let asked = self.readers.ask(move || {
@@ -242,20 +247,60 @@ impl DiskTier {
         self.rules.admission().note(hash);
     }
 
-    /// Number of the last change; see [`changed`](Self::changed).
-    pub(crate) fn changes(&self) -> u64 {
-        self.changes.load(Ordering::SeqCst)
+    /// Number of the last change to a key (or to others that share its count); see [`changed`](Self::changed).
+    pub(crate) fn changes(&self, hash: KeyHash) -> u64 {
+        self.count_of(hash).load(Ordering::SeqCst)
     }
 
-    /// What was read before is no longer sure to be what is stored.
-    pub(crate) fn changed(&self) {
-        self.changes.fetch_add(1, Ordering::SeqCst);
+    /// What was read of a key before is no longer sure to be what is stored.
+    pub(crate) fn changed(&self, hash: KeyHash) {
+        self.count_of(hash).fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn count_of(&self, hash: KeyHash) -> &AtomicU64 {
+        let share = hash.0 % CHANGES_SHARES;
+        &self.changes[usize::try_from(share).expect("below the number of shares")]
+    }
+
+    /// How many keys were forgotten so far; see [`take_evicted`](Self::take_evicted).
+    pub(crate) fn forgotten(&self) -> u64 {
+        self.forgotten.load(Ordering::SeqCst)
+    }
+
+    /// An object left RAM to make room: writes it if the rules say so. True if it did.
+    ///
+    /// `forgotten` was asked for before the object left. Who forgets a key takes it out of RAM first, then counts,
+    /// then takes it off the disk: whatever of it came into a write meanwhile is stopped by one of the two.
+    pub(crate) fn take_evicted(
+        &self,
+        evicted: &Evicted,
+        key: &[u8],
+        response: &StoredResponse,
+        forgotten: u64,
+    ) -> bool {
+        let StoredBody::Memory(body) = &response.body else {
+            return false;
+        };
+        let hash = evicted.object.key;
+        let length = body.len() as u64;
+        let on_disk = || self.holds(hash) || self.writing.contains(hash);
+        if self.rules.evicted_from_ram(evicted, length, on_disk) != DiskVerdict::Write {
+            return false;
+        }
+        let head = head::write_block(response.status, &response.policy, &response.head);
+        let Ok(mut write) = self.cache.begin(hash, key, head, Some(length)) else {
+            return false;
+        };
+        self.forgotten() == forgotten
+            && (body.is_empty() || write.push(body.clone()).is_ok())
+            && write.finish().is_ok()
     }
 
     /// Forgets a key. True if there was something under it.
     pub(crate) fn forget(&self, hash: KeyHash, key: &[u8]) -> bool {
         let held = self.holds(hash);
-        self.changed();
+        self.changed(hash);
+        self.forgotten.fetch_add(1, Ordering::SeqCst);
         // Also where nothing is found: it may be on its way.
         self.cache.purge(hash, key);
         held
@@ -267,7 +312,7 @@ impl DiskTier {
             return;
         }
         let head = head::write_varies(&variants.fields, variants.generation);
-        self.changed();
+        self.changed(hash);
         let written = self
             .cache
             .begin(hash, key, head, Some(0))
@@ -364,6 +409,10 @@ impl KeySet {
         self.lock().insert(hash)
     }
 
+    fn contains(&self, hash: KeyHash) -> bool {
+        self.lock().contains(&hash)
+    }
+
     fn remove(&self, hash: KeyHash) {
         self.lock().remove(&hash);
     }
@@ -428,3 +477,6 @@ fn told(event: &DiskEvent) {
         _ => tracing::warn!("{event}"),
     }
 }
+
+/// Counts of changes: so many that promotions are seldom given up for another key's sake; 32 KiB.
+const CHANGES_SHARES: u64 = 4096;

@@ -377,7 +377,10 @@ impl Place {
         if length > worker.config().limits.object_bytes_max.bytes() {
             worker.counters.not_stored_size.one();
         } else {
-            match worker.shared.offer_to_ram(self.hash, charge) {
+            match worker
+                .shared
+                .offer_to_ram(self.hash, charge, &worker.counters)
+            {
                 Offer::Admit(reservation) => self.reservation = Some(reservation),
                 Offer::Refuse(refusal) => count_refusal(worker, refusal),
             }
@@ -735,7 +738,9 @@ impl Fetch {
                 };
                 let charge = variants.charge_bytes(primary.len());
                 let marker = Stored::new(&primary, StoredKind::Varies(Box::new(variants)));
-                if let Offer::Admit(reservation) = shared.offer_to_ram(primary_hash, charge) {
+                if let Offer::Admit(reservation) =
+                    shared.offer_to_ram(primary_hash, charge, &self.worker.counters)
+                {
                     findable = reservation.commit(Arc::clone(&marker));
                 }
                 if !findable && shared.disk.is_none() {

@@ -81,8 +81,8 @@ pub(super) async fn wait(worker: &Worker, mut waiting: Waiting, headers: &Header
         } = waiting;
         let stored = match &worker.shared.disk {
             Some(disk) => {
-                let changes = disk.changes();
-                let stored = disk.wait(candidate, &key, &worker.counters).await;
+                let changes = disk.changes(hash);
+                let stored = disk.wait(candidate, hash, &key, &worker.counters).await;
                 if let Some(stored) = &stored {
                     keep_marker(worker, hash, stored, changes);
                 }
@@ -188,7 +188,7 @@ fn look(worker: &Worker, hash: KeyHash, key: &[u8]) -> Looked {
     let Some(disk) = &worker.shared.disk else {
         return Looked::Absent;
     };
-    let changes = disk.changes();
+    let changes = disk.changes(hash);
     let looked = disk.look(hash, key, &worker.counters);
     if let Looked::Found(stored) = &looked {
         keep_marker(worker, hash, stored, changes);
@@ -203,7 +203,7 @@ fn keep_marker(worker: &Worker, hash: KeyHash, stored: &Arc<Stored>, changes: u6
         shared
             .disk
             .as_ref()
-            .is_some_and(|disk| disk.changes() == changes)
+            .is_some_and(|disk| disk.changes(hash) == changes)
     };
     if !matches!(stored.kind, StoredKind::Varies(_))
         || !current()
@@ -211,7 +211,8 @@ fn keep_marker(worker: &Worker, hash: KeyHash, stored: &Arc<Stored>, changes: u6
     {
         return;
     }
-    if let Offer::Admit(reservation) = shared.offer_to_ram(hash, stored.charge_bytes())
+    if let Offer::Admit(reservation) =
+        shared.offer_to_ram(hash, stored.charge_bytes(), &worker.counters)
         && reservation.commit(Arc::clone(stored))
         && !current()
     {

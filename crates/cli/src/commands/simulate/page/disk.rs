@@ -7,7 +7,8 @@ use edgeward_types::ByteSize;
 use crate::commands::simulate::disk::with_disk;
 use crate::output;
 
-/// What second-hit (or whatever wrote least) spared against always, at the first policy and sizes that ran both.
+/// What the rule that hits most, of those that write less, spares against always; at the first policy and sizes that ran
+/// both.
 pub(super) fn finding(runs: &[RunReport]) -> Option<String> {
     let same = |a: &(&RunReport, &DiskReport), b: &(&RunReport, &DiskReport)| {
         (
@@ -24,8 +25,9 @@ pub(super) fn finding(runs: &[RunReport]) -> Option<String> {
     };
     let always = with_disk(runs).find(|(_, disk)| disk.admission == "always")?;
     let (run, disk) = with_disk(runs)
-        .filter(|other| same(other, &always) && other.1.admission != "always")
-        .min_by_key(|(_, disk)| disk.done.written_bytes)?;
+        .filter(|other| same(other, &always))
+        .filter(|(_, disk)| disk.done.written_bytes < always.1.done.written_bytes)
+        .max_by_key(|(run, _)| run.hits)?;
     let (always_run, always_disk) = always;
     if disk.done.written_bytes == 0 {
         return None;

@@ -78,6 +78,7 @@ pub(crate) fn render(plan: &Plan, rows: &[Row], goals: &[Goal]) -> String {
         |s| s.origin_requests,
     ));
     page.plot(axis.hits(rows));
+    page.plot(axis.saved(rows));
     let mut memory = axis.plot("Resident memory", "bytes", Unit::Bytes);
     let mut cpu = axis.plot("CPU", "share of a core", Unit::Share);
     for (n, row) in rows.iter().enumerate() {
@@ -163,7 +164,7 @@ fn reached(goals: &[Goal]) -> Table {
         Column::words("goal"),
         Column::figures("asked"),
         Column::figures("reached"),
-        Column::words(""),
+        Column::figures("verdict"),
     ]);
     for goal in goals {
         table.row([
@@ -225,6 +226,27 @@ impl Axes {
         plot
     }
 
+    /// What each rule has fetched so far beyond what the first of them had fetched after as many requests.
+    fn saved(self, rows: &[Row]) -> Plot {
+        let mut plot = self
+            .plot("Upstream bytes so far, beyond those of the first rule", "bytes", Unit::Bytes)
+            .note(
+                "Rising: the rule fetches more. Falling: it fetches less. Below zero: it has paid for its \
+                 beginning.",
+            );
+        let Some((first, others)) = rows.split_first() else {
+            return plot;
+        };
+        for (n, row) in others.iter().enumerate() {
+            let points = row.series.iter().map(|sample| {
+                let more = sample.origin_bytes as f64 - upstream_at(&first.series, sample.requests);
+                (self.place(sample), more)
+            });
+            plot.add(Series::line(&row.admission, points).colour(n + 1));
+        }
+        plot
+    }
+
     fn hits(self, rows: &[Row]) -> Plot {
         let mut plot = self
             .plot("Requests answered from the cache", "hit ratio", Unit::Share)
@@ -246,16 +268,35 @@ impl Axes {
     }
 }
 
-/// A figure for each stretch of the run, from the samples at its ends. The last stretch may be short: it
-/// goes with the one before.
+/// Upstream bytes of a run when it had answered so many requests, between two samples in proportion.
+fn upstream_at(series: &[Sample], requests: u64) -> f64 {
+    let after = series.partition_point(|sample| sample.requests < requests);
+    let Some(b) = series.get(after) else {
+        return series.last().map_or(0.0, |last| last.origin_bytes as f64);
+    };
+    let Some(a) = after.checked_sub(1).map(|before| &series[before]) else {
+        return b.origin_bytes as f64;
+    };
+    let part = share(requests - a.requests, b.requests - a.requests);
+    a.origin_bytes as f64 + part * b.origin_bytes.saturating_sub(a.origin_bytes) as f64
+}
+
+/// A figure for each stretch of the run, from the samples at its ends. A short one
+/// at the end goes with the one before.
 fn stretches(series: &[Sample], figure: impl Fn(&Sample, &Sample) -> f64) -> Vec<(&Sample, f64)> {
     let step = series.len().div_ceil(POINTS).max(1);
     let mut ends: Vec<&Sample> = series.iter().step_by(step).collect();
-    if ends.len() > 2
-        && let Some(last) = series.last()
+    if let Some(last) = series
+        .last()
+        .filter(|_| !(series.len() - 1).is_multiple_of(step))
     {
-        ends.pop();
         ends.push(last);
+    }
+    // Rates of a moment say nothing.
+    if let [.., a, b, c] = ends[..]
+        && c.seconds - b.seconds < (b.seconds - a.seconds) / 2.0
+    {
+        ends.remove(ends.len() - 2);
     }
     let pairs = ends
         .windows(2)
@@ -270,6 +311,45 @@ mod tests {
     use super::*;
 
     #[test]
+    fn between_two_samples_upstream_bytes_grow_evenly() {
+        let sample = |requests, origin_bytes| Sample {
+            requests,
+            origin_bytes,
+            ..Sample::default()
+        };
+        let series = [
+            sample(10, 100),
+            sample(20, 200),
+            sample(20, 200),
+            sample(40, 240),
+        ];
+        for (requests, bytes) in [
+            (5, 100.0),
+            (10, 100.0),
+            (15, 150.0),
+            (20, 200.0),
+            (30, 220.0),
+            (50, 240.0),
+        ] {
+            assert_eq!(upstream_at(&series, requests), bytes, "{requests}");
+        }
+    }
+
+    #[test]
+    fn a_short_stretch_at_the_end_goes_with_the_one_before() {
+        let at = |seconds| Sample {
+            seconds,
+            ..Sample::default()
+        };
+        let series = [at(0.0), at(1.0), at(2.0), at(2.1)];
+        let ends: Vec<f64> = stretches(&series, |_, _| 0.0)
+            .iter()
+            .map(|p| p.0.seconds)
+            .collect();
+        assert_eq!(ends, [1.0, 2.1]);
+    }
+
+    #[test]
     fn stretches_lose_nothing_between_them() {
         for length in [2_u64, 3, 59, 60, 61, 200, 1000] {
             let series: Vec<Sample> = (0..length)
@@ -282,7 +362,7 @@ mod tests {
             let parts = stretches(&series, |a, b| (b.requests - a.requests) as f64);
             let sum: f64 = parts.iter().map(|part| part.1).sum();
             assert_eq!(sum as u64, (length - 1) * (length - 1), "{length} samples");
-            assert!(parts.len() <= POINTS);
+            assert!(parts.len() <= POINTS + 1);
         }
     }
 }

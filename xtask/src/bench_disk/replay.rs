@@ -30,7 +30,7 @@ usage: cargo xtask bench-disk replay [TRACE] [options]
   --requests N        only the first N of the trace
   --max-size SIZE     leave out requests for larger objects
   --hot SIZE          memory for hot objects [64MiB; 8MiB for the made-up trace]
-  --disk SIZE         [1GiB; 256MiB for the made-up trace]
+  --disk SIZE         [1GiB; 128MiB for the made-up trace]
   --policy NAME       of the memory tier [lru]
   --admissions LIST   of the disk tier [always,second-hit]
   --rate N            requests a second, or max for a closed loop [1000]
@@ -110,7 +110,7 @@ impl Plan {
         let edgeward = edgeward_binary(&options.text("edgeward", "release"), root)?;
         let folder = options.folder("dir", root, "bench/work/disk")?;
         let (trace, hot, disk) = match options.words() {
-            [] => (made_up(&edgeward, &folder)?, 8 << 20, 256 << 20),
+            [] => (made_up(&edgeward, &folder)?, 8 << 20, 128 << 20),
             [trace] => (PathBuf::from(trace), 64 << 20, 1 << 30),
             _ => bail!("one trace at a time"),
         };

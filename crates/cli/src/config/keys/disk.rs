@@ -97,7 +97,7 @@ pub(super) const OBJECT_BYTES_MAX: Key = Key {
     doc: "Larger responses are not written to disk. `\"none\"`: up to what the smallest device takes. They are streamed: \
           memory is no bound.",
     set: |draft, _, value| {
-        draft.disk.settings.object_bytes_max = value.optional(super::Value::size)
+        draft.disk.settings.object_bytes_max = value.optional(super::Value::size);
     },
     show: |draft, _| {
         let size = draft.disk.settings.object_bytes_max.map(size_text);
@@ -114,7 +114,9 @@ pub(super) const SEGMENT_BYTES: Key = Key {
     },
     doc: "Size of the pieces in which a device is filled and emptied, for one that is formatted now. `\"none\"`: 64 MiB, \
           less on a small device.",
-    set: |draft, _, value| draft.disk.settings.segment_bytes = value.optional(super::Value::size),
+    set: |draft, _, value| {
+        draft.disk.settings.segment_bytes = value.optional(super::Value::size);
+    },
     show: |draft, _| {
         let size = draft.disk.settings.segment_bytes.map(size_text);
         Some(size.unwrap_or_else(|| NONE.to_owned()))

@@ -1,0 +1,21 @@
+//! What the edge keeps beside a body on disk: any bytes are refused or read, never a panic, and what was read
+//! writes the same bytes again.
+//!
+//! Run: `cargo +nightly fuzz run disk_head`.
+#![no_main]
+
+use bytes::Bytes;
+use libfuzzer_sys::fuzz_target;
+
+use edgeward_proxy::disk_head::{self, DiskHead};
+
+fuzz_target!(|input: &[u8]| {
+    let bytes = Bytes::copy_from_slice(input);
+    let Ok(read) = disk_head::parse(&bytes) else {
+        return;
+    };
+    if let DiskHead::Varies { fields, generation } = &read {
+        let written = disk_head::write_varies(fields, *generation);
+        assert_eq!(disk_head::parse(&written).as_ref(), Ok(&read));
+    }
+});

@@ -3,6 +3,8 @@
 //! Puts objects of KIB KiB as fast as the queue takes them until MIB MiB are written, and syncs. One
 //! line of JSON: `cargo xtask bench-disk write` holds it against fio.
 
+#![expect(clippy::print_stdout, reason = "its one line is the result")]
+
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,6 +15,9 @@ use edgeward_types::{ByteSize, KeyHash};
 
 /// As a body arrives from an origin.
 const PIECE_BYTES: usize = 64 << 10;
+
+/// Bytes before the same come again: further apart than what compresses looks back.
+const POOL_BYTES: usize = 32 << 20;
 
 /// How long to wait when the queue is full: it holds far more than is written in this time.
 const FULL_WAIT: Duration = Duration::from_micros(500);
@@ -27,11 +32,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Room for everything: nothing is reclaimed meanwhile.
     let capacity = ByteSize::mib((mib / 4 * 5).max(1024));
     let (cache, _) = DiskCache::open(DiskSettings::new(&folder, capacity))?;
-    let piece = Bytes::from(vec![0x5a; PIECE_BYTES]);
+    let pool = incompressible();
+    let mut pieces = (0..POOL_BYTES / PIECE_BYTES).cycle().map(|n| {
+        let at = n * PIECE_BYTES;
+        pool.slice(at..at + PIECE_BYTES)
+    });
     let mut waits = 0_u64;
     let begun = Instant::now();
     for key in 0..count {
-        while !put(&cache, key, object_bytes, &piece)? {
+        while !put(&cache, key, object_bytes, &mut pieces)? {
             waits += 1;
             thread::sleep(FULL_WAIT);
         }
@@ -53,12 +62,24 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
+/// What a device or a host that compresses makes no smaller: xorshift64, Marsaglia 2003.
+fn incompressible() -> Bytes {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let next = |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 56) as u8
+    };
+    (0..POOL_BYTES).map(next).collect()
+}
+
 /// False if the queue was full; then nothing of the object is kept.
 fn put(
     cache: &DiskCache,
     key: u64,
     object_bytes: u64,
-    piece: &Bytes,
+    pieces: &mut impl Iterator<Item = Bytes>,
 ) -> Result<bool, Box<dyn std::error::Error>> {
     let name = key.to_le_bytes();
     let head = Bytes::from_static(b"head");
@@ -69,6 +90,7 @@ fn put(
     };
     let mut left = object_bytes as usize;
     while left > 0 {
+        let piece = pieces.next().ok_or("the pool is a cycle")?;
         let part = piece.slice(..left.min(piece.len()));
         left -= part.len();
         match write.push(part) {

@@ -180,7 +180,6 @@ fn measure(
         .zip(disk_before)
         .map(|(a, b)| a - b);
     let origin_requests = stage.origin_requests()?.saturating_sub(origin_before);
-    ensure!(cpu_seconds > 0.0, "{subject} used no CPU time");
     let from_device = share(read_bytes, load.requests * size);
     let spoiled = spoiled(
         state,
@@ -190,6 +189,8 @@ fn measure(
         disk_hits,
         from_device,
     );
+    // The clock has ticks of 10 ms: a run below one is no run.
+    let per_cpu_second = load.requests as f64 / cpu_seconds.max(0.01);
     let seconds = load.duration.as_secs_f64();
     let line = json!({
         "state": state.name(),
@@ -200,7 +201,7 @@ fn measure(
         "requests": load.requests,
         "seconds": seconds,
         "cpu_seconds": cpu_seconds,
-        "requests_per_cpu_second": load.requests as f64 / cpu_seconds,
+        "requests_per_cpu_second": per_cpu_second,
         "requests_per_second": load.requests as f64 / seconds,
         "latency_us": load.latency_us,
         "errors": load.errors,
@@ -215,7 +216,7 @@ fn measure(
         size,
         state,
         subject,
-        per_cpu_second: load.requests as f64 / cpu_seconds,
+        per_cpu_second,
         p99_us: load.p99_us(),
         from_device,
         spoiled,
@@ -231,6 +232,9 @@ fn spoiled(
     disk_hits: Option<u64>,
     from_device: f64,
 ) -> Option<String> {
+    if requests == 0 {
+        return Some("no request was answered".to_owned());
+    }
     if errors > 0 {
         return Some(format!("{errors} of {requests} requests failed"));
     }
@@ -395,6 +399,7 @@ mod tests {
         assert!(!warm(0, 11, None, 0.0));
         assert!(!warm(0, 0, Some(9_999), 0.0));
         assert!(!warm(0, 0, None, 0.02));
+        assert!(spoiled(State::Warm, 0, 0, 0, None, 0.0).is_some());
         assert!(spoiled(State::Cold, 10_000, 0, 0, None, 0.9).is_none());
     }
 

@@ -33,10 +33,7 @@ pub(crate) fn render(plan: &Plan, rows: &[Row], goals: &[Goal]) -> String {
     );
     page.fact("connections", plan.connections.to_string());
     page.fact("date", facts::today());
-    page.fact(
-        "command",
-        std::env::args().skip(1).collect::<Vec<_>>().join(" "),
-    );
+    page.fact("command", command());
 
     page.section("Figures");
     page.table(figures(rows));
@@ -95,6 +92,15 @@ pub(crate) fn render(plan: &Plan, rows: &[Row], goals: &[Goal]) -> String {
     page.plot(memory);
     page.plot(cpu);
     page.render()
+}
+
+/// What was typed, of paths the last part: the others are this machine's own.
+fn command() -> String {
+    let words = std::env::args().skip(1).map(|word| {
+        let name = word.rsplit('/').next().map(str::to_owned);
+        name.unwrap_or(word)
+    });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 fn findings(page: &mut Page, rows: &[Row]) {

@@ -22,7 +22,6 @@ use serde_json::{Value, json};
 use super::goal::{Bound, Goal, median};
 use super::options::Options;
 use super::servers::{Edge, Origin, total};
-use crate::bench_hits::client::Client;
 use crate::bench_hits::facts;
 use crate::bench_hits::process::{Scratch, find};
 use crate::bench_hits::subjects::edgeward_binary;
@@ -240,11 +239,12 @@ impl Bench {
             Edge::start(&self.edgeward, name, &origin, &more, None, &scratch.path)
         };
         let (writing, passing) = (edge("writing", &disk)?, edge("passing", "")?);
+        // By the replay itself: its Host is part of the key.
+        let warm = scratch.path.join("warm.txt");
+        fs::write(&warm, trace(HOT_KEYS, |n| n, HOT_BYTES))?;
         for edge in [&writing, &passing] {
-            let mut client = Client::connect(edge.port)?;
-            for key in 0..HOT_KEYS {
-                client.get(&format!("/o/{key}?size={HOT_BYTES}"))?;
-            }
+            let output = self.replay(edge, &warm, rates.hits).output()?;
+            ensure!(output.status.success(), "the hot objects cannot be fetched");
         }
         let hits = scratch.path.join("hits.txt");
         let requests = (rates.hits * f64::from(self.seconds)) as u64;

@@ -33,7 +33,7 @@ usage: cargo xtask bench-disk replay [TRACE] [options]
   --disk SIZE         [1GiB; 128MiB for the made-up trace]
   --policy NAME       of the memory tier [lru]
   --admissions LIST   of the disk tier [always,second-hit]
-  --rate N            requests a second, or max for a closed loop [1000]
+  --rate N            requests a second, or max for a closed loop [1000; 3000 for the made-up trace]
   --connections N     of the replay [32]
   --dir FOLDER        where the disk cache lies [bench/work/disk]
   --edgeward NAME     a cargo profile or a path to the binary [release]
@@ -109,9 +109,9 @@ impl Plan {
     fn understood(root: &Path, options: &Options) -> anyhow::Result<Self> {
         let edgeward = edgeward_binary(&options.text("edgeward", "release"), root)?;
         let folder = options.folder("dir", root, "bench/work/disk")?;
-        let (trace, hot, disk) = match options.words() {
-            [] => (made_up(&edgeward, &folder)?, 8 << 20, 128 << 20),
-            [trace] => (PathBuf::from(trace), 64 << 20, 1 << 30),
+        let (trace, hot, disk, requests_per_second) = match options.words() {
+            [] => (made_up(&edgeward, &folder)?, 8 << 20, 128 << 20, 3000.0),
+            [trace] => (PathBuf::from(trace), 64 << 20, 1 << 30, 1000.0),
             _ => bail!("one trace at a time"),
         };
         ensure!(trace.is_file(), "there is no {}", trace.display());
@@ -119,7 +119,7 @@ impl Plan {
         let max_size = options.size("max-size", 0)?;
         let rate = match options.given("rate") {
             Some("max") => None,
-            _ => Some(options.number("rate", 1000.0)?),
+            _ => Some(options.number("rate", requests_per_second)?),
         };
         let admissions = options.list("admissions", "always,second-hit");
         ensure!(!admissions.is_empty(), "--admissions names no rule");

@@ -103,7 +103,8 @@ impl Default for DiskSettings {
             devices: Vec::new(),
             segment_bytes: None,
             reserve_segments: 2,
-            reinsertion: Reinsertion::Hit { hits_min: 1 },
+            // By simulation; see docs/disk-cache.md.
+            reinsertion: Reinsertion::Hit { hits_min: 2 },
             write_bytes: ByteSize::mib(1),
             flush_interval: Duration::from_millis(100),
             sync_interval: Duration::from_secs(2),

@@ -1,3 +1,5 @@
+//! The disk store through its public calls, on a folder of its own: laws, bad inputs and a fixture.
+
 use edgeward_types::{ByteSize, KeyHash};
 
 use super::*;

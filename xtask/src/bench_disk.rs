@@ -2,7 +2,7 @@
 //!
 //! [`replay`] sends one trace through the server once for each rule of admission to disk and puts
 //! what it wrote, hit and fetched side by side. [`hits`] asks edgeward and nginx for objects that
-//! lie on the same file system. [`write`] compares the store's writing with fio's, and looks at
+//! lie on the same file system. [`mod@write`] compares the store's writing with fio's, and looks at
 //! what writing does to those who are served from memory.
 //!
 //! Every figure comes from outside the thing measured where there is an outside: the kernel's

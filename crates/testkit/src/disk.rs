@@ -6,7 +6,7 @@
 //!   two operations, what a machine could find on the disk if the power went out there: of everything that no sync
 //!   had covered, any sector may be lost, or be left in any of the versions that were written to it, whatever the
 //!   order they were written in. One run of a workload is thus good for as many crashes as one likes.
-//! - **Faults.** Reads, writes and syncs fail with the error one names, stop half-way, or wait at a [`Gate`]; bits
+//! - **Faults.** Reads, writes and syncs fail with the error one names, stop half-way, or wait at a [`Gate`](crate::Gate); bits
 //!   turn where one says.
 //!
 //! ```

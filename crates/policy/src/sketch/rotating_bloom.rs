@@ -311,7 +311,7 @@ impl RotatingBloom {
     }
 }
 
-/// For [`state`](super::state), which saves and restores.
+/// For `state`, which saves and restores.
 impl RotatingBloom {
     pub(super) fn saved_epoch(&self) -> u64 {
         self.epoch.load(Acquire)

@@ -65,7 +65,7 @@ impl Table {
         self.buckets() >= self.buckets_max
     }
 
-    /// A bucket that is in use, or will be after the next [`Self::publish`].
+    /// A bucket that is in use, or will be after the next `publish`.
     #[inline]
     pub(super) fn bucket(&self, number: u64) -> &Bucket {
         let chunk = self.chunks[(number >> self.chunk_shift) as usize]

@@ -2,8 +2,6 @@
 //!
 //! Puts objects of KIB KiB as fast as the queue takes them until MIB MiB are written, and syncs. One
 //! line of JSON: `cargo xtask bench-disk write` holds it against fio.
-#![expect(clippy::print_stdout, reason = "its result is what it prints")]
-
 #![expect(clippy::print_stdout, reason = "its one line is the result")]
 
 use std::path::PathBuf;

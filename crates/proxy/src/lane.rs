@@ -400,8 +400,8 @@ impl Outbox {
         head.extend_from_slice(line.as_bytes());
         head.extend_from_slice(b"\r\n\r\n");
         if let Some(body) = body {
-            self.push_body(body.clone());
-            worker.counters.response_bytes.add(self.body.len() as u64);
+            self.push_body(body);
+            worker.counters.response_bytes.add(body.len() as u64);
         }
     }
 
@@ -446,13 +446,17 @@ impl Outbox {
         self.head.extend_from_slice(b"0\r\n\r\n");
     }
 
-    fn push_body(&mut self, body: Bytes) {
+    fn push_body(&mut self, body: &Bytes) {
+        if body.len() <= COPIED_BYTES_MAX {
+            self.head.extend_from_slice(body);
+            return;
+        }
         self.piece_bytes = if body.len() <= MIDDLING_BYTES_MAX {
             MIDDLING_PIECE_BYTES
         } else {
             LARGE_PIECE_BYTES
         };
-        self.body = body;
+        self.body = body.clone();
     }
 
     /// Writes until nothing is left.
@@ -510,6 +514,9 @@ const INBOX_BYTES_MAX: usize = 16 * 1024;
 
 /// Bytes of one read: a head with everything browsers put in it is about 2 KiB.
 const READ_BYTES: usize = 8 * 1024;
+
+/// A body up to here goes out in one piece with its head: copying it costs less than telling the kernel of two pieces.
+const COPIED_BYTES_MAX: usize = 2 * 1024;
 
 /// Bodies up to here go out in pieces of 64 KiB, larger ones as far as the kernel takes them.
 ///

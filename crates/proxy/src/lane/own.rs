@@ -104,7 +104,7 @@ impl Own {
                             if bytes.is_empty() {
                                 continue;
                             }
-                            framing.put(bytes, outbox)?;
+                            framing.put(&bytes, outbox)?;
                             if *framing == Framing::Length(0) {
                                 self.stage = Stage::Sent;
                             }
@@ -183,7 +183,7 @@ impl Own {
 }
 
 impl Framing {
-    fn put(&mut self, bytes: Bytes, outbox: &mut Outbox) -> io::Result<()> {
+    fn put(&mut self, bytes: &Bytes, outbox: &mut Outbox) -> io::Result<()> {
         match self {
             Self::Length(left) => {
                 // The head has said how much comes; more would be read as the next response.

@@ -66,7 +66,7 @@ fuzz-smoke: rust compiler ## ten seconds of each fuzz target (needs nightly and 
 	@scripts/fuzz-smoke
 
 # Enough requests for AdaptSize to tune a dozen times; about a minute for all policies together.
-BENCH_TRACE := bench/work/web-3m.oracleGeneral
+BENCH_TRACE := bench/scratch/web-3m.oracleGeneral
 BENCH_POLICIES := lru,exp:1MiB,adaptsize,adaptsize-horizon,gdsf,infinite
 
 .PHONY: bench

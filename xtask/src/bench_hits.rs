@@ -201,7 +201,7 @@ fn results_folder(plan: &Plan, root: &Path) -> anyhow::Result<PathBuf> {
     let folder = if let Some(named) = &plan.out {
         named.clone()
     } else if plan.partial {
-        root.join("bench/work/hits")
+        root.join("bench/scratch/hits")
     } else {
         let name = format!("{}-hits", facts::today());
         let numbered = (2..100).map(|n| format!("{name}-{n}"));

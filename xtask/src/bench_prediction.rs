@@ -34,7 +34,7 @@ usage: cargo xtask bench-prediction TRACE [options]
   --connections N     of the replay [4]
   --window N          requests between two tunings of AdaptSize [the paper's 250000]
   --edgeward NAME     a cargo profile or a path to the binary [release]
-  --out FOLDER        where the rows go, as prediction.jsonl [bench/work/prediction]
+  --out FOLDER        where the rows go, as prediction.jsonl [bench/scratch/prediction]
 ";
 
 /// Goals, in points of the object hit ratio: with one worker, with more.
@@ -99,7 +99,7 @@ impl Plan {
             connections: 4,
             window: None,
             edgeward: PathBuf::new(),
-            out: root.join("bench/work/prediction"),
+            out: root.join("bench/scratch/prediction"),
         };
         while let Some(argument) = arguments.next() {
             if !argument.starts_with("--") {

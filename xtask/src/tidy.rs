@@ -279,7 +279,7 @@ fn walk(root: &Path, folder: &Path, found: &mut Vec<PathBuf>) -> anyhow::Result<
         let entry = entry?;
         let path = folder.join(entry.file_name());
         if entry.file_type()?.is_dir() {
-            if !matches!(path.to_str(), Some("target" | ".git" | "bench/work")) {
+            if !matches!(path.to_str(), Some("target" | ".git" | "bench/scratch")) {
                 walk(root, &path, found)?;
             }
         } else {

@@ -41,9 +41,9 @@ usage: cargo xtask bench-disk hits [options]
   --connections N     of wrk [64]
   --server-core N     [0]
   --client-core N     [1]
-  --dir FOLDER        where the caches lie [bench/work/disk]
+  --dir FOLDER        where the caches lie [bench/scratch/disk]
   --edgeward NAME     a cargo profile or a path to the binary [release]
-  --out FOLDER        where hits.jsonl and hits.md go [bench/work/disk]
+  --out FOLDER        where hits.jsonl and hits.md go [bench/scratch/disk]
 ";
 
 const KNOWN: &[&str] = &[
@@ -121,8 +121,8 @@ pub(crate) fn run(root: &Path, arguments: impl Iterator<Item = String>) -> anyho
         options.size("cold-set", 1 << 30)?,
     );
     let edgeward = edgeward_binary(&options.text("edgeward", "release"), root)?;
-    let folder = options.folder("dir", root, "bench/work/disk")?;
-    let out = options.folder("out", root, "bench/work/disk")?;
+    let folder = options.folder("dir", root, "bench/scratch/disk")?;
+    let out = options.folder("out", root, "bench/scratch/disk")?;
     let mut raw = File::create(out.join("hits.jsonl"))?;
 
     let mut runs = Vec::new();

@@ -35,9 +35,9 @@ usage: cargo xtask bench-disk replay [TRACE] [options]
   --admissions LIST   of the disk tier [always,second-hit]
   --rate N            requests a second, or max for a closed loop [1000; 3000 for the made-up trace]
   --connections N     of the replay [32]
-  --dir FOLDER        where the disk cache lies [bench/work/disk]
+  --dir FOLDER        where the disk cache lies [bench/scratch/disk]
   --edgeward NAME     a cargo profile or a path to the binary [release]
-  --out FOLDER        where replay.jsonl, series.csv and replay.html go [bench/work/disk]
+  --out FOLDER        where replay.jsonl, series.csv and replay.html go [bench/scratch/disk]
   --json yes          print the rows as JSON too
 ";
 
@@ -108,7 +108,7 @@ pub(crate) struct Plan {
 impl Plan {
     fn understood(root: &Path, options: &Options) -> anyhow::Result<Self> {
         let edgeward = edgeward_binary(&options.text("edgeward", "release"), root)?;
-        let folder = options.folder("dir", root, "bench/work/disk")?;
+        let folder = options.folder("dir", root, "bench/scratch/disk")?;
         let (trace, hot, disk, requests_per_second) = match options.words() {
             [] => (made_up(&edgeward, &folder)?, 8 << 20, 128 << 20, 3000.0),
             [trace] => (PathBuf::from(trace), 64 << 20, 1 << 30, 1000.0),
@@ -135,7 +135,7 @@ impl Plan {
             connections: options.number("connections", 32)?,
             folder,
             edgeward,
-            out: options.folder("out", root, "bench/work/disk")?,
+            out: options.folder("out", root, "bench/scratch/disk")?,
         })
     }
 

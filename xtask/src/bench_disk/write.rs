@@ -37,9 +37,9 @@ usage: cargo xtask bench-disk write [options]
   --seconds N         of each run with hits from memory [5]
   --hit-rate N        hits a second [1000]
   --miss-rate N       misses of 1 MiB a second [80 % of what the store wrote, at most 200]
-  --dir FOLDER        where is written [bench/work/disk]
+  --dir FOLDER        where is written [bench/scratch/disk]
   --edgeward NAME     a cargo profile or a path to the binary [release]
-  --out FOLDER        where write.jsonl goes [bench/work/disk]
+  --out FOLDER        where write.jsonl goes [bench/scratch/disk]
 ";
 
 const KNOWN: &[&str] = &[
@@ -72,7 +72,7 @@ pub(crate) fn run(root: &Path, arguments: impl Iterator<Item = String>) -> anyho
     };
     let bench = Bench {
         edgeward: edgeward_binary(&options.text("edgeward", "release"), root)?,
-        folder: options.folder("dir", root, "bench/work/disk")?,
+        folder: options.folder("dir", root, "bench/scratch/disk")?,
         runs: options.number("runs", 3)?,
         seconds: options.number("seconds", 5)?,
     };
@@ -150,7 +150,7 @@ pub(crate) fn run(root: &Path, arguments: impl Iterator<Item = String>) -> anyho
         say(format!("{goal}\n"));
         _ = writeln!(lines, "{}", goal.json());
     }
-    let out = options.folder("out", root, "bench/work/disk")?;
+    let out = options.folder("out", root, "bench/scratch/disk")?;
     fs::write(out.join("write.jsonl"), lines)?;
     Ok(latency.errors == 0)
 }

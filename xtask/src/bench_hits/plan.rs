@@ -29,7 +29,7 @@ usage: cargo xtask bench-hits [options]
   --edgeward PATH     the binary, or the name of a cargo profile (default dist)
   --edgeward-args S   further arguments of `edgeward serve`, separated by spaces
   --out DIR           where results go; default bench/runs/DATE-hits for the whole plan,
-                      bench/work/hits for a part of it
+                      bench/scratch/hits for a part of it
 
 example: cargo xtask bench-hits --sizes 1k --kinds hit --servers edgeward,nginx --runs 3
 ";

@@ -12,7 +12,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::error::OriginError;
 use super::h1;
-use super::pool::{Lease, Reusable};
+use super::lease::{Lease, Reusable};
 use crate::counters::Counters;
 
 /// Ends in `None` only if it came whole; a connection that closes early is an error.

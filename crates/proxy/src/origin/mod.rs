@@ -4,6 +4,7 @@ mod body;
 mod connect;
 mod error;
 mod h1;
+mod lease;
 mod pool;
 
 pub(crate) use body::OriginBody;

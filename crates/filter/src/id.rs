@@ -144,7 +144,8 @@ impl Default for IdText {
 }
 
 impl IdText {
-    fn uuid(&mut self, uuid: [u8; 16]) -> &[u8] {
+    /// The canonical form of a UUID's 16 bytes.
+    pub fn uuid(&mut self, uuid: [u8; 16]) -> &[u8] {
         let mut at = 0;
         for (n, byte) in uuid.into_iter().enumerate() {
             if matches!(n, 4 | 6 | 8 | 10) {
@@ -158,7 +159,8 @@ impl IdText {
         &self.0[..at]
     }
 
-    fn integer(&mut self, number: i128) -> &[u8] {
+    /// The canonical form of an integer.
+    pub fn integer(&mut self, number: i128) -> &[u8] {
         let mut at = self.0.len();
         let mut rest = number.unsigned_abs();
         loop {

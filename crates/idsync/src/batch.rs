@@ -1,0 +1,188 @@
+//! Ids on their way: some thousands of canonical ids, one after the other in one piece of memory.
+
+use edgeward_filter::{IdForm, IdText};
+
+use crate::error::SourceError;
+use crate::value::{ID_BYTES_MAX, Value};
+
+/// Some ids, and what of the scan is done once they are taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    bytes: Vec<u8>,
+    ends: Vec<u32>,
+    /// How far the scan has come with them.
+    pub reached: Reached,
+}
+
+/// How far a span of a scan has come with some rows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reached {
+    /// The span's number.
+    pub span: usize,
+    /// Rows read, more than ids where some were left out.
+    pub rows: u64,
+    /// Rows left out because they are no ids.
+    pub malformed: u64,
+    /// Where to go on reading once these ids are safe.
+    pub position: Option<Vec<u8>>,
+    /// Whether the span ends with these rows.
+    pub ends_span: bool,
+}
+
+impl Batch {
+    /// The ids in their canonical form.
+    pub fn ids(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        (0..self.ends.len()).map(|n| {
+            let start = n.checked_sub(1).map_or(0, |before| self.ends[before]);
+            &self.bytes[start as usize..self.ends[n] as usize]
+        })
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there is none; such a batch may still end a span.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    fn of(span: usize) -> Self {
+        Self {
+            reached: Reached {
+                span,
+                ..Reached::default()
+            },
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn push(&mut self, id: &[u8]) {
+        self.bytes.extend_from_slice(id);
+        let end = u32::try_from(self.bytes.len()).expect("a batch is closed long before 4 GiB");
+        self.ends.push(end);
+    }
+
+    pub(crate) fn is_full(&self, batch_ids: usize) -> bool {
+        self.reached.rows >= batch_ids as u64 || self.bytes.len() >= BATCH_BYTES
+    }
+}
+
+/// Fills batches with the rows of one span.
+#[derive(Debug)]
+pub struct Gather {
+    batch: Batch,
+    rules: Rules,
+    rows: u64,
+    /// Of what a row's number is counted, if not of the whole scan.
+    of: String,
+    column: String,
+}
+
+/// What counts as an id, and how many make a batch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    pub(crate) form: IdForm,
+    pub(crate) skip_malformed: bool,
+    pub(crate) batch_ids: usize,
+}
+
+impl Gather {
+    pub(crate) fn new(rules: Rules, span: usize, rows: u64, of: String, column: String) -> Self {
+        Self {
+            batch: Batch::of(span),
+            rules,
+            rows,
+            of,
+            column,
+        }
+    }
+
+    /// Takes a row's value. True: the batch is full and wants to be closed.
+    pub fn row(&mut self, value: Value<'_>) -> Result<bool, SourceError> {
+        self.rows += 1;
+        self.batch.reached.rows += 1;
+        let mut room = IdText::default();
+        match value.canonical(self.rules.form, &mut room) {
+            Ok(id) => self.batch.push(id),
+            Err(_) if self.rules.skip_malformed => self.batch.reached.malformed += 1,
+            Err(what) => {
+                return Err(SourceError::NotAnId {
+                    place: format!("row {}{}", self.rows, self.of),
+                    column: self.column.clone(),
+                    what,
+                });
+            }
+        }
+        Ok(self.batch.is_full(self.rules.batch_ids))
+    }
+
+    /// The rows since the last batch; after them, reading goes on at `position`.
+    pub fn close(&mut self, position: Option<Vec<u8>>) -> Batch {
+        let next = Batch::of(self.batch.reached.span);
+        let mut closed = std::mem::replace(&mut self.batch, next);
+        closed.reached.position = position;
+        closed
+    }
+
+    /// The last rows of the span.
+    pub fn end(mut self) -> Batch {
+        let mut last = self.close(None);
+        last.reached.ends_span = true;
+        last
+    }
+}
+
+/// Closes a batch of long ids early. Sixteen of the longest fit, and 28 thousand UUIDs.
+const BATCH_BYTES: usize = 1 << 20;
+const _: () = assert!(BATCH_BYTES >= 16 * ID_BYTES_MAX);
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn gather(skip_malformed: bool) -> Gather {
+        let rules = Rules {
+            form: IdForm::Integer,
+            skip_malformed,
+            batch_ids: 3,
+        };
+        Gather::new(rules, 5, 10, " of tokens".to_owned(), "id".to_owned())
+    }
+
+    #[test]
+    fn a_row_that_is_no_id_is_named() {
+        let error = gather(false).row(Value::Text(b"x")).expect_err("no id");
+        assert_eq!(
+            error.to_string(),
+            "row 11 of tokens, column `id`: `x` is no integer"
+        );
+    }
+
+    #[test]
+    fn rows_left_out_are_counted_and_fill_a_batch_too() {
+        let mut gather = gather(true);
+        assert!(!gather.row(Value::Null).expect("left out"));
+        assert!(!gather.row(Value::Integer(-4)).expect("an id"));
+        assert!(gather.row(Value::Text(b"x")).expect("left out"));
+        let batch = gather.close(Some(vec![1]));
+        let reached = &batch.reached;
+        assert_eq!((reached.rows, reached.malformed, reached.span), (3, 2, 5));
+        assert_eq!(batch.ids().collect::<Vec<_>>(), [b"-4"]);
+        assert!(gather.end().reached.ends_span);
+    }
+
+    proptest! {
+        /// What goes into a batch comes out, in order.
+        #[test]
+        fn a_batch_keeps_its_ids(ids: Vec<Vec<u8>>) {
+            let mut batch = Batch::default();
+            ids.iter().for_each(|id| batch.push(id));
+            prop_assert!(batch.ids().eq(ids.iter().map(Vec::as_slice)));
+            prop_assert_eq!(batch.len(), ids.len());
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! Ids out of a SQLite file, opened for reading alone.
+//!
+//! One statement reads all of it, so it sees one state of the file however long it takes; a database
+//! in WAL mode is written meanwhile. SQLite's client blocks, which on a scan's own thread is nobody's
+//! trouble; whether the scan was cancelled is looked at every few thousand of SQLite's own steps.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use edgeward_filter::IdForm;
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Statement, ToSql};
+
+use crate::address::Options;
+use crate::changes::{Feed, Rows};
+use crate::error::SourceError;
+use crate::scan::{Found, Reading, Sink, Source};
+use crate::value::Value;
+
+/// A SQLite file and a query.
+#[derive(Debug)]
+pub(crate) struct Sqlite {
+    address: String,
+    file: PathBuf,
+    options: Options,
+}
+
+impl Sqlite {
+    pub(crate) fn new(address: &str, options: Options) -> Result<Self, SourceError> {
+        let file = address.strip_prefix("sqlite://").unwrap_or(address);
+        if file.is_empty() || file.contains('\0') {
+            return Err(SourceError::Address {
+                url: address.to_owned(),
+                why: "a file follows: sqlite://ids.db, sqlite:///var/lib/ids.db".to_owned(),
+            });
+        }
+        Ok(Self {
+            address: address.to_owned(),
+            file: file.into(),
+            options,
+        })
+    }
+
+    fn connect(&self) -> Result<Connection, SourceError> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+            | OpenFlags::SQLITE_OPEN_URI
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let opened = Connection::open_with_flags(&self.file, flags).and_then(|connection| {
+            // Longer than any checkpoint or commit should hold the file.
+            connection.busy_timeout(std::time::Duration::from_secs(10))?;
+            // Opening reads nothing yet; this does.
+            connection.query_row("PRAGMA schema_version", [], |_| Ok(()))?;
+            Ok(connection)
+        });
+        opened.map_err(|error| SourceError::Connect {
+            label: self.label(),
+            transient: passes(&error),
+            cause: error.into(),
+        })
+    }
+
+    fn prepare<'c>(
+        &self,
+        connection: &'c Connection,
+        query: &str,
+    ) -> Result<Statement<'c>, SourceError> {
+        let statement = connection.prepare(query).map_err(|e| self.fail(e))?;
+        if statement.readonly() {
+            return Ok(statement);
+        }
+        Err(SourceError::Query {
+            label: self.label(),
+            cause: "it would change the database".into(),
+        })
+    }
+
+    fn fail(&self, error: rusqlite::Error) -> SourceError {
+        let (label, transient) = (self.label(), passes(&error));
+        let cause = error.into();
+        if transient {
+            SourceError::Lost { label, cause }
+        } else {
+            SourceError::Query { label, cause }
+        }
+    }
+
+    /// How many rows there are, if that is quickly counted: `budget` is what SQLite may spend on it.
+    fn estimate(&self, connection: &Connection, budget: &AtomicU64) -> Option<u64> {
+        budget.store(COUNT_LOOKS, Ordering::Relaxed);
+        let query = bare(&self.options.query);
+        let count = format!("SELECT count(*) FROM (\n{query}\n)");
+        let counted = connection.query_row(&count, [], |row| row.get::<_, i64>(0));
+        budget.store(u64::MAX, Ordering::Relaxed);
+        counted.ok().and_then(|count| u64::try_from(count).ok())
+    }
+
+    async fn read_all(&self, sink: &Sink) -> Result<(), SourceError> {
+        let mut connection = self.connect()?;
+        let budget = Arc::new(AtomicU64::new(u64::MAX));
+        let (cancelled, spent) = (sink.cancellation(), Arc::clone(&budget));
+        let interrupt = move || {
+            let left = spent.load(Ordering::Relaxed);
+            if left != u64::MAX {
+                spent.store(left.saturating_sub(1), Ordering::Relaxed);
+            }
+            left == 0 || cancelled()
+        };
+        connection
+            .progress_handler(STEPS_PER_LOOK, Some(interrupt))
+            .map_err(|e| self.fail(e))?;
+        let asked = self.prepare(&connection, &self.options.query)?;
+        let columns: Vec<_> = asked.columns().collect();
+        let [column] = &columns[..] else {
+            return Err(SourceError::Columns {
+                found: columns.len(),
+                wanted: "the id is one",
+            });
+        };
+        let found = Found {
+            form: form_of(column.decl_type()),
+            column: column.name().to_owned(),
+            rows_estimated: self.estimate(&connection, &budget),
+        };
+        let begun = sink.begin(found, || vec![Vec::new()]);
+        let Some((number, span)) = begun.ledger.open().next() else {
+            return Ok(());
+        };
+        let from = span.position.as_deref().and_then(Position::from_bytes);
+        let query = bare(&self.options.query);
+        let query = match (self.options.ordered, &from) {
+            (false, _) => query.to_owned(),
+            (true, None) => format!("WITH ids(id) AS (\n{query}\n) SELECT id FROM ids ORDER BY id"),
+            // Not above the last one but from it on: with a collation that takes `a` for `A` there
+            // may be more that compare equal.
+            (true, Some(_)) => format!(
+                "WITH ids(id) AS (\n{query}\n) SELECT id FROM ids WHERE id >= ?1 ORDER BY id"
+            ),
+        };
+        let mut statement = self.prepare(&connection, &query)?;
+        let from = from.filter(|_| self.options.ordered);
+        let mut rows = statement
+            .query(rusqlite::params_from_iter(from.iter()))
+            .map_err(|e| self.fail(e))?;
+        let mut gather = begun.gather(number, "");
+        while let Some(row) = rows.next().map_err(|e| self.fail(e))? {
+            let value = row.get_ref(0).map_err(|e| self.fail(e))?;
+            if gather.row(id_of(value, &asked)?)? {
+                let position = self.options.ordered.then(|| Position::of(value).to_bytes());
+                sink.send(gather.close(position)).await?;
+            }
+        }
+        sink.send(gather.end()).await
+    }
+}
+
+impl Source for Sqlite {
+    fn label(&self) -> String {
+        self.address.clone()
+    }
+
+    fn query(&self) -> &str {
+        &self.options.query
+    }
+
+    fn read<'a>(&'a self, sink: &'a Sink) -> Reading<'a, ()> {
+        Box::pin(async move {
+            let cancelled = sink.cancellation();
+            let read = self.read_all(sink).await;
+            // SQLite says that it was interrupted, which is ours to explain.
+            read.map_err(|error| match error {
+                SourceError::Query { .. } if cancelled() => SourceError::Cancelled,
+                error => error,
+            })
+        })
+    }
+
+    fn follow<'a>(&'a self, query: &'a str) -> Reading<'a, Box<dyn Feed>> {
+        Box::pin(async move {
+            let connection = self.connect()?;
+            let form = {
+                let statement = self.prepare(&connection, query)?;
+                let columns: Vec<_> = statement.columns().collect();
+                if columns.len() != 2 || statement.parameter_count() != 1 {
+                    return Err(SourceError::Columns {
+                        found: columns.len(),
+                        wanted: "id and number are two, and one parameter says where to begin",
+                    });
+                }
+                form_of(columns[0].decl_type())
+            };
+            let source = Self {
+                address: self.address.clone(),
+                file: self.file.clone(),
+                options: Options::new(query),
+            };
+            Ok(Box::new(Following {
+                source,
+                connection,
+                form,
+            }) as Box<dyn Feed>)
+        })
+    }
+}
+
+/// A connection that is asked for changes.
+struct Following {
+    source: Sqlite,
+    connection: Connection,
+    form: IdForm,
+}
+
+impl Feed for Following {
+    fn form(&self) -> IdForm {
+        self.form
+    }
+
+    fn poll<'a>(&'a mut self, after: i64, rows: &'a mut Rows<'_>) -> Reading<'a, ()> {
+        Box::pin(async move {
+            let fail = |error| self.source.fail(error);
+            let mut statement = self
+                .source
+                .prepare(&self.connection, &self.source.options.query)?;
+            let asked = self
+                .source
+                .prepare(&self.connection, &self.source.options.query)?;
+            let mut changes = statement.query([after]).map_err(fail)?;
+            while let Some(row) = changes.next().map_err(fail)? {
+                let id = id_of(row.get_ref(0).map_err(fail)?, &asked)?;
+                let ValueRef::Integer(number) = row.get_ref(1).map_err(fail)? else {
+                    return Err(SourceError::ColumnType {
+                        column: asked.column_name(1).unwrap_or_default().to_owned(),
+                        type_name: "another type than INTEGER".to_owned(),
+                    });
+                };
+                rows.row(id, number)?;
+            }
+            Ok(())
+        })
+    }
+}
+
+fn id_of<'a>(value: ValueRef<'a>, asked: &Statement<'_>) -> Result<Value<'a>, SourceError> {
+    Ok(match value {
+        ValueRef::Null => Value::Null,
+        ValueRef::Integer(number) => Value::Integer(number),
+        ValueRef::Text(text) => Value::Text(text),
+        ValueRef::Blob(bytes) => Value::Bytes(bytes),
+        ValueRef::Real(_) => {
+            return Err(SourceError::ColumnType {
+                column: asked.column_name(0).unwrap_or_default().to_owned(),
+                type_name: "REAL".to_owned(),
+            });
+        }
+    })
+}
+
+/// What a declared type says; SQLite itself lets any value into any column.
+fn form_of(declared: Option<&str>) -> IdForm {
+    let declared = declared.unwrap_or_default().to_ascii_uppercase();
+    if declared.contains("INT") {
+        IdForm::Integer
+    } else if declared.contains("UUID") || declared.contains("GUID") {
+        IdForm::Uuid
+    } else {
+        IdForm::Text
+    }
+}
+
+/// A query that something can follow. A comment at its end is ended by the line end after it.
+fn bare(query: &str) -> &str {
+    query.trim_end().trim_end_matches(';')
+}
+
+fn passes(error: &rusqlite::Error) -> bool {
+    let code = error.sqlite_error_code();
+    code.is_some_and(|code| {
+        matches!(
+            code,
+            ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::SystemIoFailure
+        )
+    })
+}
+
+/// A value to go on from: its type and its bytes.
+#[derive(Clone, Debug, PartialEq)]
+enum Position {
+    Integer(i64),
+    Text(Vec<u8>),
+    Blob(Vec<u8>),
+}
+
+impl Position {
+    fn of(value: ValueRef<'_>) -> Self {
+        match value {
+            ValueRef::Integer(number) => Self::Integer(number),
+            ValueRef::Text(text) => Self::Text(text.to_vec()),
+            ValueRef::Blob(bytes) => Self::Blob(bytes.to_vec()),
+            // Before everything: NULL comes first, and numbers before text.
+            ValueRef::Null | ValueRef::Real(_) => Self::Integer(i64::MIN),
+        }
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        let (kind, bytes) = match self {
+            Self::Integer(number) => (b'i', &number.to_le_bytes()[..]),
+            Self::Text(text) => (b't', &text[..]),
+            Self::Blob(bytes) => (b'b', &bytes[..]),
+        };
+        [&[kind], bytes].concat()
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (kind, bytes) = bytes.split_first()?;
+        Some(match kind {
+            b'i' => Self::Integer(i64::from_le_bytes(bytes.try_into().ok()?)),
+            b't' => Self::Text(bytes.to_vec()),
+            b'b' => Self::Blob(bytes.to_vec()),
+            _ => return None,
+        })
+    }
+}
+
+impl ToSql for Position {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Self::Integer(number) => ValueRef::Integer(*number),
+            Self::Text(text) => ValueRef::Text(text),
+            Self::Blob(bytes) => ValueRef::Blob(bytes),
+        }))
+    }
+}
+
+/// SQLite's steps between two looks at the outside: some 100 µs.
+const STEPS_PER_LOOK: i32 = 10_000;
+
+/// Looks that counting rows may last, for no more than a better progress bar: some 100 ms.
+const COUNT_LOOKS: u64 = 1000;

@@ -1,0 +1,113 @@
+//! What databases hold in an id's column, and the canonical form of it.
+//!
+//! The canonical form is the filter's: text (see `edgeward_filter`). A UUID column, a text column
+//! with UUIDs and a blob of 16 bytes thus give the same id, and it is the one found in a URL.
+
+use edgeward_filter::{IdForm, IdText};
+
+/// One value of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value<'a> {
+    /// No value.
+    Null,
+    /// An integer of up to 64 bits.
+    Integer(i64),
+    /// The 16 bytes of a UUID.
+    Uuid([u8; 16]),
+    /// Characters, in the database's encoding, which is UTF-8.
+    Text(&'a [u8]),
+    /// Bytes without a meaning.
+    Bytes(&'a [u8]),
+}
+
+impl<'a> Value<'a> {
+    /// The canonical id, or what is wrong with the value.
+    pub fn canonical(self, form: IdForm, room: &'a mut IdText) -> Result<&'a [u8], String> {
+        let canonical = match (self, form) {
+            (Self::Null, _) => return Err("NULL is no id".to_owned()),
+            (Self::Text([]) | Self::Bytes([]), _) => return Err("nothing is no id".to_owned()),
+            (Self::Integer(number), IdForm::Uuid) => return Err(format!("{number} is no uuid")),
+            (Self::Integer(number), IdForm::Integer | IdForm::Text) => room.integer(number.into()),
+            (Self::Uuid(_), IdForm::Integer) => return Err("a UUID is no integer".to_owned()),
+            (Self::Uuid(uuid), IdForm::Uuid | IdForm::Text) => room.uuid(uuid),
+            (Self::Bytes(bytes), IdForm::Uuid) if bytes.len() == 16 => {
+                let uuid = bytes.try_into().expect("16 bytes");
+                room.uuid(uuid)
+            }
+            (Self::Text(spelling) | Self::Bytes(spelling), form) => {
+                let canonical = form.canonical(spelling, room);
+                canonical.map_err(|error| error.to_string())?
+            }
+        };
+        if canonical.len() > ID_BYTES_MAX {
+            let bytes = canonical.len();
+            return Err(format!("{bytes} bytes are too long for an id"));
+        }
+        Ok(canonical)
+    }
+}
+
+/// Longer than any id that is one; a batch holds at least one of them.
+pub(crate) const ID_BYTES_MAX: usize = 1 << 16;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn canonical(value: Value<'_>, form: IdForm) -> Result<String, String> {
+        let mut room = IdText::default();
+        let bytes = value.canonical(form, &mut room)?;
+        Ok(String::from_utf8(bytes.to_vec()).expect("text"))
+    }
+
+    #[test]
+    fn a_uuid_is_the_same_id_in_every_column_type() {
+        let bytes = *b"\x55\x0e\x84\x00\xe2\x9b\x41\xd4\xa7\x16\x44\x66\x55\x44\x00\x00";
+        let expected = Ok("550e8400-e29b-41d4-a716-446655440000".to_owned());
+        for value in [
+            Value::Uuid(bytes),
+            Value::Bytes(&bytes),
+            Value::Text(b"550E8400-E29B-41D4-A716-446655440000"),
+            Value::Bytes(b"550e8400e29b41d4a716446655440000"),
+        ] {
+            assert_eq!(canonical(value, IdForm::Uuid), expected, "{value:?}");
+        }
+        assert_eq!(canonical(Value::Uuid(bytes), IdForm::Text), expected);
+    }
+
+    #[test]
+    fn what_is_no_id_says_why() {
+        let long = vec![b'a'; ID_BYTES_MAX + 1];
+        for (value, form, why) in [
+            (Value::Null, IdForm::Text, "NULL is no id"),
+            (Value::Text(b""), IdForm::Text, "nothing is no id"),
+            (Value::Integer(7), IdForm::Uuid, "7 is no uuid"),
+            (
+                Value::Uuid([0; 16]),
+                IdForm::Integer,
+                "a UUID is no integer",
+            ),
+            (Value::Bytes(&[0; 15]), IdForm::Uuid, "is no uuid"),
+            (Value::Text(b"x"), IdForm::Integer, "`x` is no integer"),
+            (Value::Text(&long), IdForm::Text, "65537 bytes are too long"),
+        ] {
+            let error = canonical(value, form).expect_err("it is none");
+            assert!(error.contains(why), "{error}");
+        }
+        assert!(canonical(Value::Text(&long[1..]), IdForm::Text).is_ok());
+    }
+
+    proptest! {
+        /// An integer column and the same number in a text column are one id.
+        #[test]
+        fn an_integer_is_its_digits(number: i64) {
+            let digits = number.to_string();
+            for form in [IdForm::Integer, IdForm::Text] {
+                prop_assert_eq!(canonical(Value::Integer(number), form), Ok(digits.clone()));
+                prop_assert_eq!(canonical(Value::Text(digits.as_bytes()), form), Ok(digits.clone()));
+            }
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! Scans of a source that follows a script: it breaks where the script says, and what is handed
+//! over must be everything all the same.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use edgeward_filter::IdForm;
+use edgeward_idsync::{
+    Batch, Checkpoint, Feed, Found, Identity, Ledger, Reading, Retry, Scan, ScanConfig, Sink,
+    Source, SourceError, Value,
+};
+use proptest::prelude::*;
+
+/// `spans` spans of `rows` rows each; every attempt breaks after the rows the script says.
+#[derive(Debug)]
+struct Scripted {
+    spans: usize,
+    rows: i64,
+    /// Tells positions, so that an attempt goes on in the middle of a span.
+    positions: bool,
+    /// Rows until the attempt breaks; none left: it does not.
+    breaks: Mutex<Vec<u64>>,
+    attempts: Mutex<u32>,
+    passes: bool,
+}
+
+impl Scripted {
+    fn new(spans: usize, rows: i64, breaks: &[u64]) -> Self {
+        Self {
+            spans,
+            rows,
+            positions: true,
+            breaks: Mutex::new(breaks.iter().rev().copied().collect()),
+            attempts: Mutex::new(0),
+            passes: true,
+        }
+    }
+
+    fn expected(&self) -> BTreeSet<String> {
+        let all = self.spans as i64 * self.rows;
+        (0..all).map(|id| id.to_string()).collect()
+    }
+}
+
+impl Source for Scripted {
+    fn label(&self) -> String {
+        "a script".to_owned()
+    }
+
+    fn query(&self) -> &'static str {
+        "SELECT id"
+    }
+
+    fn read<'a>(&'a self, sink: &'a Sink) -> Reading<'a, ()> {
+        Box::pin(async move {
+            *self.attempts.lock().expect("nobody panics") += 1;
+            let mut left = self.breaks.lock().expect("nobody panics").pop();
+            let lost = |passes| match passes {
+                true => SourceError::Lost {
+                    label: self.label(),
+                    cause: "the script says so".into(),
+                },
+                false => SourceError::Query {
+                    label: self.label(),
+                    cause: "the script says so".into(),
+                },
+            };
+            if left == Some(u64::MAX) {
+                return Err(SourceError::Connect {
+                    label: self.label(),
+                    cause: "nobody there".into(),
+                    transient: true,
+                });
+            }
+            let found = Found {
+                form: IdForm::Integer,
+                column: "id".to_owned(),
+                rows_estimated: Some(self.rows as u64),
+            };
+            let plan = || {
+                (0..self.spans)
+                    .map(|n| n.to_string().into_bytes())
+                    .collect()
+            };
+            let begun = sink.begin(found, plan);
+            for (number, span) in begun.ledger.open() {
+                let text = String::from_utf8_lossy(&span.bounds).into_owned();
+                let first = text.parse::<i64>().expect("our own bounds") * self.rows;
+                let from = span.position.as_ref().map_or(first, |position| {
+                    i64::from_le_bytes(position[..].try_into().expect("our own position"))
+                });
+                let mut gather = begun.gather(number, "");
+                for id in from..first + self.rows {
+                    if left == Some(0) {
+                        return Err(lost(self.passes));
+                    }
+                    left = left.map(|left| left - 1);
+                    if gather.row(Value::Integer(id))? {
+                        let next = self.positions.then(|| (id + 1).to_le_bytes().to_vec());
+                        sink.send(gather.close(next)).await?;
+                    }
+                }
+                sink.send(gather.end()).await?;
+            }
+            Ok(())
+        })
+    }
+
+    fn follow<'a>(&'a self, _: &'a str) -> Reading<'a, Box<dyn Feed>> {
+        unreachable!("no test of this file asks for changes")
+    }
+}
+
+fn config() -> ScanConfig {
+    ScanConfig {
+        batch_ids: 7,
+        batches_ahead: 2,
+        retry: Retry {
+            first: Duration::ZERO,
+            longest: Duration::ZERO,
+            patience: Duration::from_secs(600),
+        },
+        ..ScanConfig::default()
+    }
+}
+
+fn take(batch: &Batch, into: &mut BTreeSet<String>) {
+    into.extend(
+        batch
+            .ids()
+            .map(|id| String::from_utf8_lossy(id).into_owned()),
+    );
+}
+
+fn all_of(scan: &mut Scan) -> Result<BTreeSet<String>, SourceError> {
+    let mut ids = BTreeSet::new();
+    while let Some(batch) = scan.next_batch()? {
+        take(&batch, &mut ids);
+    }
+    Ok(ids)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Wherever attempts break, with positions or without: everything comes, and where it went on
+    /// in the middle it did not begin again.
+    #[test]
+    fn everything_comes_whatever_breaks(
+        spans in 1usize..12,
+        rows in 0i64..60,
+        breaks in prop::collection::vec(0u64..200, 0..6),
+        positions: bool,
+    ) {
+        let source = Scripted { positions, ..Scripted::new(spans, rows, &breaks) };
+        let expected = source.expected();
+        let source = Arc::new(source);
+        let mut scan = Scan::begin(source.clone(), Ledger::default(), config()).expect("begins");
+        prop_assert_eq!(all_of(&mut scan).expect("ends"), expected);
+        let progress = scan.progress();
+        prop_assert_eq!(progress.spans, (spans, spans));
+        let attempts = u64::from(*source.attempts.lock().expect("nobody panics"));
+        prop_assert_eq!(progress.setbacks, attempts - 1);
+        if positions {
+            prop_assert_eq!(progress.rows, spans as u64 * rows as u64);
+        }
+    }
+
+    /// A program that is killed after any batch goes on with the next run: with what the checkpoint
+    /// holds, nothing is missing.
+    #[test]
+    fn a_checkpoint_makes_up_for_a_program_that_is_killed(
+        spans in 1usize..6,
+        rows in 0i64..60,
+        kills in prop::collection::vec(0usize..12, 0..4),
+        positions: bool,
+    ) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("scan");
+        let mut kills = kills.into_iter();
+        loop {
+            let source = Scripted { positions, ..Scripted::new(spans, rows, &[]) };
+            let expected: BTreeSet<u64> = source.expected().iter().map(|id| id.parse().expect("ours")).collect();
+            let mut ids = BTreeSet::new();
+            let mut each = |hashes: &[u64]| ids.extend(hashes.iter().copied());
+            let identity = Identity::of(&["a script"]);
+            let (mut checkpoint, resumed) = Checkpoint::open(&path, identity, 0, &mut each).expect("opens");
+            let mut scan = Scan::begin(Arc::new(source), resumed.ledger, config()).expect("begins");
+            checkpoint.begin(scan.found().form, &scan.ledger()).expect("written");
+            let mut batches = kills.next();
+            let killed = loop {
+                if batches == Some(0) {
+                    break true;
+                }
+                batches = batches.map(|left| left - 1);
+                let Some(batch) = scan.next_batch().expect("nothing breaks") else {
+                    break false;
+                };
+                // The hash of a test: the number itself.
+                let number = |id| String::from_utf8_lossy(id).parse().expect("a number");
+                let hashes: Vec<u64> = batch.ids().map(number).collect();
+                ids.extend(&hashes);
+                checkpoint.append(&batch.reached, &hashes).expect("written");
+            };
+            if !killed {
+                prop_assert_eq!(ids, expected);
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_scan_that_cannot_begin_says_so_and_is_not_tried_again() {
+    let source = Arc::new(Scripted::new(1, 5, &[u64::MAX]));
+    let error = Scan::begin(source.clone(), Ledger::default(), config()).expect_err("nobody there");
+    assert!(matches!(error, SourceError::Connect { .. }), "{error}");
+    assert_eq!(*source.attempts.lock().expect("nobody panics"), 1);
+}
+
+#[test]
+fn an_error_that_stays_ends_the_scan() {
+    let source = Scripted {
+        passes: false,
+        ..Scripted::new(1, 50, &[20])
+    };
+    let mut scan = Scan::begin(Arc::new(source), Ledger::default(), config()).expect("begins");
+    let error = all_of(&mut scan).expect_err("refused");
+    assert!(matches!(error, SourceError::Query { .. }), "{error}");
+}
+
+#[test]
+fn patience_has_an_end() {
+    let breaks = [30, u64::MAX, u64::MAX, u64::MAX];
+    for (patience, ends) in [(Duration::ZERO, true), (Duration::from_secs(600), false)] {
+        let retry = Retry {
+            first: Duration::from_micros(1),
+            longest: Duration::from_micros(1),
+            patience,
+        };
+        let config = ScanConfig { retry, ..config() };
+        let source = Arc::new(Scripted::new(1, 50, &breaks));
+        let mut scan = Scan::begin(source, Ledger::default(), config).expect("begins");
+        assert_eq!(all_of(&mut scan).is_err(), ends, "{patience:?}");
+    }
+}
+
+/// A reader that stops taking batches holds the source back: no more than the queue, the batch that
+/// waits to get into it and the one just taken are read.
+#[test]
+fn who_does_not_take_batches_stops_the_source() {
+    let source = Arc::new(Scripted::new(1, 100_000, &[]));
+    let mut scan = Scan::begin(source, Ledger::default(), config()).expect("begins");
+    for taken in 1..50 {
+        scan.next_batch().expect("a batch").expect("not the end");
+        let progress = scan.progress();
+        assert!(
+            progress.rows <= 7 * (taken + 3),
+            "{progress:?} after {taken}"
+        );
+    }
+}
+
+#[test]
+fn a_cancelled_scan_says_so_and_one_that_is_dropped_ends() {
+    let source = Arc::new(Scripted::new(1, 100_000, &[]));
+    let mut scan = Scan::begin(source.clone(), Ledger::default(), config()).expect("begins");
+    scan.watch().cancel();
+    let error = all_of(&mut scan).expect_err("cancelled");
+    assert!(matches!(error, SourceError::Cancelled), "{error}");
+    drop(Scan::begin(source.clone(), Ledger::default(), config()).expect("begins"));
+    assert_eq!(Arc::strong_count(&source), 1, "its thread has ended");
+}
+
+/// Estimates: the source's word first, the share of spans once there are enough of them, and never
+/// less than is already there.
+#[test]
+fn progress_knows_how_much_there_is() {
+    let source = Arc::new(Scripted::new(10, 30, &[]));
+    let mut scan = Scan::begin(source, Ledger::default(), config()).expect("begins");
+    all_of(&mut scan).expect("ends");
+    assert_eq!(scan.progress().rows_estimated, Some(300));
+}

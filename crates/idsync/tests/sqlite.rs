@@ -1,0 +1,250 @@
+//! Scans and changes of real SQLite files.
+#![cfg(feature = "sqlite")]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use edgeward_filter::IdForm;
+use edgeward_idsync::{
+    Changes, ChangesConfig, Ledger, Options, Scan, ScanConfig, Source, SourceError, open,
+};
+use rusqlite::Connection;
+
+fn database(folder: &Path, sql: &str) -> String {
+    let path = folder.join("ids.db");
+    let connection = Connection::open(&path).expect("a new file");
+    connection.execute_batch(sql).expect("valid SQL");
+    format!("sqlite://{}", path.display())
+}
+
+fn source(address: &str, query: &str, ordered: bool) -> Arc<dyn Source> {
+    let options = Options {
+        ordered,
+        ..Options::new(query)
+    };
+    open(address, options).expect("an address")
+}
+
+fn begin(source: Arc<dyn Source>, ledger: Ledger) -> Result<Scan, SourceError> {
+    let config = ScanConfig {
+        batch_ids: 100,
+        batches_ahead: 1,
+        ..ScanConfig::default()
+    };
+    Scan::begin(source, ledger, config)
+}
+
+fn rest(scan: &mut Scan, ids: &mut BTreeSet<String>) -> Result<(), SourceError> {
+    while let Some(batch) = scan.next_batch()? {
+        ids.extend(
+            batch
+                .ids()
+                .map(|id| String::from_utf8_lossy(id).into_owned()),
+        );
+    }
+    Ok(())
+}
+
+fn error(address: &str, query: &str) -> SourceError {
+    let mut ids = BTreeSet::new();
+    begin(source(address, query, false), Ledger::default())
+        .and_then(|mut scan| rest(&mut scan, &mut ids))
+        .expect_err("this cannot be read")
+}
+
+const THOUSAND: &str = "CREATE TABLE resource (id INTEGER PRIMARY KEY);
+    WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)
+    INSERT INTO resource SELECT i * 3 FROM n;";
+
+#[test]
+fn every_id_comes_and_the_column_says_what_it_holds() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let address = database(folder.path(), THOUSAND);
+    let expected: BTreeSet<_> = (1..=1000).map(|n| (n * 3).to_string()).collect();
+    for ordered in [false, true] {
+        for query in [
+            "SELECT id FROM resource",
+            "SELECT id FROM resource -- all;\n ; ",
+        ] {
+            let mut scan =
+                begin(source(&address, query, ordered), Ledger::default()).expect("begins");
+            assert_eq!(scan.found().form, IdForm::Integer);
+            assert_eq!(scan.found().rows_estimated, Some(1000));
+            let mut ids = BTreeSet::new();
+            rest(&mut scan, &mut ids).expect("ends");
+            assert_eq!(ids, expected, "{query}");
+        }
+    }
+}
+
+/// An ordered scan that goes on reads from where it was, whatever the ids' type and however its
+/// collation compares them.
+#[test]
+fn an_ordered_scan_goes_on_in_the_middle() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (n, (column, value)) in [
+        ("INTEGER", "i - 500"),
+        ("TEXT", "'key ' || i"),
+        (
+            "TEXT COLLATE NOCASE",
+            "CASE i % 2 WHEN 0 THEN 'a' ELSE 'A' END || (i / 2)",
+        ),
+        ("BLOB", "CAST('b' || i AS BLOB)"),
+        (
+            "",
+            "CASE i % 3 WHEN 0 THEN i WHEN 1 THEN 't' || i ELSE CAST('b' || i AS BLOB) END",
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let sql = format!(
+            "CREATE TABLE t{n} (id {column});
+             WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 999)
+             INSERT INTO t{n} SELECT {value} FROM n;"
+        );
+        let address = database(folder.path(), &sql);
+        let query = format!("SELECT id FROM t{n}");
+        let config = ScanConfig {
+            form: Some(IdForm::Text),
+            batch_ids: 90,
+            ..ScanConfig::default()
+        };
+        let whole = from(&address, &query, None);
+        assert_eq!(whole.len(), 1000, "{column}");
+        let mut begun =
+            Scan::begin(source(&address, &query, true), Ledger::default(), config).expect("begins");
+        let mut seen = BTreeSet::new();
+        while let Some(batch) = begun.next_batch().expect("rows") {
+            seen.extend(batch.ids().map(<[u8]>::to_vec));
+            let Some(position) = batch.reached.position else {
+                continue;
+            };
+            let rest = from(&address, &query, Some(position));
+            let union: BTreeSet<_> = seen.union(&rest).cloned().collect();
+            assert_eq!(union, whole, "{column}");
+            assert!(rest.len() < whole.len());
+        }
+    }
+}
+
+/// What a scan gives that begins at a position.
+fn from(address: &str, query: &str, position: Option<Vec<u8>>) -> BTreeSet<Vec<u8>> {
+    let config = ScanConfig {
+        form: Some(IdForm::Text),
+        ..ScanConfig::default()
+    };
+    let new = Ledger::over([Vec::new()]);
+    let ledger = match position {
+        Some(position) => new.at(0, position),
+        None => new,
+    };
+    let mut scan = Scan::begin(source(address, query, true), ledger, config).expect("begins");
+    let mut ids = BTreeSet::new();
+    while let Some(batch) = scan.next_batch().expect("rows") {
+        ids.extend(batch.ids().map(<[u8]>::to_vec));
+    }
+    ids
+}
+
+#[test]
+fn errors_say_what_is_wrong() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let address = database(
+        folder.path(),
+        "CREATE TABLE resource (id TEXT, price REAL);
+         INSERT INTO resource VALUES ('550e8400-e29b-41d4-a716-446655440000', 1.5), (NULL, 2);",
+    );
+    let missing = format!("sqlite://{}/none.db", folder.path().display());
+    assert!(matches!(
+        error(&missing, "SELECT 1"),
+        SourceError::Connect { .. }
+    ));
+    for query in [
+        "SELECT nothing FROM resource",
+        "DELETE FROM resource",
+        "SELECT",
+    ] {
+        let error = error(&address, query);
+        assert!(matches!(error, SourceError::Query { .. }), "{error:?}");
+    }
+    let two = error(&address, "SELECT id, price FROM resource");
+    assert!(
+        matches!(two, SourceError::Columns { found: 2, .. }),
+        "{two:?}"
+    );
+    let real = error(&address, "SELECT price FROM resource");
+    assert_eq!(
+        real.to_string(),
+        "column `price` is of type REAL, which holds no ids"
+    );
+    let null = error(&address, "SELECT id FROM resource");
+    assert_eq!(null.to_string(), "row 2, column `id`: NULL is no id");
+    let text = folder.path().join("text");
+    std::fs::write(
+        &text,
+        "this is no database, it is a text that is long enough",
+    )
+    .expect("written");
+    let error = error(&format!("sqlite://{}", text.display()), "SELECT 1");
+    assert!(matches!(error, SourceError::Connect { .. }), "{error:?}");
+}
+
+#[test]
+fn a_query_that_never_ends_can_be_cancelled() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let address = database(folder.path(), THOUSAND);
+    // It has one row, and then it counts forever.
+    let query = "SELECT 1 UNION ALL SELECT * FROM (
+        WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)
+        SELECT count(*) FROM n)";
+    let mut scan = begin(source(&address, query, false), Ledger::default()).expect("begins");
+    scan.watch().cancel();
+    let error = rest(&mut scan, &mut BTreeSet::new()).expect_err("cancelled");
+    assert!(matches!(error, SourceError::Cancelled), "{error:?}");
+}
+
+#[test]
+fn changes_come_once_and_survive_a_new_connection() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let address = database(
+        folder.path(),
+        "CREATE TABLE resource (seq INTEGER PRIMARY KEY, id UUID);
+         INSERT INTO resource (id) VALUES ('550e8400-e29b-41d4-a716-446655440000');",
+    );
+    let add = |id: &str| {
+        let connection = Connection::open(folder.path().join("ids.db")).expect("opens");
+        let sql = "INSERT INTO resource (id) VALUES (?1)";
+        connection.execute(sql, [id]).expect("inserted");
+    };
+    let query = "SELECT id, seq FROM resource WHERE seq > ?1 ORDER BY seq";
+    let changes = |cursor| {
+        let source = source(&address, "SELECT id FROM resource", false);
+        Changes::new(source, ChangesConfig::new(query), cursor).expect("a runtime")
+    };
+    let poll = |changes: &mut Changes| {
+        let mut ids = Vec::new();
+        let mut each = |batch: edgeward_idsync::Batch| {
+            ids.extend(
+                batch
+                    .ids()
+                    .map(|id| String::from_utf8_lossy(id).into_owned()),
+            );
+        };
+        changes.poll(&mut each).map(|polled| (polled.cursor, ids))
+    };
+    let mut following = changes(i64::MIN);
+    assert_eq!(following.skip_to_head().expect("polled").cursor, 1);
+    assert_eq!(poll(&mut following).expect("polled"), (1, vec![]));
+    add("550E8400E29B41D4A716446655440001");
+    let expected = "550e8400-e29b-41d4-a716-446655440001".to_owned();
+    assert_eq!(poll(&mut following).expect("polled"), (2, vec![expected]));
+    assert_eq!(poll(&mut following).expect("polled"), (2, vec![]));
+    add("no uuid");
+    let error = poll(&mut following).expect_err("no id");
+    assert!(matches!(error, SourceError::NotAnId { .. }), "{error:?}");
+    // A new one begins an overlap below its cursor: both come again.
+    let mut later = changes(2);
+    later.skip_to_head().expect_err("no id still");
+}

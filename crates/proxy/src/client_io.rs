@@ -15,6 +15,7 @@ use bytes::{Buf, Bytes};
 use edgeward_types::Timestamp;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::client_stream::ClientStream;
 use crate::clock::Clock;
 use crate::config::LimitsConfig;
 use crate::lane::Lane;
@@ -290,7 +291,7 @@ impl<S> ClientIo<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for ClientIo<S> {
+impl<S: ClientStream> AsyncRead for ClientIo<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -316,7 +317,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for ClientIo<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for ClientIo<S> {
+impl<S: ClientStream> AsyncWrite for ClientIo<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

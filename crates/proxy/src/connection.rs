@@ -17,12 +17,13 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
 use crate::body::EdgeBody;
 use crate::client_io::{ClientIo, ConnState, Overdue};
+use crate::client_stream::ClientStream;
 use crate::config::LimitsConfig;
 use crate::request::{self, ClientLink, Serving};
 use crate::tasks::{LocalExecutor, Member};
@@ -86,7 +87,7 @@ enum Detected {
 /// Reads as much as tells HTTP/2's preface from the start of an HTTP/1.1 request.
 async fn detect<S>(worker: Rc<Worker>, link: ClientLink, mut stream: S)
 where
-    S: AsyncRead + AsyncWrite + Unpin + 'static,
+    S: ClientStream + 'static,
 {
     let mut start = BytesMut::with_capacity(READ_AHEAD_BYTES);
     let limits = &worker.config().limits;
@@ -143,7 +144,7 @@ where
 
 async fn serve_h1<S>(worker: Rc<Worker>, link: ClientLink, io: ClientIo<S>)
 where
-    S: AsyncRead + AsyncWrite + Unpin + 'static,
+    S: ClientStream + 'static,
 {
     worker.counters.accepted_h1.one();
     let limits = &worker.config().limits;
@@ -194,7 +195,7 @@ where
 
 async fn linger<S>(mut io: ClientIo<S>, last_word: &[u8]) -> io::Result<()>
 where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: ClientStream,
 {
     io.write_all(last_word).await?;
     io.shutdown().await?;
@@ -211,7 +212,7 @@ where
 
 async fn serve_h2<S>(worker: Rc<Worker>, link: ClientLink, io: ClientIo<S>)
 where
-    S: AsyncRead + AsyncWrite + Unpin + 'static,
+    S: ClientStream + 'static,
 {
     worker.counters.accepted_h2.one();
     let limits = &worker.config().limits;

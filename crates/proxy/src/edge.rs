@@ -9,6 +9,8 @@ use std::sync::atomic::AtomicU64;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use edgeward_store::arena::Arena;
+use edgeward_types::ByteSize;
 use http::HeaderValue;
 use rustls::ServerConfig;
 use tokio::runtime::LocalOptions;
@@ -273,6 +275,7 @@ fn share(config: &mut EdgeConfig, disk: Option<Arc<DiskTier>>, ticker: &Ticker) 
     let via_name = format!("{}-{instance:08x}", config.name);
     Shared {
         hot: Hot::new(config.hot.clone()),
+        arena: arena(config.hot.capacity),
         disk,
         collapse: Collapse::new(),
         hit_for_miss: HitForMiss::new(config.caching.hit_for_miss),
@@ -286,6 +289,17 @@ fn share(config: &mut EdgeConfig, disk: Option<Arc<DiskTier>>, ticker: &Ticker) 
         generations: AtomicU64::new(generation),
         counters: (0..config.workers.get()).map(|_| Arc::default()).collect(),
         config: config.clone(),
+    }
+}
+
+/// Where large bodies lie, if the system has what it takes.
+fn arena(capacity: ByteSize) -> Option<Arc<Arena>> {
+    match Arena::new(capacity) {
+        Ok(arena) => Some(arena),
+        Err(error) => {
+            tracing::warn!(%error, "large bodies lie on the heap and are copied on each hit");
+            None
+        }
     }
 }
 

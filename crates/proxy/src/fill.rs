@@ -14,6 +14,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use edgeward_semantics::VaryFields;
+use edgeward_store::arena::Draft;
 use http::{HeaderMap, StatusCode};
 
 use crate::stored::Stored;
@@ -100,7 +101,7 @@ enum Stage {
 #[derive(Debug)]
 struct Flow {
     head: Arc<FillHead>,
-    buffer: Vec<u8>,
+    buffer: Draft,
     /// Offset in the body of the buffer's first byte: above zero only for a window.
     base: u64,
     window: bool,
@@ -182,7 +183,7 @@ impl Fill {
     }
 
     /// The head is here and the body will follow into `buffer`.
-    pub(crate) fn flow(&self, head: Arc<FillHead>, buffer: Vec<u8>, memory: FillMemory) {
+    pub(crate) fn flow(&self, head: Arc<FillHead>, buffer: Draft, memory: FillMemory) {
         self.lock().stage = Stage::Flowing(Flow {
             head,
             buffer,
@@ -206,7 +207,7 @@ impl Fill {
                 flow.window = true;
             }
         }
-        flow.buffer.extend_from_slice(bytes);
+        flow.buffer.push(bytes);
         if !flow.window {
             return Pace::Go;
         }
@@ -249,14 +250,14 @@ impl Fill {
     }
 
     /// Takes the buffer out to make it the body. Nothing for a window, which only ends.
-    pub(crate) fn finish(&self) -> Option<Vec<u8>> {
+    pub(crate) fn finish(&self) -> Option<Draft> {
         let mut state = self.lock();
         let Stage::Flowing(flow) = &mut state.stage else {
             return None;
         };
         if !flow.window {
             // Until `whole`, readers that look find nothing new and wait.
-            return Some(std::mem::take(&mut flow.buffer));
+            return Some(std::mem::replace(&mut flow.buffer, Draft::new(None, 0)));
         }
         flow.ended = true;
         let wakers = state.take_wakers();
@@ -338,7 +339,7 @@ impl Flow {
             .unwrap_or(usize::MAX)
             .min(self.buffer.len());
         if read * 2 >= self.buffer.len() {
-            self.buffer.drain(..read);
+            self.buffer.drop_front(read);
             self.base += read as u64;
         }
     }
@@ -385,13 +386,11 @@ impl FillReader {
             }
             Stage::Flowing(flow) => {
                 let from = usize::try_from(position - flow.base).unwrap_or(usize::MAX);
-                let arrived = flow.buffer.get(from..).unwrap_or_default();
-                if arrived.is_empty() && !flow.ended {
+                if from >= flow.buffer.len() && !flow.ended {
                     state.wait(self.id, cx);
                     return Poll::Pending;
                 }
-                let piece = &arrived[..arrived.len().min(PIECE_BYTES)];
-                (Bytes::copy_from_slice(piece), flow.window)
+                (flow.buffer.piece(from, PIECE_BYTES), flow.window)
             }
             _ => return Poll::Ready(Some(Err(BrokenFill))),
         };
@@ -522,7 +521,7 @@ impl Drop for FillMemory {
     }
 }
 
-/// What a reader copies at a time.
+/// What a reader takes at a time.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// How far the pump runs ahead of the slowest reader of a body that cannot be kept.

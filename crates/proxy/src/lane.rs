@@ -26,12 +26,14 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
 use edgeward_semantics::{CacheStatus, Target};
+use edgeward_store::arena::Arena;
 use edgeward_types::Timestamp;
 use http::StatusCode;
 use http::header::HeaderName;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, ReadBuf};
 
 use crate::client_io::{ConnState, InFlight};
+use crate::client_stream::{ClientStream, FilePart};
 use crate::request::{ClientLink, plain_hit};
 use crate::stored::StoredResponse;
 use crate::worker::Worker;
@@ -93,7 +95,7 @@ impl Lane {
     }
 
     /// hyper asks for bytes.
-    pub(crate) fn poll_read<S: AsyncRead + AsyncWrite + Unpin>(
+    pub(crate) fn poll_read<S: ClientStream>(
         &mut self,
         stream: &mut S,
         cx: &mut Context<'_>,
@@ -158,7 +160,7 @@ impl Lane {
     }
 
     /// Looks at what has arrived between two of hyper's requests.
-    fn poll_boundary<S: AsyncRead + AsyncWrite + Unpin>(
+    fn poll_boundary<S: ClientStream>(
         &mut self,
         stream: &mut S,
         cx: &mut Context<'_>,
@@ -214,7 +216,7 @@ impl Lane {
     }
 
     /// Serves the request that was taken on.
-    fn poll_own<S: AsyncRead + AsyncWrite + Unpin>(
+    fn poll_own<S: ClientStream>(
         &mut self,
         stream: &mut S,
         cx: &mut Context<'_>,
@@ -273,12 +275,13 @@ impl Lane {
     }
 
     /// Writes what is in the outbox. While the client is slow the request counts as under way.
-    fn poll_outbox<S: AsyncWrite + Unpin>(
+    fn poll_outbox<S: ClientStream>(
         &mut self,
         stream: &mut S,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
-        let written = self.outbox.poll_write(stream, &self.link.conn, cx);
+        let arena = self.worker.shared.arena.as_deref();
+        let written = self.outbox.poll_write(stream, &self.link.conn, arena, cx);
         if written.is_pending() {
             if self.writing.is_none() {
                 self.writing = Some(self.link.conn.begin());
@@ -460,17 +463,28 @@ impl Outbox {
     }
 
     /// Writes until nothing is left.
-    fn poll_write<S: AsyncWrite + Unpin>(
+    fn poll_write<S: ClientStream>(
         &mut self,
         stream: &mut S,
         state: &ConnState,
+        arena: Option<&Arena>,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         while self.head_written < self.head.len() || !self.body.is_empty() {
             let head = &self.head[self.head_written..];
             let body = &self.body[..self.body.len().min(self.piece_bytes)];
             let stream = Pin::new(&mut *stream);
-            let written = if head.is_empty() {
+            let file = arena.filter(|_| S::SENDS_FILES && body.len() >= SENT_BYTES_MIN);
+            let place = file.and_then(|arena| Some((arena.file(), arena.place_of(body)?)));
+            let written = if let Some((file, offset)) = place {
+                let bytes = body.len();
+                let part = FilePart {
+                    file,
+                    offset,
+                    bytes,
+                };
+                stream.poll_send_file(cx, head, part)
+            } else if head.is_empty() {
                 stream.poll_write(cx, body)
             } else if body.is_empty() {
                 stream.poll_write(cx, head)
@@ -517,6 +531,9 @@ const READ_BYTES: usize = 8 * 1024;
 
 /// A body up to here goes out in one piece with its head: copying it costs less than telling the kernel of two pieces.
 const COPIED_BYTES_MAX: usize = 2 * 1024;
+
+/// What is left of a body below this is copied rather than sent from its file.
+const SENT_BYTES_MIN: usize = 32 * 1024;
 
 /// Bodies up to here go out in pieces of 64 KiB, larger ones as far as the kernel takes them.
 ///

@@ -22,6 +22,7 @@ mod access_log;
 mod admin;
 mod body;
 mod client_io;
+mod client_stream;
 mod clock;
 mod collapse;
 pub mod config;

@@ -3,6 +3,7 @@
 //! Families are put together when somebody asks: workers' counters added up, the cache's state as
 //! it is. Nothing here is touched by a request.
 
+use edgeward_store::arena::Arena;
 use prometheus::proto::{LabelPair, Metric, MetricFamily, MetricType};
 use prometheus::{Encoder, TextEncoder};
 
@@ -17,7 +18,7 @@ pub(crate) fn render(shared: &Shared) -> String {
     let mut families = counters(&shared.counters);
     families.extend(hot(shared));
     families.extend(shared.disk.iter().flat_map(|disk| disk.metrics()));
-    families.extend(process());
+    families.extend(process(shared));
     let mut text = Vec::new();
     // The encoder fails for families without metrics or names alone, and there are none.
     if let Err(error) = TextEncoder::new().encode(&families, &mut text) {
@@ -59,6 +60,7 @@ fn counters(of_workers: &[std::sync::Arc<Counters>]) -> Vec<MetricFamily> {
 
 fn hot(shared: &Shared) -> Vec<MetricFamily> {
     let stats = shared.hot.stats();
+    let arena = |of: fn(&Arena) -> u64| shared.arena.as_deref().map_or(0, of) as f64;
     let one_gauge = |name, help, value| family(name, help, MetricType::GAUGE, vec![gauge(value)]);
     let one_counter = |name, help, value: u64| {
         family(name, help, MetricType::COUNTER, vec![counter(value as f64)])
@@ -115,6 +117,16 @@ fn hot(shared: &Shared) -> Vec<MetricFamily> {
             "edgeward_hot_abandoned_total",
             "Places given back because the body never came whole.",
             stats.abandoned,
+        ),
+        one_gauge(
+            "edgeward_arena_bytes",
+            "Memory of large bodies, whole pages. Not part of the resident memory unless they were read by TLS or HTTP/2.",
+            arena(Arena::used_bytes),
+        ),
+        one_gauge(
+            "edgeward_arena_lost_bytes",
+            "Memory of large bodies that the system did not take back.",
+            arena(Arena::lost_bytes),
         ),
         one_gauge(
             "edgeward_fill_bytes",
@@ -209,28 +221,51 @@ fn tuned(last: &edgeward_policy::adaptsize::Tuning) -> Vec<MetricFamily> {
     families
 }
 
-fn process() -> Vec<MetricFamily> {
-    resident_bytes()
-        .map(|rss| {
-            family(
-                "process_resident_memory_bytes",
-                "Resident memory of the process.",
-                MetricType::GAUGE,
-                vec![gauge(rss as f64)],
-            )
-        })
-        .into_iter()
-        .collect()
+fn process(shared: &Shared) -> Vec<MetricFamily> {
+    let Some(memory) = Memory::of(shared) else {
+        return Vec::new();
+    };
+    let one = |name, help, bytes: u64| {
+        let metrics = vec![gauge(bytes as f64)];
+        family(name, help, MetricType::GAUGE, metrics)
+    };
+    vec![
+        one(
+            "process_resident_memory_bytes",
+            "Resident memory of the process.",
+            memory.resident_bytes,
+        ),
+        one(
+            "edgeward_memory_bytes",
+            "All memory of the process: what is resident, and the arena's pages that are not mapped.",
+            memory.all_bytes,
+        ),
+    ]
 }
 
-/// Resident memory of this process, where the system tells.
-pub(crate) fn resident_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib * 1024)
+/// Memory of this process.
+pub(crate) struct Memory {
+    pub(crate) resident_bytes: u64,
+    pub(crate) all_bytes: u64,
+}
+
+impl Memory {
+    /// Where the system tells.
+    pub(crate) fn of(shared: &Shared) -> Option<Self> {
+        let status = std::fs::read_to_string("/proc/self/status").ok()?;
+        let kib = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+            let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+            Some(kib * 1024)
+        };
+        let resident_bytes = kib("VmRSS:")?;
+        let mapped = kib("RssShmem:").unwrap_or(0);
+        let arena = shared.arena.as_ref().map_or(0, |arena| arena.used_bytes());
+        Some(Self {
+            resident_bytes,
+            all_bytes: resident_bytes + arena.saturating_sub(mapped),
+        })
+    }
 }
 
 pub(crate) fn family(

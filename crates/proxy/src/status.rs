@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::counters::{Counters, ROWS};
-use crate::metrics::{resident_bytes, sum};
+use crate::metrics::{Memory, sum};
 use crate::stored::Hot;
 use crate::worker::Shared;
 
@@ -12,6 +12,7 @@ use crate::worker::Shared;
 pub(crate) fn render(shared: &Shared) -> Value {
     let config = &shared.config;
     let stats = shared.hot.stats();
+    let memory = Memory::of(shared);
     let total = |of: fn(&Counters) -> u64| sum(&shared.counters, of);
     json!({
         "name": config.name,
@@ -19,7 +20,9 @@ pub(crate) fn render(shared: &Shared) -> Value {
         "origin": config.origin.url.to_string(),
         // For whoever measures this process from outside, as `edgeward replay --status` does.
         "pid": std::process::id(),
-        "resident_bytes": resident_bytes(),
+        "resident_bytes": memory.as_ref().map(|memory| memory.resident_bytes),
+        // With the pages of large bodies that are not mapped.
+        "memory_bytes": memory.as_ref().map(|memory| memory.all_bytes),
         "hot": {
             "policy": config.hot.policy.to_string(),
             "capacity_bytes": stats.capacity_bytes,
@@ -27,6 +30,8 @@ pub(crate) fn render(shared: &Shared) -> Value {
             "objects": stats.objects,
             "object_overhead_bytes": Hot::OBJECT_OVERHEAD_BYTES,
             "bookkeeping_bytes": stats.bookkeeping_bytes,
+            // Memory that is not part of `resident_bytes`, but for what TLS or HTTP/2 have read.
+            "arena_bytes": shared.arena.as_ref().map(|arena| arena.used_bytes()),
             "admitted": stats.admitted,
             "refused": {
                 "admission": stats.refused_by_admission,

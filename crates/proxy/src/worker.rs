@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use edgeward_store::arena::Arena;
 use edgeward_store::hot::{Offer, Recorder};
 use edgeward_types::{KeyHash, Timestamp};
 use http::HeaderValue;
@@ -27,6 +28,8 @@ use crate::tasks::TaskSet;
 pub(crate) struct Shared {
     pub(crate) config: EdgeConfig,
     pub(crate) hot: Arc<Hot>,
+    /// Where large bodies of `hot` lie; on the heap where the system has no such thing.
+    pub(crate) arena: Option<Arc<Arena>>,
     pub(crate) disk: Option<Arc<DiskTier>>,
     pub(crate) collapse: Arc<Collapse>,
     pub(crate) hit_for_miss: HitForMiss,

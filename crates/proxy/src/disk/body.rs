@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use edgeward_store::arena::Draft;
 use edgeward_store::disk::{DiskObject, Miss, Now};
 use edgeward_store::hot::{Offer, Reservation};
 use edgeward_types::KeyHash;
@@ -105,7 +106,7 @@ impl DiskBody {
         self.range.start += bytes.len() as u64;
         worker.counters.disk_response_bytes.add(bytes.len() as u64);
         if let Some(promotion) = &mut self.promotion {
-            promotion.buffer.extend_from_slice(&bytes);
+            promotion.buffer.push(&bytes);
             if self.range.is_empty()
                 && let Some(promotion) = self.promotion.take()
                 && promotion.finish()
@@ -125,7 +126,7 @@ struct Promotion {
     changes: u64,
     reservation: Option<Reservation<Stored>>,
     /// As large as the body from the start: its place is charged.
-    buffer: Vec<u8>,
+    buffer: Draft,
 }
 
 impl Promotion {
@@ -151,16 +152,14 @@ impl Promotion {
             stored: Arc::clone(stored),
             changes: on_disk.changes,
             reservation: None,
-            buffer: Vec::new(),
+            buffer: Draft::new(None, 0),
         };
         if let Some(Offer::Admit(reservation)) = promotion
             .unchanged()
             .then(|| shared.offer_to_ram(hash, charge, &worker.counters))
         {
             promotion.reservation = Some(reservation);
-            promotion
-                .buffer
-                .reserve_exact(usize::try_from(length).unwrap_or(0));
+            promotion.buffer = Draft::new(shared.arena.as_ref(), length);
         }
         worker.record(hash, charge, false);
         // Without a place the drop ends it.
@@ -189,9 +188,9 @@ impl Promotion {
         if !self.unchanged() {
             return false;
         }
-        let body = std::mem::take(&mut self.buffer).into_boxed_slice();
+        let body = std::mem::replace(&mut self.buffer, Draft::new(None, 0)).freeze();
         let response = StoredResponse {
-            body: StoredBody::Memory(Bytes::from(body)),
+            body: StoredBody::Memory(body),
             // The block may be a part of what was read from disk.
             head: Bytes::copy_from_slice(&response.head),
             ..response.clone()

@@ -78,7 +78,7 @@ pub struct Sample {
     pub cpu_user_seconds: Option<f64>,
     /// CPU in the kernel since the process began.
     pub cpu_system_seconds: Option<f64>,
-    /// Resident set.
+    /// Resident set, and the pages of files in memory (`memfd_create`) that are not part of it.
     pub rss_bytes: Option<u64>,
     /// Resident set with shared pages divided among those who share them.
     pub pss_bytes: Option<u64>,

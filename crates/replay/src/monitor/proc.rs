@@ -2,11 +2,15 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 
 use rustix::param::{clock_ticks_per_second, page_size};
 use serde::{Deserialize, Serialize};
 
 use super::Sample;
+
+/// What `st_blocks` counts in (stat(2)).
+const BLOCK_BYTES: u64 = 512;
 
 /// A process by its number.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +46,8 @@ impl Process {
         sample.cpu_user_seconds = Some(stat.user_ticks as f64 / per_second);
         sample.cpu_system_seconds = Some(stat.system_ticks as f64 / per_second);
         sample.threads = Some(stat.threads);
-        sample.rss_bytes = Some(stat.rss_pages * page_size() as u64);
+        let resident = stat.rss_pages * page_size() as u64;
+        sample.rss_bytes = Some(resident);
         let rollup = self.read("smaps_rollup").ok();
         sample.pss_bytes = rollup.and_then(|text| line_of_kib(&text, "Pss:"));
         if let Ok(text) = self.read("io") {
@@ -50,16 +55,24 @@ impl Process {
             sample.disk_write_bytes = line_of_number(&text, "write_bytes:");
         }
         if let Ok(entries) = fs::read_dir(self.path("fd")) {
-            let (mut all, mut sockets) = (0, 0);
+            let (mut all, mut sockets, mut memory_files) = (0, 0, 0);
             // A descriptor may be closed between the listing and the look.
             for entry in entries.flatten() {
                 all += 1;
-                let target = fs::read_link(entry.path());
-                sockets += u64::from(
-                    target
-                        .is_ok_and(|to| to.as_os_str().as_encoded_bytes().starts_with(b"socket:")),
-                );
+                let Ok(target) = fs::read_link(entry.path()) else {
+                    continue;
+                };
+                let target = target.as_os_str().as_encoded_bytes();
+                sockets += u64::from(target.starts_with(b"socket:"));
+                if target.starts_with(b"/memfd:") {
+                    let blocks = fs::metadata(entry.path()).map_or(0, |file| file.blocks());
+                    memory_files += blocks * BLOCK_BYTES;
+                }
             }
+            // Of these files only what is mapped and was touched is resident already.
+            let status = self.read("status").ok();
+            let mapped = status.and_then(|text| line_of_kib(&text, "RssShmem:"));
+            sample.rss_bytes = Some(resident + memory_files.saturating_sub(mapped.unwrap_or(0)));
             sample.descriptors = Some(all);
             sample.sockets = Some(sockets);
         }
@@ -137,6 +150,8 @@ fn line_of_kib(text: &str, name: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::FileExt as _;
+
     use super::*;
 
     #[test]
@@ -189,5 +204,21 @@ Inter-|   Receive                                                |  Transmit
         assert!(sample.threads >= Some(1));
         assert!(sample.descriptors >= Some(3));
         assert!(Process(u32::MAX).stat().is_err());
+    }
+
+    #[test]
+    fn a_file_in_memory_counts_though_it_is_not_mapped() {
+        let process = Process(std::process::id());
+        let memory = || {
+            let mut sample = Sample::default();
+            process.fill(&process.stat().expect("we exist"), &mut sample);
+            sample.rss_bytes.expect("our own memory is told")
+        };
+        let file = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC);
+        let file = fs::File::from(file.expect("a file in memory"));
+        let before = memory();
+        file.write_all_at(&[1; 16 << 20], 0).expect("memory");
+        // Other tests of this process take and give back some meanwhile.
+        assert!(memory() > before + (8 << 20));
     }
 }

@@ -1,0 +1,100 @@
+//! What a client's connection lies on, and whether the kernel can send files on it as they are.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use rustix::fs::sendfile;
+use rustix::io::retry_on_intr;
+use rustix::net::SendFlags;
+use tokio::io::{AsyncRead, AsyncWrite, Interest};
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
+
+/// A part of a file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FilePart<'a> {
+    pub(crate) file: BorrowedFd<'a>,
+    pub(crate) offset: u64,
+    pub(crate) bytes: usize,
+}
+
+/// A stream of bytes to and from a client.
+pub(crate) trait ClientStream: AsyncRead + AsyncWrite + Unpin {
+    /// Whether [`poll_send_file`](Self::poll_send_file) is to be used.
+    const SENDS_FILES: bool;
+
+    /// Writes `head`, then the part of the file, without copying the latter. How many bytes of the two together
+    /// were taken.
+    fn poll_send_file(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        head: &[u8],
+        part: FilePart<'_>,
+    ) -> Poll<io::Result<usize>>;
+}
+
+impl ClientStream for TcpStream {
+    const SENDS_FILES: bool = true;
+
+    fn poll_send_file(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        head: &[u8],
+        part: FilePart<'_>,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.poll_write_ready(cx))?;
+            let mut taken = 0;
+            let wanted = head.len() + part.bytes;
+            let tried = self.try_io(Interest::WRITABLE, || {
+                taken = send(&self, head, part)?;
+                // Full: whoever asks again waits for room instead of trying.
+                if taken < wanted {
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
+                Ok(())
+            });
+            match tried {
+                _ if taken > 0 => return Poll::Ready(Ok(taken)),
+                Ok(()) => return Poll::Ready(Ok(0)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+}
+
+fn send(stream: &TcpStream, head: &[u8], part: FilePart<'_>) -> io::Result<usize> {
+    let mut taken = 0;
+    if !head.is_empty() {
+        // More follows at once: one packet for both.
+        let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
+        taken = retry_on_intr(|| rustix::net::send(stream, head, flags))?;
+        if taken < head.len() {
+            return Ok(taken);
+        }
+    }
+    let mut offset = part.offset;
+    match retry_on_intr(|| sendfile(stream, part.file, Some(&mut offset), part.bytes)) {
+        Ok(of_file) => Ok(taken + of_file),
+        // What was taken must be told, whatever happened then.
+        Err(_) if taken > 0 => Ok(taken),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What is encrypted on the way has to be copied.
+impl<S: AsyncRead + AsyncWrite + Unpin> ClientStream for TlsStream<S> {
+    const SENDS_FILES: bool = false;
+
+    fn poll_send_file(
+        self: Pin<&mut Self>,
+        _cx: &mut Context<'_>,
+        _head: &[u8],
+        _part: FilePart<'_>,
+    ) -> Poll<io::Result<usize>> {
+        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
+    }
+}

@@ -1,0 +1,245 @@
+//! Large bodies in a file in memory, so that the kernel can send them without copying.
+//!
+//! A write to a socket copies the body into the socket's buffers; of a body of a megabyte that copy
+//! is half of all a hit costs. `sendfile` hands the pages themselves over, and for that they must
+//! belong to a file. The arena is such a file, anonymous and in RAM (`memfd_create`). It is mapped as well, so that a
+//! body is an ordinary [`Bytes`](bytes::Bytes) to whoever wants to read it (TLS, HTTP/2, ranges); who wants to send it asks
+//! [`Arena::place_of`] where in the file it lies.
+//!
+//! What is sent this way is still read after the call has returned, from pages that are on their way in
+//! socket buffers. So no page is ever written twice: a place that comes free is punched out of the file, which gives its
+//! memory back to the system at once, and whoever takes the place next gets new pages, while those on their
+//! way live until they have arrived.
+//!
+//! The file is sparse and far larger than what it may hold, so that places need no search: the
+//! size is rounded up to a power of two, and each of those has a list of places that came free. Only pages that were
+//! written take memory. Taking and freeing a place is O(1).
+//!
+//! ```
+//! # use edgeward_store::arena::{Arena, Draft};
+//! # use edgeward_types::ByteSize;
+//! let arena = Arena::new(ByteSize::mib(64))?;
+//! let mut draft = Draft::new(Some(&arena), 100_000);
+//! draft.push(&[7; 60_000]);
+//! draft.push(&[8; 40_000]);
+//! let body = draft.freeze();
+//! assert_eq!((body[0], body[99_999]), (7, 8));
+//! assert!(arena.place_of(&body).is_some());
+//! # std::io::Result::Ok(())
+//! ```
+
+mod draft;
+mod folios;
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use edgeward_types::ByteSize;
+use memmap2::{MmapOptions, MmapRaw};
+use rustix::fs::{FallocateFlags, MemfdFlags};
+
+use crate::sync::Mutex;
+
+pub use draft::Draft;
+
+/// A file in memory, for bodies of at least [`Arena::BODY_BYTES_MIN`]. Share it in an `Arc`.
+#[derive(Debug)]
+pub struct Arena {
+    file: File,
+    map: MmapRaw,
+    bytes: u64,
+    places: Mutex<Places>,
+    used_bytes: AtomicU64,
+    lost_bytes: AtomicU64,
+}
+
+impl Arena {
+    /// Bodies below this are copied into the socket for less than two calls and the page's
+    /// bookkeeping cost.
+    pub const BODY_BYTES_MIN: u64 = 64 << 10;
+
+    /// What a place in the arena is rounded up to.
+    pub const PAGE_BYTES: u64 = 4096;
+
+    /// An arena for bodies of `capacity` together.
+    ///
+    /// # Errors
+    ///
+    /// If the system has no such files, or so much address space is not to be had, or it is set to
+    /// back such files with pages larger than 4 KiB: punching a hole would then reach into pages that are on their way.
+    pub fn new(capacity: ByteSize) -> io::Result<Arc<Self>> {
+        folios::are_single_pages()?;
+        let bytes = capacity
+            .bytes()
+            .max(1 << 20)
+            .checked_next_power_of_two()
+            .and_then(|bytes| bytes.checked_mul(ADDRESSES_PER_BYTE))
+            .ok_or_else(|| io::Error::other("the capacity is beyond any address space"))?;
+        let file = File::from(rustix::fs::memfd_create(
+            "edgeward-bodies",
+            MemfdFlags::CLOEXEC,
+        )?);
+        file.set_len(bytes)?;
+        let map = MmapOptions::new().map_raw_read_only(&file)?;
+        Ok(Arc::new(Self {
+            file,
+            map,
+            bytes,
+            places: Mutex::default(),
+            used_bytes: AtomicU64::new(0),
+            lost_bytes: AtomicU64::new(0),
+        }))
+    }
+
+    /// The file, to send from.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Where in the file `bytes` lie; nothing if they lie elsewhere in memory.
+    pub fn place_of(&self, bytes: &[u8]) -> Option<u64> {
+        let offset = (bytes.as_ptr() as usize).checked_sub(self.map.as_ptr() as usize)?;
+        let offset = offset as u64;
+        let end = offset.checked_add(bytes.len() as u64)?;
+        (end <= self.bytes).then_some(offset)
+    }
+
+    /// Bytes of memory that bodies lie in, whole pages.
+    pub fn used_bytes(&self) -> u64 {
+        self.used_bytes.load(Relaxed)
+    }
+
+    /// Bytes of memory that could not be given back to the system.
+    pub fn lost_bytes(&self) -> u64 {
+        self.lost_bytes.load(Relaxed)
+    }
+
+    /// A place for so many bytes, if there is one.
+    fn take(self: &Arc<Self>, bytes: u64) -> Option<Place> {
+        let class = Class::of(bytes);
+        let offset = {
+            let mut places = self.places.lock();
+            match places.free[class.index()].pop() {
+                Some(offset) => offset,
+                None => {
+                    let offset = places.end;
+                    let end = offset + class.bytes();
+                    if end > self.bytes {
+                        return None;
+                    }
+                    places.end = end;
+                    offset
+                }
+            }
+        };
+        let bytes = bytes.next_multiple_of(Self::PAGE_BYTES);
+        self.used_bytes.fetch_add(bytes, Relaxed);
+        Some(Place {
+            arena: Arc::clone(self),
+            offset,
+            bytes,
+            class,
+        })
+    }
+}
+
+/// Addresses for each byte of capacity. A place takes at most two for each of its bytes, and what
+/// came free in one size is not used for another.
+const ADDRESSES_PER_BYTE: u64 = 16;
+
+#[derive(Debug)]
+struct Places {
+    /// By class, where places are that came free.
+    free: [Vec<u64>; Class::COUNT],
+    /// From here on nothing was ever taken.
+    end: u64,
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        Self {
+            free: [const { Vec::new() }; Class::COUNT],
+            end: 0,
+        }
+    }
+}
+
+/// Sizes that share a list: up to a power of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Class(u32);
+
+impl Class {
+    const COUNT: usize = 64;
+
+    fn of(bytes: u64) -> Self {
+        let bytes = bytes.max(Arena::PAGE_BYTES);
+        Self(u64::BITS - (bytes - 1).leading_zeros())
+    }
+
+    fn bytes(self) -> u64 {
+        1 << self.0
+    }
+
+    fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// One body's part of the file. Freed when the last of those who read it lets go.
+#[derive(Debug)]
+struct Place {
+    arena: Arc<Arena>,
+    offset: u64,
+    /// Whole pages.
+    bytes: u64,
+    class: Class,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let arena = &self.arena;
+        arena.used_bytes.fetch_sub(self.bytes, Relaxed);
+        let punched = rustix::fs::fallocate(
+            &arena.file,
+            FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+            self.offset,
+            self.bytes,
+        );
+        if punched.is_ok() {
+            arena.places.lock().free[self.class.index()].push(self.offset);
+        } else {
+            // Pages that may be on their way must not be written again: the place is given up.
+            arena.lost_bytes.fetch_add(self.bytes, Relaxed);
+        }
+    }
+}
+
+/// A part of a body that was written and is never written again.
+#[derive(Debug)]
+struct Part {
+    place: Arc<Place>,
+    start: u64,
+    bytes: usize,
+}
+
+impl AsRef<[u8]> for Part {
+    #[expect(
+        unsafe_code,
+        reason = "a view of the mapping that the compiler cannot know to be constant"
+    )]
+    fn as_ref(&self) -> &[u8] {
+        let place = &self.place;
+        let start = usize::try_from(place.offset + self.start).expect("within the mapping");
+        // SAFETY: `Part`s are made by `Draft` alone, of bytes that it has written, within the place
+        // and so within the mapping, which lives as long as the arena, which the place keeps alive. Nobody
+        // writes there again before the place is dropped, which happens after the last part; others write to other
+        // pages only. No file of another name leads to the memory, so nobody else can shrink it.
+        unsafe { std::slice::from_raw_parts(self.place.arena.map.as_ptr().add(start), self.bytes) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

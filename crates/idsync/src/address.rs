@@ -41,6 +41,10 @@ pub fn open(address: &str, options: Options) -> Result<Arc<dyn Source>, SourceEr
     match scheme {
         #[cfg(feature = "sqlite")]
         "sqlite" | "file" => Ok(Arc::new(crate::sqlite::Sqlite::new(address, options)?)),
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => {
+            Ok(Arc::new(crate::postgres::Postgres::new(address, options)?))
+        }
         _ => {
             drop(options);
             Err(SourceError::Unsupported {
@@ -63,7 +67,7 @@ fn scheme(address: &str) -> Option<&str> {
 }
 
 /// The address without its password, to be shown.
-#[cfg(test)]
+#[cfg(any(test, feature = "postgres"))]
 pub(crate) fn without_password(address: &str) -> String {
     let Some((scheme, rest)) = address.split_once("://") else {
         return address.to_owned();

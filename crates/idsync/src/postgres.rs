@@ -1,0 +1,304 @@
+//! Ids out of PostgreSQL, by COPY.
+//!
+//! A scan is one `COPY (query) TO STDOUT (FORMAT BINARY)` in a transaction that reads alone and sees
+//! one state of the database. An ordered one wraps the query, so that it can begin anywhere:
+//! `SELECT id FROM (query) AS ids(id) WHERE id >= '…' ORDER BY id`; where the query is a plain one
+//! on an indexed column, PostgreSQL reads its index in order instead of sorting.
+//!
+//! Changes are polled over a connection that stays open. Logical replication is left for later: it
+//! needs a slot, whose retained log can fill the server's disk when nobody reads it.
+
+mod column;
+mod tls;
+
+use std::pin::pin;
+
+use futures_util::StreamExt as _;
+use tokio::task::JoinHandle;
+use tokio_postgres::binary_copy::BinaryCopyOutStream;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Statement};
+
+use crate::address::{Options, without_password};
+use crate::changes::{Feed, Rows};
+use crate::error::SourceError;
+use crate::scan::{Found, Reading, Sink, Source};
+use column::{After, Column, Raw};
+
+/// A PostgreSQL server and a query.
+#[derive(Debug)]
+pub(crate) struct Postgres {
+    label: String,
+    config: tokio_postgres::Config,
+    connector: tls::Connector,
+    options: Options,
+}
+
+impl Postgres {
+    pub(crate) fn new(address: &str, options: Options) -> Result<Self, SourceError> {
+        let (config, connector) = tls::parse(address)?;
+        Ok(Self {
+            label: without_password(address),
+            config,
+            connector,
+            options,
+        })
+    }
+
+    async fn connect(&self) -> Result<Session, SourceError> {
+        let refused = |error| refused(&self.label, error);
+        let (client, driver) = match &self.connector {
+            tls::Connector::Clear => {
+                let (client, connection) = self
+                    .config
+                    .connect(tokio_postgres::NoTls)
+                    .await
+                    .map_err(refused)?;
+                (client, tokio::spawn(async { _ = connection.await }))
+            }
+            tls::Connector::Rustls(connector) => {
+                let (client, connection) = self
+                    .config
+                    .connect(connector.clone())
+                    .await
+                    .map_err(refused)?;
+                (client, tokio::spawn(async { _ = connection.await }))
+            }
+        };
+        let session = Session { client, driver };
+        // A quote in a literal is doubled and nothing else is special; and whatever the query says,
+        // nothing is written.
+        let settings =
+            "SET standard_conforming_strings = on; SET default_transaction_read_only = on";
+        let set = session.client.batch_execute(settings).await;
+        set.map_err(refused)?;
+        Ok(session)
+    }
+
+    async fn prepare(&self, client: &Client, query: &str) -> Result<Statement, SourceError> {
+        let prepared = client.prepare(query).await;
+        prepared.map_err(|error| failed(&self.label, error))
+    }
+
+    async fn read_all(&self, sink: &Sink) -> Result<(), SourceError> {
+        let fail = |error| failed(&self.label, error);
+        let session = self.connect().await?;
+        let client = &session.client;
+        client
+            .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            .await
+            .map_err(fail)?;
+        let query = bare(&self.options.query);
+        let asked = self.prepare(client, query).await?;
+        if !asked.params().is_empty() {
+            return Err(SourceError::Query {
+                label: self.label.clone(),
+                cause: "it has a parameter, and a scan gives none".into(),
+            });
+        }
+        let [column] = asked.columns() else {
+            return Err(SourceError::Columns {
+                found: asked.columns().len(),
+                wanted: "the id is one",
+            });
+        };
+        let id = Column::new(column.name(), column.type_())?;
+        let begun = sink.begin(
+            Found {
+                form: id.form(),
+                column: id.name.clone(),
+                rows_estimated: estimate(client, query).await,
+            },
+            || vec![Vec::new()],
+        );
+        let Some((number, span)) = begun.ledger.open().next() else {
+            return Ok(());
+        };
+        let select = match (self.options.ordered, &span.position) {
+            (false, _) => query.to_owned(),
+            (true, position) => {
+                // From the last one on rather than after it: a collation may take others for equal.
+                let from = position.as_ref().map_or_else(String::new, |position| {
+                    let position = String::from_utf8_lossy(position).replace('\'', "''");
+                    format!("WHERE id >= '{position}'")
+                });
+                format!("SELECT id FROM (\n{query}\n) AS ids(id) {from} ORDER BY id")
+            }
+        };
+        let copy = format!("COPY (\n{select}\n) TO STDOUT (FORMAT BINARY)");
+        let stream = client.copy_out(copy.as_str()).await.map_err(fail)?;
+        let mut rows = pin!(BinaryCopyOutStream::new(stream, &[Type::BYTEA]));
+        let mut gather = begun.gather(number, "");
+        while let Some(row) = rows.next().await {
+            let row = row.map_err(fail)?;
+            let Raw(raw) = row.try_get(0).map_err(fail)?;
+            if gather.row(id.value(raw)?)? {
+                let position = if self.options.ordered {
+                    id.position(raw)?
+                } else {
+                    None
+                };
+                sink.send(gather.close(position)).await?;
+            }
+        }
+        sink.send(gather.end()).await
+    }
+}
+
+impl Source for Postgres {
+    fn label(&self) -> String {
+        self.label.clone()
+    }
+
+    fn query(&self) -> &str {
+        &self.options.query
+    }
+
+    fn read<'a>(&'a self, sink: &'a Sink) -> Reading<'a, ()> {
+        Box::pin(self.read_all(sink))
+    }
+
+    fn follow<'a>(&'a self, query: &'a str) -> Reading<'a, Box<dyn Feed>> {
+        Box::pin(async move {
+            let session = self.connect().await?;
+            let statement = self.prepare(&session.client, bare(query)).await?;
+            let ([id, number], [after]) = (statement.columns(), statement.params()) else {
+                return Err(SourceError::Columns {
+                    found: statement.columns().len(),
+                    wanted: "id and number are two, and $1 says where to begin",
+                });
+            };
+            let following = Following {
+                label: self.label.clone(),
+                id: Column::new(id.name(), id.type_())?,
+                number: Column::number(number.name(), number.type_())?,
+                after: Column::number("$1", after)?,
+                session,
+                statement: statement.clone(),
+            };
+            Ok(Box::new(following) as Box<dyn Feed>)
+        })
+    }
+}
+
+/// A connection, and the task that carries it.
+#[derive(Debug)]
+struct Session {
+    client: Client,
+    driver: JoinHandle<()>,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+/// A connection that is asked for changes.
+struct Following {
+    label: String,
+    session: Session,
+    statement: Statement,
+    id: Column,
+    number: Column,
+    after: Column,
+}
+
+impl Feed for Following {
+    fn form(&self) -> edgeward_filter::IdForm {
+        self.id.form()
+    }
+
+    fn poll<'a>(&'a mut self, after: i64, rows: &'a mut Rows<'_>) -> Reading<'a, ()> {
+        Box::pin(async move {
+            let fail = |error| failed(&self.label, error);
+            let after = After {
+                column: &self.after,
+                number: after,
+            };
+            let changes = self.session.client.query_raw(&self.statement, [after]);
+            let mut changes = pin!(changes.await.map_err(fail)?);
+            while let Some(row) = changes.next().await {
+                let row = row.map_err(fail)?;
+                let Raw(id) = row.try_get(0).map_err(fail)?;
+                let Raw(number) = row.try_get(1).map_err(fail)?;
+                rows.row(self.id.value(id)?, self.number.as_number(number)?)?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// What the planner expects, if it says so.
+async fn estimate(client: &Client, query: &str) -> Option<u64> {
+    let explain = format!("EXPLAIN (FORMAT JSON) {query}");
+    let messages = client.simple_query(&explain).await.ok()?;
+    let plan = messages.iter().find_map(|message| match message {
+        tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0),
+        _ => None,
+    })?;
+    // The outermost plan comes first.
+    let (_, rows) = plan.split_once("\"Plan Rows\":")?;
+    let digits = rows.trim_start();
+    let end = digits.find(|c: char| !c.is_ascii_digit())?;
+    digits[..end].parse().ok()
+}
+
+/// A query that something can follow. A comment at its end is ended by the line end after it.
+fn bare(query: &str) -> &str {
+    query.trim_end().trim_end_matches(';')
+}
+
+fn refused(label: &str, error: tokio_postgres::Error) -> SourceError {
+    let transient = match error.as_db_error() {
+        Some(said) => passes(said.code()),
+        // A name that cannot be resolved, a port nobody listens on, a server that hangs up.
+        None => is_io(&error) || error.is_closed(),
+    };
+    SourceError::Connect {
+        label: label.to_owned(),
+        cause: cause(error),
+        transient,
+    }
+}
+
+fn failed(label: &str, error: tokio_postgres::Error) -> SourceError {
+    let transient = match error.as_db_error() {
+        Some(said) => passes(said.code()),
+        None => is_io(&error) || error.is_closed(),
+    };
+    let (label, cause) = (label.to_owned(), cause(error));
+    if transient {
+        SourceError::Lost { label, cause }
+    } else {
+        SourceError::Query { label, cause }
+    }
+}
+
+/// What the server said, without the client's "db error" before it.
+fn cause(error: tokio_postgres::Error) -> crate::Cause {
+    match error.as_db_error() {
+        Some(said) => said.clone().into(),
+        None => error.into(),
+    }
+}
+
+/// Whether the server's trouble is of the passing kind; by class, PostgreSQL's Appendix A.
+fn passes(code: &SqlState) -> bool {
+    let class = &code.code()[..2];
+    // Connections, transactions rolled back (a standby's conflict with recovery), resources (too many
+    // connections), shutdown and crash, the system's own errors.
+    matches!(class, "08" | "40" | "53" | "57" | "58") && *code != SqlState::QUERY_CANCELED
+}
+
+fn is_io(error: &tokio_postgres::Error) -> bool {
+    let mut next = std::error::Error::source(error);
+    while let Some(cause) = next {
+        if cause.is::<std::io::Error>() {
+            return true;
+        }
+        next = cause.source();
+    }
+    false
+}

@@ -1,0 +1,170 @@
+//! How to reach a PostgreSQL server: its address, and TLS as the address asks for it.
+//!
+//! `sslmode` reads as it does elsewhere, with one difference: whenever TLS is spoken, the server's
+//! certificate and name are verified, by the system's roots or those in `sslrootcert`. So `require`
+//! means what others call `verify-full`. Without a word about it, TLS is required of any server that
+//! is not on this machine.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{ClientConfig, RootCertStore};
+use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use crate::address::without_password;
+use crate::error::SourceError;
+
+/// What carries the connection.
+#[derive(Clone)]
+pub(super) enum Connector {
+    Clear,
+    Rustls(MakeRustlsConnect),
+}
+
+impl std::fmt::Debug for Connector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Clear => "Clear",
+            Self::Rustls(_) => "Rustls",
+        })
+    }
+}
+
+/// Reads `postgres://user:password@host:port/database?…`.
+pub(super) fn parse(address: &str) -> Result<(tokio_postgres::Config, Connector), SourceError> {
+    let wrong = |why: String| SourceError::Address {
+        url: without_password(address),
+        why,
+    };
+    let (mut mode, mut roots) = (None, None);
+    let (server, settings) = address.split_once('?').unwrap_or((address, ""));
+    let mut rest = Vec::new();
+    for setting in settings.split('&').filter(|setting| !setting.is_empty()) {
+        match setting.split_once('=') {
+            Some(("sslmode", value)) => mode = Some(value),
+            Some(("sslrootcert", value)) => roots = Some(value),
+            _ => rest.push(setting),
+        }
+    }
+    let plain = format!("{server}?{}", rest.join("&"));
+    let mut config: tokio_postgres::Config = plain.parse().map_err(|error| {
+        let cause = std::error::Error::source(&error).map(ToString::to_string);
+        wrong(cause.unwrap_or_else(|| format!("{error}")))
+    })?;
+    if config.get_hosts().is_empty() {
+        return Err(wrong("it names no host".to_owned()));
+    }
+    if config.get_application_name().is_none() {
+        config.application_name("edgeward");
+    }
+    if config.get_connect_timeout().is_none() {
+        config.connect_timeout(CONNECT_TIMEOUT);
+    }
+    // A peer that vanished without a word is noticed within a minute.
+    config.keepalives_idle(Duration::from_secs(30));
+    config.keepalives_interval(Duration::from_secs(10));
+    config.keepalives_retries(3);
+    config.tcp_user_timeout(Duration::from_secs(60));
+
+    let mode = match mode {
+        Some("disable") => SslMode::Disable,
+        Some("allow" | "prefer") => SslMode::Prefer,
+        Some("require" | "verify-ca" | "verify-full") => SslMode::Require,
+        None if config.get_hosts().iter().all(is_here) => SslMode::Disable,
+        None => SslMode::Require,
+        Some(other) => {
+            let modes = "disable, prefer, require, verify-full";
+            return Err(wrong(format!("sslmode is {other}; there are {modes}")));
+        }
+    };
+    config.ssl_mode(mode);
+    if mode == SslMode::Disable {
+        return Ok((config, Connector::Clear));
+    }
+    let mut trusted = RootCertStore::empty();
+    if let Some(file) = roots {
+        let certificates = CertificateDer::pem_file_iter(file)
+            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            .map_err(|error| wrong(format!("sslrootcert {file} cannot be read: {error}")))?;
+        for certificate in certificates {
+            let added = trusted.add(certificate);
+            added.map_err(|error| wrong(format!("sslrootcert {file}: {error}")))?;
+        }
+    } else {
+        let found = rustls_native_certs::load_native_certs();
+        trusted.add_parsable_certificates(found.certs);
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let tls = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| wrong(error.to_string()))?
+        .with_root_certificates(trusted)
+        .with_no_client_auth();
+    Ok((config, Connector::Rustls(MakeRustlsConnect::new(tls))))
+}
+
+/// On this machine, where nobody listens on the way.
+fn is_here(host: &Host) -> bool {
+    match host {
+        Host::Unix(_) => true,
+        Host::Tcp(name) => {
+            name == "localhost" || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+        }
+    }
+}
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(address: &str) -> SslMode {
+        parse(address).expect("an address").0.get_ssl_mode()
+    }
+
+    #[test]
+    fn tls_is_required_of_every_server_that_is_elsewhere() {
+        for (address, expected) in [
+            ("postgres://db.example/x", SslMode::Require),
+            ("postgres://10.0.0.1/x", SslMode::Require),
+            ("postgres://localhost,db.example/x", SslMode::Require),
+            ("postgres://localhost/x", SslMode::Disable),
+            ("postgres://[::1]:5433/x", SslMode::Disable),
+            ("postgres:///x?host=/run/postgresql", SslMode::Disable),
+            ("postgres://db.example/x?sslmode=disable", SslMode::Disable),
+            (
+                "postgres://localhost/x?sslmode=verify-full",
+                SslMode::Require,
+            ),
+            ("postgres://localhost/x?a=b&sslmode=prefer", SslMode::Prefer),
+        ] {
+            let address = address.replace("a=b", "application_name=b");
+            assert_eq!(mode(&address), expected, "{address}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_address_says_why_and_keeps_its_password() {
+        for (address, why) in [
+            (
+                "postgres://me:secret@db/x?sslmode=maybe",
+                "sslmode is maybe",
+            ),
+            ("postgres://me:secret@db/x?colour=red", "colour"),
+            ("postgres://me:secret@db:port/x", "port"),
+            ("postgres:///x", "no host"),
+            (
+                "postgres://me:secret@db/x?sslrootcert=/nowhere.pem",
+                "/nowhere.pem",
+            ),
+        ] {
+            let error = parse(address).expect_err("wrong").to_string();
+            assert!(error.contains(why) && !error.contains("secret"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! Scans and changes of a real PostgreSQL: each test starts a server of its own in a temporary
+//! folder and ends it. Without PostgreSQL on the machine they say that they skip; under
+//! `EDGEWARD_REQUIRE_TOOLS=1` that is a failure.
+#![cfg(feature = "postgres")]
+
+mod server;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use edgeward_filter::IdForm;
+use edgeward_idsync::{
+    Batch, Changes, ChangesConfig, Ledger, Options, Retry, Scan, ScanConfig, Source, SourceError,
+    open,
+};
+
+use server::Server;
+
+fn source(address: &str, query: &str, ordered: bool) -> Arc<dyn Source> {
+    let options = Options {
+        ordered,
+        ..Options::new(query)
+    };
+    open(address, options).expect("an address")
+}
+
+fn config() -> ScanConfig {
+    ScanConfig {
+        batch_ids: 100,
+        batches_ahead: 1,
+        retry: Retry {
+            first: Duration::from_millis(10),
+            longest: Duration::from_millis(100),
+            patience: Duration::from_secs(60),
+        },
+        ..ScanConfig::default()
+    }
+}
+
+fn rest(scan: &mut Scan) -> Result<Vec<String>, SourceError> {
+    let mut ids = Vec::new();
+    while let Some(batch) = scan.next_batch()? {
+        ids.extend(texts(&batch));
+    }
+    Ok(ids)
+}
+
+fn texts(batch: &Batch) -> Vec<String> {
+    let text = |id| String::from_utf8_lossy(id).into_owned();
+    batch.ids().map(text).collect()
+}
+
+fn scan(address: &str, query: &str, ordered: bool) -> Result<(IdForm, Vec<String>), SourceError> {
+    let mut scan = Scan::begin(source(address, query, ordered), Ledger::default(), config())?;
+    Ok((scan.found().form, rest(&mut scan)?))
+}
+
+#[test]
+fn ids_of_every_type_come_in_their_canonical_form() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    server.sql("CREATE DOMAIN key AS uuid; CREATE TYPE size AS ENUM ('small', 'large')");
+    let uuid = "550e8400-e29b-41d4-a716-446655440000";
+    let address = server.address();
+    for (value, form, id) in [
+        ("7::int2", IdForm::Integer, "7"),
+        ("-70000::int4", IdForm::Integer, "-70000"),
+        (
+            "9223372036854775807::int8",
+            IdForm::Integer,
+            "9223372036854775807",
+        ),
+        ("'né'::text", IdForm::Text, "né"),
+        ("'a'::varchar(9)", IdForm::Text, "a"),
+        (
+            "'550E8400E29B41D4A716446655440000'::uuid",
+            IdForm::Uuid,
+            uuid,
+        ),
+        (
+            "'550E8400E29B41D4A716446655440000'::key",
+            IdForm::Uuid,
+            uuid,
+        ),
+        ("'large'::size", IdForm::Text, "large"),
+        ("'\\x6162'::bytea", IdForm::Text, "ab"),
+    ] {
+        for ordered in [false, true] {
+            let query = format!("SELECT {value} -- a comment");
+            let scanned = scan(&address, &query, ordered).expect("an id");
+            assert_eq!(scanned, (form, vec![id.to_owned()]), "{query}");
+        }
+    }
+}
+
+#[test]
+fn errors_say_what_is_wrong() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    let address = server.address();
+    let error = |query| scan(&address, query, false).expect_err("this cannot be read");
+    for query in [
+        "SELECT nothing",
+        "SELECT 1; DROP TABLE x",
+        "SELECT $1::int",
+        "SELEC",
+    ] {
+        let error = error(query);
+        assert!(matches!(error, SourceError::Query { .. }), "{error:?}");
+    }
+    let two = error("SELECT 1, 2");
+    assert!(
+        matches!(two, SourceError::Columns { found: 2, .. }),
+        "{two:?}"
+    );
+    assert_eq!(
+        error("SELECT 1.5::float8 AS price").to_string(),
+        "column `price` is of type float8, which holds no ids"
+    );
+    let null =
+        error("SELECT CASE i WHEN 3 THEN NULL ELSE i END AS id FROM generate_series(1, 5) i");
+    assert_eq!(null.to_string(), "row 3, column `id`: NULL is no id");
+    // What fails in the middle fails for good, unless it is the server that goes.
+    let divided = error("SELECT 10 / (50000 - i) FROM generate_series(1, 60000) i");
+    assert!(matches!(divided, SourceError::Query { .. }), "{divided:?}");
+    let nobody = address.replace("edgeward@", "somebody@");
+    let refused = scan(&nobody, "SELECT 1", false).expect_err("no such user");
+    let SourceError::Connect {
+        transient: false, ..
+    } = refused
+    else {
+        panic!("{refused:?}");
+    };
+    drop(server);
+    let gone = scan(&address, "SELECT 1", false).expect_err("no server");
+    let SourceError::Connect {
+        transient: true, ..
+    } = gone
+    else {
+        panic!("{gone:?}");
+    };
+}
+
+/// The server goes down in the middle of a scan and comes back.
+///
+/// An ordered scan goes on where it was: as many rows are read as there are, but for those equal to
+/// the last one. An unordered one begins again.
+#[test]
+fn a_scan_survives_a_restart_of_the_server() {
+    let Some(mut server) = Server::start() else {
+        return;
+    };
+    server.sql(
+        "CREATE TABLE resource (id uuid PRIMARY KEY);
+         INSERT INTO resource SELECT md5(i::text)::uuid FROM generate_series(1, 100000) i;
+         ANALYZE resource",
+    );
+    let address = server.address();
+    for ordered in [true, false] {
+        let from = source(&address, "SELECT id FROM resource", ordered);
+        let mut scan = Scan::begin(from, Ledger::default(), config()).expect("begins");
+        assert_eq!(scan.found().rows_estimated, Some(100_000));
+        let mut ids = Vec::new();
+        for _ in 0..50 {
+            let batch = scan.next_batch().expect("rows").expect("not the end");
+            ids.extend(texts(&batch));
+        }
+        server.crash();
+        server.restart();
+        ids.extend(rest(&mut scan).expect("goes on"));
+        let progress = scan.progress();
+        assert!(
+            progress.setbacks >= 1,
+            "the socket cannot hold so many rows"
+        );
+        if ordered {
+            assert!(ids.len() < 100_000 + 10, "{} read", ids.len());
+            assert_eq!(progress.rows, ids.len() as u64);
+        }
+        let distinct: BTreeSet<_> = ids.into_iter().collect();
+        assert_eq!(distinct.len(), 100_000, "ordered: {ordered}");
+    }
+}
+
+/// A position in the middle of each kind of column: what follows it, and it itself, come.
+#[test]
+fn an_ordered_scan_begins_anywhere() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    server.sql("CREATE COLLATION anycase (provider = icu, locale = 'und-u-ks-level2', deterministic = false)");
+    for value in [
+        "i",
+        "-i::int8",
+        "md5(i::text)::uuid",
+        "'it''s \\' || i",
+        "decode(md5(i::text), 'hex')",
+        "(CASE i % 2 WHEN 0 THEN 'a' ELSE 'A' END || i / 2) COLLATE anycase",
+    ] {
+        let query = format!("SELECT {value} AS id FROM generate_series(1, 999) i");
+        let config = || ScanConfig {
+            form: Some(IdForm::Text),
+            ..config()
+        };
+        let from = |ledger| {
+            let source = source(&server.address(), &query, true);
+            Scan::begin(source, ledger, config()).expect("begins")
+        };
+        let mut scan = from(Ledger::default());
+        let mut whole = BTreeSet::new();
+        let mut parts = Vec::new();
+        while let Some(batch) = scan.next_batch().expect("rows") {
+            whole.extend(batch.ids().map(<[u8]>::to_vec));
+            if let Some(position) = batch.reached.position {
+                parts.push((whole.clone(), position));
+            }
+        }
+        assert_eq!((whole.len(), parts.len()), (999, 9), "{value}");
+        for (mut before, position) in parts.into_iter().step_by(4) {
+            let mut scan = from(Ledger::over([Vec::new()]).at(0, position));
+            let mut read = 0;
+            while let Some(batch) = scan.next_batch().expect("rows") {
+                read += batch.len();
+                before.extend(batch.ids().map(<[u8]>::to_vec));
+            }
+            assert!(read < 999 && before == whole, "{value}: {read}");
+        }
+    }
+}
+
+/// One transaction draws a number and commits after the next one was seen: it is found.
+#[test]
+fn changes_are_found_although_commits_come_out_of_order() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    server.sql(
+        "CREATE TABLE resource (id uuid, seq bigserial, at timestamptz DEFAULT clock_timestamp());
+         INSERT INTO resource SELECT md5(i::text)::uuid FROM generate_series(1, 5000) i",
+    );
+    for (column, overlap) in [("seq", 10), ("at", 60_000_000)] {
+        let query =
+            format!("SELECT id, {column} FROM resource WHERE {column} > $1 ORDER BY {column}");
+        let config = ChangesConfig {
+            overlap,
+            ..ChangesConfig::new(query)
+        };
+        let from = source(&server.address(), "SELECT id FROM resource", false);
+        let mut changes = Changes::new(from, config, i64::MIN).expect("a runtime");
+        let mut poll = || {
+            let mut ids = Vec::new();
+            let polled = changes.poll(&mut |batch| ids.extend(texts(&batch)));
+            polled.map(|_| ids)
+        };
+        assert!(poll().expect("polled").len() >= 5000);
+        assert_eq!(poll().expect("polled"), Vec::<String>::new());
+        let insert = |id: u32| {
+            format!("INSERT INTO resource (id) VALUES ('00000000-0000-0000-0000-{id:012}');")
+        };
+        let slow = server.session(&format!("BEGIN; {}", insert(1)));
+        server.sql(&insert(2));
+        let id = |id| format!("00000000-0000-0000-0000-{id:012}");
+        assert_eq!(poll().expect("polled"), [id(2)]);
+        slow.commit();
+        assert_eq!(poll().expect("polled"), [id(1)], "by {column}");
+        assert_eq!(poll().expect("polled"), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn changes_go_on_after_a_restart_of_the_server() {
+    let Some(mut server) = Server::start() else {
+        return;
+    };
+    server.sql("CREATE TABLE resource (id int, seq bigserial)");
+    let query = "SELECT id, seq FROM resource WHERE seq > $1 ORDER BY seq";
+    let from = source(&server.address(), "SELECT id FROM resource", false);
+    let mut changes = Changes::new(from, ChangesConfig::new(query), 0).expect("a runtime");
+    let mut ids = Vec::new();
+    let mut poll = || {
+        let polled = changes.poll(&mut |batch| ids.extend(texts(&batch)));
+        polled.map(|polled| polled.cursor)
+    };
+    server.sql("INSERT INTO resource VALUES (7)");
+    assert_eq!(poll().expect("polled"), 1);
+    server.crash();
+    let error = poll().expect_err("nobody there");
+    assert!(error.is_transient(), "{error:?}");
+    server.restart();
+    server.sql("INSERT INTO resource VALUES (8)");
+    assert!(poll().expect("polled") > 1);
+    assert_eq!(ids, ["7", "8"]);
+}
+
+/// With TLS: the certificate is verified, and so is the name it is for.
+#[test]
+fn tls_verifies_whom_it_talks_to() {
+    let Some(server) = Server::start_with_tls() else {
+        return;
+    };
+    let roots = server.certificate();
+    let address = |host: &str, settings: &str| {
+        format!(
+            "postgres://edgeward@{host}:{}/postgres?{settings}",
+            server.port()
+        )
+    };
+    let query = "SELECT ssl::int FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
+    let trusted = format!("sslmode=verify-full&sslrootcert={roots}");
+    for (address, encrypted) in [
+        (address("localhost", &trusted), "1"),
+        (address("localhost", ""), "0"),
+    ] {
+        let scanned = scan(&address, query, false).expect("connects");
+        assert_eq!(scanned.1, [encrypted], "{address}");
+    }
+    for address in [
+        address("127.0.0.1", &trusted),
+        address("localhost", "sslmode=require"),
+    ] {
+        let error = scan(&address, query, false).expect_err("not trusted");
+        assert!(matches!(error, SourceError::Connect { .. }), "{error:?}");
+    }
+}

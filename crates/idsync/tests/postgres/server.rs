@@ -1,0 +1,251 @@
+//! A PostgreSQL server for one test.
+
+use std::env;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Ends with the test, however that ends.
+pub(crate) struct Server {
+    folder: tempfile::TempDir,
+    port: u16,
+    process: Child,
+    tls: bool,
+}
+
+impl Server {
+    /// Starts one; none where PostgreSQL is not installed.
+    pub(crate) fn start() -> Option<Self> {
+        Self::new(false)
+    }
+
+    /// Starts one that speaks TLS as `localhost`.
+    pub(crate) fn start_with_tls() -> Option<Self> {
+        Self::new(true)
+    }
+
+    fn new(tls: bool) -> Option<Self> {
+        if program("initdb").is_none() || program("postgres").is_none() {
+            skip("PostgreSQL is not installed");
+            return None;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        give_away(folder.path());
+        let data = folder.path().join("data");
+        let made = as_nobody("initdb")
+            .args(["--auth=trust", "--username=edgeward", "--no-sync"])
+            .args(["--encoding=UTF8", "--no-locale", "--pgdata"])
+            .arg(&data)
+            .output()
+            .expect("initdb runs");
+        assert!(made.status.success(), "{made:?}");
+        if tls {
+            let names = vec!["localhost".to_owned()];
+            let made = rcgen::generate_simple_self_signed(names).expect("a certificate");
+            for (name, pem) in [
+                ("server.crt", made.cert.pem()),
+                ("server.key", made.signing_key.serialize_pem()),
+            ] {
+                let path = data.join(name);
+                fs::write(&path, pem).expect("written");
+                fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("ours");
+                give_away(&path);
+            }
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = listener.local_addr().expect("bound").port();
+        drop(listener);
+        let process = run(folder.path(), port, tls);
+        Some(Self {
+            folder,
+            port,
+            process,
+            tls,
+        })
+    }
+
+    /// Where it listens: a socket in its folder, whose buffers are small.
+    pub(crate) fn address(&self) -> String {
+        let folder = self.folder.path().display().to_string();
+        let host = folder.replace('/', "%2F");
+        format!("postgres://edgeward@{host}:{}/postgres", self.port)
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its certificate's file.
+    pub(crate) fn certificate(&self) -> String {
+        let readable = self.folder.path().join("root.pem");
+        let data = self.folder.path().join("data");
+        fs::copy(data.join("server.crt"), &readable).expect("copied");
+        readable.display().to_string()
+    }
+
+    fn psql(&self) -> Command {
+        let mut command = Command::new(program("psql").expect("it comes with PostgreSQL"));
+        command
+            .args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align"])
+            .args(["--set=ON_ERROR_STOP=1", "--username=edgeward", "--host"])
+            .arg(self.folder.path())
+            .args(["--port", &self.port.to_string(), "--dbname=postgres"]);
+        command
+    }
+
+    /// Carries out some SQL.
+    pub(crate) fn sql(&self, sql: &str) {
+        let done = self.psql().args(["--command", sql]).output();
+        let done = done.expect("psql runs");
+        assert!(done.status.success(), "{done:?}");
+    }
+
+    /// A session that has carried out some SQL and stays open.
+    pub(crate) fn session(&self, sql: &str) -> Session {
+        let mut process = self
+            .psql()
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("psql runs");
+        let mut input = process.stdin.take().expect("a pipe");
+        writeln!(input, "{sql}\n\\echo done").expect("psql reads");
+        let mut said = String::new();
+        let output = process.stdout.as_mut().expect("a pipe");
+        BufReader::new(output).read_line(&mut said).expect("text");
+        assert_eq!(said, "done\n");
+        Session { process, input }
+    }
+
+    /// Ends it as a crash would: no checkpoint, connections cut.
+    pub(crate) fn crash(&mut self) {
+        let pid = Pid::from_child(&self.process);
+        kill_process(pid, Signal::QUIT).expect("it runs");
+        self.process.wait().expect("it ends");
+    }
+
+    /// Starts it again with the same data.
+    pub(crate) fn restart(&mut self) {
+        self.process = run(self.folder.path(), self.port, self.tls);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if self.process.try_wait().is_ok_and(|ended| ended.is_none()) {
+            self.crash();
+        }
+    }
+}
+
+/// An open transaction.
+pub(crate) struct Session {
+    process: Child,
+    input: ChildStdin,
+}
+
+impl Session {
+    pub(crate) fn commit(mut self) {
+        writeln!(self.input, "COMMIT;").expect("psql reads");
+        drop(self.input);
+        let mut said = String::new();
+        let mut output = self.process.stdout.take().expect("a pipe");
+        output.read_to_string(&mut said).expect("text");
+        assert!(self.process.wait().expect("it ends").success(), "{said}");
+    }
+}
+
+/// Starts a server and waits until it says that it is ready.
+fn run(folder: &Path, port: u16, tls: bool) -> Child {
+    let mut process = as_nobody("postgres")
+        .arg("-D")
+        .arg(folder.join("data"))
+        .arg("-k")
+        .arg(folder)
+        .args(["-p", &port.to_string(), "-c", "listen_addresses=127.0.0.1"])
+        .args(["-c", "fsync=off", "-c", "logging_collector=off"])
+        .args(["-c", if tls { "ssl=on" } else { "ssl=off" }])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("postgres runs");
+    let log = process.stderr.take().expect("a pipe");
+    let lines = lines_of(log);
+    let mut said = String::new();
+    while !said.contains("ready to accept connections") {
+        let Ok(line) = lines.recv_timeout(Duration::from_secs(60)) else {
+            panic!("postgres does not start:\n{said}");
+        };
+        said.push_str(&line);
+    }
+    process
+}
+
+/// Its lines, read to the end whoever listens: a server must not wait for its log.
+fn lines_of(log: impl std::io::Read + Send + 'static) -> Receiver<String> {
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(log).lines().map_while(Result::ok) {
+            _ = sender.send(line + "\n");
+        }
+    });
+    lines
+}
+
+/// A program of PostgreSQL's. It refuses to run as root, so it runs as nobody there; and it dies
+/// with the thread that started it.
+fn as_nobody(name: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL"]);
+    if is_root() {
+        command.args([
+            format!("--reuid={NOBODY}"),
+            format!("--regid={NOBODY}"),
+            "--clear-groups".to_owned(),
+        ]);
+    }
+    command.arg(program(name).expect("it was looked for"));
+    command.current_dir("/");
+    command
+}
+
+fn give_away(path: &Path) {
+    if is_root() {
+        chown(path, Some(NOBODY), Some(NOBODY)).expect("root may");
+    }
+}
+
+fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|of| of.uid() == 0)
+}
+
+/// Debian keeps the server's programs out of the path.
+fn program(name: &str) -> Option<PathBuf> {
+    let path = env::var("PATH").unwrap_or_default();
+    let mut folders: Vec<PathBuf> = path.split(':').map(PathBuf::from).collect();
+    if let Ok(versions) = fs::read_dir("/usr/lib/postgresql") {
+        folders.extend(versions.flatten().map(|version| version.path().join("bin")));
+    }
+    let mut candidates = folders.iter().map(|folder| folder.join(name));
+    candidates.find(|candidate| candidate.is_file())
+}
+
+fn skip(why: &str) {
+    let required = env::var("EDGEWARD_REQUIRE_TOOLS").is_ok_and(|value| value == "1");
+    assert!(
+        !required,
+        "{why}\n  hint: scripts/ensure-debian test installs what the tests need"
+    );
+    eprintln!("skipped: {why}");
+}
+
+const NOBODY: u32 = 65534;

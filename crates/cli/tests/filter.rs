@@ -192,3 +192,86 @@ fn inspect_and_diff_tell_what_is_there() {
         "{said}"
     );
 }
+
+/// A publisher as an operator starts it: a key, a token, a file, and ids that are posted to it.
+#[test]
+fn a_publisher_serves_what_a_file_has_and_what_is_posted() {
+    use std::io::{BufRead as _, BufReader, Read as _};
+    use std::net::TcpStream;
+
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("ids.txt"), ids(1000)).expect("written");
+    std::fs::write(folder.path().join("token"), "sixteen-or-more-characters\n").expect("written");
+    let made = run(folder.path(), &["keygen", "-o", "key"], "");
+    let public = String::from_utf8(made.stdout).expect("text");
+    let again = run(folder.path(), &["keygen", "--public", "key"], "");
+    assert_eq!(String::from_utf8(again.stdout).expect("text"), public);
+    let refused = complaint(&run(folder.path(), &["keygen", "-o", "key"], ""));
+    assert!(refused.contains("there is a file already"), "{refused}");
+
+    let arguments = "filter serve --json -s ids.txt --ids integer --set resource --state state \
+                     --listen 127.0.0.1:0 --key key --token token --covered-by posts";
+    let mut child = Command::new(env!("CARGO_BIN_EXE_edgeward"))
+        .args(arguments.split_whitespace())
+        .current_dir(folder.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary runs");
+    let mut line = String::new();
+    let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
+    out.read_line(&mut line).expect("a start line");
+    let told: Value = serde_json::from_str(&line).expect("JSON");
+    assert_eq!(told["public_key"], public.trim());
+    let url = told["listening"].as_str().expect("a URL");
+    let addr = url["http://".len()..]
+        .split('/')
+        .next()
+        .expect("an address");
+    let ask = |request: String| {
+        let mut stream = TcpStream::connect(addr).expect("it listens");
+        stream.write_all(request.as_bytes()).expect("taken");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("an answer");
+        String::from_utf8_lossy(&answer).into_owned()
+    };
+    let manifest = || {
+        let path = "/sets/resource?wait=20000";
+        ask(format!(
+            "GET {path} HTTP/1.1\r\nhost: p\r\nconnection: close\r\n\r\n"
+        ))
+    };
+    let first = manifest();
+    assert!(first.starts_with("HTTP/1.1 200"), "{first}");
+    let post = "POST /sets/resource/ids HTTP/1.1\r\nhost: p\r\nconnection: close\r\n\
+                authorization: Bearer sixteen-or-more-characters\r\ncontent-length: 5\r\n\r\n10001";
+    let posted = ask(post.to_owned());
+    assert!(posted.starts_with("HTTP/1.1 200"), "{posted}");
+    assert!(manifest().contains("\"head\":1"));
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+    assert!(child.wait().expect("an end").success());
+}
+
+#[test]
+fn a_publisher_says_what_it_lacks() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (arguments, expected) in [
+        ("--source - --unsigned", "scans again and again"),
+        (
+            "--source ids.txt --unsigned --covered-by posts",
+            "nobody can post",
+        ),
+        (
+            "--source ids.txt --unsigned --least-share 2",
+            "not between 0 and 1",
+        ),
+        ("--source ids.txt --key none", "cannot read none"),
+    ] {
+        let arguments = format!("serve --set s --state state {arguments}");
+        let arguments: Vec<_> = arguments.split_whitespace().collect();
+        let said = complaint(&run(folder.path(), &arguments, ""));
+        assert!(said.contains(expected), "{said}");
+    }
+}

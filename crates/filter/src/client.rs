@@ -27,6 +27,7 @@
 
 mod clock;
 mod overlay;
+mod received;
 mod refused;
 
 use std::collections::VecDeque;
@@ -41,6 +42,7 @@ use crate::signed::Trust;
 pub use clock::Now;
 use clock::{Clock, Moment};
 use overlay::Overlay;
+pub use received::Received;
 pub use refused::Refused;
 
 /// What a client is told by its operator.
@@ -117,6 +119,8 @@ pub struct Client<B> {
     clock: Clock,
     holding: Option<Holding<B>>,
     newest: Option<Manifest>,
+    /// As it came.
+    newest_line: Vec<u8>,
     /// What believed manifests listed lately, so that a delta that was merged away while it was
     /// fetched is still welcome.
     listed: VecDeque<(u64, DeltaEntry)>,
@@ -155,6 +159,7 @@ impl<B: AsRef<[u8]>> Client<B> {
             clock: Clock::default(),
             holding: None,
             newest: None,
+            newest_line: Vec::new(),
             listed: VecDeque::new(),
             challenges: VecDeque::new(),
             pending: VecDeque::new(),
@@ -196,11 +201,34 @@ impl<B: AsRef<[u8]>> Client<B> {
         Some((holding.epoch, holding.overlay.len()))
     }
 
+    /// How far the journal is known here: its lineage, the snapshot's epoch and the number up to which
+    /// all added ids are here.
+    pub fn position(&self) -> Option<(u64, u64, u64)> {
+        let holding = self.holding.as_ref()?;
+        Some((holding.lineage, holding.epoch, holding.applied))
+    }
+
+    /// For how long absent ids may still be skipped if nothing more is learnt.
+    pub fn fresh_for(&self, now: Now) -> Duration {
+        let left = self.deadline.map(|deadline| self.clock.left(now, deadline));
+        left.unwrap_or_default()
+    }
+
+    /// The filter in use.
+    pub fn facts(&self) -> Option<crate::filter::Facts> {
+        self.holding.as_ref().map(|holding| holding.filter.facts())
+    }
+
     /// The newest manifest's number: to be kept over a restart as [`ClientConfig::serial_min`].
     pub fn serial(&self) -> u64 {
         self.newest
             .as_ref()
             .map_or(self.config.serial_min, |manifest| manifest.serial)
+    }
+
+    /// The newest manifest as it came, to be kept with the snapshot it names.
+    pub fn manifest_line(&self) -> Option<Vec<u8>> {
+        (!self.newest_line.is_empty()).then(|| self.newest_line.clone())
     }
 
     /// Begins a request to the publisher, to be sent now at the earliest; `random` must be
@@ -243,6 +271,7 @@ impl<B: AsRef<[u8]>> Client<B> {
             }
         }
         self.newest = Some(manifest);
+        self.newest_line = line.to_vec();
         self.settle();
         Ok(())
     }
@@ -274,15 +303,20 @@ impl<B: AsRef<[u8]>> Client<B> {
 
     /// Takes a snapshot that a manifest named.
     pub fn snapshot(&mut self, now: Now, bytes: B) -> Result<(), Refused> {
+        self.received(now, Received::open(bytes))
+    }
+
+    /// Takes a snapshot that was [read](Received::open) before, without this client.
+    pub fn received(&mut self, now: Now, received: Received<B>) -> Result<(), Refused> {
         self.clock.observe(now);
         let manifest = self.newest.as_ref().ok_or(Refused::Unlisted)?;
         let named = manifest.snapshot;
         let lineage = manifest.lineage;
         self.check_size(&named)?;
-        if Digest::of(bytes.as_ref()) != named.sha256 {
+        if received.digest != named.sha256 {
             return Err(Refused::Unlisted);
         }
-        let filter = Filter::open(bytes)?;
+        let filter = received.filter?;
         if filter.facts().epoch != named.epoch {
             return Err(Refused::Contradiction);
         }

@@ -66,6 +66,14 @@ impl Delta {
         bytes
     }
 
+    /// The length a delta says it has, of which `bytes` may be the beginning: for whoever keeps several
+    /// in one file. `None` if no delta begins like this.
+    pub fn whole_bytes(bytes: &[u8]) -> Option<u64> {
+        let ids = bytes.starts_with(&MAGIC).then(|| bytes.get(48..56))??;
+        let ids = u64::from_le_bytes(ids.try_into().expect("eight bytes"));
+        (HEADER_BYTES as u64).checked_add(ids.checked_mul(8)?)
+    }
+
     /// Reads one.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, DeltaError> {
         let found = bytes.len() as u64;

@@ -55,7 +55,7 @@ impl TryFrom<String> for Digest {
 }
 
 /// Lower-case hex digits.
-pub(crate) fn to_hex(bytes: &[u8]) -> String {
+pub fn to_hex(bytes: &[u8]) -> String {
     let digit = |n: u8| char::from(b"0123456789abcdef"[usize::from(n)]);
     bytes
         .iter()
@@ -64,7 +64,7 @@ pub(crate) fn to_hex(bytes: &[u8]) -> String {
 }
 
 /// Exactly `N` bytes in hex digits.
-pub(crate) fn from_hex<const N: usize>(text: &str) -> Result<[u8; N], HexError> {
+pub fn from_hex<const N: usize>(text: &str) -> Result<[u8; N], HexError> {
     let mut bytes = [0; N];
     let digits = text.as_bytes();
     if digits.len() != 2 * N {

@@ -35,6 +35,13 @@ pub struct Published {
     delta: Delta,
 }
 
+impl Published {
+    /// Ids in it.
+    pub fn ids(&self) -> usize {
+        self.delta.ids().len()
+    }
+}
+
 impl Journal {
     /// An empty journal.
     ///
@@ -50,6 +57,37 @@ impl Journal {
             snapshot: None,
             deltas: Vec::new(),
         }
+    }
+
+    /// Goes on with a journal as it was: its newest snapshot and the deltas kept, in order.
+    ///
+    /// `serial` as for [`Self::new`]. `None` if the deltas leave a gap, belong to another journal, or
+    /// end before the snapshot does.
+    pub fn resume(
+        set: impl Into<String>,
+        lineage: u64,
+        serial: u64,
+        hash_seed: u64,
+        snapshot: Option<Snapshot>,
+        deltas: Vec<Delta>,
+    ) -> Option<Self> {
+        let base = snapshot.map_or(0, |snapshot| snapshot.base);
+        let mut journal = Self::new(set, lineage, serial, hash_seed);
+        journal.snapshot = snapshot;
+        journal.head = deltas.first().map_or(base, |first| first.from);
+        if journal.head > base {
+            return None;
+        }
+        for delta in deltas {
+            let ours = (delta.lineage, delta.hash_seed) == (lineage, hash_seed);
+            if !ours || delta.from != journal.head || delta.to <= delta.from {
+                return None;
+            }
+            journal.head = delta.to;
+            journal.deltas.push(Published::new(delta));
+            journal.merge();
+        }
+        (journal.head >= base).then_some(journal)
     }
 
     /// Adds ids; they are published with the next manifest. Returns their number.
@@ -84,15 +122,27 @@ impl Journal {
     /// # Panics
     /// When `base` lies in the future of the journal.
     pub fn publish(&mut self, snapshot: &[u8], epoch: u64, base: u64, keep_from: u64) {
-        assert!(base <= self.head, "a snapshot holds what was journaled");
-        let keep_from = keep_from.min(base);
-        self.deltas.retain(|delta| delta.entry.to > keep_from);
-        self.snapshot = Some(Snapshot {
+        let described = Snapshot {
             epoch,
             base,
             bytes: snapshot.len() as u64,
             sha256: Digest::of(snapshot),
-        });
+        };
+        self.publish_described(described, keep_from);
+    }
+
+    /// The same for a snapshot whose digest was taken elsewhere: of 100 MB that takes a while.
+    ///
+    /// # Panics
+    /// When its base lies in the future of the journal.
+    pub fn publish_described(&mut self, snapshot: Snapshot, keep_from: u64) {
+        assert!(
+            snapshot.base <= self.head,
+            "a snapshot holds what was journaled"
+        );
+        let keep_from = keep_from.min(snapshot.base);
+        self.deltas.retain(|delta| delta.entry.to > keep_from);
+        self.snapshot = Some(snapshot);
     }
 
     /// The next manifest, once there is a snapshot. `covers_ms` is the wall-clock time at which all
@@ -135,6 +185,23 @@ impl Journal {
     /// The newest number.
     pub fn head(&self) -> u64 {
         self.head
+    }
+
+    /// The newest snapshot.
+    pub fn snapshot(&self) -> Option<&Snapshot> {
+        self.snapshot.as_ref()
+    }
+
+    /// The newest manifest's number.
+    pub fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    /// Ids in the deltas that are kept, each as often as it was added.
+    pub fn kept_ids(&self) -> impl Iterator<Item = IdHash> {
+        self.deltas
+            .iter()
+            .flat_map(|delta| delta.delta.ids().iter().copied())
     }
 }
 
@@ -198,6 +265,39 @@ mod tests {
                 .map(|delta| delta.to);
             assert!(first.is_none_or(|to| to > base));
         }
+    }
+
+    /// What was kept, read back, is the same journal, and goes on with larger numbers.
+    #[test]
+    fn a_journal_goes_on_after_a_restart() {
+        let mut journal = journal(100);
+        journal.publish(b"a snapshot", 1, 90, 40);
+        let kept = |journal: &Journal| -> Vec<Delta> {
+            let deltas = journal.deltas().iter();
+            deltas
+                .map(|delta| Delta::from_bytes(&delta.bytes).expect("ours"))
+                .collect()
+        };
+        let deltas = kept(&journal);
+        let resume = |deltas| {
+            let (lineage, seed) = (journal.lineage, journal.hash_seed);
+            Journal::resume("resource", lineage, 500, seed, journal.snapshot, deltas)
+        };
+        let mut resumed = resume(deltas.clone()).expect("nothing is missing");
+        assert_eq!(resumed.head(), 100);
+        assert_eq!(resumed.append(vec![IdHash(7)]), 101);
+        let manifest = resumed.manifest(0).expect("a snapshot");
+        assert_eq!(manifest.serial, 501);
+        let line = manifest.to_line(None);
+        assert!(Manifest::from_line(line.as_bytes(), &Trust::Transport).is_ok());
+        let mut gap = deltas.clone();
+        gap.remove(1);
+        assert!(resume(gap).is_none());
+        assert!(resume(Vec::new()).is_some_and(|journal| journal.head() == 90));
+        assert!(
+            resume(deltas[..1].to_vec()).is_none(),
+            "ends before the snapshot"
+        );
     }
 
     /// A wrong key, a flipped byte, a proof shown as a manifest, no signature: all refused.

@@ -34,10 +34,10 @@ mod signed;
 mod updatable;
 
 pub use build::{Assembly, BuildError, Plan, Request, ShardPart, ShardWork, StaticBuilder};
-pub use digest::{Digest, HexError};
+pub use digest::{Digest, HexError, from_hex, to_hex};
 pub use filter::{Construction, Facts, Filter, bytes_limit};
 pub use format::OpenError;
 pub use id::{IdError, IdForm, IdHash, IdHasher, IdText};
 pub use rate::{Rate, RateError};
-pub use signed::{PublicKey, SignedError, Signer, Trust};
+pub use signed::{LINE_BYTES_MAX, PublicKey, SignedError, Signer, Trust};
 pub use updatable::{Full, UpdatableFilter};

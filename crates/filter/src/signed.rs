@@ -130,7 +130,7 @@ fn message<D: Document>(json: &str) -> Vec<u8> {
 }
 
 /// Far more than a manifest of as many deltas as are allowed.
-const LINE_BYTES_MAX: usize = 64 << 10;
+pub const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// Why a line is not believed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

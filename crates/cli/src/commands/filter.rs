@@ -1,17 +1,19 @@
-//! `edgeward filter`: id filters from lists of ids, questions to them, and what they hold.
+//! `edgeward filter`: id filters from lists of ids, questions to them, what they hold, and their publisher.
 
 mod answer;
 mod build;
 mod diff;
 mod inspect;
+mod keygen;
 mod opened;
+mod serve;
 mod source;
 
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-/// Build id filters, ask them, look into them
+/// Build id filters, ask them, look into them, publish them
 #[derive(Args, Debug)]
 pub(crate) struct FilterArgs {
     #[command(subcommand)]
@@ -24,6 +26,18 @@ enum Action {
     Query(answer::QueryArgs),
     Inspect(inspect::InspectArgs),
     Diff(diff::DiffArgs),
+    Serve(serve::ServeArgs),
+    Keygen(keygen::KeygenArgs),
+}
+
+impl FilterArgs {
+    /// A publisher is a server and says what it does.
+    pub(crate) fn default_log(&self) -> &'static str {
+        match self.action {
+            Action::Serve(_) => "info",
+            _ => "warn",
+        }
+    }
 }
 
 /// Carries it out.
@@ -33,5 +47,7 @@ pub(crate) fn run(args: FilterArgs) -> anyhow::Result<ExitCode> {
         Action::Query(args) => answer::run(&args),
         Action::Inspect(args) => inspect::run(&args),
         Action::Diff(args) => diff::run(&args),
+        Action::Serve(args) => serve::run(&args),
+        Action::Keygen(args) => keygen::run(&args),
     }
 }

@@ -55,11 +55,11 @@ impl Command {
     pub(crate) fn default_log(&self) -> &'static str {
         match self {
             Self::Serve(_) => "info",
+            Self::Filter(args) => args.default_log(),
             Self::Simulate(_)
             | Self::Origin(_)
             | Self::Replay(_)
             | Self::Trace(_)
-            | Self::Filter(_)
             | Self::BenchFilter(_)
             | Self::Store(_)
             | Self::CheckConfig(_)

@@ -315,13 +315,13 @@ fn announce(edge: &RunningEdge, config: &EdgeConfig, as_json: bool) -> anyhow::R
 }
 
 /// The signals that ask for an end.
-struct Signals {
+pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Signals {
-    fn listen() -> anyhow::Result<Self> {
+    pub(super) fn listen() -> anyhow::Result<Self> {
         let listen = |kind| signal(kind).context("signals cannot be listened to");
         Ok(Self {
             terminate: listen(SignalKind::terminate())?,
@@ -329,7 +329,7 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> &'static str {
+    pub(super) async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",

@@ -55,6 +55,12 @@ impl Clock {
         Moment(from.0 + left.as_millis() as i128 - 2 * JITTER_MS)
     }
 
+    /// What is left until a deadline.
+    pub(super) fn left(&self, now: Now, deadline: Moment) -> Duration {
+        let ms = deadline.0 - self.moment(now).0;
+        Duration::from_millis(u64::try_from(ms).unwrap_or(0))
+    }
+
     /// How old something dated `dated_ms` can be, if the clocks are at most `error` apart. `None` if
     /// it is dated later than they allow, so that they are not.
     pub(super) fn age_at_most(&self, now: Now, dated_ms: u64, error: Duration) -> Option<Duration> {

@@ -93,6 +93,11 @@ impl SourceArgs {
 }
 
 impl Source {
+    /// Whether it can be read but once.
+    pub(super) fn is_stdin(&self) -> bool {
+        self.path.as_os_str() == "-"
+    }
+
     /// What to call it.
     pub(super) fn label(&self) -> String {
         label(&self.path)

@@ -1,0 +1,93 @@
+//! `edgeward filter keygen`: a key that signs what a publisher says.
+
+use std::fs::OpenOptions;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::Args;
+
+use edgeward_filter::{Signer, from_hex, to_hex};
+
+use crate::complaint::Complaint;
+use crate::output;
+
+/// Make a key for a publisher, and print what its clients are told
+#[derive(Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct KeygenArgs {
+    /// Where the secret key goes; a file that is there is not overwritten
+    #[arg(long, short, value_name = "FILE", required_unless_present = "public")]
+    output: Option<PathBuf>,
+
+    /// Print the public key of this secret key instead
+    #[arg(long, value_name = "FILE", conflicts_with = "output")]
+    public: Option<PathBuf>,
+}
+
+/// Prints the public key.
+pub(crate) fn run(args: &KeygenArgs) -> anyhow::Result<ExitCode> {
+    let signer = match (&args.public, &args.output) {
+        (Some(path), _) => read(path)?,
+        (None, Some(path)) => make(path)?,
+        (None, None) => unreachable!("one of the two is required"),
+    };
+    let mut out = output::stdout();
+    writeln!(out, "{}", signer.public())?;
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn make(path: &Path) -> anyhow::Result<Signer> {
+    let mut secret = [0; 32];
+    rustix::rand::getrandom(&mut secret[..], rustix::rand::GetRandomFlags::empty())
+        .context("the system has no randomness")?;
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path);
+    let mut file = file.map_err(|error| {
+        let complaint = match error.kind() {
+            io::ErrorKind::AlreadyExists => Complaint::new("there is a file already")
+                .hint("clients would not believe a new key: name another file"),
+            _ => Complaint::new(format!("the key cannot be written: {error}")),
+        };
+        complaint.in_file(path)
+    })?;
+    writeln!(file, "{}", to_hex(&secret))
+        .and_then(|()| file.sync_all())
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(Signer::from_secret(secret))
+}
+
+/// Reads a secret key.
+pub(super) fn read(path: &Path) -> anyhow::Result<Signer> {
+    let cannot = || format!("cannot read {}", path.display());
+    let file = std::fs::File::open(path).with_context(cannot)?;
+    let mode = file.metadata().with_context(cannot)?.permissions().mode();
+    if mode & 0o077 != 0 {
+        tracing::warn!(path = %path.display(), "others may read the secret key; chmod 600 it");
+    }
+    let mut text = String::new();
+    let read = file.take(KEY_BYTES_MAX).read_to_string(&mut text);
+    read.with_context(cannot)?;
+    let secret = from_hex(text.trim()).map_err(|error| {
+        Complaint::new(format!("this is no secret key: {error}"))
+            .in_file(path)
+            .hint("`edgeward filter keygen -o FILE` makes one")
+    })?;
+    Ok(Signer::from_secret(secret))
+}
+
+const KEY_BYTES_MAX: u64 = 1024;
+
+const EXAMPLES: &str = "\
+Examples:
+  edgeward filter keygen -o publisher.key
+  edgeward filter keygen --public publisher.key
+
+The file is secret and stays with the publisher; the line that is printed is
+public and goes to every client.";

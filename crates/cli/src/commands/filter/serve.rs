@@ -1,0 +1,281 @@
+//! `edgeward filter serve`: publishes a set of ids until a signal ends it.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use serde_json::json;
+
+use edgeward_filter::{IdForm, IdHasher, Rate};
+use edgeward_publish::{
+    Coverage, IdSource, PublishConfig, PublishError, Publisher, RunningPublisher, ScanError,
+    StateError, Token,
+};
+
+use super::keygen;
+use super::source::{Source, SourceArgs};
+use crate::commands::origin::duration;
+use crate::commands::serve::Signals;
+use crate::complaint::Complaint;
+use crate::output;
+
+/// Publish an id filter by HTTP: snapshots on a schedule, added ids at once
+#[derive(Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    source: SourceArgs,
+
+    /// The set's name, as in /sets/NAME
+    #[arg(long, value_name = "NAME")]
+    set: String,
+
+    /// Folder for journal and snapshot; one publisher's own
+    #[arg(long, value_name = "DIR")]
+    state: PathBuf,
+
+    /// Where clients are answered; port 0 takes a free one
+    #[arg(long, default_value = "127.0.0.1:8090", value_name = "ADDR")]
+    listen: SocketAddr,
+
+    /// Where /metrics and /status are served
+    #[arg(long, value_name = "ADDR", hide_short_help = true)]
+    admin: Option<SocketAddr>,
+
+    /// The key that signs, from `edgeward filter keygen`
+    #[arg(long, value_name = "FILE", required_unless_present = "unsigned")]
+    key: Option<PathBuf>,
+
+    /// Sign nothing: clients believe whoever answers
+    #[arg(long, conflicts_with = "key", hide_short_help = true)]
+    unsigned: bool,
+
+    /// File with the token that writers show to post ids
+    #[arg(long, value_name = "FILE")]
+    token: Option<PathBuf>,
+
+    /// The share of absent ids that may pass for present: 0.01 or 1%
+    #[arg(long, value_name = "RATE", default_value = "1%")]
+    fpr: Rate,
+
+    /// What the ids are: text, uuid, integer
+    #[arg(long, value_name = "FORM", default_value = "text")]
+    ids: IdForm,
+
+    /// From one scan's beginning to the next's, as 10min
+    #[arg(long, value_parser = duration, default_value = "60min", value_name = "TIME")]
+    every: Duration,
+
+    /// What says that no id is missing: scans or posts
+    #[arg(
+        long,
+        value_enum,
+        default_value = "scans",
+        value_name = "WHAT",
+        hide_short_help = true
+    )]
+    covered_by: CoveredBy,
+
+    /// A writer commits a posted id within this time, or posts it again
+    #[arg(long, value_parser = duration, default_value = "5min", value_name = "TIME", hide_short_help = true)]
+    commit_within: Duration,
+
+    /// A scan with less than this share of the last one's ids is refused
+    #[arg(
+        long,
+        default_value_t = 0.5,
+        value_name = "SHARE",
+        hide_short_help = true
+    )]
+    least_share: f64,
+
+    /// For how long a cache may keep a manifest
+    #[arg(long, value_parser = duration, default_value = "1s", value_name = "TIME", hide_short_help = true)]
+    manifest_max_age: Duration,
+
+    /// Seed of the ids' hashes, the same for all builds of a set
+    #[arg(long, value_name = "N", default_value_t = 0, hide_short_help = true)]
+    hash_seed: u64,
+
+    /// More ids than this are refused: each takes 8 bytes while building
+    #[arg(long, value_name = "N", default_value_t = 1 << 30, hide_short_help = true)]
+    ids_max: u64,
+
+    /// Leave out what is no id of the form, and count it, instead of refusing the scan
+    #[arg(long, hide_short_help = true)]
+    skip_malformed: bool,
+
+    /// Connections served at once
+    #[arg(long, value_name = "N", default_value_t = 4096, hide_short_help = true)]
+    connections_max: usize,
+
+    /// Print the start line as JSON
+    #[arg(long, hide_short_help = true)]
+    json: bool,
+}
+
+/// What says that no id is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum CoveredBy {
+    /// A scan, up to when it began
+    Scans,
+    /// Writers post each id and wait for the answer before they commit it
+    Posts,
+}
+
+/// Publishes until a signal.
+pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
+    let source = args.source.checked()?;
+    if source.is_stdin() {
+        return Err(Complaint::new(
+            "stdin can be read once, and a publisher scans again and again",
+        )
+        .hint("write the ids to a file and name it; it is read anew for each scan")
+        .into());
+    }
+    let config = config(args)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()
+        .context("the runtime for signals cannot be started")?;
+    // Before the start line: whoever has read it may send a signal at once.
+    let mut signals = {
+        let _inside = runtime.enter();
+        Signals::listen()?
+    };
+    let public = config
+        .signer
+        .as_ref()
+        .map(|signer| signer.public().to_string());
+    let source = Box::new(Rescanned(source));
+    let publisher = Publisher::start(config, source).map_err(with_way_out)?;
+    announce(args, &publisher, public.as_deref())?;
+    let name = runtime.block_on(signals.next());
+    tracing::info!(signal = name, "stopping");
+    publisher.shutdown();
+    Ok(ExitCode::SUCCESS)
+}
+
+fn config(args: &ServeArgs) -> anyhow::Result<PublishConfig> {
+    if !(0.0..=1.0).contains(&args.least_share) {
+        let message = format!("--least-share {} is not between 0 and 1", args.least_share);
+        return Err(Complaint::new(message).into());
+    }
+    let mut config = PublishConfig::new(&args.set, args.listen, &args.state);
+    config.admin = args.admin;
+    config.signer = args.key.as_deref().map(keygen::read).transpose()?;
+    config.token = args.token.as_deref().map(token).transpose()?;
+    config.rate = args.fpr;
+    config.hasher = IdHasher {
+        form: args.ids,
+        seed: args.hash_seed,
+    };
+    config.ids_max = args.ids_max;
+    config.skip_malformed = args.skip_malformed;
+    config.interval = args.every;
+    config.coverage = match args.covered_by {
+        CoveredBy::Scans => Coverage::Scans,
+        CoveredBy::Posts => Coverage::Posts,
+    };
+    if config.coverage == Coverage::Posts && config.token.is_none() {
+        return Err(Complaint::new("--covered-by posts, but nobody can post")
+            .hint("give --token FILE with what writers show; at least 16 characters")
+            .into());
+    }
+    config.commit_within = args.commit_within;
+    config.least_share = args.least_share;
+    config.manifest_max_age = args.manifest_max_age;
+    config.limits.connections_max = args.connections_max.max(1);
+    Ok(config)
+}
+
+fn token(path: &Path) -> anyhow::Result<Token> {
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Token::new(&text).map_err(|error| {
+        Complaint::new(error.to_string())
+            .in_file(path)
+            .hint("`openssl rand -hex 16` prints one")
+            .into()
+    })
+}
+
+/// A file, read from its beginning for each scan.
+struct Rescanned(Source);
+
+impl IdSource for Rescanned {
+    fn scan(
+        &mut self,
+        each: &mut dyn FnMut(&[u8]) -> Result<(), ScanError>,
+    ) -> Result<(), ScanError> {
+        let scanned = self.0.for_each(|_, id| Ok(each(id)?));
+        scanned.map_err(|error| match error.downcast::<ScanError>() {
+            Ok(error) => error,
+            Err(error) => ScanError::Source(error.into()),
+        })
+    }
+}
+
+fn with_way_out(error: PublishError) -> anyhow::Error {
+    let hint = match &error {
+        PublishError::State(StateError::Taken { .. }) => "stop it, or give another --state",
+        PublishError::State(StateError::Other { .. }) => {
+            "give the same --set, --ids and --hash-seed as before, or another --state"
+        }
+        PublishError::Listen { .. } => "`ss -ltnp` says who listens there; port 0 takes a free one",
+        _ => return error.into(),
+    };
+    let message = anyhow::Error::new(error)
+        .chain()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ");
+    Complaint::new(message).hint(hint).into()
+}
+
+/// One line that says where it listens, for people and for the program that started it.
+fn announce(
+    args: &ServeArgs,
+    publisher: &RunningPublisher,
+    public: Option<&str>,
+) -> anyhow::Result<()> {
+    let url = format!("http://{}/sets/{}", publisher.addr(), args.set);
+    let admin = publisher.admin_addr().map(|addr| format!("http://{addr}"));
+    let written = if args.json {
+        output::print_json_line(&json!({
+            "listening": url,
+            "admin": admin,
+            "public_key": public,
+            "pid": std::process::id(),
+        }))
+    } else {
+        let mut out = output::stdout();
+        let told = admin.map_or_else(String::new, |url| format!(", admin on {url}"));
+        let key = public.map_or_else(|| "unsigned".to_owned(), |key| format!("public key {key}"));
+        writeln!(out, "publishing {url}, {key}{told}")
+            .and_then(|()| out.flush())
+            .map_err(Into::into)
+    };
+    match written {
+        // Started with its stdout closed: it serves all the same.
+        Err(error) if output::stdout_closed(&error) => Ok(()),
+        other => other,
+    }
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  edgeward filter keygen -o publisher.key
+  edgeward filter serve --set resource --source ids.txt --ids uuid \\
+    --key publisher.key --state /var/lib/edgeward/resource --every 10min
+  With writers that post each id before they commit it:
+    edgeward filter serve … --token token.txt --covered-by posts
+    curl -H \"Authorization: Bearer $(cat token.txt)\" --data-binary $ID \\
+      http://127.0.0.1:8090/sets/resource/ids
+
+The source is read anew for each scan. docs/id-filter.md has the protocol and
+what clients may rely on.";

@@ -1,0 +1,139 @@
+//! Metrics, status and health, on an address of their own.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use serde_json::json;
+use tokio::sync::watch;
+
+use crate::config::PublishConfig;
+use crate::counters::Counters;
+use crate::server::Answers;
+use crate::writer::{Covers, Shown};
+
+#[derive(Clone)]
+pub(crate) struct Admin {
+    pub(crate) config: Arc<PublishConfig>,
+    pub(crate) shown: watch::Receiver<Arc<Shown>>,
+    pub(crate) counters: Arc<Counters>,
+}
+
+impl Answers for Admin {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+        let (status, media_type, text) = match (reads, request.uri().path()) {
+            (false, _) => (
+                StatusCode::METHOD_NOT_ALLOWED,
+                TEXT,
+                "GET and HEAD only\n".to_owned(),
+            ),
+            (_, "/metrics") => (StatusCode::OK, METRICS, self.metrics()),
+            (_, "/status") => (StatusCode::OK, "application/json", self.status()),
+            (_, "/healthz") => (StatusCode::OK, TEXT, "ok\n".to_owned()),
+            _ => (
+                StatusCode::NOT_FOUND,
+                TEXT,
+                "there are /metrics, /status and /healthz\n".to_owned(),
+            ),
+        };
+        let mut response = Response::new(Full::new(Bytes::from(text)));
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        response
+    }
+}
+
+impl Admin {
+    fn gauges(&self) -> Vec<(&'static str, &'static str, u64)> {
+        let shown = self.shown.borrow();
+        let now = (self.config.clock)().monotonic;
+        let lag = match shown.covers {
+            Covers::Unknown => None,
+            Covers::At(at) => Some(now.saturating_sub(at)),
+            Covers::Always => Some(std::time::Duration::ZERO),
+        };
+        let mut gauges = vec![
+            (
+                "edgeward_publish_epoch",
+                "Epoch of the newest snapshot.",
+                shown.epoch,
+            ),
+            (
+                "edgeward_publish_head",
+                "The journal's newest number.",
+                shown.head,
+            ),
+            (
+                "edgeward_publish_snapshot_ids",
+                "Ids in the newest snapshot.",
+                shown.snapshot_ids,
+            ),
+            (
+                "edgeward_publish_snapshot_bytes",
+                "Its size.",
+                shown.snapshot_bytes,
+            ),
+            (
+                "edgeward_publish_journal_ids",
+                "Ids in the deltas that are kept.",
+                shown.journal_ids as u64,
+            ),
+            (
+                "edgeward_publish_files",
+                "Snapshots and deltas that can be fetched.",
+                shown.files.len() as u64,
+            ),
+        ];
+        if let Some(lag) = lag {
+            let ms = u64::try_from(lag.as_millis()).unwrap_or(u64::MAX);
+            gauges.push((
+                "edgeward_publish_lag_milliseconds",
+                "How long ago all committed ids were last known to be published.",
+                ms,
+            ));
+        }
+        gauges
+    }
+
+    /// The text exposition format of Prometheus.
+    fn metrics(&self) -> String {
+        let mut text = String::new();
+        let mut write = |kind: &str, rows: Vec<(&str, &str, u64)>| {
+            for (name, help, value) in rows {
+                _ = writeln!(
+                    text,
+                    "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}"
+                );
+            }
+        };
+        write("counter", self.counters.rows());
+        write("gauge", self.gauges());
+        text
+    }
+
+    fn status(&self) -> String {
+        let short = |(name, _, value): (&str, &str, u64)| {
+            let name = name.trim_start_matches("edgeward_publish_");
+            (name.trim_end_matches("_total").to_owned(), json!(value))
+        };
+        let gauges: serde_json::Map<_, _> = self.gauges().into_iter().map(short).collect();
+        let counters: serde_json::Map<_, _> = self.counters.rows().into_iter().map(short).collect();
+        let status = json!({
+            "set": self.config.set,
+            "pid": std::process::id(),
+            "now": gauges,
+            "since_start": counters,
+        });
+        format!("{status:#}\n")
+    }
+}
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";

@@ -1,0 +1,236 @@
+//! The thread that scans the source on a schedule and makes snapshots.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use edgeward_filter::manifest::Snapshot;
+use edgeward_filter::{BuildError, Digest, Filter, IdError, Request, StaticBuilder};
+use edgeward_types::Timestamp;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::config::PublishConfig;
+use crate::content::{File, FileKind};
+use crate::counters::Counters;
+use crate::state::StateFolder;
+use crate::writer::{Built, Command, Scan};
+
+/// Where a set's ids can be read from the beginning, again and again.
+pub trait IdSource: Send {
+    /// Gives every id that was committed before this call to `each`, in any order and as the source
+    /// spells it. What is committed meanwhile may be left out. An error of `each` ends the scan and is
+    /// returned.
+    fn scan(
+        &mut self,
+        each: &mut dyn FnMut(&[u8]) -> Result<(), ScanError>,
+    ) -> Result<(), ScanError>;
+}
+
+/// Why a scan came to no good end: nothing of it is published, the last snapshot stays.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ScanError {
+    /// The source failed.
+    #[error("the source failed")]
+    Source(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// It has something that is no id.
+    #[error(transparent)]
+    Id(#[from] IdError),
+    /// The ids do not make a filter.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// Suspiciously few.
+    #[error("only {found} ids were found where there were {before}; is the source whole?")]
+    TooFew {
+        /// Now.
+        found: u64,
+        /// In the last snapshot.
+        before: u64,
+    },
+    /// The snapshot could not be written.
+    #[error("the snapshot cannot be written")]
+    Write(#[from] std::io::Error),
+    /// The publisher is being stopped.
+    #[error("the publisher stops")]
+    Stopped,
+}
+
+/// What wakes the builder before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wake {
+    /// An early build is wanted.
+    Hurry,
+    Stop,
+}
+
+pub(crate) struct Builder {
+    pub(crate) config: Arc<PublishConfig>,
+    pub(crate) source: Box<dyn IdSource>,
+    pub(crate) commands: mpsc::Sender<Command>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) stop: Arc<AtomicBool>,
+    /// Of the last snapshot.
+    pub(crate) ids_before: u64,
+}
+
+impl Builder {
+    /// Scans until it is stopped.
+    pub(crate) fn run(mut self, wakes: &Receiver<Wake>) {
+        let mut failures = 0u32;
+        loop {
+            let began = Instant::now();
+            let rest = match self.build() {
+                Ok(()) => {
+                    failures = 0;
+                    self.config.interval.saturating_sub(began.elapsed())
+                }
+                Err(ScanError::Stopped) => return,
+                Err(error) => {
+                    failures += 1;
+                    self.counters.scans_failed.one();
+                    let cause = std::error::Error::source(&error).map(ToString::to_string);
+                    tracing::error!(%error, cause, failures, "no snapshot was made; the last one stays");
+                    let pause = RETRY_FIRST * 2u32.saturating_pow(failures.min(10) - 1);
+                    pause.min(RETRY_MAX).min(self.config.interval)
+                }
+            };
+            // Wishes for an early build take at most half of the time.
+            let least = began.elapsed().max(BUILD_PAUSE_MIN).min(rest);
+            if self.pauses(wakes, least, rest) {
+                return;
+            }
+        }
+    }
+
+    /// Waits for `rest`, or for `least` if somebody wishes so. True when it is to stop.
+    fn pauses(&self, wakes: &Receiver<Wake>, least: Duration, rest: Duration) -> bool {
+        let begun = Instant::now();
+        let mut time = rest;
+        loop {
+            match wakes.recv_timeout(time.saturating_sub(begun.elapsed())) {
+                Ok(Wake::Hurry) => time = least,
+                Ok(Wake::Stop) | Err(RecvTimeoutError::Disconnected) => return true,
+                Err(RecvTimeoutError::Timeout) => return false,
+            }
+        }
+    }
+
+    fn build(&mut self) -> Result<(), ScanError> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(ScanError::Stopped);
+        }
+        let started = Instant::now();
+        let scan: Scan = self.ask(|reply| Command::Begin { reply })?;
+        let now = (self.config.clock)();
+        let request = Request {
+            rate: self.config.rate,
+            hasher: self.config.hasher,
+            epoch: scan.epoch,
+            built: Some(Timestamp::from_millis(now.wall.as_millis())),
+            ids_max: self.config.ids_max,
+        };
+        let mut builder = StaticBuilder::new(request);
+        let (hasher, skip) = (self.config.hasher, self.config.skip_malformed);
+        let (counters, stop) = (Arc::clone(&self.counters), Arc::clone(&self.stop));
+        self.source.scan(&mut |spelling| {
+            if stop.load(Ordering::Relaxed) {
+                return Err(ScanError::Stopped);
+            }
+            match hasher.spelled(spelling) {
+                Ok(id) => Ok(builder.insert(id)?),
+                Err(_) if skip => {
+                    counters.malformed.one();
+                    Ok(())
+                }
+                Err(error) => Err(error.into()),
+            }
+        })?;
+        let read = started.elapsed();
+        let found = builder.gathered();
+        if (found as f64) < self.ids_before as f64 * self.config.least_share {
+            return Err(ScanError::TooFew {
+                found,
+                before: self.ids_before,
+            });
+        }
+        for id in self.ask(|reply| Command::Unite { reply })? {
+            builder.insert(id)?;
+        }
+        let filter = solve(builder)?;
+        let ids = filter.facts().ids;
+        let bytes = Bytes::from(filter.into_bytes());
+        StateFolder::write_snapshot(&self.config.state, scan.epoch, &bytes)?;
+        let snapshot = Snapshot {
+            epoch: scan.epoch,
+            base: scan.base,
+            bytes: bytes.len() as u64,
+            sha256: Digest::of(&bytes),
+        };
+        let file = File::new(FileKind::Snapshot, snapshot.sha256, bytes);
+        let built = Built {
+            scan,
+            snapshot,
+            file,
+            ids,
+        };
+        self.ask(|done| Command::Publish { built, done })??;
+        self.ids_before = found;
+        tracing::info!(
+            epoch = scan.epoch,
+            ids,
+            bytes = snapshot.bytes,
+            read_ms = read.as_millis() as u64,
+            build_ms = (started.elapsed() - read).as_millis() as u64,
+            "a snapshot is published"
+        );
+        Ok(())
+    }
+
+    /// Asks the writer. It is gone only when the publisher stops.
+    fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, ScanError> {
+        let (reply, answer) = oneshot::channel();
+        let sent = self.commands.blocking_send(command(reply));
+        sent.map_err(|_| ScanError::Stopped)?;
+        answer.blocking_recv().map_err(|_| ScanError::Stopped)
+    }
+}
+
+/// Solves the shards on half of the cores: the other half serves.
+fn solve(builder: StaticBuilder) -> Result<Filter<Vec<u8>>, BuildError> {
+    let (assembly, works) = builder.into_plan()?.split();
+    let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let threads = cores.div_ceil(2).min(works.len());
+    let works = Mutex::new(works.into_iter());
+    let next = || {
+        let mut works = works.lock().expect("nobody panics while taking work");
+        works.next()
+    };
+    let mut parts = Vec::new();
+    thread::scope(|scope| -> Result<(), BuildError> {
+        let solvers: Vec<_> = (0..threads)
+            .map(|_| {
+                scope.spawn(|| {
+                    std::iter::from_fn(next)
+                        .map(|work| work.solve())
+                        .collect::<Result<Vec<_>, _>>()
+                })
+            })
+            .collect();
+        for solver in solvers {
+            parts.extend(solver.join().expect("solving does not panic")?);
+        }
+        Ok(())
+    })?;
+    assembly.join(parts)
+}
+
+const RETRY_FIRST: Duration = Duration::from_secs(1);
+const RETRY_MAX: Duration = Duration::from_secs(60);
+
+/// Between two builds however much they are wished for.
+const BUILD_PAUSE_MIN: Duration = Duration::from_millis(100);

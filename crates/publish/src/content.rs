@@ -1,0 +1,191 @@
+//! What is handed out: bytes, compressed once where that saves something.
+
+use std::io::Write as _;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use edgeward_filter::Digest;
+use http::HeaderValue;
+
+/// How a representation is encoded (RFC 9110 §8.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Coding {
+    Identity,
+    Gzip,
+    Zstd,
+}
+
+impl Coding {
+    pub(crate) const fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Identity => None,
+            Self::Gzip => Some("gzip"),
+            Self::Zstd => Some("zstd"),
+        }
+    }
+
+    /// The best of those in `Accept-Encoding` (RFC 9110 §12.5.3). A coding with `q=0` is refused; among
+    /// the others our own order decides, since zstd is never worse.
+    fn choose(accepted: &str, has: impl Fn(Self) -> bool) -> Self {
+        let wants = |coding: Self| {
+            let name = coding.name().unwrap_or_default();
+            accepted.split(',').any(|member| {
+                let mut parts = member.split(';').map(str::trim);
+                let named = parts
+                    .next()
+                    .is_some_and(|token| token.eq_ignore_ascii_case(name) || token == "*");
+                let refused = parts.any(|parameter| {
+                    let weight = parameter
+                        .strip_prefix("q=")
+                        .or_else(|| parameter.strip_prefix("Q="));
+                    weight.is_some_and(|q| q.parse::<f32>().is_ok_and(|q| q <= 0.0))
+                });
+                named && !refused
+            })
+        };
+        [Self::Zstd, Self::Gzip]
+            .into_iter()
+            .find(|coding| has(*coding) && wants(*coding))
+            .unwrap_or(Self::Identity)
+    }
+}
+
+/// Bytes and their encodings.
+#[derive(Clone, Debug)]
+pub(crate) struct Content {
+    identity: Bytes,
+    gzip: Option<Bytes>,
+    zstd: Option<Bytes>,
+    /// Without quotes and without the coding's name.
+    tag: String,
+}
+
+impl Content {
+    /// Compresses what can be compressed. A filter near the information limit cannot, which a look at
+    /// its first part tells.
+    pub(crate) fn new(bytes: Bytes, tag: String) -> Self {
+        let sample = &bytes[..bytes.len().min(SAMPLE_BYTES)];
+        let promising = bytes.len() >= SMALLEST_BYTES
+            && zstd::bulk::compress(sample, ZSTD_LEVEL).is_ok_and(|c| saves(c.len(), sample.len()));
+        let keep = |made: std::io::Result<Vec<u8>>| {
+            made.ok()
+                .filter(|made| saves(made.len(), bytes.len()))
+                .map(Bytes::from)
+        };
+        let (mut gzip, mut zstd) = (None, None);
+        if promising {
+            zstd = keep(zstd::bulk::compress(&bytes, ZSTD_LEVEL));
+            let mut encoder =
+                flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+            gzip = keep(encoder.write_all(&bytes).and_then(|()| encoder.finish()));
+        }
+        Self {
+            identity: bytes,
+            gzip,
+            zstd,
+            tag,
+        }
+    }
+
+    /// The representation for a client, and how it is encoded.
+    pub(crate) fn select(&self, accepted: &str) -> (Coding, Bytes) {
+        let of = |coding| match coding {
+            Coding::Identity => Some(&self.identity),
+            Coding::Gzip => self.gzip.as_ref(),
+            Coding::Zstd => self.zstd.as_ref(),
+        };
+        let coding = Coding::choose(accepted, |coding| of(coding).is_some());
+        let bytes = of(coding).unwrap_or(&self.identity);
+        (coding, bytes.clone())
+    }
+
+    /// A strong validator: another for each encoding (RFC 9110 §8.8.3.3).
+    pub(crate) fn etag(&self, coding: Coding) -> HeaderValue {
+        let tag = match coding.name() {
+            None => format!("\"{}\"", self.tag),
+            Some(name) => format!("\"{}-{name}\"", self.tag),
+        };
+        HeaderValue::try_from(tag).expect("tags are hex digits and hyphens")
+    }
+
+    pub(crate) fn varies(&self) -> bool {
+        self.gzip.is_some() || self.zstd.is_some()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.identity.len()
+    }
+}
+
+/// Something under the name of its digest.
+#[derive(Debug)]
+pub(crate) struct File {
+    pub(crate) kind: FileKind,
+    pub(crate) sha256: Digest,
+    pub(crate) content: Content,
+}
+
+/// Which path it lies under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileKind {
+    Snapshot,
+    Delta,
+}
+
+impl File {
+    pub(crate) fn new(kind: FileKind, sha256: Digest, bytes: Bytes) -> Arc<Self> {
+        Arc::new(Self {
+            kind,
+            sha256,
+            content: Content::new(bytes, sha256.to_string()),
+        })
+    }
+}
+
+/// A twentieth at least: less is not worth a second representation in every cache.
+fn saves(compressed: usize, whole: usize) -> bool {
+    compressed < whole - whole / 20
+}
+
+/// Below, the fields about an encoding weigh as much as it saves.
+const SMALLEST_BYTES: usize = 512;
+const SAMPLE_BYTES: usize = 1 << 18;
+const ZSTD_LEVEL: i32 = 9;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_shrinks_is_kept_in_three_forms_and_what_does_not_in_one() {
+        let text = Content::new(Bytes::from(vec![b'a'; 10_000]), "t".to_owned());
+        for (accepted, coding) in [
+            ("", Coding::Identity),
+            ("gzip", Coding::Gzip),
+            ("gzip, zstd", Coding::Zstd),
+            ("zstd;q=0, gzip", Coding::Gzip),
+            ("*", Coding::Zstd),
+            ("br", Coding::Identity),
+        ] {
+            assert_eq!(text.select(accepted).0, coding, "{accepted}");
+        }
+        let (_, zstd) = text.select("zstd");
+        assert_eq!(
+            zstd::bulk::decompress(&zstd, 20_000).expect("ours"),
+            vec![b'a'; 10_000]
+        );
+        assert_ne!(text.etag(Coding::Zstd), text.etag(Coding::Identity));
+        // SplitMix64: nothing compresses it.
+        let noise: Vec<u8> = (1..4096u64)
+            .flat_map(|n| {
+                let mut x = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+                x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+                (x ^ (x >> 31)).to_le_bytes()
+            })
+            .collect();
+        let noise = Content::new(Bytes::from(noise), "n".to_owned());
+        assert_eq!(noise.select("gzip, zstd").0, Coding::Identity);
+        assert!(!noise.varies());
+    }
+}

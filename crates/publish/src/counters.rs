@@ -1,0 +1,58 @@
+//! What a publisher counts.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($( $field:ident $metric:literal $help:literal )+) => {
+        /// Each with its metric's name and help below.
+        #[derive(Debug, Default)]
+        pub(crate) struct Counters {
+            $( pub(crate) $field: Counter, )+
+        }
+
+        impl Counters {
+            /// Name, help and value of all.
+            pub(crate) fn rows(&self) -> Vec<(&'static str, &'static str, u64)> {
+                vec![ $( ($metric, $help, self.$field.value()), )+ ]
+            }
+        }
+    };
+}
+
+counters! {
+    requests "edgeward_publish_requests_total" "Requests answered, whatever the answer."
+    not_modified "edgeward_publish_not_modified_total" "Requests answered by 304 or 204: nothing new."
+    manifests "edgeward_publish_manifests_total" "Manifests handed out."
+    proofs "edgeward_publish_proofs_total" "Proofs signed."
+    snapshots "edgeward_publish_snapshots_total" "Snapshots handed out, whole or in part."
+    deltas "edgeward_publish_deltas_total" "Deltas handed out, whole or in part."
+    bytes "edgeward_publish_response_bytes_total" "Body bytes handed to clients' connections."
+    posts "edgeward_publish_posts_total" "Lists of ids that were journaled."
+    posts_refused "edgeward_publish_posts_refused_total" "Lists of ids that were not journaled."
+    ids_added "edgeward_publish_ids_added_total" "Ids journaled as added."
+    ids_removed "edgeward_publish_ids_removed_total" "Ids said to be removed; they leave with a later snapshot."
+    journal_errors "edgeward_publish_journal_errors_total" "Times the journal or the state could not be written."
+    scans "edgeward_publish_scans_total" "Scans that became a snapshot."
+    scans_failed "edgeward_publish_scans_failed_total" "Scans that did not."
+    malformed "edgeward_publish_ids_malformed_total" "What a scan found that is no id of the set's form."
+    connections "edgeward_publish_connections_total" "Connections accepted."
+    connections_stalled "edgeward_publish_connections_stalled_total" "Connections given up because the client took nothing."
+}
+
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn one(&self) {
+        self.add(1);
+    }
+
+    pub(crate) fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    pub(crate) fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}

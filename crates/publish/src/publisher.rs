@@ -1,0 +1,325 @@
+//! Starting a publisher and stopping it.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc as std_mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use edgeward_filter::IdHash;
+use tokio::sync::{Semaphore, mpsc, watch};
+
+use crate::admin::Admin;
+use crate::build::{Builder, IdSource, Wake};
+use crate::config::{PublishConfig, is_set_name};
+use crate::counters::Counters;
+use crate::routes::Routes;
+use crate::server::Server;
+use crate::state::{StateError, StateFolder};
+use crate::writer::{Command, Shown, Writer};
+
+/// Why a publisher did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PublishError {
+    /// Paths and fields could not carry the name.
+    #[error(
+        "`{name}` cannot be a set's name: 1 to 64 letters, digits, `-`, `_` and `.`, no `.` first"
+    )]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// The state folder.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// An address cannot be listened on.
+    #[error("cannot listen on {addr}")]
+    Listen {
+        /// The address.
+        addr: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The operating system gives no thread or runtime.
+    #[error("{what} cannot be started")]
+    Thread {
+        /// What was to run.
+        what: &'static str,
+        /// Why it does not.
+        source: io::Error,
+    },
+}
+
+/// The publisher: see [`Publisher::start`].
+#[derive(Debug)]
+pub struct Publisher;
+
+impl Publisher {
+    /// Listens, serves what the state folder has, and begins the first scan.
+    pub fn start(
+        config: PublishConfig,
+        source: Box<dyn IdSource>,
+    ) -> Result<RunningPublisher, PublishError> {
+        if !is_set_name(&config.set) {
+            return Err(PublishError::Name { name: config.set });
+        }
+        let listener = bind(config.listen)?;
+        let admin_listener = config.admin.map(bind).transpose()?;
+        let local = |listener: &StdListener, addr| {
+            let addr_of = listener.local_addr();
+            addr_of.map_err(|source| PublishError::Listen { addr, source })
+        };
+        let addr = local(&listener, config.listen)?;
+        let admin_addr = match (&admin_listener, config.admin) {
+            (Some(listener), Some(addr)) => Some(local(listener, addr)?),
+            _ => None,
+        };
+        let wall_ms = (config.clock)().wall.as_millis();
+        let restored = StateFolder::open(&config.state, &config.set, config.hasher, wall_ms)?;
+        if restored.damaged {
+            tracing::warn!("the state was damaged; nothing is promised until a scan is through");
+        }
+        let config = Arc::new(config);
+        let counters = Arc::new(Counters::default());
+        // Large enough for every list that may wait, and the builder and feed beside them.
+        let (commands, receiver) = mpsc::channel(config.limits.posts_max + 16);
+        let (wake, wakes) = std_mpsc::sync_channel(4);
+        let hurry = {
+            let wake = wake.clone();
+            // Full means that the wish is known.
+            Arc::new(move || _ = wake.try_send(Wake::Hurry))
+        };
+        let (writer, shown) =
+            Writer::new(Arc::clone(&config), restored, Arc::clone(&counters), hurry);
+        let (stop, stopping) = watch::channel(false);
+        let stop_scan = Arc::new(AtomicBool::new(false));
+        let mut running = RunningPublisher {
+            addr,
+            admin_addr,
+            shown: shown.clone(),
+            commands: Some(commands.clone()),
+            wake,
+            stop,
+            stop_scan: Arc::clone(&stop_scan),
+            threads: Vec::new(),
+            counters: Arc::clone(&counters),
+        };
+        let builder = Builder {
+            config: Arc::clone(&config),
+            source,
+            commands: commands.clone(),
+            counters: Arc::clone(&counters),
+            stop: stop_scan,
+            ids_before: shown.borrow().snapshot_ids,
+        };
+        let routes = Server {
+            answers: Routes {
+                config: Arc::clone(&config),
+                shown: shown.clone(),
+                commands,
+                posts: Arc::new(Semaphore::new(config.limits.posts_max)),
+                counters: Arc::clone(&counters),
+                stopping: stopping.clone(),
+            },
+            limits: config.limits.clone(),
+            counters: Arc::clone(&counters),
+            stopping: stopping.clone(),
+        };
+        let admin = Server {
+            answers: Admin {
+                config: Arc::clone(&config),
+                shown,
+                counters: Arc::clone(&counters),
+            },
+            limits: config.limits.clone(),
+            counters,
+            stopping,
+        };
+        running.spawn("edgeward-journal", move || writer.run(receiver))?;
+        running.spawn("edgeward-builder", move || builder.run(&wakes))?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|source| PublishError::Thread {
+                what: "the server's runtime",
+                source,
+            })?;
+        running.spawn("edgeward-publish", move || {
+            runtime.block_on(async {
+                let admin = async {
+                    if let Some(listener) = admin_listener {
+                        admin.run(listener).await;
+                    }
+                };
+                tokio::join!(routes.run(listener), admin);
+            });
+        })?;
+        Ok(running)
+    }
+}
+
+fn bind(addr: SocketAddr) -> Result<StdListener, PublishError> {
+    let bound = StdListener::bind(addr).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    });
+    bound.map_err(|source| PublishError::Listen { addr, source })
+}
+
+/// A publisher at work. Dropping it stops it.
+pub struct RunningPublisher {
+    addr: SocketAddr,
+    admin_addr: Option<SocketAddr>,
+    shown: watch::Receiver<Arc<Shown>>,
+    commands: Option<mpsc::Sender<Command>>,
+    wake: std_mpsc::SyncSender<Wake>,
+    stop: watch::Sender<bool>,
+    stop_scan: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+    counters: Arc<Counters>,
+}
+
+impl RunningPublisher {
+    /// Where it listens, with its real port.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Where metrics and status are served.
+    pub fn admin_addr(&self) -> Option<SocketAddr> {
+        self.admin_addr
+    }
+
+    /// The newest snapshot's epoch and ids, once there is one.
+    pub fn published(&self) -> Option<(u64, u64)> {
+        let shown = self.shown.borrow();
+        let is_there = shown.manifest.is_some();
+        is_there.then_some((shown.epoch, shown.snapshot_ids))
+    }
+
+    /// Scans that came to no good end so far.
+    pub fn scans_failed(&self) -> u64 {
+        self.counters.scans_failed.value()
+    }
+
+    /// Waits until a snapshot newer than `epoch` is published; false when that takes too long. Not to be
+    /// called within a runtime.
+    pub fn wait_published(&self, epoch: u64, time_max: Duration) -> bool {
+        let mut shown = self.shown.clone();
+        let newer = |shown: &Arc<Shown>| shown.manifest.is_some() && shown.epoch > epoch;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build();
+        runtime.is_ok_and(|runtime| {
+            let wait = async {
+                tokio::time::timeout(time_max, shown.wait_for(newer))
+                    .await
+                    .is_ok()
+            };
+            runtime.block_on(wait)
+        })
+    }
+
+    /// Wishes for a scan before its time.
+    pub fn rebuild(&self) {
+        // Full means that the wish is known.
+        _ = self.wake.try_send(Wake::Hurry);
+    }
+
+    /// Where changes of the database are put. Wishes for a scan that begins after this, since what was
+    /// committed before is for a scan to find. Not to be called within a runtime.
+    pub fn feed(&self) -> Feed {
+        let commands = self.commands.as_ref();
+        let commands = commands.expect("it is taken only when the publisher is gone");
+        // Refused only when the publisher is gone, which the feed's first batch will tell.
+        _ = commands.blocking_send(Command::FeedBegins);
+        self.rebuild();
+        Feed {
+            commands: commands.downgrade(),
+        }
+    }
+
+    /// Ends what is under way within a few seconds and joins every thread.
+    pub fn shutdown(self) {}
+
+    fn spawn(
+        &mut self,
+        name: &'static str,
+        work: impl FnOnce() + Send + 'static,
+    ) -> Result<(), PublishError> {
+        let thread = std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(work);
+        let thread = thread.map_err(|source| PublishError::Thread { what: name, source })?;
+        self.threads.push(thread);
+        Ok(())
+    }
+}
+
+impl Drop for RunningPublisher {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+        self.stop_scan.store(true, Ordering::Relaxed);
+        // The builder may be at work and not listening; then the flag stops it.
+        _ = self.wake.try_send(Wake::Stop);
+        drop(self.commands.take());
+        let (unused, _) = std_mpsc::sync_channel(1);
+        // With the last sender gone the builder's wait ends too.
+        drop(std::mem::replace(&mut self.wake, unused));
+        for thread in self.threads.drain(..).rev() {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the publisher had panicked");
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for RunningPublisher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RunningPublisher")
+            .field("addr", &self.addr)
+            .field("published", &self.published())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Takes a database's changes. Bounded: a feed that is faster than the device waits.
+#[derive(Clone, Debug)]
+pub struct Feed {
+    commands: mpsc::WeakSender<Command>,
+}
+
+/// Changes of a database, in their order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Ids that were added.
+    pub added: Vec<IdHash>,
+    /// Ids that were removed; one that was added again too stands in both.
+    pub removed: Vec<IdHash>,
+    /// Up to when nothing is missing once these are in, by [`system_clock`](crate::system_clock)'s
+    /// monotonic clock: a moment before the question that brought them was put to the database.
+    pub complete: Option<Duration>,
+}
+
+impl Feed {
+    /// Hands over changes, from a runtime.
+    pub async fn send(&self, changes: Changes) -> Result<(), FeedClosed> {
+        let commands = self.commands.upgrade().ok_or(FeedClosed)?;
+        let sent = commands.send(Command::Changes(changes)).await;
+        sent.map_err(|_| FeedClosed)
+    }
+
+    /// The same from a thread without one.
+    pub fn blocking_send(&self, changes: Changes) -> Result<(), FeedClosed> {
+        let commands = self.commands.upgrade().ok_or(FeedClosed)?;
+        let sent = commands.blocking_send(Command::Changes(changes));
+        sent.map_err(|_| FeedClosed)
+    }
+}
+
+/// The publisher is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the publisher has stopped")]
+pub struct FeedClosed;

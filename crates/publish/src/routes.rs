@@ -1,0 +1,206 @@
+//! Requests and their answers: what docs/id-filter.md describes, path by path.
+
+mod ids;
+mod manifest;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use edgeward_filter::Digest;
+use edgeward_semantics::Validators;
+use edgeward_semantics::conditional::{self, Answer};
+use edgeward_semantics::range::{self, RangeAnswer};
+use http::header::{
+    ACCEPT_ENCODING, ACCEPT_RANGES, ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_RANGE,
+    CONTENT_TYPE, ETAG, HeaderMap, HeaderValue, RETRY_AFTER, VARY,
+};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use tokio::sync::{mpsc, watch};
+
+use crate::config::PublishConfig;
+use crate::content::{Coding, Content, FileKind};
+use crate::counters::Counters;
+use crate::server::Answers;
+use crate::writer::{Command, Shown};
+
+/// What answers are made of.
+#[derive(Clone)]
+pub(crate) struct Routes {
+    pub(crate) config: Arc<PublishConfig>,
+    pub(crate) shown: watch::Receiver<Arc<Shown>>,
+    pub(crate) commands: mpsc::Sender<Command>,
+    pub(crate) posts: Arc<tokio::sync::Semaphore>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) stopping: watch::Receiver<bool>,
+}
+
+impl Answers for Routes {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        self.counters.requests.one();
+        let head_only = request.method() == Method::HEAD;
+        let mut response = self.route(request).await;
+        if matches!(
+            response.status(),
+            StatusCode::NOT_MODIFIED | StatusCode::NO_CONTENT
+        ) {
+            self.counters.not_modified.one();
+        }
+        if head_only {
+            // hyper sends the length of what a GET would get, and no body.
+            return response;
+        }
+        let length = hyper::body::Body::size_hint(response.body_mut()).lower();
+        self.counters.bytes.add(length);
+        response
+    }
+}
+
+impl Routes {
+    async fn route(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let path = request.uri().path();
+        let Some(rest) = path
+            .strip_prefix("/sets/")
+            .and_then(|rest| rest.strip_prefix(&self.config.set))
+        else {
+            let text = format!("there is /sets/{} here", self.config.set);
+            return refuse(StatusCode::NOT_FOUND, &text);
+        };
+        let parts: Vec<&str> = rest.split('/').skip(1).collect();
+        let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+        match (rest.is_empty(), &parts[..]) {
+            (true, _) if reads => {
+                self.manifest(request.method(), request.uri(), request.headers())
+                    .await
+            }
+            (false, ["snapshot", name]) if reads => self.file(
+                FileKind::Snapshot,
+                name,
+                request.method(),
+                request.headers(),
+            ),
+            (false, ["delta", name]) if reads => {
+                self.file(FileKind::Delta, name, request.method(), request.headers())
+            }
+            (false, ["ids"]) if request.method() == Method::POST => self.add(request).await,
+            (false, ["removed"]) if request.method() == Method::POST => self.remove(request).await,
+            (false, ["ids" | "removed"]) => not_allowed("POST"),
+            (true, _) | (false, ["snapshot" | "delta", _]) => not_allowed("GET, HEAD"),
+            _ => refuse(
+                StatusCode::NOT_FOUND,
+                "there are the manifest, /snapshot/SHA256, /delta/SHA256, /ids and /removed here",
+            ),
+        }
+    }
+
+    /// A snapshot or delta by its digest: it never changes.
+    fn file(
+        &self,
+        kind: FileKind,
+        name: &str,
+        method: &Method,
+        headers: &HeaderMap,
+    ) -> Response<Full<Bytes>> {
+        let file = name.parse::<Digest>().ok().and_then(|digest| {
+            let shown = self.shown.borrow();
+            shown.files.get(&digest).cloned()
+        });
+        let Some(file) = file.filter(|file| file.kind == kind) else {
+            // Not for caches to remember: it may have been asked for a moment too soon.
+            return refuse(
+                StatusCode::NOT_FOUND,
+                "it is not kept any more; the manifest names what is",
+            );
+        };
+        match kind {
+            FileKind::Snapshot => self.counters.snapshots.one(),
+            FileKind::Delta => self.counters.deltas.one(),
+        }
+        represent(&file.content, method, headers, IMMUTABLE, OCTETS)
+    }
+}
+
+/// The best representation, with the client's conditions and range applied.
+fn represent(
+    content: &Content,
+    method: &Method,
+    request: &HeaderMap,
+    cache_control: HeaderValue,
+    media_type: HeaderValue,
+) -> Response<Full<Bytes>> {
+    let accepted = request
+        .get(ACCEPT_ENCODING)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    let (coding, bytes) = content.select(accepted);
+    let mut headers = HeaderMap::with_capacity(8);
+    headers.insert(ETAG, content.etag(coding));
+    headers.insert(CACHE_CONTROL, cache_control);
+    headers.insert(CONTENT_TYPE, media_type);
+    headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    if content.varies() {
+        headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
+    }
+    if let (Some(name), true) = (coding.name(), coding != Coding::Identity) {
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static(name));
+    }
+    let validators = Validators::of(&headers);
+    if conditional::is_conditional(request)
+        && conditional::evaluate(method, request, StatusCode::OK, &validators)
+            == Answer::NotModified
+    {
+        return whole(
+            StatusCode::NOT_MODIFIED,
+            conditional::not_modified_head(&headers),
+            Bytes::new(),
+        );
+    }
+    let length = bytes.len() as u64;
+    match range::decide(method, request, StatusCode::OK, &validators, length) {
+        RangeAnswer::Full => whole(StatusCode::OK, headers, bytes),
+        RangeAnswer::Partial(part) => {
+            headers.insert(CONTENT_RANGE, part.content_range(length));
+            let index = |at: u64| usize::try_from(at).expect("a range lies within its body");
+            let bytes = bytes.slice(index(part.first)..=index(part.last));
+            whole(StatusCode::PARTIAL_CONTENT, headers, bytes)
+        }
+        RangeAnswer::Unsatisfiable => {
+            headers.insert(CONTENT_RANGE, range::unsatisfied_content_range(length));
+            whole(StatusCode::RANGE_NOT_SATISFIABLE, headers, Bytes::new())
+        }
+    }
+}
+
+fn whole(status: StatusCode, headers: HeaderMap, bytes: Bytes) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(bytes));
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    response
+}
+
+/// Says no, and what would have been right.
+fn refuse(status: StatusCode, text: &str) -> Response<Full<Bytes>> {
+    let mut headers = HeaderMap::with_capacity(4);
+    headers.insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("text/plain; charset=utf-8"),
+    );
+    headers.insert(CACHE_CONTROL, NO_STORE);
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    whole(status, headers, Bytes::from(format!("{text}\n")))
+}
+
+fn not_allowed(methods: &'static str) -> Response<Full<Bytes>> {
+    let mut response = refuse(StatusCode::METHOD_NOT_ALLOWED, &format!("{methods} only"));
+    let headers = response.headers_mut();
+    headers.insert(ALLOW, HeaderValue::from_static(methods));
+    response
+}
+
+const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
+/// A year, which caches take for ever (RFC 8246).
+const IMMUTABLE: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");
+const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");

@@ -1,0 +1,134 @@
+//! Posted ids: who may, how many, and when the poster may go on.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use edgeward_filter::IdHash;
+use http::header::{
+    AUTHORIZATION, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue,
+    WWW_AUTHENTICATE,
+};
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use tokio::sync::oneshot;
+
+use super::{NO_STORE, Routes, refuse, whole};
+use crate::writer::{Command, NotJournaled};
+
+/// Boxed: an answer is much larger than what is usually returned in its place.
+type Refused = Box<Response<Full<Bytes>>>;
+
+fn no(status: StatusCode, text: &str) -> Refused {
+    Box::new(refuse(status, text))
+}
+
+impl Routes {
+    /// `POST /sets/NAME/ids`: answered when the ids are on the device and published.
+    pub(super) async fn add(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        self.post(request, |ids, done| Command::Add { ids, done })
+            .await
+            .unwrap_or_else(|refused| {
+                self.counters.posts_refused.one();
+                *refused
+            })
+    }
+
+    /// `POST /sets/NAME/removed`.
+    pub(super) async fn remove(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        self.post(request, |ids, done| Command::Remove { ids, done })
+            .await
+            .unwrap_or_else(|refused| *refused)
+    }
+
+    async fn post(
+        &self,
+        request: Request<Incoming>,
+        command: impl FnOnce(Vec<IdHash>, oneshot::Sender<Result<u64, NotJournaled>>) -> Command,
+    ) -> Result<Response<Full<Bytes>>, Refused> {
+        self.check_token(request.headers())?;
+        let Ok(_place) = self.posts.try_acquire() else {
+            let text = "too many lists of ids are on their way";
+            return Err(no(StatusCode::SERVICE_UNAVAILABLE, text));
+        };
+        let body = self.body(request).await?;
+        let ids = self.ids(&body)?;
+        let count = ids.len();
+        let (done, journaled) = oneshot::channel();
+        let stopped = || no(StatusCode::SERVICE_UNAVAILABLE, "the publisher stops");
+        let sent = self.commands.send(command(ids, done)).await;
+        sent.map_err(|_| stopped())?;
+        match journaled.await.map_err(|_| stopped())? {
+            Ok(head) => {
+                let mut headers = HeaderMap::with_capacity(2);
+                headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+                headers.insert(CACHE_CONTROL, NO_STORE);
+                let text = format!("{{\"ids\":{count},\"head\":{head}}}\n");
+                Ok(whole(StatusCode::OK, headers, Bytes::from(text)))
+            }
+            Err(NotJournaled::Full) => Err(no(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the journal is full until the next snapshot, which is being built",
+            )),
+            Err(NotJournaled::Device) => Err(no(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the journal cannot be written; the publisher's log says why",
+            )),
+        }
+    }
+
+    fn check_token(&self, headers: &HeaderMap) -> Result<(), Refused> {
+        let Some(token) = &self.config.token else {
+            let text = "this publisher takes no ids: it was started without a token";
+            return Err(no(StatusCode::FORBIDDEN, text));
+        };
+        let shown = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
+        if shown.is_some_and(|shown| token.is_shown_by(shown)) {
+            return Ok(());
+        }
+        let text = "Authorization: Bearer TOKEN is needed, with this publisher's token";
+        let mut refused = no(StatusCode::UNAUTHORIZED, text);
+        let bearer = HeaderValue::from_static("Bearer");
+        refused.headers_mut().insert(WWW_AUTHENTICATE, bearer);
+        Err(refused)
+    }
+
+    async fn body(&self, request: Request<Incoming>) -> Result<Bytes, Refused> {
+        let bytes_max = self.config.limits.post_bytes_max;
+        let too_large = || {
+            let text = format!("a list has at most {bytes_max} bytes; post several");
+            no(StatusCode::PAYLOAD_TOO_LARGE, &text)
+        };
+        let told = request.headers().get(CONTENT_LENGTH);
+        let told = told.and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+        if told.is_some_and(|told| told > bytes_max) {
+            return Err(too_large());
+        }
+        let body = Limited::new(request.into_body(), bytes_max).collect();
+        match tokio::time::timeout(BODY_TIME_MAX, body).await {
+            Ok(Ok(body)) => Ok(body.to_bytes()),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
+            Ok(Err(_)) => Err(no(StatusCode::BAD_REQUEST, "the list did not come whole")),
+            Err(_) => Err(no(StatusCode::REQUEST_TIMEOUT, "the list took too long")),
+        }
+    }
+
+    /// One id a line. All or nothing: a list with a mistake in it is not half taken.
+    fn ids(&self, body: &[u8]) -> Result<Vec<IdHash>, Refused> {
+        let mut ids = Vec::new();
+        for (line, id) in (1..).zip(body.split(|byte| *byte == b'\n')) {
+            let id = id.strip_suffix(b"\r").unwrap_or(id);
+            if id.is_empty() {
+                continue;
+            }
+            let hash = self.config.hasher.spelled(id).map_err(|error| {
+                let text = format!("line {line}: {error}; nothing was taken");
+                no(StatusCode::BAD_REQUEST, &text)
+            })?;
+            ids.push(hash);
+        }
+        Ok(ids)
+    }
+}
+
+const BODY_TIME_MAX: Duration = Duration::from_secs(30);

@@ -1,0 +1,444 @@
+//! What must survive a restart: the journal, the newest snapshot, and the numbers that never fall.
+//!
+//! ```text
+//! lock                 held by the one publisher the folder belongs to
+//! state.json           set, hash, lineage, snapshot; rewritten beside itself and renamed
+//! journal.log          deltas one after the other, as docs/filter-format.md has them
+//! snapshot-EPOCH.ids   what state.json names
+//! ```
+//!
+//! An id counts as journaled when its record is on the device. A record at the end that was cut by a
+//! crash was never acknowledged and is dropped. A record that is broken with others behind it means
+//! that acknowledged ids were lost: then a new lineage begins with all that can be read, and the
+//! publisher claims nothing until a scan has seen everything.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use edgeward_filter::delta::Delta;
+use edgeward_filter::journal::Journal;
+use edgeward_filter::manifest::Snapshot;
+use edgeward_filter::{Digest, Filter, IdHash, IdHasher};
+use serde::{Deserialize, Serialize};
+
+/// The folder, locked.
+#[derive(Debug)]
+pub(crate) struct StateFolder {
+    folder: PathBuf,
+    kept: Kept,
+    log: File,
+    log_bytes: u64,
+    /// The log's end is not known: it has to be written anew before anything is added.
+    torn: bool,
+    _lock: File,
+}
+
+/// What was found in it.
+pub(crate) struct Restored {
+    pub(crate) folder: StateFolder,
+    pub(crate) journal: Journal,
+    pub(crate) snapshot: Option<Bytes>,
+    /// Acknowledged ids were lost.
+    pub(crate) damaged: bool,
+}
+
+/// `state.json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kept {
+    version: u32,
+    set: String,
+    form: String,
+    hash_seed: u64,
+    lineage: u64,
+    /// No manifest has a higher number.
+    serial_max: u64,
+    epoch: u64,
+    snapshot: Option<Snapshot>,
+}
+
+impl StateFolder {
+    /// Opens the folder, or begins a new one.
+    pub(crate) fn open(
+        folder: &Path,
+        set: &str,
+        hasher: IdHasher,
+        wall_ms: u64,
+    ) -> Result<Restored, StateError> {
+        let failed = |source| StateError::Io {
+            folder: folder.to_owned(),
+            source,
+        };
+        fs::create_dir_all(folder).map_err(failed)?;
+        let lock = File::create(folder.join("lock")).map_err(failed)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(fs::TryLockError::WouldBlock) => {
+                return Err(StateError::Taken {
+                    folder: folder.to_owned(),
+                });
+            }
+            Err(fs::TryLockError::Error(source)) => return Err(failed(source)),
+        }
+        let kept = match fs::read(folder.join(STATE)) {
+            Ok(bytes) => Some(read_kept(folder, &bytes, set, hasher)?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(failed(error)),
+        };
+        let log = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(folder.join(LOG))
+            .map_err(failed)?;
+        let bytes = fs::read(folder.join(LOG)).map_err(failed)?;
+        let (deltas, good_bytes, damaged) = read_log(&bytes);
+        let is_new = kept.is_none();
+        let kept = kept.unwrap_or_else(|| Kept {
+            version: VERSION,
+            set: set.to_owned(),
+            form: hasher.form.name().to_owned(),
+            hash_seed: hasher.seed,
+            lineage: random_lineage(),
+            // Above all numbers of an earlier folder that was lost, unless it gave out a thousand
+            // manifests a second.
+            serial_max: wall_ms,
+            epoch: wall_ms / 1000,
+            snapshot: None,
+        });
+        let mut state = Self {
+            folder: folder.to_owned(),
+            kept,
+            log,
+            log_bytes: good_bytes,
+            torn: true,
+            _lock: lock,
+        };
+        let snapshot = state.read_snapshot();
+        let named = snapshot.is_some().then_some(state.kept.snapshot).flatten();
+        let journal = (!damaged)
+            .then(|| {
+                let (lineage, serial) = (state.kept.lineage, state.kept.serial_max);
+                Journal::resume(set, lineage, serial, hasher.seed, named, deltas.clone())
+            })
+            .flatten();
+        let complete = journal.is_some() && (is_new || state.kept.snapshot == named);
+        let journal = journal.unwrap_or_else(|| {
+            state.kept.lineage = random_lineage();
+            state.kept.snapshot = None;
+            let ids = deltas.iter().flat_map(|delta| delta.ids()).copied();
+            let ids: Vec<IdHash> = ids.collect();
+            let mut journal =
+                Journal::new(set, state.kept.lineage, state.kept.serial_max, hasher.seed);
+            journal.append(ids);
+            journal
+        });
+        state.reserve(journal.serial()).map_err(failed)?;
+        // Also cuts off a record that was never acknowledged.
+        state.rewrite_log(&journal).map_err(failed)?;
+        Ok(Restored {
+            snapshot: journal.snapshot().is_some().then_some(snapshot).flatten(),
+            folder: state,
+            journal,
+            damaged: !complete,
+        })
+    }
+
+    pub(crate) const fn epoch(&self) -> u64 {
+        self.kept.epoch
+    }
+
+    /// Makes sure that no number up to `serial` is given out again, whatever happens. Cheap but once in
+    /// a few thousand times.
+    pub(crate) fn reserve(&mut self, serial: u64) -> io::Result<()> {
+        if serial < self.kept.serial_max && !self.is_unwritten() {
+            return Ok(());
+        }
+        let kept = Kept {
+            serial_max: serial + SERIALS_RESERVED,
+            ..self.kept.clone()
+        };
+        self.write_kept(kept)
+    }
+
+    fn is_unwritten(&self) -> bool {
+        !self.folder.join(STATE).exists()
+    }
+
+    /// Adds a record. When this returns it will be there after a crash.
+    pub(crate) fn append(&mut self, record: &[u8]) -> io::Result<()> {
+        if self.torn {
+            return Err(io::Error::other("the journal's end is not known"));
+        }
+        let written = self
+            .log
+            .seek(SeekFrom::Start(self.log_bytes))
+            .and_then(|_| self.log.write_all(record))
+            .and_then(|()| self.log.sync_data());
+        match written {
+            Ok(()) => self.log_bytes += record.len() as u64,
+            // After a failed sync nobody knows what the device has.
+            Err(_) => self.torn = true,
+        }
+        written
+    }
+
+    pub(crate) const fn is_torn(&self) -> bool {
+        self.torn
+    }
+
+    /// Writes the journal's deltas as they are now, merged and without those that were dropped.
+    pub(crate) fn rewrite_log(&mut self, journal: &Journal) -> io::Result<()> {
+        let path = self.folder.join(LOG);
+        let beside = self.folder.join("journal.log.part");
+        let mut log = File::create(&beside)?;
+        let mut bytes = 0;
+        for delta in journal.deltas() {
+            log.write_all(&delta.bytes)?;
+            bytes += delta.bytes.len() as u64;
+        }
+        log.sync_all()?;
+        fs::rename(&beside, &path)?;
+        sync_folder(&self.folder)?;
+        self.log = log;
+        self.log_bytes = bytes;
+        self.torn = false;
+        Ok(())
+    }
+
+    /// Where a snapshot is written before it is published. Reads and changes nothing else.
+    pub(crate) fn write_snapshot(folder: &Path, epoch: u64, bytes: &[u8]) -> io::Result<()> {
+        write_whole(folder, &snapshot_name(epoch), bytes)
+    }
+
+    /// A snapshot is the newest now.
+    pub(crate) fn published(&mut self, snapshot: Snapshot) -> io::Result<()> {
+        let old = self.kept.snapshot;
+        let kept = Kept {
+            epoch: snapshot.epoch,
+            snapshot: Some(snapshot),
+            ..self.kept.clone()
+        };
+        self.write_kept(kept)?;
+        if let Some(old) = old.filter(|old| old.epoch != snapshot.epoch) {
+            // Nobody reads it any more; left behind it only takes room.
+            _ = fs::remove_file(self.folder.join(snapshot_name(old.epoch)));
+        }
+        Ok(())
+    }
+
+    fn write_kept(&mut self, kept: Kept) -> io::Result<()> {
+        let text = serde_json::to_string_pretty(&kept).expect("plain values");
+        write_whole(&self.folder, STATE, text.as_bytes())?;
+        self.kept = kept;
+        Ok(())
+    }
+
+    /// The snapshot that is named, if it is as it was.
+    fn read_snapshot(&self) -> Option<Bytes> {
+        let named = self.kept.snapshot?;
+        let path = self.folder.join(snapshot_name(named.epoch));
+        let bytes = fs::read(&path).ok()?;
+        let good = Digest::of(&bytes) == named.sha256 && Filter::open_trusted(&bytes[..]).is_ok();
+        if !good {
+            tracing::warn!(path = %path.display(), "the snapshot is not what it was; the next scan makes another");
+        }
+        good.then(|| Bytes::from(bytes))
+    }
+}
+
+fn read_kept(folder: &Path, bytes: &[u8], set: &str, hasher: IdHasher) -> Result<Kept, StateError> {
+    let kept: Kept = serde_json::from_slice(bytes).map_err(|source| StateError::Unreadable {
+        path: folder.join(STATE),
+        source,
+    })?;
+    let (had, asked) = (
+        (kept.set.as_str(), kept.form.as_str(), kept.hash_seed),
+        (set, hasher.form.name(), hasher.seed),
+    );
+    if had != asked || kept.version != VERSION {
+        return Err(StateError::Other {
+            folder: folder.to_owned(),
+            had: format!("set {}, {} ids, hash seed {}", had.0, had.1, had.2),
+        });
+    }
+    Ok(kept)
+}
+
+/// The whole records from the beginning on, where they end, and whether more than a torn end is lost.
+fn read_log(bytes: &[u8]) -> (Vec<Delta>, u64, bool) {
+    let mut deltas = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        let rest = &bytes[at..];
+        let Some(length) = Delta::whole_bytes(rest).filter(|length| *length <= rest.len() as u64)
+        else {
+            // Shorter than it says: cut, unless what it says is wrong, which nobody can tell.
+            break;
+        };
+        let Ok(delta) = usize::try_from(length).map(|length| Delta::from_bytes(&rest[..length]))
+        else {
+            break;
+        };
+        match delta {
+            Ok(delta) => deltas.push(delta),
+            // A torn write may leave a hole in the last record; behind it there is nothing.
+            Err(_) => return (deltas, at as u64, length < rest.len() as u64),
+        }
+        at += usize::try_from(length).expect("it is a slice's length");
+    }
+    (deltas, at as u64, false)
+}
+
+fn write_whole(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let beside = folder.join(format!("{name}.part"));
+    let mut file = File::create(&beside)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&beside, folder.join(name))?;
+    sync_folder(folder)
+}
+
+/// Makes a rename survive a crash of the machine.
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+fn snapshot_name(epoch: u64) -> String {
+    format!("snapshot-{epoch}.ids")
+}
+
+/// A number no other journal has; of 53 bits, so that every JSON reader reads it whole.
+fn random_lineage() -> u64 {
+    let mut random = [0; 8];
+    // On Linux this fails only before the system has gathered randomness, and then waits instead.
+    _ = rustix::rand::getrandom(&mut random[..], rustix::rand::GetRandomFlags::empty());
+    u64::from_le_bytes(random) >> 11
+}
+
+const STATE: &str = "state.json";
+const LOG: &str = "journal.log";
+const VERSION: u32 = 1;
+
+/// Manifests between two writes of the state.
+const SERIALS_RESERVED: u64 = 4096;
+
+/// Why a state folder cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StateError {
+    /// The file system refuses.
+    #[error("the state folder {} cannot be used", .folder.display())]
+    Io {
+        /// Which.
+        folder: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Two publishers of one journal would contradict each other.
+    #[error("the state folder {} belongs to a publisher that runs", .folder.display())]
+    Taken {
+        /// Which.
+        folder: PathBuf,
+    },
+    /// It is not ours, or was edited.
+    #[error("{} cannot be read", .path.display())]
+    Unreadable {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+    /// It belongs to another set, or ids are hashed otherwise now.
+    #[error("the state folder {} is of {had}", .folder.display())]
+    Other {
+        /// Which.
+        folder: PathBuf,
+        /// What it is of.
+        had: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(folder: &Path) -> Restored {
+        StateFolder::open(folder, "resource", IdHasher::default(), 1_000_000).expect("a folder")
+    }
+
+    fn add(restored: &mut Restored, ids: std::ops::Range<u64>) {
+        let head = restored.journal.head();
+        let ids: Vec<_> = ids.map(IdHash).collect();
+        let lineage = restored.folder.kept.lineage;
+        let record = Delta::new(lineage, head, head + 1, 0, ids.clone()).to_bytes();
+        restored.folder.append(&record).expect("room");
+        restored.journal.append(ids);
+    }
+
+    fn ids(restored: &Restored) -> Vec<u64> {
+        let mut ids: Vec<_> = restored.journal.kept_ids().map(|id| id.0).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// Whatever byte the crash cut the log at: every record before is there, and numbers never fall.
+    #[test]
+    fn a_torn_end_is_dropped_and_all_before_it_kept() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut restored = open(folder.path());
+        let lineage = restored.folder.kept.lineage;
+        add(&mut restored, 0..10);
+        add(&mut restored, 10..13);
+        drop(restored);
+        let whole = fs::read(folder.path().join(LOG)).expect("a log");
+        let first = 64 + 80;
+        for cut in 0..=whole.len() {
+            fs::write(folder.path().join(LOG), &whole[..cut]).expect("written");
+            let restored = open(folder.path());
+            let expected = match cut {
+                _ if cut < first => 0,
+                _ if cut < whole.len() => 10,
+                _ => 13,
+            };
+            assert_eq!(
+                ids(&restored),
+                (0..expected).collect::<Vec<_>>(),
+                "cut at {cut}"
+            );
+            assert_eq!(restored.folder.kept.lineage, lineage);
+            assert!(!restored.damaged);
+        }
+    }
+
+    #[test]
+    fn a_broken_record_with_others_behind_it_begins_a_new_lineage() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut restored = open(folder.path());
+        let (lineage, serial) = (restored.folder.kept.lineage, restored.journal.serial());
+        add(&mut restored, 0..10);
+        add(&mut restored, 10..13);
+        drop(restored);
+        let mut log = fs::read(folder.path().join(LOG)).expect("a log");
+        log[70] ^= 1;
+        fs::write(folder.path().join(LOG), &log).expect("written");
+        let restored = open(folder.path());
+        assert!(restored.damaged);
+        assert_ne!(restored.folder.kept.lineage, lineage);
+        assert!(restored.journal.serial() > serial);
+    }
+
+    #[test]
+    fn a_folder_is_of_one_set_and_one_publisher() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let restored = open(folder.path());
+        let again = |set| StateFolder::open(folder.path(), set, IdHasher::default(), 0);
+        assert!(matches!(again("resource"), Err(StateError::Taken { .. })));
+        drop(restored);
+        assert!(matches!(again("other"), Err(StateError::Other { .. })));
+        assert!(again("resource").is_ok());
+    }
+}

@@ -1,0 +1,69 @@
+//! The secret a writer shows to post ids.
+
+use std::fmt;
+
+/// A bearer token (RFC 6750 §2.1).
+#[derive(Clone)]
+pub struct Token(String);
+
+impl Token {
+    /// The first line of a file, say. At least 16 visible characters: it must not be guessed.
+    pub fn new(text: &str) -> Result<Self, TokenError> {
+        let text = text.trim();
+        if text.len() < LEAST_CHARACTERS || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(TokenError);
+        }
+        Ok(Self(text.to_owned()))
+    }
+
+    /// Whether an `Authorization` field shows it. Takes the same time wherever they differ.
+    pub(crate) fn is_shown_by(&self, authorization: &[u8]) -> bool {
+        let Some((scheme, shown)) = authorization.split_at_checked(SCHEME.len()) else {
+            return false;
+        };
+        let same_length = shown.len() == self.0.len();
+        let differing = shown
+            .iter()
+            .zip(self.0.as_bytes().iter().cycle())
+            .fold(0, |all, (a, b)| all | (a ^ b));
+        scheme.eq_ignore_ascii_case(SCHEME) && same_length && differing == 0
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+/// The text is no token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a token has at least {LEAST_CHARACTERS} visible ASCII characters and no spaces")]
+pub struct TokenError;
+
+const SCHEME: &[u8] = b"Bearer ";
+const LEAST_CHARACTERS: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_token_itself_is_taken() {
+        let token = Token::new("0123456789abcdef\n").expect("long enough");
+        for (field, taken) in [
+            ("Bearer 0123456789abcdef", true),
+            ("bearer 0123456789abcdef", true),
+            ("Bearer 0123456789abcdeg", false),
+            ("Bearer 0123456789abcde", false),
+            ("Bearer 0123456789abcdef0123456789abcdef", false),
+            ("Bearer ", false),
+            ("Basic  0123456789abcdef", false),
+            ("", false),
+        ] {
+            assert_eq!(token.is_shown_by(field.as_bytes()), taken, "{field}");
+        }
+        assert!(Token::new("too short").is_err());
+        assert!(Token::new("0123456789 abcdef").is_err());
+    }
+}

@@ -1,0 +1,526 @@
+//! The thread that owns the journal: it numbers, writes down, and shows what is published.
+//!
+//! Lists of ids that arrive while one is being written become one batch: one record, one sync of the
+//! device, one delta, however many writers post. A writer is answered when its ids are on the device
+//! and published; from then on it may commit.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use edgeward_filter::delta::Delta;
+use edgeward_filter::journal::Journal;
+use edgeward_filter::manifest::Snapshot;
+use edgeward_filter::{Digest, IdHash};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::config::{Coverage, PublishConfig};
+use crate::content::{Content, File, FileKind};
+use crate::counters::Counters;
+use crate::publisher::Changes;
+use crate::state::{Restored, StateFolder};
+
+/// What is published now.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    pub(crate) serial: u64,
+    pub(crate) lineage: u64,
+    pub(crate) epoch: u64,
+    pub(crate) head: u64,
+    /// Nothing before the first snapshot.
+    pub(crate) manifest: Option<Content>,
+    /// When the manifest was made, by the monotonic clock.
+    pub(crate) made: Duration,
+    pub(crate) covers: Covers,
+    pub(crate) files: HashMap<Digest, Arc<File>>,
+    /// For status: ids beside the snapshot, and the snapshot's size.
+    pub(crate) journal_ids: usize,
+    pub(crate) snapshot_bytes: u64,
+    pub(crate) snapshot_ids: u64,
+}
+
+/// Up to when all committed ids are published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Covers {
+    /// Nobody knows.
+    Unknown,
+    /// Up to a moment of the monotonic clock.
+    At(Duration),
+    /// Always up to now.
+    Always,
+}
+
+/// What the thread is asked to do.
+pub(crate) enum Command {
+    Add {
+        ids: Vec<IdHash>,
+        done: oneshot::Sender<Result<u64, NotJournaled>>,
+    },
+    Remove {
+        ids: Vec<IdHash>,
+        done: oneshot::Sender<Result<u64, NotJournaled>>,
+    },
+    /// Of the feed.
+    Changes(Changes),
+    /// From now on changes are fed: what was committed before is for a scan to find.
+    FeedBegins,
+    /// The manifest's date is old.
+    Redate { done: oneshot::Sender<()> },
+    /// A scan begins: what is its base and epoch?
+    Begin { reply: oneshot::Sender<Scan> },
+    /// A scan ended: what was journaled about that time?
+    Unite { reply: oneshot::Sender<Vec<IdHash>> },
+    Publish {
+        built: Built,
+        done: oneshot::Sender<std::io::Result<()>>,
+    },
+}
+
+/// A scan that begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scan {
+    pub(crate) base: u64,
+    pub(crate) epoch: u64,
+    pub(crate) began: Duration,
+}
+
+/// A snapshot that was built and lies in the state folder.
+pub(crate) struct Built {
+    pub(crate) scan: Scan,
+    pub(crate) snapshot: Snapshot,
+    pub(crate) file: Arc<File>,
+    pub(crate) ids: u64,
+}
+
+/// Why ids were not journaled. Whoever posted them must not commit them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotJournaled {
+    /// As many as allowed, until the next build.
+    Full,
+    /// The device.
+    Device,
+}
+
+pub(crate) struct Writer {
+    config: Arc<PublishConfig>,
+    folder: StateFolder,
+    journal: Journal,
+    lineage: u64,
+    counters: Arc<Counters>,
+    shown: watch::Sender<Arc<Shown>>,
+    /// Asks for a build before its time.
+    hurry: Arc<dyn Fn() + Send + Sync>,
+    covers: Covers,
+    /// Acknowledged ids were lost; a scan that begins after this mends it.
+    damaged: bool,
+    snapshot: Option<Arc<File>>,
+    snapshot_ids: u64,
+    feed_began: Option<Duration>,
+    /// When the newest snapshot's scan began, if this process made it.
+    scan_began: Option<Duration>,
+    /// Bases of the newest snapshots and when their scans began.
+    bases: VecDeque<(u64, Duration)>,
+    /// Removed after they were added, and so not to be united with a scan.
+    cancelled: HashSet<IdHash>,
+    files: HashMap<Digest, Arc<File>>,
+    /// No longer listed, oldest first.
+    superseded: VecDeque<Digest>,
+    superseded_bytes: usize,
+}
+
+impl Writer {
+    pub(crate) fn new(
+        config: Arc<PublishConfig>,
+        restored: Restored,
+        counters: Arc<Counters>,
+        hurry: Arc<dyn Fn() + Send + Sync>,
+    ) -> (Self, watch::Receiver<Arc<Shown>>) {
+        let Restored {
+            folder,
+            journal,
+            snapshot,
+            damaged,
+        } = restored;
+        let lineage = journal.prove([0; 16], 0).lineage;
+        let (shown, watching) = watch::channel(Arc::new(Shown {
+            serial: journal.serial(),
+            lineage,
+            epoch: 0,
+            head: journal.head(),
+            manifest: None,
+            made: Duration::ZERO,
+            covers: Covers::Unknown,
+            files: HashMap::new(),
+            journal_ids: 0,
+            snapshot_bytes: 0,
+            snapshot_ids: 0,
+        }));
+        let described = journal.snapshot().copied();
+        let snapshot = described
+            .zip(snapshot)
+            .map(|(described, bytes)| File::new(FileKind::Snapshot, described.sha256, bytes));
+        let snapshot_ids = snapshot.as_ref().map_or(0, |file| ids_of(file));
+        let mut writer = Self {
+            config,
+            folder,
+            journal,
+            lineage,
+            counters,
+            shown,
+            hurry,
+            covers: Covers::Unknown,
+            damaged,
+            snapshot,
+            snapshot_ids,
+            feed_began: None,
+            scan_began: None,
+            bases: VecDeque::new(),
+            cancelled: HashSet::new(),
+            files: HashMap::new(),
+            superseded: VecDeque::new(),
+            superseded_bytes: 0,
+        };
+        if writer.config.coverage == Coverage::Posts && !damaged && writer.snapshot.is_some() {
+            // Whoever posted before the restart was answered after it was written down, and whoever
+            // posted during it got no answer and did not commit.
+            writer.covers = Covers::Always;
+        }
+        writer.show();
+        (writer, watching)
+    }
+
+    /// Works until nobody can ask for anything any more.
+    pub(crate) fn run(mut self, mut commands: mpsc::Receiver<Command>) {
+        let mut next = None;
+        while let Some(command) = next.take().or_else(|| commands.blocking_recv()) {
+            match command {
+                Command::Add { ids, done } => {
+                    let mut batch = vec![(ids, done)];
+                    let mut count = batch[0].0.len();
+                    while count < BATCH_IDS_MAX
+                        && let Ok(more) = commands.try_recv()
+                    {
+                        match more {
+                            Command::Add { ids, done } => {
+                                count += ids.len();
+                                batch.push((ids, done));
+                            }
+                            other => {
+                                next = Some(other);
+                                break;
+                            }
+                        }
+                    }
+                    self.add_all(batch);
+                }
+                other => self.carry_out(other),
+            }
+        }
+    }
+
+    fn carry_out(&mut self, command: Command) {
+        // Whoever asked may be gone: that is no reason to stop.
+        match command {
+            Command::Add { ids, done } => self.add_all(vec![(ids, done)]),
+            Command::Remove { ids, done } => {
+                self.remove(ids);
+                _ = done.send(Ok(self.journal.head()));
+            }
+            Command::Changes(changes) => self.change(changes),
+            Command::FeedBegins => {
+                self.feed_began = Some(self.now());
+                if self.config.coverage == Coverage::Feed {
+                    self.covers = Covers::Unknown;
+                    self.show();
+                }
+            }
+            Command::Redate { done } => {
+                self.show();
+                _ = done.send(());
+            }
+            Command::Begin { reply } => {
+                _ = reply.send(Scan {
+                    base: self.journal.head(),
+                    epoch: self.folder.epoch() + 1,
+                    began: self.now(),
+                });
+            }
+            Command::Unite { reply } => {
+                let ids = self.journal.kept_ids();
+                let ids = ids.filter(|id| !self.cancelled.contains(id));
+                _ = reply.send(ids.collect());
+            }
+            Command::Publish { built, done } => _ = done.send(self.publish(built)),
+        }
+    }
+
+    fn now(&self) -> Duration {
+        (self.config.clock)().monotonic
+    }
+
+    fn add_all(&mut self, batch: Vec<(Vec<IdHash>, Done)>) {
+        let (ids, done): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
+        let answer = self.add(ids.concat());
+        for done in done {
+            match answer {
+                Ok(_) => self.counters.posts.one(),
+                Err(_) => self.counters.posts_refused.one(),
+            }
+            _ = done.send(answer);
+        }
+    }
+
+    /// Writes ids down and publishes them.
+    fn add(&mut self, ids: Vec<IdHash>) -> Result<u64, NotJournaled> {
+        if ids.is_empty() {
+            return Ok(self.journal.head());
+        }
+        let kept: usize = self.kept_ids();
+        if kept + ids.len() > self.config.limits.journal_ids_max {
+            (self.hurry)();
+            return Err(NotJournaled::Full);
+        }
+        if self.folder.is_torn() {
+            self.must(StateFolder::rewrite_log)?;
+        }
+        let (head, seed) = (self.journal.head(), self.config.hasher.seed);
+        let delta = Delta::new(self.lineage, head, head + 1, seed, ids);
+        self.must(|folder, _| folder.append(&delta.to_bytes()))?;
+        let ids = delta.ids().to_vec();
+        for id in &ids {
+            self.cancelled.remove(id);
+        }
+        self.counters.ids_added.add(ids.len() as u64);
+        self.journal.append(ids);
+        self.show();
+        if self.kept_ids() as u64 > (self.snapshot_ids / 10).max(HURRY_IDS_MIN) {
+            // A tenth of the snapshot in its deltas: a new one is the cheaper way for clients.
+            (self.hurry)();
+        }
+        Ok(self.journal.head())
+    }
+
+    fn kept_ids(&self) -> usize {
+        let deltas = self.journal.deltas().iter();
+        deltas.map(|delta| delta.ids()).sum()
+    }
+
+    fn must(
+        &mut self,
+        write: impl FnOnce(&mut StateFolder, &Journal) -> std::io::Result<()>,
+    ) -> Result<(), NotJournaled> {
+        write(&mut self.folder, &self.journal).map_err(|error| {
+            self.counters.journal_errors.one();
+            tracing::error!(%error, "the journal cannot be written; ids are refused");
+            NotJournaled::Device
+        })
+    }
+
+    fn remove(&mut self, ids: Vec<IdHash>) {
+        self.counters.ids_removed.add(ids.len() as u64);
+        for id in ids {
+            if self.cancelled.len() < self.config.limits.journal_ids_max {
+                self.cancelled.insert(id);
+            }
+        }
+    }
+
+    fn change(&mut self, changes: Changes) {
+        let Changes {
+            added,
+            removed,
+            complete,
+        } = changes;
+        self.remove(removed);
+        let journaled = self.add(added).is_ok();
+        if !journaled {
+            // What is missing now is missing for good, until a scan that begins later.
+            self.damaged = true;
+            self.covers = Covers::Unknown;
+            self.show();
+        } else if let (Some(complete), Coverage::Feed, false, true) = (
+            complete,
+            self.config.coverage,
+            self.damaged,
+            self.scan_follows_feed(),
+        ) {
+            let before = match self.covers {
+                Covers::At(before) => before,
+                _ => Duration::ZERO,
+            };
+            self.covers = Covers::At(complete.max(before));
+            // The same manifest with another date: no client need hear of it.
+            let covers = self.covers;
+            self.shown.send_if_modified(|shown| {
+                let mut newer = copy(shown);
+                newer.covers = covers;
+                *shown = Arc::new(newer);
+                false
+            });
+        }
+    }
+
+    /// Whether the snapshot's scan began when changes were fed already, so that nothing fell between.
+    fn scan_follows_feed(&self) -> bool {
+        self.feed_began
+            .zip(self.scan_began)
+            .is_some_and(|(feed, scan)| feed <= scan)
+    }
+
+    fn publish(&mut self, built: Built) -> std::io::Result<()> {
+        let Built {
+            scan,
+            snapshot,
+            file,
+            ids,
+        } = built;
+        self.folder.published(snapshot)?;
+        // Deltas are kept for clients on the snapshot before, and as long as their ids may still be
+        // committed.
+        let now = self.now();
+        let settled = |began: Duration| began + self.config.commit_within <= now;
+        let before = self.journal.snapshot().map_or(0, |before| before.base);
+        let old_enough = self.bases.iter().rev().find(|(_, began)| settled(*began));
+        let keep_from = old_enough.map_or(0, |(base, _)| *base).min(before);
+        self.bases.push_back((scan.base, scan.began));
+        while self.bases.len() > 2 && settled(self.bases[1].1) {
+            self.bases.pop_front();
+        }
+        self.journal.publish_described(snapshot, keep_from);
+        let kept: HashSet<IdHash> = self.journal.kept_ids().collect();
+        self.cancelled.retain(|id| kept.contains(id));
+        self.snapshot = Some(file);
+        self.snapshot_ids = ids;
+        self.scan_began = Some(scan.began);
+        self.damaged = false;
+        self.covers = match (self.config.coverage, self.covers) {
+            (Coverage::Scans, _) => Covers::At(scan.began),
+            (Coverage::Posts, _) => Covers::Always,
+            // What the feed said before its snapshot was there is said again with its next batch.
+            (Coverage::Feed, covers) => covers,
+        };
+        self.counters.scans.one();
+        // A larger log than needed does no harm, so that this may fail.
+        _ = self.must(StateFolder::rewrite_log);
+        self.show();
+        Ok(())
+    }
+
+    /// Makes a manifest of what there is and shows it.
+    fn show(&mut self) {
+        let now = (self.config.clock)();
+        let lag = match self.covers {
+            Covers::At(at) => now.monotonic.saturating_sub(at),
+            _ => Duration::ZERO,
+        };
+        // A date that nobody can vouch for is long ago.
+        let covers_ms = match self.covers {
+            Covers::Unknown => 0,
+            _ => now
+                .wall
+                .as_millis()
+                .saturating_sub(u64::try_from(lag.as_millis()).unwrap_or(u64::MAX)),
+        };
+        let Some(manifest) = self.journal.manifest(covers_ms) else {
+            return;
+        };
+        if let Err(error) = self.folder.reserve(manifest.serial) {
+            self.counters.journal_errors.one();
+            tracing::error!(%error, "the state cannot be written; what is published stays as it is");
+            return;
+        }
+        self.keep_files();
+        let line = manifest.to_line(self.config.signer.as_ref());
+        let tag = format!("{:x}-{:x}", manifest.lineage, manifest.serial);
+        self.shown.send_replace(Arc::new(Shown {
+            serial: manifest.serial,
+            lineage: manifest.lineage,
+            epoch: manifest.snapshot.epoch,
+            head: manifest.head,
+            manifest: Some(Content::new(Bytes::from(line), tag)),
+            made: now.monotonic,
+            covers: self.covers,
+            files: self.files.clone(),
+            journal_ids: self.kept_ids(),
+            snapshot_bytes: manifest.snapshot.bytes,
+            snapshot_ids: self.snapshot_ids,
+        }));
+    }
+
+    /// Puts what is listed among the files, and lets go of what has not been for long.
+    fn keep_files(&mut self) {
+        let mut listed = HashSet::new();
+        if let Some(snapshot) = &self.snapshot {
+            listed.insert(snapshot.sha256);
+            let file = Arc::clone(snapshot);
+            self.files.entry(snapshot.sha256).or_insert(file);
+        }
+        for delta in self.journal.deltas() {
+            let digest = delta.entry.sha256;
+            listed.insert(digest);
+            self.files.entry(digest).or_insert_with(|| {
+                File::new(FileKind::Delta, digest, Bytes::from(delta.bytes.clone()))
+            });
+        }
+        for (digest, file) in &self.files {
+            if !listed.contains(digest) && !self.superseded.contains(digest) {
+                self.superseded.push_back(*digest);
+                self.superseded_bytes += counted_bytes(file);
+            }
+        }
+        let limits = &self.config.limits;
+        let snapshots = |files: &HashMap<Digest, Arc<File>>| {
+            let of_kind = |file: &&Arc<File>| file.kind == FileKind::Snapshot;
+            files.values().filter(of_kind).count()
+        };
+        while self.superseded.len() > limits.superseded_files_max
+            || self.superseded_bytes > limits.superseded_bytes_max
+            // The newest, and the one before for those who are fetching it.
+            || snapshots(&self.files) > 2
+        {
+            let oldest_snapshot = self.superseded.iter().position(|digest| {
+                snapshots(&self.files) > 2
+                    && self
+                        .files
+                        .get(digest)
+                        .is_some_and(|f| f.kind == FileKind::Snapshot)
+            });
+            let Some(digest) = self.superseded.remove(oldest_snapshot.unwrap_or(0)) else {
+                break;
+            };
+            if let Some(file) = self.files.remove(&digest) {
+                self.superseded_bytes -= counted_bytes(&file);
+            }
+        }
+    }
+}
+
+type Done = oneshot::Sender<Result<u64, NotJournaled>>;
+
+/// Of a superseded file: snapshots are bounded by their number.
+fn counted_bytes(file: &File) -> usize {
+    match file.kind {
+        FileKind::Snapshot => 0,
+        FileKind::Delta => file.content.len(),
+    }
+}
+
+fn ids_of(file: &File) -> u64 {
+    let (_, bytes) = file.content.select("");
+    edgeward_filter::Filter::open_trusted(&bytes[..]).map_or(0, |filter| filter.facts().ids)
+}
+
+fn copy(shown: &Shown) -> Shown {
+    Shown {
+        manifest: shown.manifest.clone(),
+        files: shown.files.clone(),
+        ..*shown
+    }
+}
+
+/// More are not written as one record.
+const BATCH_IDS_MAX: usize = 1 << 16;
+
+/// Below, deltas are cheap however small the snapshot is.
+const HURRY_IDS_MIN: u64 = 1 << 16;

@@ -1,0 +1,260 @@
+//! What a publisher answers: to clients, to caches, to writers, and to those who mean no good.
+#![forbid(unsafe_code)]
+
+mod support;
+mod trouble;
+
+use edgeward_filter::delta::Delta;
+use edgeward_filter::manifest::{Manifest, Proof};
+use edgeward_filter::{Digest, Filter, IdHasher, Trust};
+use edgeward_publish::{Coverage, Publisher};
+use support::{Table, ask, config, get, post, signer, start, until};
+
+const SET: &str = "/sets/resource";
+
+fn trust() -> Trust {
+    Trust::Keys(vec![signer().public()])
+}
+
+fn manifest(addr: std::net::SocketAddr) -> Manifest {
+    let answer = get(addr, SET, &[]);
+    assert_eq!(answer.status, 200, "{answer:?}");
+    Manifest::from_line(&answer.body, &trust()).expect("signed and whole")
+}
+
+/// From manifest to snapshot to delta, everything by the name of its digest, and every id found.
+#[test]
+fn a_client_finds_everything_from_the_manifest_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let publisher = start(config(folder.path()), &Table::with(0..3000));
+    let addr = publisher.addr();
+    let first = manifest(addr);
+    let path = format!("{SET}/snapshot/{}", first.snapshot.sha256);
+    let snapshot = get(addr, &path, &[]);
+    assert_eq!(
+        snapshot.field("cache-control"),
+        "public, max-age=31536000, immutable"
+    );
+    assert_eq!(Digest::of(&snapshot.body), first.snapshot.sha256);
+    let filter = Filter::open(snapshot.body).expect("a filter");
+    assert!((0..3000).all(|id| filter.contains(IdHasher::default().integer(id))));
+
+    assert_eq!(
+        post(addr, &format!("{SET}/ids"), "3000\n3001\n").status,
+        200
+    );
+    let second = manifest(addr);
+    assert!(second.serial > first.serial && second.head == first.head + 1);
+    let delta = second.deltas.last().expect("a delta");
+    let answer = get(addr, &format!("{SET}/delta/{}", delta.sha256), &[]);
+    assert_eq!(answer.body.len() as u64, delta.bytes);
+    let delta = Delta::from_bytes(&answer.body).expect("a delta");
+    assert!(delta.ids().contains(&IdHasher::default().integer(3001)));
+}
+
+#[test]
+fn a_cache_gets_validators_ranges_and_heads() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let publisher = start(config(folder.path()), &Table::with(0..3000));
+    let addr = publisher.addr();
+    let path = format!("{SET}/snapshot/{}", manifest(addr).snapshot.sha256);
+    let whole = get(addr, &path, &[]);
+    let tag = whole.field("etag").to_owned();
+    assert!(tag.starts_with('"'), "strong");
+    let unchanged = get(addr, &path, &[("if-none-match", &tag)]);
+    assert_eq!((unchanged.status, unchanged.body.len()), (304, 0));
+    assert_eq!(unchanged.field("etag"), tag);
+    let part = get(
+        addr,
+        &path,
+        &[("range", "bytes=100-199"), ("if-range", &tag)],
+    );
+    assert_eq!((part.status, &part.body[..]), (206, &whole.body[100..200]));
+    let total = format!("bytes 100-199/{}", whole.body.len());
+    assert_eq!(part.field("content-range"), total);
+    let beyond = get(addr, &path, &[("range", "bytes=99999999-")]);
+    assert_eq!(beyond.status, 416);
+    let head = ask(addr, "HEAD", &path, &[], b"");
+    assert_eq!((head.status, head.body.len()), (200, 0));
+    assert_eq!(head.field("content-length"), whole.body.len().to_string());
+
+    let manifest = get(addr, SET, &[]);
+    assert_eq!(manifest.field("cache-control"), "public, max-age=1");
+    assert!(manifest.field("vary").contains("edgeward-challenge"));
+}
+
+/// A proof echoes its challenge, is signed, and is for nobody else to keep.
+#[test]
+fn a_challenge_is_answered_by_a_proof() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut config = config(folder.path());
+    config.coverage = Coverage::Posts;
+    let publisher = start(config, &Table::with(0..10));
+    let echo = "00112233445566778899aabbccddeeff";
+    let answer = get(publisher.addr(), SET, &[("edgeward-challenge", echo)]);
+    assert_eq!(answer.field("cache-control"), "no-store");
+    let line = answer.field("edgeward-proof");
+    let proof = Proof::from_line(line.as_bytes(), &trust()).expect("signed");
+    assert_eq!((proof.echo.as_str(), proof.lag_ms), (echo, 0));
+    let manifest = Manifest::from_line(&answer.body, &trust()).expect("signed");
+    assert_eq!((proof.serial, proof.head), (manifest.serial, manifest.head));
+    let wrong = get(publisher.addr(), SET, &[("edgeward-challenge", "0011")]);
+    assert_eq!(wrong.status, 400);
+}
+
+/// Whoever has the newest waits, and hears of an id as soon as it is posted.
+#[test]
+fn waiting_ends_with_the_next_id() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let publisher = start(config(folder.path()), &Table::with(0..10));
+    let addr = publisher.addr();
+    let have = |manifest: &Manifest| {
+        let (lineage, epoch) = (manifest.lineage, manifest.snapshot.epoch);
+        format!("{SET}?have={lineage}-{epoch}-{}", manifest.head)
+    };
+    let known = manifest(addr);
+    let nothing = get(addr, &format!("{}&wait=1", have(&known)), &[]);
+    assert_eq!(nothing.status, 204);
+    let path = format!("{}&wait=20000", have(&known));
+    let waiting = std::thread::spawn(move || get(addr, &path, &[]));
+    assert_eq!(post(addr, &format!("{SET}/ids"), "77").status, 200);
+    let news = waiting.join().expect("an answer");
+    let news = Manifest::from_line(&news.body, &trust()).expect("a manifest");
+    assert_eq!(news.head, known.head + 1);
+}
+
+/// Without the token, too much, malformed, on the wrong path: refused, and nothing is journaled.
+#[test]
+fn what_may_not_be_posted_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut config = config(folder.path());
+    config.hasher.form = edgeward_filter::IdForm::Integer;
+    config.limits.post_bytes_max = 100;
+    config.limits.journal_ids_max = 3;
+    let publisher = start(config, &Table::with(0..10));
+    let addr = publisher.addr();
+    let ids = format!("{SET}/ids");
+    let head = manifest(addr).head;
+    let statuses = [
+        ask(addr, "POST", &ids, &[], b"1").status,
+        ask(
+            addr,
+            "POST",
+            &ids,
+            &[("authorization", "Bearer wrong-wrong-wrong-")],
+            b"1",
+        )
+        .status,
+        post(addr, &ids, "1\nno number\n").status,
+        post(addr, &ids, &"1\n".repeat(60)).status,
+        post(addr, &ids, "1\n2\n3\n4\n").status,
+        post(addr, SET, "1").status,
+        get(addr, &ids, &[]).status,
+        get(addr, "/sets/other", &[]).status,
+        get(addr, &format!("{SET}/delta/00"), &[]).status,
+    ];
+    assert_eq!(statuses, [401, 401, 400, 413, 503, 405, 405, 404, 404]);
+    assert_eq!(manifest(addr).head, head);
+    assert_eq!(post(addr, &ids, "1\n2\n3").status, 200);
+    assert_eq!(manifest(addr).head, head + 1);
+}
+
+/// What was acknowledged is there after a restart, and every number is larger than before.
+#[test]
+fn a_restart_goes_on_where_it_was() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let table = Table::with(0..1000);
+    let publisher = start(config(folder.path()), &table);
+    let ids = format!("{SET}/ids");
+    (0..5).for_each(|n| {
+        let id = format!("{}", 5000 + n);
+        assert_eq!(post(publisher.addr(), &ids, &id).status, 200);
+    });
+    let before = manifest(publisher.addr());
+    publisher.shutdown();
+
+    let empty = Table::default();
+    // Nothing can be scanned: what is served is what was kept.
+    let publisher = Publisher::start(config(folder.path()), Box::new(empty)).expect("it starts");
+    let after = manifest(publisher.addr());
+    assert_eq!((after.lineage, after.head), (before.lineage, before.head));
+    assert_eq!(after.snapshot, before.snapshot);
+    assert!(after.serial > before.serial);
+    until("the empty source is refused", || {
+        (publisher.scans_failed() > 0).then_some(())
+    });
+    assert_eq!(
+        manifest(publisher.addr()).snapshot,
+        before.snapshot,
+        "the last good one stays"
+    );
+    publisher.shutdown();
+
+    let publisher = Publisher::start(config(folder.path()), Box::new(table)).expect("it starts");
+    assert!(publisher.wait_published(after.snapshot.epoch, support::PATIENCE));
+    let newest = manifest(publisher.addr());
+    assert!(newest.snapshot.epoch > after.snapshot.epoch);
+    // Posted and not yet committed: not in the table, and yet in the snapshot.
+    let path = format!("{SET}/snapshot/{}", newest.snapshot.sha256);
+    let filter = Filter::open(get(publisher.addr(), &path, &[]).body).expect("a filter");
+    assert!(filter.contains_spelled(b"5004"));
+}
+
+/// Many posts at once: each is acknowledged, each is in the journal, and there are never too many files.
+#[test]
+fn posts_from_many_writers_are_all_kept() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut config = config(folder.path());
+    config.limits.superseded_files_max = 8;
+    let publisher = start(config, &Table::with(0..10));
+    let addr = publisher.addr();
+    std::thread::scope(|scope| {
+        for writer in 0..4 {
+            scope.spawn(move || {
+                for n in 0..25 {
+                    let id = format!("{}", 1000 * (writer + 1) + n);
+                    assert_eq!(post(addr, &format!("{SET}/ids"), &id).status, 200);
+                }
+            });
+        }
+    });
+    let manifest = manifest(addr);
+    let mut found = std::collections::HashSet::new();
+    for entry in &manifest.deltas {
+        let answer = get(addr, &format!("{SET}/delta/{}", entry.sha256), &[]);
+        let delta = Delta::from_bytes(&answer.body).expect("a delta");
+        found.extend(delta.ids().iter().copied());
+    }
+    for writer in 0..4u64 {
+        for n in 0..25 {
+            let id = IdHasher::default().integer(i128::from(1000 * (writer + 1) + n));
+            assert!(found.contains(&id), "{writer}, {n}");
+        }
+    }
+}
+
+#[test]
+fn the_admin_address_tells_what_happened() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut config = config(folder.path());
+    config.admin = Some(([127, 0, 0, 1], 0).into());
+    let publisher = start(config, &Table::with(0..10));
+    post(publisher.addr(), &format!("{SET}/ids"), "11");
+    let admin = publisher.admin_addr().expect("asked for");
+    let metrics = get(admin, "/metrics", &[]).text();
+    for line in [
+        "edgeward_publish_posts_total 1",
+        "edgeward_publish_scans_total 1",
+        "edgeward_publish_snapshot_ids 10",
+        "edgeward_publish_journal_ids 1",
+    ] {
+        assert!(
+            metrics.lines().any(|has| has == line),
+            "no `{line}` in\n{metrics}"
+        );
+    }
+    let status: serde_json::Value =
+        serde_json::from_slice(&get(admin, "/status", &[]).body).expect("JSON");
+    assert_eq!(status["now"]["snapshot_ids"], 10);
+    assert_eq!(get(admin, "/healthz", &[]).text(), "ok\n");
+}

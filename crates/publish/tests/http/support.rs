@@ -1,0 +1,147 @@
+//! A publisher on a loopback port, a source in memory, and a client that says exactly what it is told.
+
+use std::collections::HashMap;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use edgeward_filter::Signer;
+use edgeward_publish::{IdSource, PublishConfig, Publisher, RunningPublisher, ScanError, Token};
+
+/// A table of ids that tests write to.
+#[derive(Clone, Default)]
+pub(crate) struct Table(pub(crate) Arc<Mutex<Vec<String>>>);
+
+impl Table {
+    pub(crate) fn with(ids: impl IntoIterator<Item = u64>) -> Self {
+        let ids = ids.into_iter().map(|id| id.to_string()).collect();
+        Self(Arc::new(Mutex::new(ids)))
+    }
+}
+
+impl IdSource for Table {
+    fn scan(
+        &mut self,
+        each: &mut dyn FnMut(&[u8]) -> Result<(), ScanError>,
+    ) -> Result<(), ScanError> {
+        let ids = self.0.lock().expect("no test panics with it").clone();
+        ids.iter().try_for_each(|id| each(id.as_bytes()))
+    }
+}
+
+pub(crate) const TOKEN: &str = "a token for tests";
+
+pub(crate) fn signer() -> Signer {
+    Signer::from_secret([9; 32])
+}
+
+pub(crate) fn config(state: &Path) -> PublishConfig {
+    let mut config = PublishConfig::new("resource", ([127, 0, 0, 1], 0).into(), state);
+    config.signer = Some(signer());
+    config.token = Token::new(&TOKEN.replace(' ', "-")).ok();
+    config
+}
+
+pub(crate) fn start(config: PublishConfig, table: &Table) -> RunningPublisher {
+    let publisher = Publisher::start(config, Box::new(table.clone())).expect("it starts");
+    assert!(
+        publisher.wait_published(0, PATIENCE),
+        "no snapshot was made"
+    );
+    publisher
+}
+
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) fields: HashMap<String, String>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    pub(crate) fn field(&self, name: &str) -> &str {
+        self.fields.get(name).map_or("", String::as_str)
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+}
+
+/// One request on a connection of its own.
+pub(crate) fn ask(
+    addr: SocketAddr,
+    method: &str,
+    path: &str,
+    fields: &[(&str, &str)],
+    body: &[u8],
+) -> Answer {
+    let mut stream = TcpStream::connect(addr).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    let mut head = format!("{method} {path} HTTP/1.1\r\nhost: publisher\r\nconnection: close\r\n");
+    for (name, value) in fields {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    if method == "POST" {
+        head.push_str(&format!("content-length: {}\r\n", body.len()));
+    }
+    head.push_str("\r\n");
+    stream.write_all(head.as_bytes()).expect("taken");
+    // Who refuses a body by its length need not read it.
+    _ = stream.write_all(body);
+    let mut answer = Vec::new();
+    _ = stream.read_to_end(&mut answer);
+    parse(&answer)
+}
+
+pub(crate) fn get(addr: SocketAddr, path: &str, fields: &[(&str, &str)]) -> Answer {
+    ask(addr, "GET", path, fields, b"")
+}
+
+pub(crate) fn post(addr: SocketAddr, path: &str, ids: &str) -> Answer {
+    let token = format!("Bearer {}", TOKEN.replace(' ', "-"));
+    ask(
+        addr,
+        "POST",
+        path,
+        &[("authorization", &token)],
+        ids.as_bytes(),
+    )
+}
+
+fn parse(answer: &[u8]) -> Answer {
+    let end = answer
+        .windows(4)
+        .position(|four| four == b"\r\n\r\n")
+        .unwrap_or_else(|| panic!("no head in {:?}", String::from_utf8_lossy(answer)));
+    let head = String::from_utf8_lossy(&answer[..end]);
+    let mut lines = head.split("\r\n");
+    let status = lines.next().and_then(|line| line.split(' ').nth(1));
+    let fields = lines.filter_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        Some((name.to_ascii_lowercase(), value.trim().to_owned()))
+    });
+    Answer {
+        status: status
+            .and_then(|status| status.parse().ok())
+            .expect("a status"),
+        fields: fields.collect(),
+        body: answer[end + 4..].to_vec(),
+    }
+}
+
+/// Asks again until there is an answer, within the bound.
+pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "waited too long: {what}");
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+}
+
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

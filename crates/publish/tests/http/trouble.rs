@@ -1,0 +1,79 @@
+//! A publisher among slow, silent and hostile clients: bounded, and still there for the others.
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use crate::support::{self, PATIENCE, Table, config, get, start};
+
+/// Silent connections are closed when a head's time is over, and those who wait behind them get their
+/// turn.
+#[test]
+fn silent_clients_lose_their_places() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut config = config(folder.path());
+    config.limits.connections_max = 4;
+    config.limits.head_timeout = Duration::from_millis(200);
+    let publisher = start(config, &Table::with(0..10));
+    let mut silent: Vec<_> = (0..4)
+        .map(|_| TcpStream::connect(publisher.addr()).expect("it listens"))
+        .collect();
+    silent[0]
+        .write_all(b"GET /sets/resource HTTP/1.1\r\n")
+        .expect("taken");
+    assert_eq!(get(publisher.addr(), "/sets/resource", &[]).status, 200);
+    for stream in &mut silent {
+        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        let mut rest = Vec::new();
+        _ = stream.read_to_end(&mut rest);
+    }
+}
+
+/// A client that takes nothing of a large snapshot is given up.
+#[test]
+fn a_client_that_takes_nothing_is_given_up() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut config = config(folder.path());
+    config.limits.stall_timeout = Duration::from_millis(200);
+    config.admin = Some(([127, 0, 0, 1], 0).into());
+    // Too much for the buffers of two sockets: 2⁻³² needs four bytes an id.
+    config.rate = edgeward_filter::Rate::MIN;
+    let publisher = start(config, &Table::with(0..1_200_000));
+    let manifest = get(publisher.addr(), "/sets/resource", &[]).text();
+    let digest = manifest.split("\"sha256\":\"").nth(1).expect("a digest");
+    let mut stream = TcpStream::connect(publisher.addr()).expect("it listens");
+    let request = format!(
+        "GET /sets/resource/snapshot/{} HTTP/1.1\r\nhost: p\r\n\r\n",
+        &digest[..64]
+    );
+    stream.write_all(request.as_bytes()).expect("taken");
+    let admin = publisher.admin_addr().expect("asked for");
+    support::until("it is given up", || {
+        let metrics = get(admin, "/metrics", &[]).text();
+        metrics
+            .contains("edgeward_publish_connections_stalled_total 1")
+            .then_some(())
+    });
+}
+
+#[test]
+fn a_head_without_end_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let publisher = start(config(folder.path()), &Table::with(0..10));
+    let mut stream = TcpStream::connect(publisher.addr()).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    let line = format!("x: {}\r\n", "y".repeat(1000));
+    _ = stream.write_all(b"GET / HTTP/1.1\r\n");
+    for _ in 0..100 {
+        if stream.write_all(line.as_bytes()).is_err() {
+            break;
+        }
+    }
+    let mut answer = Vec::new();
+    _ = stream.read_to_end(&mut answer);
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(
+        answer.is_empty() || answer.starts_with("HTTP/1.1 431"),
+        "{answer}"
+    );
+    assert_eq!(get(publisher.addr(), "/sets/resource", &[]).status, 200);
+}

@@ -25,7 +25,10 @@ use crate::output;
 
 /// Publish an id filter by HTTP: snapshots on a schedule, added ids at once
 #[derive(Args, Debug)]
-#[command(after_long_help = EXAMPLES)]
+#[command(
+    after_long_help = EXAMPLES,
+    override_usage = "edgeward filter serve [OPTIONS] --source FILE --set NAME --state DIR"
+)]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     source: SourceArgs,

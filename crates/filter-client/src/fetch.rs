@@ -1,0 +1,296 @@
+//! Requests to the publisher: one connection, kept; every answer bounded in size and silence.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{
+    CONTENT_LENGTH, CONTENT_RANGE, HOST, HeaderMap, HeaderName, HeaderValue, RANGE,
+};
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Empty};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use rustls_pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+
+use crate::config::FilterConfig;
+use crate::counters::Counters;
+
+/// Why a request brought nothing.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FetchError {
+    #[error("no connection to {authority}: {source}")]
+    Connect {
+        authority: String,
+        source: io::Error,
+    },
+    #[error("the connection broke: {0}")]
+    Broken(#[from] hyper::Error),
+    #[error("nothing came for {} s", .0.as_secs_f64())]
+    Silence(Duration),
+    #[error("the answer is larger than the {0} bytes that belong there")]
+    TooLarge(u64),
+    #[error("the answer ended after {found} of {whole} bytes")]
+    Short { found: u64, whole: u64 },
+    #[error("the publisher answers {0}")]
+    Status(StatusCode),
+}
+
+/// Asks the publisher.
+pub(crate) struct Fetcher {
+    config: Arc<FilterConfig>,
+    tls: Option<(TlsConnector, ServerName<'static>)>,
+    counters: Arc<Counters>,
+    sender: Option<Connection>,
+}
+
+/// A connection and the task that moves its bytes, ended with it.
+struct Connection {
+    sender: SendRequest<Empty<Bytes>>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Fetcher {
+    pub(crate) fn new(
+        config: Arc<FilterConfig>,
+        tls: Option<(TlsConnector, ServerName<'static>)>,
+        counters: Arc<Counters>,
+    ) -> Self {
+        Self {
+            config,
+            tls,
+            counters,
+            sender: None,
+        }
+    }
+
+    /// Another for requests beside these.
+    pub(crate) fn another(&self) -> Self {
+        Self::new(
+            Arc::clone(&self.config),
+            self.tls.clone(),
+            Arc::clone(&self.counters),
+        )
+    }
+
+    /// Sends a GET for something beneath the set's path and waits for the head, `patience` more than
+    /// usual. A kept connection that turns out dead is replaced once.
+    async fn send(
+        &mut self,
+        beneath: &str,
+        fields: &[(HeaderName, HeaderValue)],
+        patience: Duration,
+    ) -> Result<Response<Incoming>, FetchError> {
+        loop {
+            let is_kept = self.sender.as_ref().is_some_and(|c| c.sender.is_ready());
+            if !is_kept {
+                self.sender = Some(self.connect().await?);
+            }
+            let connection = self.sender.as_mut().expect("it was just made");
+            let mut request = Request::new(Empty::new());
+            let target = format!("{}{beneath}", self.config.url.path);
+            *request.uri_mut() = target
+                .parse()
+                .expect("paths are checked and digests are hex");
+            let headers = request.headers_mut();
+            let host = HeaderValue::try_from(&self.config.url.authority);
+            headers.insert(HOST, host.expect("an authority is visible ASCII"));
+            for (name, value) in fields {
+                headers.insert(name, value.clone());
+            }
+            let silence = self.config.silence_max + patience;
+            match tokio::time::timeout(silence, connection.sender.send_request(request)).await {
+                Ok(Ok(response)) => return Ok(response),
+                Ok(Err(error)) => {
+                    self.sender = None;
+                    if !is_kept {
+                        return Err(error.into());
+                    }
+                }
+                Err(_) => {
+                    self.sender = None;
+                    return Err(FetchError::Silence(silence));
+                }
+            }
+        }
+    }
+
+    /// A small answer, whole.
+    pub(crate) async fn get(
+        &mut self,
+        beneath: &str,
+        fields: &[(HeaderName, HeaderValue)],
+        bytes_max: u64,
+        patience: Duration,
+    ) -> Result<(StatusCode, HeaderMap, Vec<u8>), FetchError> {
+        let response = self.send(beneath, fields, patience).await?;
+        let (parts, mut body) = response.into_parts();
+        let mut bytes = Vec::new();
+        let read = self
+            .read(&parts.headers, &mut body, bytes_max, &mut bytes)
+            .await;
+        if read.is_err() {
+            self.sender = None;
+        }
+        read?;
+        Ok((parts.status, parts.headers, bytes))
+    }
+
+    /// A file of known size. What a broken connection left is gone on with, where the publisher gives
+    /// ranges.
+    pub(crate) async fn file(
+        &mut self,
+        beneath: &str,
+        whole: u64,
+        attempts: u32,
+    ) -> Result<Vec<u8>, FetchError> {
+        let mut bytes: Vec<u8> = Vec::new();
+        let mut last = FetchError::Short { found: 0, whole };
+        for _ in 0..attempts {
+            let from = bytes.len() as u64;
+            let range = HeaderValue::try_from(format!("bytes={from}-")).expect("digits");
+            let fields = (from > 0).then_some((RANGE, range));
+            let response = self
+                .send(beneath, fields.as_slice(), Duration::ZERO)
+                .await?;
+            let (parts, mut body) = response.into_parts();
+            let goes_on = format!("bytes {from}-");
+            let continued = parts.headers.get(CONTENT_RANGE).map(HeaderValue::as_bytes);
+            match parts.status {
+                StatusCode::OK => bytes.clear(),
+                StatusCode::PARTIAL_CONTENT
+                    if continued.is_some_and(|range| range.starts_with(goes_on.as_bytes())) => {}
+                status => {
+                    self.sender = None;
+                    return Err(FetchError::Status(status));
+                }
+            }
+            let before = bytes.len();
+            let read = self
+                .read(&parts.headers, &mut body, whole, &mut bytes)
+                .await;
+            match read {
+                Ok(()) if bytes.len() as u64 == whole => return Ok(bytes),
+                Ok(()) => {
+                    last = FetchError::Short {
+                        found: bytes.len() as u64,
+                        whole,
+                    }
+                }
+                Err(error @ FetchError::TooLarge(_)) => {
+                    self.sender = None;
+                    return Err(error);
+                }
+                Err(error) => last = error,
+            }
+            self.sender = None;
+            if bytes.len() == before {
+                // No progress: another try at once would be the same.
+                break;
+            }
+        }
+        Err(last)
+    }
+
+    /// Appends a body to `bytes`, which never grows beyond `bytes_max`.
+    async fn read(
+        &self,
+        headers: &HeaderMap,
+        body: &mut Incoming,
+        bytes_max: u64,
+        bytes: &mut Vec<u8>,
+    ) -> Result<(), FetchError> {
+        let told = headers.get(CONTENT_LENGTH);
+        let told = told.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+        if told.is_some_and(|told| told.saturating_add(bytes.len() as u64) > bytes_max) {
+            return Err(FetchError::TooLarge(bytes_max));
+        }
+        let silence = self.config.silence_max;
+        loop {
+            let frame = tokio::time::timeout(silence, body.frame()).await;
+            let Some(frame) = frame.map_err(|_| FetchError::Silence(silence))? else {
+                return Ok(());
+            };
+            // Trailers mean nothing here.
+            let Ok(piece) = frame?.into_data() else {
+                continue;
+            };
+            if bytes.len() as u64 + piece.len() as u64 > bytes_max {
+                return Err(FetchError::TooLarge(bytes_max));
+            }
+            if bytes.is_empty() {
+                // What is told fits, or nothing is told: then it grows as it comes.
+                let told = usize::try_from(told.unwrap_or(0)).unwrap_or(0);
+                bytes.reserve_exact(told);
+            }
+            self.counters
+                .bytes
+                .fetch_add(piece.len() as u64, Ordering::Relaxed);
+            bytes.extend_from_slice(&piece);
+        }
+    }
+
+    async fn connect(&self) -> Result<Connection, FetchError> {
+        let time = self.config.connect_timeout;
+        let connected = tokio::time::timeout(time, self.dial()).await;
+        let failed = |source| FetchError::Connect {
+            authority: self.config.url.authority.clone(),
+            source,
+        };
+        connected
+            .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+            .map_err(failed)
+    }
+
+    /// Tries the name's addresses in turn and keeps the first that answers.
+    async fn dial(&self) -> io::Result<Connection> {
+        let url = &self.config.url;
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for addr in tokio::net::lookup_host((url.host.as_str(), url.port)).await? {
+            let tcp = match TcpStream::connect(addr).await {
+                Ok(tcp) => tcp,
+                Err(error) => {
+                    last = error;
+                    continue;
+                }
+            };
+            tcp.set_nodelay(true)?;
+            return match &self.tls {
+                None => handshake(tcp).await,
+                Some((connector, name)) => {
+                    handshake(connector.connect(name.clone(), tcp).await?).await
+                }
+            };
+        }
+        Err(last)
+    }
+}
+
+async fn handshake(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+) -> io::Result<Connection> {
+    let mut builder = http1::Builder::new();
+    // A proof and a dozen fields; hyper's own bound is 400 KiB.
+    builder.max_buf_size(64 << 10);
+    let handshake = builder.handshake(TokioIo::new(stream)).await;
+    let (sender, connection) = handshake.map_err(io::Error::other)?;
+    let task = tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "a connection to the publisher ended");
+        }
+    });
+    Ok(Connection { sender, task })
+}

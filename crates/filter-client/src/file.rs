@@ -1,0 +1,218 @@
+//! A filter in a file that somebody else brings up to date.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use edgeward_filter::client::{Answer, Reason};
+use edgeward_filter::{Facts, Filter, IdHasher, OpenError};
+
+use crate::clock::{ClockFn, system_clock};
+
+/// Answers from a file and looks once a second whether it is another one. A file that cannot be read or
+/// is broken is told about and not used; the last good one stays.
+pub struct FileFilter {
+    shared: Arc<Shared>,
+    stop: Option<mpsc::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    path: PathBuf,
+    max_staleness: Option<Duration>,
+    clock: ClockFn,
+    held: RwLock<Held>,
+}
+
+struct Held {
+    filter: Filter<Vec<u8>>,
+    mark: Mark,
+    refused: u64,
+}
+
+/// What changes when a file is replaced or rewritten.
+type Mark = (u64, u64, i64, i64);
+
+/// Why there is no filter to begin with.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FileError {
+    /// It cannot be read.
+    #[error("{} cannot be read", .path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It is no filter.
+    #[error("{} is no filter that can be used", .path.display())]
+    Open {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: OpenError,
+    },
+    /// The operating system gives no thread.
+    #[error("the filter's thread cannot be started")]
+    Thread(#[source] io::Error),
+}
+
+impl FileFilter {
+    /// Opens the file and follows its changes. With `max_staleness` it is relied on for so long after
+    /// it was built, by this machine's wall clock and the builder's; without, for as long as it is
+    /// there.
+    pub fn start(path: &Path, max_staleness: Option<Duration>) -> Result<Self, FileError> {
+        let (filter, mark) = load(path)?;
+        let shared = Arc::new(Shared {
+            path: path.to_owned(),
+            max_staleness,
+            clock: system_clock(),
+            held: RwLock::new(Held {
+                filter,
+                mark,
+                refused: 0,
+            }),
+        });
+        let (stop, stopped) = mpsc::channel();
+        let watching = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("edgeward-filter".to_owned())
+            .spawn(move || {
+                let mut seen = mark;
+                while stopped.recv_timeout(LOOK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                    seen = watching.look(seen);
+                }
+            })
+            .map_err(FileError::Thread)?;
+        Ok(Self {
+            shared,
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+
+    /// What to do about an id, spelled in any way its form allows.
+    pub fn answer(&self, id: impl AsRef<[u8]>) -> Answer {
+        let held = self
+            .shared
+            .held
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        if !self.shared.is_fresh(&held) {
+            return Answer::Ask(Reason::Stale);
+        }
+        if held.filter.contains_spelled(id.as_ref()) {
+            Answer::Maybe
+        } else {
+            Answer::Absent
+        }
+    }
+
+    /// How ids are spelled and hashed.
+    pub fn hasher(&self) -> IdHasher {
+        let held = self
+            .shared
+            .held
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        held.filter.hasher()
+    }
+
+    /// The filter in use, whether it is relied on, and how many files were refused after it.
+    pub fn status(&self) -> (Facts, bool, u64) {
+        let held = self
+            .shared
+            .held
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        (
+            held.filter.facts(),
+            self.shared.is_fresh(&held),
+            held.refused,
+        )
+    }
+}
+
+impl Shared {
+    fn is_fresh(&self, held: &Held) -> bool {
+        let Some(max_staleness) = self.max_staleness else {
+            return true;
+        };
+        let now = (self.clock)().wall;
+        // Built in the future: the clocks disagree, and nobody knows by how much.
+        held.filter
+            .facts()
+            .built
+            .is_some_and(|built| built <= now && now.since(built) <= max_staleness)
+    }
+
+    /// Takes the file if it is another one than at the last look.
+    fn look(&self, seen: Mark) -> Mark {
+        let mark = match fs::metadata(&self.path) {
+            Ok(facts) => mark_of(&facts),
+            // It is being replaced, or gone: what is here stays.
+            Err(_) => return seen,
+        };
+        if mark == seen {
+            return seen;
+        }
+        let loaded = load(&self.path);
+        let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
+        match loaded {
+            Ok((filter, mark)) => {
+                held.filter = filter;
+                held.mark = mark;
+            }
+            Err(error) => {
+                held.refused += 1;
+                let cause = std::error::Error::source(&error).map(ToString::to_string);
+                tracing::warn!(%error, cause, "the last good filter stays");
+            }
+        }
+        mark
+    }
+}
+
+fn load(path: &Path) -> Result<(Filter<Vec<u8>>, Mark), FileError> {
+    let unreadable = |source| FileError::Read {
+        path: path.to_owned(),
+        source,
+    };
+    let mark = mark_of(&fs::metadata(path).map_err(unreadable)?);
+    let bytes = fs::read(path).map_err(unreadable)?;
+    let filter = Filter::open(bytes).map_err(|source| FileError::Open {
+        path: path.to_owned(),
+        source,
+    })?;
+    Ok((filter, mark))
+}
+
+fn mark_of(facts: &fs::Metadata) -> Mark {
+    (facts.ino(), facts.size(), facts.mtime(), facts.mtime_nsec())
+}
+
+impl Drop for FileFilter {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            _ = thread.join();
+        }
+    }
+}
+
+impl fmt::Debug for FileFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileFilter")
+            .field("path", &self.shared.path)
+            .finish_non_exhaustive()
+    }
+}
+
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);

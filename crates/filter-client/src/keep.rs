@@ -1,0 +1,69 @@
+//! The newest snapshot on disk, so that a restart fetches deltas alone.
+//!
+//! What is read back is believed as little as what comes from the network: the manifest by its
+//! signature, the snapshot by its digest. It makes nothing fresh.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use edgeward_filter::LINE_BYTES_MAX;
+use edgeward_filter::client::{Client, Now};
+
+/// Two files in a folder.
+#[derive(Clone, Debug)]
+pub(crate) struct Keep {
+    manifest: PathBuf,
+    snapshot: PathBuf,
+}
+
+impl Keep {
+    pub(crate) fn new(folder: &Path, set: &str) -> Self {
+        Self {
+            manifest: folder.join(format!("{set}.manifest")),
+            snapshot: folder.join(format!("{set}.ids")),
+        }
+    }
+
+    /// Gives the client what was kept, as far as it believes it.
+    pub(crate) fn restore(&self, client: &mut Client<Bytes>, now: Now, snapshot_bytes_max: u64) {
+        let Ok(line) = read(&self.manifest, LINE_BYTES_MAX as u64) else {
+            return;
+        };
+        let taken = client
+            .manifest(now, &line)
+            .map_err(|error| error.to_string())
+            .and_then(|()| {
+                let bytes = read(&self.snapshot, snapshot_bytes_max);
+                let bytes = bytes.map_err(|error| error.to_string())?;
+                let taken = client.snapshot(now, Bytes::from(bytes));
+                taken.map_err(|error| error.to_string())
+            });
+        if let Err(error) = taken {
+            tracing::info!(error, "the snapshot that was kept is not used");
+        }
+    }
+
+    /// Keeps a snapshot and the manifest that names it.
+    pub(crate) fn save(&self, line: &[u8], snapshot: &[u8]) -> io::Result<()> {
+        // The snapshot first: a manifest that names another one is found out by its digest.
+        write(&self.snapshot, snapshot)?;
+        write(&self.manifest, line)
+    }
+}
+
+fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(bytes_max).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".part");
+    let mut file = File::create(&beside)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&beside, path)
+}

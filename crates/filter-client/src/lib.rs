@@ -1,0 +1,45 @@
+//! The client of a published id filter: keeps it fresh in the background and says which ids to skip.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use edgeward_filter_client::{Answer, FilterClient, FilterConfig, Trust};
+//!
+//! let url = "https://ids.example/sets/resource".parse()?;
+//! let key = "3b6a27bcceb6a42d62a3a8d02a6f0d73653215771de243a63ac048a18b59da29".parse()?;
+//! let config = FilterConfig::new(url, Trust::Keys(vec![key]), Duration::from_secs(10));
+//! let filter = FilterClient::start(config)?;
+//!
+//! match filter.answer("550e8400-e29b-41d4-a716-446655440000") {
+//!     Answer::Absent => println!("no such resource: no request is needed"),
+//!     Answer::Maybe | Answer::Ask(_) => println!("ask the service"),
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [`FilterClient::start`] returns at once and works on a thread of its own: it follows the publisher
+//! with one long request after the other, fetches snapshots and deltas by the name of their SHA-256,
+//! and refuses what is not signed, not whole, too large or older than what it has. Until the filter is
+//! there, and whenever it cannot be shown to be fresh, the answer is [`Answer::Ask`]: a dead publisher
+//! costs requests and never an answer. What decides is `edgeward_filter::client`; this crate fetches.
+//!
+//! [`FileFilter`] answers from a file that somebody else brings up to date.
+#![forbid(unsafe_code)]
+
+mod clock;
+mod config;
+mod counters;
+mod fetch;
+mod file;
+mod keep;
+mod refresh;
+mod shared;
+mod tls;
+
+pub use clock::{ClockFn, system_clock};
+pub use config::{FilterConfig, ParseUrlError, PublisherUrl};
+pub use counters::Counts;
+pub use edgeward_filter::client::{Answer, Reason};
+pub use edgeward_filter::{IdForm, IdHasher, PublicKey, Trust};
+pub use file::{FileError, FileFilter};
+pub use shared::{FilterClient, StartError, Status};
+pub use tls::TlsError;

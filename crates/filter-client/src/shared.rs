@@ -1,0 +1,234 @@
+//! The client as its users hold it: an answer now, whatever the background is doing.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use edgeward_filter::client::{Answer, Client, ClientConfig, Reason};
+use edgeward_filter::{Facts, IdHasher};
+use tokio::sync::watch;
+
+use crate::config::FilterConfig;
+use crate::counters::{Counters, Counts};
+use crate::fetch::Fetcher;
+use crate::keep::Keep;
+use crate::refresh::Refresh;
+use crate::tls::{self, TlsError};
+
+/// Follows a set on a thread of its own. Dropping it ends that thread.
+pub struct FilterClient {
+    shared: Arc<Shared>,
+    stop: watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What users and the background share.
+pub(crate) struct Shared {
+    pub(crate) config: Arc<FilterConfig>,
+    /// Held for a question, or to apply what was checked before; never across I/O.
+    client: RwLock<Client<Bytes>>,
+    pub(crate) counters: Arc<Counters>,
+    last_error: Mutex<Option<String>>,
+    /// Changes with every statement or file that was taken.
+    pub(crate) changes: watch::Sender<u64>,
+}
+
+/// Why a client did not start. That the publisher cannot be reached is no reason.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// TLS cannot be had.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The operating system gives no thread or runtime.
+    #[error("the client's thread cannot be started")]
+    Thread(#[source] std::io::Error),
+}
+
+/// How a client is doing.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Status {
+    /// Whether absent ids are skipped now …
+    pub fresh: bool,
+    /// … and for how much longer if nothing more is learnt.
+    pub fresh_for: Duration,
+    /// The snapshot in use.
+    pub facts: Option<Facts>,
+    /// Added ids beside it.
+    pub overlay_ids: usize,
+    /// The newest manifest's number.
+    pub serial: u64,
+    /// What happened so far.
+    pub counts: Counts,
+    /// The last thing that went wrong.
+    pub last_error: Option<String>,
+}
+
+impl FilterClient {
+    /// Begins to follow; returns at once.
+    pub fn start(config: FilterConfig) -> Result<Self, StartError> {
+        let tls = tls::connector(&config)?;
+        let config = Arc::new(config);
+        let mut told =
+            ClientConfig::new(config.url.set(), config.trust.clone(), config.max_staleness);
+        told.clock_error = config.clock_error;
+        told.snapshot_bytes_max = config.snapshot_bytes_max;
+        told.overlay_ids_max = config.overlay_ids_max;
+        let mut client = Client::new(told);
+        let keep = config
+            .keep
+            .clone()
+            .map(|folder| Keep::new(&folder, config.url.set()));
+        if let Some(keep) = &keep {
+            keep.restore(&mut client, (config.clock)(), config.snapshot_bytes_max);
+        }
+        let shared = Arc::new(Shared {
+            config: Arc::clone(&config),
+            client: RwLock::new(client),
+            counters: Arc::default(),
+            last_error: Mutex::default(),
+            changes: watch::Sender::new(0),
+        });
+        let fetcher = Fetcher::new(config, tls, Arc::clone(&shared.counters));
+        let (stop, mut stopping) = watch::channel(false);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(StartError::Thread)?;
+        let refresh = Refresh::new(Arc::clone(&shared), keep);
+        let thread = std::thread::Builder::new()
+            .name("edgeward-filter".to_owned())
+            .spawn(move || {
+                runtime.block_on(async {
+                    tokio::select! {
+                        () = refresh.run(fetcher) => {}
+                        _ = stopping.wait_for(|stop| *stop) => {}
+                    }
+                });
+            })
+            .map_err(StartError::Thread)?;
+        Ok(Self {
+            shared,
+            stop,
+            thread: Some(thread),
+        })
+    }
+
+    /// What to do about an id, spelled in any way its form allows.
+    pub fn answer(&self, id: impl AsRef<[u8]>) -> Answer {
+        let client = self.shared.read();
+        match client.hasher() {
+            Some(hasher) => client.answer((self.shared.config.clock)(), hasher.asked(id.as_ref())),
+            None => Answer::Ask(Reason::NoFilter),
+        }
+    }
+
+    /// False only if a request for the id can be skipped.
+    pub fn may_exist(&self, id: impl AsRef<[u8]>) -> bool {
+        self.answer(id) != Answer::Absent
+    }
+
+    /// How ids are spelled and hashed, once a snapshot is there.
+    pub fn hasher(&self) -> Option<IdHasher> {
+        self.shared.read().hasher()
+    }
+
+    /// How it is doing.
+    pub fn status(&self) -> Status {
+        let client = self.shared.read();
+        let now = (self.shared.config.clock)();
+        let last_error = self.shared.last_error.lock();
+        Status {
+            fresh: client.is_fresh(now) && client.holds().is_some(),
+            fresh_for: client.fresh_for(now),
+            facts: client.facts(),
+            overlay_ids: client.holds().map_or(0, |(_, ids)| ids),
+            serial: client.serial(),
+            counts: self.shared.counters.read(),
+            last_error: last_error.unwrap_or_else(PoisonError::into_inner).clone(),
+        }
+    }
+
+    /// Waits until `holds` is true of the status; false when that takes too long. For programs that
+    /// would rather start late than ask about everything. Not to be called within a runtime.
+    pub fn wait_until(&self, time_max: Duration, holds: impl Fn(&Status) -> bool) -> bool {
+        let until = Instant::now() + time_max;
+        let mut changes = self.shared.changes.subscribe();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build();
+        let Ok(runtime) = runtime else {
+            return false;
+        };
+        loop {
+            if holds(&self.status()) {
+                return true;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            // Time alone changes things too.
+            let look = left.min(LOOK_INTERVAL);
+            _ = runtime.block_on(async { tokio::time::timeout(look, changes.changed()).await });
+        }
+    }
+
+    /// Waits until absent ids are skipped.
+    pub fn wait_fresh(&self, time_max: Duration) -> bool {
+        self.wait_until(time_max, |status| status.fresh)
+    }
+}
+
+impl Drop for FilterClient {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the filter's thread had panicked");
+        }
+    }
+}
+
+impl fmt::Debug for FilterClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FilterClient")
+            .field("url", &self.shared.config.url)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// A panic while the state was changed leaves it as the last whole statement left it.
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, Client<Bytes>> {
+        self.client.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, Client<Bytes>> {
+        self.client.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn now(&self) -> edgeward_filter::client::Now {
+        (self.config.clock)()
+    }
+
+    pub(crate) fn complain(&self, what: &str, error: &dyn fmt::Display) {
+        let text = format!("{what}: {error}");
+        tracing::debug!(set = self.config.url.set(), "{text}");
+        let mut last = self
+            .last_error
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *last = Some(text);
+    }
+
+    pub(crate) fn changed(&self) {
+        self.changes.send_modify(|count| *count += 1);
+    }
+}
+
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);

@@ -1,0 +1,80 @@
+//! Whom an `https` publisher is believed to be.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, ServerName};
+use tokio_rustls::TlsConnector;
+
+use crate::config::FilterConfig;
+
+/// Why TLS cannot be had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// The file has no certificate that can be a root.
+    #[error("{} holds no root certificate that can be used", .path.display())]
+    Roots {
+        /// Which.
+        path: PathBuf,
+    },
+    /// No root certificate, so nobody could ever be believed.
+    #[error("the system has no root certificates; install ca-certificates or name a file")]
+    NoSystemRoots,
+    /// The URL's host cannot stand in a certificate.
+    #[error("`{name}` is neither a host name nor an address")]
+    Name {
+        /// What was given.
+        name: String,
+    },
+    /// The crypto provider and the versions do not fit.
+    #[error("TLS cannot be set up")]
+    Setup(#[source] rustls::Error),
+}
+
+/// What is needed for TLS with the publisher; nothing for plain HTTP.
+pub(crate) fn connector(
+    config: &FilterConfig,
+) -> Result<Option<(TlsConnector, ServerName<'static>)>, TlsError> {
+    if !config.url.tls {
+        return Ok(None);
+    }
+    let name = config.url.host.clone();
+    let server_name = ServerName::try_from(name.clone()).map_err(|_| TlsError::Name { name })?;
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut client = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(TlsError::Setup)?
+        .with_root_certificates(roots(config.roots.as_deref())?)
+        .with_no_client_auth();
+    client.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Some((TlsConnector::from(Arc::new(client)), server_name)))
+}
+
+fn roots(file: Option<&Path>) -> Result<RootCertStore, TlsError> {
+    let mut store = RootCertStore::empty();
+    let Some(path) = file else {
+        // A system's store may hold roots rustls does not read; the others still count.
+        store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        if store.is_empty() {
+            return Err(TlsError::NoSystemRoots);
+        }
+        return Ok(store);
+    };
+    let certificates = CertificateDer::pem_file_iter(path);
+    let unusable = || TlsError::Roots {
+        path: path.to_owned(),
+    };
+    for certificate in certificates.map_err(|_| unusable())? {
+        let added = certificate
+            .ok()
+            .and_then(|certificate| store.add(certificate).ok());
+        added.ok_or_else(unusable)?;
+    }
+    if store.is_empty() {
+        return Err(unusable());
+    }
+    Ok(store)
+}

@@ -1,0 +1,174 @@
+//! Bad input by HTTP: refused, counted, and the last good filter stays in use.
+
+use std::time::Duration;
+
+use edgeward_filter::manifest::Manifest;
+use edgeward_filter::{Signer, Trust};
+use edgeward_filter_client::{Answer, FilterClient, Status};
+use edgeward_publish::RunningPublisher;
+
+use crate::support::{
+    PATIENCE, Relay, Table, body_at, client, config, post, publisher, signer, table, until,
+};
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// A client with a good filter, and then the lie; the publisher has something newer to be lied about.
+fn lied_to(
+    what_is_new: impl FnOnce(&RunningPublisher, &Table),
+    lie: impl FnMut(&str, Vec<u8>) -> Option<Vec<u8>> + Send + 'static,
+    noticed: impl Fn(&Status) -> bool,
+) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let table = table(2000);
+    let publisher = publisher(folder.path(), &table);
+    let relay = Relay::before(publisher.addr());
+    let mut config = config(relay.addr, LONG);
+    config.silence_max = Duration::from_secs(1);
+    let client = FilterClient::start(config).expect("it starts");
+    assert!(client.wait_fresh(PATIENCE), "{:?}", client.status());
+    let good = client.status().facts.expect("a filter").epoch;
+    relay.lie(lie);
+    what_is_new(&publisher, &table);
+    assert!(
+        client.wait_until(PATIENCE, noticed),
+        "{:?}",
+        client.status()
+    );
+    let status = client.status();
+    assert!(status.last_error.is_some());
+    assert_eq!(status.facts.expect("the last good one").epoch, good);
+    assert!((0..2000u64).all(|id| client.answer(id.to_string()) == Answer::Maybe));
+    assert_eq!(
+        client.answer("no such id"),
+        Answer::Absent,
+        "it is still in use"
+    );
+    // And when all is well again the newest is taken.
+    relay.be_honest();
+    until("the newest is here", || client.may_exist("5000"));
+}
+
+fn a_new_snapshot(publisher: &RunningPublisher, table: &Table) {
+    let (epoch, _) = publisher.published().expect("published");
+    table.0.lock().expect("no test panics with it").push(5000);
+    publisher.rebuild();
+    assert!(publisher.wait_published(epoch, PATIENCE));
+}
+
+fn a_new_delta(publisher: &RunningPublisher, _: &Table) {
+    assert!(post(publisher.addr(), 5000));
+}
+
+/// Changes the bodies of answers to a kind of request, keeping their length honest or not.
+fn on(
+    part: &'static str,
+    mut change: impl FnMut(&mut Vec<u8>, usize) + Send + 'static,
+) -> impl FnMut(&str, Vec<u8>) -> Option<Vec<u8>> + Send + 'static {
+    move |path, mut answer| {
+        if path.contains(part) && answer.starts_with(b"HTTP/1.1 20") {
+            let body = body_at(&answer);
+            change(&mut answer, body);
+        }
+        Some(answer)
+    }
+}
+
+#[test]
+fn a_truncated_snapshot_is_refused() {
+    let cut = on("/snapshot/", |answer, body| answer.truncate(body + 100));
+    lied_to(a_new_snapshot, cut, |status| status.counts.failed > 2);
+}
+
+#[test]
+fn a_snapshot_with_a_flipped_bit_is_refused() {
+    let flip = on("/snapshot/", |answer, body| answer[body + 777] ^= 4);
+    lied_to(a_new_snapshot, flip, |status| {
+        status.counts.snapshots_refused > 2
+    });
+}
+
+#[test]
+fn a_delta_with_a_flipped_bit_is_refused() {
+    let flip = on("/delta/", |answer, body| answer[body + 70] ^= 1);
+    lied_to(a_new_delta, flip, |status| status.counts.deltas_refused > 2);
+}
+
+/// Larger than the manifest said, by its length or by never ending.
+#[test]
+fn an_oversized_snapshot_is_refused() {
+    let told = on("/snapshot/", |answer, body| {
+        answer.truncate(body);
+        let head = String::from_utf8_lossy(answer).into_owned();
+        let length = head.find("content-length: ").expect("told") + 16;
+        answer.splice(length..length, b"9999999".iter().copied());
+        answer.extend_from_slice(&[7; 100_000]);
+    });
+    lied_to(a_new_snapshot, told, |status| {
+        status.counts.snapshots_refused > 0
+    });
+    let untold = on("/snapshot/", |answer, body| {
+        answer.splice(
+            ..body,
+            b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n"
+                .iter()
+                .copied(),
+        );
+        answer.extend_from_slice(&[7; 100_000]);
+    });
+    lied_to(a_new_snapshot, untold, |status| {
+        status.counts.snapshots_refused > 0
+    });
+}
+
+#[test]
+fn a_manifest_that_was_changed_or_is_of_another_key_is_refused() {
+    let flip = on("?have", |answer, body| {
+        if answer.len() > body {
+            let last = answer.len() - 10;
+            answer[last] ^= 1;
+        }
+    });
+    lied_to(a_new_delta, flip, |status| {
+        status.counts.manifests_refused > 2
+    });
+    let resign = on("?have", |answer, body| {
+        let trust = Trust::Keys(vec![signer().public()]);
+        if let Ok(manifest) = Manifest::from_line(&answer[body..], &trust) {
+            let line = manifest.to_line(Some(&Signer::from_secret([1; 32])));
+            answer.splice(body.., line.into_bytes());
+        }
+    });
+    lied_to(a_new_delta, resign, |status| {
+        status.counts.manifests_refused > 2
+    });
+}
+
+/// A manifest in good order that would make the client take a petabyte: nothing is fetched.
+#[test]
+fn a_snapshot_of_a_petabyte_is_not_begun() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let publisher = publisher(folder.path(), &table(2000));
+    let relay = Relay::before(publisher.addr());
+    let (tell, asked) = std::sync::mpsc::channel();
+    relay.lie(move |path, mut answer| {
+        if path.contains("/snapshot/") {
+            _ = tell.send(());
+        }
+        let body = body_at(&answer);
+        let trust = Trust::Keys(vec![signer().public()]);
+        if let Ok(mut manifest) = Manifest::from_line(&answer[body..], &trust) {
+            manifest.snapshot.bytes = 1 << 50;
+            let line = manifest.to_line(Some(&signer()));
+            answer.truncate(body);
+            let head = String::from_utf8_lossy(&answer).into_owned();
+            let head = head.replace("content-length", "x-was");
+            answer = [head.as_bytes(), line.as_bytes()].concat();
+        }
+        Some(answer)
+    });
+    let client = client(relay.addr, LONG);
+    assert!(client.wait_until(PATIENCE, |status| status.counts.manifests > 1));
+    assert!(asked.try_recv().is_err(), "the snapshot was asked for");
+    assert_ne!(client.answer("no such id"), Answer::Absent);
+}

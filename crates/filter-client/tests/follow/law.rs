@@ -1,0 +1,139 @@
+//! "No id older than `max_staleness` is ever skipped", over sockets, with everything going wrong.
+//!
+//! The decision is simulated over thousands of runs in crate `filter`; here the whole is run: publisher
+//! with its journal on disk, HTTP, relay, client with its threads.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use edgeward_filter_client::{Answer, FilterClient};
+use edgeward_publish::RunningPublisher;
+
+use crate::support::{Clocks, PATIENCE, Relay, body_at, config, post, publisher, table};
+
+/// SplitMix64 (Steele, Lea, Flood, 2014).
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (x ^ (x >> 31)) % below
+    }
+}
+
+const STALENESS: Duration = Duration::from_millis(600);
+const RUN: Duration = Duration::from_secs(6);
+
+/// Answers are lost, replayed and swapped; the network is cut; wall clocks are stepped by an hour; the
+/// publisher is killed and comes back.
+#[test]
+fn no_old_id_is_ever_skipped() {
+    let seed = std::env::var("EDGEWARD_SIM_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or(20_261_121);
+    eprintln!("EDGEWARD_SIM_SEED={seed}");
+    let mut dice = Dice(seed);
+    let folder = tempfile::tempdir().expect("a folder");
+    let table = table(1000);
+    let mut running = Some(publisher(folder.path(), &table));
+    let mut addr = running.as_ref().expect("it runs").addr();
+    let relay = Relay::before(addr);
+    let old: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
+    let mut lies = Dice(seed ^ 1);
+    relay.lie(move |path, answer| {
+        let is_manifest = path.contains("/resource?") || path.ends_with("/resource");
+        let mut old = old.lock().expect("no test panics with it");
+        if is_manifest && old.len() < 1000 {
+            old.push(answer.clone());
+        }
+        match lies.roll(10) {
+            0 => None,
+            1 if is_manifest => {
+                let at = lies.roll(old.len() as u64);
+                Some(old[usize::try_from(at).expect("small")].clone())
+            }
+            2 => Some(answer[..body_at(&answer)].to_vec()),
+            _ => Some(answer),
+        }
+    });
+    let clocks = Clocks::default();
+    let mut told = config(relay.addr, STALENESS);
+    told.clock = clocks.clock();
+    told.silence_max = Duration::from_millis(500);
+    let client = FilterClient::start(told).expect("it starts");
+
+    let mut committed: Vec<(Instant, u64)> = Vec::new();
+    let (mut skipped, mut asked, mut deaths, mut cuts) = (0u64, 0u64, 0, 0);
+    let mut is_cut = false;
+    let mut next_id = 10_000;
+    let begun = Instant::now();
+    let mut trouble_at = begun;
+    let enough = |skipped, deaths, cuts| skipped > 0 && deaths > 0 && cuts > 0;
+    while begun.elapsed() < RUN || (!enough(skipped, deaths, cuts) && begun.elapsed() < PATIENCE) {
+        if running.is_some() && post(addr, next_id) {
+            committed.push((Instant::now(), next_id));
+            next_id += 1;
+        }
+        // The law: looked at before the question, so that what is old enough then is old enough.
+        let now = Instant::now();
+        let due = committed.partition_point(|(at, _)| now - *at >= STALENESS);
+        for (at, id) in committed[..due].iter().rev().take(20) {
+            let answer = client.answer(id.to_string());
+            assert_ne!(
+                answer,
+                Answer::Absent,
+                "{id}, committed {:?} ago",
+                at.elapsed()
+            );
+        }
+        for n in 0..10 {
+            match client.answer(format!("no such id {n}")) {
+                Answer::Absent => skipped += 1,
+                _ => asked += 1,
+            }
+        }
+        if now >= trouble_at {
+            trouble_at = now + Duration::from_millis(100 + dice.roll(400));
+            if running.is_none() || is_cut {
+                // Trouble ends before the next begins, or nothing would ever be skipped.
+                if running.is_none() {
+                    let again = publisher(folder.path(), &table);
+                    addr = again.addr();
+                    running = Some(again);
+                }
+                relay.join(addr);
+                is_cut = false;
+                trouble_at += Duration::from_millis(500);
+            } else {
+                match dice.roll(4) {
+                    0 => clocks.step_wall(if dice.roll(2) == 0 {
+                        3_600_000
+                    } else {
+                        -3_600_000
+                    }),
+                    1 => {
+                        relay.cut();
+                        is_cut = true;
+                        cuts += 1;
+                    }
+                    2 => {
+                        drop(running.take());
+                        deaths += 1;
+                    }
+                    _ => running.iter().for_each(RunningPublisher::rebuild),
+                }
+            }
+        }
+    }
+    eprintln!(
+        "{} ids, {skipped} skipped, {asked} asked, {deaths} deaths, {cuts} cuts",
+        committed.len()
+    );
+    eprintln!("{:?}", client.status().counts);
+    // The law is easy to keep by never skipping.
+    assert!(enough(skipped, deaths, cuts) && committed.len() > 20);
+}

@@ -1,0 +1,169 @@
+//! A client behind a real publisher and a real, bad network.
+#![forbid(unsafe_code)]
+
+mod hostile;
+mod law;
+mod support;
+
+use std::time::{Duration, Instant};
+
+use edgeward_filter_client::{Answer, FilterClient, Reason};
+use support::{Clocks, PATIENCE, Relay, client, config, post, publisher, table, until};
+
+const LONG: Duration = Duration::from_secs(60);
+
+#[test]
+fn absent_ids_are_skipped_and_new_ones_are_not() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let publisher = publisher(folder.path(), &table(5000));
+    let client = client(publisher.addr(), LONG);
+    assert!(client.wait_fresh(PATIENCE), "{:?}", client.status());
+    assert!((0..5000u64).all(|id| client.may_exist(id.to_string())));
+    let skipped = (10_000..20_000u64)
+        .filter(|id| !client.may_exist(id.to_string()))
+        .count();
+    assert!(skipped > 9700, "{skipped} of 10,000 at 1 %");
+
+    let id = (10_000..20_000u64)
+        .find(|id| !client.may_exist(id.to_string()))
+        .expect("nearly all are");
+    assert!(post(publisher.addr(), id));
+    until("it is asked about", || {
+        client.answer(id.to_string()) == Answer::Maybe
+    });
+}
+
+/// The publisher dies: what was learnt is good for as long as was said, and not longer.
+#[test]
+fn a_dead_publisher_makes_the_client_ask() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let publisher = publisher(folder.path(), &table(100));
+    let clocks = Clocks::default();
+    let mut config = config(publisher.addr(), LONG);
+    config.clock = clocks.clock();
+    let client = FilterClient::start(config).expect("it starts");
+    assert!(client.wait_fresh(PATIENCE));
+    publisher.shutdown();
+    assert_eq!(client.answer("no such id"), Answer::Absent);
+    clocks.pass(LONG);
+    assert_eq!(client.answer("no such id"), Answer::Ask(Reason::Stale));
+    assert!(!client.status().fresh);
+}
+
+/// A wall clock that is stepped changes nothing for longer than until the next proof, and never makes
+/// an answer older than it may be.
+#[test]
+fn stepped_wall_clocks_do_no_harm() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let publisher = publisher(folder.path(), &table(100));
+    let clocks = Clocks::default();
+    let mut config = config(publisher.addr(), Duration::from_secs(3));
+    config.clock = clocks.clock();
+    let client = FilterClient::start(config).expect("it starts");
+    for step in [0, 3_600_000, -3_600_000, -3_600_000, 3_600_000] {
+        clocks.step_wall(step);
+        assert!(
+            client.wait_fresh(PATIENCE),
+            "after {step} ms: {:?}",
+            client.status()
+        );
+        assert_eq!(client.answer("no such id"), Answer::Absent);
+    }
+    publisher.shutdown();
+    clocks.step_wall(-3_600_000);
+    clocks.pass(Duration::from_secs(3));
+    assert_eq!(client.answer("no such id"), Answer::Ask(Reason::Stale));
+}
+
+/// With a clock that somebody answers for, manifests out of any cache are enough.
+#[test]
+fn dated_manifests_are_enough_where_clocks_are_right() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let publisher = publisher(folder.path(), &table(100));
+    let mut config = config(publisher.addr(), Duration::from_secs(10));
+    config.clock_error = Some(Duration::from_secs(1));
+    let client = FilterClient::start(config).expect("it starts");
+    assert!(client.wait_fresh(PATIENCE), "{:?}", client.status());
+    assert_eq!(client.status().counts.proofs, 0);
+    assert!(post(publisher.addr(), 777));
+    until("it is asked about", || {
+        client.answer("777") == Answer::Maybe
+    });
+}
+
+#[test]
+fn what_was_kept_is_not_fetched_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let keep = tempfile::tempdir().expect("a folder");
+    let publisher = publisher(folder.path(), &table(5000));
+    let start = || {
+        let mut config = config(publisher.addr(), LONG);
+        config.keep = Some(keep.path().to_owned());
+        FilterClient::start(config).expect("it starts")
+    };
+    let client = start();
+    assert!(client.wait_until(PATIENCE, |status| status.fresh));
+    until("it is kept", || {
+        keep.path().join("resource.manifest").exists()
+    });
+    drop(client);
+    assert!(post(publisher.addr(), 6000));
+    let client = start();
+    assert_ne!(
+        client.answer("no such id"),
+        Answer::Absent,
+        "not before it is proven"
+    );
+    assert!(client.wait_fresh(PATIENCE));
+    assert_eq!(client.status().counts.snapshots, 0);
+    assert_eq!(client.answer("6000"), Answer::Maybe);
+}
+
+/// From the answer to a post to the moment the client asks about the id: the 99th percentile is below
+/// two seconds, by far.
+#[test]
+fn a_posted_id_is_asked_about_within_two_seconds() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let publisher = publisher(folder.path(), &table(5000));
+    let client = client(publisher.addr(), LONG);
+    assert!(client.wait_fresh(PATIENCE));
+    let mut times: Vec<Duration> = (0..200u64)
+        .map(|n| {
+            let id = 1_000_000 + n;
+            assert!(post(publisher.addr(), id));
+            let posted = Instant::now();
+            until("it is asked about", || client.may_exist(id.to_string()));
+            posted.elapsed()
+        })
+        .collect();
+    times.sort_unstable();
+    let (median, p99) = (times[100], times[198]);
+    eprintln!("from INSERT's answer to \"asked\": median {median:?}, p99 {p99:?}");
+    assert!(p99 < Duration::from_secs(2), "{p99:?}");
+}
+
+/// A download that breaks goes on where it ended, and the deltas come meanwhile.
+#[test]
+fn a_broken_download_is_resumed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let publisher = publisher(folder.path(), &table(50_000));
+    let relay = Relay::before(publisher.addr());
+    let mut breaks = 0;
+    let (tell, resumed) = std::sync::mpsc::channel();
+    relay.lie(move |path, mut answer| {
+        if path.contains("/snapshot/") {
+            if answer.starts_with(b"HTTP/1.1 206") {
+                _ = tell.send(());
+            }
+            breaks += 1;
+            if breaks <= 3 {
+                let body = support::body_at(&answer);
+                answer.truncate(body + (answer.len() - body) / 2);
+            }
+        }
+        Some(answer)
+    });
+    let client = client(relay.addr, LONG);
+    assert!(client.wait_fresh(PATIENCE), "{:?}", client.status());
+    assert!(resumed.recv_timeout(PATIENCE).is_ok());
+}

@@ -1,0 +1,200 @@
+//! A publisher, a relay that tests cut and make lie, and clocks that tests turn.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use edgeward_filter::Signer;
+use edgeward_filter_client::{ClockFn, FilterClient, FilterConfig, Trust, system_clock};
+use edgeward_publish::{
+    Coverage, IdSource, PublishConfig, Publisher, RunningPublisher, ScanError, Token,
+};
+use edgeward_types::Timestamp;
+
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const TOKEN: &str = "a-token-for-tests";
+
+/// A table of ids that tests write to.
+#[derive(Clone, Default)]
+pub(crate) struct Table(pub(crate) Arc<Mutex<Vec<u64>>>);
+
+impl IdSource for Table {
+    fn scan(
+        &mut self,
+        each: &mut dyn FnMut(&[u8]) -> Result<(), ScanError>,
+    ) -> Result<(), ScanError> {
+        let ids = self.0.lock().expect("no test panics with it").clone();
+        ids.iter()
+            .try_for_each(|id| each(id.to_string().as_bytes()))
+    }
+}
+
+pub(crate) fn table(ids: u64) -> Table {
+    Table(Arc::new(Mutex::new((0..ids).collect())))
+}
+
+pub(crate) fn signer() -> Signer {
+    Signer::from_secret([9; 32])
+}
+
+pub(crate) fn publisher(state: &Path, table: &Table) -> RunningPublisher {
+    let mut config = PublishConfig::new("resource", ([127, 0, 0, 1], 0).into(), state);
+    config.signer = Some(signer());
+    config.token = Token::new(TOKEN).ok();
+    config.coverage = Coverage::Posts;
+    let publisher = Publisher::start(config, Box::new(table.clone())).expect("it starts");
+    assert!(
+        publisher.wait_published(0, PATIENCE),
+        "no snapshot was made"
+    );
+    publisher
+}
+
+pub(crate) fn config(addr: SocketAddr, max_staleness: Duration) -> FilterConfig {
+    let url = format!("http://{addr}/sets/resource")
+        .parse()
+        .expect("a URL");
+    FilterConfig::new(url, Trust::Keys(vec![signer().public()]), max_staleness)
+}
+
+pub(crate) fn client(addr: SocketAddr, max_staleness: Duration) -> FilterClient {
+    FilterClient::start(config(addr, max_staleness)).expect("it starts")
+}
+
+/// Posts an id; true when it was journaled.
+pub(crate) fn post(addr: SocketAddr, id: u64) -> bool {
+    let id = id.to_string();
+    let request = format!(
+        "POST /sets/resource/ids HTTP/1.1\r\nhost: p\r\nconnection: close\r\nauthorization: Bearer {TOKEN}\r\n\
+         content-length: {}\r\n\r\n{id}",
+        id.len()
+    );
+    exchange(addr, request.as_bytes()).is_some_and(|answer| answer.starts_with(b"HTTP/1.1 200"))
+}
+
+/// One request that closes its connection, and all that comes back.
+pub(crate) fn exchange(addr: SocketAddr, request: &[u8]) -> Option<Vec<u8>> {
+    let mut stream = TcpStream::connect(addr).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.write_all(request).ok()?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).ok()?;
+    Some(answer)
+}
+
+/// Clocks that show what the machine's show, and what a test adds to them.
+#[derive(Clone, Default)]
+pub(crate) struct Clocks(Arc<Mutex<(Duration, i64)>>);
+
+impl Clocks {
+    pub(crate) fn clock(&self) -> ClockFn {
+        let (machine, added) = (system_clock(), Arc::clone(&self.0));
+        Arc::new(move || {
+            let mut now = machine();
+            let (monotonic, wall_ms) = *added.lock().expect("no test panics with it");
+            now.monotonic += monotonic;
+            let wall = now.wall.as_millis().saturating_add_signed(wall_ms);
+            now.wall = Timestamp::from_millis(wall);
+            now
+        })
+    }
+
+    /// Time passes for both.
+    pub(crate) fn pass(&self, time: Duration) {
+        let mut added = self.0.lock().expect("no test panics with it");
+        added.0 += time;
+        added.1 += i64::try_from(time.as_millis()).expect("hours");
+    }
+
+    pub(crate) fn step_wall(&self, ms: i64) {
+        self.0.lock().expect("no test panics with it").1 += ms;
+    }
+}
+
+/// What the relay does with an answer: the request's path, the whole answer, and what becomes of it.
+pub(crate) type Lie = Box<dyn FnMut(&str, Vec<u8>) -> Option<Vec<u8>> + Send>;
+
+/// Stands before a publisher; one request a connection.
+pub(crate) struct Relay {
+    pub(crate) addr: SocketAddr,
+    pub(crate) target: Arc<Mutex<Option<SocketAddr>>>,
+    lie: Arc<Mutex<Option<Lie>>>,
+}
+
+impl Relay {
+    pub(crate) fn before(target: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let relay = Self {
+            addr: listener.local_addr().expect("bound"),
+            target: Arc::new(Mutex::new(Some(target))),
+            lie: Arc::default(),
+        };
+        let (target, lie) = (Arc::clone(&relay.target), Arc::clone(&relay.lie));
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (target, lie) = (Arc::clone(&target), Arc::clone(&lie));
+                std::thread::spawn(move || pass_on(stream, &target, &lie));
+            }
+        });
+        relay
+    }
+
+    pub(crate) fn lie(&self, lie: impl FnMut(&str, Vec<u8>) -> Option<Vec<u8>> + Send + 'static) {
+        *self.lie.lock().expect("no test panics with it") = Some(Box::new(lie));
+    }
+
+    pub(crate) fn be_honest(&self) {
+        *self.lie.lock().expect("no test panics with it") = None;
+    }
+
+    /// Connections are taken and closed.
+    pub(crate) fn cut(&self) {
+        *self.target.lock().expect("no test panics with it") = None;
+    }
+
+    pub(crate) fn join(&self, target: SocketAddr) {
+        *self.target.lock().expect("no test panics with it") = Some(target);
+    }
+}
+
+fn pass_on(
+    mut stream: TcpStream,
+    target: &Mutex<Option<SocketAddr>>,
+    lie: &Mutex<Option<Lie>>,
+) -> Option<()> {
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") && head.len() < 1 << 16 {
+        stream.read_exact(&mut byte).ok()?;
+        head.push(byte[0]);
+    }
+    let text = String::from_utf8(head).ok()?;
+    let path = text.split(' ').nth(1)?.to_owned();
+    let addr = (*target.lock().ok()?)?;
+    let request = text.replacen("\r\n", "\r\nconnection: close\r\n", 1);
+    let mut answer = exchange(addr, request.as_bytes())?;
+    // Cut meanwhile: the answer is lost.
+    (*target.lock().ok()?)?;
+    if let Some(lie) = lie.lock().ok()?.as_mut() {
+        answer = lie(&path, answer)?;
+    }
+    stream.write_all(&answer).ok()
+}
+
+/// Asks again until it is true, within the bound.
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "waited too long: {what}");
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+}
+
+/// Where an answer's body begins.
+pub(crate) fn body_at(answer: &[u8]) -> usize {
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
+    end.map_or(answer.len(), |end| end + 4)
+}

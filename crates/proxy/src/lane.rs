@@ -27,18 +27,18 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes, BytesMut};
 use edgeward_semantics::{CacheStatus, Target};
 use edgeward_store::arena::Arena;
-use edgeward_types::Timestamp;
+use edgeward_types::{KeyHash, Timestamp};
 use http::StatusCode;
 use http::header::HeaderName;
 use tokio::io::{AsyncRead, ReadBuf};
 
 use crate::client_io::{ConnState, InFlight};
 use crate::client_stream::{ClientStream, FilePart};
-use crate::request::{ClientLink, plain_hit};
+use crate::request::{ClientLink, PlainHit, plain_hit};
 use crate::stored::StoredResponse;
 use crate::worker::Worker;
-use glance::{Glance, Plain, glance};
-use own::{Own, Put};
+use glance::{Glance, Plain, glance, no_fields};
+use own::{Own, Places, Put};
 
 /// One connection's lane.
 pub(crate) struct Lane {
@@ -47,6 +47,8 @@ pub(crate) struct Lane {
     mode: Mode,
     /// The request that is being served here, in [`Mode::Own`].
     own: Option<Box<Own>>,
+    /// Whom the last plain request was for: the next one's mostly is the same.
+    site: Option<Site>,
     /// What has arrived and is not yet hyper's.
     inbox: BytesMut,
     /// The client will send no more.
@@ -87,6 +89,7 @@ impl Lane {
             link,
             mode: Mode::Boundary,
             own: None,
+            site: None,
             inbox: BytesMut::from(read_ahead),
             ended: false,
             outbox: Outbox::default(),
@@ -166,10 +169,11 @@ impl Lane {
         cx: &mut Context<'_>,
         answers_left: &mut u32,
     ) -> Poll<io::Result<()>> {
+        let mut fields = no_fields();
         let found = if self.inbox.is_empty() {
             Glance::Partial
         } else {
-            glance(&self.inbox)
+            glance(&self.inbox, &mut fields)
         };
         match found {
             Glance::Plain(plain) => {
@@ -177,14 +181,30 @@ impl Lane {
                 if self.link.conn.is_draining() {
                     // hyper knows how to say goodbye.
                     self.hand(head_bytes);
-                } else if answer(&self.worker, self.link.scheme(), &plain, &mut self.outbox) {
-                    self.inbox.advance(head_bytes);
-                    self.link.conn.answered_at_once();
-                    self.next_head_began();
-                    *answers_left -= 1;
-                } else {
-                    self.take_on(head_bytes);
-                    *answers_left -= 1;
+                    return Poll::Ready(Ok(()));
+                }
+                *answers_left -= 1;
+                let scheme = self.link.scheme();
+                match answer(
+                    &self.worker,
+                    scheme,
+                    &plain,
+                    &mut self.site,
+                    &mut self.outbox,
+                ) {
+                    PlainHit::Delivered => {
+                        self.inbox.advance(head_bytes);
+                        self.link.conn.answered_at_once();
+                        self.next_head_began();
+                    }
+                    PlainHit::Absent(hash) => {
+                        let places = Places::of(&plain, &self.inbox);
+                        self.take_on(head_bytes, &places, Some(hash));
+                    }
+                    PlainHit::Other => {
+                        let places = Places::of(&plain, &self.inbox);
+                        self.take_on(head_bytes, &places, None);
+                    }
                 }
             }
             Glance::Bodyless { head_bytes } => self.hand(head_bytes),
@@ -197,10 +217,10 @@ impl Lane {
         Poll::Ready(Ok(()))
     }
 
-    /// The next `head_bytes` are one plain request: serves it here.
-    fn take_on(&mut self, head_bytes: usize) {
+    /// The next `head_bytes` are one plain request: serves it here. `absent`: its key's hash, if nothing is stored under it.
+    fn take_on(&mut self, head_bytes: usize, places: &Places, absent: Option<KeyHash>) {
         let head = self.inbox.split_to(head_bytes).freeze();
-        match Own::begin(&self.worker, &self.link, &head) {
+        match Own::begin(&self.worker, &self.link, &head, places, absent) {
             Some(own) => {
                 self.own = Some(Box::new(own));
                 self.mode = Mode::Own;
@@ -355,19 +375,54 @@ impl Lane {
 }
 
 /// Answers a plain request into `outbox` if a fresh response to it is in memory.
-fn answer(worker: &Worker, scheme: &'static str, plain: &Plain<'_>, outbox: &mut Outbox) -> bool {
+fn answer(
+    worker: &Worker,
+    scheme: &'static str,
+    plain: &Plain<'_, '_>,
+    site: &mut Option<Site>,
+    outbox: &mut Outbox,
+) -> PlainHit {
     if worker.logs() {
         // A line of the access log wants fields that were not looked at here.
-        return false;
+        return PlainHit::Other;
     }
-    let Ok(target) = Target::new(scheme, plain.host, plain.target) else {
-        return false;
+    let site = match site {
+        Some(site) if *site.host == *plain.host => site,
+        other => {
+            let Some(next) = Site::of(scheme, plain.host) else {
+                return PlainHit::Other;
+            };
+            other.insert(next)
+        }
     };
     let now = worker.now();
-    plain_hit(worker, &target, now, |response, body| {
+    let write_key = |key: &mut Vec<u8>| {
+        key.extend_from_slice(&site.key);
+        key.extend_from_slice(plain.target.as_bytes());
+    };
+    plain_hit(worker, write_key, now, |response, body| {
         let body = (!plain.head_only).then_some(body);
         outbox.push(worker, response, body, now);
     })
+}
+
+/// A host as clients name it, and what the keys of its resources begin with.
+struct Site {
+    host: Box<str>,
+    key: Box<[u8]>,
+}
+
+impl Site {
+    /// Nothing if it cannot be the name of a host.
+    fn of(scheme: &'static str, host: &str) -> Option<Self> {
+        let mut key = Target::new(scheme, host, "/").ok()?.key();
+        // A target brings its own slash.
+        key.pop();
+        Some(Self {
+            host: host.into(),
+            key: key.into(),
+        })
+    }
 }
 
 /// What is on its way to the client.

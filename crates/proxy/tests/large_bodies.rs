@@ -114,7 +114,10 @@ fn memory_is_bounded_by_the_budget_and_comes_back() {
         let answer = Answer::pattern(500_000).header("cache-control", "max-age=60");
         bed.origin.on(&path, answer);
         bed.get(&path);
-        assert!(arena_bytes(&bed) <= 4 << 20, "after {n}");
+        // What has left may be on its way to its last client for a moment.
+        bed.until("within the budget", |status| {
+            status["hot"]["arena_bytes"].as_u64() <= Some(4 << 20)
+        });
     }
     assert!(arena_bytes(&bed) >= 2 << 20);
 
@@ -126,7 +129,6 @@ fn memory_is_bounded_by_the_budget_and_comes_back() {
     );
     assert!(!bed.get("/broken").complete);
     bed.until("what came of it is let go", |status| {
-        status["fills"]["under_way"] == 0
+        status["fills"]["under_way"] == 0 && status["hot"]["arena_bytes"].as_u64() <= Some(4 << 20)
     });
-    assert!(arena_bytes(&bed) <= 4 << 20);
 }

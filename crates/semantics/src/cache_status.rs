@@ -157,7 +157,8 @@ impl CacheStatus {
             }
         }
         if let Some(status) = self.fwd_status {
-            write!(line, "; fwd-status={status}")?;
+            line.write_str("; fwd-status=")?;
+            write_status(status, line)?;
         }
         if let Some(ttl) = self.ttl {
             // RFC 8941 §3.3.1: fifteen digits at most.
@@ -233,6 +234,18 @@ impl CacheStatus {
         }
         outcome.map(|outcome| Self { outcome, ..status })
     }
+}
+
+/// As `write!` would, without its machinery: this is part of every answer that was not a hit.
+fn write_status(status: u16, line: &mut impl fmt::Write) -> fmt::Result {
+    if !(100..1000).contains(&status) {
+        return write!(line, "{status}");
+    }
+    for place in [100, 10, 1] {
+        let digit = u32::from(status / place % 10);
+        line.write_char(char::from_digit(digit, 10).unwrap_or('0'))?;
+    }
+    Ok(())
 }
 
 /// The parts of a member between semicolons that stand outside strings, trimmed.

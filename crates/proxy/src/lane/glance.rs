@@ -9,9 +9,9 @@ use std::mem::MaybeUninit;
 
 /// What the bytes at hand begin with.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Glance<'a> {
+pub(super) enum Glance<'a, 'f> {
     /// A head that a stored response answers as it is, if there is one.
-    Plain(Plain<'a>),
+    Plain(Plain<'a, 'f>),
     /// A complete request without a body: its end is known, its meaning is hyper's.
     Bodyless {
         /// Bytes of the request.
@@ -25,7 +25,7 @@ pub(super) enum Glance<'a> {
 
 /// A GET or HEAD over HTTP/1.1 for one host, without conditions, ranges, directives or credentials.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Plain<'a> {
+pub(super) struct Plain<'a, 'f> {
     /// Bytes of the request.
     pub(super) head_bytes: usize,
     /// HEAD rather than GET.
@@ -33,13 +33,22 @@ pub(super) struct Plain<'a> {
     pub(super) host: &'a str,
     /// Path and query.
     pub(super) target: &'a str,
+    /// All its fields.
+    pub(super) fields: &'f [httparse::Header<'a>],
+}
+
+/// Room for the fields of a head.
+pub(super) type Fields<'a> = [MaybeUninit<httparse::Header<'a>>; FIELDS_MAX];
+
+/// The room, empty.
+pub(super) const fn no_fields<'a>() -> Fields<'a> {
+    [const { MaybeUninit::uninit() }; FIELDS_MAX]
 }
 
 /// Looks at `bytes`, the first of which begins a request.
-pub(super) fn glance(bytes: &[u8]) -> Glance<'_> {
-    let mut fields = [const { MaybeUninit::uninit() }; FIELDS_MAX];
+pub(super) fn glance<'a, 'f>(bytes: &'a [u8], fields: &'f mut Fields<'a>) -> Glance<'a, 'f> {
     let mut request = httparse::Request::new(&mut []);
-    let head_bytes = match request.parse_with_uninit_headers(bytes, &mut fields) {
+    let head_bytes = match request.parse_with_uninit_headers(bytes, fields) {
         Ok(httparse::Status::Complete(head_bytes)) => head_bytes,
         Ok(httparse::Status::Partial) => return Glance::Partial,
         Err(_) => return Glance::Other,
@@ -73,6 +82,7 @@ pub(super) fn glance(bytes: &[u8]) -> Glance<'_> {
             head_only,
             host,
             target,
+            fields: request.headers,
         }),
         _ => Glance::Bodyless { head_bytes },
     }
@@ -114,13 +124,32 @@ fn meaning(name: &str) -> Meaning {
 }
 
 /// Fields a head may have here. hyper's way takes as many as configured; who sends more goes there.
-pub(super) const FIELDS_MAX: usize = 64;
+const FIELDS_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests {
+    use edgeward_semantics::{RequestDirectives, Route, conditional, hop_by_hop, route};
+    use http::Method;
+    use http::header::{
+        AUTHORIZATION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, RANGE,
+        TRANSFER_ENCODING, UPGRADE,
+    };
     use proptest::prelude::*;
 
     use super::*;
+
+    /// Of a plain head: its bytes, method, host and target. Of another: why not.
+    fn look(bytes: &[u8]) -> Result<(usize, bool, String, String), Glance<'_, '_>> {
+        match glance(bytes, &mut no_fields()) {
+            Glance::Plain(plain) => {
+                let (host, target) = (plain.host.to_owned(), plain.target.to_owned());
+                Ok((plain.head_bytes, plain.head_only, host, target))
+            }
+            Glance::Bodyless { head_bytes } => Err(Glance::Bodyless { head_bytes }),
+            Glance::Partial => Err(Glance::Partial),
+            Glance::Other => Err(Glance::Other),
+        }
+    }
 
     fn head(fields: &str) -> String {
         format!("GET /a?b HTTP/1.1\r\nHost: example.com\r\n{fields}\r\n")
@@ -130,13 +159,13 @@ mod tests {
     fn a_plain_get_is_seen_with_its_end() {
         let bytes = head("Accept: */*\r\nConnection: keep-alive\r\n") + "GET /next";
         assert_eq!(
-            glance(bytes.as_bytes()),
-            Glance::Plain(Plain {
-                head_bytes: bytes.len() - "GET /next".len(),
-                head_only: false,
-                host: "example.com",
-                target: "/a?b",
-            })
+            look(bytes.as_bytes()),
+            Ok((
+                bytes.len() - "GET /next".len(),
+                false,
+                "example.com".to_owned(),
+                "/a?b".to_owned()
+            ))
         );
     }
 
@@ -162,8 +191,8 @@ mod tests {
             let bytes = head(&format!("{field}\r\n"));
             let head_bytes = bytes.len();
             assert_eq!(
-                glance(bytes.as_bytes()),
-                Glance::Bodyless { head_bytes },
+                look(bytes.as_bytes()),
+                Err(Glance::Bodyless { head_bytes }),
                 "{field}"
             );
         }
@@ -180,14 +209,14 @@ mod tests {
             "HTTP2-Settings: x",
         ] {
             let bytes = head(&format!("{field}\r\n"));
-            assert_eq!(glance(bytes.as_bytes()), Glance::Other, "{field}");
+            assert_eq!(look(bytes.as_bytes()), Err(Glance::Other), "{field}");
         }
         for request in [
             "POST / HTTP/1.1\r\nHost: x\r\n\r\n",
             "PRI * HTTP/2.0\r\n\r\n",
             "\0\0\0",
         ] {
-            assert_eq!(glance(request.as_bytes()), Glance::Other, "{request:?}");
+            assert_eq!(look(request.as_bytes()), Err(Glance::Other), "{request:?}");
         }
     }
 
@@ -200,8 +229,8 @@ mod tests {
         ] {
             let head_bytes = request.len();
             assert_eq!(
-                glance(request.as_bytes()),
-                Glance::Bodyless { head_bytes },
+                look(request.as_bytes()),
+                Err(Glance::Bodyless { head_bytes }),
                 "{request:?}"
             );
         }
@@ -213,18 +242,75 @@ mod tests {
         fn a_head_is_partial_until_its_last_byte(cut in 0usize..200) {
             let bytes = head("Accept: text/html\r\nUser-Agent: someone\r\n");
             let cut = cut.min(bytes.len() - 1);
-            prop_assert_eq!(glance(&bytes.as_bytes()[..cut]), Glance::Partial);
+            prop_assert_eq!(look(&bytes.as_bytes()[..cut]), Err(Glance::Partial));
         }
 
         /// No bytes make it panic, and what it takes for a request ends in an empty line.
         #[test]
         fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            match glance(&bytes) {
+            match glance(&bytes, &mut no_fields()) {
                 Glance::Plain(Plain { head_bytes, .. }) | Glance::Bodyless { head_bytes } => {
                     prop_assert!(bytes[..head_bytes].ends_with(b"\n"));
                 }
                 Glance::Partial | Glance::Other => {}
             }
         }
+
+        /// What the lane takes for plain is what the common way finds nothing special about: it may skip the looks.
+        #[test]
+        fn plain_means_that_nobody_else_finds_anything(
+            fields in prop::collection::vec((prop::sample::select(NAMES), "[ -~]{0,12}"), 0..4),
+        ) {
+            let lines: String = fields
+                .iter()
+                .map(|(name, value)| format!("{name}: {}\r\n", value.trim()))
+                .collect();
+            let bytes = head(&lines);
+            let mut room = no_fields();
+            let Glance::Plain(plain) = glance(bytes.as_bytes(), &mut room) else {
+                return Ok(());
+            };
+            let mut headers = HeaderMap::new();
+            for field in plain.fields {
+                let name = HeaderName::from_bytes(field.name.as_bytes()).expect("a name");
+                headers.append(name, HeaderValue::from_bytes(field.value).expect("a value"));
+            }
+            prop_assert_eq!(route(&Method::GET, &headers), Route::Lookup);
+            prop_assert_eq!(RequestDirectives::of(&headers), RequestDirectives::default());
+            prop_assert!(!conditional::is_conditional(&headers));
+            prop_assert!(!hop_by_hop::is_loop(&headers, "edge"));
+            for name in [RANGE, AUTHORIZATION, UPGRADE, EXPECT, TRANSFER_ENCODING, CONTENT_LENGTH] {
+                prop_assert!(!headers.contains_key(name));
+            }
+            prop_assert_eq!(headers.get_all(HOST).iter().count(), 1);
+        }
     }
+
+    const NAMES: &[&str] = &[
+        "accept",
+        "authorization",
+        "cache-control",
+        "connection",
+        "content-length",
+        "cookie",
+        "expect",
+        "forwarded",
+        "host",
+        "if-match",
+        "if-modified-since",
+        "if-none-match",
+        "if-range",
+        "if-unmodified-since",
+        "keep-alive",
+        "max-forwards",
+        "pragma",
+        "proxy-connection",
+        "range",
+        "te",
+        "transfer-encoding",
+        "upgrade",
+        "user-agent",
+        "via",
+        "x-forwarded-for",
+    ];
 }

@@ -6,12 +6,12 @@
 
 use std::future::Future;
 use std::io;
-use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use edgeward_types::KeyHash;
 use http::header::{
     CONNECTION, CONTENT_LENGTH, DATE, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING,
 };
@@ -20,7 +20,7 @@ use http::{Method, Response, StatusCode, Uri, Version};
 use http_body::Body as _;
 
 use super::Outbox;
-use super::glance::FIELDS_MAX;
+use super::glance::Plain;
 use crate::body::EdgeBody;
 use crate::request::{self, Ask, ClientLink, Serving};
 use crate::worker::Worker;
@@ -56,16 +56,27 @@ pub(super) enum Put {
 
 impl Own {
     /// Begins to serve the request in `head`, or leaves it to hyper, which knows how to refuse it.
-    pub(super) fn begin(worker: &Rc<Worker>, link: &ClientLink, head: &Bytes) -> Option<Self> {
+    pub(super) fn begin(
+        worker: &Rc<Worker>,
+        link: &ClientLink,
+        head: &Bytes,
+        places: &Places,
+        absent: Option<KeyHash>,
+    ) -> Option<Self> {
         let limits = &worker.config().limits;
-        if head.len() > crate::connection::head_bytes_max(limits) {
+        if head.len() > crate::connection::head_bytes_max(limits)
+            || places.fields.len() > limits.headers_max.get()
+        {
             return None;
         }
-        let ask = read(link, head, limits.headers_max.get())?;
-        let head_only = ask.method == Method::HEAD;
+        let ask = places.read(link, head)?;
+        let serving = match absent {
+            Some(hash) => request::serve_absent(worker, link, ask, hash),
+            None => request::serve_bodiless(worker, link, ask),
+        };
         Some(Self {
-            head_only,
-            stage: Stage::Waiting(request::serve_bodiless(worker, link, ask)),
+            head_only: places.head_only,
+            stage: Stage::Waiting(serving),
             closes: false,
         })
     }
@@ -82,7 +93,7 @@ impl Own {
             match &mut self.stage {
                 Stage::Waiting(serving) => {
                     let Ok(response) = ready!(Pin::new(serving).poll(cx));
-                    self.closes = link.conn.is_draining() || says_close(response.headers());
+                    self.closes = link.conn.is_draining();
                     self.stage = self.send_head(worker, response, outbox);
                 }
                 Stage::Sending { body, framing } => {
@@ -129,7 +140,7 @@ impl Own {
 
     /// Writes the head down and finds how the body is to be framed (RFC 9112 §6).
     fn send_head(
-        &self,
+        &mut self,
         worker: &Worker,
         response: Response<EdgeBody>,
         outbox: &mut Outbox,
@@ -139,10 +150,19 @@ impl Own {
         let headers = parts.headers;
         let bodiless = status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED;
         outbox.push_status(status);
+        let mut is_dated = false;
         for (name, value) in &headers {
             // Ours to say, here and now.
             let is_framing = match *name {
-                TRANSFER_ENCODING | CONNECTION => true,
+                TRANSFER_ENCODING => true,
+                CONNECTION => {
+                    self.closes |= value.as_bytes().eq_ignore_ascii_case(b"close");
+                    true
+                }
+                DATE => {
+                    is_dated = true;
+                    false
+                }
                 // Of a HEAD and a 304 the length is the whole response's (RFC 9110 §8.6).
                 CONTENT_LENGTH => !(self.head_only || bodiless) || status == StatusCode::NO_CONTENT,
                 _ => false,
@@ -151,7 +171,7 @@ impl Own {
                 outbox.push_field(name, value.as_bytes());
             }
         }
-        if !headers.contains_key(DATE) {
+        if !is_dated {
             // RFC 9110 §6.6.1: a recipient with a clock adds it to a message that it forwards.
             outbox.push_field(&DATE, worker.http_date().as_bytes());
         }
@@ -213,39 +233,55 @@ impl Framing {
     }
 }
 
-/// The request in a head that was found to be plain. Nothing if it has more fields than are taken.
-fn read(link: &ClientLink, head: &Bytes, fields_max: usize) -> Option<Ask> {
-    let mut fields = [const { MaybeUninit::uninit() }; FIELDS_MAX];
-    let fields = &mut fields[..fields_max.min(FIELDS_MAX)];
-    let mut request = httparse::Request::new(&mut []);
-    request.parse_with_uninit_headers(head, fields).ok()?;
-    let method = match request.method? {
-        "GET" => Method::GET,
-        "HEAD" => Method::HEAD,
-        _ => return None,
-    };
-    let target = head.slice_ref(request.path?.as_bytes());
-    let mut uri = http::uri::Parts::default();
-    uri.path_and_query = Some(PathAndQuery::from_maybe_shared(target).ok()?);
-    let mut headers = HeaderMap::with_capacity(request.headers.len());
-    for field in request.headers.iter() {
-        let name = HeaderName::from_bytes(field.name.as_bytes()).ok()?;
-        let value = HeaderValue::from_maybe_shared(head.slice_ref(field.value)).ok()?;
-        headers.append(name, value);
-    }
-    Some(Ask {
-        method,
-        uri: Uri::from_parts(uri).ok()?,
-        version: Version::HTTP_11,
-        headers,
-        scheme: link.scheme(),
-        peer: link.peer,
-        peer_text: link.peer_text.clone(),
-    })
+/// Where in its head the parts of a plain request lie, so that the head can be taken apart without another copy.
+pub(super) struct Places {
+    head_only: bool,
+    target: Place,
+    /// Names and values.
+    fields: Vec<(Place, Place)>,
 }
 
-fn says_close(headers: &HeaderMap) -> bool {
-    headers
-        .get(CONNECTION)
-        .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"close"))
+/// From where on, and how many bytes.
+type Place = (usize, usize);
+
+impl Places {
+    /// The places in the `head` that `plain` was read from.
+    pub(super) fn of(plain: &Plain<'_, '_>, head: &[u8]) -> Self {
+        let base = head.as_ptr().addr();
+        let place = |part: &[u8]| (part.as_ptr().addr() - base, part.len());
+        let field =
+            |field: &httparse::Header<'_>| (place(field.name.as_bytes()), place(field.value));
+        Self {
+            head_only: plain.head_only,
+            target: place(plain.target.as_bytes()),
+            fields: plain.fields.iter().map(field).collect(),
+        }
+    }
+
+    /// The request in that head.
+    fn read(&self, link: &ClientLink, head: &Bytes) -> Option<Ask> {
+        let part = |(start, bytes): Place| head.slice(start..start + bytes);
+        let mut uri = http::uri::Parts::default();
+        uri.path_and_query = Some(PathAndQuery::from_maybe_shared(part(self.target)).ok()?);
+        let mut headers = HeaderMap::with_capacity(self.fields.len());
+        for &(name, value) in &self.fields {
+            let name = HeaderName::from_bytes(&head[name.0..name.0 + name.1]).ok()?;
+            let value = HeaderValue::from_maybe_shared(part(value)).ok()?;
+            headers.append(name, value);
+        }
+        Some(Ask {
+            method: if self.head_only {
+                Method::HEAD
+            } else {
+                Method::GET
+            },
+            uri: Uri::from_parts(uri).ok()?,
+            version: Version::HTTP_11,
+            headers,
+            plain: true,
+            scheme: link.scheme(),
+            peer: link.peer,
+            peer_text: link.peer_text.clone(),
+        })
+    }
 }

@@ -62,7 +62,8 @@ pub(super) async fn miss(
     count(&worker, why);
     // A part of something that is not here is the origin's to give, and a HEAD's answer has no body
     // to keep. With something stale at hand both first ask whether it still holds.
-    if stale.is_none() && (ask.method == Method::HEAD || ask.headers.contains_key(RANGE)) {
+    let wants_range = !ask.plain && ask.headers.contains_key(RANGE);
+    if stale.is_none() && (ask.method == Method::HEAD || wants_range) {
         return match Rc::try_unwrap(ask) {
             Ok(ask) => Box::pin(pass::pass_counted(reply, ask, incoming, why)).await,
             Err(_) => unreachable!("nobody else holds the request yet"),
@@ -192,7 +193,7 @@ async fn lead_fetch(
             drop(reader);
             let (parts, body) = *response;
             status.detail = detail.map(Into::into);
-            pass::direct(reply, &ask, parts, body, status)
+            pass::stripped(reply, &ask, parts, body, status)
         }
         Led::Found { stored, fwd_status } => {
             worker.counters.revalidated.one();
@@ -252,7 +253,7 @@ fn shared(
     cache_status: CacheStatus,
 ) -> Response<EdgeBody> {
     cache_status.append_to(&mut headers, &reply.worker.config().name);
-    if conditional::is_conditional(&ask.headers) {
+    if !ask.plain && conditional::is_conditional(&ask.headers) {
         let validators = Validators::of(&headers);
         if conditional::evaluate(&ask.method, &ask.headers, status, &validators)
             == Answer::NotModified

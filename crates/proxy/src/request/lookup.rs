@@ -221,36 +221,55 @@ fn keep_marker(worker: &Worker, hash: KeyHash, stored: &Arc<Stored>, changes: u6
     }
 }
 
+/// What a look for a plain request found.
+pub(crate) enum PlainHit {
+    /// A fresh response, which was delivered.
+    Delivered,
+    /// Nothing, in any tier. The key is left in the worker's scratch.
+    Absent(KeyHash),
+    /// Something that does not answer it as it is, or it was not looked for everywhere.
+    Other,
+}
+
 /// Answers a request that asks for nothing but the whole response, if a fresh one is stored.
 ///
 /// Does what [`serve`](super::serve) does for such a request, without a map of its fields.
 pub(crate) fn plain_hit(
     worker: &Worker,
-    target: &Target<'_>,
+    write_key: impl FnOnce(&mut Vec<u8>),
     now: Timestamp,
     deliver: impl FnOnce(&StoredResponse, &Bytes),
-) -> bool {
+) -> PlainHit {
     let mut key = worker.scratch.borrow_mut();
     key.clear();
-    target.write_key(&mut key);
+    write_key(&mut key);
     let hash = worker.shared.hash(&key);
     let Some(stored) = lookup(worker, hash, &key) else {
-        return false;
+        return match &worker.shared.disk {
+            Some(_) => PlainHit::Other,
+            None => PlainHit::Absent(hash),
+        };
     };
     let StoredKind::Response(response) = &stored.kind else {
-        return false;
+        return PlainHit::Other;
     };
     let StoredBody::Memory(body) = &response.body else {
-        return false;
+        return PlainHit::Other;
     };
     let asked = RequestDirectives::default();
     if !matches!(response.policy.reuse(now, &asked), Reuse::Fresh { .. }) {
-        return false;
+        return PlainHit::Other;
     }
     worker.counters.hit.one();
     worker.record(hash, stored.charge_bytes(), true);
     deliver(response, body);
-    true
+    PlainHit::Delivered
+}
+
+/// What [`find`] would say after [`PlainHit::Absent`].
+pub(super) fn absent(worker: &Worker, hash: KeyHash) -> Found {
+    let key = worker.scratch.borrow();
+    end(&key, key.len(), hash, None, None)
 }
 
 /// The key of a response that [`find`] has just found and that cannot be used as it is.

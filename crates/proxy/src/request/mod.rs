@@ -17,7 +17,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use edgeward_semantics::{CacheStatus, Forward, Reuse, Route, Target, route};
+use edgeward_semantics::{CacheStatus, Forward, RequestDirectives, Reuse, Route, Target, route};
+use edgeward_types::KeyHash;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
 
@@ -28,7 +29,7 @@ use crate::worker::Worker;
 use deliver::Refusal;
 use lookup::Found;
 
-pub(crate) use lookup::plain_hit;
+pub(crate) use lookup::{PlainHit, plain_hit};
 pub(crate) use outbound::{Hop, Outbound};
 pub(crate) use upload::{Upload, UploadProgress, UploadTooLarge};
 
@@ -54,6 +55,9 @@ pub(crate) struct Ask {
     pub(crate) uri: Uri,
     pub(crate) version: Version,
     pub(crate) headers: HeaderMap,
+    /// A GET or HEAD for one host, without a body, conditions, a range, directives or anything else that needs a second
+    /// look, as the [lane](crate::lane) found.
+    pub(crate) plain: bool,
     pub(crate) scheme: &'static str,
     pub(crate) peer: SocketAddr,
     pub(crate) peer_text: HeaderValue,
@@ -109,6 +113,7 @@ pub(crate) fn serve(worker: &Rc<Worker>, link: &ClientLink, request: Request<Inc
         uri: parts.uri,
         version: parts.version,
         headers: parts.headers,
+        plain: false,
         scheme: link.scheme(),
         peer: link.peer,
         peer_text: link.peer_text.clone(),
@@ -121,14 +126,19 @@ pub(crate) fn serve_bodiless(worker: &Rc<Worker>, link: &ClientLink, ask: Ask) -
     answer(worker, link, ask, None)
 }
 
+/// The same for a plain request whose key was found to be absent a moment ago.
+pub(crate) fn serve_absent(
+    worker: &Rc<Worker>,
+    link: &ClientLink,
+    ask: Ask,
+    hash: KeyHash,
+) -> Serving {
+    let found = lookup::absent(worker, hash);
+    decide(worker, Reply::new(worker, link, &ask), ask, None, found)
+}
+
 fn answer(worker: &Rc<Worker>, link: &ClientLink, ask: Ask, incoming: Option<Incoming>) -> Serving {
-    let reply = Reply {
-        worker: Rc::clone(worker),
-        in_flight: link.conn.begin(),
-        log: worker
-            .logs()
-            .then(|| Box::new(Pending::new(&ask, worker.now()))),
-    };
+    let reply = Reply::new(worker, link, &ask);
     if let Err(refusal) = receive::check(&ask, worker) {
         return ready(reply.refuse(&refusal));
     }
@@ -163,8 +173,12 @@ fn decide(
     incoming: Option<Incoming>,
     found: Found,
 ) -> Serving {
-    let rules = &worker.config().caching.rules;
-    let asked = rules.request_directives(&ask.headers);
+    let asked = if ask.plain {
+        RequestDirectives::default()
+    } else {
+        let rules = &worker.config().caching.rules;
+        rules.request_directives(&ask.headers)
+    };
     let (key, why, stale) = match found {
         Found::Response {
             hash,
@@ -219,6 +233,16 @@ fn later(future: impl Future<Output = Response<EdgeBody>> + 'static) -> Serving 
 }
 
 impl Reply {
+    fn new(worker: &Rc<Worker>, link: &ClientLink, ask: &Ask) -> Self {
+        Self {
+            worker: Rc::clone(worker),
+            in_flight: link.conn.begin(),
+            log: worker
+                .logs()
+                .then(|| Box::new(Pending::new(ask, worker.now()))),
+        }
+    }
+
     fn only_if_cached(self) -> Response<EdgeBody> {
         self.worker.counters.only_if_cached.one();
         // RFC 9111 §5.2.1.7.

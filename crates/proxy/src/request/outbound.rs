@@ -319,6 +319,7 @@ mod tests {
                 uri: Uri::from_static("/a?b"),
                 version: Version::HTTP_11,
                 headers,
+                plain: false,
                 scheme: "http",
                 peer,
                 peer_text: HeaderValue::from_static("192.0.2.1"),

@@ -59,12 +59,23 @@ pub(super) async fn pass_counted(
 pub(super) fn direct(
     reply: Reply,
     ask: &Ask,
+    mut parts: Parts,
+    body: OriginBody,
+    cache_status: CacheStatus,
+) -> Response<EdgeBody> {
+    hop_by_hop::strip_response(&mut parts.headers);
+    stripped(reply, ask, parts, body, cache_status)
+}
+
+/// The same of a response that was stripped before.
+pub(super) fn stripped(
+    reply: Reply,
+    ask: &Ask,
     parts: Parts,
     body: OriginBody,
     mut cache_status: CacheStatus,
 ) -> Response<EdgeBody> {
     let mut headers = parts.headers;
-    hop_by_hop::strip_response(&mut headers);
     cache_status.fwd_status = Some(parts.status.as_u16());
     cache_status.append_to(&mut headers, &reply.worker.config().name);
     let source = Source::Origin(Box::new(body));

@@ -298,7 +298,7 @@ impl Fetch {
         };
         // A small body comes with its head: then the leader, too, finds it whole and sends it in
         // one piece. So the leader hears of it only when the first wait begins.
-        self.pump(
+        let pump = self.pump(
             shared,
             body,
             place,
@@ -307,8 +307,9 @@ impl Fetch {
             parts.status,
             buffer_max,
             length,
-        )
-        .await;
+        );
+        // Boxed: most of what a fetch would hold is this, and a response that is not shared never gets here.
+        Box::pin(pump).await;
     }
 
     /// Asks whether the response is worth writing to disk, and begins to if so.

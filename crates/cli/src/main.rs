@@ -12,6 +12,7 @@ mod complaint;
 mod config;
 mod input;
 mod logging;
+mod negative;
 mod output;
 
 use std::process::ExitCode;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use edgeward_filter::Trust;
+use edgeward_filter::{IdForm, Trust};
 use http::Uri;
 
 use crate::clock::{ClockFn, system_clock};
@@ -19,6 +19,8 @@ pub struct FilterConfig {
     pub trust: Trust,
     /// An id that was committed longer ago than this is never skipped.
     pub max_staleness: Duration,
+    /// What the ids have to be; a filter of others is not asked. Default: whatever it says.
+    pub form: Option<IdForm>,
     /// How far this machine's wall clock and the publisher's can be apart, if somebody answers for that.
     ///
     /// Then manifests are believed by their date and fetched as any file, out of whatever cache is
@@ -48,6 +50,7 @@ impl FilterConfig {
             url,
             trust,
             max_staleness,
+            form: None,
             clock_error: None,
             roots: None,
             keep: None,

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use edgeward_filter::client::{Answer, Reason};
-use edgeward_filter::{Facts, Filter, IdHasher, OpenError};
+use edgeward_filter::{Facts, Filter, IdError, IdForm, IdHash, IdHasher, OpenError};
 
 use crate::clock::{ClockFn, system_clock};
 
@@ -26,6 +26,7 @@ pub struct FileFilter {
 struct Shared {
     path: PathBuf,
     max_staleness: Option<Duration>,
+    form: Option<IdForm>,
     clock: ClockFn,
     held: RwLock<Held>,
 }
@@ -59,6 +60,14 @@ pub enum FileError {
         /// Why.
         source: OpenError,
     },
+    /// It is of other ids.
+    #[error("{} is a filter of {found} ids", .path.display())]
+    Form {
+        /// Which.
+        path: PathBuf,
+        /// What its ids are.
+        found: IdForm,
+    },
     /// The operating system gives no thread.
     #[error("the filter's thread cannot be started")]
     Thread(#[source] io::Error),
@@ -67,12 +76,17 @@ pub enum FileError {
 impl FileFilter {
     /// Opens the file and follows its changes. With `max_staleness` it is relied on for so long after
     /// it was built, by this machine's wall clock and the builder's; without, for as long as it is
-    /// there.
-    pub fn start(path: &Path, max_staleness: Option<Duration>) -> Result<Self, FileError> {
-        let (filter, mark) = load(path)?;
+    /// there. With `form` a filter of other ids is refused.
+    pub fn start(
+        path: &Path,
+        max_staleness: Option<Duration>,
+        form: Option<IdForm>,
+    ) -> Result<Self, FileError> {
+        let (filter, mark) = load(path, form)?;
         let shared = Arc::new(Shared {
             path: path.to_owned(),
             max_staleness,
+            form,
             clock: system_clock(),
             held: RwLock::new(Held {
                 filter,
@@ -100,19 +114,30 @@ impl FileFilter {
 
     /// What to do about an id, spelled in any way its form allows.
     pub fn answer(&self, id: impl AsRef<[u8]>) -> Answer {
-        let held = self
-            .shared
-            .held
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
+        self.ask(|hasher| Ok::<_, IdError>(hasher.asked(id.as_ref())))
+            .unwrap_or(Answer::Maybe)
+    }
+
+    /// The same where something else may stand in an id's place: that is an error.
+    pub fn judge(&self, id: impl AsRef<[u8]>) -> Result<Answer, IdError> {
+        self.ask(|hasher| hasher.spelled(id.as_ref()))
+    }
+
+    fn ask(
+        &self,
+        hash: impl FnOnce(IdHasher) -> Result<IdHash, IdError>,
+    ) -> Result<Answer, IdError> {
+        let held = self.shared.held.read();
+        let held = held.unwrap_or_else(PoisonError::into_inner);
         if !self.shared.is_fresh(&held) {
-            return Answer::Ask(Reason::Stale);
+            return Ok(Answer::Ask(Reason::Stale));
         }
-        if held.filter.contains_spelled(id.as_ref()) {
+        let is_there = held.filter.contains(hash(held.filter.hasher())?);
+        Ok(if is_there {
             Answer::Maybe
         } else {
             Answer::Absent
-        }
+        })
     }
 
     /// How ids are spelled and hashed.
@@ -163,7 +188,7 @@ impl Shared {
         if mark == seen {
             return seen;
         }
-        let loaded = load(&self.path);
+        let loaded = load(&self.path, self.form);
         let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
         match loaded {
             Ok((filter, mark)) => {
@@ -180,7 +205,7 @@ impl Shared {
     }
 }
 
-fn load(path: &Path) -> Result<(Filter<Vec<u8>>, Mark), FileError> {
+fn load(path: &Path, form: Option<IdForm>) -> Result<(Filter<Vec<u8>>, Mark), FileError> {
     let unreadable = |source| FileError::Read {
         path: path.to_owned(),
         source,
@@ -191,6 +216,13 @@ fn load(path: &Path) -> Result<(Filter<Vec<u8>>, Mark), FileError> {
         path: path.to_owned(),
         source,
     })?;
+    let found = filter.hasher().form;
+    if form.is_some_and(|form| form != found) {
+        return Err(FileError::Form {
+            path: path.to_owned(),
+            found,
+        });
+    }
     Ok((filter, mark))
 }
 

@@ -39,7 +39,7 @@ pub use clock::{ClockFn, system_clock};
 pub use config::{FilterConfig, ParseUrlError, PublisherUrl};
 pub use counters::Counts;
 pub use edgeward_filter::client::{Answer, Reason};
-pub use edgeward_filter::{IdForm, IdHasher, PublicKey, Trust};
+pub use edgeward_filter::{Facts, IdError, IdForm, IdHasher, PublicKey, Trust};
 pub use file::{FileError, FileFilter};
 pub use shared::{FilterClient, StartError, Status};
 pub use tls::TlsError;

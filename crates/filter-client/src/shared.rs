@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use edgeward_filter::client::{Answer, Client, ClientConfig, Reason};
-use edgeward_filter::{Facts, IdHasher};
+use edgeward_filter::{Facts, IdError, IdHash, IdHasher};
 use tokio::sync::watch;
 
 use crate::config::FilterConfig;
@@ -117,12 +117,30 @@ impl FilterClient {
         })
     }
 
-    /// What to do about an id, spelled in any way its form allows.
+    /// What to do about an id, spelled in any way its form allows. What is no id of the form is hardly
+    /// in the set, and most likely [`Answer::Absent`].
     pub fn answer(&self, id: impl AsRef<[u8]>) -> Answer {
+        self.ask(|hasher| Ok::<_, IdError>(hasher.asked(id.as_ref())))
+            .unwrap_or(Answer::Maybe)
+    }
+
+    /// The same where something else may stand in an id's place: that is an error.
+    pub fn judge(&self, id: impl AsRef<[u8]>) -> Result<Answer, IdError> {
+        self.ask(|hasher| hasher.spelled(id.as_ref()))
+    }
+
+    /// One look at one filter: hashed as it hashes.
+    fn ask(
+        &self,
+        hash: impl FnOnce(IdHasher) -> Result<IdHash, IdError>,
+    ) -> Result<Answer, IdError> {
         let client = self.shared.read();
+        let wanted = self.shared.config.form;
         match client.hasher() {
-            Some(hasher) => client.answer((self.shared.config.clock)(), hasher.asked(id.as_ref())),
-            None => Answer::Ask(Reason::NoFilter),
+            Some(hasher) if wanted.is_none_or(|form| form == hasher.form) => {
+                Ok(client.answer(self.shared.now(), hash(hasher)?))
+            }
+            _ => Ok(Answer::Ask(Reason::NoFilter)),
         }
     }
 

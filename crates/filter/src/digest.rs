@@ -81,6 +81,16 @@ pub fn from_hex<const N: usize>(text: &str) -> Result<[u8; N], HexError> {
     Ok(bytes)
 }
 
+/// Bytes of any number in hex digits, or nothing.
+pub fn from_hex_any(digits: &[u8]) -> Option<Vec<u8>> {
+    let (pairs, []) = digits.as_chunks::<2>() else {
+        return None;
+    };
+    let value = |digit: u8| char::from(digit).to_digit(16);
+    let byte = |[high, low]: &[u8; 2]| Some((value(*high)? << 4 | value(*low)?) as u8);
+    pairs.iter().map(byte).collect()
+}
+
 /// Not the hex digits that belong here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected {digits} hex digits")]

@@ -34,7 +34,7 @@ mod signed;
 mod updatable;
 
 pub use build::{Assembly, BuildError, Plan, Request, ShardPart, ShardWork, StaticBuilder};
-pub use digest::{Digest, HexError, from_hex, to_hex};
+pub use digest::{Digest, HexError, from_hex, from_hex_any, to_hex};
 pub use filter::{Construction, Facts, Filter, bytes_limit};
 pub use format::OpenError;
 pub use id::{IdError, IdForm, IdHash, IdHasher, IdText};

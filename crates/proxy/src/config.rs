@@ -18,6 +18,8 @@ use edgeward_store::disk::{Device, DiskSettings};
 use edgeward_store::hot::HotConfig;
 use edgeward_types::ByteSize;
 
+use crate::negative::NegativeRule;
+
 /// One edge: where it listens, whom it asks, what it keeps and what it bears.
 #[derive(Clone, Debug)]
 pub struct EdgeConfig {
@@ -31,6 +33,8 @@ pub struct EdgeConfig {
     pub disk: Option<DiskConfig>,
     /// What of HTTP caching the operator may choose.
     pub caching: CachingConfig,
+    /// Paths whose absent ids are answered 404 here. Default: none.
+    pub negative: Vec<NegativeRule>,
     /// What an origin learns of the client.
     pub forwarding: ForwardingConfig,
     /// Where metrics and status are served. Default: nowhere, since whoever can reach it can read
@@ -58,6 +62,7 @@ impl EdgeConfig {
             hot: HotConfig::new(hot),
             disk: None,
             caching: CachingConfig::default(),
+            negative: Vec::new(),
             forwarding: ForwardingConfig::default(),
             admin: None,
             access_log: None,

@@ -86,6 +86,7 @@ counters! {
         method = "outcome" "method",
         bypass = "outcome" "bypass",
         only_if_cached = "outcome" "only-if-cached",
+        id_filter = "outcome" "id-filter",
         refused = "outcome" "refused",
     }
     Counter "edgeward_requests_collapsed_total" "Requests answered by another's fetch." {

@@ -25,6 +25,7 @@ use crate::counters::Counters;
 use crate::disk::{DiskError, DiskTier};
 use crate::fill::FillBudget;
 use crate::listener;
+use crate::negative::Negative;
 use crate::origin::{Connector, ConnectorError, OriginPool};
 use crate::stored::Hot;
 use crate::tls::{self, TlsError};
@@ -279,6 +280,7 @@ fn share(config: &mut EdgeConfig, disk: Option<Arc<DiskTier>>, ticker: &Ticker) 
         disk,
         collapse: Collapse::new(),
         hit_for_miss: HitForMiss::new(config.caching.hit_for_miss),
+        negative: Negative::new(&config.negative),
         fill_budget: FillBudget::new(config.limits.fill_bytes_max.bytes()),
         clock: ticker.clock(),
         hash_seed,

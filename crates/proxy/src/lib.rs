@@ -34,6 +34,7 @@ mod fill;
 mod lane;
 mod listener;
 mod metrics;
+pub mod negative;
 mod origin;
 mod request;
 mod status;

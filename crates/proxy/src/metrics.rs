@@ -18,6 +18,7 @@ pub(crate) fn render(shared: &Shared) -> String {
     let mut families = counters(&shared.counters);
     families.extend(hot(shared));
     families.extend(shared.disk.iter().flat_map(|disk| disk.metrics()));
+    families.extend(shared.negative.metrics());
     families.extend(process(shared));
     let mut text = Vec::new();
     // The encoder fails for families without metrics or names alone, and there are none.

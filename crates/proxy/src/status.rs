@@ -51,6 +51,7 @@ pub(crate) fn render(shared: &Shared) -> Value {
         "disk_fills": by_label("edgeward_disk_fills_total", shared),
         "requests": by_label("edgeward_requests_total", shared),
         "not_stored": by_label("edgeward_not_stored_total", shared),
+        "negative": shared.negative.status(),
         "origin_errors": by_label("edgeward_origin_errors_total", shared),
         "connections": {
             "clients": total(|c| c.connections.value()),

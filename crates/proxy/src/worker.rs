@@ -19,6 +19,7 @@ use crate::config::EdgeConfig;
 use crate::counters::Counters;
 use crate::disk::DiskTier;
 use crate::fill::FillBudget;
+use crate::negative::Negative;
 use crate::origin::OriginPool;
 use crate::request::Hop;
 use crate::stored::{Hot, Stored, StoredKind};
@@ -33,6 +34,7 @@ pub(crate) struct Shared {
     pub(crate) disk: Option<Arc<DiskTier>>,
     pub(crate) collapse: Arc<Collapse>,
     pub(crate) hit_for_miss: HitForMiss,
+    pub(crate) negative: Negative,
     pub(crate) fill_budget: Arc<FillBudget>,
     pub(crate) clock: Arc<Clock>,
     pub(crate) hash_seed: u64,

@@ -14,6 +14,7 @@ use edgeward_types::ByteSize;
 
 use crate::complaint::Complaint;
 use crate::config::{self, FlagSetting};
+use crate::negative;
 use crate::output;
 
 /// Serve an origin's responses from memory and disk
@@ -185,7 +186,8 @@ fn setting(flag: &str, key: &str, text: &str) -> FlagSetting {
 /// Runs until a signal; code 0 when every request under way was finished.
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let checked = config::load(args.config.as_deref(), &args.settings()?)?;
-    let edge_config = checked.edge;
+    let mut edge_config = checked.edge;
+    edge_config.negative = negative::start(&checked.negative)?;
     let drain = edge_config.drain_timeout;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()

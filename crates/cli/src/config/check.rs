@@ -13,6 +13,7 @@ use edgeward_types::ByteSize;
 use super::keys::{KEYS, Key};
 use super::{Checked, Setting, Source, Told, Typed};
 use crate::complaint::{Complaint, Complaints};
+use crate::negative::{FilterPlace, NegativeSettings};
 
 /// A configuration in the making: what depends on several keys is put together at the end.
 #[derive(Debug)]
@@ -20,6 +21,7 @@ pub(super) struct Draft {
     pub(super) edge: EdgeConfig,
     pub(super) listeners: Vec<DraftListener>,
     pub(super) disk: DiskConfig,
+    pub(super) negative: Vec<NegativeSettings>,
     pub(super) access_log: AccessLogConfig,
     pub(super) access_log_given: bool,
     pub(super) heuristic: Heuristic,
@@ -48,6 +50,7 @@ impl Draft {
             edge,
             listeners: Vec::new(),
             disk: DiskConfig::with(DiskSettings::default()),
+            negative: Vec::new(),
             access_log: AccessLogConfig::new(LogDestination::Stdout, LogFormat::default()),
             access_log_given: false,
             heuristic: Heuristic::default(),
@@ -61,6 +64,15 @@ impl Draft {
             self.listeners.resize_with(item + 1, DraftListener::default);
         }
         &mut self.listeners[item]
+    }
+
+    /// The rule a key of `[[negative]]` speaks of.
+    pub(super) fn negative(&mut self, item: usize) -> &mut NegativeSettings {
+        if self.negative.len() <= item {
+            self.negative
+                .resize_with(item + 1, NegativeSettings::default);
+        }
+        &mut self.negative[item]
     }
 
     /// The device a key of `[[disk_device]]` speaks of.
@@ -119,6 +131,7 @@ pub(super) fn check(
     if complaints.is_empty() {
         return Ok(Checked {
             settings: settings(&typed, &draft),
+            negative: draft.negative.clone(),
             edge: finished(draft),
         });
     }
@@ -179,6 +192,53 @@ fn together(
     }
     listeners(typed, draft, complaints);
     disk(typed, draft, complaints);
+    negative(typed, draft, complaints);
+}
+
+/// What a rule lacks, said where the rule begins.
+fn negative(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Complaint)>) {
+    for (item, rule) in draft.negative.iter().enumerate() {
+        let of_rule = |one: &&Typed| one.item == item && one.key.path.starts_with("negative.");
+        let Some(first) = typed.iter().find(of_rule) else {
+            continue;
+        };
+        // What was typed and is wrong was complained about already.
+        let typed_at_all =
+            |path: &str| typed.iter().filter(of_rule).any(|one| one.key.path == path);
+        let mut lacks = |key: &str, why: &str, hint: &str| {
+            if !typed_at_all(key) {
+                let complaint = Complaint::new(format!(
+                    "this [[negative]] has no {}: {why}",
+                    &key["negative.".len()..]
+                ));
+                complaints.push((first.source.clone(), complaint.hint(hint)));
+            }
+        };
+        lacks(
+            "negative.path",
+            "for which paths?",
+            "add path = \"/resource/{id}\"",
+        );
+        lacks(
+            "negative.filter",
+            "which ids exist?",
+            "add filter = \"resource.ids\" or filter = \"https://HOST/sets/NAME\"",
+        );
+        if let Some(FilterPlace::Publisher(url)) = &rule.filter {
+            lacks(
+                "negative.max_staleness",
+                "how old may an answer be?",
+                "add max_staleness = \"10s\": an id older than that is never answered 404",
+            );
+            if !url.is_https() {
+                lacks(
+                    "negative.public_key",
+                    "anybody could say what exists",
+                    "add what `edgeward filter keygen --public` prints, or use https",
+                );
+            }
+        }
+    }
 }
 
 fn disk(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Complaint)>) {
@@ -288,6 +348,7 @@ fn finished(draft: Draft) -> EdgeConfig {
         mut edge,
         listeners,
         disk,
+        negative: _,
         access_log,
         access_log_given,
         heuristic,
@@ -322,6 +383,9 @@ fn settings(typed: &[Typed], draft: &Draft) -> Vec<Setting> {
     let (of_listeners, others): (Vec<&Key>, Vec<&Key>) = KEYS
         .iter()
         .partition(|key| key.path.starts_with("listener."));
+    let (of_rules, others): (Vec<&Key>, Vec<&Key>) = others
+        .into_iter()
+        .partition(|key| key.path.starts_with("negative."));
     let (of_devices, others): (Vec<&Key>, Vec<&Key>) = others
         .into_iter()
         .partition(|key| key.path.starts_with("disk_device."));
@@ -344,6 +408,18 @@ fn settings(typed: &[Typed], draft: &Draft) -> Vec<Setting> {
                 let (_, leaf) = key.path.split_once('.').expect("a key is in a table");
                 settings.push(Setting {
                     key: format!("disk_device[{item}].{leaf}"),
+                    value,
+                    source: source(key, item),
+                });
+            }
+        }
+    }
+    for item in 0..draft.negative.len() {
+        for key in &of_rules {
+            if let Some(value) = (key.show)(draft, item) {
+                let (_, leaf) = key.path.split_once('.').expect("a key is in a table");
+                settings.push(Setting {
+                    key: format!("negative[{item}].{leaf}"),
                     value,
                     source: source(key, item),
                 });

@@ -80,7 +80,7 @@ impl Walk<'_> {
                 self.complain(&name.span(), complaint);
                 continue;
             }
-            let repeats = matches!(table, "listener" | "disk_device");
+            let repeats = keys::is_repeated(table);
             match value.get_ref() {
                 DeValue::Table(inner) => self.table(table, 0, inner),
                 DeValue::Array(items) if repeats => {

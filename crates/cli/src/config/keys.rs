@@ -4,8 +4,9 @@
 //! Defaults are not in it: they stand, with their reasons, in `edgeward_proxy::config`.
 
 mod disk;
+mod negative;
+mod taken;
 
-use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::Path;
 use std::time::Duration;
 
@@ -43,8 +44,13 @@ pub(super) fn find(path: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.path == path)
 }
 
+/// Whether there may be several of a table.
+pub(super) fn is_repeated(table: &str) -> bool {
+    matches!(table, "listener" | "disk_device" | "negative")
+}
+
 /// What the tables are for, in the order of the reference.
-pub(super) const TABLES: [(&str, &str); 11] = [
+pub(super) const TABLES: [(&str, &str); 12] = [
     (
         "listener",
         "Where the edge answers. Write `[[listener]]` once for each address.",
@@ -60,6 +66,11 @@ pub(super) const TABLES: [(&str, &str); 11] = [
     (
         "caching",
         "What of HTTP caching is the operator's choice. What RFC 9111 settles is not here.",
+    ),
+    (
+        "negative",
+        "Paths whose absent ids are answered 404 here, without asking the origin. Write `[[negative]]` once for each \
+         path. See docs/id-filter.md.",
     ),
     ("forwarding", "What the origin learns of the client."),
     ("server", "The process."),
@@ -437,6 +448,14 @@ pub(super) static KEYS: &[Key] = &[
         set: |draft, _, value| draft.edge.caching.hash_seed = value.optional(Value::number),
         show: |draft, _| Some(or_none(draft.edge.caching.hash_seed.map(|n| n.to_string()))),
     },
+    negative::PATH,
+    negative::FILTER,
+    negative::PUBLIC_KEY,
+    negative::MAX_STALENESS,
+    negative::IDS,
+    negative::CLOCK_ERROR,
+    negative::TLS_ROOTS,
+    negative::SNAPSHOT_BYTES_MAX,
     Key {
         path: "forwarding.x_forwarded",
         flag: None,
@@ -674,108 +693,4 @@ const DEFAULT_WINDOW_REQUESTS: u32 = 250_000;
 
 fn or_none(text: Option<String>) -> String {
     text.unwrap_or_else(|| NONE.to_owned())
-}
-
-/// What a key's setter takes out of a value. The key's kind has read it, so it is there.
-impl Value {
-    fn wrong(&self) -> ! {
-        unreachable!("a setter and its kind disagree about {self:?}")
-    }
-
-    fn optional<T>(self, inner: fn(Self) -> T) -> Option<T> {
-        (self != Self::None).then(|| inner(self))
-    }
-
-    fn size(self) -> ByteSize {
-        match self {
-            Self::Size(size) => size,
-            other => other.wrong(),
-        }
-    }
-
-    fn duration(self) -> Duration {
-        match self {
-            Self::Duration(duration) => duration,
-            other => other.wrong(),
-        }
-    }
-
-    fn number(self) -> u64 {
-        match self {
-            Self::Number(number) => number,
-            other => other.wrong(),
-        }
-    }
-
-    fn number32(self) -> u32 {
-        u32::try_from(self.number()).expect("the key's bound fits")
-    }
-
-    fn count(self) -> usize {
-        usize::try_from(self.number()).expect("the key's bound fits")
-    }
-
-    fn nonzero(self) -> NonZeroUsize {
-        NonZeroUsize::new(self.count()).expect("the key's least is above zero")
-    }
-
-    fn nonzero32(self) -> NonZeroU32 {
-        NonZeroU32::new(self.number32()).expect("the key's least is above zero")
-    }
-
-    fn switch(self) -> bool {
-        match self {
-            Self::Switch(on) => on,
-            other => other.wrong(),
-        }
-    }
-
-    fn text(self) -> String {
-        match self {
-            Self::Text(text) => text,
-            other => other.wrong(),
-        }
-    }
-
-    fn address(self) -> std::net::SocketAddr {
-        match self {
-            Self::Address(address) => address,
-            other => other.wrong(),
-        }
-    }
-
-    fn url(self) -> edgeward_proxy::config::OriginUrl {
-        match self {
-            Self::Url(url) => url,
-            other => other.wrong(),
-        }
-    }
-
-    fn file(self) -> std::path::PathBuf {
-        match self {
-            Self::File(path) => path,
-            other => other.wrong(),
-        }
-    }
-
-    fn disk_admission(self) -> edgeward_policy::DiskAdmissionSpec {
-        match self {
-            Self::DiskAdmission(rule) => rule,
-            other => other.wrong(),
-        }
-    }
-
-    fn reinsertion(self) -> edgeward_policy::log::Reinsertion {
-        match self {
-            Self::Reinsertion(rule) => rule,
-            other => other.wrong(),
-        }
-    }
-
-    fn policy(self) -> edgeward_policy::PolicySpec {
-        match self {
-            Self::Policy(policy) => policy,
-            other => other.wrong(),
-        }
-    }
 }

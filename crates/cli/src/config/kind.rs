@@ -7,10 +7,14 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use edgeward_filter::PublicKey;
 use edgeward_policy::log::Reinsertion;
 use edgeward_policy::{DiskAdmissionSpec, ParsePolicyError, PolicySpec};
 use edgeward_proxy::config::OriginUrl;
+use edgeward_proxy::negative::PathPattern;
 use edgeward_types::ByteSize;
+
+use crate::negative::FilterPlace;
 
 /// What a setting takes.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +53,12 @@ pub(super) enum Kind {
     Host(&'static [&'static str]),
     /// A name for the edge in headers.
     Token,
+    /// A path with one `{id}` in it.
+    Pattern,
+    /// A filter's file, or the URL of a published set.
+    Filter,
+    /// Public keys in hex, several with commas between.
+    PublicKeys,
     /// A policy by its name.
     Policy,
     /// A rule of admission to disk by its name.
@@ -96,6 +106,9 @@ pub(super) enum Value {
     Address(SocketAddr),
     Url(OriginUrl),
     File(PathBuf),
+    Pattern(PathPattern),
+    Filter(FilterPlace),
+    PublicKeys(Vec<PublicKey>),
     Policy(PolicySpec),
     DiskAdmission(DiskAdmissionSpec),
     Reinsertion(Reinsertion),
@@ -248,6 +261,37 @@ impl Kind {
                         .hint("use up to 64 letters, digits, -, _ and ., a letter first"))
                 }
             }
+            Self::Pattern => {
+                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
+                let pattern: Result<PathPattern, _> = text.parse();
+                pattern
+                    .map(Value::Pattern)
+                    .map_err(|error| refusal(text, &error))
+            }
+            Self::Filter => {
+                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
+                if text.starts_with("http://") || text.starts_with("https://") {
+                    return text
+                        .parse()
+                        .map(|url| Value::Filter(FilterPlace::Publisher(url)))
+                        .map_err(|error: edgeward_filter_client::ParseUrlError| {
+                            Refusal::new("is no URL of a published set").hint(error.to_string())
+                        });
+                }
+                match Self::InputFile.read(raw, folder)? {
+                    Value::File(path) => Ok(Value::Filter(FilterPlace::File(path))),
+                    _ => unreachable!("a file is read as a file"),
+                }
+            }
+            Self::PublicKeys => {
+                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
+                let keys = text.split(',').map(|key| key.trim().parse());
+                let keys: Result<Vec<PublicKey>, _> = keys.collect();
+                keys.map(Value::PublicKeys).map_err(|_| {
+                    Refusal::new("is no public key of 64 hex digits")
+                        .hint("`edgeward filter keygen --public FILE` prints a publisher's")
+                })
+            }
             Self::Policy => {
                 let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
                 text.parse()
@@ -342,6 +386,9 @@ impl Kind {
                 format!("{} or a host", words.join(", "))
             }
             Self::Token => "name".to_owned(),
+            Self::Pattern => "path with `{id}`".to_owned(),
+            Self::Filter => "file or URL".to_owned(),
+            Self::PublicKeys => "public keys, with commas between".to_owned(),
             Self::Policy => "policy".to_owned(),
         }
     }
@@ -389,6 +436,9 @@ impl Kind {
             Self::Reinsertion => "a rule of reinsertion",
             Self::Host(_) => "a host",
             Self::Token => "a name",
+            Self::Pattern => "a path with {id} in it",
+            Self::Filter => "a file or a URL",
+            Self::PublicKeys => "a public key",
             Self::Policy => "a policy",
         }
     }
@@ -411,6 +461,9 @@ impl Kind {
             Self::Reinsertion => "\"fifo-reinsertion\"".to_owned(),
             Self::Host(_) => "\"www.example.com\"".to_owned(),
             Self::Token => "\"edge-1\"".to_owned(),
+            Self::Pattern => "\"/resource/{id}\"".to_owned(),
+            Self::Filter => "\"resource.ids\" or \"https://HOST/sets/NAME\"".to_owned(),
+            Self::PublicKeys => "its 64 hex digits in quotes".to_owned(),
             Self::Policy => "\"adaptsize\"".to_owned(),
         }
     }

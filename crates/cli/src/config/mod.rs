@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use edgeward_proxy::config::EdgeConfig;
 
 use crate::complaint::{Complaint, Complaints};
+use crate::negative::NegativeSettings;
 use keys::Key;
 use kind::Raw;
 
@@ -26,6 +27,8 @@ use kind::Raw;
 #[derive(Debug)]
 pub(crate) struct Checked {
     pub(crate) edge: EdgeConfig,
+    /// Filters to start beside it.
+    pub(crate) negative: Vec<NegativeSettings>,
     pub(crate) settings: Vec<Setting>,
 }
 

@@ -10,7 +10,7 @@ pub(crate) fn markdown() -> String {
     let draft = Draft::new();
     let mut text = String::from(INTRODUCTION);
     for (table, about) in TABLES {
-        let brackets = if matches!(table, "listener" | "disk_device") {
+        let brackets = if super::keys::is_repeated(table) {
             format!("[[{table}]]")
         } else {
             format!("[{table}]")

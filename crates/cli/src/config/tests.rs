@@ -292,6 +292,36 @@ fn flags_are_named_as_they_were_typed() {
 }
 
 #[test]
+fn a_rule_about_absent_ids_needs_what_makes_it_safe() {
+    insta::assert_snapshot!(verdict(
+        &format!(
+            "{LEAST}[[negative]]\npath = \"/r/{{id}}\"\nfilter = \"http://[::1]:1/sets/r\"\n\
+             [[negative]]\npath = \"/r/{{name}}\"\nfilter = \"none.ids\"\npublic_key = \"00\"\nmax_stale = \"1s\"\n"
+        ),
+        &[],
+    ), @r#"
+    error: this [[negative]] has no max_staleness: how old may an answer be?
+      in edge.toml, line 7
+      hint: add max_staleness = "10s": an id older than that is never answered 404
+    error: this [[negative]] has no public_key: anybody could say what exists
+      in edge.toml, line 7
+      hint: add what `edgeward filter keygen --public` prints, or use https
+    error: negative.path = "/r/{name}" is no path with one {id} in it
+      in edge.toml, line 9
+      hint: write /resource/{id} or /img/{id}.jpg
+    error: negative.filter = "none.ids" does not exist
+      in edge.toml, line 10
+      hint: looked for none.ids
+    error: negative.public_key = "00" is no public key of 64 hex digits
+      in edge.toml, line 11
+      hint: `edgeward filter keygen --public FILE` prints a publisher's
+    error: there is no key negative.max_stale
+      in edge.toml, line 12
+      hint: `edgeward check-config --reference` lists all keys
+    "#);
+}
+
+#[test]
 fn the_reference_is_fresh() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
     let written = fs::read_to_string(&path).unwrap_or_default();

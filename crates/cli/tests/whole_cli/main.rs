@@ -6,6 +6,7 @@ mod demo;
 mod errors;
 mod help;
 mod kill;
+mod negative;
 mod pipes;
 mod run;
 mod serve;

@@ -72,11 +72,17 @@ impl Server {
         }
     }
 
+    /// What the start line says, by its JSON pointer.
+    pub(crate) fn text(&self, pointer: &str) -> &str {
+        let told = self.start_line.pointer(pointer).and_then(Value::as_str);
+        told.unwrap_or_else(|| panic!("{} lacks {pointer}", self.start_line))
+    }
+
     /// An address of the start line, by its JSON pointer.
     pub(crate) fn addr(&self, pointer: &str) -> SocketAddr {
-        let told = self.start_line.pointer(pointer).and_then(Value::as_str);
-        let told = told.unwrap_or_else(|| panic!("{} lacks {pointer}", self.start_line));
+        let told = self.text(pointer);
         let addr = told.split_once("://").map_or(told, |(_, addr)| addr);
+        let addr = addr.split('/').next().unwrap_or(addr);
         addr.parse().expect("an address")
     }
 

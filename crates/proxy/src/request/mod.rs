@@ -25,6 +25,7 @@ use hyper::body::Incoming;
 use crate::access_log::Pending;
 use crate::body::EdgeBody;
 use crate::client_io::{ConnState, InFlight};
+use crate::negative::{Advice, Negative};
 use crate::worker::Worker;
 use deliver::Refusal;
 use lookup::Found;
@@ -214,6 +215,16 @@ fn decide(
             }
         }
         Found::Nothing { key, why } => {
+            // Another variant of the URI shows that it exists.
+            if why == Forward::UriMiss && !asked.no_cache {
+                match worker.shared.negative.advise(ask.uri.path()) {
+                    Advice::Absent => return ready(reply.no_such_id()),
+                    Advice::Watch(rule) if !asked.only_if_cached => {
+                        return later(watched(rule, reply, ask, incoming, key));
+                    }
+                    Advice::Watch(_) | Advice::Forward => {}
+                }
+            }
             if asked.only_if_cached {
                 return ready(reply.only_if_cached());
             }
@@ -222,6 +233,21 @@ fn decide(
         Found::Waits(_) => unreachable!("waited for before"),
     };
     later(fetch::miss(reply, Rc::new(ask), incoming, key, why, stale))
+}
+
+/// A miss of an id that may exist: what comes of it is told to the rule that let it pass.
+async fn watched(
+    rule: usize,
+    reply: Reply,
+    ask: Ask,
+    incoming: Option<Incoming>,
+    key: lookup::MissKey,
+) -> Response<EdgeBody> {
+    let worker = Rc::clone(&reply.worker);
+    let miss = fetch::miss(reply, Rc::new(ask), incoming, key, Forward::UriMiss, None);
+    let response = miss.await;
+    worker.shared.negative.watch(rule, response.status());
+    response
 }
 
 fn ready(response: Response<EdgeBody>) -> Serving {
@@ -241,6 +267,16 @@ impl Reply {
                 .logs()
                 .then(|| Box::new(Pending::new(ask, worker.now()))),
         }
+    }
+
+    fn no_such_id(self) -> Response<EdgeBody> {
+        self.worker.counters.id_filter.one();
+        self.refuse(&Refusal {
+            status: StatusCode::NOT_FOUND,
+            cache_status: Some(Negative::cache_status()),
+            text: "there is no such id".into(),
+            close: false,
+        })
     }
 
     fn only_if_cached(self) -> Response<EdgeBody> {

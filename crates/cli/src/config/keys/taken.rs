@@ -1,0 +1,133 @@
+//! Out of a value that was understood, what a key's setter wants.
+
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::time::Duration;
+
+use edgeward_types::ByteSize;
+
+use super::super::kind::Value;
+
+/// What a key's setter takes out of a value. The key's kind has read it, so it is there.
+impl Value {
+    pub(super) fn wrong(&self) -> ! {
+        unreachable!("a setter and its kind disagree about {self:?}")
+    }
+
+    pub(super) fn optional<T>(self, inner: fn(Self) -> T) -> Option<T> {
+        (self != Self::None).then(|| inner(self))
+    }
+
+    pub(super) fn size(self) -> ByteSize {
+        match self {
+            Self::Size(size) => size,
+            other => other.wrong(),
+        }
+    }
+
+    pub(super) fn duration(self) -> Duration {
+        match self {
+            Self::Duration(duration) => duration,
+            other => other.wrong(),
+        }
+    }
+
+    pub(super) fn number(self) -> u64 {
+        match self {
+            Self::Number(number) => number,
+            other => other.wrong(),
+        }
+    }
+
+    pub(super) fn number32(self) -> u32 {
+        u32::try_from(self.number()).expect("the key's bound fits")
+    }
+
+    pub(super) fn count(self) -> usize {
+        usize::try_from(self.number()).expect("the key's bound fits")
+    }
+
+    pub(super) fn nonzero(self) -> NonZeroUsize {
+        NonZeroUsize::new(self.count()).expect("the key's least is above zero")
+    }
+
+    pub(super) fn nonzero32(self) -> NonZeroU32 {
+        NonZeroU32::new(self.number32()).expect("the key's least is above zero")
+    }
+
+    pub(super) fn switch(self) -> bool {
+        match self {
+            Self::Switch(on) => on,
+            other => other.wrong(),
+        }
+    }
+
+    pub(super) fn text(self) -> String {
+        match self {
+            Self::Text(text) => text,
+            other => other.wrong(),
+        }
+    }
+
+    pub(super) fn address(self) -> std::net::SocketAddr {
+        match self {
+            Self::Address(address) => address,
+            other => other.wrong(),
+        }
+    }
+
+    pub(super) fn url(self) -> edgeward_proxy::config::OriginUrl {
+        match self {
+            Self::Url(url) => url,
+            other => other.wrong(),
+        }
+    }
+
+    pub(super) fn file(self) -> std::path::PathBuf {
+        match self {
+            Self::File(path) => path,
+            other => other.wrong(),
+        }
+    }
+
+    pub(super) fn disk_admission(self) -> edgeward_policy::DiskAdmissionSpec {
+        match self {
+            Self::DiskAdmission(rule) => rule,
+            other => other.wrong(),
+        }
+    }
+
+    pub(super) fn reinsertion(self) -> edgeward_policy::log::Reinsertion {
+        match self {
+            Self::Reinsertion(rule) => rule,
+            other => other.wrong(),
+        }
+    }
+
+    pub(super) fn pattern(self) -> edgeward_proxy::negative::PathPattern {
+        match self {
+            Self::Pattern(pattern) => pattern,
+            other => other.wrong(),
+        }
+    }
+
+    pub(super) fn filter(self) -> crate::negative::FilterPlace {
+        match self {
+            Self::Filter(place) => place,
+            other => other.wrong(),
+        }
+    }
+
+    pub(super) fn public_keys(self) -> Vec<edgeward_filter::PublicKey> {
+        match self {
+            Self::PublicKeys(keys) => keys,
+            other => other.wrong(),
+        }
+    }
+
+    pub(super) fn policy(self) -> edgeward_policy::PolicySpec {
+        match self {
+            Self::Policy(policy) => policy,
+            other => other.wrong(),
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! The edge's rules about absent ids, joined with what keeps their filters fresh.
+//!
+//! The edge asks an `IdFilter` and does not know where it comes from; the crate that follows a published
+//! set does not know the edge. Here each rule of the configuration gets its filter.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use edgeward_filter::{IdError, PublicKey, Trust, from_hex_any};
+use edgeward_filter_client::{
+    Answer, Facts, FileFilter, FilterClient, FilterConfig, IdForm, PublisherUrl,
+};
+use edgeward_proxy::negative::{FilterFacts, IdFilter, Judgement, NegativeRule, PathPattern};
+use edgeward_types::ByteSize;
+
+/// A `[[negative]]` as it was typed and checked.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NegativeSettings {
+    pub(crate) pattern: Option<PathPattern>,
+    pub(crate) filter: Option<FilterPlace>,
+    pub(crate) keys: Vec<PublicKey>,
+    pub(crate) max_staleness: Option<Duration>,
+    pub(crate) ids: Option<IdKind>,
+    pub(crate) clock_error: Option<Duration>,
+    pub(crate) roots: Option<PathBuf>,
+    pub(crate) snapshot_bytes_max: Option<ByteSize>,
+}
+
+/// Where a filter is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum FilterPlace {
+    File(PathBuf),
+    Publisher(PublisherUrl),
+}
+
+impl fmt::Display for FilterPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Publisher(url) => url.fmt(f),
+        }
+    }
+}
+
+/// What stands in a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IdKind {
+    Form(IdForm),
+    /// Bytes in hex digits.
+    Hex,
+}
+
+impl IdKind {
+    /// By the name it is typed with.
+    pub(crate) fn named(text: &str) -> Option<Self> {
+        match text {
+            "hex" => Some(Self::Hex),
+            form => form.parse().ok().map(Self::Form),
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Form(form) => form.name(),
+            Self::Hex => "hex",
+        }
+    }
+
+    /// What the filter's ids are.
+    fn form(self) -> IdForm {
+        match self {
+            Self::Form(form) => form,
+            Self::Hex => IdForm::Text,
+        }
+    }
+}
+
+/// Starts what keeps each rule's filter fresh. A publisher that cannot be reached is no error: until
+/// its filter is there every request passes.
+pub(crate) fn start(all: &[NegativeSettings]) -> anyhow::Result<Vec<NegativeRule>> {
+    let mut rules = Vec::new();
+    for settings in all {
+        let (Some(pattern), Some(place)) = (&settings.pattern, &settings.filter) else {
+            // Checked before; a rule without them says nothing.
+            continue;
+        };
+        rules.push(NegativeRule {
+            pattern: pattern.clone(),
+            filter: Arc::new(Joined {
+                source: start_one(settings, place)?,
+                is_hex: settings.ids == Some(IdKind::Hex),
+            }),
+        });
+    }
+    Ok(rules)
+}
+
+fn start_one(settings: &NegativeSettings, place: &FilterPlace) -> anyhow::Result<Source> {
+    let form = settings.ids.map(IdKind::form);
+    match place {
+        FilterPlace::File(path) => {
+            let file = FileFilter::start(path, settings.max_staleness, form)?;
+            Ok(Source::File(file))
+        }
+        FilterPlace::Publisher(url) => {
+            let trust = if settings.keys.is_empty() {
+                Trust::Transport
+            } else {
+                Trust::Keys(settings.keys.clone())
+            };
+            let max_staleness = settings.max_staleness.unwrap_or_default();
+            let mut config = FilterConfig::new(url.clone(), trust, max_staleness);
+            config.form = form;
+            config.clock_error = settings.clock_error;
+            config.roots.clone_from(&settings.roots);
+            if let Some(bytes_max) = settings.snapshot_bytes_max {
+                config.snapshot_bytes_max = bytes_max.bytes();
+            }
+            Ok(Source::Publisher(FilterClient::start(config)?))
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Source {
+    File(FileFilter),
+    Publisher(FilterClient),
+}
+
+/// A filter as the edge asks it.
+#[derive(Debug)]
+struct Joined {
+    source: Source,
+    is_hex: bool,
+}
+
+impl Joined {
+    fn answer(&self, id: &[u8]) -> Result<Answer, IdError> {
+        match &self.source {
+            Source::File(file) => file.judge(id),
+            Source::Publisher(client) => client.judge(id),
+        }
+    }
+}
+
+impl IdFilter for Joined {
+    fn judge(&self, id: &[u8]) -> Judgement {
+        let answer = if self.is_hex {
+            match from_hex_any(id) {
+                Some(bytes) => self.answer(&bytes),
+                None => return Judgement::NotAnId,
+            }
+        } else {
+            self.answer(id)
+        };
+        match answer {
+            Ok(Answer::Absent) => Judgement::Absent,
+            Ok(Answer::Maybe) => Judgement::Maybe,
+            Ok(Answer::Ask(_)) => Judgement::Unknown,
+            Err(_) => Judgement::NotAnId,
+        }
+    }
+
+    fn facts(&self) -> FilterFacts {
+        let (facts, fresh, overlay_ids, refused) = match &self.source {
+            Source::File(file) => {
+                let (facts, fresh, refused) = file.status();
+                (Some(facts), fresh, 0, refused)
+            }
+            Source::Publisher(client) => {
+                let status = client.status();
+                let counts = status.counts;
+                let refused = counts.manifests_refused
+                    + counts.proofs_refused
+                    + counts.snapshots_refused
+                    + counts.deltas_refused;
+                (status.facts, status.fresh, status.overlay_ids, refused)
+            }
+        };
+        let of = |fact: fn(&Facts) -> u64| facts.as_ref().map_or(0, fact);
+        FilterFacts {
+            fresh,
+            epoch: of(|facts| facts.epoch),
+            ids: of(|facts| facts.ids),
+            overlay_ids: overlay_ids as u64,
+            bytes: of(|facts| facts.bytes),
+            refused,
+        }
+    }
+}

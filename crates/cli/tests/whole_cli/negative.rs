@@ -1,0 +1,106 @@
+//! `[[negative]]`: publisher, edge and origin as three processes.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+
+use super::run::{Server, until};
+
+fn ask(addr: SocketAddr, request: &str) -> String {
+    let mut stream = TcpStream::connect(addr).expect("it listens");
+    stream.write_all(request.as_bytes()).expect("taken");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("an answer");
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn get(addr: SocketAddr, path: &str) -> String {
+    ask(
+        addr,
+        &format!("GET {path} HTTP/1.1\r\nhost: edge\r\nconnection: close\r\n\r\n"),
+    )
+}
+
+/// A set that is followed and a file, each for its own path. An id that is posted is asked about at
+/// once; when the publisher is gone, everything is.
+#[test]
+fn an_edge_follows_a_publisher() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let ids: String = (0..1000).map(|id| format!("{id}\n")).collect();
+    std::fs::write(path("ids"), ids).expect("written");
+    std::fs::write(path("token"), "sixteen-or-more-characters").expect("written");
+    let run = |args: &[&str]| super::run::output(args);
+    let made = run(&["filter", "keygen", "-o", &path("key")]);
+    let public = String::from_utf8(made.stdout).expect("text");
+    let built = run(&[
+        "filter",
+        "build",
+        "-s",
+        &path("ids"),
+        "--ids",
+        "integer",
+        "-o",
+        &path("file.ids"),
+    ]);
+    assert!(built.status.success(), "{built:?}");
+    let publisher = Server::start(&[
+        "filter",
+        "serve",
+        "--json",
+        "--listen=127.0.0.1:0",
+        "--set=r",
+        "--ids=integer",
+        "--covered-by=posts",
+        &format!("--source={}", path("ids")),
+        &format!("--state={}", path("state")),
+        &format!("--key={}", path("key")),
+        &format!("--token={}", path("token")),
+    ]);
+    let origin = Server::start(&["origin", "--listen=127.0.0.1:0", "--json"]);
+    let told = publisher.text("/listening");
+    let config = format!(
+        "[[listener]]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"127.0.0.1:0\"\n\
+         [origin]\nurl = \"http://{}\"\n[hot]\npolicy = \"lru\"\n\
+         [[negative]]\npath = \"/o/{{id}}\"\nfilter = \"{told}\"\npublic_key = \"{}\"\nmax_staleness = \"2s\"\n\
+         [[negative]]\npath = \"/file/{{id}}\"\nfilter = \"file.ids\"\nids = \"integer\"\n",
+        origin.addr("/listen"),
+        public.trim(),
+    );
+    std::fs::write(path("edge.toml"), config).expect("written");
+    let edge = Server::start(&["serve", "--json", "--config", &path("edge.toml")]);
+    let addr = edge.addr("/listening/0");
+    let is_skipped = |path: &str| {
+        let answer = get(addr, path);
+        answer.starts_with("HTTP/1.1 404") && answer.contains("detail=id-filter")
+    };
+    assert!((0..20).any(|id| is_skipped(&format!("/file/{}", 5000 + id))));
+    // Nothing is stored: each is asked for once.
+    let mut id = 1_000_000;
+    until("absent ids are skipped", || {
+        id += 1;
+        is_skipped(&format!("/o/{id}")).then_some(())
+    });
+    assert!(get(addr, "/o/7?size=10").starts_with("HTTP/1.1 200"));
+    let absent = (2_000_000..2_000_100).find(|id| is_skipped(&format!("/o/{id}")));
+    let absent = absent.expect("one of a hundred").to_string();
+    let post = format!(
+        "POST /sets/r/ids HTTP/1.1\r\nhost: p\r\nconnection: close\r\ncontent-length: {}\r\n\
+         authorization: Bearer sixteen-or-more-characters\r\n\r\n{absent}",
+        absent.len()
+    );
+    assert!(ask(publisher.addr("/listening"), &post).starts_with("HTTP/1.1 200"));
+    until("the new id is asked for", || {
+        (!is_skipped(&format!("/o/{absent}"))).then_some(())
+    });
+    drop(publisher);
+    until("everything is asked for", || {
+        id += 1;
+        (!is_skipped(&format!("/o/{id}")) && !is_skipped(&format!("/o/{}", id + 500_000)))
+            .then_some(())
+    });
+    let metrics = get(edge.addr("/admin"), "/metrics");
+    assert!(
+        metrics.contains("edgeward_negative_fresh{path=\"/o/{id}\"} 0"),
+        "{metrics}"
+    );
+}

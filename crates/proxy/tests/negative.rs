@@ -1,0 +1,155 @@
+//! Paths whose absent ids the edge answers itself.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use edgeward_proxy::negative::{FilterFacts, IdFilter, Judgement, NegativeRule};
+use edgeward_semantics::ClientDirectives;
+use edgeward_testkit::Answer;
+use support::Bed;
+
+/// Knows even numbers, and takes 8 for one of them.
+#[derive(Debug, Default)]
+struct Evens {
+    stale: AtomicBool,
+}
+
+impl IdFilter for Evens {
+    fn judge(&self, id: &[u8]) -> Judgement {
+        if self.stale.load(Ordering::Relaxed) {
+            return Judgement::Unknown;
+        }
+        let number = std::str::from_utf8(id)
+            .ok()
+            .and_then(|id| id.parse::<u64>().ok());
+        match number {
+            None => Judgement::NotAnId,
+            Some(number) if number % 2 == 0 => Judgement::Maybe,
+            Some(_) => Judgement::Absent,
+        }
+    }
+
+    fn facts(&self) -> FilterFacts {
+        FilterFacts {
+            fresh: !self.stale.load(Ordering::Relaxed),
+            epoch: 7,
+            ids: 100,
+            ..FilterFacts::default()
+        }
+    }
+}
+
+fn bed() -> (Bed, Arc<Evens>) {
+    let evens = Arc::new(Evens::default());
+    let filter = Arc::clone(&evens);
+    let bed = Bed::with(|config| {
+        config.caching.rules.client_directives = ClientDirectives::Honour;
+        config.negative = vec![NegativeRule {
+            pattern: "/r/{id}".parse().expect("a pattern"),
+            filter,
+        }];
+    });
+    for path in ["/r/2", "/r/3", "/r/search", "/other/3"] {
+        let answer = Answer::ok("there").header("cache-control", "max-age=60");
+        bed.origin.on(path, answer);
+    }
+    (bed, evens)
+}
+
+/// On the fast lane and, with a field that only hyper handles, beside it.
+#[test]
+fn an_absent_id_is_answered_without_the_origin() {
+    let (bed, _) = bed();
+    for fields in [
+        &[][..],
+        &[("expect", "nothing")][..],
+        &[("range", "bytes=0-1")][..],
+    ] {
+        let answer = bed.get_with("/r/3?query=ignored", fields);
+        assert_eq!(answer.status, 404, "{answer:?}");
+        assert_eq!(answer.cache_status(), "edgeward; hit; detail=id-filter");
+        assert_eq!(answer.header("cache-control"), Some("no-store"));
+    }
+    assert_eq!(bed.origin.requests("/r/3"), 0);
+    assert_eq!(
+        bed.metric("edgeward_negative_asked_total{path=\"/r/{id}\",answer=\"absent\"}"),
+        3.0
+    );
+    assert_eq!(
+        bed.metric("edgeward_requests_total{outcome=\"id-filter\"}"),
+        3.0
+    );
+}
+
+#[test]
+fn what_may_exist_or_is_no_id_or_no_such_path_goes_to_the_origin() {
+    let (bed, _) = bed();
+    for path in ["/r/2", "/r/search", "/other/3", "/r/3/more"] {
+        let answer = bed.get(path);
+        assert!(
+            answer.cache_status().contains("fwd=uri-miss"),
+            "{path}: {answer:?}"
+        );
+    }
+    let status = bed.status();
+    assert_eq!(status["negative"][0]["maybe"], 1);
+    assert_eq!(status["negative"][0]["not_an_id"], 1);
+}
+
+/// A fresh response wins over the filter, and so does the wish to hear it from the origin.
+#[test]
+fn what_is_stored_wins_and_no_cache_asks_the_origin() {
+    let (bed, evens) = bed();
+    evens.stale.store(true, Ordering::Relaxed);
+    assert_eq!(bed.get("/r/3").status, 200);
+    evens.stale.store(false, Ordering::Relaxed);
+    let hit = bed.get("/r/3");
+    assert!(hit.is_hit() && hit.status == 200, "{hit:?}");
+    assert_eq!(bed.status()["negative"][0]["unknown"], 1);
+
+    bed.origin.on("/r/5", Answer::ok("just created"));
+    assert_eq!(bed.get("/r/5").status, 404);
+    assert_eq!(
+        bed.get_with("/r/5", &[("cache-control", "no-cache")])
+            .status,
+        200
+    );
+}
+
+#[test]
+fn a_stale_filter_lets_everything_pass() {
+    let (bed, evens) = bed();
+    evens.stale.store(true, Ordering::Relaxed);
+    assert_eq!(bed.get("/r/3").status, 200);
+    assert_eq!(bed.origin.requests("/r/3"), 1);
+    assert_eq!(bed.metric("edgeward_negative_fresh{path=\"/r/{id}\"}"), 0.0);
+}
+
+/// The origin's 404 to what was let pass is a false positive; an answer from the cache is none.
+#[test]
+fn false_positives_are_counted() {
+    let (bed, _) = bed();
+    bed.origin.on(
+        "/r/8",
+        Answer::status(404).header("cache-control", "max-age=60"),
+    );
+    bed.origin.on("/r/10", Answer::status(410));
+    for path in ["/r/8", "/r/8", "/r/10", "/r/2"] {
+        bed.get(path);
+    }
+    let series = "edgeward_negative_false_positives_total{path=\"/r/{id}\"}";
+    assert_eq!(bed.metric(series), 2.0);
+}
+
+/// `only-if-cached` is answered from the filter too: it needs no origin.
+#[test]
+fn only_if_cached_is_no_reason_to_hold_back() {
+    let (bed, _) = bed();
+    let wish = [("cache-control", "only-if-cached")];
+    assert_eq!(bed.get_with("/r/3", &wish).status, 404);
+    assert_eq!(bed.get_with("/r/2", &wish).status, 504);
+    let head = bed.connect().request("HEAD", "/r/3", &[], b"");
+    assert_eq!(head.status, 404);
+}

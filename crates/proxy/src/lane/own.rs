@@ -259,7 +259,7 @@ impl Places {
     }
 
     /// The request in that head.
-    fn read(&self, link: &ClientLink, head: &Bytes) -> Option<Ask> {
+    fn read(&self, link: &ClientLink, head: &Bytes) -> Option<Rc<Ask>> {
         let part = |(start, bytes): Place| head.slice(start..start + bytes);
         let mut uri = http::uri::Parts::default();
         uri.path_and_query = Some(PathAndQuery::from_maybe_shared(part(self.target)).ok()?);
@@ -269,7 +269,7 @@ impl Places {
             let value = HeaderValue::from_maybe_shared(part(value)).ok()?;
             headers.append(name, value);
         }
-        Some(Ask {
+        Some(Rc::new(Ask {
             method: if self.head_only {
                 Method::HEAD
             } else {
@@ -282,6 +282,6 @@ impl Places {
             scheme: link.scheme(),
             peer: link.peer,
             peer_text: link.peer_text.clone(),
-        })
+        }))
     }
 }

@@ -121,7 +121,7 @@ impl Connection {
         method: &Method,
         limits: HeadLimits,
         timeout: Duration,
-    ) -> Result<(Parts, Body), Failed> {
+    ) -> Result<(Box<Parts>, Body), Failed> {
         let mut outbox = Outbox {
             left: request,
             flushed: false,
@@ -175,7 +175,7 @@ impl Connection {
         cx: &mut Context<'_>,
         limits: HeadLimits,
         method: &Method,
-    ) -> Poll<Result<(Parts, Framing, bool), H1Error>> {
+    ) -> Poll<Result<ReadHead, H1Error>> {
         let mut left = INTERIM_MAX;
         loop {
             match head::parse(&mut self.inbox, limits, method)? {
@@ -183,7 +183,7 @@ impl Connection {
                     parts,
                     framing,
                     reusable,
-                }) => return Poll::Ready(Ok((*parts, framing, reusable))),
+                }) => return Poll::Ready(Ok((parts, framing, reusable))),
                 Some(Head::Interim) if left == 0 => {
                     return Poll::Ready(Err(H1Error::Framing("more interim responses than any")));
                 }
@@ -204,6 +204,9 @@ impl Connection {
         pin!(self.stream.read_buf(&mut self.inbox)).poll(cx)
     }
 }
+
+/// A head, where its body ends, and whether the connection can serve on behind that.
+type ReadHead = (Box<Parts>, Framing, bool);
 
 /// A request on its way out.
 struct Outbox<'a> {

@@ -11,4 +11,4 @@ pub(crate) use body::OriginBody;
 pub(crate) use connect::Connector;
 pub use connect::ConnectorError;
 pub(crate) use error::OriginError;
-pub(crate) use pool::{Attempt, OriginPool};
+pub(crate) use pool::{Attempt, OriginPool, Received};

@@ -48,6 +48,9 @@ pub(crate) struct Attempt {
     pub(crate) upload: Option<Rc<UploadProgress>>,
 }
 
+/// A response's head, and its body to come. Boxed where they are made: they pass through many hands.
+pub(crate) type Received = (Box<Parts>, Box<OriginBody>);
+
 impl OriginPool {
     pub(crate) fn new(
         config: OriginConfig,
@@ -87,7 +90,7 @@ impl OriginPool {
         attempt: &Attempt,
         outbound: &Outbound<'_>,
         upload: Upload,
-    ) -> Result<(Parts, OriginBody), OriginError> {
+    ) -> Result<Received, OriginError> {
         self.shared.counters.origin_requests.one();
         let result = match self.config.protocol {
             OriginProtocol::Http1 if attempt.upload.is_none() => {
@@ -109,7 +112,7 @@ impl OriginPool {
         &self,
         attempt: &Attempt,
         outbound: &Outbound<'_>,
-    ) -> Result<(Parts, OriginBody), OriginError> {
+    ) -> Result<Received, OriginError> {
         let mut tries_left = self.config.retries_max;
         let limits = h1::HeadLimits::of(&self.limits);
         let head = outbound.head();
@@ -122,7 +125,8 @@ impl OriginPool {
                 Ok((parts, body)) => {
                     let silence_max = self.config.read_idle_timeout;
                     let counters = Arc::clone(&self.shared.counters);
-                    return Ok((parts, OriginBody::own(body, lease, silence_max, counters)));
+                    let body = OriginBody::own(body, lease, silence_max, counters);
+                    return Ok((parts, Box::new(body)));
                 }
                 Err(failed) => failed,
             };
@@ -144,7 +148,7 @@ impl OriginPool {
         attempt: &Attempt,
         outbound: &Outbound<'_>,
         upload: Upload,
-    ) -> Result<(Parts, OriginBody), OriginError> {
+    ) -> Result<Received, OriginError> {
         let mut tries_left = self.config.retries_max;
         let mut unsent = Some(outbound.request(upload));
         loop {
@@ -181,7 +185,7 @@ impl OriginPool {
         attempt: &Attempt,
         outbound: &Outbound<'_>,
         upload: Upload,
-    ) -> Result<(Parts, OriginBody), OriginError> {
+    ) -> Result<Received, OriginError> {
         let mut tries_left = self.config.retries_max;
         let mut unsent = Some(outbound.request(upload));
         loop {
@@ -208,7 +212,7 @@ impl OriginPool {
         }
     }
 
-    fn received(&self, response: Response<Incoming>, lease: Option<Lease>) -> (Parts, OriginBody) {
+    fn received(&self, response: Response<Incoming>, lease: Option<Lease>) -> Received {
         let (parts, incoming) = response.into_parts();
         let body = OriginBody::of_hyper(
             incoming,
@@ -216,7 +220,7 @@ impl OriginPool {
             self.config.read_idle_timeout,
             Arc::clone(&self.shared.counters),
         );
-        (parts, body)
+        (Box::new(parts), Box::new(body))
     }
 
     /// Waits for a head, as long as `first_byte_timeout` from the end of the upload.

@@ -15,7 +15,6 @@ use std::task::{Context, Poll};
 use edgeward_semantics::conditional::{self, Answer};
 use edgeward_semantics::{CacheStatus, Forward, Target, Validators};
 use http::header::{HeaderMap, RANGE};
-use http::response::Parts;
 use http::{Method, Response, StatusCode};
 use hyper::body::Incoming;
 
@@ -25,7 +24,7 @@ use super::{Ask, Reply, pass};
 use crate::body::{EdgeBody, Source};
 use crate::collapse::{Lead, Role};
 use crate::fill::{FillHead, FillReader, Followed};
-use crate::origin::{OriginBody, OriginError};
+use crate::origin::{OriginError, Received};
 use crate::stored::{Stored, StoredKind};
 use crate::worker::Worker;
 use lead::Fetch;
@@ -40,7 +39,7 @@ enum Led {
         stored: bool,
     },
     /// The response is not shared: here it is.
-    Direct(Box<(Parts, OriginBody)>, Option<&'static str>),
+    Direct(Received, Option<&'static str>),
     /// What was stored can be served after all.
     Found {
         stored: Arc<Stored>,
@@ -64,10 +63,7 @@ pub(super) async fn miss(
     // to keep. With something stale at hand both first ask whether it still holds.
     let wants_range = !ask.plain && ask.headers.contains_key(RANGE);
     if stale.is_none() && (ask.method == Method::HEAD || wants_range) {
-        return match Rc::try_unwrap(ask) {
-            Ok(ask) => Box::pin(pass::pass_counted(reply, ask, incoming, why)).await,
-            Err(_) => unreachable!("nobody else holds the request yet"),
-        };
+        return Box::pin(pass::pass_counted(reply, ask, incoming, why)).await;
     }
     drop(incoming);
     let mut follows_left = FOLLOWS_MAX;
@@ -191,7 +187,7 @@ async fn lead_fetch(
         }
         Led::Direct(response, detail) => {
             drop(reader);
-            let (parts, body) = *response;
+            let (parts, body) = response;
             status.detail = detail.map(Into::into);
             pass::stripped(reply, &ask, parts, body, status)
         }

@@ -119,11 +119,11 @@ pub(crate) fn serve(worker: &Rc<Worker>, link: &ClientLink, request: Request<Inc
         peer: link.peer,
         peer_text: link.peer_text.clone(),
     };
-    answer(worker, link, ask, Some(incoming))
+    answer(worker, link, Rc::new(ask), Some(incoming))
 }
 
 /// The same for a request that is known to have no body.
-pub(crate) fn serve_bodiless(worker: &Rc<Worker>, link: &ClientLink, ask: Ask) -> Serving {
+pub(crate) fn serve_bodiless(worker: &Rc<Worker>, link: &ClientLink, ask: Rc<Ask>) -> Serving {
     answer(worker, link, ask, None)
 }
 
@@ -131,14 +131,19 @@ pub(crate) fn serve_bodiless(worker: &Rc<Worker>, link: &ClientLink, ask: Ask) -
 pub(crate) fn serve_absent(
     worker: &Rc<Worker>,
     link: &ClientLink,
-    ask: Ask,
+    ask: Rc<Ask>,
     hash: KeyHash,
 ) -> Serving {
     let found = lookup::absent(worker, hash);
     decide(worker, Reply::new(worker, link, &ask), ask, None, found)
 }
 
-fn answer(worker: &Rc<Worker>, link: &ClientLink, ask: Ask, incoming: Option<Incoming>) -> Serving {
+fn answer(
+    worker: &Rc<Worker>,
+    link: &ClientLink,
+    ask: Rc<Ask>,
+    incoming: Option<Incoming>,
+) -> Serving {
     let reply = Reply::new(worker, link, &ask);
     if let Err(refusal) = receive::check(&ask, worker) {
         return ready(reply.refuse(&refusal));
@@ -170,7 +175,7 @@ fn answer(worker: &Rc<Worker>, link: &ClientLink, ask: Ask, incoming: Option<Inc
 fn decide(
     worker: &Rc<Worker>,
     reply: Reply,
-    ask: Ask,
+    ask: Rc<Ask>,
     incoming: Option<Incoming>,
     found: Found,
 ) -> Serving {
@@ -232,19 +237,19 @@ fn decide(
         }
         Found::Waits(_) => unreachable!("waited for before"),
     };
-    later(fetch::miss(reply, Rc::new(ask), incoming, key, why, stale))
+    later(fetch::miss(reply, ask, incoming, key, why, stale))
 }
 
 /// A miss of an id that may exist: what comes of it is told to the rule that let it pass.
 async fn watched(
     rule: usize,
     reply: Reply,
-    ask: Ask,
+    ask: Rc<Ask>,
     incoming: Option<Incoming>,
     key: lookup::MissKey,
 ) -> Response<EdgeBody> {
     let worker = Rc::clone(&reply.worker);
-    let miss = fetch::miss(reply, Rc::new(ask), incoming, key, Forward::UriMiss, None);
+    let miss = fetch::miss(reply, ask, incoming, key, Forward::UriMiss, None);
     let response = miss.await;
     worker.shared.negative.watch(rule, response.status());
     response

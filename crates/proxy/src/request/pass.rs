@@ -18,7 +18,7 @@ use crate::worker::Worker;
 /// Sends the request on as it is.
 pub(super) async fn pass(
     reply: Reply,
-    ask: Ask,
+    ask: Rc<Ask>,
     incoming: Option<Incoming>,
     why: Forward,
 ) -> Response<EdgeBody> {
@@ -33,7 +33,7 @@ pub(super) async fn pass(
 /// The same, for a request whose outcome is counted already.
 pub(super) async fn pass_counted(
     reply: Reply,
-    ask: Ask,
+    ask: Rc<Ask>,
     incoming: Option<Incoming>,
     why: Forward,
 ) -> Response<EdgeBody> {
@@ -59,8 +59,8 @@ pub(super) async fn pass_counted(
 pub(super) fn direct(
     reply: Reply,
     ask: &Ask,
-    mut parts: Parts,
-    body: OriginBody,
+    mut parts: Box<Parts>,
+    body: Box<OriginBody>,
     cache_status: CacheStatus,
 ) -> Response<EdgeBody> {
     hop_by_hop::strip_response(&mut parts.headers);
@@ -71,15 +71,19 @@ pub(super) fn direct(
 pub(super) fn stripped(
     reply: Reply,
     ask: &Ask,
-    parts: Parts,
-    body: OriginBody,
+    parts: Box<Parts>,
+    body: Box<OriginBody>,
     mut cache_status: CacheStatus,
 ) -> Response<EdgeBody> {
-    let mut headers = parts.headers;
-    cache_status.fwd_status = Some(parts.status.as_u16());
+    let Parts {
+        status,
+        mut headers,
+        ..
+    } = *parts;
+    cache_status.fwd_status = Some(status.as_u16());
     cache_status.append_to(&mut headers, &reply.worker.config().name);
-    let source = Source::Origin(Box::new(body));
-    reply.respond(ask, parts.status, headers, source, &cache_status)
+    let source = Source::Origin(body);
+    reply.respond(ask, status, headers, source, &cache_status)
 }
 
 /// The error a client gets instead of a response.

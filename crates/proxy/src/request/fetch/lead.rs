@@ -2,7 +2,7 @@
 //! for the disk.
 
 use std::cell::Cell;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -138,7 +138,10 @@ impl Fetch {
                     }
                 }
             }
-            return self.received(parts, body, exchange, stale.is_some()).await;
+            if let Some(rest) = self.received(parts, body, exchange, stale.is_some()) {
+                rest.await;
+            }
+            return;
         }
     }
 
@@ -199,14 +202,14 @@ impl Fetch {
         }
     }
 
-    /// A full response. Decides what becomes of it.
-    async fn received(
+    /// A full response. Decides what becomes of it; if it is shared, its body is still to be moved.
+    fn received(
         mut self,
-        mut parts: Parts,
-        body: OriginBody,
+        mut parts: Box<Parts>,
+        body: Box<OriginBody>,
         exchange: Exchange,
         replaces: bool,
-    ) {
+    ) -> Option<Rest> {
         let worker = Rc::clone(&self.worker);
         let counters = &worker.counters;
         hop_by_hop::strip_response(&mut parts.headers);
@@ -309,7 +312,7 @@ impl Fetch {
             length,
         );
         // Boxed: most of what a fetch would hold is this, and a response that is not shared never gets here.
-        Box::pin(pump).await;
+        Some(Box::pin(pump))
     }
 
     /// Asks whether the response is worth writing to disk, and begins to if so.
@@ -338,12 +341,18 @@ impl Fetch {
         DiskFill::begin(tier, &worker.counters, place.hash, &place.key, head, length)
     }
 
-    /// The response goes to the leader alone.
-    fn direct(mut self, parts: Parts, body: OriginBody, detail: Option<&'static str>) {
+    /// The response goes to the leader alone, who moves its body himself.
+    fn direct(
+        mut self,
+        parts: Box<Parts>,
+        body: Box<OriginBody>,
+        detail: Option<&'static str>,
+    ) -> Option<Rest> {
         self.lead.close();
         self.lead.fill.release();
         self.worker.counters.fills_released.one();
-        self.tell(Led::Direct(Box::new((parts, body)), detail));
+        self.tell(Led::Direct((parts, body), detail));
+        None
     }
 
     fn head(
@@ -455,7 +464,7 @@ impl Fetch {
     async fn pump(
         mut self,
         shared: Led,
-        mut body: OriginBody,
+        mut body: Box<OriginBody>,
         mut place: Place,
         mut disk: Option<DiskFill>,
         storable: Box<Storable>,
@@ -596,6 +605,9 @@ impl Fetch {
         self.lead.fill.whole(body, in_cache);
     }
 }
+
+/// What is left of a fetch when its response has come: a body to be moved.
+type Rest = Pin<Box<dyn Future<Output = ()>>>;
 
 /// Counts a fetch among those under way.
 struct OpenFill(Arc<Counters>);

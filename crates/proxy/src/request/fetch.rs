@@ -189,7 +189,7 @@ async fn lead_fetch(
             drop(reader);
             let (parts, body) = response;
             status.detail = detail.map(Into::into);
-            pass::stripped(reply, &ask, parts, body, status)
+            pass::stripped(reply, &ask, *parts, body, status)
         }
         Led::Found { stored, fwd_status } => {
             worker.counters.revalidated.one();

@@ -64,14 +64,14 @@ pub(super) fn direct(
     cache_status: CacheStatus,
 ) -> Response<EdgeBody> {
     hop_by_hop::strip_response(&mut parts.headers);
-    stripped(reply, ask, parts, body, cache_status)
+    stripped(reply, ask, *parts, body, cache_status)
 }
 
 /// The same of a response that was stripped before.
 pub(super) fn stripped(
     reply: Reply,
     ask: &Ask,
-    parts: Box<Parts>,
+    parts: Parts,
     body: Box<OriginBody>,
     mut cache_status: CacheStatus,
 ) -> Response<EdgeBody> {
@@ -79,7 +79,7 @@ pub(super) fn stripped(
         status,
         mut headers,
         ..
-    } = *parts;
+    } = parts;
     cache_status.fwd_status = Some(status.as_u16());
     cache_status.append_to(&mut headers, &reply.worker.config().name);
     let source = Source::Origin(body);

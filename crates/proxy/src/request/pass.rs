@@ -49,7 +49,7 @@ pub(super) async fn pass_counted(
     match sent {
         Ok((parts, body)) => {
             invalidate(&worker, &ask, parts.status, &parts.headers);
-            direct(reply, &ask, parts, body, CacheStatus::forward(why))
+            direct(reply, &ask, *parts, body, CacheStatus::forward(why))
         }
         Err(error) => failed(reply, &error, CacheStatus::forward(why)),
     }
@@ -59,12 +59,12 @@ pub(super) async fn pass_counted(
 pub(super) fn direct(
     reply: Reply,
     ask: &Ask,
-    mut parts: Box<Parts>,
+    mut parts: Parts,
     body: Box<OriginBody>,
     cache_status: CacheStatus,
 ) -> Response<EdgeBody> {
     hop_by_hop::strip_response(&mut parts.headers);
-    stripped(reply, ask, *parts, body, cache_status)
+    stripped(reply, ask, parts, body, cache_status)
 }
 
 /// The same of a response that was stripped before.

@@ -34,6 +34,10 @@ help: ## this list
 demo: rust compiler ## LRU against AdaptSize over real HTTP on loopback, with a report page (DEMO_ARGS=…)
 	$(CARGO) run $(LOCKED) --release --package edgeward-cli -- demo $(DEMO_ARGS)
 
+.PHONY: demo-filter
+demo-filter: rust compiler ## lookups that are nearly all 404, with and without an id filter (DEMO_ARGS=…)
+	$(CARGO) run $(LOCKED) --release --package edgeward-cli -- demo-filter $(DEMO_ARGS)
+
 .PHONY: build
 build: rust compiler ## the release binary, target/release/edgeward
 	$(CARGO) build $(LOCKED) --release --package edgeward-cli

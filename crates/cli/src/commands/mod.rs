@@ -7,6 +7,7 @@
 mod bench_filter;
 mod check_config;
 mod demo;
+mod demo_filter;
 mod filter;
 mod origin;
 mod replay;
@@ -32,6 +33,7 @@ pub(crate) enum Command {
     Store(store::StoreArgs),
     CheckConfig(check_config::CheckConfigArgs),
     Demo(demo::DemoArgs),
+    DemoFilter(demo_filter::DemoFilterArgs),
 }
 
 impl Command {
@@ -48,6 +50,7 @@ impl Command {
             Self::Store(args) => store::run(&args),
             Self::CheckConfig(args) => check_config::run(&args),
             Self::Demo(args) => demo::run(&args),
+            Self::DemoFilter(args) => demo_filter::run(&args),
         }
     }
 
@@ -63,7 +66,8 @@ impl Command {
             | Self::BenchFilter(_)
             | Self::Store(_)
             | Self::CheckConfig(_)
-            | Self::Demo(_) => "warn",
+            | Self::Demo(_)
+            | Self::DemoFilter(_) => "warn",
         }
     }
 }

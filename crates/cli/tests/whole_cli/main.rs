@@ -3,6 +3,7 @@
 
 mod config;
 mod demo;
+mod demo_filter;
 mod errors;
 mod help;
 mod kill;

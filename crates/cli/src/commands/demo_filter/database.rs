@@ -1,0 +1,103 @@
+//! A table of UUIDs in SQLite, and lookups of which one finds something.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use rusqlite::Connection;
+
+use edgeward_idsync::{Ledger, Options, Scan, ScanConfig, SourceError};
+use edgeward_publish::{IdSource, ScanError};
+
+/// The table, and what is in it.
+pub(super) struct IdTable {
+    address: String,
+    ids: u64,
+    seed: u64,
+}
+
+/// Makes the table.
+pub(super) fn create(path: &Path, ids: u64, seed: u64) -> anyhow::Result<IdTable> {
+    let mut connection = Connection::open(path).context("SQLite cannot make its file")?;
+    // Nobody misses this table after a crash.
+    connection.execute_batch(
+        "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;
+         CREATE TABLE resource (id TEXT NOT NULL);",
+    )?;
+    let transaction = connection.transaction()?;
+    {
+        let mut insert = transaction.prepare("INSERT INTO resource (id) VALUES (?1)")?;
+        for n in 0..ids {
+            insert.execute([uuid(seed, n)])?;
+        }
+    }
+    transaction.commit()?;
+    Ok(IdTable {
+        address: format!("sqlite://{}", path.display()),
+        ids,
+        seed,
+    })
+}
+
+impl IdTable {
+    /// All that are present.
+    pub(super) fn ids(&self) -> impl Iterator<Item = String> {
+        let seed = self.seed;
+        (0..self.ids).map(move |n| uuid(seed, n))
+    }
+
+    /// So many that are absent, and one that is present among them.
+    pub(super) fn lookups(&self, absent: u64) -> Vec<String> {
+        let first = self.ids;
+        let mut lookups: Vec<_> = (first..first + absent)
+            .map(|n| uuid(self.seed, n))
+            .collect();
+        let middle = lookups.len() / 2;
+        lookups.insert(middle, uuid(self.seed, self.ids / 3));
+        lookups
+    }
+
+    /// For the publisher, which scans it.
+    pub(super) fn source(&self) -> anyhow::Result<Rows> {
+        let options = Options::new("SELECT id FROM resource");
+        Ok(Rows(edgeward_idsync::open(&self.address, options)?))
+    }
+}
+
+/// The table as it is when it is scanned.
+pub(super) struct Rows(Arc<dyn edgeward_idsync::Source>);
+
+impl IdSource for Rows {
+    fn scan(
+        &mut self,
+        each: &mut dyn FnMut(&[u8]) -> Result<(), ScanError>,
+    ) -> Result<(), ScanError> {
+        let failed = |error: SourceError| ScanError::Source(error.into());
+        let source = Arc::clone(&self.0);
+        let mut scan =
+            Scan::begin(source, Ledger::default(), ScanConfig::default()).map_err(failed)?;
+        while let Some(batch) = scan.next_batch().map_err(failed)? {
+            batch.ids().try_for_each(&mut *each)?;
+        }
+        Ok(())
+    }
+}
+
+/// The `n`th of a seed's UUIDs: version 4 (RFC 9562 §5.4) with SplitMix64 for chance.
+fn uuid(seed: u64, n: u64) -> String {
+    let draw = |k: u64| {
+        let mut x = seed.wrapping_add((2 * n + k).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    };
+    let (high, low) = (draw(1), draw(2));
+    let third = high & 0xfff | 0x4000;
+    let fourth = low >> 48 & 0x3fff | 0x8000;
+    format!(
+        "{:08x}-{:04x}-{third:04x}-{fourth:04x}-{:012x}",
+        high >> 32,
+        high >> 16 & 0xffff,
+        low & 0xffff_ffff_ffff
+    )
+}

@@ -1,0 +1,147 @@
+//! The clients: lookups one after the other on each of a number of connections.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+use edgeward_filter_client::FilterClient;
+
+/// Lookups to send.
+#[derive(Clone)]
+pub(super) struct Load {
+    pub(super) addr: SocketAddr,
+    pub(super) connections: usize,
+    pub(super) lookups: Arc<Vec<String>>,
+    /// Asked before a request is sent.
+    pub(super) client: Option<Arc<FilterClient>>,
+}
+
+/// What came of them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outcome {
+    /// Answered by a filter, whosever.
+    pub(super) skipped: u64,
+    /// Answered 200.
+    pub(super) found: u64,
+    /// Answered neither 200 nor 404.
+    pub(super) wrong: u64,
+    pub(super) time: Duration,
+}
+
+#[derive(Default)]
+struct Counts {
+    /// The lookup that is sent next.
+    next: AtomicUsize,
+    skipped: AtomicU64,
+    found: AtomicU64,
+    wrong: AtomicU64,
+}
+
+impl Load {
+    pub(super) fn run(&self) -> anyhow::Result<Outcome> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("the clients' runtime cannot be started")?;
+        let started = Instant::now();
+        let counts = Arc::new(Counts::default());
+        runtime.block_on(async {
+            let mut clients = JoinSet::new();
+            for _ in 0..self.connections {
+                clients.spawn(self.clone().connection(Arc::clone(&counts)));
+            }
+            while let Some(ended) = clients.join_next().await {
+                ended??;
+            }
+            anyhow::Ok(())
+        })?;
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Ok(Outcome {
+            skipped: read(&counts.skipped),
+            found: read(&counts.found),
+            wrong: read(&counts.wrong),
+            time: started.elapsed(),
+        })
+    }
+
+    async fn connection(self, counts: Arc<Counts>) -> anyhow::Result<()> {
+        let mut stream = TcpStream::connect(self.addr).await?;
+        stream.set_nodelay(true)?;
+        let count = |counter: &AtomicU64| _ = counter.fetch_add(1, Ordering::Relaxed);
+        while let Some(id) = self
+            .lookups
+            .get(counts.next.fetch_add(1, Ordering::Relaxed))
+        {
+            if self
+                .client
+                .as_ref()
+                .is_some_and(|client| !client.may_exist(id))
+            {
+                count(&counts.skipped);
+                continue;
+            }
+            let (status, by_filter) = lookup(&mut stream, id).await?;
+            match status {
+                200 => count(&counts.found),
+                404 if by_filter => count(&counts.skipped),
+                404 => {}
+                _ => count(&counts.wrong),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One lookup: its status, and whether a filter at the edge answered.
+async fn lookup(stream: &mut TcpStream, id: &str) -> anyhow::Result<(u16, bool)> {
+    let request = format!("GET /resource/{id} HTTP/1.1\r\nhost: service\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = Vec::with_capacity(512);
+    loop {
+        if let Some(end) = answer.windows(4).position(|four| four == b"\r\n\r\n") {
+            let head = std::str::from_utf8(&answer[..end]).context("a head that is no text")?;
+            let field = |name: &str| {
+                head.lines().find_map(|line| {
+                    let (field, value) = line.split_once(": ")?;
+                    field.eq_ignore_ascii_case(name).then_some(value)
+                })
+            };
+            let length: usize = field("content-length").context("no length")?.parse()?;
+            if answer.len() >= end + 4 + length {
+                let status = head.split(' ').nth(1).context("no status")?.parse()?;
+                let by_filter =
+                    field("cache-status").is_some_and(|value| value.contains("detail=id-filter"));
+                return Ok((status, by_filter));
+            }
+        }
+        if stream.read_buf(&mut answer).await? == 0 {
+            bail!("a connection was closed in the middle of an answer");
+        }
+    }
+}
+
+/// Waits until the edge's filter is there.
+pub(super) fn wait_until_skipped(addr: SocketAddr, time_max: Duration) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let until = Instant::now() + time_max;
+    let mut n = 0u64;
+    runtime.block_on(async {
+        let mut stream = TcpStream::connect(addr).await?;
+        while Instant::now() < until {
+            n += 1;
+            let absent = format!("00000000-0000-4000-8000-{n:012x}");
+            if lookup(&mut stream, &absent).await?.1 {
+                return Ok(());
+            }
+        }
+        bail!("the edge's filter did not come")
+    })
+}

@@ -1,0 +1,123 @@
+//! The service whose lookups are nearly all 404: knows its ids, and takes its time.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+
+/// Answers on a thread of its own until it is dropped.
+pub(super) struct Service {
+    addr: SocketAddr,
+    requests: Arc<AtomicU64>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    ids: HashSet<String>,
+    latency: Duration,
+    requests: Arc<AtomicU64>,
+}
+
+impl Service {
+    pub(super) fn start(
+        ids: impl Iterator<Item = String>,
+        latency: Duration,
+    ) -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("the service's runtime cannot be started")?;
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
+        let addr = listener.local_addr()?;
+        let requests = Arc::new(AtomicU64::new(0));
+        let shared = Arc::new(Shared {
+            ids: ids.collect(),
+            latency,
+            requests: Arc::clone(&requests),
+        });
+        let (stop, stopped) = oneshot::channel();
+        let serve = async move {
+            // An accept that fails on loopback ends the demo by its silence.
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(converse(stream, Arc::clone(&shared)));
+            }
+        };
+        let thread = std::thread::Builder::new().name("service".to_owned());
+        let thread = thread.spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    () = serve => {}
+                    _ = stopped => {}
+                }
+            });
+        })?;
+        Ok(Self {
+            addr,
+            requests,
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+
+    pub(super) fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Answered so far.
+    pub(super) fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            _ = thread.join();
+        }
+    }
+}
+
+/// One connection: `GET /resource/ID`, again and again.
+async fn converse(mut stream: TcpStream, shared: Arc<Shared>) -> Option<()> {
+    stream.set_nodelay(true).ok()?;
+    let mut inbox = Vec::new();
+    loop {
+        let end = loop {
+            if let Some(at) = inbox.windows(4).position(|four| four == b"\r\n\r\n") {
+                break at + 4;
+            }
+            if inbox.len() > HEAD_BYTES_MAX || stream.read_buf(&mut inbox).await.ok()? == 0 {
+                return None;
+            }
+        };
+        let head = std::str::from_utf8(&inbox[..end]).ok()?;
+        let id = head.split(' ').nth(1)?.rsplit('/').next()?;
+        let is_there = shared.ids.contains(id);
+        inbox.drain(..end);
+        tokio::time::sleep(shared.latency).await;
+        shared.requests.fetch_add(1, Ordering::Relaxed);
+        let (status, body) = if is_there {
+            ("200 OK", "{\"found\":true}")
+        } else {
+            ("404 Not Found", "{\"found\":false}")
+        };
+        // Nothing is cached: what the filter saves is to be seen alone.
+        let answer = format!(
+            "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncache-control: no-store\r\n\
+             content-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(answer.as_bytes()).await.ok()?;
+    }
+}
+
+const HEAD_BYTES_MAX: usize = 64 << 10;

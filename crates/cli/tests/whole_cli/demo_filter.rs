@@ -1,0 +1,45 @@
+//! `demo-filter`, small: what is skipped is absent, what is present is found, and the rates are kept.
+
+use serde_json::Value;
+
+use super::run::{edgeward, text};
+
+#[test]
+fn nearly_all_absent_lookups_are_skipped_and_the_present_one_is_found() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut demo = edgeward(&[
+        "demo-filter",
+        "--json",
+        "--ids=20000",
+        "--lookups=4000",
+        "--latency=1ms",
+        "--connections=8",
+        "--fpr=5%",
+    ]);
+    let out = demo
+        .env("TMPDIR", folder.path())
+        .output()
+        .expect("the binary runs");
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    let report: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    let rows = report["rows"].as_array().expect("a list");
+    assert_eq!(rows.len(), 3);
+    for row in rows {
+        let number = |name: &str| row[name].as_u64().expect("a number");
+        assert_eq!((number("found"), number("wrong")), (1, 0), "{row}");
+        assert_eq!(
+            number("skipped") + number("service_requests"),
+            4001,
+            "{row}"
+        );
+        if row["skipping"] == "without" {
+            assert_eq!(number("skipped"), 0);
+        } else {
+            // Of 4,000 at 5 % about 200; less than 100 or more than 300 is no chance.
+            assert!((100..300).contains(&number("false_positives")), "{row}");
+            assert!(row["filter_bytes"].as_u64().expect("a number") < 20_000);
+        }
+    }
+    let left = std::fs::read_dir(folder.path()).expect("a folder").count();
+    assert_eq!(left, 0, "its folder is gone");
+}

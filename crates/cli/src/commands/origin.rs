@@ -15,7 +15,7 @@ use edgeward_types::{ByteSize, Seed};
 
 use crate::output;
 
-/// Serve objects of any size that are stored nowhere: /o/ID?size=BYTES
+/// Serve objects of any size, stored nowhere: /o/ID?size=BYTES
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct OriginArgs {

@@ -7,7 +7,7 @@ mod trouble;
 use edgeward_filter::delta::Delta;
 use edgeward_filter::manifest::{Manifest, Proof};
 use edgeward_filter::{Digest, Filter, IdHasher, Trust};
-use edgeward_publish::{Coverage, Publisher};
+use edgeward_publish::{Changes, Coverage, Publisher};
 use support::{Table, ask, config, get, post, signer, start, until};
 
 const SET: &str = "/sets/resource";
@@ -257,4 +257,51 @@ fn the_admin_address_tells_what_happened() {
         serde_json::from_slice(&get(admin, "/status", &[]).body).expect("JSON");
     assert_eq!(status["now"]["snapshot_ids"], 10);
     assert_eq!(get(admin, "/healthz", &[]).text(), "ok\n");
+}
+
+/// A feed vouches for nothing that was committed before it began: only a scan after that makes a proof.
+#[test]
+fn a_feed_is_believed_from_the_first_scan_after_its_beginning() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut config = config(folder.path());
+    config.coverage = Coverage::Feed;
+    let clock = config.clock.clone();
+    let publisher = start(config, &Table::with(0..10));
+    let addr = publisher.addr();
+    let (before, _) = publisher.published().expect("published");
+    let proof = || {
+        let echo = [("edgeward-challenge", "00112233445566778899aabbccddeeff")];
+        let answer = get(addr, SET, &echo);
+        let line = answer.field("edgeward-proof").to_owned();
+        (!line.is_empty()).then(|| Proof::from_line(line.as_bytes(), &trust()).expect("signed"))
+    };
+    assert!(proof().is_none(), "nobody has vouched for anything");
+    let feed = publisher.feed();
+    assert!(publisher.wait_published(before, support::PATIENCE));
+    assert!(proof().is_none(), "not yet");
+    let hash = |id| IdHasher::default().integer(id);
+    let complete = clock().monotonic;
+    let changes = |added: Vec<i128>, removed: Vec<i128>, complete| Changes {
+        added: added.into_iter().map(hash).collect(),
+        removed: removed.into_iter().map(hash).collect(),
+        complete,
+    };
+    let sent = feed.blocking_send(changes(vec![100, 101], vec![101], Some(complete)));
+    assert_eq!(sent, Ok(()));
+    let proven = until("the feed is believed", &proof);
+    assert_eq!(proven.head, manifest(addr).head);
+    // Another batch that vouches for nothing: the older promise ages.
+    let sent = feed.blocking_send(changes(vec![102], vec![], None));
+    assert_eq!(sent, Ok(()));
+    until("it is published", || {
+        (manifest(addr).head > proven.head).then_some(())
+    });
+    let aged = proof().expect("still vouched for");
+    let passed = (clock().monotonic - complete).as_millis();
+    assert!(aged.lag_ms >= proven.lag_ms && u128::from(aged.lag_ms) <= passed + 1);
+    publisher.shutdown();
+    assert!(
+        feed.blocking_send(Changes::default()).is_err(),
+        "it is gone"
+    );
 }

@@ -65,6 +65,15 @@ test: tools check docs ## everything CI runs
 	@EDGEWARD_REQUIRE_TOOLS=1 PROPTEST_RNG_SEED=$(SEED) $(STEP) "tests (unit, integration, documentation)" \
 		$(CARGO) test $(LOCKED) --workspace --no-fail-fast
 
+# A JDK, Maven, 2 GB of memory and some minutes: too much for `make test`.
+CASSANDRA_IDS ?= 620000
+
+.PHONY: test-cassandra
+test-cassandra: rust compiler ## ids out of a real Cassandra node, with scan and build times (CASSANDRA_IDS=10000000)
+	@scripts/ensure-debian cassandra
+	EDGEWARD_CASSANDRA_IDS=$(CASSANDRA_IDS) $(CARGO) test $(LOCKED) --release --package edgeward-idsync \
+		--features cassandra --test cassandra -- --nocapture
+
 .PHONY: fuzz-smoke
 fuzz-smoke: rust compiler ## ten seconds of each fuzz target (needs nightly and cargo-fuzz; FUZZ_SECONDS=…)
 	@scripts/fuzz-smoke

@@ -131,7 +131,7 @@ fn a_source_misread_is_noticed_with_its_line() {
         "",
     ));
     assert!(
-        said.contains("postgres://") && said.contains("hint"),
+        said.contains("not said") && said.contains("--query"),
         "{said}"
     );
     let few = ["build", "-s", "-", "-o", "g", "--ids-max", "2"];

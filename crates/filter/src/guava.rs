@@ -93,6 +93,16 @@ pub struct FunnelError {
 pub struct GuavaHash([u64; 2]);
 
 impl GuavaHash {
+    /// From what [`Self::words`] gave.
+    pub fn from_words(words: [u64; 2]) -> Self {
+        Self(words)
+    }
+
+    /// Its 128 bits, to be kept for a build that goes on later.
+    pub fn words(self) -> [u64; 2] {
+        self.0
+    }
+
     /// Its bits in a filter of `bits` bits with `functions` hash functions.
     fn bits(self, bits: u64, functions: u8) -> impl Iterator<Item = u64> {
         let [first, second] = self.0;

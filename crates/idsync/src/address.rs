@@ -45,6 +45,10 @@ pub fn open(address: &str, options: Options) -> Result<Arc<dyn Source>, SourceEr
         "postgres" | "postgresql" => {
             Ok(Arc::new(crate::postgres::Postgres::new(address, options)?))
         }
+        #[cfg(feature = "cassandra")]
+        "cassandra" | "scylla" => Ok(Arc::new(crate::cassandra::Cassandra::new(
+            address, options,
+        )?)),
         _ => {
             drop(options);
             Err(SourceError::Unsupported {
@@ -67,7 +71,6 @@ fn scheme(address: &str) -> Option<&str> {
 }
 
 /// The address without its password, to be shown.
-#[cfg(any(test, feature = "postgres"))]
 pub(crate) fn without_password(address: &str) -> String {
     let Some((scheme, rest)) = address.split_once("://") else {
         return address.to_owned();

@@ -48,6 +48,7 @@ impl Identity {
 pub struct Checkpoint {
     file: File,
     path: PathBuf,
+    identity: Identity,
     /// The checksum that the next record continues.
     chain: u64,
     form: Option<IdForm>,
@@ -84,13 +85,11 @@ pub enum CheckpointError {
 }
 
 impl Checkpoint {
-    /// Opens one, or begins it at `now_ms` where there is none, and gives the hashes it holds to
-    /// `each`, some thousands at a time.
+    /// Opens one, or begins it at `now_ms` where there is none.
     pub fn open(
         path: &Path,
         identity: Identity,
         now_ms: u64,
-        each: &mut dyn FnMut(&[u64]),
     ) -> Result<(Self, Resumed), CheckpointError> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
@@ -116,13 +115,18 @@ impl Checkpoint {
             file.seek(SeekFrom::Start(0))?;
         }
         file.seek(SeekFrom::Start(0))?;
-        let read = replay(BufReader::with_capacity(1 << 20, &file), identity, each)?;
+        let read = replay(
+            BufReader::with_capacity(1 << 20, &file),
+            identity,
+            &mut |_| (),
+        )?;
         let torn_bytes = file.metadata()?.len() - read.bytes;
         file.set_len(read.bytes)?;
         file.seek(SeekFrom::End(0))?;
         let checkpoint = Self {
             file,
             path: path.to_owned(),
+            identity,
             chain: read.chain,
             form: read.form,
             unsynced_bytes: 0,
@@ -133,6 +137,15 @@ impl Checkpoint {
             torn_bytes,
         };
         Ok((checkpoint, resumed))
+    }
+
+    /// Gives the hashes it holds to `each`, some thousands at a time.
+    pub fn hashes(&mut self, each: &mut dyn FnMut(&[u64])) -> Result<(), CheckpointError> {
+        self.file.seek(SeekFrom::Start(0))?;
+        let input = BufReader::with_capacity(1 << 20, &self.file);
+        replay(input, self.identity, each)?;
+        self.file.seek(SeekFrom::End(0))?;
+        Ok(())
     }
 
     /// Writes the plan of a scan that has begun, or sees that it is still the same kind of ids.
@@ -384,7 +397,8 @@ mod tests {
     fn open(path: &Path) -> (Checkpoint, Resumed, Vec<u64>) {
         let mut hashes = Vec::new();
         let mut each = |more: &[u64]| hashes.extend_from_slice(more);
-        let (checkpoint, resumed) = Checkpoint::open(path, SCAN, 5, &mut each).expect("opens");
+        let (mut checkpoint, resumed) = Checkpoint::open(path, SCAN, 5).expect("opens");
+        checkpoint.hashes(&mut each).expect("readable");
         (checkpoint, resumed, hashes)
     }
 
@@ -453,9 +467,8 @@ mod tests {
         let path = folder.path().join("scan");
         written(&path);
         let other = Identity::of(&["postgres://a", "SELECT 1"]);
-        let try_open = |path: &Path, identity| {
-            Checkpoint::open(path, identity, 0, &mut |_| ()).expect_err("refused")
-        };
+        let try_open =
+            |path: &Path, identity| Checkpoint::open(path, identity, 0).expect_err("refused");
         assert!(matches!(try_open(&path, other), CheckpointError::OtherScan));
         let held = open(&path);
         assert!(matches!(try_open(&path, SCAN), CheckpointError::Locked));

@@ -1,7 +1,7 @@
 //! Ids out of databases, for id filters.
 //!
 //! - A [`Source`] is a database with a query that gives one column. [`open`] makes one from an
-//!   address: `postgres://`, `sqlite://`, each behind a cargo feature.
+//!   address: `postgres://`, `sqlite://`, `cassandra://`, each behind a cargo feature.
 //! - A [`Scan`] reads all of it in [`Batch`]es of canonical ids, and goes on when the database was
 //!   gone for a while. What of it is done stands in its [`Ledger`].
 //! - A [`Checkpoint`] keeps the ledger and the ids' hashes in a file, so that the next run of a
@@ -13,6 +13,8 @@
 
 mod address;
 mod batch;
+#[cfg(feature = "cassandra")]
+mod cassandra;
 mod changes;
 mod checkpoint;
 mod error;

@@ -185,7 +185,8 @@ proptest! {
             let mut ids = BTreeSet::new();
             let mut each = |hashes: &[u64]| ids.extend(hashes.iter().copied());
             let identity = Identity::of(&["a script"]);
-            let (mut checkpoint, resumed) = Checkpoint::open(&path, identity, 0, &mut each).expect("opens");
+            let (mut checkpoint, resumed) = Checkpoint::open(&path, identity, 0).expect("opens");
+            checkpoint.hashes(&mut each).expect("readable");
             let mut scan = Scan::begin(Arc::new(source), resumed.ledger, config()).expect("begins");
             checkpoint.begin(scan.found().form, &scan.ledger()).expect("written");
             let mut batches = kills.next();

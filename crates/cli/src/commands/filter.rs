@@ -2,10 +2,12 @@
 
 mod answer;
 mod build;
+mod database;
 mod diff;
 mod inspect;
 mod keygen;
 mod opened;
+mod reading;
 mod serve;
 mod source;
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::figure::{count, duration};
+use super::figure::{count, duration, per_second};
 
 /// Takes the word of `--quiet`, once, before any command runs.
 pub(crate) fn set_quiet(quiet: bool) {
@@ -20,7 +20,8 @@ pub(crate) fn set_quiet(quiet: bool) {
 pub(crate) struct Progress {
     what: Cow<'static, str>,
     unit: &'static str,
-    total: Option<u64>,
+    /// 0 while it is not known.
+    total: AtomicU64,
     done: AtomicU64,
     started: Instant,
     face: Face,
@@ -53,7 +54,7 @@ impl Progress {
         Self {
             what,
             unit,
-            total,
+            total: AtomicU64::new(total.unwrap_or(0)),
             done: AtomicU64::new(0),
             started: Instant::now(),
             face,
@@ -64,6 +65,26 @@ impl Progress {
     pub(crate) fn advance(&self, more: u64) {
         let done = self.done.fetch_add(more, Ordering::Relaxed) + more;
         self.show(done);
+    }
+
+    /// It has become known that there are about so many.
+    pub(crate) fn expect(&self, total: u64) {
+        let before = self.total.swap(total, Ordering::Relaxed);
+        if let Face::Bar(bar) = &self.face {
+            bar.set_length(total);
+            if before == 0 {
+                bar.set_style(style(self.unit, true));
+            }
+        }
+    }
+
+    /// Says something in between, above the bar if there is one.
+    pub(crate) fn note(&self, line: &str) {
+        match &self.face {
+            Face::Quiet => {}
+            Face::Bar(bar) => bar.println(line),
+            Face::Lines(_) => write_line(line),
+        }
     }
 
     /// So many are done in all.
@@ -91,8 +112,14 @@ impl Progress {
 
     fn line(&self, done: u64, elapsed: Duration) -> String {
         let Self { what, unit, .. } = self;
-        match self.total {
-            Some(total) if total > 0 => {
+        let rate = if done > 0 {
+            let rate = done as f64 / elapsed.as_secs_f64().max(1e-3);
+            format!(", {}", per_second(rate))
+        } else {
+            String::new()
+        };
+        match self.total.load(Ordering::Relaxed) {
+            total if total > 0 => {
                 let share = done as f64 / total as f64;
                 let left = (elapsed.as_secs_f64() * (1.0 / share - 1.0)).clamp(0.0, LONGEST_SECS);
                 let left = if share > 0.0 {
@@ -101,13 +128,13 @@ impl Progress {
                     String::new()
                 };
                 format!(
-                    "{what}: {} of {} {unit} ({:.0} %){left}",
+                    "{what}: {} of {} {unit} ({:.0} %){rate}{left}",
                     count(done),
                     count(total),
                     share * 100.0
                 )
             }
-            _ => format!("{what}: {} {unit}", count(done)),
+            _ => format!("{what}: {} {unit}{rate}", count(done)),
         }
     }
 }
@@ -122,20 +149,22 @@ impl Drop for Progress {
 }
 
 fn bar(what: Cow<'static, str>, unit: &str, total: Option<u64>) -> ProgressBar {
-    let (bar, template) = match total {
-        Some(total) => (
-            ProgressBar::new(total),
-            format!("{{msg}} {{wide_bar}} {{human_pos}} of {{human_len}} {unit}, {{eta}} left"),
-        ),
-        None => (
-            ProgressBar::new_spinner(),
-            format!("{{spinner}} {{msg}} {{human_pos}} {unit}, {{per_sec}}"),
-        ),
-    };
-    let style = ProgressStyle::with_template(&template).expect("the template is ours and valid");
-    bar.set_style(style.progress_chars("█▌░"));
+    let bar = total.map_or_else(ProgressBar::new_spinner, ProgressBar::new);
+    bar.set_style(style(unit, total.is_some()));
     bar.set_message(what);
     bar
+}
+
+fn style(unit: &str, has_end: bool) -> ProgressStyle {
+    let template = if has_end {
+        format!(
+            "{{msg}} {{wide_bar}} {{human_pos}} of {{human_len}} {unit}, {{per_sec}}, {{eta}} left"
+        )
+    } else {
+        format!("{{spinner}} {{msg}} {{human_pos}} {unit}, {{per_sec}}")
+    };
+    let style = ProgressStyle::with_template(&template).expect("the template is ours and valid");
+    style.progress_chars("█▌░")
 }
 
 fn write_line(line: &str) {
@@ -159,7 +188,7 @@ mod tests {
         Progress {
             what: "replay".into(),
             unit: "requests",
-            total,
+            total: AtomicU64::new(total.unwrap_or(0)),
             done: AtomicU64::new(0),
             started: Instant::now(),
             face: Face::Quiet,
@@ -169,7 +198,10 @@ mod tests {
     #[test]
     fn a_line_says_how_much_is_done_and_left() {
         let line = quiet_progress(Some(10_000)).line(2_500, Duration::from_secs(10));
-        assert_eq!(line, "replay: 2,500 of 10,000 requests (25 %), 30.0 s left");
+        assert_eq!(
+            line,
+            "replay: 2,500 of 10,000 requests (25 %), 250 /s, 30.0 s left"
+        );
     }
 
     #[test]
@@ -177,7 +209,7 @@ mod tests {
         let line = quiet_progress(Some(10)).line(0, Duration::from_secs(10));
         assert_eq!(line, "replay: 0 of 10 requests (0 %)");
         let line = quiet_progress(None).line(7, Duration::from_secs(10));
-        assert_eq!(line, "replay: 7 requests");
+        assert_eq!(line, "replay: 7 requests, 1 /s");
     }
 
     #[test]

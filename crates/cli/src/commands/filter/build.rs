@@ -1,4 +1,4 @@
-//! `edgeward filter build`: from a list of ids to a filter file.
+//! `edgeward filter build`: from a source of ids to a filter file.
 
 use std::io::Write as _;
 use std::num::NonZeroUsize;
@@ -6,29 +6,34 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
 use serde::Serialize;
 
-use edgeward_filter::guava::{Funnel, GuavaBuilder};
+use edgeward_filter::guava::{Funnel, GuavaBuilder, GuavaHash};
 use edgeward_filter::{
-    BuildError, Filter, IdForm, IdHash, IdHasher, IdText, Rate, Request, StaticBuilder,
-    UpdatableFilter, bytes_limit,
+    BuildError, Filter, IdForm, IdHash, IdHasher, Rate, Request, StaticBuilder, UpdatableFilter,
+    bytes_limit,
 };
 use edgeward_types::{ByteSize, Seed, Timestamp};
 
-use super::source::{LineNumber, Source, SourceArgs};
+use super::database::DatabaseArgs;
+use super::reading::Reading;
+use super::source::SourceArgs;
 use crate::complaint::Complaint;
 use crate::output::{self, Column, Progress, Table};
 
-/// Build an id filter from a list of ids
+/// Build an id filter from a list of ids or a database
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct BuildArgs {
     #[command(flatten)]
-    source: SourceArgs,
+    pub(super) source: SourceArgs,
+
+    #[command(flatten)]
+    pub(super) database: DatabaseArgs,
 
     /// Where the filter goes
     #[arg(long, short, value_name = "FILE")]
@@ -38,9 +43,10 @@ pub(crate) struct BuildArgs {
     #[arg(long, value_name = "RATE", default_value = "1%")]
     fpr: Rate,
 
-    /// What the ids are, so that every spelling counts: text, uuid, integer
-    #[arg(long, value_name = "FORM", default_value = "text")]
-    ids: IdForm,
+    /// What the ids are, so that every spelling counts: text, uuid, integer [default: what the
+    /// database's column holds, otherwise text]
+    #[arg(long, value_name = "FORM")]
+    pub(super) ids: Option<IdForm>,
 
     /// Build one that ids can be added to: half as large again
     #[arg(long, conflicts_with = "guava")]
@@ -64,11 +70,11 @@ pub(crate) struct BuildArgs {
 
     /// More ids than this are refused: each takes 8 bytes while building (Guava's form: 16)
     #[arg(long, value_name = "N", default_value_t = 1 << 30, hide_short_help = true)]
-    ids_max: u64,
+    pub(super) ids_max: u64,
 
     /// Leave out what is no id of the form, and count it, instead of stopping
     #[arg(long, hide_short_help = true)]
-    skip_malformed: bool,
+    pub(super) skip_malformed: bool,
 
     /// Threads to build with [default: one a core]
     #[arg(long, value_name = "N", hide_short_help = true)]
@@ -81,25 +87,17 @@ pub(crate) struct BuildArgs {
 
 /// Carries it out.
 pub(crate) fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
-    let source = args.source.checked()?;
-    let mut reading = Reading {
-        args,
-        source: &source,
-        ids: 0,
-        malformed: 0,
-    };
-    let report = if let Some(funnel) = args.guava {
-        guava(args, &mut reading, funnel)?
+    let (reading, report) = if let Some(funnel) = args.guava {
+        guava(args, funnel)?
     } else {
-        ours(args, &mut reading)?
+        ours(args)?
     };
     if reading.malformed > 0 {
         let count = output::count(reading.malformed);
-        eprintln!(
-            "warning: {count} lines of {} are no ids and were left out",
-            source.label()
-        );
+        let label = &reading.label;
+        eprintln!("warning: {count} lines of {label} are no ids and were left out");
     }
+    reading.finish()?;
     if args.json {
         output::print_json(&report)?;
     } else {
@@ -108,78 +106,39 @@ pub(crate) fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The source being read.
-struct Reading<'a> {
-    args: &'a BuildArgs,
-    source: &'a Source,
-    ids: u64,
-    malformed: u64,
-}
-
-impl Reading<'_> {
-    /// Gives the canonical form of every id to `each`.
-    fn for_each(
-        &mut self,
-        mut each: impl FnMut(&[u8]) -> anyhow::Result<()>,
-    ) -> anyhow::Result<()> {
-        let mut room = IdText::default();
-        let (args, source) = (self.args, self.source);
-        source.for_each(|line: LineNumber, spelling| {
-            match args.ids.canonical(spelling, &mut room) {
-                Ok(canonical) => {
-                    self.ids += 1;
-                    if self.ids > args.ids_max {
-                        return Err(too_many(args.ids_max));
-                    }
-                    each(canonical)
-                }
-                Err(_) if args.skip_malformed => {
-                    self.malformed += 1;
-                    Ok(())
-                }
-                Err(error) => {
-                    let hint =
-                        "--ids says what the ids are, --skip-malformed leaves such lines out";
-                    Err(source.complain(line, error.to_string()).hint(hint).into())
-                }
-            }
-        })
-    }
-}
-
 /// Builds a filter of our own form.
-fn ours(args: &BuildArgs, reading: &mut Reading<'_>) -> anyhow::Result<Report> {
-    let since_1970 = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+fn ours(args: &BuildArgs) -> anyhow::Result<(Reading<'_>, Report)> {
+    let start = Instant::now();
+    let mut reading = Reading::begin(args, &format!("xxh3 {}", args.hash_seed))?;
     let hasher = IdHasher {
-        form: args.ids,
+        form: reading.form,
         seed: args.hash_seed,
     };
+    let hash = |id: &[u8]| Ok([hasher.canonical(id).0]);
     let request = Request {
         hasher,
-        epoch: args.epoch.unwrap_or(since_1970.as_secs()),
-        built: Some(Timestamp::from_secs(since_1970.as_secs())),
+        epoch: args.epoch.unwrap_or(reading.began_ms / 1000),
+        // From then on ids may be missing, however long reading took.
+        built: Some(Timestamp::from_secs(reading.began_ms / 1000)),
         ids_max: args.ids_max.max(args.capacity.unwrap_or(0)),
         ..Request::with_rate(args.fpr)
     };
-    let start = Instant::now();
     let (filter, read) = match (args.updatable, args.capacity) {
         (false, _) => {
             let mut builder = StaticBuilder::new(request);
-            reading.for_each(|id| Ok(builder.insert(hasher.canonical(id))?))?;
+            reading.for_each(hash, |[id]| Ok(builder.insert(IdHash(id))?))?;
             let read = start.elapsed();
             (solve(builder, args.threads)?, read)
         }
         (true, Some(capacity)) => {
             let mut filter = UpdatableFilter::new(request, capacity).map_err(complain)?;
-            reading.for_each(|id| insert(&mut filter, hasher.canonical(id)))?;
+            reading.for_each(hash, |[id]| insert(&mut filter, IdHash(id)))?;
             (filter.to_filter(request.epoch), start.elapsed())
         }
         (true, None) => {
             let mut ids = Vec::new();
-            reading.for_each(|id| {
-                ids.push(hasher.canonical(id));
+            reading.for_each(hash, |[id]| {
+                ids.push(IdHash(id));
                 Ok(())
             })?;
             let read = start.elapsed();
@@ -196,11 +155,14 @@ fn ours(args: &BuildArgs, reading: &mut Reading<'_>) -> anyhow::Result<Report> {
     let build = start.elapsed() - read;
     write_whole(&args.output, filter.bytes())?;
     let facts = filter.facts();
-    Ok(Report {
+    let report = Report {
         file: args.output.clone(),
         construction: facts.construction.name(),
+        complete_ms: reading.began_ms,
         ids_read: reading.ids,
+        ids_read_before: reading.ids_before,
         ids_malformed: reading.malformed,
+        setbacks: reading.setbacks,
         ids: facts.ids,
         capacity_ids: facts.capacity_ids,
         bytes: facts.bytes,
@@ -211,17 +173,23 @@ fn ours(args: &BuildArgs, reading: &mut Reading<'_>) -> anyhow::Result<Report> {
         measured_rate: filter.measured_rate(MEASURE_PROBES, Seed(0)),
         read_seconds: read.as_secs_f64(),
         build_seconds: build.as_secs_f64(),
-    })
+    };
+    Ok((reading, report))
 }
 
 /// Builds one of Guava's.
-fn guava(args: &BuildArgs, reading: &mut Reading<'_>, funnel: Funnel) -> anyhow::Result<Report> {
+fn guava(args: &BuildArgs, funnel: Funnel) -> anyhow::Result<(Reading<'_>, Report)> {
     let start = Instant::now();
+    let mut reading = Reading::begin(args, &format!("Guava {}", funnel.name()))?;
     let mut builder = GuavaBuilder::new();
-    let source = reading.source.label();
-    reading.for_each(|id| {
+    let label = reading.label.clone();
+    let hash = |id: &[u8]| {
         let hash = funnel.hash(id);
-        builder.insert(hash.map_err(|e| Complaint::new(e.to_string()).in_file(&source))?);
+        let hash = hash.map_err(|error| Complaint::new(error.to_string()).in_file(&label))?;
+        Ok(hash.words())
+    };
+    reading.for_each(hash, |words| {
+        builder.insert(GuavaHash::from_words(words));
         Ok(())
     })?;
     let read = start.elapsed();
@@ -230,11 +198,14 @@ fn guava(args: &BuildArgs, reading: &mut Reading<'_>, funnel: Funnel) -> anyhow:
     let build = start.elapsed() - read;
     write_whole(&args.output, &bytes)?;
     let bytes = bytes.len() as u64;
-    Ok(Report {
+    let report = Report {
         file: args.output.clone(),
         construction: "Guava BloomFilter (MURMUR128_MITZ_64)",
+        complete_ms: reading.began_ms,
         ids_read: reading.ids,
+        ids_read_before: reading.ids_before,
         ids_malformed: reading.malformed,
+        setbacks: reading.setbacks,
         ids,
         capacity_ids: ids,
         bytes,
@@ -245,7 +216,8 @@ fn guava(args: &BuildArgs, reading: &mut Reading<'_>, funnel: Funnel) -> anyhow:
         measured_rate: filter.measured_rate(MEASURE_PROBES, Seed(0)),
         read_seconds: read.as_secs_f64(),
         build_seconds: build.as_secs_f64(),
-    })
+    };
+    Ok((reading, report))
 }
 
 /// Solves a static filter's shards on several threads.
@@ -304,7 +276,7 @@ fn complain(error: BuildError) -> anyhow::Error {
     Complaint::new(error.to_string()).hint(hint).into()
 }
 
-fn too_many(ids_max: u64) -> anyhow::Error {
+pub(super) fn too_many(ids_max: u64) -> anyhow::Error {
     Complaint::new(format!("the source has more than {ids_max} ids"))
         .hint("--ids-max allows more; each takes 8 bytes while building (Guava's form: 16)")
         .into()
@@ -331,8 +303,14 @@ fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 struct Report {
     file: PathBuf,
     construction: &'static str,
+    /// Ids added later than this, in milliseconds since 1970, may be missing.
+    complete_ms: u64,
     ids_read: u64,
+    /// Of these, by a run before that was resumed.
+    ids_read_before: u64,
     ids_malformed: u64,
+    /// How often the database was gone.
+    setbacks: u64,
     ids: u64,
     capacity_ids: u64,
     bytes: u64,
@@ -375,13 +353,21 @@ impl Report {
             output::percent(self.measured_rate)
         );
         row("false positives", rates);
-        let speed = |seconds: f64| output::per_second(self.ids_read as f64 / seconds.max(1e-9));
-        let step = |seconds: f64| {
+        let step = |ids: u64, seconds: f64| {
             let time = output::duration(Duration::from_secs_f64(seconds));
-            format!("{time}, {} ids", speed(seconds))
+            let speed = output::per_second(ids as f64 / seconds.max(1e-9));
+            format!("{time}, {speed} ids")
         };
-        row("reading", step(self.read_seconds));
-        row("building", step(self.build_seconds));
+        if self.ids_read_before > 0 {
+            row("read before", output::count(self.ids_read_before));
+        }
+        if self.setbacks > 0 {
+            let times = output::count(self.setbacks);
+            row("source was gone", format!("{times} times"));
+        }
+        let now = self.ids_read - self.ids_read_before;
+        row("reading", step(now, self.read_seconds));
+        row("building", step(self.ids_read, self.build_seconds));
         let mut out = output::stdout();
         // The first line holds the headings, which are empty.
         let text = table.to_string();
@@ -399,7 +385,10 @@ const EXAMPLES: &str = "\
 Examples:
   edgeward filter build --source ids.txt --fpr 1% -o resource.ids
   edgeward filter build --source export.csv --column id --ids uuid -o resource.ids
-  psql -Atc 'SELECT id FROM resource' | edgeward filter build -s - -o resource.ids
+  edgeward filter build --source postgres://me@db/shop --query 'SELECT id FROM resource' \\
+    -o resource.ids
+  edgeward filter build --source sqlite://shop.db --query 'SELECT id FROM resource' -o resource.ids
+  mysql -BNe 'SELECT id FROM resource' | edgeward filter build -s - -o resource.ids
   edgeward filter build --source ids.txt --guava utf8 -o resource.bloom
 
 A static filter is the smallest; --updatable makes one that ids can be added to.

@@ -1,7 +1,7 @@
 //! Where ids come from: text with one id a line, CSV with a named column, files or stdin.
 //!
-//! A source hands out one id after the other and holds none of them. Another kind of source is
-//! another variant of [`Source`] and another arm in [`Source::for_each`].
+//! A source hands out one id after the other and holds none of them. Databases are read by
+//! `edgeward_idsync`.
 
 mod csv;
 mod lines;
@@ -21,8 +21,8 @@ use crate::output::Progress;
 /// Which ids to read, and how.
 #[derive(Args, Clone, Debug)]
 pub(super) struct SourceArgs {
-    /// Ids: a file with one on each line, a .csv file, or - for stdin
-    #[arg(long, short, value_name = "FILE")]
+    /// Ids: a file with one on each line, a .csv file, - for stdin, or a database's address
+    #[arg(long, short, value_name = "SOURCE")]
     source: PathBuf,
 
     /// The CSV column that holds the ids, by its name; makes stdin CSV too
@@ -64,13 +64,17 @@ impl SourceArgs {
         }
     }
 
-    /// The checked form.
+    /// The address of a database, if it is one.
+    pub(super) fn database(&self) -> Option<&str> {
+        let text = self.source.to_str()?;
+        edgeward_idsync::is_database(text).then_some(text)
+    }
+
+    /// The checked form of a file.
     pub(super) fn checked(&self) -> anyhow::Result<Source> {
-        let text = self.source.to_string_lossy();
-        if let Some((scheme, _)) = text.split_once("://") {
-            let message = format!("ids cannot be read from {scheme}:// yet");
-            let hint =
-                "let the database's own client write CSV and name it, or pipe it into `--source -`";
+        if self.database().is_some() {
+            let message = "a file of ids is wanted here, and the source is a database";
+            let hint = "build a filter from it: edgeward filter build";
             return Err(Complaint::new(message).hint(hint).into());
         }
         let named = self

@@ -1,0 +1,283 @@
+//! Ids out of a database: what was typed about it, and a scan of it with its checkpoint and progress.
+
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Args;
+
+use edgeward_filter::IdForm;
+use edgeward_idsync::{
+    Checkpoint, CheckpointError, Identity, Ledger, Options, Retry, Scan, ScanConfig, Source,
+    SourceError, Watch,
+};
+
+use crate::complaint::Complaint;
+use crate::output::{self, Progress};
+
+/// How a database is read.
+#[derive(Args, Clone, Debug)]
+pub(super) struct DatabaseArgs {
+    /// What to ask a database for; one column, the id
+    #[arg(long, value_name = "SQL")]
+    query: Option<String>,
+
+    /// Where a scan of a database notes how far it is, so that the same command goes on after a crash
+    #[arg(long, value_name = "FILE", requires = "query")]
+    resume: Option<PathBuf>,
+
+    /// Ranges of a Cassandra table to read at the same time
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "8",
+        requires = "query",
+        hide_short_help = true
+    )]
+    parallel: NonZeroU32,
+
+    /// Seconds to wait for a database that went away during a scan
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 600,
+        requires = "query",
+        hide_short_help = true
+    )]
+    patience: u64,
+}
+
+impl DatabaseArgs {
+    /// The database at `address`.
+    pub(super) fn open(&self, address: &str) -> anyhow::Result<Arc<dyn Source>> {
+        let Some(query) = &self.query else {
+            let message = "what to ask the database for is not said";
+            let hint = "--query 'SELECT id FROM resource'";
+            return Err(Complaint::new(message).hint(hint).into());
+        };
+        let options = Options {
+            // A scan that is to go on in the middle needs to know where that is.
+            ordered: self.resume.is_some(),
+            parallel: self.parallel,
+            ..Options::new(query)
+        };
+        edgeward_idsync::open(address, options).map_err(|error| complain(error, None))
+    }
+
+    /// Refuses what makes sense for databases only.
+    pub(super) fn refuse(&self) -> anyhow::Result<()> {
+        if self.query.is_some() {
+            let hint = "give its address: postgres://…, sqlite://…, cassandra://…";
+            let message = "--query asks a database, and the source is a file";
+            return Err(Complaint::new(message).hint(hint).into());
+        }
+        Ok(())
+    }
+
+    /// Begins to scan. `hashed` says how ids are going to be hashed, for the checkpoint.
+    pub(super) fn begin(
+        &self,
+        source: Arc<dyn Source>,
+        form: Option<IdForm>,
+        skip_malformed: bool,
+        hashed: &str,
+        now_ms: u64,
+    ) -> anyhow::Result<Reader> {
+        let form_name = form.map_or("by type", IdForm::name);
+        let identity = Identity::of(&[&source.label(), source.query(), form_name, hashed]);
+        let (mut noted, mut ledger, mut began_ms) = (None, Ledger::default(), now_ms);
+        if let Some(path) = &self.resume {
+            let opened = Checkpoint::open(path, identity, now_ms);
+            let (checkpoint, resumed) = opened.map_err(|error| unusable(path, error))?;
+            if resumed.torn_bytes > 0 {
+                let bytes = output::count(resumed.torn_bytes);
+                let path = path.display();
+                eprintln!("warning: the last {bytes} bytes of {path} are torn and are read again");
+            }
+            noted = Some((checkpoint, path.clone()));
+            (ledger, began_ms) = (resumed.ledger, resumed.began_ms);
+        }
+        let config = ScanConfig {
+            form,
+            skip_malformed,
+            retry: Retry {
+                patience: Duration::from_secs(self.patience),
+                ..Retry::default()
+            },
+            ..ScanConfig::default()
+        };
+        let resume = self.resume.as_deref();
+        let scan = Scan::begin(source, ledger, config).map_err(|error| complain(error, resume))?;
+        if let Some((checkpoint, path)) = &mut noted {
+            let begun = checkpoint.begin(scan.found().form, &scan.ledger());
+            begun.map_err(|error| unusable(path, error))?;
+        }
+        Ok(Reader {
+            scan,
+            noted,
+            began_ms,
+        })
+    }
+}
+
+/// A scan under way, noted down if that was asked for.
+pub(super) struct Reader {
+    scan: Scan,
+    noted: Option<(Checkpoint, PathBuf)>,
+    began_ms: u64,
+}
+
+impl Reader {
+    /// What the ids are brought to.
+    pub(super) fn form(&self) -> IdForm {
+        self.scan.found().form
+    }
+
+    /// When the scan began, maybe in an earlier run.
+    pub(super) fn began_ms(&self) -> u64 {
+        self.began_ms
+    }
+
+    /// How far it is.
+    pub(super) fn progress(&self) -> edgeward_idsync::Progress {
+        self.scan.progress()
+    }
+
+    /// Gives the hash of every id to `insert`, those noted before first.
+    pub(super) fn for_each<const N: usize>(
+        &mut self,
+        hash: impl Fn(&[u8]) -> anyhow::Result<[u64; N]>,
+        mut insert: impl FnMut([u64; N]) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let shown = Shown::new(self.scan.watch());
+        if let Some((checkpoint, path)) = &mut self.noted {
+            let mut inserted = Ok(());
+            let mut each = |words: &[u64]| {
+                for id in words.as_chunks().0 {
+                    if inserted.is_ok() {
+                        inserted = insert(*id);
+                    }
+                }
+            };
+            let read = checkpoint.hashes(&mut each);
+            read.map_err(|error| unusable(path, error))?;
+            inserted?;
+        }
+        let mut hashes: Vec<u64> = Vec::new();
+        loop {
+            let path = self.noted.as_ref().map(|(_, path)| path.as_path());
+            let batch = self.scan.next_batch();
+            let Some(batch) = batch.map_err(|error| complain(error, path))? else {
+                break;
+            };
+            hashes.clear();
+            for id in batch.ids() {
+                let words = hash(id)?;
+                hashes.extend_from_slice(&words);
+                insert(words)?;
+            }
+            if let Some((checkpoint, path)) = &mut self.noted {
+                let noted = checkpoint.append(&batch.reached, &hashes);
+                noted.map_err(|error| unusable(path, error))?;
+            }
+        }
+        drop(shown);
+        Ok(())
+    }
+
+    /// The filter is written: what was noted has served.
+    pub(super) fn finish(self) -> anyhow::Result<()> {
+        match self.noted {
+            Some((checkpoint, path)) => checkpoint
+                .remove()
+                .with_context(|| format!("cannot remove {}", path.display())),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Shows how a scan comes along, also while nothing comes.
+struct Shown {
+    stop: Option<mpsc::Sender<()>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Shown {
+    fn new(watch: Watch) -> Self {
+        let (stop, stopped) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            let bar = Progress::new("reading ids", "rows", None);
+            let mut setbacks = 0;
+            while stopped.recv_timeout(BETWEEN_LOOKS) == Err(RecvTimeoutError::Timeout) {
+                let progress = watch.progress();
+                // What an earlier run read says nothing about how fast this one is.
+                if let Some(rows) = progress.rows_estimated {
+                    bar.expect(rows.saturating_sub(progress.rows_before));
+                }
+                bar.set(progress.rows - progress.rows_before);
+                if let Some(why) = progress.waiting
+                    && progress.setbacks > setbacks
+                {
+                    setbacks = progress.setbacks;
+                    bar.note(&format!("warning: {why}; trying again"));
+                }
+            }
+        });
+        Self {
+            stop: Some(stop),
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // It has nothing to say any more, and a panic was printed.
+            _ = thread.join();
+        }
+    }
+}
+
+fn complain(error: SourceError, resume: Option<&Path>) -> anyhow::Error {
+    let hint = match (error.hint(), resume) {
+        (Some(hint), _) => Some(hint.to_owned()),
+        (None, Some(path)) if error.is_transient() => Some(format!(
+            "the same command goes on where this one stopped: {} says where",
+            path.display()
+        )),
+        _ => None,
+    };
+    let mut message = error.to_string();
+    let mut cause = std::error::Error::source(&error);
+    while let Some(error) = cause {
+        message.push_str(": ");
+        message.push_str(&error.to_string());
+        cause = error.source();
+    }
+    let complaint = Complaint::new(message);
+    match hint {
+        Some(hint) => complaint.hint(hint).into(),
+        None => complaint.into(),
+    }
+}
+
+fn unusable(path: &Path, error: CheckpointError) -> anyhow::Error {
+    let hint = match error {
+        CheckpointError::OtherScan => {
+            "name another file, or delete it to begin anew; source, query, --ids and --hash-seed make a scan"
+        }
+        CheckpointError::Foreign => "name a file that does not exist yet",
+        _ => return anyhow::Error::new(error).context(path.display().to_string()),
+    };
+    let complaint = Complaint::new(error.to_string());
+    complaint.in_file(path).hint(hint).into()
+}
+
+/// Often enough for a bar that moves.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(200);

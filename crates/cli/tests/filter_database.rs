@@ -1,0 +1,163 @@
+//! `edgeward filter build` from a database, as a person runs it.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use rusqlite::Connection;
+use serde_json::Value;
+
+const IDS: u32 = 50_000;
+
+fn database(folder: &Path) -> String {
+    let path = folder.join("shop.db");
+    let connection = Connection::open(&path).expect("a new file");
+    let sql = format!(
+        "CREATE TABLE resource (id UUID PRIMARY KEY, name TEXT);
+         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {IDS})
+         INSERT INTO resource
+         SELECT printf('550E8400-E29B-41D4-A716-%012d', i), 'name ' || i FROM n"
+    );
+    connection.execute_batch(&sql).expect("valid SQL");
+    format!("sqlite://{}", path.display())
+}
+
+fn id(n: u32) -> String {
+    format!("550e8400-e29b-41d4-a716-{n:012}")
+}
+
+fn run(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_edgeward"))
+        .arg("filter")
+        .args(arguments)
+        .current_dir(folder)
+        .output()
+        .expect("the binary runs")
+}
+
+fn json(output: &Output) -> Value {
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+fn complaint(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Every kind of filter from a database, with and without a checkpoint: what is in the table is
+/// found in any spelling, and the rest mostly is not.
+#[test]
+fn a_filter_of_a_database_answers() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let address = database(folder.path());
+    for extra in [
+        &[][..],
+        &["--updatable"],
+        &["--guava", "utf8"],
+        &["--resume", "scan"],
+        &["--resume", "scan", "--guava", "utf8"],
+    ] {
+        let query = "SELECT id FROM resource;";
+        let mut arguments = vec![
+            "build", "-s", &address, "--query", query, "-o", "f", "--json",
+        ];
+        arguments.extend_from_slice(extra);
+        let report = json(&run(folder.path(), &arguments));
+        assert_eq!(report["ids_read"], IDS, "{extra:?}");
+        assert!(!folder.path().join("scan").exists(), "it has served");
+        let mut question = vec!["query", "f"];
+        if extra.contains(&"--guava") {
+            question.splice(1..1, ["--guava", "utf8", "--form", "uuid"]);
+        }
+        let (first, last, absent) = (id(1), id(IDS).to_uppercase(), id(IDS + 7));
+        let answers = run(folder.path(), &[&question[..], &[&first, &last]].concat());
+        let said = String::from_utf8_lossy(&answers.stdout).into_owned();
+        assert_eq!(said.matches("maybe").count(), 2, "{extra:?}: {said}");
+        // One absent id passes with 1 %, three of them never in practice.
+        let others = [absent, id(IDS + 8), id(IDS + 9)];
+        let others: Vec<_> = others.iter().map(String::as_str).collect();
+        let answers = run(folder.path(), &[&question[..], &others].concat());
+        let said = String::from_utf8_lossy(&answers.stdout).into_owned();
+        assert!(said.contains("absent"), "{extra:?}: {said}");
+    }
+}
+
+/// A build that cannot go on leaves its checkpoint, and the same command goes on from there: a row
+/// that is no id stops the first, and is then put right.
+#[test]
+fn a_build_goes_on_where_one_before_stopped() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let address = database(folder.path());
+    let change = |sql: &str| {
+        let connection = Connection::open(folder.path().join("shop.db")).expect("opens");
+        connection.execute_batch(sql).expect("valid SQL");
+    };
+    change("INSERT INTO resource VALUES ('x is no uuid', '')");
+    let query = "SELECT id FROM resource";
+    let arguments = [
+        "build", "-s", &address, "--query", query, "-o", "f", "--json", "--resume", "scan",
+    ];
+    let said = complaint(&run(folder.path(), &arguments));
+    assert!(
+        said.contains("row 50001, column `id`: `x is no uuid` is no uuid"),
+        "{said}"
+    );
+    assert!(!folder.path().join("f").exists());
+    let other = ["--ids", "text"];
+    let said = complaint(&run(folder.path(), &[&arguments[..], &other].concat()));
+    assert!(
+        said.contains("another scan") && said.contains("hint"),
+        "{said}"
+    );
+    change("DELETE FROM resource WHERE id LIKE 'x%'");
+    let report = json(&run(folder.path(), &arguments));
+    let before = report["ids_read_before"].as_u64().expect("a number");
+    assert!(before > 40_000, "{report}");
+    let read = report["ids_read"].as_u64().expect("a number");
+    // The last one before is read twice.
+    assert!(read <= u64::from(IDS) + 1, "{report}");
+    assert_eq!(report["ids"], IDS);
+    for n in [1, 2, IDS / 2, IDS] {
+        assert!(run(folder.path(), &["query", "f", &id(n)]).status.success());
+    }
+}
+
+#[test]
+fn mistakes_are_told_with_a_way_out() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let address = database(folder.path());
+    let build = |source: &str, extra: &[&str]| {
+        let arguments = [&["build", "-o", "f", "-s", source], extra].concat();
+        complaint(&run(folder.path(), &arguments))
+    };
+    for (source, extra, wrong) in [
+        (&address[..], &[][..], "not said"),
+        (
+            &address,
+            &["--query", "SELECT id, name FROM resource"],
+            "2 columns",
+        ),
+        (&address, &["--query", "SELECT 1.5 AS price"], "type REAL"),
+        ("ids.txt", &["--query", "SELECT 1"], "is a file"),
+        ("mysql://db", &["--query", "SELECT 1"], "mysql://"),
+        (
+            &address,
+            &["--query", "SELECT id FROM resource", "--ids-max", "100"],
+            "more than 100 ids",
+        ),
+    ] {
+        let said = build(source, extra);
+        assert!(said.contains(wrong) && said.contains("hint"), "{said}");
+    }
+    let said = build(&address, &["--query", "SELECT id FROM nothing"]);
+    assert!(said.contains("refuses the query: no such table"), "{said}");
+    let said = build("sqlite://none.db", &["--query", "SELECT 1"]);
+    assert!(
+        said.contains("cannot connect to sqlite://none.db"),
+        "{said}"
+    );
+    assert!(
+        !folder.path().join("none.db").exists(),
+        "nothing is made up"
+    );
+}

@@ -1,0 +1,453 @@
+//! Ids out of Cassandra (or ScyllaDB), by ranges of tokens.
+//!
+//! A table has no order that a scan could follow, but its partitions lie on a ring of tokens. The
+//! ring is cut where its nodes' ranges meet, and further into pieces of about the same length; each
+//! is a span of the scan, read page by page with `token(key) > ? AND token(key) <= ?`, several at
+//! the same time. A span that fails is read again as a whole.
+//!
+//! Cassandra has no snapshots. A row written before the scan began is seen if the scan and the write
+//! overlap in a replica: writes by quorum and a scan by quorum, or writes to all and a scan of one.
+//! The address says which (`?consistency=local_quorum`, which is the default).
+
+mod cql;
+mod place;
+mod ring;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{TryStreamExt as _, stream};
+use scylla::client::execution_profile::ExecutionProfile;
+use scylla::client::session::Session;
+use scylla::client::session_builder::SessionBuilder;
+use scylla::deserialize::row::ColumnIterator;
+use scylla::errors::{DbError, ExecutionError, PrepareError, RequestAttemptError};
+use scylla::frame::response::result::{ColumnSpec, ColumnType, NativeType};
+use scylla::response::PagingState;
+use scylla::statement::Statement;
+use scylla::statement::prepared::PreparedStatement;
+use scylla::value::CqlTimestamp;
+
+use crate::address::{Options, without_password};
+use crate::changes::{Feed, Rows};
+use crate::error::SourceError;
+use crate::scan::{Begun, Found, Reading, Sink, Source};
+use crate::value::Value;
+use edgeward_filter::IdForm;
+use place::Place;
+
+/// A cluster and a query.
+#[derive(Debug)]
+pub(crate) struct Cassandra {
+    label: String,
+    place: Place,
+    options: Options,
+}
+
+impl Cassandra {
+    pub(crate) fn new(address: &str, options: Options) -> Result<Self, SourceError> {
+        let place = Place::parse(address).map_err(|why| SourceError::Address {
+            url: without_password(address),
+            why,
+        })?;
+        Ok(Self {
+            label: without_password(address),
+            place,
+            options,
+        })
+    }
+
+    async fn connect(&self) -> Result<Session, SourceError> {
+        let profile = ExecutionProfile::builder()
+            .consistency(self.place.consistency)
+            // A page of a cold table under load; what takes longer is tried again.
+            .request_timeout(Some(Duration::from_secs(30)))
+            .build();
+        let mut builder = SessionBuilder::new()
+            .known_nodes(&self.place.nodes)
+            .default_execution_profile_handle(profile.into_handle())
+            .connection_timeout(Duration::from_secs(10))
+            .keepalive_interval(Duration::from_secs(10));
+        if let Some((user, password)) = &self.place.user {
+            builder = builder.user(user, password);
+        }
+        if let Some(datacenter) = &self.place.datacenter {
+            builder = builder.prefer_datacenter(datacenter.clone());
+        }
+        if let Some(keyspace) = &self.place.keyspace {
+            builder = builder
+                .use_keyspace(keyspace, true)
+                .keyspaces_to_fetch([keyspace]);
+        }
+        builder.build().await.map_err(|error| SourceError::Connect {
+            label: self.label.clone(),
+            cause: error.into(),
+            transient: true,
+        })
+    }
+
+    async fn prepare(
+        &self,
+        session: &Session,
+        query: &str,
+    ) -> Result<PreparedStatement, SourceError> {
+        let mut statement = Statement::new(query);
+        statement.set_is_idempotent(true);
+        statement.set_page_size(self.place.page_rows);
+        session.prepare(statement).await.map_err(|error| {
+            let transient = match &error {
+                PrepareError::AllAttemptsFailed { first_attempt } => passes(first_attempt),
+                _ => true,
+            };
+            self.fail(transient, error.into())
+        })
+    }
+
+    fn fail(&self, transient: bool, cause: crate::Cause) -> SourceError {
+        let label = self.label.clone();
+        if transient {
+            SourceError::Lost { label, cause }
+        } else {
+            SourceError::Query { label, cause }
+        }
+    }
+
+    fn failed(&self, error: ExecutionError) -> SourceError {
+        let transient = match &error {
+            ExecutionError::LastAttemptError(attempt) => passes(attempt),
+            ExecutionError::BadQuery(_) => false,
+            _ => true,
+        };
+        self.fail(transient, error.into())
+    }
+
+    async fn read_all(&self, sink: &Sink) -> Result<(), SourceError> {
+        let session = self.connect().await?;
+        let query = bare(&self.options.query);
+        let asked = self.prepare(&session, query).await?;
+        let specs = asked.get_current_result_set_col_specs();
+        let specs = specs.get();
+        let [column] = specs.as_slice() else {
+            return Err(SourceError::Columns {
+                found: specs.len(),
+                wanted: "the id is one",
+            });
+        };
+        let coded = Coded::id(column)?;
+        let state = session.get_cluster_state();
+        let table = column.table_spec();
+        let keys = state
+            .get_keyspace(table.ks_name())
+            .and_then(|keyspace| {
+                let view = || Some(&keyspace.views.get(table.table_name())?.view_metadata);
+                keyspace.tables.get(table.table_name()).or_else(view)
+            })
+            .map(|table| &table.partition_key);
+        let cut = keys
+            .ok_or_else(|| format!("{} has no schema", table.table_name()))
+            .and_then(|keys| cql::by_tokens(query, keys))
+            .map_err(|why| self.fail(false, why.into()))?;
+        let found = Found {
+            form: coded.form(),
+            column: column.name().to_owned(),
+            // A quarter of the ring tells more than the server's estimates.
+            rows_estimated: None,
+        };
+        let begun = sink.begin(found, || {
+            let tokens = state.replica_locator().ring().iter();
+            let cuts = ring::ranges(tokens.map(|(token, _)| token.value()), self.place.ranges);
+            cuts.into_iter().map(ring::Range::to_bytes).collect()
+        });
+        let cut = self.prepare(&session, &cut).await?;
+        let open = begun.ledger.open().map(|(number, _)| Ok(number));
+        let at_once = self.options.parallel.get() as usize;
+        let scan = Scanning {
+            source: self,
+            session: &session,
+            cut: &cut,
+            coded,
+            begun: &begun,
+            sink,
+        };
+        stream::iter(open)
+            .try_for_each_concurrent(at_once, |number| scan.read_span(number))
+            .await
+    }
+}
+
+/// What the spans of an attempt share.
+struct Scanning<'a> {
+    source: &'a Cassandra,
+    session: &'a Session,
+    cut: &'a PreparedStatement,
+    coded: Coded,
+    begun: &'a Begun,
+    sink: &'a Sink,
+}
+
+impl Scanning<'_> {
+    async fn read_span(&self, number: usize) -> Result<(), SourceError> {
+        let fail = |error| self.source.failed(error);
+        let span = &self.begun.ledger.spans()[number];
+        let Some(range) = ring::Range::from_bytes(&span.bounds) else {
+            return Err(SourceError::Query {
+                label: self.source.label.clone(),
+                cause: "its plan is of another kind of source".into(),
+            });
+        };
+        let mut gather = self.begun.gather(number, format!(" of tokens {range}"));
+        let mut from = PagingState::start();
+        loop {
+            let bounds = (range.after, range.to);
+            let page = self.session.execute_single_page(self.cut, bounds, from);
+            let (page, state) = page.await.map_err(fail)?;
+            let odd = |error: crate::Cause| self.source.fail(false, error);
+            let page = page.into_rows_result().map_err(|e| odd(e.into()))?;
+            let rows = page.rows::<ColumnIterator<'_, '_>>();
+            for row in rows.map_err(|e| odd(e.into()))? {
+                let mut row = row.map_err(|e| odd(e.into()))?;
+                let id = row.next().transpose().map_err(|e| odd(e.into()))?;
+                let raw = id.and_then(|id| id.slice).map(|slice| slice.as_slice());
+                let value = self.coded.value(raw).map_err(|e| odd(e.into()))?;
+                if gather.row(value)? {
+                    self.sink.send(gather.close(None)).await?;
+                }
+            }
+            match state.into_paging_control_flow() {
+                std::ops::ControlFlow::Break(()) => break,
+                std::ops::ControlFlow::Continue(next) => from = next,
+            }
+        }
+        self.sink.send(gather.end()).await
+    }
+}
+
+impl Source for Cassandra {
+    fn label(&self) -> String {
+        self.label.clone()
+    }
+
+    fn query(&self) -> &str {
+        &self.options.query
+    }
+
+    fn read<'a>(&'a self, sink: &'a Sink) -> Reading<'a, ()> {
+        Box::pin(self.read_all(sink))
+    }
+
+    fn follow<'a>(&'a self, query: &'a str) -> Reading<'a, Box<dyn Feed>> {
+        Box::pin(async move {
+            let session = self.connect().await?;
+            let statement = self.prepare(&session, bare(query)).await?;
+            let specs = statement.get_current_result_set_col_specs();
+            let specs = specs.get();
+            let variables = statement.get_variable_col_specs();
+            let ([id, number], [after]) = (specs.as_slice(), variables.as_slice()) else {
+                return Err(SourceError::Columns {
+                    found: specs.len(),
+                    wanted: "id and number are two, and ? says where to begin",
+                });
+            };
+            let following = Following {
+                id: Coded::id(id)?,
+                number: Coded::number(number)?,
+                after: Coded::number(after)?,
+                source: Self {
+                    label: self.label.clone(),
+                    place: self.place.clone(),
+                    options: self.options.clone(),
+                },
+                session,
+                statement: statement.clone(),
+            };
+            Ok(Box::new(following) as Box<dyn Feed>)
+        })
+    }
+}
+
+/// A session that is asked for changes.
+struct Following {
+    source: Cassandra,
+    session: Session,
+    statement: PreparedStatement,
+    id: Coded,
+    number: Coded,
+    after: Coded,
+}
+
+impl Feed for Following {
+    fn form(&self) -> IdForm {
+        self.id.form()
+    }
+
+    /// Rows of several partitions come in no order of ours, so they are sorted here first.
+    fn poll<'a>(&'a mut self, after: i64, rows: &'a mut Rows<'_>) -> Reading<'a, ()> {
+        Box::pin(async move {
+            let odd = |error: crate::Cause| self.source.fail(false, error);
+            let mut changes: Vec<(i64, Option<Arc<[u8]>>)> = Vec::new();
+            let mut from = PagingState::start();
+            loop {
+                let (session, statement) = (&self.session, &self.statement);
+                let page = match self.after {
+                    Coded::Time => {
+                        let after = (CqlTimestamp(after),);
+                        session.execute_single_page(statement, after, from).await
+                    }
+                    Coded::Int4 => {
+                        let after = after.clamp(i32::MIN.into(), i32::MAX.into());
+                        let after = (i32::try_from(after).expect("just clamped"),);
+                        session.execute_single_page(statement, after, from).await
+                    }
+                    _ => session.execute_single_page(statement, (after,), from).await,
+                };
+                let (page, state) = page.map_err(|error| self.source.failed(error))?;
+                let page = page.into_rows_result().map_err(|e| odd(e.into()))?;
+                let read = page.rows::<ColumnIterator<'_, '_>>();
+                for row in read.map_err(|e| odd(e.into()))? {
+                    let mut row = row.map_err(|e| odd(e.into()))?;
+                    let mut next = || {
+                        let column = row.next().transpose().map_err(|e| odd(e.into()))?;
+                        let slice = column.and_then(|column| column.slice);
+                        Ok::<_, SourceError>(slice.map(|slice| slice.as_slice()))
+                    };
+                    let (id, number) = (next()?, next()?);
+                    let number = self.number.value(number).map_err(|e| odd(e.into()))?;
+                    let Value::Integer(number) = number else {
+                        return Err(odd("a change has no number".into()));
+                    };
+                    changes.push((number, id.map(Arc::from)));
+                }
+                if changes.len() > CHANGES_MAX {
+                    return Err(odd(format!(
+                        "it gives more than {CHANGES_MAX} changes at once"
+                    )
+                    .into()));
+                }
+                match state.into_paging_control_flow() {
+                    std::ops::ControlFlow::Break(()) => break,
+                    std::ops::ControlFlow::Continue(next) => from = next,
+                }
+            }
+            changes.sort_unstable_by_key(|(number, _)| *number);
+            for (number, id) in changes {
+                let id = self.id.value(id.as_deref()).map_err(|e| odd(e.into()))?;
+                rows.row(id, number)?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// How a column's values are written in CQL's protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Coded {
+    Int1,
+    Int2,
+    Int4,
+    Int8,
+    Uuid,
+    Text,
+    Bytes,
+    /// Milliseconds since 1970.
+    Time,
+}
+
+impl Coded {
+    fn of(column: &ColumnSpec<'_>, allowed: impl Fn(Self) -> bool) -> Result<Self, SourceError> {
+        let coded = match column.typ() {
+            ColumnType::Native(native) => match native {
+                NativeType::TinyInt => Some(Self::Int1),
+                NativeType::SmallInt => Some(Self::Int2),
+                NativeType::Int => Some(Self::Int4),
+                NativeType::BigInt | NativeType::Counter => Some(Self::Int8),
+                NativeType::Uuid | NativeType::Timeuuid => Some(Self::Uuid),
+                NativeType::Text | NativeType::Ascii => Some(Self::Text),
+                NativeType::Blob => Some(Self::Bytes),
+                NativeType::Timestamp => Some(Self::Time),
+                _ => None,
+            },
+            _ => None,
+        };
+        coded
+            .filter(|coded| allowed(*coded))
+            .ok_or_else(|| SourceError::ColumnType {
+                column: column.name().to_owned(),
+                type_name: format!("{:?}", column.typ()),
+            })
+    }
+
+    fn id(column: &ColumnSpec<'_>) -> Result<Self, SourceError> {
+        Self::of(column, |coded| coded != Self::Time)
+    }
+
+    fn number(column: &ColumnSpec<'_>) -> Result<Self, SourceError> {
+        Self::of(column, |coded| {
+            matches!(coded, Self::Int4 | Self::Int8 | Self::Time)
+        })
+    }
+
+    fn form(self) -> IdForm {
+        match self {
+            Self::Int1 | Self::Int2 | Self::Int4 | Self::Int8 | Self::Time => IdForm::Integer,
+            Self::Uuid => IdForm::Uuid,
+            Self::Text | Self::Bytes => IdForm::Text,
+        }
+    }
+
+    fn value(self, raw: Option<&[u8]>) -> Result<Value<'_>, String> {
+        let Some(raw) = raw else {
+            return Ok(Value::Null);
+        };
+        let value = match self {
+            Self::Text => Some(Value::Text(raw)),
+            Self::Bytes => Some(Value::Bytes(raw)),
+            Self::Uuid => raw.try_into().ok().map(Value::Uuid),
+            Self::Int1 => raw
+                .try_into()
+                .ok()
+                .map(|raw| i8::from_be_bytes(raw).into())
+                .map(Value::Integer),
+            Self::Int2 => raw
+                .try_into()
+                .ok()
+                .map(|raw| i16::from_be_bytes(raw).into())
+                .map(Value::Integer),
+            Self::Int4 => raw
+                .try_into()
+                .ok()
+                .map(|raw| i32::from_be_bytes(raw).into())
+                .map(Value::Integer),
+            Self::Int8 | Self::Time => raw
+                .try_into()
+                .ok()
+                .map(i64::from_be_bytes)
+                .map(Value::Integer),
+        };
+        value.ok_or_else(|| format!("{} bytes are no {self:?}", raw.len()))
+    }
+}
+
+/// Whether trouble with a request may pass.
+fn passes(error: &RequestAttemptError) -> bool {
+    match error {
+        RequestAttemptError::DbError(said, _) => matches!(
+            said,
+            DbError::Unavailable { .. }
+                | DbError::Overloaded
+                | DbError::IsBootstrapping
+                | DbError::ReadTimeout { .. }
+                | DbError::ReadFailure { .. }
+                | DbError::ServerError
+                | DbError::RateLimitReached { .. }
+        ),
+        RequestAttemptError::SerializationError(_) => false,
+        _ => true,
+    }
+}
+
+fn bare(query: &str) -> &str {
+    query.trim().trim_end_matches(';')
+}
+
+/// Changes of one poll, which have to be sorted in memory: some 300 MB of UUIDs.
+const CHANGES_MAX: usize = 1 << 22;

@@ -1,0 +1,109 @@
+//! A plain SELECT, made to read one range of tokens.
+
+/// `SELECT id FROM t [WHERE …] [ALLOW FILTERING]` with a condition on the token of `keys` put in.
+pub(super) fn by_tokens(query: &str, keys: &[String]) -> Result<String, String> {
+    let words = words(query);
+    let find = |wanted: &str| {
+        let mut found = words.iter();
+        found.find(|(_, word)| word.eq_ignore_ascii_case(wanted))
+    };
+    for unfit in ["ORDER", "GROUP", "LIMIT", "PER"] {
+        if let Some((_, word)) = find(unfit) {
+            return Err(format!("it is read in ranges, which {word} does not allow"));
+        }
+    }
+    let quoted: Vec<_> = keys.iter().map(|key| quoted(key)).collect();
+    let token = format!("token({})", quoted.join(", "));
+    let condition = format!("{token} > ? AND {token} <= ?");
+    let end = find("ALLOW").map_or(query.len(), |(at, _)| *at);
+    let (before, after) = query.split_at(end);
+    let joined = if find("WHERE").is_some() {
+        "AND"
+    } else {
+        "WHERE"
+    };
+    Ok(
+        format!("{} {joined} {condition} {after}", before.trim_end())
+            .trim_end()
+            .to_owned(),
+    )
+}
+
+/// An identifier as it is, whatever its case.
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// The bare words of a query and where they begin; what is in quotes is none.
+fn words(query: &str) -> Vec<(usize, &str)> {
+    let mut words = Vec::new();
+    let (mut start, mut quote) = (None, None);
+    for (at, character) in query.char_indices() {
+        let part_of_word = character.is_alphanumeric() || character == '_';
+        if let Some(closing) = quote {
+            // Two in a row close and open again, which comes to the same.
+            if character == closing {
+                quote = None;
+            }
+        } else if character == '\'' || character == '"' {
+            quote = Some(character);
+        } else if part_of_word {
+            start.get_or_insert(at);
+            continue;
+        }
+        if let Some(start) = start.take() {
+            words.push((start, &query[start..at]));
+        }
+    }
+    if let Some(start) = start {
+        words.push((start, &query[start..]));
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut(query: &str) -> Result<String, String> {
+        by_tokens(query, &["id".to_owned()])
+    }
+
+    #[test]
+    fn the_condition_goes_where_a_condition_goes() {
+        let range = r#"token("id") > ? AND token("id") <= ?"#;
+        for (query, expected) in [
+            (
+                "SELECT id FROM t",
+                format!("SELECT id FROM t WHERE {range}"),
+            ),
+            (
+                "select id from ks.t where kind = 'where allow' allow filtering",
+                format!(
+                    "select id from ks.t where kind = 'where allow' AND {range} allow filtering"
+                ),
+            ),
+            (
+                "SELECT \"limit\" FROM t",
+                format!("SELECT \"limit\" FROM t WHERE {range}"),
+            ),
+        ] {
+            assert_eq!(cut(query), Ok(expected));
+        }
+        let two = by_tokens("SELECT b FROM t", &["Key".to_owned(), "b".to_owned()]);
+        assert!(two.expect("cut").contains(r#"token("Key", "b") > ?"#));
+    }
+
+    #[test]
+    fn what_needs_the_whole_table_is_refused() {
+        for query in [
+            "SELECT id FROM t LIMIT 5",
+            "SELECT id FROM t PER PARTITION LIMIT 1",
+            "SELECT id FROM t WHERE a = 1 ORDER BY b",
+            "SELECT id FROM t GROUP BY id",
+        ] {
+            assert!(cut(query).is_err(), "{query}");
+        }
+        assert!(cut("SELECT id FROM t WHERE a = 'it''s LIMIT'").is_ok());
+    }
+}

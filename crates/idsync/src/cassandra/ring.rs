@@ -1,0 +1,97 @@
+//! The ring of tokens, cut into ranges.
+
+use std::fmt;
+
+/// The tokens after `after`, up to and with `to`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Range {
+    pub(super) after: i64,
+    pub(super) to: i64,
+}
+
+impl Range {
+    /// As a ledger keeps it.
+    pub(super) fn to_bytes(self) -> Vec<u8> {
+        [self.after.to_be_bytes(), self.to.to_be_bytes()].concat()
+    }
+
+    /// From a ledger.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (after, to) = bytes.split_first_chunk()?;
+        Some(Self {
+            after: i64::from_be_bytes(*after),
+            to: i64::from_be_bytes(to.try_into().ok()?),
+        })
+    }
+}
+
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} to {}", self.after, self.to)
+    }
+}
+
+/// Cuts the ring where its nodes' ranges meet, and what is longer than a `wanted`th of it further.
+///
+/// The first range begins after the least number, which is nobody's token: Cassandra's partitioner
+/// makes the greatest of it.
+pub(super) fn ranges(tokens: impl IntoIterator<Item = i64>, wanted: u32) -> Vec<Range> {
+    let mut ends: Vec<i64> = tokens.into_iter().collect();
+    ends.push(i64::MAX);
+    ends.sort_unstable();
+    ends.dedup();
+    let longest = u64::MAX / u64::from(wanted.max(1)) + 1;
+    let mut ranges = Vec::new();
+    let mut after = i64::MIN;
+    for end in ends {
+        while after < end {
+            let left = end.abs_diff(after);
+            let pieces = left.div_ceil(longest);
+            let to = after.saturating_add_unsigned(left.div_ceil(pieces));
+            ranges.push(Range { after, to });
+            after = to;
+        }
+    }
+    ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// No token is left out or read twice, and the nodes' borders are borders here.
+        #[test]
+        fn the_ranges_cover_the_ring(tokens in prop::collection::vec(any::<i64>(), 0..50), wanted in 1u32..500) {
+            let ranges = ranges(tokens.clone(), wanted);
+            prop_assert_eq!(ranges[0].after, i64::MIN);
+            prop_assert_eq!(ranges[ranges.len() - 1].to, i64::MAX);
+            for pair in ranges.windows(2) {
+                prop_assert_eq!(pair[0].to, pair[1].after);
+            }
+            for token in tokens.iter().filter(|token| **token != i64::MIN) {
+                prop_assert!(ranges.iter().any(|range| range.to == *token));
+            }
+            let longest = ranges.iter().map(|range| range.to.abs_diff(range.after)).max();
+            prop_assert!(longest <= Some(u64::MAX / u64::from(wanted) + 1));
+            prop_assert!(ranges.len() <= tokens.len() + 1 + wanted as usize);
+            for range in ranges {
+                prop_assert!(range.after < range.to);
+                prop_assert_eq!(Range::from_bytes(&range.to_bytes()), Some(range));
+            }
+        }
+    }
+
+    #[test]
+    fn a_ring_without_tokens_is_one_range() {
+        let whole = Range {
+            after: i64::MIN,
+            to: i64::MAX,
+        };
+        assert_eq!(ranges([], 1), [whole]);
+        assert_eq!(ranges([i64::MIN, i64::MAX], 1), [whole]);
+        assert_eq!(ranges([], 64).len(), 64);
+    }
+}

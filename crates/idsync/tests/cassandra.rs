@@ -1,0 +1,325 @@
+//! Scans and changes of a real Cassandra node, which `make test-cassandra` asks for: it takes a JDK,
+//! Maven, 2 GB of memory and some minutes. Otherwise the test says that it skips.
+#![cfg(feature = "cassandra")]
+
+use std::collections::BTreeSet;
+use std::env;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use edgeward_filter::{IdForm, IdHash, IdHasher, Rate, Request, StaticBuilder};
+use edgeward_idsync::{
+    Batch, Changes, ChangesConfig, Ledger, Options, Retry, Scan, ScanConfig, Source, SourceError,
+    open,
+};
+use futures_util::{TryStreamExt as _, stream};
+use scylla::client::session::Session;
+use scylla::client::session_builder::SessionBuilder;
+use scylla::statement::batch::{Batch as Statements, BatchType};
+
+/// A node of its own, ended with the test.
+struct Node {
+    folder: tempfile::TempDir,
+    port: u16,
+}
+
+impl Node {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = listener.local_addr().expect("bound").port();
+        drop(listener);
+        let node = Self { folder, port };
+        node.run();
+        node
+    }
+
+    fn run(&self) {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/start-cassandra");
+        let port = self.port.to_string();
+        let started = Command::new(script)
+            .arg(self.folder.path())
+            .arg(port)
+            .status();
+        assert!(started.expect("bash runs").success());
+    }
+
+    fn pid(&self) -> Option<String> {
+        std::fs::read_to_string(self.folder.path().join("pid")).ok()
+    }
+
+    fn kill(&self) {
+        if let Some(pid) = self.pid() {
+            let killed = Command::new("kill").args(["-KILL", pid.trim()]).status();
+            assert!(killed.expect("kill runs").success());
+            let gone = PathBuf::from("/proc").join(pid.trim()).join("fd/0");
+            let until = Instant::now() + Duration::from_secs(60);
+            while gone.exists() && Instant::now() < until {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    fn address(&self, settings: &str) -> String {
+        format!("cassandra://127.0.0.1:{}/edgeward{settings}", self.port)
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Some(pid) = self.pid() {
+            _ = Command::new("kill").args(["-KILL", pid.trim()]).status();
+        }
+    }
+}
+
+fn id(n: u64) -> String {
+    format!("{n:08x}-e29b-41d4-a716-446655440000")
+}
+
+async fn load(node: &Node, ids: u64) -> Session {
+    let session = SessionBuilder::new()
+        .known_node(format!("127.0.0.1:{}", node.port))
+        .build()
+        .await
+        .expect("it answers");
+    for cql in [
+        "CREATE KEYSPACE edgeward WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+        "CREATE TABLE edgeward.resource (id uuid PRIMARY KEY)",
+        "CREATE TABLE edgeward.event (\"Tenant\" int, key text, seq bigint, at timestamp, price double, PRIMARY KEY ((\"Tenant\", key)))",
+    ] {
+        session.query_unpaged(cql, ()).await.expect("valid CQL");
+    }
+    let insert = session
+        .prepare("INSERT INTO edgeward.resource (id) VALUES (?)")
+        .await
+        .expect("valid CQL");
+    stream::iter((0..ids).step_by(50))
+        .map(Ok)
+        .try_for_each_concurrent(32, |first| {
+            let (session, insert) = (&session, &insert);
+            async move {
+                let mut statements = Statements::new(BatchType::Unlogged);
+                let mut values = Vec::new();
+                for n in first..(first + 50).min(ids) {
+                    statements.append_statement(insert.clone());
+                    values.push((scylla_uuid(&id(n)),));
+                }
+                session.batch(&statements, values).await.map(|_| ())
+            }
+        })
+        .await
+        .expect("inserted");
+    session
+}
+
+fn scylla_uuid(text: &str) -> scylla::value::CqlTimeuuid {
+    text.parse().expect("a UUID")
+}
+
+fn source(address: &str, query: &str) -> Arc<dyn Source> {
+    open(address, Options::new(query)).expect("an address")
+}
+
+fn config() -> ScanConfig {
+    ScanConfig {
+        retry: Retry {
+            first: Duration::from_millis(100),
+            longest: Duration::from_secs(1),
+            patience: Duration::from_secs(300),
+        },
+        ..ScanConfig::default()
+    }
+}
+
+fn texts(batch: &Batch) -> Vec<String> {
+    let text = |id| String::from_utf8_lossy(id).into_owned();
+    batch.ids().map(text).collect()
+}
+
+fn scan(address: &str, query: &str) -> Result<(IdForm, BTreeSet<String>), SourceError> {
+    let mut scan = Scan::begin(source(address, query), Ledger::default(), config())?;
+    let mut ids = BTreeSet::new();
+    while let Some(batch) = scan.next_batch()? {
+        ids.extend(texts(&batch));
+    }
+    Ok((scan.found().form, ids))
+}
+
+/// One node, for it takes long to start: a full scan with a filter built of it, a scan during which
+/// the node is killed, other types of ids, errors, changes.
+#[test]
+fn ids_come_out_of_a_real_node() {
+    let Ok(ids) = env::var("EDGEWARD_CASSANDRA_IDS") else {
+        eprintln!("skipped: `make test-cassandra` starts a Cassandra node for it");
+        return;
+    };
+    let ids: u64 = ids.parse().expect("EDGEWARD_CASSANDRA_IDS is a number");
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let node = Node::start();
+    let session = runtime.block_on(load(&node, ids));
+
+    full_scans(&node, ids);
+    other_ids_and_errors(&node, &runtime, &session);
+    changes(&node, &runtime, &session);
+    drop(session);
+    a_scan_survives_the_node(&node, ids);
+}
+
+fn full_scans(node: &Node, ids: u64) {
+    let hasher = IdHasher {
+        form: IdForm::Uuid,
+        seed: 0,
+    };
+    for (settings, at_once) in [
+        ("", 8),
+        ("", 8),
+        ("", 4),
+        ("?page=5000", 4),
+        ("?ranges=1", 1),
+    ] {
+        let options = Options {
+            parallel: at_once.try_into().expect("not zero"),
+            ..Options::new("SELECT id FROM resource")
+        };
+        let began = Instant::now();
+        let from = open(&node.address(settings), options).expect("an address");
+        let mut scan = Scan::begin(from, Ledger::default(), config()).expect("begins");
+        assert_eq!(scan.found().form, IdForm::Uuid);
+        let rate: Rate = "1%".parse().expect("a rate");
+        let mut builder = StaticBuilder::new(Request::with_rate(rate));
+        while let Some(batch) = scan.next_batch().expect("rows") {
+            for id in batch.ids() {
+                builder.insert(hasher.canonical(id)).expect("room");
+            }
+        }
+        let scanned = began.elapsed();
+        let progress = scan.progress();
+        assert_eq!((progress.rows, progress.setbacks), (ids, 0));
+        let filter = builder.finish().expect("solved");
+        let built = began.elapsed() - scanned;
+        eprintln!(
+            "{ids} ids, {settings:>12} {at_once} at once: scan {scanned:.2?}, build {built:.2?}"
+        );
+        assert_eq!(filter.facts().ids, ids);
+        for n in 0..ids {
+            let hash: IdHash = hasher.spelled(id(n).as_bytes()).expect("a UUID");
+            assert!(filter.contains(hash), "{n}");
+        }
+    }
+}
+
+fn a_scan_survives_the_node(node: &Node, ids: u64) {
+    let config = ScanConfig {
+        batch_ids: 1000,
+        batches_ahead: 1,
+        ..config()
+    };
+    let from = source(&node.address(""), "SELECT id FROM resource");
+    let mut scan = Scan::begin(from, Ledger::default(), config).expect("begins");
+    let mut read = BTreeSet::new();
+    for _ in 0..50 {
+        let batch = scan.next_batch().expect("rows").expect("not the end");
+        read.extend(texts(&batch));
+    }
+    node.kill();
+    node.run();
+    while let Some(batch) = scan.next_batch().expect("goes on") {
+        read.extend(texts(&batch));
+    }
+    let progress = scan.progress();
+    eprintln!("after a restart of the node: {progress:?}");
+    assert_eq!(read.len() as u64, ids);
+    assert!(progress.setbacks > 0);
+    assert!(
+        progress.rows < 2 * ids,
+        "spans that were done are not read again"
+    );
+}
+
+fn other_ids_and_errors(node: &Node, runtime: &tokio::runtime::Runtime, session: &Session) {
+    let insert =
+        "INSERT INTO edgeward.event (\"Tenant\", key, seq, at, price) VALUES (?, ?, ?, ?, 1.5)";
+    runtime.block_on(async {
+        for n in 0..300i32 {
+            let at = scylla::value::CqlTimestamp(i64::from(n) * 1000);
+            let values = (n % 3, format!("key {n}"), i64::from(n), at);
+            session
+                .query_unpaged(insert, values)
+                .await
+                .expect("inserted");
+        }
+    });
+    let address = node.address("?consistency=local_one&page=7");
+    let (form, keys) = scan(&address, "SELECT key FROM event").expect("scanned");
+    assert_eq!((form, keys.len()), (IdForm::Text, 300));
+    let (form, some) = scan(
+        &address,
+        "SELECT seq FROM edgeward.event WHERE price = 1.5 AND seq > 99 ALLOW FILTERING;",
+    )
+    .expect("scanned");
+    assert_eq!((form, some.len()), (IdForm::Integer, 200));
+
+    let error = |query| scan(&address, query).expect_err("this cannot be read");
+    for query in [
+        "SELECT nothing FROM event",
+        "SELECT key FROM none",
+        "SELEC",
+        "SELECT key FROM event LIMIT 3",
+    ] {
+        let error = error(query);
+        assert!(matches!(error, SourceError::Query { .. }), "{error:?}");
+    }
+    let double = error("SELECT price FROM event");
+    assert!(
+        matches!(double, SourceError::ColumnType { .. }),
+        "{double:?}"
+    );
+    let two = error("SELECT key, seq FROM event");
+    assert!(
+        matches!(two, SourceError::Columns { found: 2, .. }),
+        "{two:?}"
+    );
+    let nobody = scan("cassandra://127.0.0.1:1/edgeward", "SELECT key FROM event");
+    assert!(
+        matches!(nobody, Err(SourceError::Connect { .. })),
+        "{nobody:?}"
+    );
+}
+
+fn changes(node: &Node, runtime: &tokio::runtime::Runtime, session: &Session) {
+    for (column, expected) in [("seq", 400), ("at", 400_000)] {
+        let query = format!("SELECT key, {column} FROM event WHERE {column} > ? ALLOW FILTERING");
+        let config = ChangesConfig {
+            overlap: 10_000,
+            ..ChangesConfig::new(query)
+        };
+        let from = source(&node.address(""), "SELECT key FROM event");
+        let mut changes = Changes::new(from, config, -1).expect("a runtime");
+        let mut poll = || {
+            let mut keys = Vec::new();
+            let polled = changes.poll(&mut |batch| keys.extend(texts(&batch)));
+            (polled.expect("polled").cursor, keys)
+        };
+        assert!(poll().1.len() >= 300, "by {column}");
+        let insert = format!(
+            "INSERT INTO edgeward.event (\"Tenant\", key, seq, at) VALUES (9, 'late by {column}', 400, 400000)"
+        );
+        runtime
+            .block_on(session.query_unpaged(insert, ()))
+            .expect("inserted");
+        let (cursor, keys) = poll();
+        assert_eq!(
+            (cursor, &keys[..]),
+            (expected, &[format!("late by {column}")][..])
+        );
+        assert_eq!(poll().1, Vec::<String>::new());
+    }
+}

@@ -149,7 +149,7 @@ fn mistakes_are_told_with_a_way_out() {
         let said = build(source, extra);
         assert!(said.contains(wrong) && said.contains("hint"), "{said}");
     }
-    let said = build(&address, &["--query", "SELECT id FROM nothing"]);
+    let said = build(&address, &["--query", "SELECT id FROM missing"]);
     assert!(said.contains("refuses the query: no such table"), "{said}");
     let said = build("sqlite://none.db", &["--query", "SELECT 1"]);
     assert!(

@@ -18,6 +18,10 @@ use edgeward_idsync::{
 use futures_util::{TryStreamExt as _, stream};
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
+use scylla::frame::response::result::ColumnType;
+use scylla::serialize::SerializationError;
+use scylla::serialize::value::SerializeValue;
+use scylla::serialize::writers::{CellWriter, WrittenCellProof};
 use scylla::statement::batch::{Batch as Statements, BatchType};
 
 /// A node of its own, ended with the test.
@@ -97,8 +101,7 @@ async fn load(node: &Node, ids: u64) -> Session {
         .prepare("INSERT INTO edgeward.resource (id) VALUES (?)")
         .await
         .expect("valid CQL");
-    stream::iter((0..ids).step_by(50))
-        .map(Ok)
+    stream::iter((0..ids).step_by(50).map(Ok))
         .try_for_each_concurrent(32, |first| {
             let (session, insert) = (&session, &insert);
             async move {
@@ -106,7 +109,7 @@ async fn load(node: &Node, ids: u64) -> Session {
                 let mut values = Vec::new();
                 for n in first..(first + 50).min(ids) {
                     statements.append_statement(insert.clone());
-                    values.push((scylla_uuid(&id(n)),));
+                    values.push((Uuid(n),));
                 }
                 session.batch(&statements, values).await.map(|_| ())
             }
@@ -116,8 +119,20 @@ async fn load(node: &Node, ids: u64) -> Session {
     session
 }
 
-fn scylla_uuid(text: &str) -> scylla::value::CqlTimeuuid {
-    text.parse().expect("a UUID")
+/// The UUID that [`id`] spells.
+struct Uuid(u64);
+
+impl SerializeValue for Uuid {
+    fn serialize<'b>(
+        &self,
+        _: &ColumnType<'_>,
+        writer: CellWriter<'b>,
+    ) -> Result<WrittenCellProof<'b>, SerializationError> {
+        let digits = id(self.0).replace('-', "");
+        let number = u128::from_str_radix(&digits, 16).expect("hex digits");
+        let written = writer.set_value(&number.to_be_bytes());
+        Ok(written.expect("16 bytes fit"))
+    }
 }
 
 fn source(address: &str, query: &str) -> Arc<dyn Source> {
@@ -158,8 +173,7 @@ fn ids_come_out_of_a_real_node() {
         return;
     };
     let ids: u64 = ids.parse().expect("EDGEWARD_CASSANDRA_IDS is a number");
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .expect("a runtime");

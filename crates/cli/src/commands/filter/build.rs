@@ -35,6 +35,10 @@ pub(crate) struct BuildArgs {
     #[command(flatten)]
     pub(super) database: DatabaseArgs,
 
+    /// Where a scan of a database notes how far it is, so that the same command goes on after a crash
+    #[arg(long, value_name = "FILE", requires = "query")]
+    pub(super) resume: Option<PathBuf>,
+
     /// Where the filter goes
     #[arg(long, short, value_name = "FILE")]
     output: PathBuf,

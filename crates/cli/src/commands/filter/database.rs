@@ -26,10 +26,6 @@ pub(super) struct DatabaseArgs {
     #[arg(long, value_name = "SQL")]
     query: Option<String>,
 
-    /// Where a scan of a database notes how far it is, so that the same command goes on after a crash
-    #[arg(long, value_name = "FILE", requires = "query")]
-    resume: Option<PathBuf>,
-
     /// Ranges of a Cassandra table to read at the same time
     #[arg(
         long,
@@ -52,16 +48,15 @@ pub(super) struct DatabaseArgs {
 }
 
 impl DatabaseArgs {
-    /// The database at `address`.
-    pub(super) fn open(&self, address: &str) -> anyhow::Result<Arc<dyn Source>> {
+    /// The database at `address`; `ordered` if a scan is to be able to go on in the middle.
+    pub(super) fn open(&self, address: &str, ordered: bool) -> anyhow::Result<Arc<dyn Source>> {
         let Some(query) = &self.query else {
             let message = "what to ask the database for is not said";
             let hint = "--query 'SELECT id FROM resource'";
             return Err(Complaint::new(message).hint(hint).into());
         };
         let options = Options {
-            // A scan that is to go on in the middle needs to know where that is.
-            ordered: self.resume.is_some(),
+            ordered,
             parallel: self.parallel,
             ..Options::new(query)
         };
@@ -78,30 +73,9 @@ impl DatabaseArgs {
         Ok(())
     }
 
-    /// Begins to scan. `hashed` says how ids are going to be hashed, for the checkpoint.
-    pub(super) fn begin(
-        &self,
-        source: Arc<dyn Source>,
-        form: Option<IdForm>,
-        skip_malformed: bool,
-        hashed: &str,
-        now_ms: u64,
-    ) -> anyhow::Result<Reader> {
-        let form_name = form.map_or("by type", IdForm::name);
-        let identity = Identity::of(&[&source.label(), source.query(), form_name, hashed]);
-        let (mut noted, mut ledger, mut began_ms) = (None, Ledger::default(), now_ms);
-        if let Some(path) = &self.resume {
-            let opened = Checkpoint::open(path, identity, now_ms);
-            let (checkpoint, resumed) = opened.map_err(|error| unusable(path, error))?;
-            if resumed.torn_bytes > 0 {
-                let bytes = output::count(resumed.torn_bytes);
-                let path = path.display();
-                eprintln!("warning: the last {bytes} bytes of {path} are torn and are read again");
-            }
-            noted = Some((checkpoint, path.clone()));
-            (ledger, began_ms) = (resumed.ledger, resumed.began_ms);
-        }
-        let config = ScanConfig {
+    /// How it is scanned.
+    pub(super) fn config(&self, form: Option<IdForm>, skip_malformed: bool) -> ScanConfig {
+        ScanConfig {
             form,
             skip_malformed,
             retry: Retry {
@@ -109,8 +83,33 @@ impl DatabaseArgs {
                 ..Retry::default()
             },
             ..ScanConfig::default()
-        };
-        let resume = self.resume.as_deref();
+        }
+    }
+
+    /// Begins to scan, or goes on with what is noted in `resume`. `hashed` says how ids are going to
+    /// be hashed, for the note.
+    pub(super) fn begin(
+        &self,
+        source: Arc<dyn Source>,
+        config: ScanConfig,
+        resume: Option<&Path>,
+        hashed: &str,
+        now_ms: u64,
+    ) -> anyhow::Result<Reader> {
+        let form_name = config.form.map_or("by type", IdForm::name);
+        let identity = Identity::of(&[&source.label(), source.query(), form_name, hashed]);
+        let (mut noted, mut ledger, mut began_ms) = (None, Ledger::default(), now_ms);
+        if let Some(path) = resume {
+            let opened = Checkpoint::open(path, identity, now_ms);
+            let (checkpoint, resumed) = opened.map_err(|error| unusable(path, error))?;
+            if resumed.torn_bytes > 0 {
+                let bytes = output::count(resumed.torn_bytes);
+                let path = path.display();
+                eprintln!("warning: the last {bytes} bytes of {path} are torn and are read again");
+            }
+            noted = Some((checkpoint, path.to_owned()));
+            (ledger, began_ms) = (resumed.ledger, resumed.began_ms);
+        }
         let scan = Scan::begin(source, ledger, config).map_err(|error| complain(error, resume))?;
         if let Some((checkpoint, path)) = &mut noted {
             let begun = checkpoint.begin(scan.found().form, &scan.ledger());

@@ -41,11 +41,11 @@ impl<'a> Reading<'a> {
             .unwrap_or_default();
         let now_ms = u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX);
         let (input, label, form, began_ms) = if let Some(address) = args.source.database() {
-            let source = args.database.open(address)?;
+            let resume = args.resume.as_deref();
+            let source = args.database.open(address, resume.is_some())?;
             let label = source.label();
-            let reader =
-                args.database
-                    .begin(source, args.ids, args.skip_malformed, hashed, now_ms)?;
+            let config = args.database.config(args.ids, args.skip_malformed);
+            let reader = (args.database).begin(source, config, resume, hashed, now_ms)?;
             let (form, began_ms) = (reader.form(), reader.began_ms());
             (Input::Database(Box::new(reader)), label, form, began_ms)
         } else {

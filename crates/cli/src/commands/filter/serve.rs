@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -11,11 +12,13 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use edgeward_filter::{IdForm, IdHasher, Rate};
+use edgeward_idsync::{Ledger, Scan, ScanConfig, SourceError};
 use edgeward_publish::{
     Coverage, IdSource, PublishConfig, PublishError, Publisher, RunningPublisher, ScanError,
     StateError, Token,
 };
 
+use super::database::DatabaseArgs;
 use super::keygen;
 use super::source::{Source, SourceArgs};
 use crate::commands::origin::duration;
@@ -32,6 +35,9 @@ use crate::output;
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     source: SourceArgs,
+
+    #[command(flatten)]
+    database: DatabaseArgs,
 
     /// The set's name, as in /sets/NAME
     #[arg(long, value_name = "NAME")]
@@ -132,14 +138,7 @@ enum CoveredBy {
 
 /// Publishes until a signal.
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
-    let source = args.source.checked()?;
-    if source.is_stdin() {
-        return Err(Complaint::new(
-            "stdin can be read once, and a publisher scans again and again",
-        )
-        .hint("write the ids to a file and name it; it is read anew for each scan")
-        .into());
-    }
+    let source = source(args)?;
     let config = config(args)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
@@ -154,13 +153,31 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         .signer
         .as_ref()
         .map(|signer| signer.public().to_string());
-    let source = Box::new(Rescanned(source));
     let publisher = Publisher::start(config, source).map_err(with_way_out)?;
     announce(args, &publisher, public.as_deref())?;
     let name = runtime.block_on(signals.next());
     tracing::info!(signal = name, "stopping");
     publisher.shutdown();
     Ok(ExitCode::SUCCESS)
+}
+
+/// What is scanned again and again.
+fn source(args: &ServeArgs) -> anyhow::Result<Box<dyn IdSource>> {
+    if let Some(address) = args.source.database() {
+        let source = args.database.open(address, false)?;
+        let config = args.database.config(Some(args.ids), args.skip_malformed);
+        return Ok(Box::new(Database { source, config }));
+    }
+    args.database.refuse()?;
+    let source = args.source.checked()?;
+    if source.is_stdin() {
+        return Err(Complaint::new(
+            "stdin can be read once, and a publisher scans again and again",
+        )
+        .hint("write the ids to a file and name it; it is read anew for each scan")
+        .into());
+    }
+    Ok(Box::new(Rescanned(source)))
 }
 
 fn config(args: &ServeArgs) -> anyhow::Result<PublishConfig> {
@@ -220,6 +237,29 @@ impl IdSource for Rescanned {
             Ok(error) => error,
             Err(error) => ScanError::Source(error.into()),
         })
+    }
+}
+
+/// A database, which a new scan reads as it is then.
+struct Database {
+    source: Arc<dyn edgeward_idsync::Source>,
+    config: ScanConfig,
+}
+
+impl IdSource for Database {
+    fn scan(
+        &mut self,
+        each: &mut dyn FnMut(&[u8]) -> Result<(), ScanError>,
+    ) -> Result<(), ScanError> {
+        let failed = |error: SourceError| ScanError::Source(error.into());
+        let (source, config) = (Arc::clone(&self.source), self.config.clone());
+        let mut scan = Scan::begin(source, Ledger::default(), config).map_err(failed)?;
+        while let Some(batch) = scan.next_batch().map_err(failed)? {
+            for id in batch.ids() {
+                each(id)?;
+            }
+        }
+        Ok(())
     }
 }
 

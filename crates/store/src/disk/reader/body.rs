@@ -1,0 +1,172 @@
+//! Bodies by ranges: whole blocks are read and compared with their checksums, what was asked for is handed on.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::record::Record;
+use super::{Inner, Layout, NotRead, Wait};
+use crate::disk::error::Miss;
+use crate::disk::format::{BLOCK_BYTES, ChecksumSeed, Extent, Kind};
+
+/// A record's body: where it lies and what its blocks must add up to.
+#[derive(Clone, Debug)]
+pub(super) struct Body {
+    /// Bytes from the device's start.
+    pub(super) at: u64,
+    pub(super) epoch: u64,
+    pub(super) bytes: u64,
+    pub(super) checksums: Bytes,
+    /// The front of the body, read along with the meta. Not yet checked.
+    pub(super) front: Bytes,
+}
+
+impl Body {
+    /// That of a record whose meta was checked.
+    pub(super) fn of(record: &Record) -> Self {
+        Self {
+            at: record.at + record.header.meta_bytes() as u64,
+            epoch: record.header.epoch,
+            bytes: record.header.body_bytes,
+            checksums: record.table(),
+            front: record.body(),
+        }
+    }
+}
+
+impl Inner {
+    pub(super) fn read(&self, range: Range<u64>, wait: Wait) -> Result<Bytes, NotRead> {
+        let range = range.start..range.end.min(self.length);
+        if range.is_empty() {
+            return Ok(Bytes::new());
+        }
+        let result = match &self.layout {
+            Layout::Single(body) => self.read_body(body, range, wait),
+            Layout::Pieces {
+                object,
+                extents,
+                starts,
+                last,
+            } => {
+                let number = starts.partition_point(|&start| start <= range.start) - 1;
+                let start = starts[number];
+                let within = range.start - start
+                    ..(range.end - start).min(u64::from(extents[number].body_bytes));
+                let known = last.lock().as_ref().filter(|(n, _)| *n == number).cloned();
+                let body = match known {
+                    Some((_, body)) => Ok(body),
+                    None => self
+                        .open_piece(*object, &extents[number], start, &within, wait)
+                        .inspect(|body| *last.lock() = Some((number, body.clone()))),
+                };
+                body.and_then(|body| self.read_body(&body, within, wait))
+            }
+        };
+        if let Err(NotRead::Miss(miss)) = result {
+            self.volume.lost(self.hash, self.location, miss);
+        }
+        result
+    }
+
+    /// Reads a piece's meta, and along with it what is wanted of its front.
+    fn open_piece(
+        &self,
+        object: u64,
+        extent: &Extent,
+        start: u64,
+        wanted: &Range<u64>,
+        wait: Wait,
+    ) -> Result<Body, NotRead> {
+        let meta_bytes = u64::from(extent.meta_bytes);
+        let along = if wanted.start < BLOCK_BYTES {
+            let most = self.volume.settings.read_bytes.bytes();
+            let end = wanted.end.next_multiple_of(BLOCK_BYTES).min(most);
+            end.min(u64::from(extent.body_bytes))
+        } else {
+            0
+        };
+        let record = self.volume.record_at(extent.at, meta_bytes + along, wait)?;
+        let header = &record.header;
+        let is_it = header.kind == Kind::Piece
+            && header.hash == self.hash.0
+            && header.object == object
+            && header.epoch == extent.epoch
+            && header.body_offset == start
+            && header.body_bytes == u64::from(extent.body_bytes);
+        if is_it {
+            Ok(Body::of(&record))
+        } else {
+            Err(Miss::Reclaimed.into())
+        }
+    }
+
+    /// The front of `range`, in whole blocks as far as the device is concerned.
+    fn read_body(&self, body: &Body, range: Range<u64>, wait: Wait) -> Result<Bytes, NotRead> {
+        let volume = &self.volume;
+        let first_block = range.start / BLOCK_BYTES;
+        let start = first_block * BLOCK_BYTES;
+        let most = volume.settings.read_bytes.bytes().max(BLOCK_BYTES);
+        let wanted_end = range
+            .end
+            .next_multiple_of(BLOCK_BYTES)
+            .min(start + most / BLOCK_BYTES * BLOCK_BYTES)
+            .min(body.bytes);
+        let front_end = whole_blocks(body.front.len() as u64, body.bytes);
+        let bytes = if range.start < front_end {
+            let end = wanted_end.min(front_end);
+            body.front.slice(to_usize(start)..to_usize(end))
+        } else {
+            let bytes = volume.read_bytes(body.at + start, wanted_end - start, wait)?;
+            let whole = whole_blocks(start + bytes.len() as u64, body.bytes);
+            if whole <= range.start {
+                return Err(NotRead::WouldBlock);
+            }
+            bytes.slice(..to_usize(whole - start))
+        };
+        let seed = volume.superblock.checksum_seed;
+        if let Err(block) = check_blocks(&body.checksums, first_block, &bytes, seed) {
+            let at = body.at + block * BLOCK_BYTES;
+            let segment = volume.segments.segment_at(at);
+            // Overwritten while it was read, or damaged? The header says which opening it is in.
+            let overwritten =
+                segment.is_none_or(|segment| volume.segments.epoch(segment) != body.epoch);
+            if overwritten {
+                return Err(Miss::Reclaimed.into());
+            }
+            volume.corrupt(|| format!("block {block} of the body at {:#x}", body.at));
+            return Err(Miss::Corrupt.into());
+        }
+        let skip = range.start - start;
+        let end = (start + bytes.len() as u64).min(range.end) - start;
+        Ok(bytes.slice(to_usize(skip)..to_usize(end)))
+    }
+}
+/// How much of `bytes` is whole blocks of a body of `body_bytes`, whose last block may be short.
+fn whole_blocks(bytes: u64, body_bytes: u64) -> u64 {
+    if bytes >= body_bytes {
+        body_bytes
+    } else {
+        bytes / BLOCK_BYTES * BLOCK_BYTES
+    }
+}
+
+/// Compares blocks, the first of which is number `first`, with their checksums. The number of one
+/// that is wrong.
+pub(super) fn check_blocks(
+    checksums: &[u8],
+    first: u64,
+    bytes: &[u8],
+    seed: ChecksumSeed,
+) -> Result<(), u64> {
+    for (block, number) in bytes.chunks(BLOCK_BYTES as usize).zip(first..) {
+        let item = checksums.chunks_exact(8).nth(to_usize(number));
+        if item != Some(&seed.of(block).to_le_bytes()[..]) {
+            return Err(number);
+        }
+    }
+    Ok(())
+}
+
+fn to_usize(number: u64) -> usize {
+    usize::try_from(number).expect("within a record")
+}

@@ -1,0 +1,142 @@
+//! From a candidate of the index to an object: its head with one read, its key compared.
+
+use std::sync::Arc;
+
+use edgeward_types::KeyHash;
+
+use super::body::Body;
+use super::{DiskObject, Inner, Layout, NotRead, Wait, waited};
+use crate::disk::error::{Miss, Now};
+use crate::disk::format::{Extent, Kind};
+use crate::disk::location::Location;
+use crate::disk::volume::Volume;
+use crate::sync::Mutex;
+
+impl Volume {
+    pub(crate) fn read_head_now(
+        self: &Arc<Self>,
+        hash: KeyHash,
+        at: Location,
+        key: &[u8],
+    ) -> Now<DiskObject> {
+        let result = self.read_head_waiting(hash, at, key, Wait::Never);
+        if matches!(result, Err(NotRead::WouldBlock)) {
+            self.counters.would_block.one();
+        }
+        result.into()
+    }
+
+    pub(crate) fn read_head(
+        self: &Arc<Self>,
+        hash: KeyHash,
+        at: Location,
+        key: &[u8],
+    ) -> Result<DiskObject, Miss> {
+        waited(self.read_head_waiting(hash, at, key, Wait::AsLongAsItTakes))
+    }
+
+    fn read_head_waiting(
+        self: &Arc<Self>,
+        hash: KeyHash,
+        location: Location,
+        key: &[u8],
+        wait: Wait,
+    ) -> Result<DiskObject, NotRead> {
+        let first = self.settings.first_read_bytes.bytes();
+        let opened = self.open_object(hash, location, key, first, wait);
+        match &opened {
+            Ok(_) => {
+                self.index.touch(hash, location);
+                self.counters.read_objects.one();
+            }
+            Err(NotRead::WouldBlock) => {}
+            // The entry is another key's, and that one's record is sound.
+            Err(NotRead::Miss(Miss::Stranger)) => {
+                self.index.note_false_match();
+                self.counters.strangers.one();
+            }
+            Err(NotRead::Miss(miss)) => self.lost(hash, location, *miss),
+        }
+        opened
+    }
+
+    fn open_object(
+        self: &Arc<Self>,
+        hash: KeyHash,
+        location: Location,
+        key: &[u8],
+        first_bytes: u64,
+        wait: Wait,
+    ) -> Result<DiskObject, NotRead> {
+        let segment = self
+            .segments
+            .segment_at(location.offset())
+            .ok_or(Miss::Reclaimed)?;
+        let mut pins = vec![self.segments.pin(segment)];
+        let record = self.record_at(location.offset(), first_bytes, wait)?;
+        if record.header.hash != hash.0 || record.key() != key {
+            return Err(Miss::Stranger.into());
+        }
+        let head = record.head();
+        let length = record.header.body_bytes;
+        let layout = match record.header.kind {
+            Kind::Object => Layout::Single(Body::of(&record)),
+            Kind::Commit => {
+                let extents: Vec<_> = Extent::parse_all(&record.table()).collect();
+                let mut starts = Vec::with_capacity(extents.len());
+                let mut start = 0;
+                let mut pinned = segment;
+                for extent in &extents {
+                    starts.push(start);
+                    start += u64::from(extent.body_bytes);
+                    let segment = self.segments.segment_at(extent.at).ok_or(Miss::Corrupt)?;
+                    if segment != pinned {
+                        pins.push(self.segments.pin(segment));
+                        pinned = segment;
+                    }
+                }
+                // Pinned first and asked then: what counts now is overwritten last.
+                if !extents.iter().all(|extent| self.holds(extent)) {
+                    return Err(Miss::Reclaimed.into());
+                }
+                if start != length {
+                    return Err(Miss::Corrupt.into());
+                }
+                Layout::Pieces {
+                    object: record.header.object,
+                    extents,
+                    starts,
+                    last: Mutex::default(),
+                }
+            }
+            Kind::Piece | Kind::Tombstones => return Err(Miss::Stranger.into()),
+        };
+        let inner = Inner {
+            volume: Arc::clone(self),
+            hash,
+            location,
+            head,
+            length,
+            layout,
+            _pins: pins,
+        };
+        Ok(DiskObject {
+            inner: Arc::new(inner),
+        })
+    }
+    /// Whether a piece's segment still holds what it held when the piece was written.
+    pub(in crate::disk) fn holds(&self, extent: &Extent) -> bool {
+        let segment = self.segments.segment_at(extent.at);
+        segment.is_some_and(|segment| self.segments.epoch(segment) == extent.epoch)
+    }
+    /// An object turned out not to be there: it is looked for no more.
+    pub(super) fn lost(&self, hash: KeyHash, location: Location, miss: Miss) {
+        match miss {
+            // Counted where it was found. The device may answer again.
+            Miss::Device(_) | Miss::OutOfService => return,
+            Miss::Reclaimed => self.counters.reclaimed_reads.one(),
+            Miss::Corrupt | Miss::Stranger => {}
+        }
+        self.index.remove(hash, location);
+    }
+}

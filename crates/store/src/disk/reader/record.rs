@@ -1,0 +1,158 @@
+//! One record: read, parsed, and its meta checked.
+
+use bytes::Bytes;
+
+use super::body::check_blocks;
+use super::{NotRead, Wait, waited};
+use crate::disk::DeviceState;
+use crate::disk::error::Miss;
+use crate::disk::format::{Kind, RECORD_HEADER_BYTES, RecordError, RecordHeader};
+use crate::disk::location::Location;
+use crate::disk::volume::Volume;
+
+/// A record with its meta checked.
+#[derive(Debug)]
+pub(in crate::disk) struct Record {
+    pub(in crate::disk) header: RecordHeader,
+    pub(super) at: u64,
+    /// The meta and as much of what follows as was read along.
+    bytes: Bytes,
+}
+
+impl Record {
+    pub(in crate::disk) fn key(&self) -> &[u8] {
+        &self.bytes[self.header.key_range()]
+    }
+
+    pub(in crate::disk) fn head(&self) -> Bytes {
+        self.bytes.slice(self.header.head_range())
+    }
+
+    pub(in crate::disk) fn table(&self) -> Bytes {
+        self.bytes.slice(self.header.table_range())
+    }
+
+    /// What of the body was read along.
+    pub(in crate::disk) fn body(&self) -> Bytes {
+        let meta_bytes = self.header.meta_bytes();
+        let record_bytes = self.header.record_bytes();
+        let end =
+            usize::try_from(record_bytes).map_or(self.bytes.len(), |end| end.min(self.bytes.len()));
+        self.bytes.slice(meta_bytes..end)
+    }
+}
+
+impl Volume {
+    /// The whole record at a place, every byte checked. For the writer's thread.
+    pub(in crate::disk) fn load_record(
+        &self,
+        location: Location,
+        record_bytes: u64,
+    ) -> Result<Record, Miss> {
+        let wait = Wait::AsLongAsItTakes;
+        let mut record = waited(self.record_at(location.offset(), record_bytes, wait))?;
+        let whole = record.header.record_bytes();
+        if whole > record.bytes.len() as u64 {
+            record.bytes = waited(self.read_bytes(record.at, whole, wait))?;
+            let meta = &record.bytes[..record.header.meta_bytes()];
+            let checked = record.header.check(meta, self.superblock.checksum_seed);
+            checked.map_err(|_| Miss::Corrupt)?;
+        }
+        if matches!(record.header.kind, Kind::Object | Kind::Piece) {
+            check_blocks(
+                &record.table(),
+                0,
+                &record.body(),
+                self.superblock.checksum_seed,
+            )
+            .map_err(|_| Miss::Corrupt)?;
+        }
+        Ok(record)
+    }
+
+    /// The record at a place with its meta checked, reading `first_bytes` at first.
+    pub(super) fn record_at(
+        &self,
+        at: u64,
+        first_bytes: u64,
+        wait: Wait,
+    ) -> Result<Record, NotRead> {
+        let segment = self.segments.segment_at(at).ok_or(Miss::Reclaimed)?;
+        let epoch = self.segments.epoch(segment);
+        let room = self.segments.end(segment) - at;
+        let mut bytes = self.read_bytes(at, first_bytes.min(room), wait)?;
+        let seed = self.superblock.checksum_seed;
+        // If the epoch is another now, the segment was overwritten meanwhile and the bytes prove nothing.
+        let blame = || {
+            if self.segments.epoch(segment) == epoch {
+                Miss::Corrupt
+            } else {
+                Miss::Reclaimed
+            }
+        };
+        if bytes.len() < RECORD_HEADER_BYTES {
+            bytes = self.read_bytes(at, room.min(RECORD_HEADER_BYTES as u64), wait)?;
+        }
+        let header = match RecordHeader::parse(&bytes, self.shape.segment_bytes) {
+            Ok(header) if header.epoch == epoch => header,
+            // A sound record from another opening of the segment: the location is stale.
+            Ok(_) => return Err(Miss::Reclaimed.into()),
+            Err(_) if wait == Wait::Never && bytes.len() < RECORD_HEADER_BYTES => {
+                return Err(NotRead::WouldBlock);
+            }
+            Err(error) => return Err(self.blamed(blame(), at, &error).into()),
+        };
+        if header.record_bytes() > room {
+            return Err(self.blamed(blame(), at, &RecordError::NoRecord).into());
+        }
+        let meta_bytes = header.meta_bytes();
+        if bytes.len() < meta_bytes {
+            bytes = self.read_bytes(at, meta_bytes as u64, wait)?;
+            if bytes.len() < meta_bytes {
+                return Err(NotRead::WouldBlock);
+            }
+        }
+        // Of a header that was read again nothing is assumed: it is part of the meta.
+        let header = RecordHeader::parse(&bytes, self.shape.segment_bytes)
+            .ok()
+            .filter(|again| again.meta_bytes() == meta_bytes)
+            .ok_or_else(|| self.blamed(blame(), at, &RecordError::NoRecord))?;
+        if let Err(error) = header.check(&bytes[..meta_bytes], seed) {
+            return Err(self.blamed(blame(), at, &error).into());
+        }
+        Ok(Record { header, at, bytes })
+    }
+
+    fn blamed(&self, miss: Miss, at: u64, error: &RecordError) -> Miss {
+        if miss == Miss::Corrupt {
+            self.corrupt(|| format!("record at {at:#x}: {error}"));
+        }
+        miss
+    }
+
+    /// Bytes of the device. Without waiting it may be fewer than asked for, but not none.
+    pub(super) fn read_bytes(&self, at: u64, bytes: u64, wait: Wait) -> Result<Bytes, NotRead> {
+        if self.health.state() == DeviceState::OutOfService {
+            return Err(Miss::OutOfService.into());
+        }
+        let mut buffer = vec![0; usize::try_from(bytes).expect("at most a segment")];
+        let read = match wait {
+            Wait::AsLongAsItTakes => self.device.read_at(&mut buffer, at).map(|()| buffer.len()),
+            Wait::Never => self.device.read_now_at(&mut buffer, at),
+        };
+        match read {
+            Ok(0) if wait == Wait::Never && bytes > 0 => Err(NotRead::WouldBlock),
+            Ok(filled) => {
+                self.read_succeeded();
+                self.counters.read_bytes.add(filled as u64);
+                self.counters.read_ops.one();
+                buffer.truncate(filled);
+                Ok(Bytes::from(buffer))
+            }
+            Err(error) => {
+                self.read_failed(&error);
+                Err(Miss::Device(error.kind()).into())
+            }
+        }
+    }
+}

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
 use bytes::Bytes;
-use edgeward_types::KeyHash;
+use edgeward_types::{KeyHash, Timestamp};
 
 use super::counters::{DeviceState, DiskCounters};
 use super::device::{Device, FileDevice};
@@ -177,6 +177,14 @@ impl DiskCache {
     pub fn read_head(&self, candidate: &Candidate, key: &[u8]) -> Result<DiskObject, Miss> {
         let volume = &self.shared.volumes[usize::from(candidate.volume)];
         volume.read_head(candidate.hash, candidate.location, key)
+    }
+
+    /// Tells the time, to be called about once a second: by it ends what is remembered of blocks that were compared with
+    /// their checksums (`verify_every`). Without it nothing is.
+    pub fn tick(&self, now: Timestamp) {
+        for volume in &self.shared.volumes {
+            volume.verified.tick(now);
+        }
     }
 
     /// Begins to write an object. `length` is that of the body, if it is known.

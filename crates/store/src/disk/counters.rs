@@ -25,6 +25,8 @@ macro_rules! counters {
             pub objects: u64,
             /// RAM the index takes.
             pub index_bytes: u64,
+            /// RAM that remembers which blocks were compared with their checksums.
+            pub verified_bytes: u64,
             /// Bytes on their way to it.
             pub queue_bytes: u64,
             /// Messages on their way to it.
@@ -62,6 +64,8 @@ counters! {
     read_bytes,
     /// Read operations by requests.
     read_ops,
+    /// Of the bytes read, those that the kernel was to send from the page cache as they lie there.
+    mapped_bytes,
     /// Reads that could not be answered without waiting.
     would_block,
     /// Objects that became visible.

@@ -17,6 +17,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::ReadWriteFlags;
 
+use super::mapping::Mapping;
+
 /// One linear space of bytes, read by any thread, written by one.
 pub trait Device: Send + Sync + fmt::Debug {
     /// How many bytes there are. Does not change while the device is open.
@@ -42,6 +44,11 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Hints that these bytes will not be read soon. May do nothing.
     fn forget(&self, _offset: u64, _bytes: u64) {}
 
+    /// Its page cache, where the kernel can be told to send from it.
+    fn mapping(&self) -> Option<&Mapping> {
+        None
+    }
+
     /// What messages call it.
     fn name(&self) -> String;
 }
@@ -56,6 +63,8 @@ pub struct FileDevice {
     file: File,
     path: PathBuf,
     bytes: u64,
+    /// None where the system does not map it; then everything is read.
+    mapping: Option<Mapping>,
 }
 
 impl FileDevice {
@@ -91,7 +100,13 @@ impl FileDevice {
                 wanted
             }
         };
-        Ok(Self { file, path, bytes })
+        let mapping = Mapping::of(&file, bytes).ok();
+        Ok(Self {
+            file,
+            path,
+            bytes,
+            mapping,
+        })
     }
 
     /// Opens what is there for reading alone; fails if a running process has it.
@@ -104,7 +119,12 @@ impl FileDevice {
         let file = File::open(&path)?;
         lock(&file, FlockOperation::NonBlockingLockShared)?;
         let bytes = size_of(&file)?;
-        Ok(Self { file, path, bytes })
+        Ok(Self {
+            file,
+            path,
+            bytes,
+            mapping: None,
+        })
     }
 
     /// The file itself; within the directory if one was given.
@@ -151,6 +171,10 @@ impl Device for FileDevice {
         let length = std::num::NonZeroU64::new(bytes);
         // A hint that is not taken costs page cache and nothing else.
         _ = rustix::fs::fadvise(&self.file, offset, length, rustix::fs::Advice::DontNeed);
+    }
+
+    fn mapping(&self) -> Option<&Mapping> {
+        self.mapping.as_ref()
     }
 
     fn name(&self) -> String {

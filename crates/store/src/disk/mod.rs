@@ -30,7 +30,7 @@
 //!
 //! Where things are: `cache` is the way in. `device` is what the log lies on and `format` what
 //! it looks like there; `writer` with `reclaimer` is the thread that writes, `write` what callers hold
-//! of it and `queue` what lies between; `reader` reads; `scan` and `recovery` find out what is there.
+//! of it and `queue` what lies between; `reader` reads, by `mapping` without a copy what `verified` knows to be sound; `scan` and `recovery` find out what is there.
 //! Where the next record goes and which segment leaves is decided by `edgeward_policy::log`.
 
 mod cache;
@@ -42,6 +42,7 @@ mod format;
 mod index;
 mod inspect;
 mod location;
+mod mapping;
 mod queue;
 mod reader;
 mod reclaimer;
@@ -49,6 +50,7 @@ mod recovery;
 mod scan;
 mod segment;
 mod settings;
+mod verified;
 mod volume;
 mod write;
 mod writer;
@@ -61,7 +63,8 @@ pub use format::{FORMAT_VERSION, SuperblockError};
 pub use index::{Index, IndexConfig, IndexCounts, Inserted, LoadError, Part, Saved};
 pub use inspect::{Inspection, InspectionProgress, SegmentInspection, inspect, look_at, verify};
 pub use location::Location;
-pub use reader::DiskObject;
+pub use mapping::Mapping;
+pub use reader::{DiskObject, Piece, Span, Unsent};
 pub use recovery::{DeviceRecovery, RecoveryReport};
 pub use settings::{DeviceSettings, DiskEvent, DiskSettings, EventSink};
 pub use write::DiskWrite;

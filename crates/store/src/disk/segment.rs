@@ -1,7 +1,13 @@
 //! What readers know of segments: which opening each is in, and that somebody still reads it.
+//!
+//! Two ways to keep a segment. A [`Pin`] asks that it be overwritten last, for as long as an object is read; whoever copies
+//! what he reads finds out afterwards whether it was overwritten under him. A [`Hold`] keeps it from being overwritten, for
+//! the time of one system call, where the bytes go out without being looked at again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use edgeward_policy::log::SegmentId;
 
@@ -21,6 +27,8 @@ struct Slot {
     epoch: AtomicU64,
     /// Objects being read of which it holds a part.
     pins: AtomicU32,
+    /// Calls under way that send bytes of it.
+    holds: AtomicU32,
 }
 
 impl SegmentTable {
@@ -64,7 +72,32 @@ impl SegmentTable {
     pub(crate) fn set_epoch(&self, segment: SegmentId, epoch: u64) {
         self.slots[segment.0 as usize]
             .epoch
-            .store(epoch, Ordering::Release);
+            .store(epoch, Ordering::SeqCst);
+    }
+
+    /// Keeps a segment from being overwritten, if it is still in this epoch. To be dropped within microseconds: the writer waits.
+    pub(crate) fn hold(&self, segment: SegmentId, epoch: u64) -> Option<Hold<'_>> {
+        let slot = &self.slots[segment.0 as usize];
+        // First held and then looked at, as the writer first changes the epoch and then looks for holds: in the one order of
+        // all such operations either it sees the hold or the epoch is seen to have changed.
+        slot.holds.fetch_add(1, Ordering::SeqCst);
+        let hold = Hold { slot };
+        (slot.epoch.load(Ordering::SeqCst) == epoch).then_some(hold)
+    }
+
+    /// Returns when nobody sends bytes of what a segment held before its epoch was set.
+    pub(crate) fn wait_for_holds(&self, segment: SegmentId) {
+        let holds = &self.slots[segment.0 as usize].holds;
+        let mut turns = 0_u32;
+        while holds.load(Ordering::SeqCst) > 0 {
+            turns = turns.saturating_add(1);
+            if turns < YIELDS {
+                thread::yield_now();
+            } else {
+                // Its page was taken back and is being read from the device, which this thread would have to wait for as well.
+                thread::sleep(Duration::from_micros(50));
+            }
+        }
     }
 
     pub(crate) fn is_pinned(&self, segment: SegmentId) -> bool {
@@ -81,6 +114,22 @@ impl SegmentTable {
             table: Arc::clone(self),
             segment,
         }
+    }
+}
+
+/// How often the writer lets others go first before it sleeps: a call takes microseconds.
+const YIELDS: u32 = 100;
+
+/// Bytes of a segment are being sent.
+#[derive(Debug)]
+pub(crate) struct Hold<'a> {
+    slot: &'a Slot,
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        // What was sent was sent before whoever sees this overwrites it.
+        self.slot.holds.fetch_sub(1, Ordering::Release);
     }
 }
 

@@ -52,6 +52,10 @@ pub struct DiskSettings {
     /// The most a single read of a body returns.
     pub read_bytes: ByteSize,
 
+    /// How long a block that was compared with its checksum may be served from the page cache without being
+    /// compared again. So long a bit that turned on the device may be served. To the second; zero: compared at each read.
+    pub verify_every: Duration,
+
     /// Larger objects are refused. None: half of the smallest device.
     pub object_bytes_max: Option<ByteSize>,
 
@@ -113,6 +117,8 @@ impl Default for DiskSettings {
             queue_messages: 65_536,
             first_read_bytes: ByteSize::kib(32),
             read_bytes: ByteSize::kib(256),
+            // A bit turns on a device in years; this keeps comparing below a thousandth of serving.
+            verify_every: Duration::from_secs(600),
             object_bytes_max: None,
             head_bytes_max: ByteSize::kib(256),
             checkpoint_interval: Duration::from_secs(300),

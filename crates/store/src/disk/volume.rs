@@ -19,6 +19,7 @@ use super::location::Location;
 use super::queue::Queue;
 use super::segment::SegmentTable;
 use super::settings::{DiskEvent, DiskSettings};
+use super::verified::Verified;
 use super::write::WriteState;
 use super::writer::Message;
 use crate::sync::Mutex;
@@ -31,6 +32,7 @@ pub(crate) struct Volume {
     pub(crate) settings: DiskSettings,
     pub(crate) index: Index,
     pub(crate) segments: Arc<SegmentTable>,
+    pub(crate) verified: Verified,
     pub(crate) queue: Queue<Message>,
     pub(crate) counters: Counters,
     pub(crate) health: Health,
@@ -58,7 +60,13 @@ impl Volume {
             parts.settings.queue_bytes.bytes(),
             parts.settings.queue_messages,
         );
+        let verified = Verified::new(
+            parts.device.len(),
+            parts.settings.verify_every,
+            parts.superblock.checksum_seed.0,
+        );
         Self {
+            verified,
             device: parts.device,
             superblock: parts.superblock,
             shape: parts.shape,
@@ -195,6 +203,7 @@ impl Volume {
             capacity_bytes: u64::from(self.segments.count()) * self.shape.segment_bytes,
             objects: self.index.len(),
             index_bytes: self.index.bytes(),
+            verified_bytes: self.verified.bytes(),
             queue_bytes: self.queue.bytes(),
             queue_messages: self.queue.len() as u64,
             ..self.counters.snapshot()

@@ -5,9 +5,11 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::record::Record;
+use super::span::SpanPlace;
 use super::{Inner, Layout, NotRead, Wait};
 use crate::disk::error::Miss;
 use crate::disk::format::{BLOCK_BYTES, ChecksumSeed, Extent, Kind};
+use crate::disk::verified::BlockName;
 
 /// A record's body: where it lies and what its blocks must add up to.
 #[derive(Clone, Debug)]
@@ -32,16 +34,55 @@ impl Body {
             front: record.body(),
         }
     }
+
+    /// How much of it was read along, in whole blocks.
+    fn front_end(&self) -> u64 {
+        whole_blocks(self.front.len() as u64, self.bytes)
+    }
+}
+
+/// A part of a body, or where it lies in the page cache.
+pub(super) enum InnerPiece {
+    Bytes(Bytes),
+    Lent(SpanPlace),
 }
 
 impl Inner {
     pub(super) fn read(&self, range: Range<u64>, wait: Wait) -> Result<Bytes, NotRead> {
+        self.with_body(range, wait, |body, within| {
+            self.read_body(body, within, wait)
+        })
+        .map(Option::unwrap_or_default)
+    }
+
+    /// Without waiting: lent if that is possible, else read.
+    pub(super) fn piece(&self, range: Range<u64>) -> Result<InnerPiece, NotRead> {
+        let piece = self.with_body(range, Wait::Never, |body, within| {
+            if self.volume.lends()
+                && within.start >= body.front_end()
+                && let Some(place) = self.volume.lend(body, &within)
+            {
+                return Ok(InnerPiece::Lent(place));
+            }
+            self.read_body(body, within, Wait::Never)
+                .map(InnerPiece::Bytes)
+        })?;
+        Ok(piece.unwrap_or_else(|| InnerPiece::Bytes(Bytes::new())))
+    }
+
+    /// Finds the body that holds the front of `range`, and what of the range lies in it. Nothing if the range is empty.
+    fn with_body<T>(
+        &self,
+        range: Range<u64>,
+        wait: Wait,
+        then: impl FnOnce(&Body, Range<u64>) -> Result<T, NotRead>,
+    ) -> Result<Option<T>, NotRead> {
         let range = range.start..range.end.min(self.length);
         if range.is_empty() {
-            return Ok(Bytes::new());
+            return Ok(None);
         }
         let result = match &self.layout {
-            Layout::Single(body) => self.read_body(body, range, wait),
+            Layout::Single(body) => then(body, range),
             Layout::Pieces {
                 object,
                 extents,
@@ -59,13 +100,13 @@ impl Inner {
                         .open_piece(*object, &extents[number], start, &within, wait)
                         .inspect(|body| *last.lock() = Some((number, body.clone()))),
                 };
-                body.and_then(|body| self.read_body(&body, within, wait))
+                body.and_then(|body| then(&body, within))
             }
         };
         if let Err(NotRead::Miss(miss)) = result {
             self.volume.lost(self.hash, self.location, miss);
         }
-        result
+        result.map(Some)
     }
 
     /// Reads a piece's meta, and along with it what is wanted of its front.
@@ -78,7 +119,8 @@ impl Inner {
         wait: Wait,
     ) -> Result<Body, NotRead> {
         let meta_bytes = u64::from(extent.meta_bytes);
-        let along = if wanted.start < BLOCK_BYTES {
+        let may_lend = wait == Wait::Never && self.volume.lends();
+        let along = if wanted.start < BLOCK_BYTES && !may_lend {
             let most = self.volume.settings.read_bytes.bytes();
             let end = wanted.end.next_multiple_of(BLOCK_BYTES).min(most);
             end.min(u64::from(extent.body_bytes))
@@ -111,7 +153,7 @@ impl Inner {
             .next_multiple_of(BLOCK_BYTES)
             .min(start + most / BLOCK_BYTES * BLOCK_BYTES)
             .min(body.bytes);
-        let front_end = whole_blocks(body.front.len() as u64, body.bytes);
+        let front_end = body.front_end();
         let bytes = if range.start < front_end {
             let end = wanted_end.min(front_end);
             body.front.slice(to_usize(start)..to_usize(end))
@@ -135,6 +177,12 @@ impl Inner {
             }
             volume.corrupt(|| format!("block {block} of the body at {:#x}", body.at));
             return Err(Miss::Corrupt.into());
+        }
+        for (number, _) in (first_block..).zip(bytes.chunks(BLOCK_BYTES as usize)) {
+            volume.verified.note(BlockName {
+                at: body.at + number * BLOCK_BYTES,
+                epoch: body.epoch,
+            });
         }
         let skip = range.start - start;
         let end = (start + bytes.len() as u64).min(range.end) - start;

@@ -4,6 +4,8 @@
 //! page cache), so that a thread that serves many clients may try it in place; if it says
 //! [`Now::WouldBlock`] the blocking call belongs on a thread that may wait.
 //!
+//! What lies in the page cache and was compared lately is not read at all but lent: a [`Span`].
+//!
 //! A location from the index may be stale and a segment may be overwritten while it is read. So
 //! nothing is believed that the bytes themselves do not prove: the meta's checksum, the full key,
 //! the epoch, and a checksum for every block of body.
@@ -11,6 +13,7 @@
 mod body;
 mod open;
 mod record;
+mod span;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,9 +27,10 @@ use super::location::Location;
 use super::segment::Pin;
 use super::volume::Volume;
 use crate::sync::Mutex;
-use body::Body;
+use body::{Body, InnerPiece};
 
 pub(super) use record::Record;
+pub use span::{Span, Unsent};
 
 /// An object that can be read. Cheap to clone; while one lives its segments are overwritten last.
 #[derive(Clone, Debug)]
@@ -42,6 +46,8 @@ struct Inner {
     head: Bytes,
     length: u64,
     layout: Layout,
+    _pin: Pin,
+    /// Of the other segments its pieces lie in.
     _pins: Vec<Pin>,
 }
 
@@ -58,6 +64,30 @@ enum Layout {
         /// The piece that was read last: reading on needs no second look at its meta.
         last: Mutex<Option<(usize, Body)>>,
     },
+}
+
+/// A part of a body.
+#[derive(Debug)]
+pub enum Piece {
+    /// Read, and compared with its checksums.
+    Bytes(Bytes),
+    /// In the page cache, and compared lately.
+    Span(Span),
+}
+
+impl Piece {
+    /// Bytes of it.
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Span(span) => span.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
 }
 
 /// Whether a read may wait.
@@ -112,10 +142,27 @@ impl DiskObject {
     /// brings. Ask again behind what came. Empty if the range is, or lies behind the body.
     pub fn read_now(&self, range: Range<u64>) -> Now<Bytes> {
         let result = self.inner.read(range, Wait::Never);
+        self.note_wait(&result);
+        result.into()
+    }
+
+    /// As [`read_now`](Self::read_now), but what lies in the page cache and was compared with its checksums lately
+    /// comes as a span of a mebibyte at most, for a socket.
+    pub fn piece_now(&self, range: Range<u64>) -> Now<Piece> {
+        let result = self.inner.piece(range);
+        self.note_wait(&result);
+        match result {
+            Ok(InnerPiece::Bytes(bytes)) => Now::Ready(Piece::Bytes(bytes)),
+            Ok(InnerPiece::Lent(place)) => Now::Ready(Piece::Span(Span::new(self.clone(), place))),
+            Err(NotRead::WouldBlock) => Now::WouldBlock,
+            Err(NotRead::Miss(miss)) => Now::Miss(miss),
+        }
+    }
+
+    fn note_wait<T>(&self, result: &Result<T, NotRead>) {
         if matches!(result, Err(NotRead::WouldBlock)) {
             self.inner.volume.counters.would_block.one();
         }
-        result.into()
     }
 
     /// As [`read_now`](Self::read_now), waiting for the device if need be.

@@ -12,6 +12,9 @@ use crate::disk::location::Location;
 use crate::disk::volume::Volume;
 use crate::sync::Mutex;
 
+/// Enough for a header, a key, a head and the checksums of a body of a mebibyte: nearly every meta.
+const META_READ_BYTES: u64 = 4096;
+
 impl Volume {
     pub(crate) fn read_head_now(
         self: &Arc<Self>,
@@ -42,7 +45,11 @@ impl Volume {
         key: &[u8],
         wait: Wait,
     ) -> Result<DiskObject, NotRead> {
-        let first = self.settings.first_read_bytes.bytes();
+        let first = match wait {
+            // The body will be lent, or read when it is known how long it is.
+            Wait::Never if self.lends() => META_READ_BYTES,
+            _ => self.settings.first_read_bytes.bytes(),
+        };
         let opened = self.open_object(hash, location, key, first, wait);
         match &opened {
             Ok(_) => {
@@ -72,7 +79,8 @@ impl Volume {
             .segments
             .segment_at(location.offset())
             .ok_or(Miss::Reclaimed)?;
-        let mut pins = vec![self.segments.pin(segment)];
+        let pin = self.segments.pin(segment);
+        let mut pins = Vec::new();
         let record = self.record_at(location.offset(), first_bytes, wait)?;
         if record.header.hash != hash.0 || record.key() != key {
             return Err(Miss::Stranger.into());
@@ -118,6 +126,7 @@ impl Volume {
             head,
             length,
             layout,
+            _pin: pin,
             _pins: pins,
         };
         Ok(DiskObject {

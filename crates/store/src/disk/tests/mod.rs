@@ -7,6 +7,7 @@ use super::*;
 mod fixture;
 mod laws;
 mod oracle;
+mod spans;
 
 fn pattern(key: u64, length: usize) -> Vec<u8> {
     (0..length)

@@ -293,6 +293,7 @@ impl Writer {
         self.flushed = self.log.shape().segment_header_bytes;
         // Readers of the old content are told before it goes.
         volume.segments.set_epoch(opened.segment, opened.epoch);
+        volume.segments.wait_for_holds(opened.segment);
         let header = SegmentHeader {
             segment: opened.segment.0,
             epoch: opened.epoch,

@@ -1,0 +1,208 @@
+//! A device's page cache, lent to the kernel.
+//!
+//! A body that lies in the page cache need not come to user space to go to a socket: the kernel copies from a mapping
+//! of the file as from any other memory. What it must not do is to be read here. Bytes behind a mapping can vanish
+//! (the file is cut off, the device fails), and who touches them then is killed by a signal; a system call that was given
+//! their address answers `EFAULT` instead, which is an error like any other. So no reference to mapped memory ever
+//! exists. This module holds an address, asks the kernel which pages are there, and has the kernel send them; that is
+//! all of the crate's unsafe code.
+//!
+//! That the bytes are still those that were written is the caller's to ensure: see
+//! [`SegmentTable::hold`](super::segment::SegmentTable::hold).
+#![expect(
+    unsafe_code,
+    reason = "mincore and sendmsg on addresses that must never become references"
+)]
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+
+use memmap2::{MmapOptions, MmapRaw};
+
+/// A read-only mapping of a whole device.
+#[derive(Debug)]
+pub struct Mapping {
+    memory: MmapRaw,
+    page_bytes: usize,
+}
+
+/// Pages that are asked about at once: 1 MiB of 4 KiB pages, one more for a range that begins within one.
+const PAGES_MAX: usize = 257;
+
+impl Mapping {
+    /// Maps the first `bytes` of a file. Takes address space and no memory.
+    ///
+    /// # Errors
+    ///
+    /// If the system does not map such a file, or so much of it.
+    pub(crate) fn of(file: &File, bytes: u64) -> io::Result<Self> {
+        let length = usize::try_from(bytes).map_err(|_| io::ErrorKind::FileTooLarge)?;
+        let memory = MmapOptions::new().len(length).map_raw_read_only(file)?;
+        Ok(Self {
+            memory,
+            page_bytes: rustix::param::page_size(),
+        })
+    }
+
+    /// How many bytes from `range.start` on are in memory, of those in the range. Answers for a mebibyte at most.
+    pub(crate) fn resident(&self, range: Range<u64>) -> u64 {
+        let Some((start, length)) = self.within(&range) else {
+            return 0;
+        };
+        let first = start / self.page_bytes * self.page_bytes;
+        let pages = (start + length - first)
+            .div_ceil(self.page_bytes)
+            .min(PAGES_MAX);
+        let mut there = [0_u8; PAGES_MAX];
+        // SAFETY: `within` checked that the pages lie in the mapping, which lives as long as `self`; `there` has a byte for
+        // each page that is asked about.
+        let answer = unsafe {
+            libc::mincore(
+                self.memory.as_mut_ptr().add(first).cast(),
+                pages * self.page_bytes,
+                there.as_mut_ptr(),
+            )
+        };
+        if answer != 0 {
+            return 0;
+        }
+        let resident = there[..pages].iter().take_while(|&&page| page & 1 == 1);
+        let end = first + resident.count() * self.page_bytes;
+        end.saturating_sub(start).min(length) as u64
+    }
+
+    /// Sends `before` and then the range to a socket, as much as it takes at once: so many bytes.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if it takes nothing now; `EFAULT` (see [`is_gone`]) if the range cannot be read; else the socket's own.
+    pub(crate) fn send(
+        &self,
+        to: BorrowedFd<'_>,
+        before: &[u8],
+        range: Range<u64>,
+    ) -> io::Result<usize> {
+        let Some((start, length)) = self.within(&range) else {
+            return Err(io::Error::from_raw_os_error(libc::EFAULT));
+        };
+        // SAFETY: `within` checked that the offset is in the mapping.
+        let address = unsafe { self.memory.as_mut_ptr().add(start) };
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        loop {
+            let sent = if before.is_empty() {
+                // SAFETY: the kernel reads `length` bytes of the mapping, which lives as long as `self`; that they may not be
+                // readable is its to notice.
+                unsafe { libc::send(to.as_raw_fd(), address.cast(), length, flags) }
+            } else {
+                let mut pieces = [
+                    libc::iovec {
+                        iov_base: before.as_ptr().cast_mut().cast(),
+                        iov_len: before.len(),
+                    },
+                    libc::iovec {
+                        iov_base: address.cast(),
+                        iov_len: length,
+                    },
+                ];
+                // SAFETY: a message of zeros is an empty one.
+                let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+                message.msg_iov = pieces.as_mut_ptr();
+                message.msg_iovlen = pieces.len() as _;
+                // SAFETY: both pieces are as above, and neither is written to; `message` and `pieces` live until the call returns.
+                unsafe { libc::sendmsg(to.as_raw_fd(), &message, flags) }
+            };
+            if let Ok(sent) = usize::try_from(sent) {
+                return Ok(sent);
+            }
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
+    }
+
+    /// The range as offset and length, if it is not empty and lies in the mapping.
+    fn within(&self, range: &Range<u64>) -> Option<(usize, usize)> {
+        let start = usize::try_from(range.start).ok()?;
+        let end = usize::try_from(range.end).ok()?;
+        (start < end && end <= self.memory.len()).then(|| (start, end - start))
+    }
+}
+
+/// Whether what was to be sent could not be read: cut off, or on a device that fails.
+pub(crate) fn is_gone(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EFAULT)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::os::fd::AsFd as _;
+    use std::os::unix::fs::FileExt as _;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    fn mapped(bytes: &[u8]) -> (File, Mapping) {
+        let file = tempfile::tempfile().expect("a file");
+        file.write_all_at(bytes, 0).expect("writes");
+        let mapping = Mapping::of(&file, bytes.len() as u64).expect("maps");
+        (file, mapping)
+    }
+
+    #[test]
+    fn what_was_just_written_is_there_and_goes_out_behind_what_precedes_it() {
+        let bytes: Vec<u8> = (0..20_000_u32).map(|n| (n % 251) as u8).collect();
+        let (_file, mapping) = mapped(&bytes);
+        assert_eq!(mapping.resident(5000..20_000), 15_000);
+        let (ours, mut theirs) = UnixStream::pair().expect("sockets");
+        for before in [&b"head"[..], b""] {
+            let sent = mapping.send(ours.as_fd(), before, 5000..9000);
+            assert_eq!(sent.expect("it fits"), before.len() + 4000);
+            let mut got = vec![0; before.len() + 4000];
+            theirs.read_exact(&mut got).expect("arrives");
+            assert!(got == [before, &bytes[5000..9000]].concat());
+        }
+    }
+
+    #[test]
+    fn a_range_that_is_not_in_the_mapping_is_neither_there_nor_sent() {
+        let (_file, mapping) = mapped(&[1; 8192]);
+        let (ours, _theirs) = UnixStream::pair().expect("sockets");
+        for range in [0..0, 8192..8193, 4096..8193, u64::MAX - 1..u64::MAX] {
+            assert_eq!(mapping.resident(range.clone()), 0);
+            let error = mapping.send(ours.as_fd(), b"", range).expect_err("refused");
+            assert!(is_gone(&error), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_cut_off_is_an_error_and_no_signal() {
+        let (file, mapping) = mapped(&[1; 65_536]);
+        file.set_len(4096).expect("cuts");
+        let (ours, _theirs) = UnixStream::pair().expect("sockets");
+        let error = mapping.send(ours.as_fd(), b"", 8192..10_000);
+        assert!(is_gone(&error.expect_err("it is not there")));
+        match mapping.send(ours.as_fd(), b"head", 8192..10_000) {
+            // TCP sends what came before.
+            Ok(sent) => assert_eq!(sent, 4),
+            Err(error) => assert!(is_gone(&error), "{error}"),
+        }
+    }
+
+    #[test]
+    fn a_socket_that_takes_no_more_is_not_waited_for() {
+        let (_file, mapping) = mapped(&vec![1; 4 << 20]);
+        let (ours, _theirs) = UnixStream::pair().expect("sockets");
+        let mut sent = 0;
+        let error = loop {
+            match mapping.send(ours.as_fd(), b"", sent..4 << 20) {
+                Ok(more) => sent += more as u64,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    }
+}

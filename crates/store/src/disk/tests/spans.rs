@@ -1,0 +1,303 @@
+//! What is served from the page cache without being read: only what was compared lately, never what was overwritten.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use edgeward_types::Timestamp;
+
+use super::*;
+
+const EVERY: Duration = Duration::from_secs(600);
+
+fn small(folder: &Path) -> DiskSettings {
+    DiskSettings {
+        segment_bytes: Some(ByteSize::kib(256)),
+        verify_every: EVERY,
+        ..DiskSettings::new(folder, ByteSize::kib(256 * 12))
+    }
+}
+
+/// With a clock that says a thousand seconds.
+fn open(settings: DiskSettings) -> DiskCache {
+    let (cache, _) = DiskCache::open(settings).expect("opens");
+    cache.tick(Timestamp::from_secs(1000));
+    cache
+}
+
+fn object(cache: &DiskCache, key: u64) -> DiskObject {
+    let candidate = cache.lookup(KeyHash(key)).expect("it is in the index");
+    match cache.read_head_now(&candidate, &key.to_le_bytes()) {
+        Now::Ready(object) => object,
+        other => panic!("it was written a moment ago: {other:?}"),
+    }
+}
+
+fn piece(object: &DiskObject, range: std::ops::Range<u64>) -> Piece {
+    match object.piece_now(range) {
+        Now::Ready(piece) => piece,
+        other => panic!("it lies in the page cache: {other:?}"),
+    }
+}
+
+/// What a receiver gets of a span.
+fn sent(mut span: Span) -> Result<Vec<u8>, Unsent> {
+    let (ours, mut theirs) = UnixStream::pair().expect("sockets");
+    let mut got = Vec::new();
+    while !span.is_empty() {
+        let sent = span.send(ours.as_fd(), b"", 50_000)?;
+        span.advance(sent as u64);
+        let before = got.len();
+        got.resize(before + sent, 0);
+        theirs.read_exact(&mut got[before..]).expect("it was sent");
+    }
+    Ok(got)
+}
+
+/// The body, and how many of its bytes came in spans.
+fn whole(object: &DiskObject) -> (Vec<u8>, u64) {
+    let (mut got, mut lent) = (Vec::new(), 0);
+    while (got.len() as u64) < object.length() {
+        match piece(object, got.len() as u64..object.length()) {
+            Piece::Bytes(bytes) => got.extend_from_slice(&bytes),
+            Piece::Span(span) => {
+                lent += span.len();
+                got.extend_from_slice(&sent(span).expect("it is there"));
+            }
+        }
+    }
+    (got, lent)
+}
+
+/// Method: bodies of less than a block, of several, and in pieces; read twice, asked for in parts.
+#[test]
+fn what_was_read_once_is_lent_from_then_on_until_it_must_be_compared_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cache = open(small(folder.path()));
+    for (key, length) in [(1, 20_000), (2, 65_536), (3, 65_537), (4, 200_000)] {
+        let body = pattern(key, length);
+        put(&cache, key, &body, true);
+        cache.sync().expect("it is durable");
+        cache.tick(Timestamp::from_secs(1000));
+        let (first, lent) = whole(&object(&cache, key));
+        assert!(first == body);
+        assert_eq!(lent, 0, "{length}: nothing was compared yet");
+        let (second, lent) = whole(&object(&cache, key));
+        assert!(second == body);
+        assert_eq!(lent, length as u64);
+        let Piece::Span(part) = piece(&object(&cache, key), 10_000..length as u64) else {
+            panic!("{length}: a part is lent as well");
+        };
+        let part = sent(part).expect("it is there");
+        assert!(body[10_000..].starts_with(&part) && !part.is_empty());
+    }
+    cache.tick(Timestamp::from_secs(1599));
+    assert_eq!(whole(&object(&cache, 1)).1, 20_000);
+    cache.tick(Timestamp::from_secs(1600));
+    assert_eq!(whole(&object(&cache, 1)).1, 0);
+    assert_eq!(whole(&object(&cache, 1)).1, 20_000, "compared anew");
+    let counters = &cache.counters().devices[0];
+    assert!(counters.mapped_bytes > 380_000, "{counters:?}");
+    assert!(counters.read_bytes > counters.mapped_bytes + 380_000);
+}
+
+#[test]
+fn a_small_body_comes_with_its_head_and_nothing_is_lent_without_a_clock_or_when_it_is_turned_off() {
+    for (every, ticks, length) in [
+        (EVERY, true, 1000),
+        (EVERY, false, 20_000),
+        (Duration::ZERO, true, 20_000),
+    ] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let settings = DiskSettings {
+            verify_every: every,
+            ..small(folder.path())
+        };
+        let (cache, _) = DiskCache::open(settings).expect("opens");
+        if ticks {
+            cache.tick(Timestamp::from_secs(1000));
+        }
+        let body = pattern(1, length);
+        put(&cache, 1, &body, true);
+        cache.sync().expect("it is durable");
+        for _ in 0..2 {
+            assert_eq!(whole(&object(&cache, 1)), (body.clone(), 0));
+        }
+    }
+}
+
+fn flip(folder: &Path, offset: u64) {
+    use std::os::unix::fs::FileExt as _;
+    let mut options = File::options();
+    let file = options
+        .read(true)
+        .write(true)
+        .open(folder.join(FILE_NAME))
+        .expect("opens");
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, offset).expect("reads");
+    byte[0] ^= 1;
+    file.write_all_at(&byte, offset).expect("writes");
+}
+
+/// Method: the bit turns in the file beneath the store, before anything was read and after.
+#[test]
+fn a_bit_that_turned_is_found_before_the_first_serving_and_later_when_the_time_is_over() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cache = open(small(folder.path()));
+    (1..=2).for_each(|key| put(&cache, key, &pattern(key, 30_000), true));
+    cache.sync().expect("it is durable");
+    let [early, late] = [1, 2].map(|key| object(&cache, key));
+    flip(folder.path(), early.location().offset() + 25_000);
+    assert!(matches!(
+        early.piece_now(0..30_000),
+        Now::Miss(Miss::Corrupt)
+    ));
+    assert_eq!(cache.lookup(KeyHash(1)), None);
+
+    assert_eq!(whole(&late), (pattern(2, 30_000), 0));
+    flip(folder.path(), late.location().offset() + 25_000);
+    let (served, lent) = whole(&late);
+    assert_eq!(lent, 30_000);
+    assert!(
+        served != pattern(2, 30_000),
+        "this is what the setting risks"
+    );
+    cache.tick(Timestamp::from_secs(1600));
+    assert!(matches!(
+        late.piece_now(0..30_000),
+        Now::Miss(Miss::Corrupt)
+    ));
+    assert_eq!(cache.counters().total(|device| device.checksum_failures), 2);
+}
+
+#[test]
+fn a_file_that_is_cut_off_under_a_span_is_a_loss_that_is_counted_and_forgotten() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cache = open(small(folder.path()));
+    put(&cache, 1, &pattern(1, 100_000), true);
+    cache.sync().expect("it is durable");
+    let object = object(&cache, 1);
+    whole(&object);
+    let Piece::Span(span) = piece(&object, 0..100_000) else {
+        panic!("it was compared");
+    };
+    let path = folder.path().join(FILE_NAME);
+    let file = File::options().write(true).open(path).expect("opens");
+    file.set_len(4096).expect("cuts");
+    let (ours, _theirs) = UnixStream::pair().expect("sockets");
+    assert!(matches!(
+        span.send(ours.as_fd(), b"", u64::MAX),
+        Err(Unsent::Lost(Miss::Device(_)))
+    ));
+    assert_eq!(cache.counters().total(|device| device.read_errors), 1);
+    assert_eq!(cache.lookup(KeyHash(1)), None);
+    assert!(matches!(object.piece_now(0..100_000), Now::Miss(_)));
+}
+
+#[test]
+fn a_span_whose_segment_was_overwritten_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cache = open(small(folder.path()));
+    put(&cache, 0, &pattern(0, 30_000), true);
+    cache.sync().expect("it is durable");
+    let old = object(&cache, 0);
+    whole(&old);
+    let Piece::Span(span) = piece(&old, 0..30_000) else {
+        panic!("it was compared");
+    };
+    // A pin is a wish: with every other segment pinned as well, this one is overwritten.
+    let mut pinned = vec![old];
+    let mut key = 1;
+    let lost = loop {
+        put(&cache, key, &pattern(key, 60_000), true);
+        cache.sync().expect("it is durable");
+        pinned.push(object(&cache, key));
+        match span.send(UnixStream::pair().expect("sockets").0.as_fd(), b"", 1) {
+            Err(Unsent::Lost(miss)) => break miss,
+            // The other end is gone at once, which is what the socket then says.
+            Ok(_) | Err(Unsent::Receiver(_)) => key += 1,
+        }
+        assert!(key < 1000, "it is never overwritten");
+    };
+    assert_eq!(lost, Miss::Reclaimed);
+    assert_eq!(cache.counters().total(|device| device.reclaimed_reads), 1);
+}
+
+/// Method: one thread writes thirty times what the device holds; three look up, keep their spans for a while and send
+/// them. Every object has bytes of its own, so one byte from another opening of the segment would show.
+#[test]
+fn what_is_sent_while_segments_are_overwritten_is_right_or_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cache = open(small(folder.path()));
+    let over = AtomicBool::new(false);
+    let newest = std::sync::atomic::AtomicU64::new(1);
+    let (right, refused) = thread::scope(|scope| {
+        let readers: Vec<_> = (0..3_u64)
+            .map(|reader| {
+                let (cache, over, newest) = (&cache, &over, &newest);
+                scope.spawn(move || {
+                    let mut kept = std::collections::VecDeque::new();
+                    let (mut right, mut refused) = (0_u64, 0_u64);
+                    let mut turn = reader;
+                    while !over.load(Ordering::Relaxed) {
+                        turn = turn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                        let newest = newest.load(Ordering::Relaxed);
+                        let key = newest.saturating_sub((turn >> 33) % 30);
+                        let Some(candidate) = cache.lookup(KeyHash(key)) else {
+                            continue;
+                        };
+                        let Now::Ready(object) =
+                            cache.read_head_now(&candidate, &key.to_le_bytes())
+                        else {
+                            continue;
+                        };
+                        let expected = pattern(key, 90_000);
+                        for _ in 0..2 {
+                            match object.piece_now(0..90_000) {
+                                Now::Ready(Piece::Bytes(bytes)) => {
+                                    assert!(expected.starts_with(&bytes), "{key}");
+                                }
+                                Now::Ready(Piece::Span(span)) => {
+                                    kept.push_back((span, expected.clone()));
+                                }
+                                Now::WouldBlock | Now::Miss(_) => {}
+                            }
+                        }
+                        // Some are sent at once, others only after many segments have gone by.
+                        while kept.len() > (turn >> 40) as usize % 60 {
+                            let (span, expected) = kept.pop_front().expect("not empty");
+                            match sent(span) {
+                                Ok(bytes) => {
+                                    assert!(expected.starts_with(&bytes), "{key}");
+                                    right += 1;
+                                }
+                                Err(Unsent::Lost(Miss::Reclaimed)) => refused += 1,
+                                Err(other) => panic!("{other:?}"),
+                            }
+                        }
+                    }
+                    (right, refused)
+                })
+            })
+            .collect();
+        for key in 1..1000 {
+            put(&cache, key, &pattern(key, 90_000), true);
+            if key % 3 == 0 {
+                cache.sync().expect("it is durable");
+                newest.store(key, Ordering::Relaxed);
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+        readers
+            .into_iter()
+            .map(|reader| reader.join().expect("no wrong byte"))
+            .fold((0, 0), |(a, b), (c, d)| (a + c, b + d))
+    });
+    assert!(right > 50, "{right} spans sent, {refused} refused");
+}

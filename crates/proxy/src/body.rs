@@ -2,9 +2,10 @@
 
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use edgeward_store::disk::Piece;
 use http_body::{Body, Frame, SizeHint};
 
 use crate::access_log::Pending;
@@ -60,9 +61,68 @@ impl EdgeBody {
         }
     }
 
-    fn sent(&mut self, bytes: usize) {
-        self.bytes_sent += bytes as u64;
-        self.worker.counters.response_bytes.add(bytes as u64);
+    fn sent(&mut self, bytes: u64) {
+        self.bytes_sent += bytes;
+        self.worker.counters.response_bytes.add(bytes);
+    }
+
+    /// As [`poll_frame`](Body::poll_frame) for one who can send spans. Trailers are left out.
+    pub(crate) fn poll_piece(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Piece, BodyError>>> {
+        let Source::Disk(body) = &mut self.source else {
+            loop {
+                let next = ready!(Pin::new(&mut *self).poll_frame(cx));
+                match next.map(|frame| frame.map(Frame::into_data)) {
+                    Some(Ok(Ok(bytes))) => return Poll::Ready(Some(Ok(Piece::Bytes(bytes)))),
+                    Some(Ok(Err(_))) => {}
+                    Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                    None => return Poll::Ready(None),
+                }
+            }
+        };
+        let polled = body
+            .poll_piece(&self.worker, cx, true)
+            .map(|next| next.map(|piece| piece.map_err(Into::into)));
+        self.settle(&polled, Piece::len);
+        polled
+    }
+
+    /// What was given of it could not be sent.
+    pub(crate) fn cut(&mut self) {
+        self.worker.counters.disk_body_cut.one();
+        if let Some(log) = &mut self.log {
+            log.aborted = true;
+        }
+        self.source = Source::Empty;
+    }
+
+    /// Takes note of what was given.
+    fn settle<T>(
+        &mut self,
+        polled: &Poll<Option<Result<T, BodyError>>>,
+        bytes_of: impl FnOnce(&T) -> u64,
+    ) {
+        match polled {
+            Poll::Ready(Some(Ok(given))) => {
+                self.sent(bytes_of(given));
+                self.in_flight.conn().body_gave();
+                if self.is_end_stream() {
+                    self.source = Source::Empty;
+                }
+            }
+            Poll::Ready(None) => self.source = Source::Empty,
+            Poll::Ready(Some(Err(_))) if matches!(self.source, Source::Disk(_)) => self.cut(),
+            Poll::Ready(Some(Err(_))) => {
+                self.worker.counters.aborted_origin.one();
+                if let Some(log) = &mut self.log {
+                    log.aborted = true;
+                }
+                self.source = Source::Empty;
+            }
+            Poll::Pending => self.in_flight.conn().body_waits(),
+        }
     }
 }
 
@@ -82,7 +142,7 @@ impl Body for EdgeBody {
                 // it here would only cost more turns.
                 let bytes = std::mem::take(bytes);
                 this.source = Source::Empty;
-                this.sent(bytes.len());
+                this.sent(bytes.len() as u64);
                 return Poll::Ready(Some(Ok(Frame::data(bytes))));
             }
             Source::Fill(reader, left) => reader.poll_bytes(cx).map(|next| {
@@ -95,35 +155,15 @@ impl Body for EdgeBody {
                 })
             }),
             Source::Disk(body) => body
-                .poll_bytes(&this.worker, cx)
-                .map(|next| next.map(|bytes| Ok(Frame::data(bytes?)))),
+                .poll_piece(&this.worker, cx, false)
+                .map(|next| next.map(|piece| Ok(Frame::data(bytes_of(piece?))))),
             Source::Origin(body) => Pin::new(&mut **body)
                 .poll_frame(cx)
                 .map(|next| next.map(|frame| frame.map_err(Into::into))),
         };
-        match &polled {
-            Poll::Ready(Some(Ok(frame))) => {
-                let bytes = frame.data_ref().map_or(0, Bytes::len);
-                this.sent(bytes);
-                this.in_flight.conn().body_gave();
-                if this.is_end_stream() {
-                    this.source = Source::Empty;
-                }
-            }
-            Poll::Ready(None) => this.source = Source::Empty,
-            Poll::Ready(Some(Err(_))) => {
-                let counters = &this.worker.counters;
-                match this.source {
-                    Source::Disk(_) => counters.disk_body_cut.one(),
-                    _ => counters.aborted_origin.one(),
-                }
-                if let Some(log) = &mut this.log {
-                    log.aborted = true;
-                }
-                this.source = Source::Empty;
-            }
-            Poll::Pending => this.in_flight.conn().body_waits(),
-        }
+        this.settle(&polled, |frame| {
+            frame.data_ref().map_or(0, |bytes| bytes.len() as u64)
+        });
         polled
     }
 
@@ -145,6 +185,13 @@ impl Body for EdgeBody {
             Source::Disk(body) => SizeHint::with_exact(body.left()),
             Source::Origin(body) => body.size_hint(),
         }
+    }
+}
+
+fn bytes_of(piece: Piece) -> Bytes {
+    match piece {
+        Piece::Bytes(bytes) => bytes,
+        Piece::Span(_) => unreachable!("none was asked for"),
     }
 }
 

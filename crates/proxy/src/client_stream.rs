@@ -1,16 +1,19 @@
 //! What a client's connection lies on, and whether the kernel can send files on it as they are.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use edgeward_store::disk::{Span, Unsent};
 use rustix::fs::sendfile;
 use rustix::io::retry_on_intr;
 use rustix::net::SendFlags;
 use tokio::io::{AsyncRead, AsyncWrite, Interest};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
+
+use crate::disk::body::BrokenRead;
 
 /// A part of a file.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +36,17 @@ pub(crate) trait ClientStream: AsyncRead + AsyncWrite + Unpin {
         head: &[u8],
         part: FilePart<'_>,
     ) -> Poll<io::Result<usize>>;
+
+    /// Writes `head`, then up to `bytes_max` of what lies in the disk's page cache, which the kernel copies from there: where
+    /// files can be sent. How many bytes of the two together were taken. What the disk has lost is a [`BrokenRead`] in
+    /// the error.
+    fn poll_send_span(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        head: &[u8],
+        span: &Span,
+        bytes_max: u64,
+    ) -> Poll<io::Result<usize>>;
 }
 
 impl ClientStream for TcpStream {
@@ -44,24 +58,51 @@ impl ClientStream for TcpStream {
         head: &[u8],
         part: FilePart<'_>,
     ) -> Poll<io::Result<usize>> {
-        loop {
-            ready!(self.poll_write_ready(cx))?;
-            let mut taken = 0;
-            let wanted = head.len() + part.bytes;
-            let tried = self.try_io(Interest::WRITABLE, || {
-                taken = send(&self, head, part)?;
-                // Full: whoever asks again waits for room instead of trying.
-                if taken < wanted {
-                    return Err(io::ErrorKind::WouldBlock.into());
-                }
-                Ok(())
-            });
-            match tried {
-                _ if taken > 0 => return Poll::Ready(Ok(taken)),
-                Ok(()) => return Poll::Ready(Ok(0)),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Poll::Ready(Err(error)),
+        let wanted = head.len() + part.bytes;
+        poll_take(&self, cx, wanted, || send(&self, head, part))
+    }
+
+    fn poll_send_span(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        head: &[u8],
+        span: &Span,
+        bytes_max: u64,
+    ) -> Poll<io::Result<usize>> {
+        let of_span = usize::try_from(span.len().min(bytes_max)).unwrap_or(usize::MAX);
+        poll_take(&self, cx, head.len().saturating_add(of_span), || {
+            span.send(self.as_fd(), head, bytes_max)
+                .map_err(|unsent| match unsent {
+                    Unsent::Receiver(error) => error,
+                    Unsent::Lost(miss) => io::Error::other(BrokenRead::Miss(miss)),
+                })
+        })
+    }
+}
+
+/// Has the socket take bytes when it has room.
+fn poll_take(
+    stream: &TcpStream,
+    cx: &mut Context<'_>,
+    wanted: usize,
+    mut send: impl FnMut() -> io::Result<usize>,
+) -> Poll<io::Result<usize>> {
+    loop {
+        ready!(stream.poll_write_ready(cx))?;
+        let mut taken = 0;
+        let tried = stream.try_io(Interest::WRITABLE, || {
+            taken = send()?;
+            // Full: whoever asks again waits for room instead of trying.
+            if taken < wanted {
+                return Err(io::ErrorKind::WouldBlock.into());
             }
+            Ok(())
+        });
+        match tried {
+            _ if taken > 0 => return Poll::Ready(Ok(taken)),
+            Ok(()) => return Poll::Ready(Ok(0)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Poll::Ready(Err(error)),
         }
     }
 }
@@ -94,6 +135,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientStream for TlsStream<S> {
         _cx: &mut Context<'_>,
         _head: &[u8],
         _part: FilePart<'_>,
+    ) -> Poll<io::Result<usize>> {
+        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
+    }
+
+    fn poll_send_span(
+        self: Pin<&mut Self>,
+        _cx: &mut Context<'_>,
+        _head: &[u8],
+        _span: &Span,
+        _bytes_max: u64,
     ) -> Poll<io::Result<usize>> {
         Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }

@@ -25,16 +25,20 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
-use edgeward_semantics::{CacheStatus, Target};
+use edgeward_semantics::{CacheStatus, StoredPolicy, Target};
 use edgeward_store::arena::Arena;
+use edgeward_store::disk::{Piece, Span};
 use edgeward_types::{KeyHash, Timestamp};
 use http::StatusCode;
-use http::header::HeaderName;
-use tokio::io::{AsyncRead, ReadBuf};
+use http::header::{CONTENT_LENGTH, HeaderName};
+use tokio::io::ReadBuf;
 
+use crate::body::{EdgeBody, Source};
 use crate::client_io::{ConnState, InFlight};
 use crate::client_stream::{ClientStream, FilePart};
-use crate::request::{ClientLink, PlainHit, plain_hit};
+use crate::disk::Looked;
+use crate::disk::body::BrokenRead;
+use crate::request::{self, ClientLink, DiskHit};
 use crate::stored::StoredResponse;
 use crate::worker::Worker;
 use glance::{Glance, Plain, glance, no_fields};
@@ -184,26 +188,25 @@ impl Lane {
                     return Poll::Ready(Ok(()));
                 }
                 *answers_left -= 1;
-                let scheme = self.link.scheme();
                 match answer(
                     &self.worker,
-                    scheme,
+                    &self.link,
                     &plain,
                     &mut self.site,
                     &mut self.outbox,
                 ) {
-                    PlainHit::Delivered => {
+                    Answer::Whole => {
                         self.inbox.advance(head_bytes);
                         self.link.conn.answered_at_once();
                         self.next_head_began();
                     }
-                    PlainHit::Absent(hash) => {
-                        let places = Places::of(&plain, &self.inbox);
-                        self.take_on(head_bytes, &places, Some(hash));
+                    Answer::Begun(own) => {
+                        self.inbox.advance(head_bytes);
+                        self.serve_own(own);
                     }
-                    PlainHit::Other => {
+                    Answer::None(looked) => {
                         let places = Places::of(&plain, &self.inbox);
-                        self.take_on(head_bytes, &places, None);
+                        self.take_on(head_bytes, &places, looked);
                     }
                 }
             }
@@ -217,22 +220,25 @@ impl Lane {
         Poll::Ready(Ok(()))
     }
 
-    /// The next `head_bytes` are one plain request: serves it here. `absent`: its key's hash, if nothing is stored under it.
-    fn take_on(&mut self, head_bytes: usize, places: &Places, absent: Option<KeyHash>) {
+    /// The next `head_bytes` are one plain request: serves it here. `looked`: its key's hash and what lies under it, if that was
+    /// looked up.
+    fn take_on(&mut self, head_bytes: usize, places: &Places, looked: Option<(KeyHash, Looked)>) {
         let head = self.inbox.split_to(head_bytes).freeze();
-        match Own::begin(&self.worker, &self.link, &head, places, absent) {
-            Some(own) => {
-                self.own = Some(Box::new(own));
-                self.mode = Mode::Own;
-                // A draining edge waits for the response.
-                self.link.conn.set_lane_writes(true);
-            }
+        match Own::begin(&self.worker, &self.link, &head, places, looked) {
+            Some(own) => self.serve_own(Box::new(own)),
             None => {
                 let rest = std::mem::replace(&mut self.inbox, BytesMut::from(head));
                 self.inbox.extend_from_slice(&rest);
                 self.hand(head_bytes);
             }
         }
+    }
+
+    fn serve_own(&mut self, own: Box<Own>) {
+        self.own = Some(own);
+        self.mode = Mode::Own;
+        // A draining edge waits for the response.
+        self.link.conn.set_lane_writes(true);
     }
 
     /// Serves the request that was taken on.
@@ -302,6 +308,17 @@ impl Lane {
     ) -> Poll<io::Result<()>> {
         let arena = self.worker.shared.arena.as_deref();
         let written = self.outbox.poll_write(stream, &self.link.conn, arena, cx);
+        if let Poll::Ready(Err(error)) = &written
+            && error
+                .get_ref()
+                .is_some_and(|error| error.is::<BrokenRead>())
+        {
+            // The disk no longer has what the head promised.
+            match &mut self.own {
+                Some(own) => own.cut(&self.worker),
+                None => self.worker.counters.disk_body_cut.one(),
+            }
+        }
         if written.is_pending() {
             if self.writing.is_none() {
                 self.writing = Some(self.link.conn.begin());
@@ -324,7 +341,7 @@ impl Lane {
     }
 
     /// Reads from the client into the inbox.
-    fn poll_fill<S: AsyncRead + Unpin>(
+    fn poll_fill<S: ClientStream>(
         &mut self,
         stream: &mut S,
         cx: &mut Context<'_>,
@@ -346,7 +363,7 @@ impl Lane {
     }
 
     /// Gives hyper what is in the inbox, `most` bytes of it, or what comes from the client.
-    fn give<S: AsyncRead + Unpin>(
+    fn give<S: ClientStream>(
         &mut self,
         most: usize,
         stream: &mut S,
@@ -374,23 +391,33 @@ impl Lane {
     }
 }
 
-/// Answers a plain request into `outbox` if a fresh response to it is in memory.
+/// What a plain request got at once.
+enum Answer {
+    /// All of its response is in the outbox.
+    Whole,
+    /// The response's head is, and perhaps more; the rest has to be waited for, or is to go to RAM as well.
+    Begun(Box<Own>),
+    /// Nothing. Its key's hash and what lies under it, if that was looked up.
+    None(Option<(KeyHash, Looked)>),
+}
+
+/// Answers a plain request into `outbox` if a fresh response to it is in memory, or on a disk that need not be waited for.
 fn answer(
-    worker: &Worker,
-    scheme: &'static str,
+    worker: &Rc<Worker>,
+    link: &ClientLink,
     plain: &Plain<'_, '_>,
     site: &mut Option<Site>,
     outbox: &mut Outbox,
-) -> PlainHit {
+) -> Answer {
     if worker.logs() {
         // A line of the access log wants fields that were not looked at here.
-        return PlainHit::Other;
+        return Answer::None(None);
     }
     let site = match site {
         Some(site) if *site.host == *plain.host => site,
         other => {
-            let Some(next) = Site::of(scheme, plain.host) else {
-                return PlainHit::Other;
+            let Some(next) = Site::of(link.scheme(), plain.host) else {
+                return Answer::None(None);
             };
             other.insert(next)
         }
@@ -400,10 +427,52 @@ fn answer(
         key.extend_from_slice(&site.key);
         key.extend_from_slice(plain.target.as_bytes());
     };
-    plain_hit(worker, write_key, now, |response, body| {
+    let found = request::plain(worker, write_key, now, |response, body| {
         let body = (!plain.head_only).then_some(body);
         outbox.push(worker, response, body, now);
-    })
+    });
+    match found {
+        request::Plain::Answered => Answer::Whole,
+        request::Plain::Disk(hit) => answer_from_disk(worker, link, &hit, plain.head_only, outbox),
+        request::Plain::Elsewhere(hash, looked) => Answer::None(Some((hash, looked))),
+    }
+}
+
+fn answer_from_disk(
+    worker: &Rc<Worker>,
+    link: &ClientLink,
+    hit: &DiskHit,
+    head_only: bool,
+    outbox: &mut Outbox,
+) -> Answer {
+    let body = if head_only || hit.length() == 0 {
+        hit.pass_by(worker);
+        None
+    } else {
+        // Before anything is sent: what the disk has lost can still be had from the origin.
+        match hit.body(worker, !link.tls) {
+            Ok(body) => Some(body),
+            Err(looked) => return Answer::None(Some((hit.hash(), looked))),
+        }
+    };
+    worker.counters.hit.one();
+    worker.counters.disk_hit.one();
+    outbox.push_disk_head(worker, hit);
+    let Some((front, rest)) = body else {
+        return Answer::Whole;
+    };
+    if let Some(front) = front {
+        worker.counters.response_bytes.add(front.len());
+        outbox.push_piece(front);
+    }
+    match rest.left() {
+        0 => Answer::Whole,
+        left => {
+            let source = Source::Disk(Box::new(rest));
+            let body = EdgeBody::new(source, Rc::clone(worker), link.conn.begin(), None);
+            Answer::Begun(Box::new(Own::rest(body, left)))
+        }
+    }
 }
 
 /// A host as clients name it, and what the keys of its resources begin with.
@@ -431,6 +500,8 @@ struct Outbox {
     head: Vec<u8>,
     head_written: usize,
     body: Bytes,
+    /// A body that the kernel takes from the page cache. There is no other then.
+    span: Option<Span>,
     /// The most of the body that one call offers the kernel.
     piece_bytes: usize,
     /// Something was written and not yet seen out.
@@ -446,21 +517,45 @@ impl Outbox {
         now: Timestamp,
     ) {
         self.push_status(response.status);
-        let head = &mut self.head;
-        head.extend_from_slice(&response.head);
-        head.extend_from_slice(b"age: ");
-        let mut digits = itoa::Buffer::new();
-        head.extend_from_slice(digits.format(response.policy.age_secs(now)).as_bytes());
-        head.extend_from_slice(b"\r\ncache-status: ");
-        let mut line = worker.line.borrow_mut();
-        line.clear();
-        CacheStatus::hit(response.policy.ttl_secs(now)).write(&worker.config().name, &mut line);
-        head.extend_from_slice(line.as_bytes());
-        head.extend_from_slice(b"\r\n\r\n");
+        self.head.extend_from_slice(&response.head);
+        let status = CacheStatus::hit(response.policy.ttl_secs(now));
+        self.end_hit_head(worker, &response.policy, &status, now);
         if let Some(body) = body {
             self.push_body(body);
             worker.counters.response_bytes.add(body.len() as u64);
         }
+    }
+
+    fn push_disk_head(&mut self, worker: &Worker, hit: &DiskHit) {
+        let now = worker.now();
+        self.push_status(hit.status);
+        self.head.extend_from_slice(&hit.fields);
+        if let Some(length) = hit.content_length() {
+            let mut digits = itoa::Buffer::new();
+            self.push_field(&CONTENT_LENGTH, digits.format(length).as_bytes());
+        }
+        // RFC 9211 §2.8: which tier it was.
+        let status = CacheStatus::hit(hit.policy.ttl_secs(now)).with_detail("disk");
+        self.end_hit_head(worker, &hit.policy, &status, now);
+    }
+
+    fn end_hit_head(
+        &mut self,
+        worker: &Worker,
+        policy: &StoredPolicy,
+        status: &CacheStatus,
+        now: Timestamp,
+    ) {
+        let head = &mut self.head;
+        head.extend_from_slice(b"age: ");
+        let mut digits = itoa::Buffer::new();
+        head.extend_from_slice(digits.format(policy.age_secs(now)).as_bytes());
+        head.extend_from_slice(b"\r\ncache-status: ");
+        let mut line = worker.line.borrow_mut();
+        line.clear();
+        status.write(&worker.config().name, &mut line);
+        head.extend_from_slice(line.as_bytes());
+        head.extend_from_slice(b"\r\n\r\n");
     }
 
     fn push_status(&mut self, status: StatusCode) {
@@ -489,7 +584,7 @@ impl Outbox {
     }
 
     /// The line before a chunk, and the end of the chunk before it (RFC 9112 §7.1).
-    fn push_chunk(&mut self, bytes: usize, first: bool) {
+    fn push_chunk(&mut self, bytes: u64, first: bool) {
         if !first {
             self.head.extend_from_slice(b"\r\n");
         }
@@ -509,12 +604,18 @@ impl Outbox {
             self.head.extend_from_slice(body);
             return;
         }
-        self.piece_bytes = if body.len() <= MIDDLING_BYTES_MAX {
-            MIDDLING_PIECE_BYTES
-        } else {
-            LARGE_PIECE_BYTES
-        };
+        self.piece_bytes = piece_bytes(body.len() as u64);
         self.body = body.clone();
+    }
+
+    fn push_piece(&mut self, piece: Piece) {
+        match piece {
+            Piece::Bytes(bytes) => self.push_body(&bytes),
+            Piece::Span(span) => {
+                self.piece_bytes = piece_bytes(span.len());
+                self.span = Some(span);
+            }
+        }
     }
 
     /// Writes until nothing is left.
@@ -525,8 +626,22 @@ impl Outbox {
         arena: Option<&Arena>,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
-        while self.head_written < self.head.len() || !self.body.is_empty() {
+        while !self.is_written() {
             let head = &self.head[self.head_written..];
+            if let Some(span) = &mut self.span {
+                let most = self.piece_bytes as u64;
+                let written = Pin::new(&mut *stream).poll_send_span(cx, head, span, most);
+                state.note_write(&written);
+                let written = ready!(written)?;
+                self.unflushed = true;
+                let of_head = written.min(head.len());
+                self.head_written += of_head;
+                span.advance((written - of_head) as u64);
+                if span.is_empty() {
+                    self.span = None;
+                }
+                continue;
+            }
             let body = &self.body[..self.body.len().min(self.piece_bytes)];
             let stream = Pin::new(&mut *stream);
             let file = arena.filter(|_| S::SENDS_FILES && body.len() >= SENT_BYTES_MIN);
@@ -569,8 +684,21 @@ impl Outbox {
         Poll::Ready(Ok(()))
     }
 
+    fn is_written(&self) -> bool {
+        self.head_written == self.head.len() && self.body.is_empty() && self.span.is_none()
+    }
+
     fn is_empty(&self) -> bool {
-        self.head_written == self.head.len() && self.body.is_empty() && !self.unflushed
+        self.is_written() && !self.unflushed
+    }
+}
+
+/// The most of a body that one call offers the kernel.
+fn piece_bytes(body_bytes: u64) -> usize {
+    if body_bytes <= MIDDLING_BYTES_MAX {
+        MIDDLING_PIECE_BYTES
+    } else {
+        LARGE_PIECE_BYTES
     }
 }
 
@@ -595,6 +723,6 @@ const SENT_BYTES_MIN: usize = 32 * 1024;
 /// Thousand hits per CPU-second on loopback by the size of a write, medians of two: 128 KiB bodies
 /// in writes of 32, 64, 128 KiB: 24.0, 26.1, 16.9; 1 MiB bodies in writes of 64, 256 KiB, 1 MiB: 2.7,
 /// 3.2, 3.5. Where the two meet was not measured.
-const MIDDLING_BYTES_MAX: usize = 256 * 1024;
+const MIDDLING_BYTES_MAX: u64 = 256 * 1024;
 const MIDDLING_PIECE_BYTES: usize = 64 * 1024;
 const LARGE_PIECE_BYTES: usize = 1024 * 1024;

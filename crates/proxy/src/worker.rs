@@ -202,6 +202,9 @@ impl Worker {
                 conn.condemn(overdue);
             }
         }
+        if let Some(disk) = &self.shared.disk {
+            disk.cache.tick(now);
+        }
         self.origin.sweep(now);
     }
 }

@@ -8,13 +8,14 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use edgeward_store::arena::Draft;
-use edgeward_store::disk::{DiskObject, Miss, Now};
+use edgeward_store::disk::{DiskObject, Miss, Now, Piece};
 use edgeward_store::hot::{Offer, Reservation};
 use edgeward_types::KeyHash;
 use tokio::sync::oneshot;
 
 use super::DiskTier;
-use crate::stored::{OnDisk, Stored, StoredBody, StoredKind, StoredResponse};
+use crate::request::DiskHit;
+use crate::stored::{Stored, StoredBody, StoredKind, StoredResponse};
 use crate::worker::{Shared, Worker};
 
 /// The disk did not give what its index promised, after the client had got the head.
@@ -55,10 +56,28 @@ impl DiskBody {
         let StoredBody::Disk(on_disk) = &response.body else {
             return None;
         };
-        let object = on_disk.object.clone();
-        let mut body = Self::part(object, 0..response.body.len());
-        body.promotion = Promotion::begin(worker, hash, stored, on_disk);
+        let mut body = Self::part(on_disk.object.clone(), 0..response.body.len());
+        let passing = Passing {
+            hash,
+            charge_bytes: stored.charge_bytes(),
+            length: response.body.len(),
+            changes: on_disk.changes,
+        };
+        body.promotion = Promotion::begin(worker, &passing, || Arc::clone(stored));
         Some(body)
+    }
+
+    /// All of what a plain request hit.
+    pub(crate) fn of_hit(worker: &Worker, hit: &DiskHit) -> Self {
+        let mut body = Self::part(hit.object().clone(), 0..hit.length());
+        let passing = Passing {
+            hash: hit.hash(),
+            charge_bytes: hit.charge_bytes(),
+            length: hit.length(),
+            changes: hit.changes(),
+        };
+        body.promotion = Promotion::begin(worker, &passing, || hit.stored(worker));
+        body
     }
 
     /// Bytes that are still to come.
@@ -66,47 +85,69 @@ impl DiskBody {
         self.range.end - self.range.start
     }
 
-    /// The next bytes; nothing at the end.
-    pub(crate) fn poll_bytes(
+    /// The next part of it if that takes no waiting; as a span if `spans` may be and all goes to the client alone.
+    pub(crate) fn piece_now(&mut self, worker: &Worker, spans: bool) -> Now<Piece> {
+        let range = self.range.clone();
+        let piece = if spans && self.promotion.is_none() {
+            self.object.piece_now(range)
+        } else {
+            match self.object.read_now(range) {
+                Now::Ready(bytes) => Now::Ready(Piece::Bytes(bytes)),
+                Now::WouldBlock => Now::WouldBlock,
+                Now::Miss(miss) => Now::Miss(miss),
+            }
+        };
+        if let Now::Ready(piece) = &piece {
+            self.gave(worker, piece);
+        }
+        piece
+    }
+
+    /// The next part, which may be a span if `spans` says so; nothing at the end.
+    pub(crate) fn poll_piece(
         &mut self,
         worker: &Worker,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Bytes, BrokenRead>>> {
+        spans: bool,
+    ) -> Poll<Option<Result<Piece, BrokenRead>>> {
         if self.range.is_empty() {
             return Poll::Ready(None);
         }
-        let read = match &mut self.waiting {
-            Some(waiting) => {
-                let answer = ready!(Pin::new(waiting).poll(cx));
-                self.waiting = None;
-                answer.map_err(|_| BrokenRead::Closed)
+        if self.waiting.is_none() {
+            match self.piece_now(worker, spans) {
+                Now::Ready(piece) => return Poll::Ready(Some(Ok(piece))),
+                Now::Miss(miss) => return Poll::Ready(Some(Err(BrokenRead::Miss(miss)))),
+                Now::WouldBlock => {}
             }
-            None => match self.object.read_now(self.range.clone()) {
-                Now::Ready(bytes) => Ok(Ok(bytes)),
-                Now::Miss(miss) => Ok(Err(miss)),
-                Now::WouldBlock => {
-                    let tier = worker.shared.disk.as_ref();
-                    let (object, range) = (self.object.clone(), self.range.clone());
-                    let asked = tier
-                        .and_then(|tier| tier.readers().insist(move || object.read(range)).ok());
-                    let Some(asked) = asked else {
-                        return Poll::Ready(Some(Err(BrokenRead::Closed)));
-                    };
-                    worker.counters.disk_waited_bodies.one();
-                    self.waiting = Some(asked);
-                    return self.poll_bytes(worker, cx);
-                }
-            },
-        };
-        let bytes = match read {
-            Ok(Ok(bytes)) => bytes,
-            Ok(Err(miss)) => return Poll::Ready(Some(Err(BrokenRead::Miss(miss)))),
-            Err(broken) => return Poll::Ready(Some(Err(broken))),
-        };
-        self.range.start += bytes.len() as u64;
-        worker.counters.disk_response_bytes.add(bytes.len() as u64);
-        if let Some(promotion) = &mut self.promotion {
-            promotion.buffer.push(&bytes);
+            let tier = worker.shared.disk.as_ref();
+            let (object, range) = (self.object.clone(), self.range.clone());
+            let asked =
+                tier.and_then(|tier| tier.readers().insist(move || object.read(range)).ok());
+            let Some(asked) = asked else {
+                return Poll::Ready(Some(Err(BrokenRead::Closed)));
+            };
+            worker.counters.disk_waited_bodies.one();
+            self.waiting = Some(asked);
+        }
+        let waiting = self.waiting.as_mut().expect("asked above");
+        let answer = ready!(Pin::new(waiting).poll(cx));
+        self.waiting = None;
+        Poll::Ready(Some(match answer {
+            Ok(Ok(bytes)) => {
+                let piece = Piece::Bytes(bytes);
+                self.gave(worker, &piece);
+                Ok(piece)
+            }
+            Ok(Err(miss)) => Err(BrokenRead::Miss(miss)),
+            Err(_) => Err(BrokenRead::Closed),
+        }))
+    }
+
+    fn gave(&mut self, worker: &Worker, piece: &Piece) {
+        self.range.start += piece.len();
+        worker.counters.disk_response_bytes.add(piece.len());
+        if let (Some(promotion), Piece::Bytes(bytes)) = (&mut self.promotion, piece) {
+            promotion.buffer.push(bytes);
             if self.range.is_empty()
                 && let Some(promotion) = self.promotion.take()
                 && promotion.finish()
@@ -114,8 +155,16 @@ impl DiskBody {
                 worker.counters.disk_promoted.one();
             }
         }
-        Poll::Ready(Some(Ok(bytes)))
     }
+}
+
+/// An object that a request takes past RAM.
+struct Passing {
+    hash: KeyHash,
+    /// What RAM would charge for it.
+    charge_bytes: u64,
+    length: u64,
+    changes: u64,
 }
 
 /// An object on its way to RAM while a client gets it.
@@ -133,37 +182,38 @@ impl Promotion {
     /// Asks RAM's policy.
     fn begin(
         worker: &Worker,
-        hash: KeyHash,
-        stored: &Arc<Stored>,
-        on_disk: &OnDisk,
+        passing: &Passing,
+        stored: impl FnOnce() -> Arc<Stored>,
     ) -> Option<Self> {
         let shared = &worker.shared;
         let tier = shared.disk.as_ref()?;
-        let length = on_disk.object.length();
-        let charge = stored.charge_bytes();
+        let &Passing {
+            hash,
+            charge_bytes,
+            length,
+            changes,
+        } = passing;
         let offers = tier.hit(hash, length) && tier.promoting.insert(hash);
         if !offers {
-            worker.record(hash, charge, false);
+            worker.record(hash, charge_bytes, false);
             return None;
         }
-        let mut promotion = Self {
+        let is_unchanged = || tier.changes(hash) == changes && shared.hot.peek(hash).is_none();
+        let offer =
+            is_unchanged().then(|| shared.offer_to_ram(hash, charge_bytes, &worker.counters));
+        worker.record(hash, charge_bytes, false);
+        let Some(Offer::Admit(reservation)) = offer else {
+            tier.promoting.remove(hash);
+            return None;
+        };
+        Some(Self {
             shared: Arc::clone(shared),
             hash,
-            stored: Arc::clone(stored),
-            changes: on_disk.changes,
-            reservation: None,
-            buffer: Draft::new(None, 0),
-        };
-        if let Some(Offer::Admit(reservation)) = promotion
-            .unchanged()
-            .then(|| shared.offer_to_ram(hash, charge, &worker.counters))
-        {
-            promotion.reservation = Some(reservation);
-            promotion.buffer = Draft::new(shared.arena.as_ref(), length);
-        }
-        worker.record(hash, charge, false);
-        // Without a place the drop ends it.
-        promotion.reservation.is_some().then_some(promotion)
+            stored: stored(),
+            changes,
+            reservation: Some(reservation),
+            buffer: Draft::new(shared.arena.as_ref(), length),
+        })
     }
 
     fn tier(&self) -> Option<&Arc<DiskTier>> {

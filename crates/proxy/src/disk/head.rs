@@ -233,6 +233,15 @@ fn varies(bytes: &Bytes) -> Result<DiskHead, DiskHeadError> {
     })
 }
 
+/// How long [`block`] will be.
+pub(crate) fn block_bytes(status: StatusCode, fields: &[u8], body_bytes: u64) -> usize {
+    if !has_length(status) {
+        return fields.len();
+    }
+    let digits = itoa::Buffer::new().format(body_bytes).len();
+    fields.len() + CONTENT_LENGTH.as_str().len() + 4 + digits
+}
+
 /// The header block as it lies in memory: with the length, where the status has one.
 pub(crate) fn block(status: StatusCode, fields: &Bytes, body_bytes: u64) -> Bytes {
     if !has_length(status) {
@@ -311,7 +320,9 @@ mod tests {
                 panic!("it parses");
             };
             prop_assert_eq!((s, p), (status, policy));
+            let bytes_before = block_bytes(status, &fields, length);
             let block = block(status, &fields, length);
+            prop_assert_eq!(block.len(), bytes_before);
             prop_assert_eq!(write_block(status, &policy, &block), bytes);
         }
 

@@ -78,6 +78,13 @@ pub(crate) enum Looked {
     Waits(Candidate),
 }
 
+/// The same of an object whose head was not looked into.
+pub(crate) enum Glanced {
+    Absent,
+    Found(DiskObject),
+    Waits(Candidate),
+}
+
 impl DiskTier {
     /// Opens the store and goes on with what admission remembered.
     pub(crate) fn open(
@@ -149,6 +156,7 @@ impl DiskTier {
         tracing::info!(
             capacity = %ByteSize(capacity),
             index = %ByteSize(memory.index),
+            verified = %ByteSize(memory.verified),
             admission = %ByteSize(memory.admission),
             queues_max = %ByteSize(memory.queues_max),
             "memory of the disk cache, beside the budget for hot objects"
@@ -159,20 +167,40 @@ impl DiskTier {
     /// What lies under `key`, if that takes no waiting.
     pub(crate) fn look(&self, hash: KeyHash, key: &[u8], counters: &Counters) -> Looked {
         let changes = self.changes(hash);
+        match self.glance(hash, key, counters) {
+            Glanced::Absent => Looked::Absent,
+            Glanced::Found(object) => self.known(key, object, changes, counters),
+            Glanced::Waits(candidate) => Looked::Waits(candidate),
+        }
+    }
+
+    /// The same without a look into the head.
+    pub(crate) fn glance(&self, hash: KeyHash, key: &[u8], counters: &Counters) -> Glanced {
         let Some(candidate) = self.cache.lookup(hash) else {
             counters.disk_absent.one();
-            return Looked::Absent;
+            return Glanced::Absent;
         };
         match self.cache.read_head_now(&candidate, key) {
-            Now::Ready(object) => match stored(key, object, changes) {
-                Some(stored) => Looked::Found(stored),
-                None => {
-                    counters.disk_unreadable.one();
-                    Looked::Absent
-                }
-            },
-            Now::WouldBlock => Looked::Waits(candidate),
+            Now::Ready(object) => Glanced::Found(object),
+            Now::WouldBlock => Glanced::Waits(candidate),
             Now::Miss(_) => {
+                counters.disk_unreadable.one();
+                Glanced::Absent
+            }
+        }
+    }
+
+    /// What an object is, by its head. `changes` is from before it was looked up.
+    pub(crate) fn known(
+        &self,
+        key: &[u8],
+        object: DiskObject,
+        changes: u64,
+        counters: &Counters,
+    ) -> Looked {
+        match stored(key, object, changes) {
+            Some(stored) => Looked::Found(stored),
+            None => {
                 counters.disk_unreadable.one();
                 Looked::Absent
             }
@@ -360,6 +388,7 @@ impl DiskTier {
         let counters = self.cache.counters();
         TierMemory {
             index: counters.devices.iter().map(|d| d.index_bytes).sum(),
+            verified: counters.devices.iter().map(|d| d.verified_bytes).sum(),
             admission: self.rules.admission().memory_bytes(),
             queues_max: self.queue_bytes_max * counters.devices.len() as u64,
         }
@@ -427,6 +456,7 @@ impl KeySet {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TierMemory {
     pub(crate) index: u64,
+    pub(crate) verified: u64,
     pub(crate) admission: u64,
     pub(crate) queues_max: u64,
 }

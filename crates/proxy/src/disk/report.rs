@@ -30,6 +30,7 @@ impl DiskTier {
             "object_bytes_max": self.cache.object_bytes_max(),
             "memory_bytes": {
                 "index": memory.index,
+                "verified": memory.verified,
                 "admission": memory.admission,
                 "queues_max": memory.queues_max,
             },

@@ -11,17 +11,19 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use edgeward_store::disk::Piece;
 use edgeward_types::KeyHash;
 use http::header::{
     CONNECTION, CONTENT_LENGTH, DATE, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING,
 };
 use http::uri::PathAndQuery;
 use http::{Method, Response, StatusCode, Uri, Version};
-use http_body::Body as _;
+use http_body::{Body as _, Frame};
 
 use super::Outbox;
 use super::glance::Plain;
 use crate::body::EdgeBody;
+use crate::disk::Looked;
 use crate::request::{self, Ask, ClientLink, Serving};
 use crate::worker::Worker;
 
@@ -56,12 +58,14 @@ pub(super) enum Put {
 
 impl Own {
     /// Begins to serve the request in `head`, or leaves it to hyper, which knows how to refuse it.
+    ///
+    /// `looked` is what lies under its key, if that was looked up.
     pub(super) fn begin(
         worker: &Rc<Worker>,
         link: &ClientLink,
         head: &Bytes,
         places: &Places,
-        absent: Option<KeyHash>,
+        looked: Option<(KeyHash, Looked)>,
     ) -> Option<Self> {
         let limits = &worker.config().limits;
         if head.len() > crate::connection::head_bytes_max(limits)
@@ -70,8 +74,8 @@ impl Own {
             return None;
         }
         let ask = places.read(link, head)?;
-        let serving = match absent {
-            Some(hash) => request::serve_absent(worker, link, ask, hash),
+        let serving = match looked {
+            Some((hash, looked)) => request::serve_looked(worker, link, ask, hash, looked),
             None => request::serve_bodiless(worker, link, ask),
         };
         Some(Self {
@@ -79,6 +83,26 @@ impl Own {
             stage: Stage::Waiting(serving),
             closes: false,
         })
+    }
+
+    /// Goes on with a response whose head, and perhaps the front of its body, is in the outbox.
+    pub(super) fn rest(body: EdgeBody, bytes: u64) -> Self {
+        Self {
+            head_only: false,
+            stage: Stage::Sending {
+                body,
+                framing: Framing::Length(bytes),
+            },
+            closes: false,
+        }
+    }
+
+    /// A part of the body was lost on its way out.
+    pub(super) fn cut(&mut self, worker: &Worker) {
+        match &mut self.stage {
+            Stage::Sending { body, .. } => body.cut(),
+            Stage::Waiting(_) | Stage::Sent => worker.counters.disk_body_cut.one(),
+        }
     }
 
     /// Puts into the outbox what the response has next.
@@ -97,7 +121,14 @@ impl Own {
                     self.stage = self.send_head(worker, response, outbox);
                 }
                 Stage::Sending { body, framing } => {
-                    let polled = Pin::new(&mut *body).poll_frame(cx);
+                    let polled = if link.tls {
+                        let frame = Pin::new(&mut *body).poll_frame(cx);
+                        // Trailers were not asked for: a plain request has no TE.
+                        let bytes = |frame: Frame<Bytes>| frame.into_data().unwrap_or_default();
+                        frame.map_ok(|frame| Piece::Bytes(bytes(frame)))
+                    } else {
+                        body.poll_piece(cx)
+                    };
                     let Poll::Ready(next) = polled else {
                         // The head need not wait for a body that takes its time.
                         return if outbox.is_empty() {
@@ -107,15 +138,11 @@ impl Own {
                         };
                     };
                     match next {
-                        Some(Ok(frame)) => {
-                            // Trailers were not asked for: a plain request has no TE.
-                            let Ok(bytes) = frame.into_data() else {
-                                continue;
-                            };
-                            if bytes.is_empty() {
+                        Some(Ok(piece)) => {
+                            if piece.is_empty() {
                                 continue;
                             }
-                            framing.put(&bytes, outbox)?;
+                            framing.put(piece, outbox)?;
                             if *framing == Framing::Length(0) {
                                 self.stage = Stage::Sent;
                             }
@@ -203,21 +230,21 @@ impl Own {
 }
 
 impl Framing {
-    fn put(&mut self, bytes: &Bytes, outbox: &mut Outbox) -> io::Result<()> {
+    fn put(&mut self, piece: Piece, outbox: &mut Outbox) -> io::Result<()> {
         match self {
             Self::Length(left) => {
                 // The head has said how much comes; more would be read as the next response.
-                let Some(rest) = left.checked_sub(bytes.len() as u64) else {
+                let Some(rest) = left.checked_sub(piece.len()) else {
                     return Err(io::Error::other("a body longer than its head says"));
                 };
                 *left = rest;
             }
             Self::Chunked { first } => {
-                outbox.push_chunk(bytes.len(), *first);
+                outbox.push_chunk(piece.len(), *first);
                 *first = false;
             }
         }
-        outbox.push_body(bytes);
+        outbox.push_piece(piece);
         Ok(())
     }
 

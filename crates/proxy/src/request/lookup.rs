@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use edgeward_semantics::{Forward, RequestDirectives, Reuse, Target};
+use edgeward_semantics::{Forward, Target};
 use edgeward_store::disk::Candidate;
 use edgeward_store::hot::Offer;
-use edgeward_types::{KeyHash, Timestamp};
+use edgeward_types::KeyHash;
 use http::HeaderMap;
 
 use crate::disk::Looked;
-use crate::stored::{Stored, StoredBody, StoredKind, StoredResponse};
+use crate::stored::{Stored, StoredKind, StoredResponse};
 use crate::worker::Worker;
 
 /// What a lookup found.
@@ -60,12 +59,28 @@ pub(super) fn find(worker: &Worker, target: &Target<'_>, headers: &HeaderMap) ->
     let mut key = worker.scratch.borrow_mut();
     key.clear();
     target.write_key(&mut key);
-    let primary_len = key.len();
     let hash = worker.shared.hash(&key);
-    match look(worker, hash, &key) {
-        Looked::Waits(candidate) => waits(&key, primary_len, hash, None, candidate),
-        Looked::Found(stored) => go_on(worker, headers, &mut key, hash, Some(stored)),
-        Looked::Absent => go_on(worker, headers, &mut key, hash, None),
+    let looked = look(worker, hash, &key);
+    of_primary(worker, headers, &mut key, hash, looked)
+}
+
+/// The same after the first lookup, whose key is in the worker's scratch.
+pub(super) fn after(worker: &Worker, headers: &HeaderMap, hash: KeyHash, looked: Looked) -> Found {
+    let mut key = worker.scratch.borrow_mut();
+    of_primary(worker, headers, &mut key, hash, looked)
+}
+
+fn of_primary(
+    worker: &Worker,
+    headers: &HeaderMap,
+    key: &mut Vec<u8>,
+    hash: KeyHash,
+    looked: Looked,
+) -> Found {
+    match looked {
+        Looked::Waits(candidate) => waits(key, key.len(), hash, None, candidate),
+        Looked::Found(stored) => go_on(worker, headers, key, hash, Some(stored)),
+        Looked::Absent => go_on(worker, headers, key, hash, None),
     }
 }
 
@@ -197,7 +212,7 @@ fn look(worker: &Worker, hash: KeyHash, key: &[u8]) -> Looked {
 }
 
 /// Puts a marker that came from disk into RAM, where every request for the URI will look for it.
-fn keep_marker(worker: &Worker, hash: KeyHash, stored: &Arc<Stored>, changes: u64) {
+pub(super) fn keep_marker(worker: &Worker, hash: KeyHash, stored: &Arc<Stored>, changes: u64) {
     let shared = &worker.shared;
     let current = || {
         shared
@@ -219,57 +234,6 @@ fn keep_marker(worker: &Worker, hash: KeyHash, stored: &Arc<Stored>, changes: u6
         // Forgotten meanwhile, by one who did not see it in RAM.
         shared.hot.remove(hash);
     }
-}
-
-/// What a look for a plain request found.
-pub(crate) enum PlainHit {
-    /// A fresh response, which was delivered.
-    Delivered,
-    /// Nothing, in any tier. The key is left in the worker's scratch.
-    Absent(KeyHash),
-    /// Something that does not answer it as it is, or it was not looked for everywhere.
-    Other,
-}
-
-/// Answers a request that asks for nothing but the whole response, if a fresh one is stored.
-///
-/// Does what [`serve`](super::serve) does for such a request, without a map of its fields.
-pub(crate) fn plain_hit(
-    worker: &Worker,
-    write_key: impl FnOnce(&mut Vec<u8>),
-    now: Timestamp,
-    deliver: impl FnOnce(&StoredResponse, &Bytes),
-) -> PlainHit {
-    let mut key = worker.scratch.borrow_mut();
-    key.clear();
-    write_key(&mut key);
-    let hash = worker.shared.hash(&key);
-    let Some(stored) = lookup(worker, hash, &key) else {
-        return match &worker.shared.disk {
-            Some(_) => PlainHit::Other,
-            None => PlainHit::Absent(hash),
-        };
-    };
-    let StoredKind::Response(response) = &stored.kind else {
-        return PlainHit::Other;
-    };
-    let StoredBody::Memory(body) = &response.body else {
-        return PlainHit::Other;
-    };
-    let asked = RequestDirectives::default();
-    if !matches!(response.policy.reuse(now, &asked), Reuse::Fresh { .. }) {
-        return PlainHit::Other;
-    }
-    worker.counters.hit.one();
-    worker.record(hash, stored.charge_bytes(), true);
-    deliver(response, body);
-    PlainHit::Delivered
-}
-
-/// What [`find`] would say after [`PlainHit::Absent`].
-pub(super) fn absent(worker: &Worker, hash: KeyHash) -> Found {
-    let key = worker.scratch.borrow();
-    end(&key, key.len(), hash, None, None)
 }
 
 /// The key of a response that [`find`] has just found and that cannot be used as it is.

@@ -2,6 +2,7 @@
 //! fetched from the origin or passed to it.
 
 mod deliver;
+mod disk_hit;
 mod fetch;
 mod lookup;
 mod outbound;
@@ -25,12 +26,13 @@ use hyper::body::Incoming;
 use crate::access_log::Pending;
 use crate::body::EdgeBody;
 use crate::client_io::{ConnState, InFlight};
+use crate::disk::Looked;
 use crate::negative::{Advice, Negative};
 use crate::worker::Worker;
 use deliver::Refusal;
 use lookup::Found;
 
-pub(crate) use lookup::{PlainHit, plain_hit};
+pub(crate) use disk_hit::{DiskHit, Plain, plain};
 pub(crate) use outbound::{Hop, Outbound};
 pub(crate) use upload::{Upload, UploadProgress, UploadTooLarge};
 
@@ -127,15 +129,16 @@ pub(crate) fn serve_bodiless(worker: &Rc<Worker>, link: &ClientLink, ask: Rc<Ask
     answer(worker, link, ask, None)
 }
 
-/// The same for a plain request whose key was found to be absent a moment ago.
-pub(crate) fn serve_absent(
+/// The same for a plain request whose key was looked up a moment ago, and is where [`plain`] put it together.
+pub(crate) fn serve_looked(
     worker: &Rc<Worker>,
     link: &ClientLink,
     ask: Rc<Ask>,
     hash: KeyHash,
+    looked: Looked,
 ) -> Serving {
-    let found = lookup::absent(worker, hash);
-    decide(worker, Reply::new(worker, link, &ask), ask, None, found)
+    let found = lookup::after(worker, &ask.headers, hash, looked);
+    go_on(worker, Reply::new(worker, link, &ask), ask, None, found)
 }
 
 fn answer(
@@ -156,7 +159,19 @@ fn answer(
     if let Route::Pass(reason) = route(&ask.method, &ask.headers) {
         return later(pass::pass(reply, ask, incoming, reason.forward()));
     }
-    match lookup::find(worker, &target, &ask.headers) {
+    let found = lookup::find(worker, &target, &ask.headers);
+    go_on(worker, reply, ask, incoming, found)
+}
+
+/// With what was found, once the disk has answered.
+fn go_on(
+    worker: &Rc<Worker>,
+    reply: Reply,
+    ask: Rc<Ask>,
+    incoming: Option<Incoming>,
+    found: Found,
+) -> Serving {
+    match found {
         Found::Waits(waiting) => {
             let worker = Rc::clone(worker);
             later(async move {

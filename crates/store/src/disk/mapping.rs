@@ -42,7 +42,7 @@ impl Mapping {
         let memory = MmapOptions::new().len(length).map_raw_read_only(file)?;
         Ok(Self {
             memory,
-            page_bytes: rustix::param::page_size(),
+            page_bytes: page_bytes()?,
         })
     }
 
@@ -129,6 +129,13 @@ impl Mapping {
         let end = usize::try_from(range.end).ok()?;
         (start < end && end <= self.memory.len()).then(|| (start, end - start))
     }
+}
+
+fn page_bytes() -> io::Result<usize> {
+    // SAFETY: it takes a number and gives one.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    let bytes = usize::try_from(bytes).ok().filter(|&bytes| bytes > 0);
+    bytes.ok_or_else(io::Error::last_os_error)
 }
 
 /// Whether what was to be sent could not be read: cut off, or on a device that fails.

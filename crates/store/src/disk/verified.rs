@@ -5,13 +5,13 @@
 //! be handed on unread. What that risks: a bit that turns on the device after the comparison, in a block that the page
 //! cache had to read again, is served until the memory of it ends.
 //!
-//! A table of a fixed size, each block in one of four slots of its group; who finds no free one takes the place
+//! A table of a fixed size, each block in one of the eight slots of its group, a cache line; who finds no free one takes the place
 //! of the oldest. A block that was pushed out is compared once more, that is all. Bits for the blocks of the
 //! device would be smaller, but bodies begin anywhere, and several small ones lie in one block.
 //!
 //! A slot holds 36 bits of the block's name, besides those that choose its group, and when it was compared. The
 //! name mixes the place with the epoch of its segment, so nothing has to be cleared when a segment is overwritten:
-//! what lies there then has other names. That a name is taken for another's happens once in 2^34 lookups of a block
+//! what lies there then has other names. That a name is taken for another's happens once in 2^33 lookups of a block
 //! that is not known, and matters only if that block is damaged.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -44,21 +44,25 @@ pub(crate) struct BlockName {
     pub(crate) epoch: u64,
 }
 
-const SLOTS_A_GROUP: usize = 4;
+/// A cache line.
+const SLOTS_A_GROUP: usize = 8;
 
 /// Bits of a slot that say when.
 const SECS_BITS: u32 = 28;
 const SECS_MASK: u64 = (1 << SECS_BITS) - 1;
 
+/// For objects of 16 KiB each has a slot.
+const SLOTS_A_BLOCK: u64 = 4;
+
 /// At most 2 Mi slots of eight bytes, 16 MiB: blocks of 128 GiB, or of 32 GiB if objects have 16 KiB. More than that in
 /// the page cache is served with more comparisons.
 const SLOTS_MAX: u64 = 1 << 21;
-const SLOTS_MIN: u64 = 1 << 10;
+const SLOTS_MIN: u64 = 1 << 12;
 
 impl Verified {
     pub(crate) fn new(device_bytes: u64, every: Duration, seed: u64) -> Self {
         let every_secs = u32::try_from(every.as_secs()).unwrap_or(u32::MAX);
-        let slots = (device_bytes / BLOCK_BYTES)
+        let slots = (device_bytes / BLOCK_BYTES * SLOTS_A_BLOCK)
             .next_power_of_two()
             .clamp(SLOTS_MIN, SLOTS_MAX);
         let slots = if every_secs == 0 { 0 } else { slots };
@@ -163,7 +167,7 @@ impl Verified {
         }
         let unit = block.at / Location::UNIT_BYTES;
         let name = mix(unit ^ mix(block.epoch ^ self.seed));
-        // The lower bits choose the group (19 at most), the upper ones are the tag.
+        // The lower bits choose the group (18 at most), the upper ones are the tag.
         let group = usize::try_from(name & SECS_MASK).expect("of 28 bits") & (groups - 1);
         let slots = &self.slots[group * SLOTS_A_GROUP..][..SLOTS_A_GROUP];
         Some((slots, name & !SECS_MASK))
@@ -252,7 +256,7 @@ mod tests {
     fn it_has_a_size_and_the_oldest_leave_first() {
         let memory = memory(600);
         let slots = memory.slots.len() as u64;
-        assert_eq!(slots, (1 << 30) / BLOCK_BYTES);
+        assert_eq!(slots, (1 << 30) / BLOCK_BYTES * SLOTS_A_BLOCK);
         (0..slots).for_each(|n| memory.note(block(n)));
         memory.tick(Timestamp::from_secs(1100));
         (slots..2 * slots).for_each(|n| memory.note(block(n)));

@@ -37,7 +37,7 @@ pub(crate) trait ClientStream: AsyncRead + AsyncWrite + Unpin {
         part: FilePart<'_>,
     ) -> Poll<io::Result<usize>>;
 
-    /// Writes `head`, then up to `bytes_max` of what lies in the disk's page cache, which the kernel copies from there: where
+    /// Writes `head`, then what lies in the disk's page cache, `copied_max` at a time of what the kernel has to copy: where
     /// files can be sent. How many bytes of the two together were taken. What the disk has lost is a [`BrokenRead`] in
     /// the error.
     fn poll_send_span(
@@ -45,7 +45,7 @@ pub(crate) trait ClientStream: AsyncRead + AsyncWrite + Unpin {
         cx: &mut Context<'_>,
         head: &[u8],
         span: &Span,
-        bytes_max: u64,
+        copied_max: u64,
     ) -> Poll<io::Result<usize>>;
 }
 
@@ -67,11 +67,12 @@ impl ClientStream for TcpStream {
         cx: &mut Context<'_>,
         head: &[u8],
         span: &Span,
-        bytes_max: u64,
+        copied_max: u64,
     ) -> Poll<io::Result<usize>> {
-        let of_span = usize::try_from(span.len().min(bytes_max)).unwrap_or(usize::MAX);
-        poll_take(&self, cx, head.len().saturating_add(of_span), || {
-            span.send(self.as_fd(), head, bytes_max)
+        let of_span = usize::try_from(span.offered(copied_max)).unwrap_or(usize::MAX);
+        let wanted = head.len().saturating_add(of_span);
+        poll_take(&self, cx, wanted, || {
+            span.send(self.as_fd(), head, copied_max)
                 .map_err(|unsent| match unsent {
                     Unsent::Receiver(error) => error,
                     Unsent::Lost(miss) => io::Error::other(BrokenRead::Miss(miss)),
@@ -144,7 +145,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ClientStream for TlsStream<S> {
         _cx: &mut Context<'_>,
         _head: &[u8],
         _span: &Span,
-        _bytes_max: u64,
+        _copied_max: u64,
     ) -> Poll<io::Result<usize>> {
         Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }

@@ -327,6 +327,7 @@ pub(super) static KEYS: &[Key] = &[
     disk::REINSERTION,
     disk::SYNC_INTERVAL,
     disk::CHECKPOINT_INTERVAL,
+    disk::VERIFY_EVERY,
     disk::READ_THREADS,
     disk::READS_WAITING_MAX,
     Key {

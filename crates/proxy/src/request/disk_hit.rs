@@ -149,7 +149,7 @@ impl DiskHit {
     /// As it would lie in RAM, but for its body. For [`plain`]'s caller, before another key is put together.
     pub(crate) fn stored(&self, worker: &Worker) -> Arc<Stored> {
         let response = StoredResponse {
-            policy: self.policy.clone(),
+            policy: self.policy,
             status: self.status,
             head: head::block(self.status, &self.fields, self.length()),
             body: StoredBody::Disk(OnDisk {

@@ -18,6 +18,7 @@ use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::ReadWriteFlags;
 
 use super::mapping::Mapping;
+use super::renewal::Renewal;
 
 /// One linear space of bytes, read by any thread, written by one.
 pub trait Device: Send + Sync + fmt::Debug {
@@ -49,6 +50,17 @@ pub trait Device: Send + Sync + fmt::Debug {
         None
     }
 
+    /// The file to send pages from, if [`renew`](Self::renew) keeps them as they were sent.
+    fn sendable(&self) -> Option<&File> {
+        None
+    }
+
+    /// Gives a range new pages before it is written again: what of the old ones is on its way stays as it is, and what lay
+    /// there is lost.
+    fn renew(&self, _offset: u64, _bytes: u64) -> io::Result<()> {
+        Ok(())
+    }
+
     /// What messages call it.
     fn name(&self) -> String;
 }
@@ -65,6 +77,8 @@ pub struct FileDevice {
     bytes: u64,
     /// None where the system does not map it; then everything is read.
     mapping: Option<Mapping>,
+    /// None where pages on their way would change with the file, and for block devices.
+    renewal: Option<Renewal>,
 }
 
 impl FileDevice {
@@ -101,11 +115,19 @@ impl FileDevice {
             }
         };
         let mapping = Mapping::of(&file, bytes).ok();
+        let folder = path.parent().filter(|_| !block_device);
+        // A name without a folder lies in the current one.
+        let folder = folder.map(|folder| match folder.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => folder,
+        });
+        let renewal = folder.and_then(Renewal::in_folder);
         Ok(Self {
             file,
             path,
             bytes,
             mapping,
+            renewal,
         })
     }
 
@@ -124,6 +146,7 @@ impl FileDevice {
             path,
             bytes,
             mapping: None,
+            renewal: None,
         })
     }
 
@@ -175,6 +198,17 @@ impl Device for FileDevice {
 
     fn mapping(&self) -> Option<&Mapping> {
         self.mapping.as_ref()
+    }
+
+    fn sendable(&self) -> Option<&File> {
+        self.renewal.is_some().then_some(&self.file)
+    }
+
+    fn renew(&self, offset: u64, bytes: u64) -> io::Result<()> {
+        match self.renewal {
+            Some(renewal) => renewal.renew(&self.file, offset, bytes),
+            None => Ok(()),
+        }
     }
 
     fn name(&self) -> String {

@@ -85,7 +85,7 @@ impl Mapping {
         range: Range<u64>,
     ) -> io::Result<usize> {
         let Some((start, length)) = self.within(&range) else {
-            return Err(io::Error::from_raw_os_error(libc::EFAULT));
+            return Err(gone());
         };
         // SAFETY: `within` checked that the offset is in the mapping.
         let address = unsafe { self.memory.as_mut_ptr().add(start) };
@@ -131,11 +131,32 @@ impl Mapping {
     }
 }
 
+/// Sends bytes of this process: as many as the socket takes without waiting.
+pub(crate) fn send_bytes(to: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    loop {
+        // SAFETY: the kernel reads `bytes`, which are borrowed until the call returns.
+        let sent = unsafe { libc::send(to.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) };
+        if let Ok(sent) = usize::try_from(sent) {
+            return Ok(sent);
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
 fn page_bytes() -> io::Result<usize> {
     // SAFETY: it takes a number and gives one.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     let bytes = usize::try_from(bytes).ok().filter(|&bytes| bytes > 0);
     bytes.ok_or_else(io::Error::last_os_error)
+}
+
+/// What a call says of bytes that are not there.
+pub(crate) fn gone() -> io::Error {
+    io::Error::from_raw_os_error(libc::EFAULT)
 }
 
 /// Whether what was to be sent could not be read: cut off, or on a device that fails.

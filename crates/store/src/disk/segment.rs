@@ -5,7 +5,7 @@
 //! the time of one system call, where the bytes go out without being looked at again.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -29,6 +29,8 @@ struct Slot {
     pins: AtomicU32,
     /// Calls under way that send bytes of it.
     holds: AtomicU32,
+    /// Pages of it were handed to a socket and may still be on their way.
+    lent_pages: AtomicBool,
 }
 
 impl SegmentTable {
@@ -83,6 +85,20 @@ impl SegmentTable {
         slot.holds.fetch_add(1, Ordering::SeqCst);
         let hold = Hold { slot };
         (slot.epoch.load(Ordering::SeqCst) == epoch).then_some(hold)
+    }
+
+    /// Whether pages of a segment may be on their way, which is then forgotten: the caller gives it new ones.
+    pub(crate) fn take_lent_pages(&self, segment: SegmentId) -> bool {
+        self.slots[segment.0 as usize]
+            .lent_pages
+            .swap(false, Ordering::SeqCst)
+    }
+
+    /// Pages of a segment may be on their way.
+    pub(crate) fn set_lent_pages(&self, segment: SegmentId) {
+        self.slots[segment.0 as usize]
+            .lent_pages
+            .store(true, Ordering::SeqCst);
     }
 
     /// Returns when nobody sends bytes of what a segment held before its epoch was set.

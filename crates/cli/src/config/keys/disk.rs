@@ -167,6 +167,15 @@ pub(super) const CHECKPOINT_INTERVAL: Key = Key {
     show: |draft, _| Some(duration_text(draft.disk.settings.checkpoint_interval)),
 };
 
+pub(super) const VERIFY_EVERY: Key = Key {
+    path: "disk.verify_every",
+    flag: None,
+    kind: super::DURATION_OR_ZERO,
+    doc: "How long a part of a body that was compared with its checksum may be served from the page cache without being compared again. So long a bit that turned on the device may be served. To the second. Zero: compared at each read.",
+    set: |draft, _, value| draft.disk.settings.verify_every = value.duration(),
+    show: |draft, _| Some(duration_text(draft.disk.settings.verify_every)),
+};
+
 pub(super) const READ_THREADS: Key = Key {
     path: "disk.read_threads",
     flag: None,

@@ -1,8 +1,10 @@
 //! A part of a body that lies in the page cache, for the kernel to send.
 //!
-//! Nothing of it is read or copied here. What makes that safe to serve: every block of it was compared with
-//! its checksum lately ([`Verified`](crate::disk::verified::Verified)), and its segment is held while the kernel copies,
-//! which it is only in the epoch it was compared in. Between two calls nothing is held: a client may take its time.
+//! Nothing of it is read here. A short one the kernel copies from a mapping, of a long one it sends the pages themselves. What
+//! makes that safe to serve: every block of it was compared with
+//! its checksum lately ([`Verified`](crate::disk::verified::Verified)), and its segment is held while the kernel works,
+//! which it is only in the epoch it was compared in. Between two calls nothing is held: a client may take its time. Pages that
+//! were sent may leave later still; their segment gets new ones before it is overwritten ([`renewal`]).
 
 use std::io;
 use std::ops::Range;
@@ -14,7 +16,8 @@ use super::DiskObject;
 use super::body::Body;
 use crate::disk::error::Miss;
 use crate::disk::format::BLOCK_BYTES;
-use crate::disk::mapping::is_gone;
+use crate::disk::mapping::{gone, is_gone};
+use crate::disk::renewal::{self, FOLIO_BYTES_MAX};
 use crate::disk::verified::BlockName;
 use crate::disk::volume::Volume;
 
@@ -29,6 +32,9 @@ pub struct Span {
     /// Where its body begins: names the blocks.
     body_at: u64,
 }
+
+/// Below this one call that copies costs less than two of which one does not.
+const SENT_BYTES_MIN: u64 = 32 << 10;
 
 /// Why nothing of a span was sent.
 #[derive(Debug)]
@@ -79,13 +85,27 @@ impl Span {
         self.range.start += bytes;
     }
 
-    /// Sends `before` and then the front of the span, `bytes_max` of it, to a socket, as much as that takes without
-    /// waiting: so many bytes. What was taken of the span is to be [`advance`](Self::advance)d by the caller.
+    /// How many bytes of it [`send`](Self::send) offers the socket.
+    pub fn offered(&self, copied_max: u64) -> u64 {
+        let sends = self.object.inner.volume.device.sendable().is_some();
+        match sends && self.may_be_sent(&self.range) {
+            true => self.len(),
+            false => self.len().min(copied_max),
+        }
+    }
+
+    /// Sends `before` and then the span to a socket that does not block, as much as that takes: so many bytes. What has to be
+    /// copied is offered `copied_max` at a time. What was taken of the span is to be [`advance`](Self::advance)d by the caller.
     ///
     /// # Errors
     ///
     /// If nothing was sent.
-    pub fn send(&self, to: BorrowedFd<'_>, before: &[u8], bytes_max: u64) -> Result<usize, Unsent> {
+    pub fn send(
+        &self,
+        to: BorrowedFd<'_>,
+        before: &[u8],
+        copied_max: u64,
+    ) -> Result<usize, Unsent> {
         let volume = &self.object.inner.volume;
         let Some(mapping) = volume.device.mapping() else {
             unreachable!("spans are made of mappings");
@@ -93,8 +113,23 @@ impl Span {
         let Some(hold) = volume.segments.hold(self.segment, self.epoch) else {
             return Err(Unsent::Lost(self.lost(Miss::Reclaimed)));
         };
-        let range = self.range.start..self.range.start + self.len().min(bytes_max);
-        let sent = mapping.send(to, before, range);
+        let range = self.range.clone();
+        let length = usize::try_from(self.len()).unwrap_or(usize::MAX);
+        let sent = match volume.device.sendable() {
+            Some(file) if self.may_be_sent(&range) => {
+                // Before the call, and seen by the writer when it no longer sees the hold.
+                volume.segments.set_lent_pages(self.segment);
+                renewal::send(to, before, file, range.start, length).and_then(|sent| match sent {
+                    0 => Err(gone()),
+                    sent => Ok(sent),
+                })
+            }
+            _ => mapping.send(
+                to,
+                before,
+                range.start..range.start + self.len().min(copied_max),
+            ),
+        };
         drop(hold);
         match sent {
             Ok(sent) => Ok(sent),
@@ -110,6 +145,16 @@ impl Span {
             }
             Err(error) => Err(Unsent::Receiver(error)),
         }
+    }
+
+    /// Whether the pages themselves may go: it pays, and none reaches over the segment's edge.
+    fn may_be_sent(&self, range: &Range<u64>) -> bool {
+        let segments = &self.object.inner.volume.segments;
+        let first = segments
+            .start(self.segment)
+            .next_multiple_of(FOLIO_BYTES_MAX);
+        let last = segments.end(self.segment) / FOLIO_BYTES_MAX * FOLIO_BYTES_MAX;
+        range.end - range.start >= SENT_BYTES_MIN && range.start >= first && range.end <= last
     }
 
     fn lost(&self, miss: Miss) -> Miss {

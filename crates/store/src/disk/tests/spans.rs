@@ -301,3 +301,62 @@ fn what_is_sent_while_segments_are_overwritten_is_right_or_refused() {
     });
     assert!(right > 50, "{right} spans sent, {refused} refused");
 }
+
+/// Method: every object of a full device is sent to a client of its own that does not read: those in the middle of a
+/// segment, whose pages themselves go, and those at its edges, which are copied. Then all is overwritten, twice, and the
+/// clients read.
+#[test]
+fn what_is_on_its_way_arrives_as_it_was_though_its_segment_is_overwritten() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut settings = small(folder.path());
+    settings.segment_bytes = Some(ByteSize::mib(8));
+    settings.devices[0].capacity = Some(ByteSize::mib(40));
+    let cache = open(settings);
+    let volume_bytes = 40 << 20;
+    let body_bytes = 400_000;
+    let fill = |from: u64| {
+        let keys = from..from + volume_bytes / body_bytes;
+        for key in keys.clone() {
+            put(&cache, key, &pattern(key, 400_000), true);
+            if key % 16 == 0 {
+                cache.sync().expect("it is durable");
+            }
+        }
+        cache.sync().expect("it is durable");
+        keys
+    };
+    let mut clients = Vec::new();
+    for key in fill(0) {
+        let Some(candidate) = cache.lookup(KeyHash(key)) else {
+            continue;
+        };
+        let Now::Ready(object) = cache.read_head_now(&candidate, &key.to_le_bytes()) else {
+            continue;
+        };
+        assert_eq!(whole(&object), (pattern(key, 400_000), 0));
+        let Piece::Span(span) = piece(&object, 0..body_bytes) else {
+            panic!("it was compared");
+        };
+        let (ours, theirs) = UnixStream::pair().expect("sockets");
+        ours.set_nonblocking(true).expect("a socket");
+        let sent = span
+            .send(ours.as_fd(), b"head", u64::MAX)
+            .expect("it is there");
+        clients.push((key, sent, ours, theirs, object.location().offset()));
+    }
+    assert!(clients.len() > 15, "{}", clients.len());
+    fill(1000);
+    fill(2000);
+    let file = std::fs::read(folder.path().join(FILE_NAME)).expect("reads");
+    let mut overwritten = 0;
+    for (key, sent, _ours, mut theirs, at) in clients {
+        let body = pattern(key, 400_000);
+        let mut arrived = vec![0; sent];
+        theirs.read_exact(&mut arrived).expect("arrives");
+        assert!(sent > 4 && arrived.starts_with(b"head"));
+        assert!(body.starts_with(&arrived[4..]), "{key} at {at:#x}");
+        let at = usize::try_from(at).expect("small") + 100_000;
+        overwritten += u64::from(file[at..at + 1000] != body[100_000 - 200..][..1000]);
+    }
+    assert!(overwritten > 15, "{overwritten}");
+}

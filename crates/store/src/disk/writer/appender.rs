@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use edgeward_policy::log::Place;
+use edgeward_policy::log::{Place, SegmentId};
 use edgeward_types::KeyHash;
 
 use super::{Draft, Move, TOMBSTONES_A_RECORD, WriteFailure, Writer, unix_secs};
@@ -283,6 +283,20 @@ impl Writer {
         Ok(())
     }
 
+    /// Pages of the segment that were handed to sockets must not be written: it gets new ones.
+    fn renew_lent(&self, segment: SegmentId) -> Result<(), WriteFailure> {
+        let volume = &self.volume;
+        if !volume.segments.take_lent_pages(segment) {
+            return Ok(());
+        }
+        let (start, end) = (volume.segments.start(segment), volume.segments.end(segment));
+        volume.device.renew(start, end - start).map_err(|error| {
+            // The next try must not forget it.
+            volume.segments.set_lent_pages(segment);
+            error.into()
+        })
+    }
+
     /// Ends the open segment and takes a free one into use.
     pub(super) fn next_segment(&mut self) -> Result<(), WriteFailure> {
         self.seal_in_order()?;
@@ -304,10 +318,9 @@ impl Writer {
         let header = header.to_bytes(volume.superblock.checksum_seed);
         let at = volume.segments.start(opened.segment);
         self.unsynced_since.get_or_insert_with(Instant::now);
-        let written = volume
-            .device
-            .write_at(&header, at)
-            .map_err(WriteFailure::from);
+        let written = self
+            .renew_lent(opened.segment)
+            .and_then(|()| Ok(volume.device.write_at(&header, at)?));
         let written = written.and_then(|()| {
             self.wrote(header.len() as u64);
             self.sync_written()

@@ -117,7 +117,7 @@ impl Default for DiskSettings {
             queue_messages: 65_536,
             first_read_bytes: ByteSize::kib(32),
             read_bytes: ByteSize::kib(256),
-            // A bit turns on a device in years; this keeps comparing below a thousandth of serving.
+            // Seldom enough that comparing does not show, often enough that damage is found within minutes.
             verify_every: Duration::from_secs(600),
             object_bytes_max: None,
             head_bytes_max: ByteSize::kib(256),

@@ -22,6 +22,7 @@ use super::format::{
 };
 use super::index::{Index, IndexConfig};
 use super::location::Location;
+use super::renewal::FOLIO_BYTES_MAX;
 use super::scan::Scan;
 use super::segment::SegmentTable;
 use super::settings::DiskSettings;
@@ -129,7 +130,8 @@ fn divide(
         key_seed,
         checksum_seed: ChecksumSeed(random()),
         segment_bytes,
-        segments_at: (checkpoint_at + 2 * checkpoint_bytes).next_multiple_of(SEGMENTS_ALIGN),
+        segments_at: (checkpoint_at + 2 * checkpoint_bytes)
+            .next_multiple_of(segments_align(segment_bytes)),
         checkpoint_at,
         checkpoint_bytes,
         created_secs: unix_secs(),
@@ -141,8 +143,15 @@ fn divide(
 /// Bytes of a checkpoint beside the index itself: two blocks, and the list of segments.
 const CHECKPOINT_FRAME_BYTES: u64 = 2 * SUPERBLOCK_BYTES as u64;
 
-/// Flash erases and disks cache in larger units than blocks; a segment should not straddle them.
-const SEGMENTS_ALIGN: u64 = 64 << 10;
+/// Flash erases and disks cache in larger units than blocks; a segment should not straddle them. Nor the largest pages of the
+/// page cache, where the room that costs does not count: then all of a segment can be sent ([`renewal`](super::renewal)).
+const fn segments_align(segment_bytes: u64) -> u64 {
+    if segment_bytes >= 8 * FOLIO_BYTES_MAX {
+        FOLIO_BYTES_MAX
+    } else {
+        64 << 10
+    }
+}
 
 fn format(device: &dyn Device, superblock: &Superblock) -> io::Result<()> {
     let bytes = superblock.to_bytes();

@@ -14,7 +14,6 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use edgeward_semantics::VaryFields;
-use edgeward_store::arena::Draft;
 use http::{HeaderMap, StatusCode};
 
 use crate::stored::Stored;
@@ -101,7 +100,7 @@ enum Stage {
 #[derive(Debug)]
 struct Flow {
     head: Arc<FillHead>,
-    buffer: Draft,
+    buffer: Vec<u8>,
     /// Offset in the body of the buffer's first byte: above zero only for a window.
     base: u64,
     window: bool,
@@ -183,7 +182,7 @@ impl Fill {
     }
 
     /// The head is here and the body will follow into `buffer`.
-    pub(crate) fn flow(&self, head: Arc<FillHead>, buffer: Draft, memory: FillMemory) {
+    pub(crate) fn flow(&self, head: Arc<FillHead>, buffer: Vec<u8>, memory: FillMemory) {
         self.lock().stage = Stage::Flowing(Flow {
             head,
             buffer,
@@ -207,7 +206,7 @@ impl Fill {
                 flow.window = true;
             }
         }
-        flow.buffer.push(bytes);
+        flow.buffer.extend_from_slice(bytes);
         if !flow.window {
             return Pace::Go;
         }
@@ -250,14 +249,14 @@ impl Fill {
     }
 
     /// Takes the buffer out to make it the body. Nothing for a window, which only ends.
-    pub(crate) fn finish(&self) -> Option<Draft> {
+    pub(crate) fn finish(&self) -> Option<Vec<u8>> {
         let mut state = self.lock();
         let Stage::Flowing(flow) = &mut state.stage else {
             return None;
         };
         if !flow.window {
             // Until `whole`, readers that look find nothing new and wait.
-            return Some(std::mem::replace(&mut flow.buffer, Draft::new(None, 0)));
+            return Some(std::mem::take(&mut flow.buffer));
         }
         flow.ended = true;
         let wakers = state.take_wakers();
@@ -339,7 +338,7 @@ impl Flow {
             .unwrap_or(usize::MAX)
             .min(self.buffer.len());
         if read * 2 >= self.buffer.len() {
-            self.buffer.drop_front(read);
+            self.buffer.drain(..read);
             self.base += read as u64;
         }
     }
@@ -386,11 +385,13 @@ impl FillReader {
             }
             Stage::Flowing(flow) => {
                 let from = usize::try_from(position - flow.base).unwrap_or(usize::MAX);
-                if from >= flow.buffer.len() && !flow.ended {
+                let arrived = flow.buffer.get(from..).unwrap_or_default();
+                if arrived.is_empty() && !flow.ended {
                     state.wait(self.id, cx);
                     return Poll::Pending;
                 }
-                (flow.buffer.piece(from, PIECE_BYTES), flow.window)
+                let piece = &arrived[..arrived.len().min(PIECE_BYTES)];
+                (Bytes::copy_from_slice(piece), flow.window)
             }
             _ => return Poll::Ready(Some(Err(BrokenFill))),
         };
@@ -521,7 +522,7 @@ impl Drop for FillMemory {
     }
 }
 
-/// What a reader takes at a time.
+/// What a reader copies at a time.
 const PIECE_BYTES: usize = 64 << 10;
 
 /// How far the pump runs ahead of the slowest reader of a body that cannot be kept.

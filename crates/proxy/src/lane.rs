@@ -15,33 +15,30 @@
 //! here. *Through*: something came whose end only hyper can find (a body, an upgrade, a bad head);
 //! from then on all bytes go straight through, for as long as the connection lives.
 
+mod at_once;
 mod glance;
+mod outbox;
 mod own;
 
 use std::fmt;
-use std::io::{self, IoSlice};
+use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
-use edgeward_semantics::{CacheStatus, StoredPolicy, Target};
-use edgeward_store::arena::Arena;
-use edgeward_store::disk::{Piece, Span};
-use edgeward_types::{KeyHash, Timestamp};
-use http::StatusCode;
-use http::header::{CONTENT_LENGTH, HeaderName};
+use edgeward_types::KeyHash;
 use tokio::io::ReadBuf;
 
-use crate::body::{EdgeBody, Source};
-use crate::client_io::{ConnState, InFlight};
-use crate::client_stream::{ClientStream, FilePart};
+use crate::client_io::InFlight;
+use crate::client_stream::ClientStream;
 use crate::disk::Looked;
 use crate::disk::body::BrokenRead;
-use crate::request::{self, ClientLink, DiskHit};
-use crate::stored::StoredResponse;
+use crate::request::ClientLink;
 use crate::worker::Worker;
-use glance::{Glance, Plain, glance, no_fields};
+use at_once::{Answer, Site, answer};
+use glance::{Glance, glance, no_fields};
+use outbox::Outbox;
 use own::{Own, Places, Put};
 
 /// One connection's lane.
@@ -391,317 +388,6 @@ impl Lane {
     }
 }
 
-/// What a plain request got at once.
-enum Answer {
-    /// All of its response is in the outbox.
-    Whole,
-    /// The response's head is, and perhaps more; the rest has to be waited for, or is to go to RAM as well.
-    Begun(Box<Own>),
-    /// Nothing. Its key's hash and what lies under it, if that was looked up.
-    None(Option<(KeyHash, Looked)>),
-}
-
-/// Answers a plain request into `outbox` if a fresh response to it is in memory, or on a disk that need not be waited for.
-fn answer(
-    worker: &Rc<Worker>,
-    link: &ClientLink,
-    plain: &Plain<'_, '_>,
-    site: &mut Option<Site>,
-    outbox: &mut Outbox,
-) -> Answer {
-    if worker.logs() {
-        // A line of the access log wants fields that were not looked at here.
-        return Answer::None(None);
-    }
-    let site = match site {
-        Some(site) if *site.host == *plain.host => site,
-        other => {
-            let Some(next) = Site::of(link.scheme(), plain.host) else {
-                return Answer::None(None);
-            };
-            other.insert(next)
-        }
-    };
-    let now = worker.now();
-    let write_key = |key: &mut Vec<u8>| {
-        key.extend_from_slice(&site.key);
-        key.extend_from_slice(plain.target.as_bytes());
-    };
-    let found = request::plain(worker, write_key, now, |response, body| {
-        let body = (!plain.head_only).then_some(body);
-        outbox.push(worker, response, body, now);
-    });
-    match found {
-        request::Plain::Answered => Answer::Whole,
-        request::Plain::Disk(hit) => answer_from_disk(worker, link, &hit, plain.head_only, outbox),
-        request::Plain::Elsewhere(hash, looked) => Answer::None(Some((hash, looked))),
-    }
-}
-
-fn answer_from_disk(
-    worker: &Rc<Worker>,
-    link: &ClientLink,
-    hit: &DiskHit,
-    head_only: bool,
-    outbox: &mut Outbox,
-) -> Answer {
-    let body = if head_only || hit.length() == 0 {
-        hit.pass_by(worker);
-        None
-    } else {
-        // Before anything is sent: what the disk has lost can still be had from the origin.
-        match hit.body(worker, !link.tls) {
-            Ok(body) => Some(body),
-            Err(looked) => return Answer::None(Some((hit.hash(), looked))),
-        }
-    };
-    worker.counters.hit.one();
-    worker.counters.disk_hit.one();
-    outbox.push_disk_head(worker, hit);
-    let Some((front, rest)) = body else {
-        return Answer::Whole;
-    };
-    if let Some(front) = front {
-        worker.counters.response_bytes.add(front.len());
-        outbox.push_piece(front);
-    }
-    match rest.left() {
-        0 => Answer::Whole,
-        left => {
-            let source = Source::Disk(Box::new(rest));
-            let body = EdgeBody::new(source, Rc::clone(worker), link.conn.begin(), None);
-            Answer::Begun(Box::new(Own::rest(body, left)))
-        }
-    }
-}
-
-/// A host as clients name it, and what the keys of its resources begin with.
-struct Site {
-    host: Box<str>,
-    key: Box<[u8]>,
-}
-
-impl Site {
-    /// Nothing if it cannot be the name of a host.
-    fn of(scheme: &'static str, host: &str) -> Option<Self> {
-        let mut key = Target::new(scheme, host, "/").ok()?.key();
-        // A target brings its own slash.
-        key.pop();
-        Some(Self {
-            host: host.into(),
-            key: key.into(),
-        })
-    }
-}
-
-/// What is on its way to the client.
-#[derive(Default)]
-struct Outbox {
-    head: Vec<u8>,
-    head_written: usize,
-    body: Bytes,
-    /// A body that the kernel takes from the page cache. There is no other then.
-    span: Option<Span>,
-    /// The most of the body that one call offers the kernel.
-    piece_bytes: usize,
-    /// Something was written and not yet seen out.
-    unflushed: bool,
-}
-
-impl Outbox {
-    fn push(
-        &mut self,
-        worker: &Worker,
-        response: &StoredResponse,
-        body: Option<&Bytes>,
-        now: Timestamp,
-    ) {
-        self.push_status(response.status);
-        self.head.extend_from_slice(&response.head);
-        let status = CacheStatus::hit(response.policy.ttl_secs(now));
-        self.end_hit_head(worker, &response.policy, &status, now);
-        if let Some(body) = body {
-            self.push_body(body);
-            worker.counters.response_bytes.add(body.len() as u64);
-        }
-    }
-
-    fn push_disk_head(&mut self, worker: &Worker, hit: &DiskHit) {
-        let now = worker.now();
-        self.push_status(hit.status);
-        self.head.extend_from_slice(&hit.fields);
-        if let Some(length) = hit.content_length() {
-            let mut digits = itoa::Buffer::new();
-            self.push_field(&CONTENT_LENGTH, digits.format(length).as_bytes());
-        }
-        // RFC 9211 §2.8: which tier it was.
-        let status = CacheStatus::hit(hit.policy.ttl_secs(now)).with_detail("disk");
-        self.end_hit_head(worker, &hit.policy, &status, now);
-    }
-
-    fn end_hit_head(
-        &mut self,
-        worker: &Worker,
-        policy: &StoredPolicy,
-        status: &CacheStatus,
-        now: Timestamp,
-    ) {
-        let head = &mut self.head;
-        head.extend_from_slice(b"age: ");
-        let mut digits = itoa::Buffer::new();
-        head.extend_from_slice(digits.format(policy.age_secs(now)).as_bytes());
-        head.extend_from_slice(b"\r\ncache-status: ");
-        let mut line = worker.line.borrow_mut();
-        line.clear();
-        status.write(&worker.config().name, &mut line);
-        head.extend_from_slice(line.as_bytes());
-        head.extend_from_slice(b"\r\n\r\n");
-    }
-
-    fn push_status(&mut self, status: StatusCode) {
-        let head = &mut self.head;
-        if status == StatusCode::OK {
-            head.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
-        } else {
-            let reason = status.canonical_reason().unwrap_or("");
-            head.extend_from_slice(b"HTTP/1.1 ");
-            head.extend_from_slice(status.as_str().as_bytes());
-            head.extend_from_slice(b" ");
-            head.extend_from_slice(reason.as_bytes());
-            head.extend_from_slice(b"\r\n");
-        }
-    }
-
-    fn push_field(&mut self, name: &HeaderName, value: &[u8]) {
-        self.head.extend_from_slice(name.as_str().as_bytes());
-        self.head.extend_from_slice(b": ");
-        self.head.extend_from_slice(value);
-        self.head.extend_from_slice(b"\r\n");
-    }
-
-    fn end_head(&mut self) {
-        self.head.extend_from_slice(b"\r\n");
-    }
-
-    /// The line before a chunk, and the end of the chunk before it (RFC 9112 §7.1).
-    fn push_chunk(&mut self, bytes: u64, first: bool) {
-        if !first {
-            self.head.extend_from_slice(b"\r\n");
-        }
-        self.head
-            .extend_from_slice(format!("{bytes:x}\r\n").as_bytes());
-    }
-
-    fn push_last_chunk(&mut self, first: bool) {
-        if !first {
-            self.head.extend_from_slice(b"\r\n");
-        }
-        self.head.extend_from_slice(b"0\r\n\r\n");
-    }
-
-    fn push_body(&mut self, body: &Bytes) {
-        if body.len() <= COPIED_BYTES_MAX {
-            self.head.extend_from_slice(body);
-            return;
-        }
-        self.piece_bytes = piece_bytes(body.len() as u64);
-        self.body = body.clone();
-    }
-
-    fn push_piece(&mut self, piece: Piece) {
-        match piece {
-            Piece::Bytes(bytes) => self.push_body(&bytes),
-            Piece::Span(span) => {
-                self.piece_bytes = piece_bytes(span.len());
-                self.span = Some(span);
-            }
-        }
-    }
-
-    /// Writes until nothing is left.
-    fn poll_write<S: ClientStream>(
-        &mut self,
-        stream: &mut S,
-        state: &ConnState,
-        arena: Option<&Arena>,
-        cx: &mut Context<'_>,
-    ) -> Poll<io::Result<()>> {
-        while !self.is_written() {
-            let head = &self.head[self.head_written..];
-            if let Some(span) = &mut self.span {
-                let most = self.piece_bytes as u64;
-                let written = Pin::new(&mut *stream).poll_send_span(cx, head, span, most);
-                state.note_write(&written);
-                let written = ready!(written)?;
-                self.unflushed = true;
-                let of_head = written.min(head.len());
-                self.head_written += of_head;
-                span.advance((written - of_head) as u64);
-                if span.is_empty() {
-                    self.span = None;
-                }
-                continue;
-            }
-            let body = &self.body[..self.body.len().min(self.piece_bytes)];
-            let stream = Pin::new(&mut *stream);
-            let file = arena.filter(|_| S::SENDS_FILES && body.len() >= SENT_BYTES_MIN);
-            let place = file.and_then(|arena| Some((arena.file(), arena.place_of(body)?)));
-            let written = if let Some((file, offset)) = place {
-                let bytes = body.len();
-                let part = FilePart {
-                    file,
-                    offset,
-                    bytes,
-                };
-                stream.poll_send_file(cx, head, part)
-            } else if head.is_empty() {
-                stream.poll_write(cx, body)
-            } else if body.is_empty() {
-                stream.poll_write(cx, head)
-            } else {
-                stream.poll_write_vectored(cx, &[IoSlice::new(head), IoSlice::new(body)])
-            };
-            state.note_write(&written);
-            let mut written = ready!(written)?;
-            self.unflushed = true;
-            if written == 0 {
-                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-            }
-            let of_head = written.min(head.len());
-            self.head_written += of_head;
-            written -= of_head;
-            self.body.advance(written);
-            if self.body.is_empty() {
-                // Lets go of the object, which may have been evicted meanwhile.
-                self.body = Bytes::new();
-            }
-        }
-        // TLS keeps what the socket did not take, and nobody else would remind it.
-        ready!(Pin::new(stream).poll_flush(cx))?;
-        self.head.clear();
-        self.head_written = 0;
-        self.unflushed = false;
-        Poll::Ready(Ok(()))
-    }
-
-    fn is_written(&self) -> bool {
-        self.head_written == self.head.len() && self.body.is_empty() && self.span.is_none()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.is_written() && !self.unflushed
-    }
-}
-
-/// The most of a body that one call offers the kernel.
-fn piece_bytes(body_bytes: u64) -> usize {
-    if body_bytes <= MIDDLING_BYTES_MAX {
-        MIDDLING_PIECE_BYTES
-    } else {
-        LARGE_PIECE_BYTES
-    }
-}
-
 /// Responses in a row before other connections get their turn: a client that pipelines must not
 /// keep a core to itself. hyper's own limit is 16 turns.
 const ANSWERS_A_TURN: u32 = 32;
@@ -711,18 +397,3 @@ const INBOX_BYTES_MAX: usize = 16 * 1024;
 
 /// Bytes of one read: a head with everything browsers put in it is about 2 KiB.
 const READ_BYTES: usize = 8 * 1024;
-
-/// A body up to here goes out in one piece with its head: copying it costs less than telling the kernel of two pieces.
-const COPIED_BYTES_MAX: usize = 2 * 1024;
-
-/// What is left of a body below this is copied rather than sent from its file.
-const SENT_BYTES_MIN: usize = 32 * 1024;
-
-/// Bodies up to here go out in pieces of 64 KiB, larger ones as far as the kernel takes them.
-///
-/// Thousand hits per CPU-second on loopback by the size of a write, medians of two: 128 KiB bodies
-/// in writes of 32, 64, 128 KiB: 24.0, 26.1, 16.9; 1 MiB bodies in writes of 64, 256 KiB, 1 MiB: 2.7,
-/// 3.2, 3.5. Where the two meet was not measured.
-const MIDDLING_BYTES_MAX: u64 = 256 * 1024;
-const MIDDLING_PIECE_BYTES: usize = 64 * 1024;
-const LARGE_PIECE_BYTES: usize = 1024 * 1024;

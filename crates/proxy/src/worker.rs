@@ -22,7 +22,7 @@ use crate::fill::FillBudget;
 use crate::negative::Negative;
 use crate::origin::OriginPool;
 use crate::request::Hop;
-use crate::stored::{Hot, Stored, StoredKind};
+use crate::stored::{Hot, Stored, StoredBody, StoredKind, StoredResponse};
 use crate::tasks::TaskSet;
 
 /// What all workers share. Nothing in it is locked on the way of a hit.
@@ -82,6 +82,28 @@ impl Shared {
                 }
             }
         })
+    }
+
+    /// A large body was copied into a socket. One that is asked for often moves to where it need not be.
+    pub(crate) fn move_if_worth_it(&self, hash: KeyHash, stored: &Arc<Stored>) {
+        let Some(arena) = &self.arena else { return };
+        let StoredKind::Response(response) = &stored.kind else {
+            return;
+        };
+        let StoredBody::Memory(body) = &response.body else {
+            return;
+        };
+        if arena.place_of(body).is_some() || !stored.is_worth_moving() {
+            return;
+        }
+        if let Some(body) = arena.keep(body) {
+            let response = StoredResponse {
+                body: StoredBody::Memory(body),
+                ..response.clone()
+            };
+            let moved = stored.renewed(StoredKind::Response(response));
+            self.hot.swap(hash, stored, moved);
+        }
     }
 
     /// Takes a key out of both tiers. True if it was in one of them.

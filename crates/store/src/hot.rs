@@ -185,6 +185,13 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         self.shared.index.replace(key, value).is_some()
     }
 
+    /// Puts `value` in the place of `before`, at the same charge. False if something else lies there by now.
+    ///
+    /// For a value whose body has moved.
+    pub fn swap(&self, key: KeyHash, before: &Arc<V>, value: Arc<V>) -> bool {
+        self.shared.index.swap(key, before, value)
+    }
+
     /// Takes out what is under `key`. False if nothing is.
     pub fn remove(&self, key: KeyHash) -> bool {
         let removed = {

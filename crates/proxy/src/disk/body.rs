@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use edgeward_store::arena::Draft;
 use edgeward_store::disk::{DiskObject, Miss, Now, Piece};
 use edgeward_store::hot::{Offer, Reservation};
 use edgeward_types::KeyHash;
@@ -147,7 +146,7 @@ impl DiskBody {
         self.range.start += piece.len();
         worker.counters.disk_response_bytes.add(piece.len());
         if let (Some(promotion), Piece::Bytes(bytes)) = (&mut self.promotion, piece) {
-            promotion.buffer.push(bytes);
+            promotion.buffer.extend_from_slice(bytes);
             if self.range.is_empty()
                 && let Some(promotion) = self.promotion.take()
                 && promotion.finish()
@@ -175,7 +174,7 @@ struct Promotion {
     changes: u64,
     reservation: Option<Reservation<Stored>>,
     /// As large as the body from the start: its place is charged.
-    buffer: Draft,
+    buffer: Vec<u8>,
 }
 
 impl Promotion {
@@ -212,7 +211,7 @@ impl Promotion {
             stored: stored(),
             changes,
             reservation: Some(reservation),
-            buffer: Draft::new(shared.arena.as_ref(), length),
+            buffer: Vec::with_capacity(usize::try_from(length).unwrap_or(0)),
         })
     }
 
@@ -238,7 +237,7 @@ impl Promotion {
         if !self.unchanged() {
             return false;
         }
-        let body = std::mem::replace(&mut self.buffer, Draft::new(None, 0)).freeze();
+        let body = Bytes::from(std::mem::take(&mut self.buffer).into_boxed_slice());
         let response = StoredResponse {
             body: StoredBody::Memory(body),
             // The block may be a part of what was read from disk.

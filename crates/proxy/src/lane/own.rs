@@ -20,8 +20,8 @@ use http::uri::PathAndQuery;
 use http::{Method, Response, StatusCode, Uri, Version};
 use http_body::{Body as _, Frame};
 
-use super::Outbox;
 use super::glance::Plain;
+use super::outbox::Outbox;
 use crate::body::EdgeBody;
 use crate::disk::Looked;
 use crate::request::{self, Ask, ClientLink, Serving};

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use edgeward_semantics::{RequestDirectives, Reuse, StoredPolicy};
+use edgeward_store::arena::Arena;
 use edgeward_store::disk::{DiskObject, Now, Piece};
 use edgeward_types::{KeyHash, Timestamp};
 use http::StatusCode;
@@ -41,11 +42,12 @@ pub(crate) struct DiskHit {
     changes: u64,
 }
 
-/// Looks for a fresh response. One in RAM is delivered.
+/// Looks for a fresh response. One in RAM is delivered. `sends_files`: over a connection that need not copy what lies in the arena.
 pub(crate) fn plain(
     worker: &Worker,
     write_key: impl FnOnce(&mut Vec<u8>),
     now: Timestamp,
+    sends_files: bool,
     deliver: impl FnOnce(&StoredResponse, &Bytes),
 ) -> Plain {
     let mut key = worker.scratch.borrow_mut();
@@ -62,6 +64,9 @@ pub(crate) fn plain(
         worker.counters.hit.one();
         worker.record(hash, stored.charge_bytes(), true);
         deliver(response, body);
+        if sends_files && body.len() as u64 >= Arena::BODY_BYTES_MIN {
+            worker.shared.move_if_worth_it(hash, &stored);
+        }
         return Plain::Answered;
     }
     Plain::Elsewhere(hash, Looked::Found(stored))

@@ -17,9 +17,7 @@ fn arena() -> Option<Arc<Arena>> {
 }
 
 fn body(arena: &Arc<Arena>, byte: u8, bytes: usize) -> Bytes {
-    let mut draft = Draft::new(Some(arena), bytes as u64);
-    draft.push(&vec![byte; bytes]);
-    draft.freeze()
+    arena.keep(&vec![byte; bytes]).expect("there is room")
 }
 
 #[test]
@@ -47,46 +45,28 @@ fn a_place_that_came_free_is_used_again() {
 }
 
 #[test]
-fn a_small_body_and_one_of_unknown_length_lie_elsewhere() {
+fn other_memory_has_no_place_and_nothing_takes_none() {
     let Some(arena) = arena() else { return };
-    assert_eq!(arena.place_of(&body(&arena, 1, 1000)), None);
-    let mut draft = Draft::new(Some(&arena), 0);
-    draft.push(&[1; 100_000]);
-    assert_eq!(arena.place_of(&draft.freeze()), None);
     assert_eq!(arena.place_of(b"static"), None);
-}
-
-#[test]
-fn a_body_longer_than_announced_moves_to_the_heap_whole() {
-    let Some(arena) = arena() else { return };
-    let mut draft = Draft::new(Some(&arena), 65_536);
-    draft.push(&[1; 65_536]);
-    draft.push(&[2; 10]);
-    let body = draft.freeze();
-    assert_eq!(arena.place_of(&body), None);
+    assert_eq!(arena.place_of(&vec![1; 1 << 20]), None);
+    assert_eq!(arena.keep(b""), None);
     assert_eq!(arena.used_bytes(), 0);
-    assert_eq!(body.len(), 65_546);
-    assert_eq!((body[65_535], body[65_536]), (1, 2));
 }
 
 #[test]
-fn an_arena_without_addresses_left_leaves_bodies_to_the_heap() {
+fn an_arena_without_addresses_left_keeps_no_more_until_one_comes_free() {
     let arena = match Arena::new(ByteSize::mib(1)) {
         Ok(arena) => arena,
         Err(error) => return eprintln!("skipped: {error}"),
     };
-    let bodies: Vec<_> = (0..20).map(|n| body(&arena, n, 1 << 20)).collect();
-    let placed = bodies
-        .iter()
-        .filter(|body| arena.place_of(body).is_some())
-        .count();
-    assert_eq!(placed, 16);
-    assert!(
-        bodies
-            .iter()
-            .zip(0..)
-            .all(|(body, n)| body.iter().all(|&byte| byte == n))
-    );
+    let mut bodies: Vec<_> = (0..20)
+        .filter_map(|n| arena.keep(&vec![n; 1 << 20]))
+        .collect();
+    assert_eq!(bodies.len(), 16);
+    let is_whole = |(body, n): (&Bytes, u8)| body.iter().all(|&byte| byte == n);
+    assert!(bodies.iter().zip(0..).all(is_whole));
+    bodies.pop();
+    assert!(arena.keep(&vec![9; 1 << 20]).is_some());
 }
 
 /// The law that makes it safe. Method: a body is sent to a client that does not read yet, freed, and
@@ -124,32 +104,23 @@ fn what_is_on_its_way_is_not_changed_by_who_comes_next() {
 }
 
 proptest! {
-    /// However a body comes in and is asked for, it is what a plain vector would be.
+    /// However bodies come and go, each reads as what was kept, and all memory comes back.
     #[test]
-    fn a_draft_reads_like_a_vector(
-        announced in prop_oneof![Just(0u64), 65_536u64..200_000],
-        pieces in prop::collection::vec((any::<u8>(), 0usize..40_000), 0..8),
-        front in 0usize..50_000,
+    fn bodies_do_not_touch_each_other(
+        steps in prop::collection::vec((any::<u8>(), 1usize..300_000, any::<bool>()), 1..24),
     ) {
         let Some(arena) = arena() else { return Ok(()) };
-        let mut draft = Draft::new(Some(&arena), announced);
-        let mut oracle = Vec::new();
-        for (byte, bytes) in pieces {
-            let piece = vec![byte; bytes];
-            let before = oracle.len();
-            draft.push(&piece);
-            oracle.extend_from_slice(&piece);
-            prop_assert_eq!(draft.len(), oracle.len());
-            prop_assert_eq!(&draft.piece(before, usize::MAX)[..], &piece[..]);
+        let mut kept: Vec<(u8, Bytes)> = Vec::new();
+        for (byte, bytes, leaves) in steps {
+            if leaves && !kept.is_empty() {
+                kept.swap_remove(bytes % kept.len());
+            }
+            kept.push((byte, body(&arena, byte, bytes)));
         }
-        let front = front.min(oracle.len());
-        let seen = draft.piece(0, front);
-        prop_assert_eq!(&seen[..], &oracle[..front]);
-        draft.drop_front(front);
-        oracle.drain(..front);
-        let body = draft.freeze();
-        prop_assert_eq!(&body[..], &oracle[..]);
-        drop((seen, body));
+        for (byte, body) in &kept {
+            prop_assert!(body.iter().all(|there| there == byte));
+        }
+        drop(kept);
         prop_assert_eq!(arena.used_bytes(), 0);
     }
 }

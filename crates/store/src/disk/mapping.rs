@@ -4,14 +4,13 @@
 //! of the file as from any other memory. What it must not do is to be read here. Bytes behind a mapping can vanish
 //! (the file is cut off, the device fails), and who touches them then is killed by a signal; a system call that was given
 //! their address answers `EFAULT` instead, which is an error like any other. So no reference to mapped memory ever
-//! exists. This module holds an address, asks the kernel which pages are there, and has the kernel send them; that is
-//! all of the crate's unsafe code.
+//! exists. This module holds an address, asks the kernel which pages are there, and has the kernel send them.
 //!
 //! That the bytes are still those that were written is the caller's to ensure: see
 //! [`SegmentTable::hold`](super::segment::SegmentTable::hold).
 #![expect(
     unsafe_code,
-    reason = "mincore and sendmsg on addresses that must never become references"
+    reason = "mincore, madvise and sendmsg on addresses that must never become references"
 )]
 
 use std::fs::File;
@@ -123,6 +122,20 @@ impl Mapping {
         }
     }
 
+    /// Takes out of this process's memory what was sent from it: the kernel counts the pages there since it has touched
+    /// them. They stay in the page cache, and who sends from them again finds them again.
+    pub(crate) fn let_go(&self) {
+        // SAFETY: pages of a mapping of a file that is only read are the file's; nothing is lost, and no reference to
+        // any of them exists. Should the call fail, they count a little longer.
+        unsafe {
+            libc::madvise(
+                self.memory.as_mut_ptr().cast(),
+                self.memory.len(),
+                libc::MADV_DONTNEED,
+            );
+        }
+    }
+
     /// The range as offset and length, if it is not empty and lies in the mapping.
     fn within(&self, range: &Range<u64>) -> Option<(usize, usize)> {
         let start = usize::try_from(range.start).ok()?;
@@ -203,6 +216,34 @@ mod tests {
             assert_eq!(mapping.resident(range.clone()), 0);
             let error = mapping.send(ours.as_fd(), b"", range).expect_err("refused");
             assert!(is_gone(&error), "{error}");
+        }
+    }
+
+    /// Kibibytes of a mapping that count as this process's memory.
+    fn counted(mapping: &Mapping) -> u64 {
+        let smaps = std::fs::read_to_string("/proc/self/smaps").expect("Linux tells");
+        let begin = format!("{:x}-", mapping.memory.as_ptr() as usize);
+        let of_this = smaps.lines().skip_while(|line| !line.starts_with(&begin));
+        let line = of_this
+            .skip(1)
+            .find_map(|line| line.strip_prefix("Rss:"))
+            .expect("each mapping has one");
+        let number = line.trim().strip_suffix("kB").expect("in kB").trim();
+        number.parse().expect("a number")
+    }
+
+    #[test]
+    fn what_was_sent_counts_as_memory_until_it_is_let_go() {
+        let (_file, mapping) = mapped(&[1; 65_536]);
+        let (ours, mut theirs) = UnixStream::pair().expect("sockets");
+        for _ in 0..2 {
+            let sent = mapping.send(ours.as_fd(), b"", 0..65_536).expect("some");
+            let mut got = vec![0; sent];
+            theirs.read_exact(&mut got).expect("arrives");
+            assert!(got.iter().all(|&byte| byte == 1));
+            assert!(counted(&mapping) > 0);
+            mapping.let_go();
+            assert_eq!(counted(&mapping), 0);
         }
     }
 

@@ -57,6 +57,21 @@ impl<V> Index<V> {
         Some(std::mem::replace(&mut resident.value, value))
     }
 
+    /// As [`replace`](Self::replace), but only if `before` is what lies there.
+    pub(super) fn swap(&self, key: KeyHash, before: &Arc<V>, value: Arc<V>) -> bool {
+        let mut shard = self.shard(key).write();
+        let there = shard.find_mut(spread(key), |resident| {
+            resident.key == key && Arc::ptr_eq(&resident.value, before)
+        });
+        let Some(resident) = there else {
+            return false;
+        };
+        let before = std::mem::replace(&mut resident.value, value);
+        drop(shard);
+        drop(before);
+        true
+    }
+
     /// Takes out what is under `key`, but only from `slot` where one is given.
     pub(super) fn remove(&self, key: KeyHash, slot: Option<Slot>) -> Option<(Slot, Arc<V>)> {
         let mut shard = self.shard(key).write();

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
+use bytes::Bytes;
 use edgeward_policy::Refusal as Kept;
 use edgeward_semantics::{Exchange, Storable, Validators, Vary, Verdict, hop_by_hop, on_response};
-use edgeward_store::arena::Draft;
 use edgeward_store::hot::{Offer, Reservation};
 use edgeward_types::{KeyHash, Timestamp};
 use http::header::{AGE, HeaderValue};
@@ -289,10 +289,10 @@ impl Fetch {
             stored,
             exchange.response_time,
         );
-        // What is to stay lies where it can be sent from.
-        let arena = worker.shared.arena.as_ref();
-        let buffer = Draft::new(arena.filter(|_| place.reservation.is_some()), buffered);
-        self.lead.fill.flow(Arc::new(head), buffer, memory);
+        let capacity = usize::try_from(buffered).unwrap_or(0);
+        self.lead
+            .fill
+            .flow(Arc::new(head), Vec::with_capacity(capacity), memory);
         let shared = Led::Shared {
             status: parts.status,
             headers: parts.headers,
@@ -577,7 +577,8 @@ impl Fetch {
             }
             return;
         };
-        let body = buffer.freeze();
+        // One exact allocation: with a known length the buffer is it already.
+        let body = Bytes::from(buffer.into_boxed_slice());
         let length = body.len() as u64;
         if self.lead.fill.is_doomed() {
             place.reservation = None;

@@ -1,0 +1,118 @@
+//! A plain request answered where it was read: from memory, or from a disk that need not be waited for.
+
+use std::rc::Rc;
+
+use edgeward_semantics::Target;
+use edgeward_types::KeyHash;
+
+use super::glance::Plain;
+use super::outbox::Outbox;
+use super::own::Own;
+use crate::body::{EdgeBody, Source};
+use crate::disk::Looked;
+use crate::request::{self, ClientLink, DiskHit};
+use crate::worker::Worker;
+
+/// What a plain request got at once.
+pub(super) enum Answer {
+    /// All of its response is in the outbox.
+    Whole,
+    /// The response's head is, and perhaps more; the rest has to be waited for, or is to go to RAM as well.
+    Begun(Box<Own>),
+    /// Nothing. Its key's hash and what lies under it, if that was looked up.
+    None(Option<(KeyHash, Looked)>),
+}
+
+/// Answers a plain request into `outbox` if a fresh response to it is in memory, or on a disk that need not be waited for.
+pub(super) fn answer(
+    worker: &Rc<Worker>,
+    link: &ClientLink,
+    plain: &Plain<'_, '_>,
+    site: &mut Option<Site>,
+    outbox: &mut Outbox,
+) -> Answer {
+    if worker.logs() {
+        // A line of the access log wants fields that were not looked at here.
+        return Answer::None(None);
+    }
+    let site = match site {
+        Some(site) if *site.host == *plain.host => site,
+        other => {
+            let Some(next) = Site::of(link.scheme(), plain.host) else {
+                return Answer::None(None);
+            };
+            other.insert(next)
+        }
+    };
+    let now = worker.now();
+    let write_key = |key: &mut Vec<u8>| {
+        key.extend_from_slice(&site.key);
+        key.extend_from_slice(plain.target.as_bytes());
+    };
+    let sends_files = !link.tls && !plain.head_only;
+    let found = request::plain(worker, write_key, now, sends_files, |response, body| {
+        let body = (!plain.head_only).then_some(body);
+        outbox.push(worker, response, body, now);
+    });
+    match found {
+        request::Plain::Answered => Answer::Whole,
+        request::Plain::Disk(hit) => answer_from_disk(worker, link, &hit, plain.head_only, outbox),
+        request::Plain::Elsewhere(hash, looked) => Answer::None(Some((hash, looked))),
+    }
+}
+
+fn answer_from_disk(
+    worker: &Rc<Worker>,
+    link: &ClientLink,
+    hit: &DiskHit,
+    head_only: bool,
+    outbox: &mut Outbox,
+) -> Answer {
+    let body = if head_only || hit.length() == 0 {
+        hit.pass_by(worker);
+        None
+    } else {
+        // Before anything is sent: what the disk has lost can still be had from the origin.
+        match hit.body(worker, !link.tls) {
+            Ok(body) => Some(body),
+            Err(looked) => return Answer::None(Some((hit.hash(), looked))),
+        }
+    };
+    worker.counters.hit.one();
+    worker.counters.disk_hit.one();
+    outbox.push_disk_head(worker, hit);
+    let Some((front, rest)) = body else {
+        return Answer::Whole;
+    };
+    if let Some(front) = front {
+        worker.counters.response_bytes.add(front.len());
+        outbox.push_piece(front);
+    }
+    match rest.left() {
+        0 => Answer::Whole,
+        left => {
+            let source = Source::Disk(Box::new(rest));
+            let body = EdgeBody::new(source, Rc::clone(worker), link.conn.begin(), None);
+            Answer::Begun(Box::new(Own::rest(body, left)))
+        }
+    }
+}
+
+/// A host as clients name it, and what the keys of its resources begin with.
+pub(super) struct Site {
+    host: Box<str>,
+    key: Box<[u8]>,
+}
+
+impl Site {
+    /// Nothing if it cannot be the name of a host.
+    fn of(scheme: &'static str, host: &str) -> Option<Self> {
+        let mut key = Target::new(scheme, host, "/").ok()?.key();
+        // A target brings its own slash.
+        key.pop();
+        Some(Self {
+            host: host.into(),
+            key: key.into(),
+        })
+    }
+}

@@ -3,7 +3,7 @@
 //! A write to a socket copies the body into the socket's buffers; of a body of a megabyte that copy
 //! is half of all a hit costs. `sendfile` hands the pages themselves over, and for that they must
 //! belong to a file. The arena is such a file, anonymous and in RAM (`memfd_create`). It is mapped as well, so that a
-//! body is an ordinary [`Bytes`](bytes::Bytes) to whoever wants to read it (TLS, HTTP/2, ranges); who wants to send it asks
+//! body is an ordinary [`Bytes`] to whoever wants to read it (TLS, HTTP/2, ranges); who wants to send it asks
 //! [`Arena::place_of`] where in the file it lies.
 //!
 //! What is sent this way is still read after the call has returned, from pages that are on their way in

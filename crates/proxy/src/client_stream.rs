@@ -23,31 +23,36 @@ pub(crate) struct FilePart<'a> {
     pub(crate) bytes: usize,
 }
 
-/// A stream of bytes to and from a client.
+/// A stream of bytes to and from a client. What is encrypted on the way has to be copied, and implements none of this.
 pub(crate) trait ClientStream: AsyncRead + AsyncWrite + Unpin {
-    /// Whether [`poll_send_file`](Self::poll_send_file) is to be used.
-    const SENDS_FILES: bool;
+    /// Whether the methods below are to be used.
+    const SENDS_FILES: bool = false;
 
     /// Writes `head`, then the part of the file, without copying the latter. How many bytes of the two together
     /// were taken.
     fn poll_send_file(
         self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        head: &[u8],
-        part: FilePart<'_>,
-    ) -> Poll<io::Result<usize>>;
+        _cx: &mut Context<'_>,
+        _head: &[u8],
+        _part: FilePart<'_>,
+    ) -> Poll<io::Result<usize>> {
+        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
+    }
 
-    /// Writes `head`, then what lies in the disk's page cache, `copied_max` at a time of what the kernel has to copy: where
-    /// files can be sent. How many bytes of the two together were taken. What the disk has lost is a [`BrokenRead`] in
-    /// the error.
+    /// Writes `head`, then what lies in the disk's page cache, `copied_max` at a time of what the kernel has to copy.
+    /// How many bytes of the two together were taken. What the disk has lost is a [`BrokenRead`] in the error.
     fn poll_send_span(
         self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        head: &[u8],
-        span: &Span,
-        copied_max: u64,
-    ) -> Poll<io::Result<usize>>;
+        _cx: &mut Context<'_>,
+        _head: &[u8],
+        _span: &Span,
+        _copied_max: u64,
+    ) -> Poll<io::Result<usize>> {
+        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
+    }
 }
+
+impl<S: AsyncRead + AsyncWrite + Unpin> ClientStream for TlsStream<S> {}
 
 impl ClientStream for TcpStream {
     const SENDS_FILES: bool = true;
@@ -124,29 +129,5 @@ fn send(stream: &TcpStream, head: &[u8], part: FilePart<'_>) -> io::Result<usize
         // What was taken must be told, whatever happened then.
         Err(_) if taken > 0 => Ok(taken),
         Err(error) => Err(error.into()),
-    }
-}
-
-/// What is encrypted on the way has to be copied.
-impl<S: AsyncRead + AsyncWrite + Unpin> ClientStream for TlsStream<S> {
-    const SENDS_FILES: bool = false;
-
-    fn poll_send_file(
-        self: Pin<&mut Self>,
-        _cx: &mut Context<'_>,
-        _head: &[u8],
-        _part: FilePart<'_>,
-    ) -> Poll<io::Result<usize>> {
-        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
-    }
-
-    fn poll_send_span(
-        self: Pin<&mut Self>,
-        _cx: &mut Context<'_>,
-        _head: &[u8],
-        _span: &Span,
-        _copied_max: u64,
-    ) -> Poll<io::Result<usize>> {
-        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }
 }

@@ -14,6 +14,7 @@ mod input;
 mod logging;
 mod negative;
 mod output;
+mod signals;
 
 use std::process::ExitCode;
 

@@ -6,7 +6,6 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use serde_json::json;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use edgeward_proxy::config::EdgeConfig;
 use edgeward_proxy::{Edge, RunningEdge, StartError};
@@ -16,6 +15,7 @@ use crate::complaint::Complaint;
 use crate::config::{self, FlagSetting};
 use crate::negative;
 use crate::output;
+use crate::signals::Signals;
 
 /// Serve an origin's responses from memory and disk
 ///
@@ -189,18 +189,11 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let mut edge_config = checked.edge;
     edge_config.negative = negative::start(&checked.negative)?;
     let drain = edge_config.drain_timeout;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .build()
-        .context("the runtime for signals cannot be started")?;
     // Before the start line: whoever has read it may send a signal at once.
-    let mut signals = {
-        let _inside = runtime.enter();
-        Signals::listen()?
-    };
+    let mut signals = Signals::listen()?;
     let edge = Edge::start(edge_config.clone()).map_err(with_way_out)?;
     announce(&edge, &edge_config, args.json)?;
-    let name = runtime.block_on(signals.next());
+    let name = signals.next();
     tracing::info!(signal = name, drain_seconds = drain.as_secs(), "draining");
     let stopping = std::thread::Builder::new()
         .name("drain".to_owned())
@@ -213,16 +206,8 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         _ = drained.send(());
         joined
     });
-    let finished = runtime.block_on(async {
-        tokio::select! {
-            _ = done => true,
-            name = signals.next() => {
-                tracing::warn!(signal = name, "ended before every request was finished");
-                false
-            }
-        }
-    });
-    if !finished {
+    if let Some(name) = signals.next_before(done) {
+        tracing::warn!(signal = name, "ended before every request was finished");
         return Ok(ExitCode::from(1));
     }
     if waiting.join().is_ok_and(|joined| joined.is_ok()) {
@@ -313,29 +298,6 @@ fn announce(edge: &RunningEdge, config: &EdgeConfig, as_json: bool) -> anyhow::R
         // Started with its stdout closed: it serves all the same.
         Err(error) if output::stdout_closed(&error) => Ok(()),
         other => other,
-    }
-}
-
-/// The signals that ask for an end.
-pub(super) struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    pub(super) fn listen() -> anyhow::Result<Self> {
-        let listen = |kind| signal(kind).context("signals cannot be listened to");
-        Ok(Self {
-            terminate: listen(SignalKind::terminate())?,
-            interrupt: listen(SignalKind::interrupt())?,
-        })
-    }
-
-    pub(super) async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
-        }
     }
 }
 

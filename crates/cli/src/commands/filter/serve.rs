@@ -22,9 +22,9 @@ use super::database::DatabaseArgs;
 use super::keygen;
 use super::source::{Source, SourceArgs};
 use crate::commands::origin::duration;
-use crate::commands::serve::Signals;
 use crate::complaint::Complaint;
 use crate::output;
+use crate::signals::Signals;
 
 /// Publish an id filter by HTTP: snapshots on a schedule, added ids at once
 #[derive(Args, Debug)]
@@ -140,22 +140,15 @@ enum CoveredBy {
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let source = source(args)?;
     let config = config(args)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .build()
-        .context("the runtime for signals cannot be started")?;
     // Before the start line: whoever has read it may send a signal at once.
-    let mut signals = {
-        let _inside = runtime.enter();
-        Signals::listen()?
-    };
+    let mut signals = Signals::listen()?;
     let public = config
         .signer
         .as_ref()
         .map(|signer| signer.public().to_string());
     let publisher = Publisher::start(config, source).map_err(with_way_out)?;
     announce(args, &publisher, public.as_deref())?;
-    let name = runtime.block_on(signals.next());
+    let name = signals.next();
     tracing::info!(signal = name, "stopping");
     publisher.shutdown();
     Ok(ExitCode::SUCCESS)

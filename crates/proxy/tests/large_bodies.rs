@@ -72,6 +72,20 @@ fn a_body_that_is_asked_for_a_few_times_stays_where_it_is() {
 }
 
 #[test]
+fn a_body_that_would_take_long_to_move_stays_where_it_is() {
+    const LENGTH: u64 = (16 << 20) + 1;
+    let bed = Bed::start();
+    let answer = Answer::ok(vec![7; LENGTH as usize]).header("cache-control", "max-age=60");
+    bed.origin.on("/huge", answer);
+    let mut client = bed.connect();
+    for _ in 0..OFTEN {
+        assert_eq!(client.get("/huge", &[]).body.len() as u64, LENGTH);
+    }
+    assert!(client.get("/huge", &[]).is_hit());
+    assert_eq!(arena_bytes(&bed), 0);
+}
+
+#[test]
 fn pipelined_hits_large_and_small_come_in_order() {
     let bed = Bed::start();
     for (path, length) in [("/large", 300_000), ("/small", 10)] {

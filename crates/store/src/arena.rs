@@ -45,7 +45,7 @@ use rustix::fs::{FallocateFlags, MemfdFlags};
 
 use crate::sync::Mutex;
 
-/// A file in memory, for bodies of at least [`Arena::BODY_BYTES_MIN`]. Share it in an `Arc`.
+/// A file in memory, meant for bodies from [`Arena::BODY_BYTES_MIN`] to [`Arena::BODY_BYTES_MAX`]. Share it in an `Arc`.
 #[derive(Debug)]
 pub struct Arena {
     file: File,
@@ -59,6 +59,10 @@ pub struct Arena {
 impl Arena {
     /// Bodies below this gain too little.
     pub const BODY_BYTES_MIN: u64 = 128 << 10;
+
+    /// Bodies above this take longer to move (7 ms) than other requests of the same thread should wait, and while one moves
+    /// it takes memory twice.
+    pub const BODY_BYTES_MAX: u64 = 16 << 20;
 
     /// What a place in the arena is rounded up to.
     pub const PAGE_BYTES: u64 = 4096;

@@ -64,7 +64,8 @@ pub(crate) fn plain(
         worker.counters.hit.one();
         worker.record(hash, stored.charge_bytes(), true);
         deliver(response, body);
-        if sends_files && body.len() as u64 >= Arena::BODY_BYTES_MIN {
+        let may_move = Arena::BODY_BYTES_MIN..=Arena::BODY_BYTES_MAX;
+        if sends_files && may_move.contains(&(body.len() as u64)) {
             worker.shared.move_if_worth_it(hash, &stored);
         }
         return Plain::Answered;

@@ -4,6 +4,9 @@
 //! come out byte for byte, so that a change of the format is noticed here. Guava's own files are
 //! Guava's work: ours must equal them.
 
+mod refused;
+mod scripts;
+
 use std::fs;
 use std::path::PathBuf;
 
@@ -11,9 +14,10 @@ use edgeward_filter::guava::{Funnel, GuavaBuilder, GuavaFilter};
 use edgeward_filter::journal::Journal;
 use edgeward_filter::manifest::{Manifest, Proof};
 use edgeward_filter::{
-    Filter, IdForm, IdHasher, Rate, Request, Signer, StaticBuilder, Trust, UpdatableFilter,
+    Filter, IdForm, IdHash, IdHasher, Rate, Request, Signer, StaticBuilder, Trust, UpdatableFilter,
 };
 use edgeward_types::Timestamp;
+use xxhash_rust::xxh3::xxh3_64;
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../vectors/filter")
@@ -61,6 +65,63 @@ fn spelling(form: IdForm, n: u32) -> String {
     }
 }
 
+/// What a million ids and more become, made of few: each shard is solved as a filter of its own, and the
+/// three are put together by the page about the format.
+fn in_three_shards(request: Request, ids: &[IdHash]) -> Filter<Vec<u8>> {
+    let (mut directory, mut areas, mut whole) = (Vec::new(), Vec::new(), Vec::new());
+    for shard in 0..3 {
+        let mut builder = StaticBuilder::new(request);
+        let is_here = |id: &&IdHash| (u128::from(id.0) * 3) >> 64 == shard;
+        let here = ids.iter().filter(is_here);
+        here.for_each(|id| builder.insert(*id).expect("few"));
+        whole = builder.finish().expect("solvable").into_bytes();
+        let at = 3 * 32 + areas.len() as u64;
+        directory.extend_from_slice(&at.to_le_bytes());
+        directory.extend_from_slice(&whole[136..160]);
+        areas.extend_from_slice(&whole[160..]);
+    }
+    whole.truncate(128);
+    whole.extend_from_slice(&directory);
+    whole.extend_from_slice(&areas);
+    let payload = &whole[128..];
+    let fields = [
+        (12, 3),
+        (32, ids.len() as u64),
+        (40, ids.len() as u64),
+        (64, payload.len() as u64),
+        (72, xxh3_64(payload)),
+    ];
+    for (at, field) in fields {
+        let bytes = if at == 12 { 4 } else { 8 };
+        whole[at..at + bytes].copy_from_slice(&field.to_le_bytes()[..bytes]);
+    }
+    let checksum = xxh3_64(&whole[..120]);
+    whole[120..128].copy_from_slice(&checksum.to_le_bytes());
+    Filter::open(whole).expect("put together well")
+}
+
+/// The golden filter of this name.
+fn filter(name: &str, form: IdForm, share: f64, seed: u64, ids: u32) -> Filter<Vec<u8>> {
+    let request = request(form, share, seed);
+    let hash = |n| {
+        let id = request.hasher.spelled(spelling(form, n).as_bytes());
+        id.expect("an id")
+    };
+    if name.contains("shards") {
+        let hashes: Vec<_> = (0..ids).map(hash).collect();
+        in_three_shards(request, &hashes)
+    } else if name.starts_with("static") {
+        let mut builder = StaticBuilder::new(request);
+        (0..ids).for_each(|n| builder.insert(hash(n)).expect("few"));
+        builder.finish().expect("solvable")
+    } else {
+        let room = u64::from(ids + ids / 10);
+        let mut filter = UpdatableFilter::new(request, room).expect("it fits");
+        (0..ids).for_each(|n| _ = filter.insert(hash(n)).expect("room"));
+        filter.to_filter(7)
+    }
+}
+
 /// Filters of each construction and form, and what they answer to a thousand ids that are in them
 /// and a thousand that are not.
 #[test]
@@ -71,6 +132,11 @@ fn filters_come_out_byte_for_byte() {
         ("static-integer.ewf", IdForm::Integer, 0.03, 0, 1000),
         ("static-text-seeded.ewf", IdForm::Text, 0.0001, 42, 1000),
         ("static-empty.ewf", IdForm::Text, 0.01, 0, 0),
+        ("static-small.ewf", IdForm::Integer, 0.01, 0, 10),
+        // Slots of 31 and 32 bits: none are wider.
+        ("static-rare.ewf", IdForm::Integer, 3e-10, 7, 100),
+        ("static-three-shards.ewf", IdForm::Uuid, 0.03, 42, 300),
+        ("updatable-small.ewf", IdForm::Uuid, 0.01, 0, 10),
         ("updatable-uuid.ewf", IdForm::Uuid, 0.01, 0, 1000),
         (
             "updatable-integer-seeded.ewf",
@@ -80,22 +146,7 @@ fn filters_come_out_byte_for_byte() {
             1000,
         ),
     ] {
-        let request = request(form, share, seed);
-        let hash = |n| {
-            request
-                .hasher
-                .spelled(spelling(form, n).as_bytes())
-                .expect("an id")
-        };
-        let filter = if name.starts_with("static") {
-            let mut builder = StaticBuilder::new(request);
-            (0..ids).for_each(|n| builder.insert(hash(n)).expect("few"));
-            builder.finish().expect("solvable")
-        } else {
-            let mut filter = UpdatableFilter::new(request, 1100).expect("it fits");
-            (0..ids).for_each(|n| _ = filter.insert(hash(n)).expect("room"));
-            filter.to_filter(7)
-        };
+        let filter = filter(name, form, share, seed, ids);
         golden(name, filter.bytes());
         let opened = Filter::open(filter.bytes()).expect("just built");
         let answer = |n| opened.contains_spelled(spelling(form, n).as_bytes());
@@ -137,8 +188,26 @@ fn hashes_come_out_digit_for_digit() {
         for seed in [0, 42] {
             let hash = IdHasher { form, seed }.asked(spelling.as_bytes());
             cases.push(serde_json::json!({
-                "form": form.name(), "seed": seed, "spelling": spelling,
+                "form": form.name(), "seed": seed.to_string(), "spelling": spelling,
                 "hash": format!("{:016x}", hash.0),
+            }));
+        }
+    }
+    // Each way in which XXH3 takes an input, and both sides of each border.
+    for length in [
+        2usize, 4, 5, 8, 9, 16, 17, 32, 33, 64, 65, 96, 97, 128, 129, 160, 192, 239, 240, 241, 256,
+        511, 512, 513, 1023, 1024, 1025, 1088, 2048, 3000,
+    ] {
+        let spelling: String = ('a'..='z').cycle().take(length).collect();
+        for seed in [0, u64::MAX - 41] {
+            let hasher = IdHasher {
+                form: IdForm::Text,
+                seed,
+            };
+            // The seed as text: not every language reads numbers beyond 2^53 from JSON.
+            cases.push(serde_json::json!({
+                "form": "text", "seed": seed.to_string(), "spelling": spelling,
+                "hash": format!("{:016x}", hasher.asked(spelling.as_bytes()).0),
             }));
         }
     }
@@ -146,19 +215,29 @@ fn hashes_come_out_digit_for_digit() {
     golden("hashes.json", format!("{text}\n").as_bytes());
 }
 
-/// A snapshot's manifest, a delta and a proof, signed with the secret key of 32 bytes 0x07.
-#[test]
-fn what_a_publisher_says_comes_out_byte_for_byte() {
-    let signer = Signer::from_secret([7; 32]);
+/// The secret key of 32 bytes 0x07.
+fn signer() -> Signer {
+    Signer::from_secret([7; 32])
+}
+
+/// A snapshot's manifest, a proof, and the delta beside them.
+fn said() -> (Manifest, Proof, Vec<u8>) {
     let hasher = IdHasher::default();
     let mut journal = Journal::new("resource", 0x1234_5678, 99, 0);
     journal.append((0..20).map(|n| hasher.integer(n)).collect());
-    let snapshot = fs::read(folder().join("static-integer.ewf")).unwrap_or_default();
-    journal.publish(&snapshot, 7, 1, 1);
+    let snapshot = filter("static-integer.ewf", IdForm::Integer, 0.03, 0, 1000);
+    journal.publish(snapshot.bytes(), 7, 1, 1);
     journal.append((1000..1003).map(|n| hasher.integer(n)).collect());
     let manifest = journal.manifest(1_700_000_000_000).expect("a snapshot");
     let proof = journal.prove([0xab; 16], 250);
-    golden("delta.ewd", &journal.deltas()[0].bytes);
+    (manifest, proof, journal.deltas()[0].bytes.clone())
+}
+
+#[test]
+fn what_a_publisher_says_comes_out_byte_for_byte() {
+    let signer = signer();
+    let (manifest, proof, delta) = said();
+    golden("delta.ewd", &delta);
     let (manifest_line, proof_line) = (
         manifest.to_line(Some(&signer)),
         proof.to_line(Some(&signer)),

@@ -1,0 +1,433 @@
+//! What a client does, step by step, as every language's client must do it.
+//!
+//! Each script is a client's life: manifests, proofs, snapshots and deltas come in order, out of order,
+//! twice, late, forged and from a journal that was replaced, while clocks are stepped. Written down is
+//! what was handed in and when, and what the client made of it: taken or why not, what it wants next,
+//! for how long it stays fresh, and its answer to a few ids. The lives are random and always the same.
+
+use std::time::Duration;
+
+use edgeward_filter::client::{Answer, Client, ClientConfig, Now, Reason, Refused};
+use edgeward_filter::journal::Journal;
+use edgeward_filter::manifest::Proof;
+use edgeward_filter::{Digest, IdForm, IdHasher, Rate, Request, Signer, StaticBuilder, Trust};
+use edgeward_types::Timestamp;
+use serde_json::{Value, json};
+
+use super::golden;
+
+/// SplitMix64 (Steele, Lea, Flood, 2014): one stream a script.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.roll() % end
+    }
+
+    fn percent(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    fn echo(&mut self) -> [u8; 16] {
+        let halves = [self.roll().to_le_bytes(), self.roll().to_le_bytes()];
+        std::array::from_fn(|n| halves[n / 8][n % 8])
+    }
+}
+
+/// One life, and all that was ever published in it.
+struct Life {
+    dice: Dice,
+    client: Client<Vec<u8>>,
+    monotonic_ms: u64,
+    wall_ms: u64,
+    signer: Signer,
+    journal: Journal,
+    ids: u64,
+    epoch: u64,
+    documents: Vec<String>,
+    manifests: Vec<usize>,
+    proofs: Vec<usize>,
+    files: Vec<Vec<u8>>,
+    echoes: Vec<[u8; 16]>,
+    steps: Vec<Value>,
+}
+
+const HASHER: IdHasher = IdHasher {
+    form: IdForm::Integer,
+    seed: 11,
+};
+
+const STEPS: usize = 90;
+
+const STALENESS_MS: u64 = 12_000;
+
+impl Life {
+    fn new(seed: u64, config: ClientConfig, signer: Signer) -> Self {
+        let mut dice = Dice(seed);
+        // Numbers that no double holds.
+        let journal = Journal::new("resource", dice.roll() | 1 << 63, (1 << 60) + 1, 11);
+        Self {
+            client: Client::new(config),
+            monotonic_ms: 5_000,
+            wall_ms: 1_800_000_000_000,
+            signer,
+            journal,
+            ids: 0,
+            epoch: 0,
+            documents: Vec::new(),
+            manifests: Vec::new(),
+            proofs: Vec::new(),
+            files: Vec::new(),
+            echoes: Vec::new(),
+            steps: Vec::new(),
+            dice,
+        }
+    }
+
+    fn now(&self) -> Now {
+        Now {
+            monotonic: Duration::from_millis(self.monotonic_ms),
+            wall: Timestamp::from_millis(self.wall_ms),
+        }
+    }
+
+    fn live(&mut self) {
+        self.publish(true);
+        while self.steps.len() < STEPS {
+            self.time_passes();
+            match self.dice.below(100) {
+                0..12 => self.publish(false),
+                12..16 => self.publish(true),
+                16..17 => self.lose_the_journal(),
+                17..36 => self.ask(),
+                36..56 => self.manifest(),
+                56..76 => self.proof(),
+                76..97 => self.fetch(),
+                _ => self.step("observe", Value::Null, |client, now| {
+                    client.observe(now);
+                    Ok(())
+                }),
+            }
+        }
+    }
+
+    fn time_passes(&mut self) {
+        let passed = self.dice.below(400);
+        self.monotonic_ms += passed;
+        self.wall_ms += passed;
+        match self.dice.below(200) {
+            // Put back by up to an hour, ahead by as much, asleep, quiet for long.
+            0 => self.wall_ms -= self.dice.below(3_600_000),
+            1 => self.wall_ms += self.dice.below(3_600_000),
+            2 => self.wall_ms += STALENESS_MS + self.dice.below(4_000),
+            3 => self.monotonic_ms += STALENESS_MS + self.dice.below(4_000),
+            _ => {}
+        }
+    }
+
+    fn publish(&mut self, snapshot: bool) {
+        let fresh = 1 + self.dice.below(3);
+        let ids = (self.ids..self.ids + fresh).map(id);
+        self.ids += fresh;
+        self.journal.append(ids.collect());
+        self.keep_deltas();
+        if snapshot {
+            self.epoch += 1;
+            let request = Request {
+                hasher: HASHER,
+                epoch: self.epoch,
+                ..Request::with_rate(Rate::new(0.001).expect("a rate"))
+            };
+            let mut builder = StaticBuilder::new(request);
+            (0..self.ids).for_each(|n| builder.insert(id(n)).expect("few"));
+            let bytes = builder.finish().expect("solvable").into_bytes();
+            let head = self.journal.head();
+            let keep_from = head.saturating_sub(self.dice.below(4));
+            self.journal.publish(&bytes, self.epoch, head, keep_from);
+            self.files.push(bytes);
+        }
+        self.write_manifest();
+    }
+
+    fn keep_deltas(&mut self) {
+        for delta in self.journal.deltas() {
+            if !self.files.contains(&delta.bytes) {
+                self.files.push(delta.bytes.clone());
+            }
+        }
+    }
+
+    fn write_manifest(&mut self) {
+        // By the publisher's clock, which nobody steps.
+        let covers_ms = 1_800_000_000_000 + self.monotonic_ms - 5_000;
+        if let Some(manifest) = self.journal.manifest(covers_ms) {
+            self.manifests.push(self.documents.len());
+            self.documents.push(manifest.to_line(Some(&self.signer)));
+        }
+    }
+
+    fn lose_the_journal(&mut self) {
+        let lineage = self.dice.roll();
+        self.journal = Journal::new("resource", lineage, self.journal.serial() + 1000, 11);
+        self.publish(true);
+    }
+
+    fn ask(&mut self) {
+        let echo = self.dice.echo();
+        self.echoes.push(echo);
+        let hex = edgeward_filter::to_hex(&echo);
+        self.step("challenge", json!(hex), |client, now| {
+            assert_eq!(client.challenge(now, echo).len(), 32);
+            Ok(())
+        });
+    }
+
+    /// The newest manifest as a rule; sometimes an old one, a forged one, or one of another set.
+    fn manifest(&mut self) {
+        let newest = self.manifests[self.manifests.len() - 1];
+        let at = match self.dice.below(100) {
+            0..75 => newest,
+            75..90 => self.manifests[self.dice.below(self.manifests.len() as u64) as usize],
+            n => {
+                let line = &self.documents[newest];
+                self.documents.push(match n {
+                    90..93 => line.replace("\"head\":", "\"head\": "),
+                    93..96 => line.replace("\"set\":\"resource\"", "\"set\":\"else\""),
+                    96..98 => format!("unsigned {}", &line[line.find('{').expect("JSON")..]),
+                    _ => {
+                        let mut other = Journal::new("other", 1, 1 << 61, 11);
+                        other.publish(b"a snapshot", 1, 0, 0);
+                        let manifest = other.manifest(0).expect("a snapshot");
+                        manifest.to_line(Some(&self.signer))
+                    }
+                });
+                self.documents.len() - 1
+            }
+        };
+        let line = self.documents[at].clone();
+        self.step("manifest", json!(at), |client, now| {
+            client.manifest(now, line.as_bytes())
+        });
+    }
+
+    /// An answer to the newest question as a rule; sometimes to an old one, to none, or a replay.
+    fn proof(&mut self) {
+        let replay = self.dice.percent(15) && !self.proofs.is_empty();
+        let at = if replay {
+            self.proofs[self.dice.below(self.proofs.len() as u64) as usize]
+        } else {
+            let echo = match self.echoes.len() as u64 {
+                0 => [0; 16],
+                _ if self.dice.percent(3) => self.dice.echo(),
+                count if self.dice.percent(20) => self.echoes[self.dice.below(count) as usize],
+                count => self.echoes[count as usize - 1],
+            };
+            let lag_ms = match self.dice.below(20) {
+                0 => u64::MAX,
+                1 => STALENESS_MS,
+                _ => self.dice.below(700),
+            };
+            let proof = match self.dice.below(40) {
+                0 => Proof {
+                    set: "other".to_owned(),
+                    ..self.journal.prove(echo, lag_ms)
+                },
+                _ => self.journal.prove(echo, lag_ms),
+            };
+            self.documents.push(proof.to_line(Some(&self.signer)));
+            self.proofs.push(self.documents.len() - 1);
+            self.documents.len() - 1
+        };
+        let line = self.documents[at].clone();
+        self.step("proof", json!(at), |client, now| {
+            client.proof(now, line.as_bytes())
+        });
+    }
+
+    /// What is wanted as a rule; sometimes any file at all.
+    fn fetch(&mut self) {
+        let wants = self.client.wants();
+        let named = wants.snapshot.map(|snapshot| snapshot.sha256);
+        let mut named = named
+            .into_iter()
+            .chain(wants.deltas.iter().map(|delta| delta.sha256));
+        let at = match (named.next(), named.next()) {
+            (Some(first), second) if self.dice.percent(92) => {
+                // The second is early, now and then.
+                let name = second.filter(|_| self.dice.percent(10)).unwrap_or(first);
+                self.file(name).expect("it was published")
+            }
+            _ if self.dice.percent(30) => {
+                let newest = self
+                    .journal
+                    .snapshot()
+                    .expect("there is one from the start");
+                self.file(newest.sha256).expect("it was published")
+            }
+            _ => self.dice.below(self.files.len() as u64) as usize,
+        };
+        let bytes = self.files[at].clone();
+        if bytes.starts_with(b"\x89EWF") {
+            self.step("snapshot", json!(at), |client, now| {
+                client.snapshot(now, bytes)
+            });
+        } else {
+            self.step("delta", json!(at), |client, now| client.delta(now, &bytes));
+        }
+    }
+
+    fn file(&self, name: Digest) -> Option<usize> {
+        self.files.iter().position(|file| Digest::of(file) == name)
+    }
+
+    /// Does it, and writes down what it was and what came of it.
+    fn step(
+        &mut self,
+        what: &str,
+        with: Value,
+        act: impl FnOnce(&mut Client<Vec<u8>>, Now) -> Result<(), Refused>,
+    ) {
+        let now = self.now();
+        let outcome = match act(&mut self.client, now) {
+            Ok(()) => "taken",
+            Err(refused) => name(&refused),
+        };
+        let wants = self.client.wants();
+        let snapshot = wants.snapshot.and_then(|named| self.file(named.sha256));
+        let deltas: Vec<_> = wants
+            .deltas
+            .iter()
+            .filter_map(|delta| self.file(delta.sha256))
+            .collect();
+        let answers: String = ASKED
+            .map(|n| match self.client.answer(now, id(n)) {
+                Answer::Absent => 'a',
+                Answer::Maybe => 'm',
+                Answer::Ask(Reason::NoFilter) => 'n',
+                Answer::Ask(Reason::Stale) => 's',
+            })
+            .iter()
+            .collect();
+        let fresh_ms = self.client.fresh_for(now).as_millis() as u64;
+        // One line a step, in an order that is pleasant to read.
+        self.steps.push(json!([
+            self.monotonic_ms,
+            self.wall_ms,
+            what,
+            with,
+            outcome,
+            fresh_ms,
+            answers,
+            snapshot,
+            deltas,
+        ]));
+    }
+}
+
+/// What every language calls it.
+fn name(refused: &Refused) -> &'static str {
+    match refused {
+        Refused::Manifest(_) => "unbelievable",
+        Refused::Snapshot(_) | Refused::Delta(_) => "broken",
+        Refused::OtherSet { .. } => "other-set",
+        Refused::Replayed { .. } => "replayed",
+        Refused::NotAsked => "not-asked",
+        Refused::Unlisted => "unlisted",
+        Refused::Early => "early",
+        Refused::Older => "older",
+        Refused::Contradiction => "contradiction",
+        Refused::SnapshotTooLarge { .. } => "too-large",
+        Refused::OverlayFull { .. } => "overlay-full",
+        other => panic!("{other:?} needs a name in every language"),
+    }
+}
+
+fn id(n: u64) -> edgeward_filter::IdHash {
+    HASHER.integer(i128::from(n))
+}
+
+/// Ids asked about after each step: the first are in the first snapshot, the last never exist.
+const ASKED: [u64; 16] = [
+    0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 60, 70, 80, 1000, 1001, 1002,
+];
+
+#[test]
+fn clients_lives_come_out_step_by_step() {
+    let signer = Signer::from_secret([7; 32]);
+    let mut scripts = Vec::new();
+    let mut seen = std::collections::BTreeSet::new();
+    for (seed, dated, overlay_ids_max, snapshot_bytes_max) in [
+        (1, false, 1 << 20, 1 << 30),
+        (2, false, 1 << 20, 1 << 30),
+        (3, true, 1 << 20, 1 << 30),
+        (4, true, 1 << 20, 1 << 30),
+        (5, false, 2, 1 << 30),
+        (6, false, 1 << 20, 210),
+    ] {
+        let trust = Trust::Keys(vec![signer.public()]);
+        let mut config = ClientConfig::new("resource", trust, Duration::from_millis(STALENESS_MS));
+        config.clock_error = dated.then_some(Duration::from_millis(500));
+        config.overlay_ids_max = overlay_ids_max;
+        config.snapshot_bytes_max = snapshot_bytes_max;
+        let mut life = Life::new(seed, config, signer.clone());
+        life.live();
+        let asked = ASKED.map(|n| n.to_string());
+        let files: Vec<_> = life
+            .files
+            .iter()
+            .map(|f| edgeward_filter::to_hex(f))
+            .collect();
+        for step in &life.steps {
+            seen.insert(step[4].as_str().expect("an outcome").to_owned());
+            seen.extend(step[6].as_str().expect("answers").chars().map(String::from));
+        }
+        let head = json!({
+            "seed": seed, "set": "resource", "key": signer.public().to_string(),
+            "max_staleness_ms": STALENESS_MS, "clock_error_ms": dated.then_some(500),
+            "overlay_ids_max": overlay_ids_max, "snapshot_bytes_max": snapshot_bytes_max,
+            "asked": asked,
+        });
+        let lines = |values: Vec<Value>| {
+            let lines: Vec<_> = values.iter().map(|value| format!("  {value}")).collect();
+            lines.join(",\n")
+        };
+        let texts = |texts: Vec<String>| lines(texts.into_iter().map(Value::from).collect());
+        scripts.push(format!(
+            "{{\"client\": {head},\n\"documents\": [\n{}],\n\"files\": [\n{}],\n\"steps\": [\n{}]}}",
+            texts(life.documents),
+            texts(files),
+            lines(life.steps),
+        ));
+    }
+    // All that can happen does, but for what needs a publisher that breaks its own files.
+    for expected in [
+        "taken",
+        "unbelievable",
+        "other-set",
+        "replayed",
+        "not-asked",
+        "unlisted",
+        "early",
+        "older",
+        "too-large",
+        "overlay-full",
+        "a",
+        "m",
+        "n",
+        "s",
+    ] {
+        assert!(seen.contains(expected), "no script shows `{expected}`");
+    }
+    golden(
+        "scripts.json",
+        format!("[{}]\n", scripts.join(",\n")).as_bytes(),
+    );
+}

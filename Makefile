@@ -18,7 +18,7 @@ STEP := scripts/step
 EDGEWARD := $(or $(CARGO_TARGET_DIR),target)/release/edgeward
 
 # The crates that decide. They must not need an operating system: wasm32 has none.
-PURE := types policy semantics filter trace sim report
+PURE := types policy semantics filter trace sim report dedup
 
 # Where the property tests begin. Always the same in `make test`, so that a red run can be repeated; SEED=$$RANDOM
 # explores.

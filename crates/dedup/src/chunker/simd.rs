@@ -1,0 +1,133 @@
+//! The sieve, 32 places at a time with AVX2. It gives what [`scalar`] gives; the tests hold it to that.
+//!
+//! # Why `unsafe`
+//!
+//! Two things the compiler cannot know. That the processor has AVX2: a value of [`Avx2`] is made by asking it and
+//! in no other way, so holding one is the proof. And that a load stays within its slice: each load is of a reference to an
+//! array of exactly the bytes it takes, so the bounds were checked when that reference was made.
+#![expect(
+    unsafe_code,
+    reason = "vector instructions; the module's doc says what makes them sound"
+)]
+
+use std::arch::is_x86_feature_detected;
+use std::arch::x86_64::{
+    __m256i, _mm256_add_epi16, _mm256_blendv_epi8, _mm256_cmpeq_epi16, _mm256_loadu_si256,
+    _mm256_min_epu16, _mm256_movemask_epi8, _mm256_mullo_epi16, _mm256_set1_epi16,
+};
+use std::ops::Range;
+
+use super::scalar::{self, OFFSET, PAIRS};
+
+/// Proof that this processor has AVX2.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Avx2(());
+
+impl Avx2 {
+    /// Asks the processor.
+    pub(super) fn detect() -> Option<Self> {
+        is_x86_feature_detected!("avx2").then_some(Self(()))
+    }
+
+    /// As [`scalar::first`].
+    pub(super) fn first(
+        self,
+        bytes: &[u8],
+        places: Range<usize>,
+        sieve: u16,
+        verdict: &mut impl FnMut(usize) -> bool,
+    ) -> Option<usize> {
+        // SAFETY: the processor has AVX2, or there were no `self`.
+        unsafe { first(bytes, places, sieve, verdict) }
+    }
+}
+
+/// Places asked at once: 16 sums of 16 bits for the even ones, 16 for the odd ones.
+const STEP: usize = 32;
+
+/// What they look at: sixteen bytes before the first, and the last one's own ends a byte before the step does.
+const NEAR: usize = 16 + STEP - 1;
+
+#[target_feature(enable = "avx2")]
+fn first(
+    bytes: &[u8],
+    places: Range<usize>,
+    sieve: u16,
+    verdict: &mut impl FnMut(usize) -> bool,
+) -> Option<usize> {
+    let largest = _mm256_set1_epi16((sieve - 1).cast_signed());
+    let odd_bytes = _mm256_set1_epi16(0xff00_u16.cast_signed());
+    let mut place = places.start;
+    while place + STEP <= places.end {
+        let near: &[u8; NEAR] = bytes[place - 16..]
+            .first_chunk()
+            .expect("places lie in bytes");
+        let even = candidates(near, 0, largest);
+        let odd = candidates(near, 1, largest);
+        // Bytes 2k from the even lanes, bytes 2k + 1 from the odd ones: the places in their order.
+        let both = _mm256_blendv_epi8(even, odd, odd_bytes);
+        let mut found = _mm256_movemask_epi8(both).cast_unsigned();
+        while found != 0 {
+            let candidate = place + found.trailing_zeros() as usize;
+            if verdict(candidate) {
+                return Some(candidate);
+            }
+            found &= found - 1;
+        }
+        place += STEP;
+    }
+    scalar::first(bytes, place..places.end, sieve, verdict)
+}
+
+/// All ones in the lanes of those places that are candidates: the even ones for a `shift` of 0, the odd ones for 1.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn candidates(near: &[u8; NEAR], shift: usize, largest: __m256i) -> __m256i {
+    let mut sums = _mm256_set1_epi16(OFFSET.cast_signed());
+    for (back, weight) in PAIRS {
+        let at = 16 - back + shift;
+        let pairs: &[u8; STEP] = near[at..]
+            .first_chunk()
+            .expect("the nearest pair ends with them");
+        // SAFETY: reads the 32 bytes of the array, at any alignment.
+        let pairs = unsafe { _mm256_loadu_si256(pairs.as_ptr().cast()) };
+        let weighed = _mm256_mullo_epi16(pairs, _mm256_set1_epi16(weight.cast_signed()));
+        sums = _mm256_add_epi16(sums, weighed);
+    }
+    // There is no unsigned comparison: `sum <= largest` is `min(sum, largest) == sum`.
+    _mm256_cmpeq_epi16(_mm256_min_epu16(sums, largest), sums)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use proptest::collection::vec;
+    use proptest::prelude::{any, prop_assert_eq, proptest};
+
+    proptest! {
+        /// The vector sieve finds the candidates of the scalar one, all of them and in their order.
+        ///
+        /// Method: random bytes, random places among them, sieves from everything to nearly nothing; a verdict
+        /// that notes the candidate and says no.
+        #[test]
+        fn both_sieves_find_the_same_candidates(
+            bytes in vec(any::<u8>(), 16..700),
+            (start, length) in (0_usize..300, 0_usize..400),
+            sieve_log2 in 0_u32..16,
+        ) {
+            let Some(avx2) = Avx2::detect() else {
+                eprintln!("skipped: no AVX2 here");
+                return Ok(());
+            };
+            let start = 16 + start % (bytes.len() - 15);
+            let places = start..(start + length).min(bytes.len() + 1);
+            let sieve = 0xffff >> sieve_log2;
+            let (mut slow, mut fast) = (Vec::new(), Vec::new());
+            let note = |into: &mut Vec<usize>, place| { into.push(place); false };
+            scalar::first(&bytes, places.clone(), sieve, &mut |place| note(&mut slow, place));
+            avx2.first(&bytes, places, sieve, &mut |place| note(&mut fast, place));
+            prop_assert_eq!(slow, fast);
+        }
+    }
+}

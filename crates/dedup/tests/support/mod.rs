@@ -1,0 +1,63 @@
+//! Bytes to cut and send: noise, and text with a history.
+
+/// A stream of random numbers (SplitMix64), the same for the same seed everywhere.
+#[derive(Clone, Debug)]
+pub(crate) struct Stream(pub(crate) u64);
+
+impl Stream {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Below `limit`, which is not zero.
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
+        usize::try_from(self.next() % limit as u64).expect("below a usize")
+    }
+
+    pub(crate) fn noise(&mut self, bytes: usize) -> Vec<u8> {
+        let mut noise = vec![0; bytes];
+        for eight in noise.chunks_mut(8) {
+            eight.copy_from_slice(&self.next().to_le_bytes()[..eight.len()]);
+        }
+        noise
+    }
+
+    /// Something like text: lines of words of which a few are frequent.
+    pub(crate) fn text(&mut self, bytes: usize) -> Vec<u8> {
+        let words: Vec<Vec<u8>> = (0..600)
+            .map(|_| {
+                let letters = 2 + self.below(9);
+                (0..letters)
+                    .map(|_| b"etaoinshrdlucmfw"[self.below(16)])
+                    .collect()
+            })
+            .collect();
+        let mut text = Vec::with_capacity(bytes + 80);
+        while text.len() < bytes {
+            for _ in 0..3 + self.below(9) {
+                let frequent = self.below(600).min(self.below(600)).min(self.below(600));
+                text.extend_from_slice(&words[frequent]);
+                text.push(b' ');
+            }
+            text.push(b'\n');
+        }
+        text.truncate(bytes);
+        text
+    }
+
+    /// The next version: `edits` places where up to 60 bytes give way to up to 60 others.
+    pub(crate) fn edited(&mut self, body: &[u8], edits: usize) -> Vec<u8> {
+        let mut edited = body.to_vec();
+        for _ in 0..edits {
+            let at = self.below(edited.len() + 1);
+            let removed = self.below(60).min(edited.len() - at);
+            let added = self.below(60);
+            let added = self.noise(added);
+            edited.splice(at..at + removed, added);
+        }
+        edited
+    }
+}

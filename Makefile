@@ -16,6 +16,8 @@ CARGO := cargo
 LOCKED := --locked
 STEP := scripts/step
 EDGEWARD := $(or $(CARGO_TARGET_DIR),target)/release/edgeward
+# As the tests have it: quick to build.
+PROGRAM := $(abspath $(or $(CARGO_TARGET_DIR),target)/debug/edgeward)
 
 # The crates that decide. They must not need an operating system: wasm32 has none.
 PURE := types policy semantics filter trace sim report dedup
@@ -64,6 +66,22 @@ docs: rust compiler ## the API documentation, warnings denied
 test: tools check docs ## everything CI runs
 	@EDGEWARD_REQUIRE_TOOLS=1 PROPTEST_RNG_SEED=$(SEED) $(STEP) "tests (unit, integration, documentation)" \
 		$(CARGO) test $(LOCKED) --workspace --no-fail-fast
+	@$(MAKE) test-client-js BUILT=1
+
+# The clients in other languages, each against the golden files of vectors/ and a publisher on loopback.
+.PHONY: test-clients test-client-js program
+test-clients: test-client-js ## the clients in other languages
+
+# Not again where the tests were just built: with other features some of it would be.
+program: rust compiler
+ifndef BUILT
+	@$(CARGO) build $(LOCKED) --quiet --package edgeward-cli
+endif
+
+test-client-js: program
+	@scripts/ensure-debian client-js
+	@cd clients/js && EDGEWARD="$(PROGRAM)" SEED=$(SEED) $(abspath $(STEP)) "JavaScript client (node --test)" \
+		node --test --test-reporter=spec test/
 
 # A JDK, Maven, 2 GB of memory and some minutes: too much for `make test`.
 CASSANDRA_IDS ?= 620000
@@ -113,4 +131,4 @@ rust:
 compiler:
 	@scripts/ensure-debian build
 tools: rust
-	@scripts/ensure-debian build test
+	@scripts/ensure-debian build test client-js

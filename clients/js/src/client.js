@@ -1,0 +1,337 @@
+// Follows a published set in the background and answers at once.
+//
+// One long request after the other asks for the manifest with a challenge, tells what is here already, and
+// waits for more: a third of `maxStalenessMs`, since an answer counts from when its request was sent.
+// Snapshots are fetched beside it, so that a large one keeps nobody from hearing of new ids.
+
+import { Filter } from "./filter.js";
+import { importKeys, randomChallenge, readManifest, readProof, sha256 } from "./manifest.js";
+import { FilterState, Refused } from "./state.js";
+
+const LINE_BYTES_MAX = 65536;
+const DELTA_HEADER_BYTES = 64;
+const PAUSE_MIN_MS = 10;
+const PERIOD_MIN_MS = 50;
+// What proxies on the way bear without a byte.
+const PERIOD_MAX_MS = 25_000;
+const BACKOFF_FIRST_MS = 100;
+
+export class FilterClient {
+  #options;
+  #url;
+  #state;
+  #keys = null;
+  #stop = new AbortController();
+  #tag = null;
+  #downloading = false;
+  #waiting = new Set();
+  #counts = {
+    polls: 0, failed: 0, manifests: 0, proofs: 0, snapshots: 0, deltas: 0, bytes: 0, refused: 0,
+  };
+  #lastError = null;
+
+  /** Use `FilterClient.start`. */
+  constructor(options) {
+    this.#options = {
+      clockErrorMs: null,
+      snapshotBytesMax: 2 ** 30,
+      overlayIdsMax: 2 ** 20,
+      silenceMaxMs: 10_000,
+      fetch: (...request) => globalThis.fetch(...request),
+      now: () => ({ monotonicMs: performance.now(), wallMs: Date.now() }),
+      onError: () => {},
+      ...options,
+    };
+    const { url, keys, trustTransport, maxStalenessMs, clockErrorMs } = this.#options;
+    this.#url = new URL(url, globalThis.location?.href).href.replace(/\/+$/, "");
+    const set = this.#url.slice(this.#url.lastIndexOf("/") + 1);
+    const bare = /^https?:\/\/[^/?#@]+\/[^?#]+$/.test(this.#url);
+    if (!bare || set === "") throw new TypeError("write url: \"https://HOST/sets/NAME\"");
+    if (!(maxStalenessMs > 0)) throw new TypeError("maxStalenessMs is how old an unknown id may be: set it");
+    const hasKeys = Array.isArray(keys) && keys.length > 0;
+    if (!hasKeys && trustTransport !== true) {
+      throw new TypeError("give the publisher's public keys, or trustTransport: true to believe whoever answers");
+    }
+    this.#state = new FilterState({
+      set,
+      maxStalenessMs,
+      clockErrorMs,
+      snapshotBytesMax: this.#options.snapshotBytesMax,
+      overlayIdsMax: this.#options.overlayIdsMax,
+    });
+  }
+
+  /** Begins to follow; returns at once. Until the filter is there the answer is "ask". */
+  static start(options) {
+    const client = new FilterClient(options);
+    void client.#follow();
+    return client;
+  }
+
+  /**
+   * `"absent"`: skip the request. `"maybe"`: send it. `"ask"`: send it, nothing can be said.
+   *
+   * @param {string | number | bigint | Uint8Array} id
+   */
+  answer(id) {
+    return this.#state.answer(this.#options.now(), id);
+  }
+
+  /** False only if a request for the id can be skipped. */
+  mayExist(id) {
+    return this.answer(id) !== "absent";
+  }
+
+  /** How it is doing. */
+  status() {
+    const now = this.#options.now();
+    return {
+      fresh: this.#state.isFresh(now),
+      freshForMs: this.#state.filter === null ? 0 : this.#state.freshForMs(now),
+      facts: this.#state.filter?.facts ?? null,
+      overlayIds: this.#state.overlayIds,
+      serial: this.#state.serial,
+      counts: { ...this.#counts },
+      lastError: this.#lastError,
+    };
+  }
+
+  /** Resolves when `holds` is true of the status, looked at whenever something came; false after `ms`. */
+  waitUntil(ms, holds) {
+    if (holds(this.status())) return Promise.resolve(true);
+    return new Promise((resolve) => {
+      const end = (result) => {
+        clearTimeout(timer);
+        this.#waiting.delete(look);
+        resolve(result);
+      };
+      const look = () => {
+        if (holds(this.status())) end(true);
+      };
+      const timer = setTimeout(() => end(holds(this.status())), ms);
+      this.#waiting.add(look);
+    });
+  }
+
+  /** Resolves to true when absent ids are skipped, to false after `ms`. */
+  waitFresh(ms) {
+    return this.waitUntil(ms, (status) => status.fresh);
+  }
+
+  /** Ends the background. The filter answers until it is stale. */
+  stop() {
+    this.#stop.abort();
+  }
+
+  async #follow() {
+    const { signal } = this.#stop;
+    let failures = 0;
+    while (!signal.aborted) {
+      const begun = performance.now();
+      let pause = PAUSE_MIN_MS;
+      try {
+        const news = await this.#poll();
+        await this.#fetchDeltas();
+        failures = 0;
+        // A server that did not wait, such as a cache, is not asked without end.
+        if (!news) pause = this.#periodMs() - (performance.now() - begun);
+      } catch (error) {
+        if (signal.aborted) return;
+        failures += 1;
+        pause = this.#failed(error, failures);
+      }
+      void this.#download();
+      this.#changed();
+      // A little more or less, so that many clients do not ask at the same moment.
+      await this.#sleep(Math.max(PAUSE_MIN_MS, pause * (0.8 + 0.4 * Math.random())));
+    }
+  }
+
+  #periodMs() {
+    return Math.min(PERIOD_MAX_MS, Math.max(PERIOD_MIN_MS, this.#options.maxStalenessMs / 3));
+  }
+
+  #failed(error, failures) {
+    this.#counts.failed += 1;
+    if (error instanceof Refused || error.name === "ManifestError") this.#counts.refused += 1;
+    this.#lastError = error;
+    this.#options.onError(error);
+    const most = Math.max(BACKOFF_FIRST_MS, this.#periodMs());
+    return Math.min(most, BACKOFF_FIRST_MS * 2 ** Math.min(failures - 1, 16));
+  }
+
+  /** Asks what there is; true if there may be more at once. */
+  async #poll() {
+    const { keys, clockErrorMs, now } = this.#options;
+    const hasKeys = Array.isArray(keys) && keys.length > 0;
+    if (hasKeys && this.#keys === null) this.#keys = await importKeys(keys);
+    this.#counts.polls += 1;
+    const dated = clockErrorMs !== null;
+    const headers = {};
+    let beneath = "";
+    let patience = 0;
+    if (dated) {
+      if (this.#tag !== null) headers["if-none-match"] = this.#tag;
+    } else {
+      const challenge = await randomChallenge();
+      this.#state.challenge(now(), challenge);
+      headers["edgeward-challenge"] = challenge;
+      // RFC 9111 §5.2.1.4: a cache on the way is to ask the publisher.
+      headers["cache-control"] = "no-cache";
+      const position = this.#state.position;
+      if (position !== null) {
+        patience = Math.round(this.#periodMs());
+        const { lineage, epoch, applied } = position;
+        beneath = `?have=${lineage}-${epoch}-${applied}&wait=${patience}`;
+      }
+    }
+    const { response, bytes } = await this.#get(beneath, headers, LINE_BYTES_MAX, patience, dated);
+    let news = false;
+    if (response.status === 200) {
+      const manifest = await readManifest(new TextDecoder("utf-8", { fatal: true }).decode(bytes), this.#keys);
+      this.#state.manifest(now(), manifest);
+      if (dated) this.#tag = response.headers.get("etag");
+      this.#counts.manifests += 1;
+      news = !dated;
+    } else if (response.status !== 204 && response.status !== 304) {
+      throw new Error(`the publisher answers ${response.status}`);
+    }
+    const line = response.headers.get("edgeward-proof");
+    if (line !== null && !dated) {
+      this.#state.proof(now(), await readProof(line, this.#keys));
+      this.#counts.proofs += 1;
+    }
+    return news;
+  }
+
+  /** Fetches the deltas that are wanted now, in their order. */
+  async #fetchDeltas() {
+    for (const entry of this.#state.wants.deltas) {
+      const most = DELTA_HEADER_BYTES + 8 * this.#options.overlayIdsMax;
+      if (entry.bytes > BigInt(most)) {
+        throw new Refused("overlay-full", `a delta of ${entry.bytes} bytes is larger than the ${most} allowed`);
+      }
+      const bytes = await this.#file(`/delta/${entry.sha256}`, Number(entry.bytes));
+      // Merged away meanwhile: the next manifest names what took its place.
+      if (bytes === null) return;
+      const digest = await sha256(bytes);
+      this.#state.delta(this.#options.now(), bytes, digest);
+      this.#counts.deltas += 1;
+    }
+  }
+
+  /** Fetches the snapshot that is wanted, again and again until it is here or another is. */
+  async #download() {
+    if (this.#downloading) return;
+    this.#downloading = true;
+    let failures = 0;
+    try {
+      for (;;) {
+        const named = this.#state.wants.snapshot;
+        if (named === null || this.#stop.signal.aborted) return;
+        try {
+          await this.#fetchSnapshot(named);
+          failures = 0;
+          await this.#fetchDeltas();
+        } catch (error) {
+          if (this.#stop.signal.aborted) return;
+          failures += 1;
+          await this.#sleep(this.#failed(error, failures));
+        }
+        this.#changed();
+      }
+    } finally {
+      this.#downloading = false;
+    }
+  }
+
+  async #fetchSnapshot(named) {
+    const bytes = await this.#file(`/snapshot/${named.sha256}`, Number(named.bytes));
+    if (bytes === null) throw new Error("the publisher does not have the snapshot it named");
+    const received = { sha256: await sha256(bytes), filter: null, error: undefined };
+    try {
+      received.filter = Filter.open(bytes);
+    } catch (error) {
+      received.error = error;
+    }
+    // Another manifest came meanwhile; what it names is wanted now.
+    if (this.#state.wants.snapshot?.sha256 !== named.sha256) return;
+    this.#state.snapshot(this.#options.now(), received);
+    this.#counts.snapshots += 1;
+  }
+
+  /** A file of known size, or null where it is not kept any more. */
+  async #file(beneath, size) {
+    const { response, bytes } = await this.#get(beneath, {}, size, 0, true);
+    if (response.status === 404) return null;
+    if (response.status !== 200) throw new Error(`the publisher answers ${response.status}`);
+    if (bytes.length !== size) throw new Error(`the answer ended after ${bytes.length} of ${size} bytes`);
+    return bytes;
+  }
+
+  /** A whole answer, bounded in size and silence. */
+  async #get(beneath, headers, bytesMax, patienceMs, mayBeCached) {
+    const abort = new AbortController();
+    const give = () => abort.abort(new Error("the client was stopped"));
+    const silenceMs = this.#options.silenceMaxMs;
+    const silent = () => abort.abort(new Error(`nothing came for ${silenceMs + patienceMs} ms`));
+    let timer = setTimeout(silent, silenceMs + patienceMs);
+    this.#stop.signal.addEventListener("abort", give);
+    try {
+      if (this.#stop.signal.aborted) throw new Error("the client was stopped");
+      const response = await this.#options.fetch(this.#url + beneath, {
+        headers,
+        redirect: "error",
+        credentials: "omit",
+        cache: mayBeCached ? "default" : "no-store",
+        signal: abort.signal,
+      });
+      const chunks = [];
+      let length = 0;
+      const reader = response.body?.getReader();
+      // An error's text is of no use.
+      if (!response.ok) await reader?.cancel();
+      for (; response.ok && reader !== undefined; ) {
+        clearTimeout(timer);
+        timer = setTimeout(silent, silenceMs);
+        const { done, value } = await reader.read();
+        if (done) break;
+        length += value.length;
+        this.#counts.bytes += value.length;
+        if (length > bytesMax) {
+          await reader.cancel();
+          throw new Error(`the answer is larger than the ${bytesMax} bytes that belong there`);
+        }
+        chunks.push(value);
+      }
+      const bytes = new Uint8Array(length);
+      let at = 0;
+      for (const chunk of chunks) {
+        bytes.set(chunk, at);
+        at += chunk.length;
+      }
+      return { response, bytes };
+    } finally {
+      clearTimeout(timer);
+      this.#stop.signal.removeEventListener("abort", give);
+    }
+  }
+
+  #sleep(ms) {
+    const { signal } = this.#stop;
+    if (signal.aborted) return Promise.resolve();
+    return new Promise((resolve) => {
+      const end = () => {
+        clearTimeout(timer);
+        signal.removeEventListener("abort", end);
+        resolve();
+      };
+      const timer = setTimeout(end, ms);
+      signal.addEventListener("abort", end);
+    });
+  }
+
+  #changed() {
+    for (const look of [...this.#waiting]) look();
+  }
+}

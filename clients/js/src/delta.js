@@ -1,0 +1,116 @@
+// Deltas, and the table that keeps the ids they brought.
+
+import { hi, mix } from "./u64.js";
+import { xxh3BigInt } from "./xxh3.js";
+import { FilterError } from "./filter.js";
+
+const HEADER_BYTES = 64;
+const CHECKSUM_AT = 56;
+const MAGIC = 0x0a1a0a0d44574589n;
+
+/**
+ * Reads a delta; its ids as pairs of lower and upper halves, ascending.
+ *
+ * @param {Uint8Array} bytes
+ */
+export function readDelta(bytes) {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  if (bytes.length < 8 || view.getBigUint64(0, true) !== MAGIC) {
+    throw new FilterError("this is no delta of an edgeward id filter");
+  }
+  if (bytes.length < HEADER_BYTES) {
+    throw new FilterError(`the delta is cut off within its header, after ${bytes.length} bytes`);
+  }
+  const field = (n) => view.getBigUint64(8 * n, true);
+  if (field(1) !== 1n) {
+    throw new FilterError(`the delta has format version ${field(1)}, and this package reads version 1`);
+  }
+  const whole = BigInt(HEADER_BYTES) + field(6) * 8n;
+  if (BigInt(bytes.length) !== whole) {
+    throw new FilterError(`the delta has ${bytes.length} bytes where its header says ${whole}`);
+  }
+  const checked = new Uint8Array(bytes.length - 8);
+  checked.set(bytes.subarray(0, CHECKSUM_AT));
+  checked.set(bytes.subarray(HEADER_BYTES), CHECKSUM_AT);
+  if (field(7) !== xxh3BigInt(checked)) {
+    throw new FilterError("the delta is corrupt: its checksum is another");
+  }
+  const ids = new Uint32Array((bytes.length - HEADER_BYTES) / 4);
+  for (let n = 0; n < ids.length; n++) ids[n] = view.getUint32(HEADER_BYTES + 4 * n, true);
+  let ordered = field(3) < field(4);
+  for (let n = 2; n < ids.length; n += 2) {
+    const isAbove = ids[n + 1] > ids[n - 1] || (ids[n + 1] === ids[n - 1] && ids[n] > ids[n - 2]);
+    ordered = ordered && isAbove;
+  }
+  if (!ordered) throw new FilterError("the delta's numbers or ids are not in order");
+  return { lineage: field(2), from: field(3), to: field(4), seed: field(5), ids };
+}
+
+/** Added ids and the journal number of the delta that brought each: open addressing, half full at most. */
+export class IdTable {
+  #lo = new Uint32Array(16);
+  #hi = new Uint32Array(16);
+  #to = new BigUint64Array(16);
+  #used = new Uint8Array(16);
+  #size = 0;
+  // So that nobody can choose ids that crowd one place of the table.
+  #seedHi = (Math.random() * 0x100000000) | 0;
+  #seedLo = (Math.random() * 0x100000000) | 0;
+
+  get size() {
+    return this.#size;
+  }
+
+  has(idHi, idLo) {
+    return this.#size !== 0 && this.#used[this.#place(idHi, idLo)] === 1;
+  }
+
+  /** Adds an id, or moves the one that is there to a later number. */
+  add(idHi, idLo, to) {
+    const at = this.#place(idHi, idLo);
+    if (this.#used[at] === 1) {
+      if (this.#to[at] < to) this.#to[at] = to;
+      return;
+    }
+    this.#used[at] = 1;
+    this.#lo[at] = idLo;
+    this.#hi[at] = idHi;
+    this.#to[at] = to;
+    this.#size += 1;
+    if (this.#size * 2 > this.#used.length) this.#rebuild(this.#used.length * 2, 0n);
+  }
+
+  /** Drops what a snapshot with this base holds. */
+  forgetUpTo(base) {
+    let left = 0;
+    this.#used.forEach((used, at) => (left += used === 1 && this.#to[at] > base ? 1 : 0));
+    let room = 16;
+    while (left * 2 > room) room *= 2;
+    this.#rebuild(room, base);
+  }
+
+  #rebuild(room, base) {
+    const [lo, upper, to, used] = [this.#lo, this.#hi, this.#to, this.#used];
+    this.#lo = new Uint32Array(room);
+    this.#hi = new Uint32Array(room);
+    this.#to = new BigUint64Array(room);
+    this.#used = new Uint8Array(room);
+    this.#size = 0;
+    for (let at = 0; at < used.length; at++) {
+      if (used[at] === 1 && to[at] > base) this.add(upper[at], lo[at], to[at]);
+    }
+  }
+
+  /** Where the id is, or would be. */
+  #place(idHi, idLo) {
+    const mask = this.#used.length - 1;
+    let at = (mix(idHi, idLo, this.#seedHi, this.#seedLo) ^ hi) & mask;
+    while (
+      this.#used[at] === 1 &&
+      (this.#lo[at] !== idLo >>> 0 || this.#hi[at] !== idHi >>> 0)
+    ) {
+      at = (at + 1) & mask;
+    }
+    return at;
+  }
+}

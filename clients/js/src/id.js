@@ -1,0 +1,133 @@
+// Ids in their one canonical form, and the hash of it that filters work on (docs/filter-format.md).
+
+import { upper, xxh3 } from "./xxh3.js";
+
+/** How ids are spelled, in the order of the format's numbers. */
+export const FORMS = ["text", "uuid", "integer"];
+
+const encoder = new TextEncoder();
+// Canonical bytes of the id at hand; longer ones get room of their own.
+const scratch = new Uint8Array(1024);
+
+let canonical = scratch;
+let canonicalBytes = 0;
+
+/**
+ * Hashes what is asked for: returns the lower half, the upper one is `upper()` of xxh3.js. What is no id
+ * of the form is hashed as it stands: it is hardly in the filter, and the filter says so.
+ *
+ * @param {string | number | bigint | Uint8Array} id
+ * @param {number} form an index into FORMS
+ */
+export function hashOf(id, form, seedHi, seedLo) {
+  let spelling = id;
+  if (typeof id === "number") {
+    if (!Number.isSafeInteger(id)) {
+      throw new TypeError(`${id} is no safe integer; give larger ids as BigInt or text`);
+    }
+    spelling = String(id);
+  } else if (typeof id === "bigint") {
+    spelling = id.toString();
+  } else if (typeof id !== "string") {
+    if (!(id instanceof Uint8Array)) {
+      throw new TypeError("an id is a string, a number, a BigInt or a Uint8Array");
+    }
+    if (form !== 0) spelling = latin1(id);
+  }
+  const isCanonical =
+    (form === 1 && uuid(spelling)) || (form === 2 && integer(spelling));
+  if (!isCanonical) {
+    if (id instanceof Uint8Array) {
+      canonical = id;
+      canonicalBytes = id.length;
+    } else {
+      text(spelling);
+    }
+  }
+  return xxh3(canonical, 0, canonicalBytes, seedHi, seedLo);
+}
+
+/** The hash as a BigInt. */
+export function hashBigInt(id, form, seed = 0n) {
+  const lo = hashOf(id, FORMS.indexOf(form), Number(seed >> 32n), Number(seed & 0xffffffffn));
+  return (BigInt(upper() >>> 0) << 32n) | BigInt(lo >>> 0);
+}
+
+function latin1(bytes) {
+  // A spelling of another form is ASCII; whatever else there is makes it none.
+  let spelling = "";
+  if (bytes.length <= 64) for (const byte of bytes) spelling += String.fromCharCode(byte);
+  return spelling;
+}
+
+function text(spelling) {
+  canonical = scratch;
+  if (spelling.length <= scratch.length) {
+    let at = 0;
+    for (; at < spelling.length; at++) {
+      const code = spelling.charCodeAt(at);
+      if (code > 127) break;
+      scratch[at] = code;
+    }
+    canonicalBytes = at;
+    if (at === spelling.length) return;
+  }
+  canonical = encoder.encode(spelling);
+  canonicalBytes = canonical.length;
+}
+
+/** 32 hex digits, with the usual hyphens or none, in braces or after `urn:uuid:`. */
+function uuid(spelling) {
+  let from = 0;
+  let to = spelling.length;
+  if (to >= 9 && spelling.slice(0, 9).toLowerCase() === "urn:uuid:") {
+    from = 9;
+  } else if (spelling[0] === "{" && spelling[to - 1] === "}") {
+    from = 1;
+    to -= 1;
+  }
+  const hyphens = to - from === 36;
+  if (!hyphens && to - from !== 32) return false;
+  let at = 0;
+  for (let n = from; n < to; n++) {
+    let code = spelling.charCodeAt(n);
+    if (hyphens && (at === 8 || at === 13 || at === 18 || at === 23)) {
+      if (code !== 45) return false;
+      scratch[at++] = 45;
+      continue;
+    }
+    if (!hyphens && (at === 8 || at === 13 || at === 18 || at === 23)) scratch[at++] = 45;
+    if (code >= 65 && code <= 70) code += 32;
+    if (!((code >= 48 && code <= 57) || (code >= 97 && code <= 102))) return false;
+    scratch[at++] = code;
+  }
+  canonical = scratch;
+  canonicalBytes = at;
+  return true;
+}
+
+/** Decimal digits after a sign or none, of up to 128 bits; zeros in front go. */
+function integer(spelling) {
+  const negative = spelling[0] === "-";
+  let from = negative || spelling[0] === "+" ? 1 : 0;
+  if (from === spelling.length) return false;
+  for (let n = from; n < spelling.length; n++) {
+    const code = spelling.charCodeAt(n);
+    if (code < 48 || code > 57) return false;
+  }
+  while (from < spelling.length - 1 && spelling[from] === "0") from++;
+  const digits = spelling.length - from;
+  if (digits > MAX.length) return false;
+  // Of as many digits each, the order of texts is that of numbers.
+  if (digits === MAX.length && spelling.slice(from) > (negative ? MIN_ABS : MAX)) return false;
+  let at = 0;
+  if (negative && !(digits === 1 && spelling[from] === "0")) scratch[at++] = 45;
+  for (let n = from; n < spelling.length; n++) scratch[at++] = spelling.charCodeAt(n);
+  canonical = scratch;
+  canonicalBytes = at;
+  return true;
+}
+
+// 2^127 - 1 and 2^127.
+const MAX = "170141183460469231731687303715884105727";
+const MIN_ABS = "170141183460469231731687303715884105728";

@@ -1,0 +1,235 @@
+// What a publisher says: signed lines, and the two documents that come as such.
+//
+// Numbers of these documents have 64 bits, more than JSON.parse keeps; so they are read here, as BigInt,
+// and a document that is not exactly of its form is refused.
+
+const LINE_BYTES_MAX = 65536;
+const DELTAS_MAX = 128;
+const U64_MAX = 2n ** 64n - 1n;
+
+/** A manifest or proof is not believed or cannot be read. */
+export class ManifestError extends Error {
+  constructor(message) {
+    super(message);
+    this.name = "ManifestError";
+  }
+}
+
+const encoder = new TextEncoder();
+
+/** WebCrypto: everywhere a global but in Node 18. */
+async function subtle() {
+  if (globalThis.crypto?.subtle) return globalThis.crypto.subtle;
+  if (globalThis.process?.versions?.node === undefined) {
+    throw new Error("WebCrypto is not here: browsers have it in secure contexts (https, localhost) only");
+  }
+  // Not written as a literal, so that bundlers for browsers do not look for it.
+  const name = "node:crypto";
+  return (await import(name)).webcrypto.subtle;
+}
+
+/** 16 unpredictable bytes as hex. */
+export async function randomChallenge() {
+  let source = globalThis.crypto;
+  if (!source?.getRandomValues) {
+    const name = "node:crypto";
+    source = (await import(name)).webcrypto;
+  }
+  return toHex(source.getRandomValues(new Uint8Array(16)));
+}
+
+/** The SHA-256 of bytes in hex. */
+export async function sha256(bytes) {
+  return toHex(new Uint8Array(await (await subtle()).digest("SHA-256", bytes)));
+}
+
+/**
+ * Public keys as they are held against lines.
+ *
+ * @param {string[]} keys each 64 hex digits
+ */
+export async function importKeys(keys) {
+  const crypto = await subtle();
+  return Promise.all(
+    keys.map(async (key) => {
+      const bytes = fromHex(key, 32);
+      if (bytes === null) throw new TypeError("a public key has 64 hex digits");
+      const id = (await sha256(bytes)).slice(0, 16);
+      return { id, key: await crypto.importKey("raw", bytes, { name: "Ed25519" }, false, ["verify"]) };
+    }),
+  );
+}
+
+/**
+ * Reads a manifest line. `keys` are those of `importKeys`; null believes whoever answers.
+ */
+export async function readManifest(line, keys) {
+  const manifest = shape(await believe(line, keys, "edgeward filter manifest 1"), MANIFEST);
+  if (manifest.format !== 1n) {
+    throw new ManifestError(`the manifest has form ${manifest.format}, and this package reads form 1`);
+  }
+  const { deltas, head, snapshot } = manifest;
+  if (deltas.length > DELTAS_MAX) {
+    throw new ManifestError(`the manifest lists ${deltas.length} deltas, more than ${DELTAS_MAX}`);
+  }
+  // With the snapshot and the deltas everything up to the head must be had.
+  let end = deltas.length === 0 ? head : deltas[0].from;
+  const first = end;
+  for (const delta of deltas) {
+    if (delta.from >= delta.to || delta.from !== end) throw gap(delta.from);
+    end = delta.to;
+  }
+  if (end !== head || first > snapshot.base) throw gap(first);
+  if (snapshot.base > head) throw gap(head);
+  return manifest;
+}
+
+/** Reads a proof likewise. */
+export async function readProof(line, keys) {
+  return shape(await believe(line, keys, "edgeward filter proof 1"), PROOF);
+}
+
+function gap(at) {
+  return new ManifestError(`the manifest's deltas leave a gap at journal number ${at}`);
+}
+
+/** Verifies a line and parses the JSON in it. */
+async function believe(line, keys, kind) {
+  if (encoder.encode(line).length > LINE_BYTES_MAX) {
+    throw new ManifestError(`a signed line is longer than ${LINE_BYTES_MAX} bytes`);
+  }
+  let end = line.length;
+  while (end > 0 && (line[end - 1] === "\n" || line[end - 1] === "\r")) end--;
+  const words = line.slice(0, end).split(" ");
+  const isSigned = words[0] === "ed25519" && words.length >= 4;
+  if (!isSigned && (words[0] !== "unsigned" || words.length < 2)) {
+    throw new ManifestError("this is no signed line");
+  }
+  const [, id, hex] = words;
+  const json = words.slice(isSigned ? 3 : 1).join(" ");
+  if (keys !== null) {
+    if (!isSigned) throw new ManifestError("the line is not signed");
+    const signature = fromHex(hex, 64);
+    if (signature === null) throw new ManifestError("this is no signed line");
+    const trusted = keys.find((key) => key.id === id);
+    if (trusted === undefined) {
+      throw new ManifestError(`the line is signed with the unknown key ${id.slice(0, 16)}`);
+    }
+    const message = encoder.encode(`${kind}\n${json}`);
+    if (!(await (await subtle()).verify({ name: "Ed25519" }, trusted.key, signature, message))) {
+      throw new ManifestError("the signature is wrong");
+    }
+  }
+  return parse(json);
+}
+
+// What each field of a document must be: a function, a shape, or a list of a shape.
+const number = (value) => typeof value === "bigint" && value <= U64_MAX;
+const text = (value) => typeof value === "string";
+const digest = (value) => typeof value === "string" && fromHex(value, 32) !== null;
+
+const DELTA = { from: number, to: number, bytes: number, sha256: digest };
+const MANIFEST = {
+  format: number,
+  set: text,
+  serial: number,
+  lineage: number,
+  covers_ms: number,
+  head: number,
+  snapshot: { epoch: number, base: number, bytes: number, sha256: digest },
+  deltas: [DELTA],
+};
+const PROOF = { set: text, serial: number, lineage: number, head: number, lag_ms: number, echo: text };
+
+/** Holds a value against a shape; digests become lower case. */
+function shape(value, form, path = "the document") {
+  if (Array.isArray(form)) {
+    if (!Array.isArray(value)) throw new ManifestError(`${path} is no list`);
+    return value.map((one, n) => shape(one, form[0], `${path}[${n}]`));
+  }
+  if (!(value instanceof Map)) throw new ManifestError(`${path} is no object`);
+  const made = {};
+  for (const [name, rule] of Object.entries(form)) {
+    if (!value.has(name)) throw new ManifestError(`${path} lacks ${name}`);
+    const field = value.get(name);
+    if (typeof rule !== "function") {
+      made[name] = shape(field, rule, name);
+    } else if (rule(field)) {
+      made[name] = rule === digest ? field.toLowerCase() : field;
+    } else {
+      throw new ManifestError(`${name} in ${path} is not what belongs there`);
+    }
+  }
+  if (value.size !== Object.keys(form).length) {
+    throw new ManifestError(`${path} has a field that form 1 does not know`);
+  }
+  return made;
+}
+
+/** As much of JSON as documents use: objects as Map, lists, text, and whole numbers as BigInt. */
+function parse(json) {
+  let at = 0;
+  const fail = () => new ManifestError(`the signed document cannot be read at character ${at}`);
+  const blanks = () => {
+    while (at < json.length && " \t\r\n".includes(json[at])) at++;
+  };
+  const take = (char) => {
+    blanks();
+    if (json[at] !== char) return false;
+    at++;
+    return true;
+  };
+  const string = () => {
+    const found = /^"(?:[^"\\\u0000-\u001f]|\\.)*"/.exec(json.slice(at, at + 4096));
+    if (found === null) throw fail();
+    at += found[0].length;
+    try {
+      return JSON.parse(found[0]);
+    } catch {
+      throw fail();
+    }
+  };
+  const value = (depth) => {
+    blanks();
+    if (depth > 8) throw fail();
+    if (json[at] === '"') return string();
+    if (take("[")) {
+      const list = [];
+      if (take("]")) return list;
+      do list.push(value(depth + 1));
+      while (take(","));
+      if (!take("]")) throw fail();
+      return list;
+    }
+    if (take("{")) {
+      const object = new Map();
+      if (take("}")) return object;
+      do {
+        blanks();
+        const name = string();
+        if (!take(":") || object.has(name)) throw fail();
+        object.set(name, value(depth + 1));
+      } while (take(","));
+      if (!take("}")) throw fail();
+      return object;
+    }
+    const digits = /^(?:0|[1-9][0-9]{0,19})(?![0-9.eE])/.exec(json.slice(at, at + 32));
+    if (digits === null) throw fail();
+    at += digits[0].length;
+    return BigInt(digits[0]);
+  };
+  const whole = value(0);
+  blanks();
+  if (at !== json.length) throw fail();
+  return whole;
+}
+
+export function toHex(bytes) {
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** Exactly so many bytes in hex digits, or null. */
+export function fromHex(hex, count) {
+  if (hex.length !== 2 * count || !/^[0-9a-fA-F]*$/.test(hex)) return null;
+  return Uint8Array.from({ length: count }, (_, n) => parseInt(hex.slice(2 * n, 2 * n + 2), 16));
+}

@@ -1,0 +1,84 @@
+// Numbers of 64 bits as two halves of 32, for a path on which BigInt would allocate.
+//
+// A function returns the lower half and leaves the upper one in `hi`, to be read at once. Halves are
+// 32-bit integers, signed or not as they come: only their bits count.
+
+/** The upper half of what was computed last. */
+export let hi = 0;
+
+/** All 64 bits of a product of two halves. */
+export function mul32(a, b) {
+  const a0 = a & 0xffff;
+  const a1 = a >>> 16;
+  const b0 = b & 0xffff;
+  const b1 = b >>> 16;
+  // Each sum stays below 2^32: (2^16 - 1)^2 + 2 · (2^16 - 1) = 2^32 - 1.
+  const middle = a1 * b0 + ((a0 * b0) >>> 16);
+  const low = a0 * b1 + (middle & 0xffff);
+  hi = (a1 * b1 + (middle >>> 16) + (low >>> 16)) | 0;
+  return Math.imul(a, b);
+}
+
+/** The lower 64 bits of a product. */
+export function mul(aHi, aLo, bHi, bLo) {
+  const lo = mul32(aLo, bLo);
+  hi = (hi + Math.imul(aHi, bLo) + Math.imul(aLo, bHi)) | 0;
+  return lo;
+}
+
+/** A sum. */
+export function add(aHi, aLo, bHi, bLo) {
+  const lo = (aLo + bLo) | 0;
+  hi = (aHi + bHi + (lo >>> 0 < aLo >>> 0 ? 1 : 0)) | 0;
+  return lo;
+}
+
+/** A difference. */
+export function sub(aHi, aLo, bHi, bLo) {
+  hi = (aHi - bHi - (aLo >>> 0 < bLo >>> 0 ? 1 : 0)) | 0;
+  return (aLo - bLo) | 0;
+}
+
+/** The upper and the lower half of a product's 128 bits, XORed. */
+export function mulFold(aHi, aLo, bHi, bLo) {
+  const w0 = mul32(aLo, bLo);
+  let w1 = hi;
+  let w2 = 0;
+  let w3 = 0;
+  let part = mul32(aHi, bLo);
+  let carry = hi;
+  let sum = (w1 >>> 0) + (part >>> 0);
+  w1 = sum | 0;
+  sum = (carry >>> 0) + (sum > 0xffffffff ? 1 : 0);
+  w2 = sum | 0;
+  w3 = sum > 0xffffffff ? 1 : 0;
+  part = mul32(aLo, bHi);
+  carry = hi;
+  sum = (w1 >>> 0) + (part >>> 0);
+  w1 = sum | 0;
+  sum = (w2 >>> 0) + (carry >>> 0) + (sum > 0xffffffff ? 1 : 0);
+  w2 = sum | 0;
+  w3 += sum > 0xffffffff ? 1 : 0;
+  part = mul32(aHi, bHi);
+  carry = hi;
+  sum = (w2 >>> 0) + (part >>> 0);
+  w2 = sum | 0;
+  w3 = (w3 + carry + (sum > 0xffffffff ? 1 : 0)) | 0;
+  hi = w1 ^ w3;
+  return w0 ^ w2;
+}
+
+/** A hash mixed with a seed: the finaliser of MurmurHash3 (Austin Appleby, public domain). */
+export function mix(hHi, hLo, sHi, sLo) {
+  let upper = hHi ^ sHi;
+  let lower = hLo ^ sLo;
+  // x ^ (x >> 33) touches the lower half only.
+  lower ^= upper >>> 1;
+  lower = mul(upper, lower, 0xff51afd7, 0xed558ccd);
+  upper = hi;
+  lower ^= upper >>> 1;
+  lower = mul(upper, lower, 0xc4ceb9fe, 0x1a85ec53);
+  upper = hi;
+  hi = upper;
+  return lower ^ (upper >>> 1);
+}

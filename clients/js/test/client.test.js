@@ -1,0 +1,123 @@
+// The client over a publisher in this process, with clocks that only the test moves.
+
+import assert from "node:assert/strict";
+import test from "node:test";
+
+import { FilterClient } from "../src/index.js";
+import { FakePublisher } from "../testing/publisher.js";
+
+const PATIENCE_MS = 20_000;
+
+function follow(t, publisher, more) {
+  const client = FilterClient.start(publisher.options(more));
+  t.after(() => client.stop());
+  return client;
+}
+
+/** Waits for so many more events of one kind. */
+function more(client, count, name) {
+  const before = client.status().counts[name];
+  return client.waitUntil(PATIENCE_MS, (status) => status.counts[name] >= before + count);
+}
+
+test("a client asks about everything until its filter is there, then skips what is absent", async (t) => {
+  const publisher = new FakePublisher();
+  const client = follow(t, publisher);
+  assert.equal(client.answer(7), "ask");
+  assert.ok(await client.waitFresh(PATIENCE_MS));
+  assert.equal(client.answer(7), "maybe");
+  assert.equal(client.answer("1001"), "maybe", "it came by a delta");
+  const skipped = Array.from({ length: 200 }, (_, n) => client.answer(5000 + n)).filter((a) => a === "absent");
+  assert.ok(skipped.length > 180, `${skipped.length} of 200 absent ids are skipped at 3 %`);
+  assert.equal(client.mayExist(7), true);
+  assert.equal(client.status().facts.ids, 1000);
+  assert.equal(client.status().overlayIds, 3);
+});
+
+test("a client whose publisher died asks about everything after max_staleness, not before", async (t) => {
+  const publisher = new FakePublisher();
+  const client = follow(t, publisher);
+  assert.ok(await client.waitFresh(PATIENCE_MS));
+  const absent = Array.from({ length: 100 }, (_, n) => 5000 + n).find((n) => client.answer(n) === "absent");
+  publisher.trouble = "dead";
+  assert.ok(await more(client, 1, "failed"));
+  // What the proof was good for, less the jitter of clocks.
+  const left = client.status().freshForMs;
+  assert.ok(left > 0 && left <= 2_900, `${left} ms`);
+  publisher.pass(left);
+  assert.equal(client.answer(absent), "absent", "on the deadline");
+  publisher.pass(1);
+  assert.equal(client.answer(absent), "ask", "past it");
+  publisher.trouble = null;
+  assert.ok(await client.waitFresh(PATIENCE_MS), "and is fresh again when the publisher is back");
+  assert.equal(client.answer(absent), "absent");
+});
+
+test("wall clocks that are stepped back win no time", async (t) => {
+  const publisher = new FakePublisher();
+  const client = follow(t, publisher);
+  assert.ok(await client.waitFresh(PATIENCE_MS));
+  publisher.trouble = "dead";
+  assert.ok(await more(client, 1, "failed"));
+  publisher.now.wallMs -= 3_600_000;
+  publisher.now.monotonicMs += 3_001;
+  assert.equal(client.status().fresh, false);
+});
+
+for (const trouble of ["forged", "old"]) {
+  test(`what is ${trouble} is refused and the last good filter stays`, async (t) => {
+    const publisher = new FakePublisher();
+    const client = follow(t, publisher);
+    assert.ok(await client.waitFresh(PATIENCE_MS));
+    publisher.trouble = trouble;
+    assert.ok(await more(client, 2, "refused"));
+    assert.equal(client.status().serial, 1000n);
+    assert.equal(client.answer(7), "maybe");
+    assert.equal(client.status().facts.epoch, 7n);
+    publisher.pass(10_000);
+    assert.equal(client.answer(5001), "ask", "and it grows stale like any");
+  });
+}
+
+for (const trouble of ["cut", "flipped", "flood"]) {
+  test(`a snapshot that is ${trouble} is not used, and a good one is afterwards`, async (t) => {
+    const publisher = new FakePublisher();
+    publisher.trouble = trouble;
+    const client = follow(t, publisher);
+    assert.ok(await more(client, 2, "failed"));
+    assert.equal(client.status().facts, null);
+    assert.ok(client.status().counts.bytes < 10_000_000, "a flood is cut off");
+    publisher.trouble = null;
+    assert.ok(await client.waitFresh(PATIENCE_MS));
+  });
+}
+
+test("a snapshot larger than allowed is not fetched", async (t) => {
+  const publisher = new FakePublisher();
+  const client = follow(t, publisher, { snapshotBytesMax: 1_000 });
+  assert.ok(await client.waitUntil(PATIENCE_MS, (status) => status.counts.polls >= 3));
+  assert.ok(publisher.requests.every((url) => !url.includes("/snapshot/")));
+  assert.equal(client.answer(5001), "ask");
+});
+
+test("with clocks vouched for, manifests count by their date and no challenge is sent", async (t) => {
+  const publisher = new FakePublisher();
+  const client = follow(t, publisher, { clockErrorMs: 200 });
+  assert.ok(await client.waitFresh(PATIENCE_MS));
+  assert.equal(client.status().counts.proofs, 0);
+  assert.equal(client.answer(7), "maybe");
+});
+
+test("wrong options are refused with the way out", () => {
+  const good = { url: "http://a/sets/b", keys: ["00".repeat(32)], maxStalenessMs: 1 };
+  for (const [wrong, hint] of [
+    [{ ...good, keys: [] }, /public keys/],
+    [{ ...good, keys: undefined }, /trustTransport/],
+    [{ ...good, maxStalenessMs: 0 }, /maxStalenessMs/],
+    [{ ...good, url: "http://a/" }, /sets\/NAME/],
+    [{ ...good, url: "http://a/sets/b?c" }, /sets\/NAME/],
+    [{ ...good, url: "ftp://a/sets/b" }, /sets\/NAME/],
+  ]) {
+    assert.throws(() => new FilterClient(wrong), hint);
+  }
+});

@@ -1,0 +1,138 @@
+// The golden files that clients in all languages are held to.
+
+import assert from "node:assert/strict";
+import test from "node:test";
+
+import { Filter, FilterState, hash, importKeys, readManifest, readProof, sha256 } from "../src/index.js";
+import { readDelta } from "../src/delta.js";
+import { bytes, json, line, spelling, vector } from "../testing/common.js";
+
+test("hashes of all lengths and spellings are the format's", () => {
+  for (const { form, seed, spelling: id, hash: expected } of json("hashes.json")) {
+    const found = hash(id, form, BigInt(seed)).toString(16).padStart(16, "0");
+    assert.equal(found, expected, `${form} ${seed} ${id}`);
+    const asBytes = hash(new TextEncoder().encode(id), form, BigInt(seed)).toString(16);
+    assert.equal(asBytes.padStart(16, "0"), expected, `${form} ${seed} ${id} as bytes`);
+  }
+});
+
+test("filters of every construction answer as the format says", () => {
+  for (const { file, form, ids, asked, maybe } of json("answers.json")) {
+    const filter = Filter.open(vector(file));
+    assert.equal(filter.facts.form, form);
+    // An updatable filter does not count ids that looked present when they came.
+    assert.ok(filter.facts.ids <= ids && filter.facts.ids >= ids * 0.9);
+    const answers = asked.map((id) => (filter.mayContain(id) ? "1" : "0")).join("");
+    assert.equal(answers, maybe, file);
+    for (let n = 0; n < ids; n++) assert.ok(filter.mayContain(spelling(form, n)), `${file} hides ${n}`);
+  }
+});
+
+test("numbers are the same ids as their text", () => {
+  const filter = Filter.open(vector("static-integer.ewf"));
+  assert.ok([0, 7, 999, 7n, "7", "+007"].every((id) => filter.mayContain(id)));
+  assert.throws(() => filter.mayContain(0.5), TypeError);
+  assert.throws(() => filter.mayContain(2 ** 53), TypeError);
+  assert.throws(() => filter.mayContain(null), TypeError);
+});
+
+test("cut, flipped and forged files are refused", () => {
+  for (const { what, why, bytes: hex } of json("refused-files.json")) {
+    const open = what === "delta" ? readDelta : Filter.open;
+    assert.throws(() => open(bytes(hex)), { name: "FilterError" }, `${what}: ${why}`);
+  }
+});
+
+test("each cut and each flipped bit of a file is noticed", () => {
+  for (const name of ["static-small.ewf", "updatable-small.ewf", "delta.ewd"]) {
+    const open = name.endsWith("ewd") ? readDelta : Filter.open;
+    const whole = vector(name);
+    open(whole);
+    for (let cut = 0; cut < whole.length; cut++) {
+      assert.throws(() => open(whole.slice(0, cut)), { name: "FilterError" }, `${name} cut at ${cut}`);
+    }
+    for (let bit = 0; bit < whole.length * 8; bit++) {
+      const flipped = whole.slice();
+      flipped[bit >> 3] ^= 1 << (bit & 7);
+      assert.throws(() => open(flipped), { name: "FilterError" }, `${name} bit ${bit}`);
+    }
+  }
+});
+
+test("a filter within a larger buffer is the same filter", () => {
+  const whole = vector("static-three-shards.ewf");
+  const room = new Uint8Array(whole.length + 13);
+  room.set(whole, 3);
+  const filter = Filter.open(room.subarray(3, 3 + whole.length));
+  for (let n = 0; n < 300; n++) assert.ok(filter.mayContain(spelling("uuid", n)));
+});
+
+test("signed lines are believed, and forged ones are not", async () => {
+  const keys = await importKeys([line("key.txt")]);
+  const manifest = await readManifest(line("manifest.txt"), keys);
+  assert.equal(manifest.serial, 100n);
+  assert.equal(manifest.deltas[0].sha256, await sha256(vector("delta.ewd")));
+  assert.equal((await readProof(line("proof.txt"), keys)).lag_ms, 250n);
+  for (const { what, why, line: forged } of json("refused-lines.json")) {
+    const read = what === "proof" ? readProof : readManifest;
+    await assert.rejects(read(forged, keys), { name: "ManifestError" }, `${what}: ${why}`);
+  }
+});
+
+test("clients live as the scripts say, step by step", async () => {
+  for (const { client, documents, files, steps } of json("scripts.json")) {
+    const keys = await importKeys([client.key]);
+    const state = new FilterState({
+      set: client.set,
+      maxStalenessMs: client.max_staleness_ms,
+      clockErrorMs: client.clock_error_ms,
+      snapshotBytesMax: client.snapshot_bytes_max,
+      overlayIdsMax: client.overlay_ids_max,
+    });
+    const contents = files.map(bytes);
+    const names = await Promise.all(contents.map(sha256));
+    const position = (entry) => names.indexOf(entry.sha256);
+    for (const [number, step] of steps.entries()) {
+      const [monotonicMs, wallMs, what, at, outcome, freshMs, answers, snapshot, deltas] = step;
+      const now = { monotonicMs, wallMs };
+      let found = "taken";
+      try {
+        await act(state, now, what, at, { keys, documents, contents, names });
+      } catch (error) {
+        if (error.name === "ManifestError") {
+          state.observe(now);
+          found = "unbelievable";
+        } else {
+          assert.equal(error.name, "Refused", error.stack);
+          found = error.reason;
+        }
+      }
+      const where = `seed ${client.seed}, step ${number}: ${JSON.stringify(step)}`;
+      assert.equal(found, outcome, where);
+      assert.equal(state.freshForMs(now), freshMs, where);
+      // Why nothing can be said, which the script tells, is nothing to whoever asks.
+      const letters = client.asked.map((id) => ({ absent: "a", maybe: "m", ask: "?" })[state.answer(now, id)]);
+      assert.equal(letters.join(""), answers.replaceAll(/[ns]/g, "?"), where);
+      const wants = state.wants;
+      assert.equal(wants.snapshot === null ? null : position(wants.snapshot), snapshot, where);
+      assert.deepEqual(wants.deltas.map(position), deltas, where);
+    }
+  }
+});
+
+async function act(state, now, what, at, { keys, documents, contents, names }) {
+  switch (what) {
+    case "manifest":
+      return state.manifest(now, await readManifest(documents[at], keys));
+    case "proof":
+      return state.proof(now, await readProof(documents[at], keys));
+    case "challenge":
+      return state.challenge(now, at);
+    case "snapshot":
+      return state.snapshot(now, { sha256: names[at], filter: Filter.open(contents[at]) });
+    case "delta":
+      return state.delta(now, contents[at], names[at]);
+    default:
+      return state.observe(now);
+  }
+}

@@ -1,0 +1,99 @@
+// A publisher in this process: a `fetch` that answers from memory, signs what it says, and can be told to
+// misbehave; and a pair of clocks that only the test moves.
+
+import { createPrivateKey, sign } from "node:crypto";
+
+import { sha256 } from "../src/index.js";
+import { line, vector } from "./common.js";
+
+// RFC 8410: what stands in front of an Ed25519 key's 32 bytes in PKCS #8.
+const PKCS8 = Buffer.from("302e020100300506032b657004220420", "hex");
+
+function privateKey(byte) {
+  return createPrivateKey({
+    key: Buffer.concat([PKCS8, Buffer.alloc(32, byte)]),
+    format: "der",
+    type: "pkcs8",
+  });
+}
+
+export class FakePublisher {
+  key = line("key.txt");
+  snapshot = vector("static-integer.ewf");
+  delta = vector("delta.ewd");
+  secret = privateKey(7);
+  stranger = privateKey(8);
+  /** What goes wrong: "dead", "forged", "old", "cut", "flood", "silent". */
+  trouble = null;
+  serial = 1000;
+  now = { monotonicMs: 1_000, wallMs: 1_700_000_000_000 };
+  requests = [];
+
+  options(more) {
+    return {
+      url: "http://publisher.test/sets/resource",
+      keys: [this.key],
+      maxStalenessMs: 3_000,
+      fetch: (url, init) => this.answer(url, init),
+      now: () => ({ ...this.now }),
+      ...more,
+    };
+  }
+
+  /** Time passes on both clocks. */
+  pass(ms) {
+    this.now = { monotonicMs: this.now.monotonicMs + ms, wallMs: this.now.wallMs + ms };
+  }
+
+  async answer(url, init) {
+    this.requests.push(url);
+    const { pathname, searchParams } = new URL(url);
+    if (this.trouble === "dead") throw new TypeError("fetch failed");
+    if (pathname.includes("/snapshot/")) return this.file(this.snapshot);
+    if (pathname.includes("/delta/")) return this.file(this.delta);
+    const serial = this.trouble === "old" ? 1 : this.serial;
+    const headers = {};
+    const challenge = init.headers["edgeward-challenge"];
+    if (challenge !== undefined) {
+      headers["edgeward-proof"] = this.sign("proof", {
+        set: "resource", serial, lineage: 305419896, head: 2, lag_ms: 0, echo: challenge,
+      });
+    }
+    if (searchParams.has("have") && this.trouble === null) {
+      return new Response(null, { status: 204, headers });
+    }
+    const manifest = await this.manifest(serial);
+    return new Response(this.sign("manifest", manifest), { headers });
+  }
+
+  async manifest(serial) {
+    const { snapshot, delta } = this;
+    return {
+      format: 1, set: "resource", serial, lineage: 305419896, covers_ms: this.now.wallMs, head: 2,
+      snapshot: { epoch: 7, base: 1, bytes: snapshot.length, sha256: await sha256(snapshot) },
+      deltas: [{ from: 1, to: 2, bytes: delta.length, sha256: await sha256(delta) }],
+    };
+  }
+
+  sign(kind, document) {
+    const json = JSON.stringify(document);
+    const key = this.trouble === "forged" ? this.stranger : this.secret;
+    const signature = sign(null, Buffer.from(`edgeward filter ${kind} 1\n${json}`), key);
+    // The trusted key's name, whoever signs.
+    return `ed25519 fe812c12f3ab4ce6 ${signature.toString("hex")} ${json}`;
+  }
+
+  file(bytes) {
+    if (this.trouble === "cut") return new Response(bytes.slice(0, -1));
+    if (this.trouble === "flipped") {
+      const flipped = bytes.slice();
+      flipped[200 % flipped.length] ^= 1;
+      return new Response(flipped);
+    }
+    if (this.trouble === "flood") {
+      const more = () => new Uint8Array(65536);
+      return new Response(new ReadableStream({ pull: (stream) => stream.enqueue(more()) }));
+    }
+    return new Response(bytes);
+  }
+}

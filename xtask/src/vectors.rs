@@ -32,20 +32,23 @@ pub(crate) fn run(root: &Path, arguments: impl Iterator<Item = String>) -> anyho
         }
         _ => bail!("these arguments are not known\n  hint: cargo xtask vectors --help"),
     }
-    let written = Command::new(env!("CARGO"))
-        .args([
-            "test",
-            "--quiet",
-            "--package",
-            "edgeward-filter",
-            "--test",
-            "vectors",
-        ])
-        .env("EDGEWARD_RENEW_VECTORS", "1")
-        .current_dir(root)
-        .status()
-        .context("cannot run cargo")?;
-    Ok(written.success())
+    // Each package has a test that holds its code to the files and writes them when told to.
+    for (package, test) in [
+        ("edgeward-filter", "vectors"),
+        ("edgeward-dedup", "chunker"),
+        ("edgeward-dedup", "wire"),
+    ] {
+        let written = Command::new(env!("CARGO"))
+            .args(["test", "--quiet", "--package", package, "--test", test])
+            .env("EDGEWARD_RENEW_VECTORS", "1")
+            .current_dir(root)
+            .status()
+            .context("cannot run cargo")?;
+        if !written.success() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Lets Guava write and read.

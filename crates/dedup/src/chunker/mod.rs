@@ -75,6 +75,20 @@ impl ChunkerParams {
         Ok(Self { average_log2, seed })
     }
 
+    /// As [`new`](Self::new), from a handshake.
+    pub fn from_wire(kind: u8, average_log2: u8, seed: u64) -> Result<Self, ChunkerError> {
+        if kind != Self::KIND {
+            return Err(ChunkerError::Kind(kind));
+        }
+        let average = 1_u32.checked_shl(u32::from(average_log2));
+        Self::new(average.unwrap_or(0), seed)
+    }
+
+    /// The average's exponent, as handshakes have it.
+    pub const fn average_log2(self) -> u8 {
+        self.average_log2
+    }
+
     /// Bytes of a chunk, on average.
     pub const fn average(self) -> usize {
         1 << self.average_log2

@@ -1,0 +1,248 @@
+//! Compression, as far as it is decided here: what is worth trying.
+//!
+//! zstd and LZ4 at full speed are C libraries, and this crate compiles for wasm32, so they come in by the trait
+//! [`Codec`]. What stays here is [`Effort`]: compression is worth its time only while the line is slower than
+//! the processor, and only on bytes that become fewer.
+
+use std::fmt;
+
+/// How a payload is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Method {
+    /// Not at all.
+    None,
+    /// LZ4's block format.
+    Lz4,
+    /// A Zstandard frame.
+    Zstd,
+}
+
+impl Method {
+    /// What it is called on the wire.
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::None => 0,
+            Self::Lz4 => 1,
+            Self::Zstd => 2,
+        }
+    }
+
+    /// What `code` means.
+    pub const fn from_code(code: u8) -> Option<Self> {
+        match code {
+            0 => Some(Self::None),
+            1 => Some(Self::Lz4),
+            2 => Some(Self::Zstd),
+            _ => None,
+        }
+    }
+}
+
+/// A set of methods; `None` is always in it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Methods(u8);
+
+impl Methods {
+    /// Nothing is compressed.
+    pub const NONE: Self = Self(1);
+    /// All there are.
+    pub const ALL: Self = Self(7);
+
+    /// With this one.
+    #[must_use]
+    pub const fn with(self, method: Method) -> Self {
+        Self(self.0 | 1 << method.code())
+    }
+
+    /// What both have.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0 | 1)
+    }
+
+    /// Whether it is in.
+    pub const fn has(self, method: Method) -> bool {
+        self.0 >> method.code() & 1 == 1
+    }
+
+    /// As on the wire.
+    pub const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// From the wire; what is not known is left out.
+    pub const fn from_bits(bits: u8) -> Self {
+        Self(bits).and(Self::ALL)
+    }
+}
+
+impl fmt::Debug for Methods {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = [Method::None, Method::Lz4, Method::Zstd];
+        f.debug_set()
+            .entries(all.into_iter().filter(|&method| self.has(method)))
+            .finish()
+    }
+}
+
+/// The bytes are not what a codec made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Undecodable;
+
+/// Compresses and decompresses; a driver brings it.
+pub trait Codec {
+    /// Appends `raw`, compressed, to `out`. `past` are bytes the other end has, which `raw` may be like; empty if there
+    /// are none. False, with `out` as it was, if it cannot be done or does not become shorter than `raw`.
+    fn compress(&mut self, method: Method, past: &[u8], raw: &[u8], out: &mut Vec<u8>) -> bool;
+
+    /// Appends to `out` the `raw_bytes` that `packed` was made of. More are never appended, fewer are an error.
+    fn decompress(
+        &mut self,
+        method: Method,
+        past: &[u8],
+        packed: &[u8],
+        raw_bytes: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Undecodable>;
+}
+
+/// How hard to compress.
+///
+/// Steps down from zstd to LZ4 to nothing while the line takes whatever it is given, for then time spent on compression is
+/// the only thing that bodies wait for, and up again while the line is what they wait for. Bytes that did not become
+/// fewer are a sign of more of them: after each such batch, twice as many are sent as they are, 32 at most.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    allowed: Methods,
+    now: Method,
+    /// Batches in a row for which the line waited for us, or we for the line.
+    line_idle: u8,
+    line_busy: u8,
+    /// Batches that are not tried, and how many it will be next time.
+    pass: u8,
+    pass_next: u8,
+}
+
+impl Effort {
+    const IDLE_BATCHES: u8 = 8;
+    const BUSY_BATCHES: u8 = 2;
+    const PASS_MAX: u8 = 32;
+
+    /// Begins with the strongest that is allowed.
+    pub fn new(allowed: Methods) -> Self {
+        let mut effort = Self {
+            allowed,
+            now: Method::None,
+            line_idle: 0,
+            line_busy: 0,
+            pass: 0,
+            pass_next: 1,
+        };
+        while let Some(stronger) = effort.stronger() {
+            effort.now = stronger;
+        }
+        effort
+    }
+
+    /// For the next batch. `line_busy` tells whether earlier bytes still wait for the line.
+    pub fn choose(&mut self, line_busy: bool) -> Method {
+        if line_busy {
+            (self.line_idle, self.line_busy) = (0, self.line_busy + 1);
+        } else {
+            (self.line_idle, self.line_busy) = (self.line_idle + 1, 0);
+        }
+        if self.line_busy >= Self::BUSY_BATCHES {
+            self.line_busy = 0;
+            self.now = self.stronger().unwrap_or(self.now);
+        }
+        if self.line_idle >= Self::IDLE_BATCHES {
+            self.line_idle = 0;
+            self.now = self.weaker().unwrap_or(self.now);
+        }
+        if self.pass > 0 {
+            self.pass -= 1;
+            return Method::None;
+        }
+        self.now
+    }
+
+    /// What became of a batch that was tried.
+    pub fn learn(&mut self, raw_bytes: usize, packed_bytes: usize) {
+        // Less than 1/32 saved: not worth decompressing either.
+        if packed_bytes > raw_bytes - raw_bytes / 32 {
+            self.pass = self.pass_next;
+            self.pass_next = (self.pass_next * 2).min(Self::PASS_MAX);
+        } else {
+            self.pass_next = 1;
+        }
+    }
+
+    fn stronger(&self) -> Option<Method> {
+        let all = [Method::Lz4, Method::Zstd].into_iter();
+        all.filter(|&method| method > self.now)
+            .find(|&method| self.allowed.has(method))
+    }
+
+    fn weaker(&self) -> Option<Method> {
+        let all = [Method::Lz4, Method::None].into_iter();
+        all.filter(|&method| method < self.now)
+            .find(|&method| self.allowed.has(method))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// While the line is idle compression gives way step by step; once it is busy it returns.
+    #[test]
+    fn effort_follows_the_line() {
+        let mut effort = Effort::new(Methods::ALL);
+        let mut take = |busy, batches: usize| (0..batches).map(|_| effort.choose(busy)).last();
+        assert_eq!(take(false, 7), Some(Method::Zstd));
+        assert_eq!(take(false, 1), Some(Method::Lz4));
+        assert_eq!(take(false, 8), Some(Method::None));
+        assert_eq!(take(false, 100), Some(Method::None));
+        assert_eq!(take(true, 2), Some(Method::Lz4));
+        assert_eq!(take(true, 2), Some(Method::Zstd));
+        assert_eq!(take(true, 100), Some(Method::Zstd));
+    }
+
+    /// What is not allowed is stepped over.
+    #[test]
+    fn effort_keeps_to_what_was_agreed() {
+        let mut effort = Effort::new(Methods::NONE.with(Method::Zstd));
+        assert_eq!(effort.choose(true), Method::Zstd);
+        let idle: Vec<_> = (0..8).map(|_| effort.choose(false)).collect();
+        assert_eq!(idle.last(), Some(&Method::None));
+        assert_eq!(Effort::new(Methods::NONE).choose(true), Method::None);
+    }
+
+    /// Incompressible bytes are tried ever more rarely, but never given up.
+    #[test]
+    fn incompressible_bytes_are_tried_rarely() {
+        let mut effort = Effort::new(Methods::ALL);
+        let mut tries = 0;
+        for _ in 0..330 {
+            if effort.choose(true) != Method::None {
+                tries += 1;
+                effort.learn(1000, 1000);
+            }
+        }
+        // After 1 + 2 + 4 + 8 + 16 batches that passed, one in 33.
+        assert_eq!(tries, 6 + (330 - 6 - 31) / 33 - 1 + 1);
+        while effort.choose(true) == Method::None {}
+        effort.learn(1000, 500);
+        assert_eq!(effort.choose(true), Method::Zstd);
+    }
+
+    #[test]
+    fn sets_of_methods_keep_what_both_know() {
+        let ours = Methods::NONE.with(Method::Lz4);
+        assert_eq!(Methods::from_bits(0xff).and(ours), ours);
+        assert!(Methods::from_bits(0).has(Method::None));
+        for code in 0..=255 {
+            assert!(Method::from_code(code).is_none_or(|method| method.code() == code));
+        }
+    }
+}

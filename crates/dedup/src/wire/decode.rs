@@ -1,0 +1,314 @@
+//! Bytes into frames. Nothing is allocated before it is known to be there: lists are as long as the payload's own bytes
+//! say, and a payload's length is bounded before it is read.
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::codec::Method;
+use crate::id::ChunkId;
+
+use super::encode::kind;
+use super::{
+    Acked, CHUNKS_MAX, Frame, HEADER_BYTES, Hello, LABEL_BYTES_MAX, NakCause, PAYLOAD_BYTES_MAX,
+    PIECE_BYTES_MAX, Run, STREAMS_PER_FRAME, Span, StreamId, StreamState, WireError,
+};
+
+/// How many bytes the frame has that `bytes` begins with, header and all; `None` if its header is not all there.
+pub fn frame_length(bytes: &[u8]) -> Result<Option<usize>, WireError> {
+    let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else {
+        return Ok(None);
+    };
+    Ok(Some(HEADER_BYTES + Header::open(header)?.payload_bytes))
+}
+
+/// Opens one whole frame.
+pub fn decode(frame: &[u8]) -> Result<Frame<'_>, WireError> {
+    let short = WireError::Length {
+        kind: frame.get(4).copied().unwrap_or(0),
+        bytes: frame.len(),
+    };
+    let (header, payload) = frame.split_first_chunk::<HEADER_BYTES>().ok_or(short)?;
+    let header = Header::open(header)?;
+    if payload.len() != header.payload_bytes {
+        return Err(short);
+    }
+    if xxh3_64_with_seed(payload, header.first_half) != header.checksum {
+        return Err(WireError::Checksum);
+    }
+    let mut fields = Fields {
+        kind: header.kind,
+        whole: payload.len(),
+        left: payload,
+    };
+    let frame = fields.frame()?;
+    if !fields.left.is_empty() {
+        return Err(fields.length());
+    }
+    Ok(frame)
+}
+
+struct Header {
+    kind: u8,
+    payload_bytes: usize,
+    first_half: u64,
+    checksum: u64,
+}
+
+impl Header {
+    fn open(header: &[u8; HEADER_BYTES]) -> Result<Self, WireError> {
+        let half =
+            |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().expect("eight bytes"));
+        let length = u32::from_le_bytes([header[0], header[1], header[2], header[3]]);
+        let kind = header[4];
+        if length as usize > PAYLOAD_BYTES_MAX {
+            return Err(WireError::TooLong(length));
+        }
+        if !(kind::HELLO..=kind::CREDIT).contains(&kind) {
+            return Err(WireError::UnknownType(kind));
+        }
+        if header[5..8] != [0; 3] {
+            return Err(WireError::Reserved);
+        }
+        Ok(Self {
+            kind,
+            payload_bytes: length as usize,
+            first_half: half(0),
+            checksum: half(8),
+        })
+    }
+}
+
+/// What is left of a payload.
+pub(super) struct Fields<'a> {
+    kind: u8,
+    whole: usize,
+    left: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    fn frame(&mut self) -> Result<Frame<'a>, WireError> {
+        Ok(match self.kind {
+            kind::HELLO => Frame::Hello(Hello::decode(self)?),
+            kind::OPEN => {
+                let stream = self.stream()?;
+                let label = self.rest();
+                self.check("label", label.len(), LABEL_BYTES_MAX)?;
+                Frame::Open { stream, label }
+            }
+            kind::PLAIN => {
+                let (span, method) = (self.span()?, self.method()?);
+                Frame::Plain {
+                    span,
+                    method,
+                    payload: self.packed(span, method)?,
+                }
+            }
+            kind::LITERAL => {
+                let (span, method) = (self.span()?, self.method()?);
+                Frame::Literal {
+                    span,
+                    method,
+                    cuts: self.cuts(span)?,
+                    payload: self.packed(span, method)?,
+                }
+            }
+            kind::REF => {
+                let (span, skip) = (self.span()?, self.u32()?);
+                self.check("skip", skip as usize, PIECE_BYTES_MAX)?;
+                let count = self.count("chunks", CHUNKS_MAX)?;
+                let ids = (0..count).map(|_| self.id()).collect::<Result<_, _>>()?;
+                Frame::Ref { span, skip, ids }
+            }
+            kind::REF_RUN => Frame::RefRun {
+                span: self.span()?,
+                run: self.run()?,
+            },
+            kind::DELTA => {
+                let (span, method, base) = (self.span()?, self.method()?, self.run()?);
+                Frame::Delta {
+                    span,
+                    method,
+                    base,
+                    cuts: self.cuts(span)?,
+                    payload: self.packed(span, method)?,
+                }
+            }
+            kind::CLOSE => Frame::Close {
+                stream: self.stream()?,
+                length: self.u64()?,
+                digest: u128::from_le_bytes(self.array()?),
+            },
+            kind::RESET => Frame::Reset {
+                stream: self.stream()?,
+                reason: self.u32()?,
+            },
+            kind::STOP => Frame::Stop {
+                stream: self.stream()?,
+                reason: self.u32()?,
+            },
+            kind::ACK => {
+                let count = self.count("streams", STREAMS_PER_FRAME)?;
+                Frame::Ack((0..count).map(|_| self.acked()).collect::<Result<_, _>>()?)
+            }
+            kind::NAK => Frame::Nak {
+                stream: self.stream()?,
+                offset: self.u64()?,
+                cause: match self.u8()? {
+                    0 => NakCause::Missing,
+                    1 => NakCause::Order,
+                    2 => NakCause::Unopened,
+                    other => return Err(self.field("cause", other)),
+                },
+            },
+            kind::EPOCH => Frame::Epoch(self.u64()?),
+            kind::CREDIT => {
+                let count = self.count("streams", STREAMS_PER_FRAME)?;
+                let one = |fields: &mut Self| Ok((fields.stream()?, fields.u64()?));
+                Frame::Credit((0..count).map(|_| one(self)).collect::<Result<_, _>>()?)
+            }
+            other => return Err(WireError::UnknownType(other)),
+        })
+    }
+
+    fn span(&mut self) -> Result<Span, WireError> {
+        let span = Span {
+            stream: self.stream()?,
+            offset: self.u64()?,
+            length: self.u32()?,
+        };
+        self.check("length", span.length as usize, PIECE_BYTES_MAX)?;
+        // Nothing is sent without bytes, and no body is longer than 2^63, so positions can be added without care.
+        if span.length == 0 || span.offset >= 1 << 63 {
+            return Err(self.field("span", span.offset));
+        }
+        Ok(span)
+    }
+
+    fn run(&mut self) -> Result<Run, WireError> {
+        let run = Run {
+            first: self.id()?,
+            chunks: u16::from_le_bytes(self.array()?),
+            check: self.u64()?,
+        };
+        self.check("run", usize::from(run.chunks), CHUNKS_MAX)?;
+        if run.chunks == 0 {
+            return Err(self.field("run", 0_u8));
+        }
+        Ok(run)
+    }
+
+    /// The first cut counts from an earlier frame, so only the others are held against the span.
+    fn cuts(&mut self, span: Span) -> Result<Vec<u32>, WireError> {
+        let count = self.count("chunks", CHUNKS_MAX)?;
+        let mut cuts = Vec::with_capacity(count);
+        for _ in 0..count {
+            let cut = self.u32()?;
+            self.check("cut", cut as usize, PIECE_BYTES_MAX)?;
+            if cut == 0 {
+                return Err(self.field("cut", 0_u8));
+            }
+            cuts.push(cut);
+        }
+        let inner: u64 = cuts.iter().skip(1).map(|&cut| u64::from(cut)).sum();
+        if inner >= u64::from(span.length) {
+            return Err(self.field("cuts", inner));
+        }
+        Ok(cuts)
+    }
+
+    /// The rest: as long as the span if it is not compressed, shorter if it is.
+    fn packed(&mut self, span: Span, method: Method) -> Result<&'a [u8], WireError> {
+        let payload = self.rest();
+        let raw = span.length as usize;
+        let fits = match method {
+            Method::None => payload.len() == raw,
+            Method::Lz4 | Method::Zstd => payload.len() < raw,
+        };
+        if !fits {
+            return Err(self.length());
+        }
+        Ok(payload)
+    }
+
+    fn acked(&mut self) -> Result<Acked, WireError> {
+        Ok(Acked {
+            stream: self.stream()?,
+            state: match self.u8()? {
+                0 => StreamState::Open,
+                1 => StreamState::Complete,
+                2 => StreamState::Ended,
+                other => return Err(self.field("state", other)),
+            },
+            offset: self.u64()?,
+        })
+    }
+
+    fn count(&mut self, field: &'static str, most: usize) -> Result<usize, WireError> {
+        let count = usize::from(u16::from_le_bytes(self.array()?));
+        self.check(field, count, most)?;
+        if count == 0 && self.kind != kind::LITERAL && self.kind != kind::DELTA {
+            return Err(self.field(field, 0_u8));
+        }
+        Ok(count)
+    }
+
+    fn method(&mut self) -> Result<Method, WireError> {
+        let code = self.u8()?;
+        Method::from_code(code).ok_or_else(|| self.field("method", code))
+    }
+
+    fn stream(&mut self) -> Result<StreamId, WireError> {
+        self.u32().map(StreamId)
+    }
+
+    pub(super) fn id(&mut self) -> Result<ChunkId, WireError> {
+        self.array().map(ChunkId)
+    }
+
+    pub(super) fn u8(&mut self) -> Result<u8, WireError> {
+        self.array().map(|[byte]| byte)
+    }
+
+    pub(super) fn u16(&mut self) -> Result<u16, WireError> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    pub(super) fn u32(&mut self) -> Result<u32, WireError> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub(super) fn u64(&mut self) -> Result<u64, WireError> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
+        let (array, left) = self.left.split_first_chunk().ok_or_else(|| self.length())?;
+        self.left = left;
+        Ok(*array)
+    }
+
+    fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.left)
+    }
+
+    fn check(&self, field: &'static str, value: usize, most: usize) -> Result<(), WireError> {
+        if value > most {
+            return Err(self.field(field, value as u64));
+        }
+        Ok(())
+    }
+
+    pub(super) fn field(&self, field: &'static str, value: impl Into<u64>) -> WireError {
+        WireError::Field {
+            kind: self.kind,
+            field,
+            value: value.into(),
+        }
+    }
+
+    fn length(&self) -> WireError {
+        WireError::Length {
+            kind: self.kind,
+            bytes: self.whole,
+        }
+    }
+}

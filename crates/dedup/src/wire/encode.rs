@@ -1,0 +1,198 @@
+//! Frames into bytes.
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::id::ChunkId;
+
+use super::{Frame, HEADER_BYTES, NakCause, PAYLOAD_BYTES_MAX, Run, Span, StreamId, StreamState};
+
+/// The numbers of the types of frames.
+pub(super) mod kind {
+    pub(crate) const HELLO: u8 = 1;
+    pub(crate) const OPEN: u8 = 2;
+    pub(crate) const PLAIN: u8 = 3;
+    pub(crate) const LITERAL: u8 = 4;
+    pub(crate) const REF: u8 = 5;
+    pub(crate) const REF_RUN: u8 = 6;
+    pub(crate) const DELTA: u8 = 7;
+    pub(crate) const CLOSE: u8 = 8;
+    pub(crate) const RESET: u8 = 9;
+    pub(crate) const STOP: u8 = 10;
+    pub(crate) const ACK: u8 = 11;
+    pub(crate) const NAK: u8 = 12;
+    pub(crate) const EPOCH: u8 = 13;
+    pub(crate) const CREDIT: u8 = 14;
+}
+
+impl Frame<'_> {
+    /// Appends the frame to `out`, header and all.
+    ///
+    /// # Panics
+    ///
+    /// If it breaks a bound of this module: what is sent is ours, and [`decode`](super::decode) would refuse it.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.resize(start + HEADER_BYTES, 0);
+        let kind = self.encode_payload(out);
+        let payload = out.len() - start - HEADER_BYTES;
+        assert!(payload <= PAYLOAD_BYTES_MAX, "a payload of {payload} bytes");
+        let length = u32::try_from(payload).expect("below the maximum");
+        let header = u64::from(length) | u64::from(kind) << 32;
+        let checksum = xxh3_64_with_seed(&out[start + HEADER_BYTES..], header);
+        out[start..start + 8].copy_from_slice(&header.to_le_bytes());
+        out[start + 8..start + HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
+    }
+
+    fn encode_payload(&self, out: &mut Vec<u8>) -> u8 {
+        match self {
+            Self::Hello(hello) => {
+                hello.encode(out);
+                kind::HELLO
+            }
+            Self::Open { stream, label } => {
+                put_stream(out, *stream);
+                out.extend_from_slice(label);
+                kind::OPEN
+            }
+            Self::Plain {
+                span,
+                method,
+                payload,
+            } => {
+                put_span(out, *span);
+                out.push(method.code());
+                out.extend_from_slice(payload);
+                kind::PLAIN
+            }
+            Self::Literal {
+                span,
+                method,
+                cuts,
+                payload,
+            } => {
+                put_span(out, *span);
+                out.push(method.code());
+                put_cuts(out, cuts);
+                out.extend_from_slice(payload);
+                kind::LITERAL
+            }
+            Self::Ref { span, skip, ids } => {
+                put_span(out, *span);
+                out.extend_from_slice(&skip.to_le_bytes());
+                put_count(out, ids.len());
+                ids.iter().for_each(|id| put_id(out, id));
+                kind::REF
+            }
+            Self::RefRun { span, run } => {
+                put_span(out, *span);
+                put_run(out, run);
+                kind::REF_RUN
+            }
+            Self::Delta {
+                span,
+                method,
+                base,
+                cuts,
+                payload,
+            } => {
+                put_span(out, *span);
+                out.push(method.code());
+                put_run(out, base);
+                put_cuts(out, cuts);
+                out.extend_from_slice(payload);
+                kind::DELTA
+            }
+            Self::Close {
+                stream,
+                length,
+                digest,
+            } => {
+                put_stream(out, *stream);
+                out.extend_from_slice(&length.to_le_bytes());
+                out.extend_from_slice(&digest.to_le_bytes());
+                kind::CLOSE
+            }
+            Self::Reset { stream, reason } => {
+                put_stream(out, *stream);
+                out.extend_from_slice(&reason.to_le_bytes());
+                kind::RESET
+            }
+            Self::Stop { stream, reason } => {
+                put_stream(out, *stream);
+                out.extend_from_slice(&reason.to_le_bytes());
+                kind::STOP
+            }
+            Self::Ack(streams) => {
+                put_count(out, streams.len());
+                for acked in streams {
+                    put_stream(out, acked.stream);
+                    out.push(match acked.state {
+                        StreamState::Open => 0,
+                        StreamState::Complete => 1,
+                        StreamState::Ended => 2,
+                    });
+                    out.extend_from_slice(&acked.offset.to_le_bytes());
+                }
+                kind::ACK
+            }
+            Self::Nak {
+                stream,
+                offset,
+                cause,
+            } => {
+                put_stream(out, *stream);
+                out.extend_from_slice(&offset.to_le_bytes());
+                out.push(match cause {
+                    NakCause::Missing => 0,
+                    NakCause::Order => 1,
+                    NakCause::Unopened => 2,
+                });
+                kind::NAK
+            }
+            Self::Epoch(epoch) => {
+                out.extend_from_slice(&epoch.to_le_bytes());
+                kind::EPOCH
+            }
+            Self::Credit(streams) => {
+                put_count(out, streams.len());
+                for (stream, limit) in streams {
+                    put_stream(out, *stream);
+                    out.extend_from_slice(&limit.to_le_bytes());
+                }
+                kind::CREDIT
+            }
+        }
+    }
+}
+
+fn put_stream(out: &mut Vec<u8>, stream: StreamId) {
+    out.extend_from_slice(&stream.0.to_le_bytes());
+}
+
+fn put_span(out: &mut Vec<u8>, span: Span) {
+    put_stream(out, span.stream);
+    out.extend_from_slice(&span.offset.to_le_bytes());
+    out.extend_from_slice(&span.length.to_le_bytes());
+}
+
+fn put_id(out: &mut Vec<u8>, id: &ChunkId) {
+    out.extend_from_slice(&id.0);
+}
+
+fn put_run(out: &mut Vec<u8>, run: &Run) {
+    put_id(out, &run.first);
+    out.extend_from_slice(&run.chunks.to_le_bytes());
+    out.extend_from_slice(&run.check.to_le_bytes());
+}
+
+fn put_count(out: &mut Vec<u8>, count: usize) {
+    let count = u16::try_from(count).expect("no frame lists more");
+    out.extend_from_slice(&count.to_le_bytes());
+}
+
+fn put_cuts(out: &mut Vec<u8>, cuts: &[u32]) {
+    put_count(out, cuts.len());
+    for cut in cuts {
+        out.extend_from_slice(&cut.to_le_bytes());
+    }
+}

@@ -1,0 +1,483 @@
+//! Laws of the frames: what is written can be read, what was harmed is refused, and the golden file says what they look like.
+
+use std::fmt::Write as _;
+
+use proptest::collection::vec;
+use proptest::prelude::{ProptestConfig, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
+use proptest::strategy::Strategy;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use edgeward_dedup::chunker::ChunkerParams;
+use edgeward_dedup::codec::{Method, Methods};
+use edgeward_dedup::id::{ChunkId, IdKey};
+use edgeward_dedup::wire::{
+    Acked, CHUNKS_MAX, Disagreement, Frame, HEADER_BYTES, Hello, LABEL_BYTES_MAX, NakCause,
+    PAYLOAD_BYTES_MAX, PIECE_BYTES_MAX, Role, Run, Span, StreamId, StreamState, WireError, decode,
+    frame_length,
+};
+
+fn encoded(frame: &Frame<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    frame.encode(&mut bytes);
+    bytes
+}
+
+/// The header of a payload, with the checksum right.
+fn framed(kind: u8, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).expect("short");
+    let mut bytes = length.to_le_bytes().to_vec();
+    bytes.extend([kind, 0, 0, 0]);
+    let first_half = u64::from_le_bytes(*bytes.first_chunk().expect("eight bytes"));
+    bytes.extend(xxh3_64_with_seed(payload, first_half).to_le_bytes());
+    bytes.extend(payload);
+    bytes
+}
+
+fn hello(average: u32, seed: u64) -> Hello {
+    let chunker = ChunkerParams::new(average, seed).expect("a power of two");
+    Hello::new(&IdKey::new([5; 32]), chunker, 6, 7)
+}
+
+fn streams() -> impl Strategy<Value = StreamId> {
+    any::<u32>().prop_map(StreamId)
+}
+
+fn runs() -> impl Strategy<Value = Run> {
+    let chunks = 1..=u16::try_from(CHUNKS_MAX).expect("fits");
+    (any::<[u8; 16]>(), chunks, any::<u64>()).prop_map(|(first, chunks, check)| Run {
+        first: ChunkId(first),
+        chunks,
+        check,
+    })
+}
+
+/// A payload with a span that it fits.
+fn packed() -> impl Strategy<Value = (Span, Method, Vec<u8>)> {
+    let span = (streams(), 0..1_u64 << 63, 1..4000_usize, any::<bool>());
+    (span, any::<u8>()).prop_map(|((stream, offset, payload, compressed), byte)| {
+        let method = if compressed {
+            Method::Zstd
+        } else {
+            Method::None
+        };
+        let length = u32::try_from(payload + usize::from(compressed)).expect("short");
+        let span = Span {
+            stream,
+            offset,
+            length,
+        };
+        (span, method, vec![byte; payload])
+    })
+}
+
+/// A frame as bytes, for it borrows.
+fn frames() -> impl Strategy<Value = Vec<u8>> {
+    let acked = (streams(), 0..3_u8, any::<u64>()).prop_map(|(stream, state, offset)| Acked {
+        stream,
+        state: [StreamState::Open, StreamState::Complete, StreamState::Ended][usize::from(state)],
+        offset,
+    });
+    let causes =
+        (0..3_usize).prop_map(|n| [NakCause::Missing, NakCause::Order, NakCause::Unopened][n]);
+    // A first cut of any length, then such as fit the shortest span.
+    let cuts = || (1..=PIECE_BYTES_MAX as u32).prop_map(|first| vec![first]);
+    prop_oneof![
+        (12..=16_u32, any::<u64>())
+            .prop_map(|(log2, seed)| encoded(&Frame::Hello(hello(1 << log2, seed)))),
+        (streams(), vec(any::<u8>(), 0..200)).prop_map(|(stream, label)| encoded(&Frame::Open {
+            stream,
+            label: &label
+        })),
+        packed().prop_map(|(span, method, payload)| {
+            encoded(&Frame::Plain {
+                span,
+                method,
+                payload: &payload,
+            })
+        }),
+        (packed(), cuts()).prop_map(|((span, method, payload), cuts)| {
+            encoded(&Frame::Literal {
+                span,
+                method,
+                cuts,
+                payload: &payload,
+            })
+        }),
+        (
+            packed(),
+            0..PIECE_BYTES_MAX as u32,
+            vec(any::<[u8; 16]>(), 1..50)
+        )
+            .prop_map(|((span, ..), skip, ids)| {
+                let ids = ids.into_iter().map(ChunkId).collect();
+                encoded(&Frame::Ref { span, skip, ids })
+            }),
+        (packed(), runs()).prop_map(|((span, ..), run)| encoded(&Frame::RefRun { span, run })),
+        (packed(), runs()).prop_map(|((span, method, payload), base)| {
+            encoded(&Frame::Delta {
+                span,
+                method,
+                base,
+                cuts: Vec::new(),
+                payload: &payload,
+            })
+        }),
+        (streams(), any::<u64>(), any::<u128>()).prop_map(|(stream, length, digest)| {
+            encoded(&Frame::Close {
+                stream,
+                length,
+                digest,
+            })
+        }),
+        (streams(), any::<u32>())
+            .prop_map(|(stream, reason)| encoded(&Frame::Reset { stream, reason })),
+        (streams(), any::<u32>())
+            .prop_map(|(stream, reason)| encoded(&Frame::Stop { stream, reason })),
+        vec(acked, 1..40).prop_map(|streams| encoded(&Frame::Ack(streams))),
+        (streams(), any::<u64>(), causes).prop_map(|(stream, offset, cause)| {
+            encoded(&Frame::Nak {
+                stream,
+                offset,
+                cause,
+            })
+        }),
+        any::<u64>().prop_map(|epoch| encoded(&Frame::Epoch(epoch))),
+        vec((streams(), any::<u64>()), 1..40).prop_map(|streams| encoded(&Frame::Credit(streams))),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+
+    /// What was written is read, and written again the same.
+    #[test]
+    fn frames_round_trip(bytes in frames()) {
+        prop_assert_eq!(frame_length(&bytes), Ok(Some(bytes.len())));
+        prop_assert_eq!(encoded(&decode(&bytes).expect("our own")), bytes);
+    }
+
+    /// One bit turned anywhere, and the frame is refused.
+    #[test]
+    fn a_turned_bit_is_noticed(bytes in frames(), at in any::<usize>(), bit in 0..8_u8) {
+        let mut harmed = bytes;
+        let at = at % harmed.len();
+        harmed[at] ^= 1 << bit;
+        prop_assert!(decode(&harmed).is_err(), "byte {at} of {}", harmed.len());
+    }
+
+    /// A frame that lacks its end, or has more than that, is refused.
+    #[test]
+    fn only_whole_frames_open(bytes in frames(), cut in any::<usize>(), more in 1..9_usize) {
+        prop_assert!(decode(&bytes[..cut % bytes.len()]).is_err());
+        let mut longer = bytes;
+        longer.extend(vec![0; more]);
+        prop_assert!(decode(&longer).is_err());
+    }
+
+    /// Whatever comes, nothing panics, and what opens is written back as it came.
+    #[test]
+    fn noise_is_refused_or_understood(kind in any::<u8>(), payload in vec(any::<u8>(), 0..120)) {
+        let bytes = framed(kind, &payload);
+        // Kind 1 is the handshake, which forgets methods it does not know.
+        if let Ok(frame) = decode(&bytes) && kind != 1 {
+            prop_assert_eq!(encoded(&frame), bytes);
+        }
+    }
+}
+
+/// Headers are refused by what they claim, before there is a payload.
+#[test]
+fn lengths_are_bounded_before_anything_is_read() {
+    let header = |length: u32, kind: u8, zero: u8| {
+        let mut header = [0; HEADER_BYTES];
+        header[..4].copy_from_slice(&length.to_le_bytes());
+        header[4] = kind;
+        header[6] = zero;
+        frame_length(&header)
+    };
+    let most = u32::try_from(PAYLOAD_BYTES_MAX).expect("below 4 GiB");
+    assert_eq!(
+        header(most, 3, 0),
+        Ok(Some(PAYLOAD_BYTES_MAX + HEADER_BYTES))
+    );
+    assert_eq!(header(most + 1, 3, 0), Err(WireError::TooLong(most + 1)));
+    assert_eq!(header(u32::MAX, 3, 0), Err(WireError::TooLong(u32::MAX)));
+    assert_eq!(header(0, 0, 0), Err(WireError::UnknownType(0)));
+    assert_eq!(header(0, 15, 0), Err(WireError::UnknownType(15)));
+    assert_eq!(header(0, 3, 1), Err(WireError::Reserved));
+    assert_eq!(frame_length(&[0; HEADER_BYTES - 1]), Ok(None));
+}
+
+/// Fields that are out of bounds are refused: each on its own, beside one that is just within.
+#[test]
+fn fields_are_held_against_their_bounds() {
+    let span = |offset: u64, length: u32| {
+        let mut bytes = 1_u32.to_le_bytes().to_vec();
+        bytes.extend(offset.to_le_bytes());
+        bytes.extend(length.to_le_bytes());
+        bytes
+    };
+    let with = |mut bytes: Vec<u8>, more: &[u8]| {
+        bytes.extend(more);
+        bytes
+    };
+    let run = |chunks: u16| with(with(vec![9; 16], &chunks.to_le_bytes()), &[0; 8]);
+    let piece = u32::try_from(PIECE_BYTES_MAX).expect("below 4 GiB");
+    let opens = |kind: u8, payload: &[u8]| decode(&framed(kind, payload)).is_ok();
+
+    let table: [(&str, u8, Vec<u8>, Vec<u8>); 9] = [
+        (
+            "label",
+            2,
+            vec![0; 4 + LABEL_BYTES_MAX],
+            vec![0; 5 + LABEL_BYTES_MAX],
+        ),
+        (
+            "length",
+            6,
+            with(span(0, piece), &run(1)),
+            with(span(0, piece + 1), &run(1)),
+        ),
+        (
+            "no bytes",
+            6,
+            with(span(0, 1), &run(1)),
+            with(span(0, 0), &run(1)),
+        ),
+        (
+            "offset",
+            6,
+            with(span((1 << 63) - 1, 1), &run(1)),
+            with(span(1 << 63, 1), &run(1)),
+        ),
+        (
+            "run",
+            6,
+            with(span(0, 1), &run(1024)),
+            with(span(0, 1), &run(1025)),
+        ),
+        (
+            "empty run",
+            6,
+            with(span(0, 1), &run(1)),
+            with(span(0, 1), &run(0)),
+        ),
+        (
+            "method",
+            3,
+            with(span(0, 1), &[0, 7]),
+            with(span(0, 1), &[3, 7]),
+        ),
+        (
+            "plain payload",
+            3,
+            with(span(0, 1), &[0, 7]),
+            with(span(0, 2), &[0, 7]),
+        ),
+        (
+            "packed payload",
+            3,
+            with(span(0, 2), &[2, 7]),
+            with(span(0, 1), &[2, 7]),
+        ),
+    ];
+    for (name, kind, within, beyond) in table {
+        assert!(opens(kind, &within), "{name}: within its bound");
+        assert!(!opens(kind, &beyond), "{name}: beyond its bound");
+    }
+    // Cuts after the first must leave something of the span.
+    let literal = |inner: u32| {
+        let cuts = [
+            &2_u16.to_le_bytes()[..],
+            &5_u32.to_le_bytes(),
+            &inner.to_le_bytes(),
+        ]
+        .concat();
+        with(with(span(0, 3), &[0]), &with(cuts, b"abc"))
+    };
+    assert!(opens(4, &literal(2)) && !opens(4, &literal(3)) && !opens(4, &literal(0)));
+    // An empty list says nothing, so nobody sends one.
+    assert!(!opens(11, &[0, 0]) && !opens(14, &[0, 0]));
+}
+
+/// Two ends come to the same terms, or one of them says why there are none.
+#[test]
+fn handshakes_agree_or_say_why_not() {
+    let connector = Hello {
+        methods: Methods::ALL,
+        ..hello(8192, 1)
+    };
+    let listener = Hello {
+        methods: Methods::NONE.with(Method::Lz4),
+        ..hello(65536, 2)
+    };
+    let agreed = connector.agree(Role::Connector, &listener);
+    assert_eq!(agreed, listener.agree(Role::Listener, &connector));
+    let agreed = agreed.expect("nothing speaks against it");
+    assert_eq!(agreed.chunker, listener.chunker);
+    assert_eq!(agreed.methods, listener.methods);
+
+    let newer = Hello {
+        version_min: 2,
+        version_max: 3,
+        ..listener
+    };
+    assert_eq!(
+        connector.agree(Role::Connector, &newer),
+        Err(Disagreement::Version { min: 2, max: 3 })
+    );
+    let both = Hello {
+        version_max: 3,
+        ..listener
+    };
+    assert_eq!(
+        connector
+            .agree(Role::Connector, &both)
+            .map(|agreed| agreed.version),
+        Ok(1)
+    );
+    let stranger = Hello {
+        key_check: IdKey::new([6; 32]).check(),
+        ..listener
+    };
+    assert_eq!(
+        connector.agree(Role::Connector, &stranger),
+        Err(Disagreement::Key)
+    );
+    let other_names = Hello {
+        id_scheme: 2,
+        ..listener
+    };
+    assert_eq!(
+        connector.agree(Role::Connector, &other_names),
+        Err(Disagreement::IdScheme(2))
+    );
+}
+
+/// One of each, with their bytes as they have been since the first version.
+#[test]
+fn frames_are_those_of_the_golden_file() {
+    let stream = StreamId(0x0403_0201);
+    let span = |length| Span {
+        stream,
+        offset: 0x1122_3344_5566,
+        length,
+    };
+    let id = |byte: u8| ChunkId([byte; 16]);
+    let run = Run {
+        first: id(0xaa),
+        chunks: 300,
+        check: 0x0807_0605_0403_0201,
+    };
+    let samples = [
+        (
+            "hello",
+            Frame::Hello(Hello {
+                methods: Methods::ALL,
+                ..hello(8192, 0x99)
+            }),
+        ),
+        (
+            "open",
+            Frame::Open {
+                stream,
+                label: b"GET /",
+            },
+        ),
+        (
+            "plain",
+            Frame::Plain {
+                span: span(5),
+                method: Method::None,
+                payload: b"hello",
+            },
+        ),
+        (
+            "literal",
+            Frame::Literal {
+                span: span(6),
+                method: Method::Zstd,
+                cuts: vec![4096, 2],
+                payload: b"zst",
+            },
+        ),
+        (
+            "ref",
+            Frame::Ref {
+                span: span(9000),
+                skip: 77,
+                ids: vec![id(1), id(2)],
+            },
+        ),
+        (
+            "ref-run",
+            Frame::RefRun {
+                span: span(500_000),
+                run,
+            },
+        ),
+        (
+            "delta",
+            Frame::Delta {
+                span: span(20_000),
+                method: Method::Zstd,
+                base: run,
+                cuts: vec![12_000, 8000],
+                payload: b"delta",
+            },
+        ),
+        (
+            "close",
+            Frame::Close {
+                stream,
+                length: 1 << 40,
+                digest: 0x0102_0304,
+            },
+        ),
+        ("reset", Frame::Reset { stream, reason: 1 }),
+        ("stop", Frame::Stop { stream, reason: 2 }),
+        (
+            "ack",
+            Frame::Ack(vec![
+                Acked {
+                    stream,
+                    state: StreamState::Open,
+                    offset: 4096,
+                },
+                Acked {
+                    stream: StreamId(7),
+                    state: StreamState::Complete,
+                    offset: 1,
+                },
+            ]),
+        ),
+        (
+            "nak",
+            Frame::Nak {
+                stream,
+                offset: 4096,
+                cause: NakCause::Order,
+            },
+        ),
+        ("epoch", Frame::Epoch(0xfeed)),
+        ("credit", Frame::Credit(vec![(stream, 1 << 20)])),
+    ];
+    let golden = include_str!("../../../vectors/link/frames.txt");
+    let mut written = String::from(golden.lines().next().expect("a head"));
+    written.push('\n');
+    for (name, frame) in &samples {
+        let bytes = encoded(frame);
+        assert_eq!(decode(&bytes).as_ref(), Ok(frame), "{name}");
+        write!(written, "{name} ").expect("a string takes it");
+        bytes
+            .iter()
+            .for_each(|byte| write!(written, "{byte:02x}").expect("a string takes it"));
+        written.push('\n');
+    }
+    if std::env::var_os("EDGEWARD_RENEW_VECTORS").is_some() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../vectors/link/frames.txt");
+        std::fs::write(path, &written).expect("the golden file can be written");
+    } else {
+        assert_eq!(written, golden);
+    }
+}

@@ -66,11 +66,11 @@ docs: rust compiler ## the API documentation, warnings denied
 test: tools check docs ## everything CI runs
 	@EDGEWARD_REQUIRE_TOOLS=1 PROPTEST_RNG_SEED=$(SEED) $(STEP) "tests (unit, integration, documentation)" \
 		$(CARGO) test $(LOCKED) --workspace --no-fail-fast
-	@$(MAKE) test-client-js BUILT=1
+	@$(MAKE) test-client-js test-client-go BUILT=1
 
 # The clients in other languages, each against the golden files of vectors/ and a publisher on loopback.
-.PHONY: test-clients test-client-js program
-test-clients: test-client-js ## the clients in other languages
+.PHONY: test-clients test-client-js test-client-go program
+test-clients: test-client-js test-client-go ## the clients in other languages
 
 # Not again where the tests were just built: with other features some of it would be.
 program: rust compiler
@@ -82,6 +82,11 @@ test-client-js: program
 	@scripts/ensure-debian client-js
 	@cd clients/js && EDGEWARD="$(PROGRAM)" SEED=$(SEED) $(abspath $(STEP)) "JavaScript client (node --test)" \
 		node --test --test-reporter=spec test/
+
+test-client-go: program
+	@scripts/ensure-debian client-go
+	@cd clients/go && EDGEWARD="$(PROGRAM)" SEED=$(SEED) $(abspath $(STEP)) "Go client (go vet, go test)" \
+		sh -c 'go vet ./... && go test -count=1 ./...'
 
 # A JDK, Maven, 2 GB of memory and some minutes: too much for `make test`.
 CASSANDRA_IDS ?= 620000
@@ -131,4 +136,4 @@ rust:
 compiler:
 	@scripts/ensure-debian build
 tools: rust
-	@scripts/ensure-debian build test client-js
+	@scripts/ensure-debian build test client-js client-go

@@ -1,0 +1,360 @@
+package filter
+
+// The client over a publisher in this process, with clocks that only the test moves.
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+const patience = 20 * time.Second
+
+// fakePublisher answers from memory, signs what it says, and can be told to misbehave.
+type fakePublisher struct {
+	mutex           sync.Mutex
+	trouble         string
+	serial          uint64
+	monotonic, wall int64
+	fetched         []string
+	secret, other   ed25519.PrivateKey
+	snapshot, delta []byte
+}
+
+func newPublisher(t *testing.T) *fakePublisher {
+	return &fakePublisher{
+		serial: 1000, monotonic: 1_000, wall: 1_700_000_000_000,
+		secret:   ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, 32)),
+		other:    ed25519.NewKeyFromSeed(bytes.Repeat([]byte{8}, 32)),
+		snapshot: vector(t, "static-integer.ewf"),
+		delta:    vector(t, "delta.ewd"),
+	}
+}
+
+// Trouble: what goes wrong from now on.
+func (p *fakePublisher) goes(trouble string) {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	p.trouble = trouble
+}
+
+func (p *fakePublisher) now() Now {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	return Now{time.Duration(p.monotonic) * time.Millisecond, p.wall}
+}
+
+func (p *fakePublisher) pass(monotonic, wall time.Duration) {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	p.monotonic += monotonic.Milliseconds()
+	p.wall += wall.Milliseconds()
+}
+
+func (p *fakePublisher) requests() []string {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	return append([]string(nil), p.fetched...)
+}
+
+func (p *fakePublisher) RoundTrip(request *http.Request) (*http.Response, error) {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	p.fetched = append(p.fetched, request.URL.Path)
+	if p.trouble == "dead" {
+		return nil, errors.New("no route to host")
+	}
+	answer := &http.Response{StatusCode: 200, Header: http.Header{}, ContentLength: -1, Request: request}
+	switch {
+	case strings.Contains(request.URL.Path, "/snapshot/"):
+		p.file(answer, p.snapshot)
+	case strings.Contains(request.URL.Path, "/delta/"):
+		p.file(answer, p.delta)
+	default:
+		p.manifest(answer)
+	}
+	return answer, nil
+}
+
+func (p *fakePublisher) manifest(answer *http.Response) {
+	serial := p.serial
+	if p.trouble == "old" {
+		serial = 1
+	}
+	if echo := answer.Request.Header.Get("Edgeward-Challenge"); echo != "" {
+		answer.Header.Set("Edgeward-Proof", p.sign("proof", map[string]any{
+			"set": "resource", "serial": serial, "lineage": 305419896, "head": 2, "lag_ms": 0, "echo": echo,
+		}))
+	}
+	if answer.Request.URL.RawQuery != "" && p.trouble == "" {
+		answer.StatusCode = 204
+		answer.Body = http.NoBody
+		return
+	}
+	line := p.sign("manifest", map[string]any{
+		"format": 1, "set": "resource", "serial": serial, "lineage": 305419896, "covers_ms": p.wall, "head": 2,
+		"snapshot": map[string]any{
+			"epoch": 7, "base": 1, "bytes": len(p.snapshot), "sha256": digestOf(p.snapshot),
+		},
+		"deltas": []any{map[string]any{"from": 1, "to": 2, "bytes": len(p.delta), "sha256": digestOf(p.delta)}},
+	})
+	answer.Body = io.NopCloser(strings.NewReader(line + "\n"))
+}
+
+func (p *fakePublisher) sign(kind string, document any) string {
+	text, err := json.Marshal(document)
+	if err != nil {
+		panic(err)
+	}
+	key := p.secret
+	if p.trouble == "forged" {
+		key = p.other
+	}
+	message := append([]byte("edgeward filter "+kind+" 1\n"), text...)
+	// The trusted key's name, whoever signs.
+	return fmt.Sprintf("ed25519 fe812c12f3ab4ce6 %s %s", hex.EncodeToString(ed25519.Sign(key, message)), text)
+}
+
+func (p *fakePublisher) file(answer *http.Response, file []byte) {
+	var from int
+	if ranges := answer.Request.Header.Get("Range"); ranges != "" {
+		if _, err := fmt.Sscanf(ranges, "bytes=%d-", &from); err != nil {
+			panic(err)
+		}
+		answer.StatusCode = 206
+		answer.Header.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, len(file)-1, len(file)))
+	}
+	body := io.Reader(bytes.NewReader(file[from:]))
+	switch p.trouble {
+	case "cut":
+		body = io.LimitReader(body, int64(len(file)-1-from))
+	case "broken":
+		// A few hundred bytes a connection.
+		if len(file)-from > 300 {
+			body = io.MultiReader(io.LimitReader(body, 300), brokenReader{})
+		}
+	case "flipped":
+		flipped := append([]byte(nil), file...)
+		flipped[200%len(flipped)] ^= 1
+		body = bytes.NewReader(flipped[from:])
+	case "flood":
+		body = zeros{}
+	}
+	answer.Body = io.NopCloser(body)
+}
+
+type brokenReader struct{}
+
+func (brokenReader) Read([]byte) (int, error) { return 0, errors.New("connection reset") }
+
+type zeros struct{}
+
+func (zeros) Read(to []byte) (int, error) { return len(to), nil }
+
+func start(t *testing.T, publisher *fakePublisher, change func(*Config)) *Client {
+	t.Helper()
+	config := Config{
+		URL:          "http://publisher.test/sets/resource/",
+		Keys:         []string{strings.TrimSpace(string(vector(t, "key.txt")))},
+		MaxStaleness: 3 * time.Second,
+		Transport:    publisher,
+		Now:          publisher.now,
+	}
+	if change != nil {
+		change(&config)
+	}
+	client, err := Start(context.Background(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client
+}
+
+func until(t *testing.T, client *Client, what string, holds func(Status) bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := client.WaitUntil(ctx, holds); err != nil {
+		t.Fatalf("%s: %v, %+v", what, err, client.Status())
+	}
+}
+
+func fresh(status Status) bool { return status.Fresh }
+
+// One that is skipped.
+func absent(t *testing.T, client *Client) string {
+	t.Helper()
+	for n := 5000; n < 5100; n++ {
+		if id := fmt.Sprint(n); client.Answer(id) == Absent {
+			return id
+		}
+	}
+	t.Fatal("none of 100 absent ids is skipped")
+	return ""
+}
+
+func TestAClientAsksUntilItsFilterIsThereThenSkipsWhatIsAbsent(t *testing.T) {
+	publisher := newPublisher(t)
+	publisher.goes("dead")
+	client := start(t, publisher, nil)
+	until(t, client, "failures", func(status Status) bool { return status.Counts.Failed > 0 })
+	if answer := client.Answer("7"); answer != Ask {
+		t.Fatalf("without a filter the answer is %v", answer)
+	}
+	publisher.goes("")
+	until(t, client, "fresh", fresh)
+	if client.Answer("7") != Maybe || client.Answer("1001") != Maybe {
+		t.Error("ids of the snapshot and of the delta may exist")
+	}
+	skipped := 0
+	for n := 5000; n < 5200; n++ {
+		if !client.MayExist(fmt.Sprint(n)) {
+			skipped++
+		}
+	}
+	if skipped < 180 {
+		t.Errorf("%d of 200 absent ids are skipped at 3 %%", skipped)
+	}
+	if status := client.Status(); status.OverlayIDs != 3 || status.Facts.IDs != 1000 {
+		t.Errorf("%+v", status)
+	}
+}
+
+func TestAClientWhosePublisherDiedAsksAfterMaxStalenessAndNotBefore(t *testing.T) {
+	publisher := newPublisher(t)
+	client := start(t, publisher, nil)
+	until(t, client, "fresh", fresh)
+	id := absent(t, client)
+	publisher.goes("dead")
+	before := client.Status().Counts.Failed
+	until(t, client, "failures", func(status Status) bool { return status.Counts.Failed > before })
+	// What the proof was good for, less the jitter of clocks.
+	left := client.Status().FreshFor
+	if left <= 0 || left > 2900*time.Millisecond {
+		t.Fatal(left)
+	}
+	publisher.pass(left, left)
+	if answer := client.Answer(id); answer != Absent {
+		t.Errorf("on the deadline: %v", answer)
+	}
+	publisher.pass(time.Millisecond, time.Millisecond)
+	if answer := client.Answer(id); answer != Ask {
+		t.Errorf("past the deadline: %v", answer)
+	}
+	publisher.goes("")
+	until(t, client, "fresh again", fresh)
+}
+
+func TestAWallClockThatIsSteppedBackWinsNoTime(t *testing.T) {
+	publisher := newPublisher(t)
+	client := start(t, publisher, nil)
+	until(t, client, "fresh", fresh)
+	publisher.goes("dead")
+	before := client.Status().Counts.Failed
+	until(t, client, "failures", func(status Status) bool { return status.Counts.Failed > before })
+	publisher.pass(3001*time.Millisecond, -time.Hour)
+	if client.Status().Fresh {
+		t.Error("three seconds passed")
+	}
+}
+
+func TestWhatIsForgedOrOldIsRefusedAndTheLastGoodFilterStays(t *testing.T) {
+	for _, trouble := range []string{"forged", "old"} {
+		publisher := newPublisher(t)
+		client := start(t, publisher, nil)
+		until(t, client, "fresh", fresh)
+		publisher.goes(trouble)
+		until(t, client, trouble, func(status Status) bool { return status.Counts.Refused >= 2 })
+		if client.Status().Serial != 1000 || client.Status().Facts.Epoch != 7 || client.Answer("7") != Maybe {
+			t.Errorf("%s: %+v", trouble, client.Status())
+		}
+		publisher.pass(time.Minute, time.Minute)
+		if answer := client.Answer("5001"); answer != Ask {
+			t.Errorf("%s: it grows stale like any, but answers %v", trouble, answer)
+		}
+	}
+}
+
+func TestABrokenSnapshotIsNotUsedAndAGoodOneIsAfterwards(t *testing.T) {
+	for _, trouble := range []string{"cut", "flipped", "flood"} {
+		publisher := newPublisher(t)
+		publisher.goes(trouble)
+		client := start(t, publisher, nil)
+		until(t, client, trouble, func(status Status) bool { return status.Counts.Failed >= 2 })
+		if status := client.Status(); status.Facts != nil || status.Counts.Bytes > 10_000_000 {
+			t.Errorf("%s: %+v", trouble, status)
+		}
+		publisher.goes("")
+		until(t, client, "fresh", fresh)
+	}
+}
+
+func TestABrokenDownloadGoesOnWhereItEnded(t *testing.T) {
+	publisher := newPublisher(t)
+	publisher.goes("broken")
+	client := start(t, publisher, nil)
+	until(t, client, "a snapshot", func(status Status) bool { return status.Facts != nil })
+	downloads := 0
+	for _, path := range publisher.requests() {
+		if strings.Contains(path, "/snapshot/") {
+			downloads++
+		}
+	}
+	// 1093 bytes, 300 a connection.
+	if downloads != 4 {
+		t.Errorf("%d requests for the snapshot", downloads)
+	}
+}
+
+func TestASnapshotLargerThanAllowedIsNotFetched(t *testing.T) {
+	publisher := newPublisher(t)
+	client := start(t, publisher, func(config *Config) { config.SnapshotBytesMax = 1000 })
+	until(t, client, "polls", func(status Status) bool { return status.Counts.Polls >= 3 })
+	for _, path := range publisher.requests() {
+		if strings.Contains(path, "/snapshot/") {
+			t.Error(path)
+		}
+	}
+	if answer := client.Answer("5001"); answer != Ask {
+		t.Error(answer)
+	}
+}
+
+func TestManifestsCountByTheirDateWhereClocksAreVouchedFor(t *testing.T) {
+	publisher := newPublisher(t)
+	client := start(t, publisher, func(config *Config) { config.ClockError = 200 * time.Millisecond })
+	until(t, client, "fresh", fresh)
+	if proofs := client.Status().Counts.Proofs; proofs != 0 {
+		t.Errorf("%d proofs", proofs)
+	}
+}
+
+func TestWrongConfigurationsAreRefused(t *testing.T) {
+	key := strings.Repeat("00", 32)
+	for _, wrong := range []Config{
+		{},
+		{URL: "http://a/sets/b", MaxStaleness: time.Second},
+		{URL: "http://a/sets/b", Keys: []string{key}},
+		{URL: "http://a/sets/b", Keys: []string{"00"}, MaxStaleness: time.Second},
+		{URL: "http://a/", Keys: []string{key}, MaxStaleness: time.Second},
+		{URL: "http://a/b?c", Keys: []string{key}, MaxStaleness: time.Second},
+		{URL: "http://u@a/b", Keys: []string{key}, MaxStaleness: time.Second},
+		{URL: "ftp://a/b", Keys: []string{key}, MaxStaleness: time.Second},
+	} {
+		if client, err := Start(context.Background(), wrong); err == nil {
+			client.Close()
+			t.Errorf("%+v", wrong)
+		}
+	}
+}

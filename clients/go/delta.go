@@ -1,0 +1,48 @@
+package filter
+
+// A delta: the ids that were added between two numbers of a publisher's journal.
+type delta struct {
+	lineage, from, to, seed uint64
+	ids                     []uint64
+}
+
+const (
+	deltaHeaderBytes = 64
+	deltaMagic       = "\x89EWD\r\n\x1a\n"
+)
+
+func readDelta(file []byte) (*delta, error) {
+	if len(file) < 8 || string(file[:8]) != deltaMagic {
+		return nil, broken("this is no delta of an edgeward id filter")
+	}
+	if len(file) < deltaHeaderBytes {
+		return nil, broken("the delta is cut off within its header, after %d bytes", len(file))
+	}
+	if version := u64(file, 8); version != 1 {
+		return nil, broken("the delta has format version %d, and this package reads version 1", version)
+	}
+	rest := file[deltaHeaderBytes:]
+	if count := u64(file, 48); len(rest)%8 != 0 || count != uint64(len(rest)/8) {
+		return nil, broken("the delta has %d bytes of ids where its header says %d ids", len(rest), count)
+	}
+	checked := append(append(make([]byte, 0, len(file)-8), file[:56]...), rest...)
+	if u64(file, 56) != xxh3(checked, 0) {
+		return nil, broken("the delta is corrupt: its checksum is another")
+	}
+	read := &delta{
+		lineage: u64(file, 16),
+		from:    u64(file, 24),
+		to:      u64(file, 32),
+		seed:    u64(file, 40),
+		ids:     make([]uint64, len(rest)/8),
+	}
+	ordered := read.from < read.to
+	for n := range read.ids {
+		read.ids[n] = u64(rest, 8*n)
+		ordered = ordered && (n == 0 || read.ids[n-1] < read.ids[n])
+	}
+	if !ordered {
+		return nil, broken("the delta's numbers or ids are not in order")
+	}
+	return read, nil
+}

@@ -1,0 +1,235 @@
+package filter
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"time"
+)
+
+// A Filter answers from bytes that somebody sent. No number in them is believed before it was held
+// against their length, so a hostile file allocates nothing (docs/filter-format.md). It is safe for
+// concurrent use.
+type Filter struct {
+	facts   Facts
+	payload []byte
+	// One of the two.
+	blocks uint32
+	shards []shard
+}
+
+// Facts is what a filter's header says of it.
+type Facts struct {
+	// Updatable is a blocked Bloom filter, otherwise it is a static one (binary fuse).
+	Updatable bool
+	Form      Form
+	// Epoch is higher in a later build of the set.
+	Epoch uint64
+	// Built is zero where nobody said.
+	Built time.Time
+	IDs   uint64
+	// Capacity is for how many ids it is made.
+	Capacity uint64
+	// Seed is the seed of the ids' hashes.
+	Seed uint64
+	// Rate is the false-positive rate that was asked for.
+	Rate  float64
+	Bytes int
+}
+
+// ErrBroken is what every error about the bytes of a filter or delta is.
+var ErrBroken = errors.New("not to be used")
+
+func broken(format string, arguments ...any) error {
+	return fmt.Errorf(format+" (%w)", append(arguments, ErrBroken)...)
+}
+
+const (
+	headerBytes    = 128
+	shardBytes     = 32
+	bloomBytes     = 32
+	slotsMax       = 1 << 28
+	segmentLog2Max = 16
+	// So that eight bytes can be read from any slot's first.
+	paddingBytes = 7
+	filterMagic  = "\x89EWF\r\n\x1a\n"
+)
+
+// A shard's place and shape.
+type shard struct {
+	area     []byte
+	seed     uint64
+	starts   uint32
+	wideFrom uint32
+	segment  uint32
+	bits     uint8
+}
+
+// Open reads a filter. It keeps the bytes, which must not change.
+func Open(file []byte) (*Filter, error) {
+	if len(file) < 8 || string(file[:8]) != filterMagic {
+		return nil, broken("this is no edgeward id filter")
+	}
+	if len(file) < headerBytes {
+		return nil, broken("the filter is cut off within its header, after %d bytes", len(file))
+	}
+	if version := uint16(file[8]) | uint16(file[9])<<8; version != 1 {
+		return nil, broken("the filter has format version %d, and this package reads version 1", version)
+	}
+	if u64(file, 120) != xxh3(file[:120], 0) {
+		return nil, broken("the filter's header is corrupt: its checksum is another")
+	}
+	kind, form := file[10], Form(file[11])
+	reserved := byte(0)
+	for _, zero := range file[80:120] {
+		reserved |= zero
+	}
+	if kind != 1 && kind != 2 || form >= forms || reserved != 0 {
+		return nil, broken("the filter's header names something that version 1 does not have")
+	}
+	payload := file[headerBytes:]
+	if said := u64(file, 64); said != uint64(len(payload)) {
+		return nil, broken("the filter has %d bytes after its header, which says %d", len(payload), said)
+	}
+	if u64(file, 72) != xxh3(payload, 0) {
+		return nil, broken("the filter's payload is corrupt: its checksum is another")
+	}
+	rate := math.Float64frombits(u64(file, 56))
+	if !(rate > 0 && rate < 1) {
+		return nil, broken("the filter's header contradicts itself in: rate")
+	}
+	filter := &Filter{
+		payload: payload,
+		facts: Facts{
+			Updatable: kind == 2,
+			Form:      form,
+			Epoch:     u64(file, 16),
+			IDs:       u64(file, 32),
+			Capacity:  u64(file, 40),
+			Seed:      u64(file, 48),
+			Rate:      rate,
+			Bytes:     len(file),
+		},
+	}
+	if built := u64(file, 24); built != 0 && built <= math.MaxInt64 {
+		filter.facts.Built = time.UnixMilli(int64(built))
+	}
+	parts := u32(file, 12)
+	if kind == 2 {
+		if parts == 0 || uint64(len(payload)) != uint64(parts)*bloomBytes {
+			return nil, broken("the filter's header contradicts itself in: blocks")
+		}
+		filter.blocks = parts
+		return filter, nil
+	}
+	var err error
+	filter.shards, err = readShards(payload, parts)
+	return filter, err
+}
+
+func readShards(payload []byte, count uint32) ([]shard, error) {
+	next := uint64(count) * shardBytes
+	if count == 0 || next > uint64(len(payload)) {
+		return nil, broken("the filter's header contradicts itself in: shards")
+	}
+	// The directory exists in full, so there are no more shards than the file is long.
+	shards := make([]shard, 0, count)
+	for number := 0; number < int(count); number++ {
+		entry := payload[number*shardBytes : (number+1)*shardBytes]
+		segments, wideFrom := u32(entry, 16), u32(entry, 20)
+		log2, width := entry[24], entry[25]
+		// One after the other without gaps: no two filters with the same content differ.
+		sound := u64(entry, 0) == next && u64(entry, 24)>>16 == 0
+		size := uint64(0)
+		if segments == 0 {
+			sound = sound && wideFrom == 0 && log2 == 0 && width == 1
+		} else if sound = sound && 1 <= width && width <= 32 && log2 <= segmentLog2Max; sound {
+			slots := (uint64(segments) + 3) << log2
+			sound = slots <= slotsMax && uint64(wideFrom) <= slots
+			size = (slots*uint64(width)+slots-uint64(wideFrom)+7)/8 + paddingBytes
+		}
+		if !sound || next+size > uint64(len(payload)) {
+			return nil, broken("shard %d of the filter has no possible shape or place", number)
+		}
+		shards = append(shards, shard{
+			area:     payload[next : next+size],
+			seed:     u64(entry, 8),
+			starts:   segments << log2,
+			wideFrom: wideFrom,
+			segment:  1 << log2,
+			bits:     width,
+		})
+		next += size
+	}
+	if next != uint64(len(payload)) {
+		return nil, broken("the filter's header contradicts itself in: length of the shards")
+	}
+	return shards, nil
+}
+
+// Facts is what its header says.
+func (f *Filter) Facts() Facts { return f.facts }
+
+// MayContain is false only if the id is certainly not in the filter.
+func (f *Filter) MayContain(id string) bool {
+	return f.mayContain(Hash(id, f.facts.Form, f.facts.Seed))
+}
+
+func (f *Filter) mayContain(hash uint64) bool {
+	if f.shards == nil {
+		return f.inBlocks(hash)
+	}
+	number, _ := bits.Mul64(hash, uint64(len(f.shards)))
+	return f.shards[number].mayContain(hash)
+}
+
+func (f *Filter) inBlocks(hash uint64) bool {
+	at := int((hash>>32)*uint64(f.blocks)>>32) * bloomBytes
+	block := f.payload[at : at+bloomBytes]
+	missing := uint32(0)
+	for lane, salt := range salts {
+		missing |= 1 << (uint32(hash) * salt >> 27) &^ u32(block, 4*lane)
+	}
+	return missing == 0
+}
+
+var salts = [8]uint32{
+	0x47b6137b, 0x44974d91, 0x8824ad5b, 0xa2b7289d, 0x705495c7, 0x2df1424b, 0x9efc4947, 0x5c6bfb31,
+}
+
+func (s *shard) mayContain(hash uint64) bool {
+	if s.starts == 0 {
+		return false
+	}
+	m := mix(hash, s.seed)
+	w := m * 0x9e3779b97f4a7c15
+	w ^= w >> 32
+	start, mask := uint32((m>>32)*uint64(s.starts)>>32), s.segment-1
+	width := s.bits
+	if start >= s.wideFrom {
+		width++
+	}
+	sum := w >> (64 - width)
+	sum ^= s.slot(start)
+	sum ^= s.slot((start + s.segment) ^ uint32(m)&mask)
+	sum ^= s.slot((start + 2*s.segment) ^ uint32(m>>16)&mask)
+	sum ^= s.slot((start + 3*s.segment) ^ uint32(w)&mask)
+	return sum<<(64-width) == 0
+}
+
+func (s *shard) slot(slot uint32) uint64 {
+	bit := uint64(slot) * uint64(s.bits)
+	if slot > s.wideFrom {
+		bit += uint64(slot - s.wideFrom)
+	}
+	return u64(s.area, int(bit/8)) >> (bit % 8)
+}
+
+// The finaliser of MurmurHash3 (Austin Appleby, public domain).
+func mix(hash, seed uint64) uint64 {
+	x := hash ^ seed
+	x = (x ^ x>>33) * 0xff51afd7ed558ccd
+	x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53
+	return x ^ x>>33
+}

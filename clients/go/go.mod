@@ -1,0 +1,3 @@
+module edgeward/filter
+
+go 1.19

@@ -1,0 +1,129 @@
+package filter
+
+// Form says how the ids of a set are spelled, and so how other spellings become the canonical one.
+type Form uint8
+
+// The forms, by the format's numbers.
+const (
+	// Text or bytes: each spelling is an id of its own.
+	Text Form = iota
+	// UUID in any of its usual spellings.
+	UUID
+	// Integer of up to 128 bits, in decimal.
+	Integer
+
+	forms
+)
+
+func (f Form) String() string {
+	switch f {
+	case Text:
+		return "text"
+	case UUID:
+		return "uuid"
+	case Integer:
+		return "integer"
+	}
+	return "an unknown form"
+}
+
+// Hash is the hash of what is asked for, as filters and deltas have it: XXH3 of the canonical form. What
+// is no id of the form is hashed as it stands: it is hardly in a filter, and the filter says so.
+func Hash(id string, form Form, seed uint64) uint64 {
+	// Room for every canonical form but long text, on the stack.
+	var room [64]byte
+	canonical, ok := room[:0], false
+	switch form {
+	case UUID:
+		canonical, ok = appendUUID(canonical, id)
+	case Integer:
+		canonical, ok = appendInteger(canonical, id)
+	}
+	if !ok {
+		canonical = append(room[:0], id...)
+	}
+	return xxh3(canonical, seed)
+}
+
+// 32 hex digits, with the usual hyphens or none, in braces or after `urn:uuid:`.
+func appendUUID(to []byte, id string) ([]byte, bool) {
+	if len(id) >= 9 && isURN(id[:9]) {
+		id = id[9:]
+	} else if len(id) >= 2 && id[0] == '{' && id[len(id)-1] == '}' {
+		id = id[1 : len(id)-1]
+	}
+	hyphens := len(id) == 36
+	if !hyphens && len(id) != 32 {
+		return nil, false
+	}
+	for n := 0; n < len(id); n++ {
+		digit := id[n]
+		if at := len(to); at == 8 || at == 13 || at == 18 || at == 23 {
+			to = append(to, '-')
+			if hyphens {
+				if digit != '-' {
+					return nil, false
+				}
+				continue
+			}
+		}
+		if 'A' <= digit && digit <= 'F' {
+			digit += 'a' - 'A'
+		}
+		if (digit < '0' || digit > '9') && (digit < 'a' || digit > 'f') {
+			return nil, false
+		}
+		to = append(to, digit)
+	}
+	return to, true
+}
+
+func isURN(text string) bool {
+	const urn = "urn:uuid:"
+	for n := range urn {
+		letter := text[n]
+		if 'A' <= letter && letter <= 'Z' {
+			letter += 'a' - 'A'
+		}
+		if letter != urn[n] {
+			return false
+		}
+	}
+	return true
+}
+
+// Decimal digits after a sign or none, of up to 128 bits; zeros in front go.
+func appendInteger(to []byte, id string) ([]byte, bool) {
+	negative, most := false, integerMax
+	if id != "" && (id[0] == '-' || id[0] == '+') {
+		if negative = id[0] == '-'; negative {
+			most = integerMinAbs
+		}
+		id = id[1:]
+	}
+	if id == "" {
+		return nil, false
+	}
+	for n := 0; n < len(id); n++ {
+		if id[n] < '0' || id[n] > '9' {
+			return nil, false
+		}
+	}
+	for len(id) > 1 && id[0] == '0' {
+		id = id[1:]
+	}
+	// Of as many digits each, the order of texts is that of numbers.
+	if len(id) > len(most) || len(id) == len(most) && id > most {
+		return nil, false
+	}
+	if negative && id != "0" {
+		to = append(to, '-')
+	}
+	return append(to, id...), true
+}
+
+// 2^127 - 1 and 2^127.
+const (
+	integerMax    = "170141183460469231731687303715884105727"
+	integerMinAbs = "170141183460469231731687303715884105728"
+)

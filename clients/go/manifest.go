@@ -1,0 +1,225 @@
+package filter
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Snapshot is a built filter as a manifest names it.
+type Snapshot struct {
+	Epoch, Base, Bytes uint64
+	SHA256             string
+}
+
+// DeltaEntry is a published delta as a manifest names it.
+type DeltaEntry struct {
+	From, To, Bytes uint64
+	SHA256          string
+}
+
+// Manifest is what a client needs to have, to know of every id up to journal number Head.
+type Manifest struct {
+	Set                             string
+	Serial, Lineage, CoversMS, Head uint64
+	Snapshot                        Snapshot
+	Deltas                          []DeltaEntry
+}
+
+// Proof is a publisher's answer to one client's challenge.
+type Proof struct {
+	Set                          string
+	Serial, Lineage, Head, LagMS uint64
+	Echo                         string
+}
+
+// Keys are whom a client believes: the holders of these public keys. None at all believe whoever answers.
+type Keys map[string]ed25519.PublicKey
+
+// ParseKeys reads public keys of 64 hex digits each.
+func ParseKeys(texts ...string) (Keys, error) {
+	keys := Keys{}
+	for _, text := range texts {
+		key, err := hex.DecodeString(text)
+		if err != nil || len(key) != ed25519.PublicKeySize {
+			return nil, errors.New("a public key has 64 hex digits")
+		}
+		digest := sha256.Sum256(key)
+		keys[hex.EncodeToString(digest[:8])] = key
+	}
+	return keys, nil
+}
+
+// ErrUnbelievable is what every error about a manifest or proof is that is not believed or cannot be read.
+var ErrUnbelievable = errors.New("not believed")
+
+func unbelievable(format string, arguments ...any) error {
+	return fmt.Errorf(format+" (%w)", append(arguments, ErrUnbelievable)...)
+}
+
+const (
+	lineBytesMax = 64 << 10
+	deltasMax    = 128
+)
+
+// ReadManifest verifies a manifest's line and reads it.
+func ReadManifest(line []byte, keys Keys) (*Manifest, error) {
+	text, err := believe(line, keys, "edgeward filter manifest 1")
+	if err != nil {
+		return nil, err
+	}
+	manifest, snapshot, deltas := &Manifest{}, json.RawMessage{}, []json.RawMessage{}
+	var format uint64
+	err = fields(text, map[string]any{
+		"format": &format, "set": &manifest.Set, "serial": &manifest.Serial, "lineage": &manifest.Lineage,
+		"covers_ms": &manifest.CoversMS, "head": &manifest.Head, "snapshot": &snapshot, "deltas": &deltas,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if format != 1 {
+		return nil, unbelievable("the manifest has form %d, and this package reads form 1", format)
+	}
+	named := &manifest.Snapshot
+	err = fields(snapshot, map[string]any{
+		"epoch": &named.Epoch, "base": &named.Base, "bytes": &named.Bytes, "sha256": (*digest)(&named.SHA256),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(deltas) > deltasMax {
+		return nil, unbelievable("the manifest lists %d deltas, more than %d", len(deltas), deltasMax)
+	}
+	for _, text := range deltas {
+		var delta DeltaEntry
+		err = fields(text, map[string]any{
+			"from": &delta.From, "to": &delta.To, "bytes": &delta.Bytes, "sha256": (*digest)(&delta.SHA256),
+		})
+		if err != nil {
+			return nil, err
+		}
+		manifest.Deltas = append(manifest.Deltas, delta)
+	}
+	return manifest, manifest.check()
+}
+
+// With the snapshot and the deltas everything up to the head must be had.
+func (m *Manifest) check() error {
+	first := m.Head
+	if len(m.Deltas) > 0 {
+		first = m.Deltas[0].From
+	}
+	end := first
+	for _, delta := range m.Deltas {
+		if delta.From >= delta.To || delta.From != end {
+			return unbelievable("the manifest's deltas leave a gap at journal number %d", delta.From)
+		}
+		end = delta.To
+	}
+	if end != m.Head || first > m.Snapshot.Base || m.Snapshot.Base > m.Head {
+		return unbelievable("the manifest's deltas leave a gap at journal number %d", first)
+	}
+	return nil
+}
+
+// ReadProof verifies a proof's line and reads it.
+func ReadProof(line []byte, keys Keys) (*Proof, error) {
+	text, err := believe(line, keys, "edgeward filter proof 1")
+	if err != nil {
+		return nil, err
+	}
+	proof := &Proof{}
+	return proof, fields(text, map[string]any{
+		"set": &proof.Set, "serial": &proof.Serial, "lineage": &proof.Lineage, "head": &proof.Head,
+		"lag_ms": &proof.LagMS, "echo": &proof.Echo,
+	})
+}
+
+// Verifies a line and returns the JSON in it.
+func believe(line []byte, keys Keys, kind string) ([]byte, error) {
+	if len(line) > lineBytesMax {
+		return nil, unbelievable("a signed line of %d bytes is longer than %d", len(line), lineBytesMax)
+	}
+	if !utf8.Valid(line) {
+		return nil, unbelievable("this is no signed line")
+	}
+	words := strings.SplitN(strings.TrimRight(string(line), "\r\n"), " ", 4)
+	switch {
+	case words[0] == "unsigned" && len(words) > 1:
+		if len(keys) > 0 {
+			return nil, unbelievable("the line is not signed")
+		}
+		return []byte(strings.Join(words[1:], " ")), nil
+	case words[0] == "ed25519" && len(words) == 4:
+		text := []byte(words[3])
+		if len(keys) == 0 {
+			return text, nil
+		}
+		key, known := keys[words[1]]
+		if !known {
+			return nil, unbelievable("the line is signed with the unknown key %.16s", words[1])
+		}
+		signature, err := hex.DecodeString(words[2])
+		message := bytes.Join([][]byte{[]byte(kind), text}, []byte("\n"))
+		if err != nil || len(signature) != ed25519.SignatureSize || !ed25519.Verify(key, message, signature) {
+			return nil, unbelievable("the signature is wrong")
+		}
+		return text, nil
+	}
+	return nil, unbelievable("this is no signed line")
+}
+
+// The SHA-256 of a file in lower-case hex.
+type digest string
+
+// Reads a JSON object that has exactly these fields.
+func fields(text []byte, into map[string]any) error {
+	var found map[string]json.RawMessage
+	if err := json.Unmarshal(text, &found); err != nil {
+		return unbelievable("the signed document cannot be read: %v", err)
+	}
+	for name, value := range found {
+		place, known := into[name]
+		if !known {
+			return unbelievable("the signed document has a field %.40q that form 1 does not know", name)
+		}
+		if err := field(value, place); err != nil {
+			return unbelievable("%s is not what belongs there: %v", name, err)
+		}
+	}
+	for name := range into {
+		if _, here := found[name]; !here {
+			return unbelievable("the signed document lacks %s", name)
+		}
+	}
+	return nil
+}
+
+// JSON's null would leave a place as it was; here it is an error.
+func field(value json.RawMessage, place any) error {
+	var err error
+	switch place := place.(type) {
+	case *uint64:
+		*place, err = strconv.ParseUint(string(value), 10, 64)
+		return err
+	case *digest:
+		err = json.Unmarshal(value, (*string)(place))
+		bytes, wrong := hex.DecodeString(string(*place))
+		if err == nil && (wrong != nil || len(bytes) != sha256.Size) {
+			return errors.New("no SHA-256")
+		}
+		*place = digest(strings.ToLower(string(*place)))
+		return err
+	}
+	if string(value) == "null" {
+		return errors.New("null")
+	}
+	return json.Unmarshal(value, place)
+}

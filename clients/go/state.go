@@ -1,0 +1,513 @@
+package filter
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Answer is what to do about an id.
+type Answer uint8
+
+const (
+	// Ask: nothing can be said, send the request.
+	Ask Answer = iota
+	// Absent: it does not exist, or not for as long as MaxStaleness: skip the request.
+	Absent
+	// Maybe: it may exist, send the request.
+	Maybe
+)
+
+func (a Answer) String() string {
+	return [...]string{"ask", "absent", "maybe"}[a]
+}
+
+// Now is what a machine's clocks show.
+type Now struct {
+	// Monotonic is the time since any fixed moment; it never falls.
+	Monotonic time.Duration
+	// WallMS counts milliseconds since 1970; it may be stepped in either direction.
+	WallMS int64
+}
+
+// Reason says in a word why something was refused.
+type Reason string
+
+// The reasons.
+const (
+	OtherSet      Reason = "other-set"
+	Replayed      Reason = "replayed"
+	NotAsked      Reason = "not-asked"
+	Unlisted      Reason = "unlisted"
+	Early         Reason = "early"
+	Older         Reason = "older"
+	Contradiction Reason = "contradiction"
+	Broken        Reason = "broken"
+	TooLarge      Reason = "too-large"
+	OverlayFull   Reason = "overlay-full"
+)
+
+// Refused is why something that came was not used. What was there before stays in use.
+type Refused struct {
+	Reason  Reason
+	Message string
+}
+
+func (r *Refused) Error() string { return r.Message }
+
+func refuse(reason Reason, format string, arguments ...any) error {
+	return &Refused{reason, fmt.Sprintf(format, arguments...)}
+}
+
+func unlisted() error      { return refuse(Unlisted, "no manifest names a file with this content") }
+func early() error         { return refuse(Early, "the delta comes before what it follows") }
+func contradiction() error { return refuse(Contradiction, "the publisher contradicts itself") }
+
+// StateConfig is what a client is told by its operator.
+type StateConfig struct {
+	// Set is the name of the set of ids it follows.
+	Set          string
+	MaxStaleness time.Duration
+	// ClockError is how far this machine's wall clock and the publisher's can be apart, if DatesCount.
+	ClockError time.Duration
+	// DatesCount says that somebody answers for the clocks: then a manifest's date makes a filter fresh.
+	DatesCount bool
+	// SerialMin is the number below which manifests are replays.
+	SerialMin uint64
+	// SnapshotBytesMax is the size above which snapshots are refused before they are fetched. 0: 1 GiB.
+	SnapshotBytesMax uint64
+	// OverlayIDsMax bounds the added ids kept beside the snapshot. 0: 2^20.
+	OverlayIDsMax int
+}
+
+// State says when a client may still rely on its filter. It fetches nothing and looks at no clock:
+// documents, files and times are handed in. It is not safe for concurrent use.
+//
+// The guarantee: an id that was committed more than MaxStaleness ago is never skipped. The answer is Absent
+// only while a deadline lies ahead, and a deadline comes from a statement of the publisher whose ids are
+// all here: from a proof, which echoes random bytes of this client's own request and so was made after
+// that was sent, or from a manifest's date where somebody vouches for the clocks (docs/id-filter.md,
+// "Freshness"). The scripts in vectors/filter hold it to the Rust client, step by step.
+type State struct {
+	config     StateConfig
+	clock      clock
+	holding    *holding
+	newest     *Manifest
+	listed     []listed
+	challenges []challenge
+	pending    []statement
+	deadline   int64
+	// Whether there is a deadline at all.
+	stated bool
+}
+
+// A snapshot and what was added to it: each id with the number of the delta that brought it.
+type holding struct {
+	lineage, epoch, base, applied uint64
+	filter                        *Filter
+	overlay                       map[uint64]uint64
+}
+
+// What believed manifests listed lately, so that a delta that was merged away while it was fetched is
+// still welcome.
+type listed struct {
+	lineage uint64
+	entry   DeltaEntry
+}
+
+type challenge struct {
+	echo string
+	sent int64
+}
+
+// "All ids committed MaxStaleness before the deadline are in the journal up to head."
+type statement struct {
+	lineage, head uint64
+	deadline      int64
+}
+
+const (
+	// Requests whose answers are still waited for.
+	challengesMax = 8
+	// Statements that wait for their ids.
+	pendingMax = 16
+	// Deltas of the newest manifest and as many that were merged away.
+	listedMax = 2 * deltasMax
+	// More than rounding makes between two looks at two clocks.
+	jitterMS = 50
+)
+
+// NewState is a client that has nothing yet and asks about everything.
+func NewState(config StateConfig) *State {
+	if config.SnapshotBytesMax == 0 {
+		config.SnapshotBytesMax = 1 << 30
+	}
+	if config.OverlayIDsMax == 0 {
+		config.OverlayIDsMax = 1 << 20
+	}
+	return &State{config: config}
+}
+
+// Answer says what to do about an id, in any spelling that its form allows.
+func (s *State) Answer(now Now, id string) Answer {
+	if !s.IsFresh(now) {
+		return Ask
+	}
+	facts := &s.holding.filter.facts
+	hash := Hash(id, facts.Form, facts.Seed)
+	if s.holding.filter.mayContain(hash) {
+		return Maybe
+	}
+	if _, added := s.holding.overlay[hash]; added {
+		return Maybe
+	}
+	return Absent
+}
+
+// IsFresh says whether absent ids are skipped now.
+func (s *State) IsFresh(now Now) bool {
+	return s.holding != nil && s.stated && s.clock.moment(now) <= s.deadline
+}
+
+// FreshFor says for how long they may be if nothing more is learnt.
+func (s *State) FreshFor(now Now) time.Duration {
+	if left := s.deadline - s.clock.moment(now); s.stated && left > 0 {
+		return time.Duration(left) * time.Millisecond
+	}
+	return 0
+}
+
+// Filter is the snapshot in use, or nil.
+func (s *State) Filter() *Filter {
+	if s.holding == nil {
+		return nil
+	}
+	return s.holding.filter
+}
+
+// OverlayIDs is the number of added ids beside it.
+func (s *State) OverlayIDs() int {
+	if s.holding == nil {
+		return 0
+	}
+	return len(s.holding.overlay)
+}
+
+// Position says how far the journal is known here, as the query of a request has it. Empty: not at all.
+func (s *State) Position() string {
+	if s.holding == nil {
+		return ""
+	}
+	return fmt.Sprintf("%d-%d-%d", s.holding.lineage, s.holding.epoch, s.holding.applied)
+}
+
+// Serial is the newest manifest's number.
+func (s *State) Serial() uint64 {
+	if s.newest == nil {
+		return s.config.SerialMin
+	}
+	return s.newest.Serial
+}
+
+// Observe looks at the clocks; every other change does so too.
+func (s *State) Observe(now Now) { s.clock.observe(now) }
+
+// Challenge begins a request that carries these 16 random bytes in hex, to be sent now at the earliest.
+func (s *State) Challenge(now Now, echo string) {
+	sent := s.clock.observe(now)
+	if len(s.challenges) == challengesMax {
+		s.challenges = s.challenges[1:]
+	}
+	s.challenges = append(s.challenges, challenge{strings.ToLower(echo), sent})
+}
+
+// Manifest takes a manifest that ReadManifest believed.
+func (s *State) Manifest(now Now, manifest *Manifest) error {
+	s.clock.observe(now)
+	if err := s.checkSet(manifest.Set); err != nil {
+		return err
+	}
+	if newest := s.Serial(); manifest.Serial < newest {
+		return refuse(Replayed, "manifest %d is older than %d, which was seen before", manifest.Serial, newest)
+	}
+	if s.newest != nil && s.newest.Serial == manifest.Serial && !same(s.newest, manifest) {
+		return contradiction()
+	}
+	s.considerDate(now, manifest)
+	for _, entry := range manifest.Deltas {
+		s.list(listed{manifest.Lineage, entry})
+	}
+	s.newest = manifest
+	s.settle()
+	return nil
+}
+
+func (s *State) list(delta listed) {
+	for _, known := range s.listed {
+		if known == delta {
+			return
+		}
+	}
+	if len(s.listed) == listedMax {
+		s.listed = s.listed[1:]
+	}
+	s.listed = append(s.listed, delta)
+}
+
+// Proof takes a proof that ReadProof believed.
+func (s *State) Proof(now Now, proof *Proof) error {
+	s.clock.observe(now)
+	if err := s.checkSet(proof.Set); err != nil {
+		return err
+	}
+	echo := strings.ToLower(proof.Echo)
+	for n, asked := range s.challenges {
+		if asked.echo != echo {
+			continue
+		}
+		s.challenges = append(s.challenges[:n:n], s.challenges[n+1:]...)
+		if most := s.config.MaxStaleness.Milliseconds(); proof.LagMS <= uint64(most) {
+			s.state(statement{proof.Lineage, proof.Head, asked.sent + most - int64(proof.LagMS)})
+		}
+		s.settle()
+		return nil
+	}
+	return refuse(NotAsked, "the proof answers no request that is under way")
+}
+
+// Received is a snapshot's bytes, hashed and opened: work that needs no state.
+type Received struct {
+	sha256 string
+	filter *Filter
+	err    error
+}
+
+// Receive reads every byte twice. It keeps the bytes, which must not change.
+func Receive(file []byte) Received {
+	filter, err := Open(file)
+	return Received{digestOf(file), filter, err}
+}
+
+func digestOf(file []byte) string {
+	digest := sha256.Sum256(file)
+	return hex.EncodeToString(digest[:])
+}
+
+// Snapshot takes a snapshot that a manifest named.
+func (s *State) Snapshot(now Now, received Received) error {
+	s.clock.observe(now)
+	if s.newest == nil {
+		return unlisted()
+	}
+	named, lineage := s.newest.Snapshot, s.newest.Lineage
+	if most := s.config.SnapshotBytesMax; named.Bytes > most {
+		return refuse(TooLarge, "a snapshot of %d bytes is larger than the %d allowed", named.Bytes, most)
+	}
+	if received.sha256 != named.SHA256 {
+		return unlisted()
+	}
+	if received.err != nil {
+		return refuse(Broken, "%v", received.err)
+	}
+	filter := received.filter
+	if filter.facts.Epoch != named.Epoch {
+		return contradiction()
+	}
+	fresh := &holding{lineage, named.Epoch, named.Base, named.Base, filter, map[uint64]uint64{}}
+	if old := s.holding; old != nil && old.lineage == lineage {
+		if old.epoch >= named.Epoch || old.base > named.Base || old.filter.facts.Seed != filter.facts.Seed {
+			return refuse(Older, "the snapshot is not newer than the one in use")
+		}
+		// What was added after the new base is complete up to where the old one was.
+		if old.applied > fresh.applied {
+			fresh.applied = old.applied
+		}
+		for id, to := range old.overlay {
+			if to > named.Base {
+				fresh.overlay[id] = to
+			}
+		}
+	} else {
+		// What was shown of another journal says nothing about this one.
+		s.stated = false
+	}
+	s.holding = fresh
+	s.settle()
+	return nil
+}
+
+// Delta takes a delta that a manifest named.
+func (s *State) Delta(now Now, file []byte) error {
+	s.clock.observe(now)
+	name := digestOf(file)
+	var named *listed
+	for n := range s.listed {
+		if s.listed[n].entry.SHA256 == name {
+			named = &s.listed[n]
+			break
+		}
+	}
+	if named == nil {
+		return unlisted()
+	}
+	read, err := readDelta(file)
+	if err != nil {
+		return refuse(Broken, "%v", err)
+	}
+	holding, entry := s.holding, named.entry
+	if holding == nil || holding.lineage != named.lineage {
+		return early()
+	}
+	if read.lineage != named.lineage || read.from != entry.From || read.to != entry.To ||
+		read.seed != holding.filter.facts.Seed {
+		return contradiction()
+	}
+	if entry.From > holding.applied {
+		return early()
+	}
+	if entry.To <= holding.applied {
+		// Doubled, or covered by another: harmless and nothing to do.
+		return nil
+	}
+	if most := s.config.OverlayIDsMax; len(read.ids) > most-len(holding.overlay) {
+		return refuse(OverlayFull, "more than %d ids were added since the snapshot; waiting for the next one", most)
+	}
+	for _, id := range read.ids {
+		if holding.overlay[id] < entry.To {
+			holding.overlay[id] = entry.To
+		}
+	}
+	holding.applied = entry.To
+	s.settle()
+	return nil
+}
+
+// Wants says what to fetch now: a snapshot or nil, and deltas in their order.
+func (s *State) Wants() (*Snapshot, []DeltaEntry) {
+	manifest := s.newest
+	if manifest == nil {
+		return nil, nil
+	}
+	var snapshot *Snapshot
+	same := s.holding != nil && s.holding.lineage == manifest.Lineage
+	fits := manifest.Snapshot.Bytes <= s.config.SnapshotBytesMax
+	if (!same || s.holding.epoch < manifest.Snapshot.Epoch) && fits {
+		named := manifest.Snapshot
+		snapshot = &named
+	}
+	if !same {
+		return snapshot, nil
+	}
+	for n, delta := range manifest.Deltas {
+		if delta.To > s.holding.applied {
+			if delta.From > s.holding.applied {
+				// The journal no longer reaches back to what is here: only a snapshot helps.
+				break
+			}
+			return snapshot, append([]DeltaEntry(nil), manifest.Deltas[n:]...)
+		}
+	}
+	return snapshot, nil
+}
+
+// A dated manifest counts where clocks are vouched for.
+func (s *State) considerDate(now Now, manifest *Manifest) {
+	const far = 1 << 62
+	if !s.config.DatesCount || manifest.CoversMS > far {
+		return
+	}
+	moment := s.clock.moment(now)
+	age := moment - int64(manifest.CoversMS) + s.config.ClockError.Milliseconds()
+	most := s.config.MaxStaleness.Milliseconds()
+	// Dated later than the clocks' error allows: they are not what they were said to be.
+	if age < 0 || age > most {
+		return
+	}
+	s.state(statement{manifest.Lineage, manifest.Head, moment + most - age})
+}
+
+// Remembers a statement until its ids are here. Jitter in both directions can hide time.
+func (s *State) state(said statement) {
+	said.deadline -= 2 * jitterMS
+	for n := range s.pending {
+		known := &s.pending[n]
+		if known.lineage == said.lineage && known.head == said.head {
+			if known.deadline < said.deadline {
+				known.deadline = said.deadline
+			}
+			return
+		}
+	}
+	if len(s.pending) == pendingMax {
+		// The oldest is nearest to being fulfilled, and the newest is the best to have.
+		s.pending = append(s.pending[:pendingMax/2], s.pending[pendingMax/2+1:]...)
+	}
+	s.pending = append(s.pending, said)
+}
+
+// Lets the statements count whose ids are all here.
+func (s *State) settle() {
+	if s.holding == nil {
+		return
+	}
+	waiting := s.pending[:0]
+	for _, said := range s.pending {
+		if said.lineage != s.holding.lineage || said.head > s.holding.applied {
+			waiting = append(waiting, said)
+		} else if !s.stated || said.deadline > s.deadline {
+			s.stated, s.deadline = true, said.deadline
+		}
+	}
+	s.pending = waiting
+}
+
+func (s *State) checkSet(set string) error {
+	if set != s.config.Set {
+		return refuse(OtherSet, "this is about the set %.80q", set)
+	}
+	return nil
+}
+
+func same(one, other *Manifest) bool {
+	if len(one.Deltas) != len(other.Deltas) {
+		return false
+	}
+	for n := range one.Deltas {
+		if one.Deltas[n] != other.Deltas[n] {
+			return false
+		}
+	}
+	return one.Set == other.Set && one.Serial == other.Serial && one.Lineage == other.Lineage &&
+		one.CoversMS == other.CoversMS && one.Head == other.Head && one.Snapshot == other.Snapshot
+}
+
+// One reckoning of time from two clocks that may both be wrong: it passes by whichever says more. When
+// they part, the anchor is set anew, so that a step back hides no later sleep.
+type clock struct {
+	anchored        bool
+	monotonic, wall int64
+	anchor          int64
+}
+
+func (c *clock) observe(now Now) int64 {
+	moment := c.moment(now)
+	monotonic := now.Monotonic.Milliseconds()
+	parted := (now.WallMS - c.wall) - (monotonic - c.monotonic)
+	if !c.anchored || parted > jitterMS || parted < -jitterMS {
+		*c = clock{true, monotonic, now.WallMS, moment}
+	}
+	return moment
+}
+
+func (c *clock) moment(now Now) int64 {
+	if !c.anchored {
+		return now.WallMS
+	}
+	passed := now.Monotonic.Milliseconds() - c.monotonic
+	if wall := now.WallMS - c.wall; wall > passed {
+		passed = wall
+	}
+	return c.anchor + passed
+}

@@ -1,0 +1,300 @@
+package filter
+
+// The golden files that clients in all languages are held to.
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+func vector(t testing.TB, name string) []byte {
+	t.Helper()
+	file, err := os.ReadFile(filepath.Join("..", "..", "vectors", "filter", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func vectors(t testing.TB, name string, into any) {
+	t.Helper()
+	if err := json.Unmarshal(vector(t, name), into); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func unhex(t testing.TB, text string) []byte {
+	t.Helper()
+	file, err := hex.DecodeString(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func formOf(name string) Form {
+	return map[string]Form{"text": Text, "uuid": UUID, "integer": Integer}[name]
+}
+
+// The n-th id of a form, as crates/filter/tests/vectors spells it.
+func spelling(form Form, n uint64) string {
+	switch form {
+	case Text:
+		return fmt.Sprintf("résumé/%d", n)
+	case Integer:
+		return fmt.Sprintf("+00%d", n)
+	}
+	high := n * 0x9e3779b97f4a7c15
+	id := fmt.Sprintf("%016X%016x", high, high<<32|high>>32)
+	return fmt.Sprintf("{%s-%s-%s-%s-%s}", id[:8], id[8:12], id[12:16], id[16:20], id[20:])
+}
+
+type answers struct {
+	File, Form, Maybe string
+	IDs               uint64
+	Asked             []string
+}
+
+func TestHashesOfAllLengthsAndSpellingsAreTheFormats(t *testing.T) {
+	var cases []struct{ Form, Seed, Spelling, Hash string }
+	vectors(t, "hashes.json", &cases)
+	for _, one := range cases {
+		seed, err := strconv.ParseUint(one.Seed, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := fmt.Sprintf("%016x", Hash(one.Spelling, formOf(one.Form), seed)); found != one.Hash {
+			t.Errorf("%s with seed %s as %s: %s instead of %s", one.Spelling, one.Seed, one.Form, found, one.Hash)
+		}
+	}
+}
+
+func TestFiltersOfEveryConstructionAnswerAsTheFormatSays(t *testing.T) {
+	var cases []answers
+	vectors(t, "answers.json", &cases)
+	for _, one := range cases {
+		filter, err := Open(vector(t, one.File))
+		if err != nil {
+			t.Fatalf("%s: %v", one.File, err)
+		}
+		found := ""
+		for _, id := range one.Asked {
+			found += map[bool]string{true: "1", false: "0"}[filter.MayContain(id)]
+		}
+		if found != one.Maybe || filter.Facts().Form.String() != one.Form {
+			t.Errorf("%s answers %s instead of %s", one.File, found, one.Maybe)
+		}
+		for n := uint64(0); n < one.IDs; n++ {
+			if !filter.MayContain(spelling(formOf(one.Form), n)) {
+				t.Errorf("%s hides %d", one.File, n)
+			}
+		}
+	}
+}
+
+func TestCutFlippedAndForgedFilesAreRefused(t *testing.T) {
+	var cases []struct{ What, Why, Bytes string }
+	vectors(t, "refused-files.json", &cases)
+	for _, one := range cases {
+		if err := open(one.What, unhex(t, one.Bytes)); !errors.Is(err, ErrBroken) {
+			t.Errorf("%s, %s: %v", one.What, one.Why, err)
+		}
+	}
+}
+
+func open(what string, file []byte) error {
+	if what == "delta" {
+		_, err := readDelta(file)
+		return err
+	}
+	_, err := Open(file)
+	return err
+}
+
+func TestEachCutAndEachFlippedBitIsNoticed(t *testing.T) {
+	for _, name := range []string{"static-small.ewf", "updatable-small.ewf", "delta.ewd"} {
+		whole, what := vector(t, name), "filter"
+		if strings.HasSuffix(name, "ewd") {
+			what = "delta"
+		}
+		if err := open(what, whole); err != nil {
+			t.Fatal(err)
+		}
+		for cut := range whole {
+			if open(what, whole[:cut]) == nil {
+				t.Errorf("%s cut at %d", name, cut)
+			}
+		}
+		for bit := 0; bit < 8*len(whole); bit++ {
+			flipped := append([]byte(nil), whole...)
+			flipped[bit/8] ^= 1 << (bit % 8)
+			if open(what, flipped) == nil {
+				t.Errorf("%s with bit %d flipped", name, bit)
+			}
+		}
+	}
+}
+
+func TestSignedLinesAreBelievedAndForgedOnesAreNot(t *testing.T) {
+	keys, err := ParseKeys(strings.TrimSpace(string(vector(t, "key.txt"))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := ReadManifest(vector(t, "manifest.txt"), keys)
+	if err != nil || manifest.Serial != 100 || manifest.Deltas[0].SHA256 != digestOf(vector(t, "delta.ewd")) {
+		t.Fatalf("%+v, %v", manifest, err)
+	}
+	proof, err := ReadProof(vector(t, "proof.txt"), keys)
+	if err != nil || proof.LagMS != 250 {
+		t.Fatalf("%+v, %v", proof, err)
+	}
+	var cases []struct{ What, Why, Line string }
+	vectors(t, "refused-lines.json", &cases)
+	for _, one := range cases {
+		if one.What == "proof" {
+			_, err = ReadProof([]byte(one.Line), keys)
+		} else {
+			_, err = ReadManifest([]byte(one.Line), keys)
+		}
+		if !errors.Is(err, ErrUnbelievable) {
+			t.Errorf("%s, %s: %v", one.What, one.Why, err)
+		}
+	}
+}
+
+// A script's client, what was published in its life, and its steps.
+type script struct {
+	Client struct {
+		Set, Key         string
+		Seed             int
+		MaxStalenessMS   int64  `json:"max_staleness_ms"`
+		ClockErrorMS     *int64 `json:"clock_error_ms"`
+		OverlayIDsMax    int    `json:"overlay_ids_max"`
+		SnapshotBytesMax uint64 `json:"snapshot_bytes_max"`
+		Asked            []string
+	}
+	Documents, Files []string
+	Steps            [][9]json.RawMessage
+}
+
+func TestClientsLiveAsTheScriptsSay(t *testing.T) {
+	var scripts []script
+	vectors(t, "scripts.json", &scripts)
+	for _, one := range scripts {
+		keys, err := ParseKeys(one.Client.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config := StateConfig{
+			Set:              one.Client.Set,
+			MaxStaleness:     time.Duration(one.Client.MaxStalenessMS) * time.Millisecond,
+			SnapshotBytesMax: one.Client.SnapshotBytesMax,
+			OverlayIDsMax:    one.Client.OverlayIDsMax,
+		}
+		if ms := one.Client.ClockErrorMS; ms != nil {
+			config.DatesCount, config.ClockError = true, time.Duration(*ms)*time.Millisecond
+		}
+		files, places := make([][]byte, len(one.Files)), map[string]int{}
+		for n, file := range one.Files {
+			files[n] = unhex(t, file)
+			places[digestOf(files[n])] = n
+		}
+		state := NewState(config)
+		for number, step := range one.Steps {
+			follow(t, fmt.Sprintf("seed %d, step %d: %s", one.Client.Seed, number, step), one, state, keys, files, places, step)
+		}
+	}
+}
+
+func follow(
+	t *testing.T, where string, one script, state *State, keys Keys, files [][]byte, places map[string]int,
+	step [9]json.RawMessage,
+) {
+	t.Helper()
+	var monotonic, wall, fresh int64
+	var what, outcome, answers string
+	var at int
+	var snapshot *int
+	var deltas []int
+	for n, place := range map[int]any{
+		0: &monotonic, 1: &wall, 2: &what, 4: &outcome, 5: &fresh, 6: &answers, 7: &snapshot, 8: &deltas,
+	} {
+		if err := json.Unmarshal(step[n], place); err != nil {
+			t.Fatal(where, err)
+		}
+	}
+	now := Now{time.Duration(monotonic) * time.Millisecond, wall}
+	if what != "challenge" && what != "observe" {
+		if err := json.Unmarshal(step[3], &at); err != nil {
+			t.Fatal(where, err)
+		}
+	}
+	var err error
+	switch what {
+	case "manifest":
+		var manifest *Manifest
+		if manifest, err = ReadManifest([]byte(one.Documents[at]), keys); err == nil {
+			err = state.Manifest(now, manifest)
+		}
+	case "proof":
+		var proof *Proof
+		if proof, err = ReadProof([]byte(one.Documents[at]), keys); err == nil {
+			err = state.Proof(now, proof)
+		}
+	case "challenge":
+		var echo string
+		err = json.Unmarshal(step[3], &echo)
+		state.Challenge(now, echo)
+	case "snapshot":
+		err = state.Snapshot(now, Receive(files[at]))
+	case "delta":
+		err = state.Delta(now, files[at])
+	default:
+		state.Observe(now)
+	}
+	found := "taken"
+	var refused *Refused
+	switch {
+	case errors.As(err, &refused):
+		found = string(refused.Reason)
+	case errors.Is(err, ErrUnbelievable):
+		found = "unbelievable"
+		state.Observe(now)
+	case err != nil:
+		t.Fatal(where, err)
+	}
+	if found != outcome {
+		t.Fatalf("%s: %s, %v", where, found, err)
+	}
+	if left := state.FreshFor(now).Milliseconds(); left != fresh {
+		t.Fatalf("%s: fresh for %d ms", where, left)
+	}
+	letters := ""
+	for _, id := range one.Client.Asked {
+		letters += map[Answer]string{Absent: "a", Maybe: "m", Ask: "?"}[state.Answer(now, id)]
+	}
+	// Why nothing can be said, which the script tells, is nothing to whoever asks.
+	if letters != strings.NewReplacer("n", "?", "s", "?").Replace(answers) {
+		t.Fatalf("%s: %s", where, letters)
+	}
+	wanted, missing := state.Wants()
+	if (wanted == nil) != (snapshot == nil) || wanted != nil && places[wanted.SHA256] != *snapshot {
+		t.Fatalf("%s: wants %+v", where, wanted)
+	}
+	if len(missing) != len(deltas) {
+		t.Fatalf("%s: wants %+v", where, missing)
+	}
+	for n, delta := range missing {
+		if places[delta.SHA256] != deltas[n] {
+			t.Fatalf("%s: wants %+v", where, missing)
+		}
+	}
+}

@@ -69,8 +69,8 @@ test: tools check docs ## everything CI runs
 	@$(MAKE) test-client-js test-client-go BUILT=1
 
 # The clients in other languages, each against the golden files of vectors/ and a publisher on loopback.
-.PHONY: test-clients test-client-js test-client-go program
-test-clients: test-client-js test-client-go ## the clients in other languages
+.PHONY: test-clients test-client-js test-client-go test-client-python program
+test-clients: test-client-js test-client-go test-client-python ## the clients in other languages
 
 # Not again where the tests were just built: with other features some of it would be.
 program: rust compiler
@@ -87,6 +87,14 @@ test-client-go: program
 	@scripts/ensure-debian client-go
 	@cd clients/go && EDGEWARD="$(PROGRAM)" SEED=$(SEED) $(abspath $(STEP)) "Go client (go vet, go test)" \
 		sh -c 'go vet ./... && go test -count=1 ./...'
+
+# Compiles half of the workspace anew, optimised: some minutes, and not a part of `make test`.
+test-client-python: program
+	@scripts/ensure-debian build client-python
+	@cd clients/python && EDGEWARD="$(PROGRAM)" SEED=$(SEED) $(abspath $(STEP)) "Python client (pip install, unittest)" \
+		sh -c 'cargo clippy $(LOCKED) --release --quiet -- --deny warnings && python3 -m venv target/venv && \
+		target/venv/bin/pip install --quiet --disable-pip-version-check --force-reinstall . && \
+		target/venv/bin/python -m unittest discover -s tests'
 
 # A JDK, Maven, 2 GB of memory and some minutes: too much for `make test`.
 CASSANDRA_IDS ?= 620000

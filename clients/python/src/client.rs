@@ -1,0 +1,306 @@
+//! The client in the background.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use edgeward_filter::client::Now;
+use edgeward_filter_client::{Answer, FilterConfig, PublicKey, Trust, system_clock};
+use edgeward_types::Timestamp;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::filter::Facts;
+use crate::ids::{form, spelled};
+
+/// Follows a published set on a thread of its own, and answers at once.
+#[pyclass(frozen, weakref, module = "edgeward_filter")]
+pub(crate) struct FilterClient {
+    client: RwLock<Option<Arc<edgeward_filter_client::FilterClient>>>,
+    /// Of the process it was started in.
+    forks: u64,
+}
+
+/// How often this process is a child that was forked off: threads, and what they had locked, do not
+/// follow there.
+static FORKS: AtomicU64 = AtomicU64::new(0);
+
+#[pyfunction]
+fn forked() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Lets Python tell of forks.
+pub(crate) fn notice_forks(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    let os = py.import("os")?;
+    // Windows has no fork.
+    if let Ok(register) = os.getattr("register_at_fork") {
+        let named = PyDict::new(py);
+        named.set_item("after_in_child", wrap_pyfunction!(forked, module)?)?;
+        register.call((), Some(&named))?;
+    }
+    Ok(())
+}
+
+impl FilterClient {
+    /// The client, unless it is closed or belongs to the parent of this process.
+    fn running(&self) -> Option<Arc<edgeward_filter_client::FilterClient>> {
+        if self.forks != FORKS.load(Ordering::Relaxed) {
+            return None;
+        }
+        let client = self.client.read().unwrap_or_else(PoisonError::into_inner);
+        client.clone()
+    }
+}
+
+#[pymethods]
+impl FilterClient {
+    #[new]
+    #[pyo3(signature = (
+        url, keys = None, *, max_staleness, trust_transport = false, form = None, clock_error = None,
+        keep = None, roots = None, snapshot_bytes_max = 1 << 30, overlay_ids_max = 1 << 20, clock = None,
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "they have names in Python")]
+    fn new(
+        py: Python<'_>,
+        url: &str,
+        keys: Option<Vec<String>>,
+        max_staleness: &Bound<'_, PyAny>,
+        trust_transport: bool,
+        form: Option<&str>,
+        clock_error: Option<&Bound<'_, PyAny>>,
+        keep: Option<PathBuf>,
+        roots: Option<PathBuf>,
+        snapshot_bytes_max: u64,
+        overlay_ids_max: usize,
+        clock: Option<&Bound<'_, ManualClock>>,
+    ) -> PyResult<Self> {
+        let url = url
+            .parse()
+            .map_err(|error| PyValueError::new_err(format!("{url}: {error}")))?;
+        let keys = keys.unwrap_or_default();
+        if keys.is_empty() && !trust_transport {
+            return Err(PyValueError::new_err(
+                "give the publisher's keys, or trust_transport=True to believe whoever answers",
+            ));
+        }
+        let mut config = FilterConfig::new(url, trust(keys)?, seconds(max_staleness)?);
+        config.form = form.map(self::form).transpose()?;
+        config.clock_error = clock_error.map(seconds).transpose()?;
+        config.keep = keep;
+        config.roots = roots;
+        config.snapshot_bytes_max = snapshot_bytes_max;
+        config.overlay_ids_max = overlay_ids_max;
+        config.clock = clock.map_or_else(system_clock, |clock| {
+            let ticks = Arc::clone(&clock.get().0);
+            Arc::new(move || ticks.now())
+        });
+        let client = py
+            .detach(|| edgeward_filter_client::FilterClient::start(config))
+            .map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
+        Ok(Self {
+            client: RwLock::new(Some(Arc::new(client))),
+            forks: FORKS.load(Ordering::Relaxed),
+        })
+    }
+
+    /// `absent`: skip the request. `maybe`: send it. `ask`: send it, for nothing can be said.
+    fn answer(&self, id: &Bound<'_, PyAny>) -> PyResult<&'static str> {
+        let client = self.running();
+        spelled(id, |spelling| {
+            client.map_or("ask", |client| answer_name(client.answer(spelling)))
+        })
+    }
+
+    /// False only if a request for the id can be skipped.
+    fn may_exist(&self, id: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.answer(id).map(|answer| answer != "absent")
+    }
+
+    /// How it is doing; None after `close` and in a forked child.
+    fn status(&self) -> Option<Status> {
+        let status = self.running()?.status();
+        Some(Status {
+            fresh: status.fresh,
+            fresh_for: status.fresh_for.as_secs_f64(),
+            facts: status.facts,
+            overlay_ids: status.overlay_ids,
+            serial: status.serial,
+            counts: status.counts.rows(),
+            last_error: status.last_error,
+        })
+    }
+
+    /// Waits until absent ids are skipped; False if that takes longer than `timeout` seconds.
+    fn wait_fresh(&self, py: Python<'_>, timeout: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let until = Instant::now() + seconds(timeout)?;
+        let Some(client) = self.running() else {
+            return Ok(false);
+        };
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let slice = left.min(SIGNALS_INTERVAL);
+            if py.detach(|| client.wait_fresh(slice)) {
+                return Ok(true);
+            }
+            if left.is_zero() {
+                return Ok(false);
+            }
+            // Ctrl-C does not wait for the timeout.
+            py.check_signals()?;
+        }
+    }
+
+    /// Ends the background thread; afterwards every answer is `ask`.
+    fn close(&self, py: Python<'_>) {
+        let forks = self.forks;
+        py.detach(|| {
+            if forks == FORKS.load(Ordering::Relaxed) {
+                let mut client = self.client.write().unwrap_or_else(PoisonError::into_inner);
+                drop(client.take());
+            }
+        });
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_error))]
+    fn __exit__(&self, py: Python<'_>, _error: &Bound<'_, pyo3::types::PyTuple>) {
+        self.close(py);
+    }
+}
+
+impl Drop for FilterClient {
+    fn drop(&mut self) {
+        if self.forks != FORKS.load(Ordering::Relaxed) {
+            // The thread to be joined is the parent's.
+            let client = self
+                .client
+                .get_mut()
+                .unwrap_or_else(PoisonError::into_inner);
+            std::mem::forget(client.take());
+        }
+    }
+}
+
+/// How a client is doing.
+#[pyclass(frozen, module = "edgeward_filter")]
+pub(crate) struct Status {
+    #[pyo3(get)]
+    fresh: bool,
+    #[pyo3(get)]
+    fresh_for: f64,
+    facts: Option<edgeward_filter::Facts>,
+    #[pyo3(get)]
+    overlay_ids: usize,
+    #[pyo3(get)]
+    serial: u64,
+    counts: Vec<(&'static str, u64)>,
+    #[pyo3(get)]
+    last_error: Option<String>,
+}
+
+#[pymethods]
+impl Status {
+    #[getter]
+    fn facts(&self) -> Option<Facts> {
+        self.facts.map(Facts::from)
+    }
+
+    #[getter]
+    fn counts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let counts = PyDict::new(py);
+        for (name, count) in &self.counts {
+            counts.set_item(name, count)?;
+        }
+        Ok(counts)
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "Status(fresh={}, fresh_for={:.3}, serial={}, overlay_ids={}, last_error={:?})",
+            self.fresh, self.fresh_for, self.serial, self.overlay_ids, self.last_error
+        )
+    }
+}
+
+/// Clocks that only a test moves.
+#[pyclass(frozen, module = "edgeward_filter")]
+pub(crate) struct ManualClock(Arc<Ticks>);
+
+struct Ticks {
+    monotonic_ms: AtomicU64,
+    wall_ms: AtomicU64,
+}
+
+impl Ticks {
+    fn now(&self) -> Now {
+        Now {
+            monotonic: Duration::from_millis(self.monotonic_ms.load(Ordering::Relaxed)),
+            wall: Timestamp::from_millis(self.wall_ms.load(Ordering::Relaxed)),
+        }
+    }
+}
+
+#[pymethods]
+impl ManualClock {
+    /// Beginning at this many seconds since 1970.
+    #[new]
+    #[pyo3(signature = (wall = 1_700_000_000.0))]
+    fn new(wall: f64) -> PyResult<Self> {
+        let wall = duration(wall)?;
+        Ok(Self(Arc::new(Ticks {
+            monotonic_ms: AtomicU64::new(1_000_000),
+            wall_ms: AtomicU64::new(wall.as_millis() as u64),
+        })))
+    }
+
+    /// So many seconds pass by both clocks, or by the wall clock something else, back too.
+    #[pyo3(signature = (seconds, wall = None))]
+    fn advance(&self, seconds: f64, wall: Option<f64>) -> PyResult<()> {
+        let passed = duration(seconds)?.as_millis() as u64;
+        self.0.monotonic_ms.fetch_add(passed, Ordering::Relaxed);
+        let stepped = (wall.unwrap_or(seconds) * 1e3) as i64;
+        self.0.wall_ms.fetch_add(stepped as u64, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+pub(crate) fn answer_name(answer: Answer) -> &'static str {
+    match answer {
+        Answer::Absent => "absent",
+        Answer::Maybe => "maybe",
+        Answer::Ask(_) => "ask",
+    }
+}
+
+pub(crate) fn trust(keys: Vec<String>) -> PyResult<Trust> {
+    if keys.is_empty() {
+        return Ok(Trust::Transport);
+    }
+    let keys: Result<Vec<PublicKey>, _> = keys.iter().map(|key| key.parse()).collect();
+    keys.map(Trust::Keys).map_err(|error| {
+        let error: edgeward_filter::SignedError = error;
+        PyValueError::new_err(error.to_string())
+    })
+}
+
+/// Seconds as a number, or a `timedelta`.
+pub(crate) fn seconds(time: &Bound<'_, PyAny>) -> PyResult<Duration> {
+    if let Ok(total) = time.call_method0("total_seconds") {
+        return duration(total.extract()?);
+    }
+    duration(time.extract()?)
+}
+
+fn duration(seconds: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|error| PyValueError::new_err(format!("{seconds} s: {error}")))
+}
+
+const SIGNALS_INTERVAL: Duration = Duration::from_millis(100);

@@ -1,0 +1,115 @@
+//! A filter in memory.
+
+use std::path::PathBuf;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+
+use crate::ids::spelled;
+
+pyo3::create_exception!(
+    edgeward_filter,
+    FilterError,
+    PyValueError,
+    "Bytes are no filter to be used."
+);
+
+/// A filter in memory, from the bytes of a file.
+#[pyclass(frozen, module = "edgeward_filter")]
+pub(crate) struct Filter(edgeward_filter::Filter<Held>);
+
+enum Held {
+    Python(PyBackedBytes),
+    File(Vec<u8>),
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Self::Python(bytes) => bytes,
+            Self::File(bytes) => bytes,
+        }
+    }
+}
+
+#[pymethods]
+impl Filter {
+    /// Opens bytes, without copying them.
+    #[new]
+    fn new(py: Python<'_>, data: PyBackedBytes) -> PyResult<Self> {
+        py.detach(|| edgeward_filter::Filter::open(Held::Python(data)))
+            .map(Self)
+            .map_err(|error| FilterError::new_err(error.to_string()))
+    }
+
+    /// Reads a file.
+    #[staticmethod]
+    fn open(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+        let bytes = py.detach(|| std::fs::read(path))?;
+        py.detach(|| edgeward_filter::Filter::open(Held::File(bytes)))
+            .map(Self)
+            .map_err(|error| FilterError::new_err(error.to_string()))
+    }
+
+    /// False only if the id is certainly not in it.
+    fn may_contain(&self, id: &Bound<'_, PyAny>) -> PyResult<bool> {
+        spelled(id, |spelling| self.0.contains_spelled(spelling))
+    }
+
+    fn __contains__(&self, id: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.may_contain(id)
+    }
+
+    /// What its header says.
+    #[getter]
+    fn facts(&self) -> Facts {
+        Facts::from(self.0.facts())
+    }
+}
+
+/// What a filter's header says of it, and what follows from that.
+#[pyclass(frozen, get_all, module = "edgeward_filter")]
+pub(crate) struct Facts {
+    construction: &'static str,
+    form: &'static str,
+    epoch: u64,
+    /// Seconds since 1970, or None.
+    built: Option<f64>,
+    ids: u64,
+    capacity_ids: u64,
+    seed: u64,
+    asked_rate: f64,
+    expected_rate: f64,
+    bytes: u64,
+}
+
+impl From<edgeward_filter::Facts> for Facts {
+    fn from(facts: edgeward_filter::Facts) -> Self {
+        Self {
+            construction: match facts.construction {
+                edgeward_filter::Construction::Static => "static",
+                edgeward_filter::Construction::Updatable => "updatable",
+            },
+            form: facts.hasher.form.name(),
+            epoch: facts.epoch,
+            built: facts.built.map(|built| built.as_millis() as f64 / 1e3),
+            ids: facts.ids,
+            capacity_ids: facts.capacity_ids,
+            seed: facts.hasher.seed,
+            asked_rate: facts.asked_rate,
+            expected_rate: facts.expected_rate,
+            bytes: facts.bytes,
+        }
+    }
+}
+
+#[pymethods]
+impl Facts {
+    fn __repr__(&self) -> String {
+        format!(
+            "Facts({}, {} {} ids, epoch {}, {} bytes)",
+            self.construction, self.ids, self.form, self.epoch, self.bytes
+        )
+    }
+}

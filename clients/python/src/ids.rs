@@ -1,0 +1,47 @@
+//! What Python calls an id: text, bytes, whole numbers, `uuid.UUID`.
+
+use edgeward_filter::{IdForm, IdHasher};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBool, PyBytes, PyInt, PyString, PyType};
+
+/// Hands an id's spelling to `ask`.
+pub(crate) fn spelled<T>(id: &Bound<'_, PyAny>, ask: impl FnOnce(&[u8]) -> T) -> PyResult<T> {
+    if let Ok(text) = id.cast::<PyString>() {
+        return Ok(ask(text.to_str()?.as_bytes()));
+    }
+    if let Ok(bytes) = id.cast::<PyBytes>() {
+        return Ok(ask(bytes.as_bytes()));
+    }
+    // `True` is an int to Python and hardly an id to anybody.
+    let is_number = id.is_instance_of::<PyInt>() && !id.is_instance_of::<PyBool>();
+    if is_number || id.is_instance(uuid(id.py())?)? {
+        return Ok(ask(id.str()?.to_str()?.as_bytes()));
+    }
+    let name = id.get_type().name()?;
+    Err(PyTypeError::new_err(format!(
+        "an id is str, bytes, int or uuid.UUID, not {name}"
+    )))
+}
+
+fn uuid(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
+    static UUID: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    UUID.import(py, "uuid", "UUID")
+}
+
+/// `text`, `uuid` or `integer`.
+pub(crate) fn form(name: &str) -> PyResult<IdForm> {
+    name.parse().map_err(PyValueError::new_err)
+}
+
+/// The hash of an id, as filters and deltas have it.
+#[pyfunction]
+#[pyo3(signature = (id, form = "text", seed = 0))]
+pub(crate) fn hash_id(id: &Bound<'_, PyAny>, form: &str, seed: u64) -> PyResult<u64> {
+    let hasher = IdHasher {
+        form: self::form(form)?,
+        seed,
+    };
+    spelled(id, |spelling| hasher.asked(spelling).0)
+}

@@ -1,0 +1,42 @@
+"""What several tests share: the golden files, and ids as they were spelled when those were made."""
+
+import json
+import os
+import random
+import time
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parents[3] / "vectors" / "filter"
+U64 = 2**64 - 1
+
+
+def vector(name):
+    return (FOLDER / name).read_bytes()
+
+
+def vectors(name):
+    return json.loads(vector(name))
+
+
+def line(name):
+    return vector(name).decode().strip()
+
+
+def spelling(form, n):
+    """The n-th id of a form, as crates/filter/tests/vectors spells it."""
+    if form == "text":
+        return f"résumé/{n}"
+    if form == "integer":
+        return f"+00{n}"
+    high = n * 0x9E3779B97F4A7C15 & U64
+    low = (high << 32 | high >> 32) & U64
+    digits = f"{high:016X}{low:016x}"
+    cut = digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]
+    return "{" + "-".join(cut) + "}"
+
+
+def dice():
+    """A stream whose seed is printed; SEED=… repeats it."""
+    seed = int(os.environ.get("SEED", time.time_ns()))
+    print(f"SEED={seed}")
+    return random.Random(seed)

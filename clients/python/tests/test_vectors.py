@@ -1,0 +1,146 @@
+"""The golden files that clients in all languages are held to."""
+
+import hashlib
+import unittest
+import uuid
+
+from common import dice, line, spelling, vector, vectors
+from edgeward_filter import Filter, FilterError, ManifestError, Refused, State, hash_id
+
+
+class Vectors(unittest.TestCase):
+    def test_hashes_of_all_lengths_and_spellings_are_the_formats(self):
+        for one in vectors("hashes.json"):
+            found = hash_id(one["spelling"], one["form"], int(one["seed"]))
+            self.assertEqual(f"{found:016x}", one["hash"], one)
+            as_bytes = hash_id(one["spelling"].encode(), one["form"], int(one["seed"]))
+            self.assertEqual(as_bytes, found, one)
+
+    def test_filters_of_every_construction_answer_as_the_format_says(self):
+        for one in vectors("answers.json"):
+            ids = Filter(vector(one["file"]))
+            self.assertEqual(ids.facts.form, one["form"])
+            found = "".join("1" if ids.may_contain(id) else "0" for id in one["asked"])
+            self.assertEqual(found, one["maybe"], one["file"])
+            for n in range(one["ids"]):
+                self.assertIn(spelling(one["form"], n), ids, one["file"])
+
+    def test_numbers_and_uuids_are_the_same_ids_as_their_text(self):
+        integers = Filter(vector("static-integer.ewf"))
+        self.assertTrue(all(id in integers for id in (7, "7", "+007", b"7", 999)))
+        uuids = Filter(vector("static-uuid.ewf"))
+        self.assertTrue(all(uuid.UUID(spelling("uuid", n)) in uuids for n in range(1000)))
+        for wrong in (None, 0.5, True, [7]):
+            with self.assertRaises(TypeError):
+                integers.may_contain(wrong)
+        with self.assertRaises(UnicodeError):
+            integers.may_contain("\ud800")
+
+    def test_no_id_is_hidden_however_it_is_spelled(self):
+        roll = dice()
+        for one in vectors("answers.json"):
+            ids = Filter(vector(one["file"]))
+            for _ in range(5000 if one["ids"] else 0):
+                id = respell(roll, one["form"], roll.randrange(one["ids"]))
+                self.assertIn(id, ids, one["file"])
+
+    def test_cut_flipped_and_forged_files_are_refused(self):
+        for one in vectors("refused-files.json"):
+            if one["what"] != "delta":
+                with self.assertRaises(FilterError, msg=one["why"]):
+                    Filter(bytes.fromhex(one["bytes"]))
+
+    def test_each_cut_and_each_flipped_bit_of_a_file_is_noticed(self):
+        for name in ("static-small.ewf", "updatable-small.ewf"):
+            whole = vector(name)
+            for cut in range(len(whole)):
+                self.assertRaises(FilterError, Filter, whole[:cut])
+            for bit in range(8 * len(whole)):
+                flipped = bytearray(whole)
+                flipped[bit // 8] ^= 1 << bit % 8
+                self.assertRaises(FilterError, Filter, bytes(flipped))
+
+    def test_signed_lines_are_believed_and_forged_ones_are_not(self):
+        now = (0, 1_700_000_000_000)
+        state = State("resource", [line("key.txt")], max_staleness=10)
+        for one in vectors("refused-lines.json"):
+            take = state.proof if one["what"] == "proof" else state.manifest
+            with self.assertRaises(ManifestError, msg=one["why"]):
+                take(now, one["line"])
+        self.assertEqual(state.serial, 0)
+        state.challenge(now, "ab" * 16)
+        state.manifest(now, line("manifest.txt"))
+        state.proof(now, line("proof.txt"))
+        self.assertEqual(state.serial, 100)
+
+    def test_clients_live_as_the_scripts_say_step_by_step(self):
+        for script in vectors("scripts.json"):
+            Life(self, script).live()
+
+
+def respell(roll, form, n):
+    if form == "text":
+        return roll.choice((spelling(form, n), spelling(form, n).encode()))
+    if form == "integer":
+        return roll.choice((n, f"{n:0{roll.randrange(1, 8)}}", f"+{n}"))
+    id = uuid.UUID(spelling(form, n))
+    return roll.choice((id, str(id), str(id).upper(), id.hex, id.urn, "{%s}" % id))
+
+
+class Life:
+    """One script, played to a client."""
+
+    def __init__(self, test, script):
+        client = script["client"]
+        self.test, self.script, self.asked = test, script, client["asked"]
+        self.files = [bytes.fromhex(file) for file in script["files"]]
+        names = [hashlib.sha256(file).hexdigest() for file in self.files]
+        self.place = {name: n for n, name in enumerate(names)}
+        error = client["clock_error_ms"]
+        self.state = State(
+            client["set"],
+            [client["key"]],
+            max_staleness=client["max_staleness_ms"] / 1000,
+            clock_error=None if error is None else error / 1000,
+            snapshot_bytes_max=client["snapshot_bytes_max"],
+            overlay_ids_max=client["overlay_ids_max"],
+        )
+
+    def live(self):
+        for number, step in enumerate(self.script["steps"]):
+            monotonic, wall, what, at, outcome, fresh_ms, answers, snapshot, deltas = step
+            now, where = (monotonic, wall), f"step {number} of {self.script['client']}: {step}"
+            found = "taken"
+            try:
+                self.act(now, what, at)
+            except Refused as refused:
+                found = refused.reason
+            equal, state = self.test.assertEqual, self.state
+            equal(found, outcome, where)
+            equal(round(state.fresh_for(now) * 1000), fresh_ms, where)
+            letters = {"absent": "a", "maybe": "m", "ask": "?"}
+            given = "".join(letters[state.answer(now, int(id))] for id in self.asked)
+            # Why nothing can be said, which the script tells, is nothing to whoever asks.
+            equal(given, answers.replace("n", "?").replace("s", "?"), where)
+            wanted, missing = state.wants
+            equal(None if wanted is None else self.place[wanted[0]], snapshot, where)
+            equal([self.place[name] for name, _ in missing], deltas, where)
+
+    def act(self, now, what, at):
+        state, documents = self.state, self.script["documents"]
+        if what == "manifest":
+            state.manifest(now, documents[at])
+        elif what == "proof":
+            state.proof(now, documents[at])
+        elif what == "challenge":
+            state.challenge(now, at)
+        elif what == "snapshot":
+            state.snapshot(now, self.files[at])
+        elif what == "delta":
+            state.delta(now, self.files[at])
+        else:
+            state.observe(now)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -12,7 +12,7 @@ use crate::access_log::Pending;
 use crate::client_io::InFlight;
 use crate::disk::body::DiskBody;
 use crate::fill::FillReader;
-use crate::origin::OriginBody;
+use crate::origin::{Lines, OriginBody};
 use crate::worker::Worker;
 
 /// Where the bytes come from.
@@ -58,6 +58,14 @@ impl EdgeBody {
             worker,
             in_flight,
             log,
+        }
+    }
+
+    /// The head of a response that was passed on as [`Lines`]; only a plain request's, which the lane serves.
+    pub(crate) fn take_lines(&mut self) -> Option<Lines> {
+        match &mut self.source {
+            Source::Origin(body) => body.take_lines(),
+            _ => None,
         }
     }
 

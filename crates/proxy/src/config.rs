@@ -143,7 +143,7 @@ impl OriginConfig {
             first_byte_timeout: Duration::from_secs(60),
             read_idle_timeout: Duration::from_secs(60),
             connections_per_worker_max: NonZeroUsize::new(512).expect("512 is not zero"),
-            idle_per_worker_max: 64,
+            idle_per_worker_max: 256,
             idle_timeout: Duration::from_secs(15),
             retries_max: 2,
             tls: OriginTls::default(),

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use edgeward_semantics::CacheStatus;
 use edgeward_store::arena::Arena;
 use edgeward_store::hot::{Offer, Recorder};
 use edgeward_types::{KeyHash, Timestamp};
@@ -135,6 +136,8 @@ pub(crate) struct Worker {
     pub(crate) scratch: RefCell<Vec<u8>>,
     /// Where a Cache-Status is put together.
     pub(crate) line: RefCell<String>,
+    /// The last one of a response that was passed on: they are few, and mostly one follows its like.
+    passed: RefCell<Option<(CacheStatus, HeaderValue)>>,
     date: RefCell<(u64, HeaderValue)>,
     /// Connections' tasks.
     pub(crate) connection_tasks: TaskSet,
@@ -159,6 +162,7 @@ impl Worker {
             log: log.map(RefCell::new),
             scratch: RefCell::default(),
             line: RefCell::default(),
+            passed: RefCell::default(),
             date: RefCell::new((0, HeaderValue::from_static(""))),
             connection_tasks: TaskSet::default(),
             fetch_tasks: TaskSet::default(),
@@ -180,6 +184,19 @@ impl Worker {
             *date = (secs, HeaderValue::try_from(text).expect("a date is ASCII"));
         }
         date.1.clone()
+    }
+
+    /// A `Cache-Status` of this edge, for a response that was passed on.
+    pub(crate) fn cache_status(&self, status: &CacheStatus) -> HeaderValue {
+        let mut last = self.passed.borrow_mut();
+        match &*last {
+            Some((same, value)) if same == status => value.clone(),
+            _ => {
+                let value = status.to_header_value(&self.config().name);
+                *last = Some((status.clone(), value.clone()));
+                value
+            }
+        }
     }
 
     /// What a request to the origin says of this edge.

@@ -134,6 +134,35 @@ fn a_head_has_a_length_and_no_body() {
 }
 
 #[test]
+fn what_may_not_be_stored_keeps_its_fields_and_gets_ours() {
+    let bed = Bed::start();
+    bed.origin.on(
+        "/cart",
+        Answer::garbage(
+            "HTTP/1.1 404 Gone Fishing\r\nContent-Length: 2\r\nCache-Control: no-store\r\nSet-Cookie: a=1\r\n\
+             Connection: keep-alive\r\nX-Mixed: Case  \r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\r\nok",
+        ),
+    );
+    let answer = bed.get("/cart");
+    assert_eq!((answer.status, answer.text()), (404, "ok".into()));
+    for (name, value) in [
+        ("content-length", "2"),
+        ("cache-control", "no-store"),
+        ("set-cookie", "a=1"),
+        ("x-mixed", "Case"),
+        ("date", "Sun, 06 Nov 1994 08:49:37 GMT"),
+    ] {
+        assert_eq!(answer.header(name), Some(value), "{name}");
+    }
+    assert_eq!(answer.header("connection"), None);
+    let told = answer.header("cache-status").expect("a Cache-Status");
+    assert!(
+        told.contains("; fwd=uri-miss; fwd-status=404; detail=no-store"),
+        "{told}"
+    );
+}
+
+#[test]
 fn every_answer_has_a_date() {
     let bed = Bed::start();
     bed.origin.on(

@@ -103,6 +103,11 @@ impl Outbox {
         self.head.extend_from_slice(b"\r\n");
     }
 
+    /// Fields that are lines already.
+    pub(super) fn push_lines(&mut self, lines: &[u8]) {
+        self.head.extend_from_slice(lines);
+    }
+
     pub(super) fn end_head(&mut self) {
         self.head.extend_from_slice(b"\r\n");
     }

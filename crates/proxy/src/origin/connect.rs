@@ -4,20 +4,38 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use rustls_pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use crate::config::{OriginConfig, OriginProtocol};
 use crate::tls;
 
 /// Either kind of stream, so that the pool need not care.
-pub(crate) trait OriginStream: AsyncRead + AsyncWrite + Unpin + 'static {}
+pub(crate) trait OriginStream: AsyncRead + AsyncWrite + Unpin + 'static {
+    /// Whether nothing has come that was not read: neither bytes nor an end.
+    fn is_quiet(&mut self) -> bool {
+        let mut byte = [0];
+        let mut cx = Context::from_waker(Waker::noop());
+        Pin::new(self)
+            .poll_read(&mut cx, &mut ReadBuf::new(&mut byte))
+            .is_pending()
+    }
+}
 
-impl<T: AsyncRead + AsyncWrite + Unpin + 'static> OriginStream for T {}
+impl OriginStream for TlsStream<TcpStream> {}
+
+impl OriginStream for Plain {
+    fn is_quiet(&mut self) -> bool {
+        // Without taking the place of the waker that the next wait would set again.
+        let read = self.0.try_read(&mut [0]);
+        read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+}
 
 /// TCP without TLS. Most requests are one piece, and one piece is a plain send, which the kernel is
 /// a little quicker to take up.

@@ -11,17 +11,17 @@
 mod body;
 mod chunked;
 mod head;
+mod lines;
 
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::BytesMut;
 use http::Method;
-use http::response::Parts;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::time::{Instant, Sleep};
 
 use super::connect::OriginStream;
@@ -29,7 +29,9 @@ use crate::config::LimitsConfig;
 
 pub(super) use body::Body;
 use body::Framing;
+pub(crate) use head::Fields;
 use head::Head;
+pub(crate) use lines::Lines;
 
 /// Bounds of a response's head.
 #[derive(Clone, Copy, Debug)]
@@ -105,23 +107,20 @@ impl Connection {
 
     /// Whether nothing has come since its last response: neither an end nor bytes nobody asked for.
     pub(super) fn is_quiet(&mut self) -> bool {
-        let mut byte = [0];
-        let mut byte = ReadBuf::new(&mut byte);
-        let mut cx = Context::from_waker(Waker::noop());
-        self.inbox.is_empty()
-            && Pin::new(&mut self.stream)
-                .poll_read(&mut cx, &mut byte)
-                .is_pending()
+        self.inbox.is_empty() && self.stream.is_quiet()
     }
 
     /// Sends a request and reads the head of its response, all within `timeout`.
+    ///
+    /// With `lines_do` the request is a plain GET, and of what may not be stored its [`Lines`] are enough.
     pub(super) async fn exchange(
         mut self,
         request: &[u8],
         method: &Method,
+        lines_do: bool,
         limits: HeadLimits,
         timeout: Duration,
-    ) -> Result<(Box<Parts>, Body), Failed> {
+    ) -> Result<(Fields, Body), Failed> {
         let mut outbox = Outbox {
             left: request,
             flushed: false,
@@ -129,7 +128,7 @@ impl Connection {
         self.alarm.as_mut().reset(Instant::now() + timeout);
         let exchanged = poll_fn(|cx| {
             let polled = match self.poll_send(cx, &mut outbox) {
-                Poll::Ready(Ok(())) => self.poll_head(cx, limits, method),
+                Poll::Ready(Ok(())) => self.poll_head(cx, limits, method, lines_do),
                 Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
                 Poll::Pending => Poll::Pending,
             };
@@ -141,7 +140,7 @@ impl Connection {
         })
         .await;
         match exchanged {
-            Ok((parts, framing, reusable)) => Ok((parts, Body::new(self, framing, reusable))),
+            Ok((fields, framing, reusable)) => Ok((fields, Body::new(self, framing, reusable))),
             Err(error) => Err(Failed {
                 error,
                 answered: !self.inbox.is_empty(),
@@ -175,15 +174,16 @@ impl Connection {
         cx: &mut Context<'_>,
         limits: HeadLimits,
         method: &Method,
+        lines_do: bool,
     ) -> Poll<Result<ReadHead, H1Error>> {
         let mut left = INTERIM_MAX;
         loop {
-            match head::parse(&mut self.inbox, limits, method)? {
+            match head::parse(&mut self.inbox, limits, method, lines_do)? {
                 Some(Head::Final {
-                    parts,
+                    fields,
                     framing,
                     reusable,
-                }) => return Poll::Ready(Ok((parts, framing, reusable))),
+                }) => return Poll::Ready(Ok((fields, framing, reusable))),
                 Some(Head::Interim) if left == 0 => {
                     return Poll::Ready(Err(H1Error::Framing("more interim responses than any")));
                 }
@@ -206,7 +206,7 @@ impl Connection {
 }
 
 /// A head, where its body ends, and whether the connection can serve on behind that.
-type ReadHead = (Box<Parts>, Framing, bool);
+type ReadHead = (Fields, Framing, bool);
 
 /// A request on its way out.
 struct Outbox<'a> {

@@ -11,4 +11,5 @@ pub(crate) use body::OriginBody;
 pub(crate) use connect::Connector;
 pub use connect::ConnectorError;
 pub(crate) use error::OriginError;
+pub(crate) use h1::{Fields, Lines};
 pub(crate) use pool::{Attempt, OriginPool, Received};

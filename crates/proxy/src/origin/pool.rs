@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use edgeward_types::Timestamp;
-use http::response::Parts;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
@@ -49,7 +48,7 @@ pub(crate) struct Attempt {
 }
 
 /// A response's head, and its body to come. Boxed where they are made: they pass through many hands.
-pub(crate) type Received = (Box<Parts>, Box<OriginBody>);
+pub(crate) type Received = (h1::Fields, Box<OriginBody>);
 
 impl OriginPool {
     pub(crate) fn new(
@@ -121,12 +120,15 @@ impl OriginPool {
             // The last try is on a new connection: the whole pool may be dead.
             let (connection, reused, lease) = self.checkout_own(tries_left > 0).await?;
             let timeout = self.config.first_byte_timeout;
-            let failed = match connection.exchange(&head, method, limits, timeout).await {
-                Ok((parts, body)) => {
+            let failed = match connection
+                .exchange(&head, method, outbound.lines_do(), limits, timeout)
+                .await
+            {
+                Ok((fields, body)) => {
                     let silence_max = self.config.read_idle_timeout;
                     let counters = Arc::clone(&self.shared.counters);
                     let body = OriginBody::own(body, lease, silence_max, counters);
-                    return Ok((parts, Box::new(body)));
+                    return Ok((fields, Box::new(body)));
                 }
                 Err(failed) => failed,
             };
@@ -220,7 +222,7 @@ impl OriginPool {
             self.config.read_idle_timeout,
             Arc::clone(&self.shared.counters),
         );
-        (Box::new(parts), Box::new(body))
+        (h1::Fields::Map(Box::new(parts)), Box::new(body))
     }
 
     /// Waits for a head, as long as `first_byte_timeout` from the end of the upload.

@@ -24,7 +24,7 @@ use super::{Ask, Reply, pass};
 use crate::body::{EdgeBody, Source};
 use crate::collapse::{Lead, Role};
 use crate::fill::{FillHead, FillReader, Followed};
-use crate::origin::{OriginError, Received};
+use crate::origin::{Fields, OriginError, Received};
 use crate::stored::{Stored, StoredKind};
 use crate::worker::Worker;
 use lead::Fetch;
@@ -68,7 +68,7 @@ pub(super) async fn miss(
     drop(incoming);
     let mut follows_left = FOLLOWS_MAX;
     loop {
-        let primary = worker.shared.hash(key.primary());
+        let primary = key.primary_hash(&worker);
         let alone = follows_left == 0 || worker.shared.hit_for_miss.contains(primary, worker.now());
         let role = if alone {
             Role::Alone
@@ -187,9 +187,11 @@ async fn lead_fetch(
         }
         Led::Direct(response, detail) => {
             drop(reader);
-            let (parts, body) = response;
             status.detail = detail.map(Into::into);
-            pass::stripped(reply, &ask, *parts, body, status)
+            match response {
+                (Fields::Map(parts), body) => pass::stripped(reply, &ask, *parts, body, status),
+                (Fields::Lines(head), body) => pass::lines(reply, &ask, head, body, status),
+            }
         }
         Led::Found { stored, fwd_status } => {
             worker.counters.revalidated.one();

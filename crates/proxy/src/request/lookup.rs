@@ -52,6 +52,14 @@ impl MissKey {
     pub(super) fn primary(&self) -> &[u8] {
         &self.bytes[..self.primary_len]
     }
+
+    pub(super) fn primary_hash(&self, worker: &Worker) -> KeyHash {
+        if self.primary_len == self.bytes.len() {
+            self.hash
+        } else {
+            worker.shared.hash(self.primary())
+        }
+    }
 }
 
 /// Two lookups at most: one for the URI, one for the variant if it varies. Each in RAM, then on disk.

@@ -100,6 +100,15 @@ impl Outbound<'_> {
         self.method
     }
 
+    /// Whether the client's request was plain and this asks for all of what it wants, so that of a response which
+    /// may not be stored the fields need not be understood.
+    pub(crate) fn lines_do(&self) -> bool {
+        self.ask.plain
+            && self.ask.method == Method::GET
+            && self.method == Method::GET
+            && matches!(self.conditions, Conditions::Remove)
+    }
+
     /// Whether nothing in the request has to be joined, taken apart or replaced.
     fn is_ordinary(&self) -> bool {
         let is_ours = |name: &HeaderName| {
@@ -124,6 +133,7 @@ impl Outbound<'_> {
     fn ordinary_head(&self) -> Vec<u8> {
         let Self { hop, ask, .. } = *self;
         let keeps_conditions = matches!(self.conditions, Conditions::Keep);
+        let authority = ask.authority();
         let mut head = Vec::with_capacity(ORDINARY_HEAD_BYTES);
         request_line(&mut head, self.method, ask.path_and_query());
         for (name, value) in &ask.headers {
@@ -139,18 +149,14 @@ impl Outbound<'_> {
         if hop.forwarding.x_forwarded {
             field(&mut head, &X_FORWARDED_FOR, ask.peer_text.as_bytes());
             field(&mut head, &X_FORWARDED_PROTO, ask.scheme.as_bytes());
-            if let Some(host) = ask.authority() {
+            if let Some(host) = authority {
                 field(&mut head, &X_FORWARDED_HOST, host.as_bytes());
             }
         }
         field(&mut head, &VIA, hop.via_http11.as_bytes());
         match &hop.origin.host {
             HostPolicy::Forward => {
-                field(
-                    &mut head,
-                    &HOST,
-                    ask.authority().unwrap_or_default().as_bytes(),
-                );
+                field(&mut head, &HOST, authority.unwrap_or_default().as_bytes());
             }
             HostPolicy::Origin | HostPolicy::Fixed(_) => {
                 field(&mut head, &HOST, host(hop, ask).as_bytes());

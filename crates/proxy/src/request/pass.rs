@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use edgeward_semantics::{CacheStatus, Forward, Target, hop_by_hop, invalidation};
-use http::header::HeaderMap;
+use http::header::{CACHE_STATUS, HeaderMap};
 use http::response::Parts;
 use http::{Method, Response, StatusCode};
 use hyper::body::{Body as _, Incoming};
@@ -12,7 +12,7 @@ use super::deliver::Refusal;
 use super::outbound::{Conditions, Outbound};
 use super::{Ask, Reply, Upload};
 use crate::body::{EdgeBody, Source};
-use crate::origin::{Attempt, OriginBody, OriginError};
+use crate::origin::{Attempt, Fields, Lines, OriginBody, OriginError};
 use crate::worker::Worker;
 
 /// Sends the request on as it is.
@@ -47,9 +47,12 @@ pub(super) async fn pass_counted(
     };
     let sent = worker.origin.send(&attempt, &outbound, upload).await;
     match sent {
-        Ok((parts, body)) => {
+        Ok((Fields::Map(parts), body)) => {
             invalidate(&worker, &ask, parts.status, &parts.headers);
             direct(reply, &ask, *parts, body, CacheStatus::forward(why))
+        }
+        Ok((Fields::Lines(head), body)) => {
+            lines(reply, &ask, head, body, CacheStatus::forward(why))
         }
         Err(error) => failed(reply, &error, CacheStatus::forward(why)),
     }
@@ -81,9 +84,26 @@ pub(super) fn stripped(
         ..
     } = parts;
     cache_status.fwd_status = Some(status.as_u16());
-    cache_status.append_to(&mut headers, &reply.worker.config().name);
+    headers.append(CACHE_STATUS, reply.worker.cache_status(&cache_status));
     let source = Source::Origin(body);
     reply.respond(ask, status, headers, source, &cache_status)
+}
+
+/// The same of a response whose fields nobody had to understand.
+pub(super) fn lines(
+    reply: Reply,
+    ask: &Ask,
+    mut head: Lines,
+    mut body: Box<OriginBody>,
+    mut cache_status: CacheStatus,
+) -> Response<EdgeBody> {
+    let status = head.status;
+    cache_status.fwd_status = Some(status.as_u16());
+    let value = reply.worker.cache_status(&cache_status);
+    head.push(b"cache-status", value.as_bytes());
+    body.bring(head);
+    let source = Source::Origin(body);
+    reply.respond(ask, status, HeaderMap::new(), source, &cache_status)
 }
 
 /// The error a client gets instead of a response.

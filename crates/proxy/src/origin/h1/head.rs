@@ -1,6 +1,6 @@
 //! The head of a response, read from the wire.
 
-use bytes::BytesMut;
+use bytes::{Buf as _, BytesMut};
 use http::header::{
     CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING,
 };
@@ -9,13 +9,14 @@ use http::{Method, Response, StatusCode, Version};
 
 use super::body::Framing;
 use super::chunked::Chunked;
+use super::lines::{self, Lines};
 use super::{H1Error, HeadLimits};
 
 /// What the start of the inbox turned out to be. It is taken out.
 #[derive(Debug)]
 pub(super) enum Head {
     Final {
-        parts: Box<Parts>,
+        fields: Fields,
         framing: Framing,
         /// Whether the connection can serve another request after this response.
         reusable: bool,
@@ -23,11 +24,31 @@ pub(super) enum Head {
     Interim,
 }
 
+/// A head, as it was wanted.
+#[derive(Debug)]
+pub(crate) enum Fields {
+    Map(Box<Parts>),
+    /// Of a response that may not be stored.
+    Lines(Lines),
+}
+
+impl Fields {
+    pub(crate) fn status(&self) -> StatusCode {
+        match self {
+            Self::Map(parts) => parts.status,
+            Self::Lines(lines) => lines.status,
+        }
+    }
+}
+
 /// Reads a response's head from the start of `inbox`, or finds that more has to come.
+///
+/// With `lines_do` the request was a plain GET, and of what may not be stored its lines are enough.
 pub(super) fn parse(
     inbox: &mut BytesMut,
     limits: HeadLimits,
     method: &Method,
+    lines_do: bool,
 ) -> Result<Option<Head>, H1Error> {
     if inbox.is_empty() {
         return Ok(None);
@@ -54,13 +75,21 @@ pub(super) fn parse(
     };
     let status = StatusCode::from_u16(response.code.unwrap_or_default())
         .map_err(|_| H1Error::Head(httparse::Error::Status))?;
+    if lines_do && let Some((lines, length)) = lines::of(status, bytes, &response) {
+        inbox.advance(bytes);
+        return Ok(Some(Head::Final {
+            fields: Fields::Lines(lines),
+            framing: Framing::Length(length),
+            reusable: true,
+        }));
+    }
     let version = match response.version {
         Some(1) => Version::HTTP_11,
         _ => Version::HTTP_10,
     };
     // Where each field lies, so that the buffer can be taken apart without another copy.
     let base = inbox.as_ptr().addr();
-    let places: Fields = response
+    let places: Vec<Place> = response
         .headers
         .iter()
         .map(|field| Place {
@@ -91,7 +120,7 @@ pub(super) fn parse(
     parts.version = version;
     parts.headers = headers;
     Ok(Some(Head::Final {
-        parts: Box::new(parts),
+        fields: Fields::Map(Box::new(parts)),
         framing,
         reusable,
     }))
@@ -101,8 +130,6 @@ struct Place {
     name: (usize, usize),
     value: (usize, usize),
 }
-
-type Fields = Vec<Place>;
 
 /// Where the body ends (RFC 9112 §6.3), and whether the connection is usable behind it.
 fn framing(
@@ -172,7 +199,7 @@ fn content_length(headers: &mut HeaderMap) -> Result<Option<u64>, H1Error> {
 }
 
 /// Digits and nothing else: `u64::from_str` would take a plus sign.
-fn decimal(digits: &[u8]) -> Option<u64> {
+pub(super) fn decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
     }
@@ -212,13 +239,13 @@ mod tests {
     };
 
     fn read(text: &str) -> Result<Option<Head>, H1Error> {
-        parse(&mut BytesMut::from(text), LIMITS, &Method::GET)
+        parse(&mut BytesMut::from(text), LIMITS, &Method::GET, false)
     }
 
     fn final_of(text: &str) -> (Parts, Framing, bool) {
         match read(text) {
             Ok(Some(Head::Final {
-                parts,
+                fields: Fields::Map(parts),
                 framing,
                 reusable,
             })) => (*parts, framing, reusable),
@@ -313,9 +340,9 @@ mod tests {
     fn an_interim_response_is_passed_over() {
         let mut inbox =
             BytesMut::from("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\n\r\n");
-        let interim = parse(&mut inbox, LIMITS, &Method::GET);
+        let interim = parse(&mut inbox, LIMITS, &Method::GET, false);
         assert!(matches!(interim, Ok(Some(Head::Interim))), "{interim:?}");
-        let last = parse(&mut inbox, LIMITS, &Method::GET);
+        let last = parse(&mut inbox, LIMITS, &Method::GET, false);
         assert!(matches!(last, Ok(Some(Head::Final { .. }))), "{last:?}");
         assert!(inbox.is_empty());
     }
@@ -336,7 +363,7 @@ mod tests {
             let mut inbox = BytesMut::from(&b"HTTP/1.1 200 OK\r\n"[..]);
             inbox.extend_from_slice(&bytes);
             let before = inbox.len();
-            if let Ok(Some(_)) = parse(&mut inbox, LIMITS, &Method::GET) {
+            if let Ok(Some(_)) = parse(&mut inbox, LIMITS, &Method::GET, false) {
                 prop_assert!(inbox.len() < before);
             }
         }

@@ -29,7 +29,7 @@ use crate::counters::Counters;
 use crate::disk;
 use crate::disk::fill::DiskFill;
 use crate::fill::{Failure, FillHead, Pace};
-use crate::origin::{Attempt, OriginBody, OriginError};
+use crate::origin::{Attempt, Fields, OriginBody, OriginError, Received};
 use crate::stored::{self, Stored, StoredBody, StoredKind, StoredResponse, Variants};
 use crate::worker::Worker;
 
@@ -104,37 +104,48 @@ impl Fetch {
                 request_time,
                 response_time: self.worker.now(),
             };
-            let (parts, body) = match sent {
+            let (fields, body) = match sent {
                 Ok(response) => response,
                 Err(error) => return self.failed(error, stale),
             };
-            if let Some(old) = &stale {
-                if parts.status.is_server_error() && may_serve_on_error(old, exchange) {
-                    let status = parts.status.as_u16();
-                    return self.found(Arc::clone(old), Some(status));
+            let status = fields.status();
+            if let Some(old) = stale.as_ref().filter(|_| status.is_server_error())
+                && may_serve_on_error(old, exchange)
+            {
+                return self.found(Arc::clone(old), Some(status.as_u16()));
+            }
+            let parts = match fields {
+                Fields::Map(parts) => parts,
+                Fields::Lines(head) => {
+                    self.refused(status, stale.is_some());
+                    let detail = head.refusal.as_str();
+                    self.direct((Fields::Lines(head), body), Some(detail));
+                    return;
                 }
-                if parts.status == StatusCode::NOT_MODIFIED {
-                    let validated =
-                        revalidate::not_modified(&self.worker, &self.ask, old, &parts, exchange);
-                    match validated {
-                        Validated::Keep(stored) => {
-                            self.freshened(&stored);
-                            self.worker.counters.fills_freshened.one();
-                            // RFC 9111 §4: only what could be reused for each who waited.
-                            if lookup::response(&stored).policy.may_answer_waiting() {
-                                return self.found(stored, Some(304));
-                            }
-                            return self.found_alone(stored, Some(304));
+            };
+            if let Some(old) = &stale
+                && parts.status == StatusCode::NOT_MODIFIED
+            {
+                let validated =
+                    revalidate::not_modified(&self.worker, &self.ask, old, &parts, exchange);
+                match validated {
+                    Validated::Keep(stored) => {
+                        self.freshened(&stored);
+                        self.worker.counters.fills_freshened.one();
+                        // RFC 9111 §4: only what could be reused for each who waited.
+                        if lookup::response(&stored).policy.may_answer_waiting() {
+                            return self.found(stored, Some(304));
                         }
-                        Validated::UseOnce(stored) => {
-                            self.worker.shared.forget(self.key.hash, &self.key.bytes);
-                            return self.found_alone(stored, Some(304));
-                        }
-                        Validated::Mismatch => {
-                            self.worker.shared.forget(self.key.hash, &self.key.bytes);
-                            stale = None;
-                            continue;
-                        }
+                        return self.found_alone(stored, Some(304));
+                    }
+                    Validated::UseOnce(stored) => {
+                        self.worker.shared.forget(self.key.hash, &self.key.bytes);
+                        return self.found_alone(stored, Some(304));
+                    }
+                    Validated::Mismatch => {
+                        self.worker.shared.forget(self.key.hash, &self.key.bytes);
+                        stale = None;
+                        continue;
                     }
                 }
             }
@@ -221,33 +232,25 @@ impl Fetch {
             &parts.headers,
             exchange,
         );
-        let primary = worker.shared.hash(self.key.primary());
         let storable = match verdict {
             Verdict::Store(storable) if !self.lead.fill.is_doomed() => storable,
-            Verdict::Store(_) => return self.direct(parts, body, None),
+            Verdict::Store(_) => return self.direct_map(parts, body, None),
             Verdict::Refuse(refusal) => {
-                counters.not_stored_semantics.one();
-                // A failing origin's answers are not shared either, but that will pass.
-                if !parts.status.is_server_error() {
-                    worker.shared.hit_for_miss.mark(primary, worker.now());
-                }
-                // What was stored is out of date, unless the origin merely failed.
-                if replaces && !parts.status.is_server_error() {
-                    worker.shared.forget(self.key.hash, &self.key.bytes);
-                }
-                return self.direct(parts, body, Some(refusal.as_str()));
+                self.refused(parts.status, replaces);
+                return self.direct_map(parts, body, Some(refusal.as_str()));
             }
         };
+        let primary = self.key.primary_hash(&worker);
         worker.shared.hit_for_miss.clear(primary);
         let length = body.size_hint().exact();
         let Some(mut place) = self.place(&storable) else {
             counters.not_stored_admission.one();
-            return self.direct(parts, body, None);
+            return self.direct_map(parts, body, None);
         };
         let mut disk = self.fill_disk(&place, &storable, parts.status, length);
         if disk.is_none() && !place.findable {
             counters.not_stored_admission.one();
-            return self.direct(parts, body, None);
+            return self.direct_map(parts, body, None);
         }
         let object_max = worker.config().limits.object_bytes_max.bytes();
         let share_max = worker.config().caching.collapse_bytes_max.bytes();
@@ -260,7 +263,7 @@ impl Fetch {
             buffer_max = length;
             if place.reservation.is_none() && length > share_max {
                 if disk.is_none() {
-                    return self.direct(parts, body, None);
+                    return self.direct_map(parts, body, None);
                 }
                 // Too much to hold: it flows past, to disk and to those who have joined by now.
                 buffer_max = 0;
@@ -280,7 +283,7 @@ impl Fetch {
         };
         let Some(memory) = memory else {
             counters.not_stored_fill_memory.one();
-            return self.direct(parts, body, None);
+            return self.direct_map(parts, body, None);
         };
         let head = self.head(
             &storable,
@@ -325,7 +328,7 @@ impl Fetch {
     ) -> Option<DiskFill> {
         let worker = &self.worker;
         let tier = worker.shared.disk.as_ref()?;
-        let primary = worker.shared.hash(self.key.primary());
+        let primary = self.key.primary_hash(worker);
         // What is there already is replaced, or it would outlive this response.
         let writes = tier.admits(place.hash, length, &worker.counters) | tier.holds(place.hash);
         if let Some(marker) = &place.marker
@@ -341,17 +344,37 @@ impl Fetch {
         DiskFill::begin(tier, &worker.counters, place.hash, &place.key, head, length)
     }
 
+    /// Takes note of a response that may not be stored.
+    fn refused(&self, status: StatusCode, replaces: bool) {
+        let worker = &self.worker;
+        worker.counters.not_stored_semantics.one();
+        // A failing origin's answers are not shared either, but that will pass.
+        if status.is_server_error() {
+            return;
+        }
+        let primary = self.key.primary_hash(worker);
+        worker.shared.hit_for_miss.mark(primary, worker.now());
+        // What was stored is out of date.
+        if replaces {
+            worker.shared.forget(self.key.hash, &self.key.bytes);
+        }
+    }
+
     /// The response goes to the leader alone, who moves its body himself.
-    fn direct(
-        mut self,
+    fn direct(mut self, response: Received, detail: Option<&'static str>) {
+        self.lead.close();
+        self.lead.fill.release();
+        self.worker.counters.fills_released.one();
+        self.tell(Led::Direct(response, detail));
+    }
+
+    fn direct_map(
+        self,
         parts: Box<Parts>,
         body: Box<OriginBody>,
         detail: Option<&'static str>,
     ) -> Option<Rest> {
-        self.lead.close();
-        self.lead.fill.release();
-        self.worker.counters.fills_released.one();
-        self.tell(Led::Direct((parts, body), detail));
+        self.direct((Fields::Map(parts), body), detail);
         None
     }
 

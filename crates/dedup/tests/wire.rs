@@ -113,7 +113,8 @@ fn frames() -> impl Strategy<Value = Vec<u8>> {
                 encoded(&Frame::Ref { span, skip, ids })
             }),
         (packed(), runs()).prop_map(|((span, ..), run)| encoded(&Frame::RefRun { span, run })),
-        (packed(), runs()).prop_map(|((span, method, payload), base)| {
+        (packed(), vec(any::<[u8; 16]>(), 1..50)).prop_map(|((span, method, payload), ids)| {
+            let base = ids.into_iter().map(ChunkId).collect();
             encoded(&Frame::Delta {
                 span,
                 method,
@@ -421,7 +422,7 @@ fn frames_are_those_of_the_golden_file() {
             Frame::Delta {
                 span: span(20_000),
                 method: Method::Zstd,
-                base: run,
+                base: vec![id(3), id(4)],
                 cuts: vec![12_000, 8000],
                 payload: b"delta",
             },

@@ -114,8 +114,7 @@ impl<'a> Fields<'a> {
             kind::REF => {
                 let (span, skip) = (self.span()?, self.u32()?);
                 self.check("skip", skip as usize, PIECE_BYTES_MAX)?;
-                let count = self.count("chunks", CHUNKS_MAX)?;
-                let ids = (0..count).map(|_| self.id()).collect::<Result<_, _>>()?;
+                let ids = self.ids()?;
                 Frame::Ref { span, skip, ids }
             }
             kind::REF_RUN => Frame::RefRun {
@@ -123,7 +122,7 @@ impl<'a> Fields<'a> {
                 run: self.run()?,
             },
             kind::DELTA => {
-                let (span, method, base) = (self.span()?, self.method()?, self.run()?);
+                let (span, method, base) = (self.span()?, self.method()?, self.ids()?);
                 Frame::Delta {
                     span,
                     method,
@@ -194,6 +193,14 @@ impl<'a> Fields<'a> {
             return Err(self.field("run", 0_u8));
         }
         Ok(run)
+    }
+
+    fn ids(&mut self) -> Result<Vec<ChunkId>, WireError> {
+        let count = self.count("chunks", CHUNKS_MAX)?;
+        if count == 0 {
+            return Err(self.field("chunks", 0_u8));
+        }
+        (0..count).map(|_| self.id()).collect()
     }
 
     /// The first cut counts from an earlier frame, so only the others are held against the span.

@@ -29,7 +29,7 @@ impl Frame<'_> {
     ///
     /// # Panics
     ///
-    /// If it breaks a bound of this module: what is sent is ours, and [`decode`](super::decode) would refuse it.
+    /// If it breaks a bound of this module: what is sent is ours, and [`decode`](super::decode()) would refuse it.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.resize(start + HEADER_BYTES, 0);
@@ -79,8 +79,7 @@ impl Frame<'_> {
             Self::Ref { span, skip, ids } => {
                 put_span(out, *span);
                 out.extend_from_slice(&skip.to_le_bytes());
-                put_count(out, ids.len());
-                ids.iter().for_each(|id| put_id(out, id));
+                put_ids(out, ids);
                 kind::REF
             }
             Self::RefRun { span, run } => {
@@ -97,7 +96,7 @@ impl Frame<'_> {
             } => {
                 put_span(out, *span);
                 out.push(method.code());
-                put_run(out, base);
+                put_ids(out, base);
                 put_cuts(out, cuts);
                 out.extend_from_slice(payload);
                 kind::DELTA
@@ -177,6 +176,11 @@ fn put_span(out: &mut Vec<u8>, span: Span) {
 
 fn put_id(out: &mut Vec<u8>, id: &ChunkId) {
     out.extend_from_slice(&id.0);
+}
+
+fn put_ids(out: &mut Vec<u8>, ids: &[ChunkId]) {
+    put_count(out, ids.len());
+    ids.iter().for_each(|id| put_id(out, id));
 }
 
 fn put_run(out: &mut Vec<u8>, run: &Run) {

@@ -5,7 +5,7 @@
 //! repeated, lost with a connection and sent again, or overtake each other without harm.
 //!
 //! [`frame_length`] tells from a header how much to read, and refuses what is longer than
-//! [`PAYLOAD_BYTES_MAX`] before a byte of it is stored; [`decode`] opens a whole frame, [`Frame::encode`] makes one.
+//! [`PAYLOAD_BYTES_MAX`] before a byte of it is stored; [`decode()`] opens a whole frame, [`Frame::encode`] makes one.
 
 mod decode;
 mod encode;
@@ -103,11 +103,11 @@ pub enum Frame<'a> {
     },
     /// Chunks the receiver has in this order.
     RefRun { span: Span, run: Run },
-    /// As `Literal`, compressed with the bytes of `base` as its past.
+    /// As `Literal`, compressed with the chunks of `base` as its past.
     Delta {
         span: Span,
         method: Method,
-        base: Run,
+        base: Vec<ChunkId>,
         cuts: Vec<u32>,
         payload: &'a [u8],
     },

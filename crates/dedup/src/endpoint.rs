@@ -1,0 +1,257 @@
+//! One peer: what it is sent, what comes from it, and what both know.
+//!
+//! A driver holds one [`Endpoint`] for each peer, whatever the number of connections. It hands in every frame that
+//! comes, and asks for frames while the line takes them; between connections it keeps the endpoint and calls
+//! [`Endpoint::connected`] with the next HELLO.
+
+use crate::codec::Codec;
+use crate::id::IdKey;
+use crate::knowledge::Knowledge;
+use crate::receiver::{Receiver, ReceiverConfig, ReceiverEvent, Taken};
+use crate::sender::{SendError, Sender, SenderConfig, SenderEvent};
+use crate::store::ChunkStore;
+use crate::wire::{Agreed, Disagreement, Frame, Hello, Role, StreamId};
+use crate::{Tools, Violation};
+
+/// Both machines for one peer.
+#[derive(Debug)]
+pub struct Endpoint {
+    ids: IdKey,
+    knowledge: Knowledge,
+    sender: Sender,
+    receiver: Receiver,
+    receiver_config: ReceiverConfig,
+    session: u64,
+    sender_config: SenderConfig,
+    /// Of our store, as the peer was told last.
+    epoch: u64,
+    epoch_due: bool,
+    /// The peer's.
+    peer_session: Option<u64>,
+}
+
+/// What an endpoint is made of.
+#[derive(Clone, Debug)]
+pub struct EndpointConfig {
+    /// Names chunks; the peer's must be the same.
+    pub ids: IdKey,
+    /// How bodies are sent, as far as the peer agrees: chunks are cut as the end wants that was connected to, compressed as both
+    /// can, and streams and credit are what the peer takes.
+    pub sender: SenderConfig,
+    /// How bodies are received.
+    pub receiver: ReceiverConfig,
+    /// Containers of the store of which is remembered what the peer has.
+    pub containers_max: usize,
+    /// Random, drawn anew for each endpoint.
+    pub session: u64,
+}
+
+/// Something to do for who uses the streams.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// About a body that is sent.
+    Sent(SenderEvent),
+    /// About one that is received.
+    Received(ReceiverEvent),
+}
+
+impl Endpoint {
+    /// Before the first connection.
+    pub fn new(config: EndpointConfig) -> Self {
+        Self {
+            knowledge: Knowledge::new(config.containers_max),
+            sender: Sender::new(config.sender),
+            receiver: Receiver::new(config.receiver),
+            receiver_config: config.receiver,
+            ids: config.ids,
+            session: config.session,
+            sender_config: config.sender,
+            epoch: 0,
+            epoch_due: false,
+            peer_session: None,
+        }
+    }
+
+    /// What to say first on a connection.
+    pub fn hello(&mut self, store: &impl ChunkStore) -> Hello {
+        self.epoch = store.epoch();
+        self.epoch_due = false;
+        Hello {
+            methods: self.sender_config.methods,
+            streams_max: u32::try_from(self.receiver_config.streams_max).unwrap_or(u32::MAX),
+            credit: self.receiver_config.credit,
+            ..Hello::new(
+                &self.ids,
+                self.sender_config.chunker,
+                self.session,
+                self.epoch,
+            )
+        }
+    }
+
+    /// The peer said HELLO: streams go on if it is the session from before, and begin anew if not.
+    pub fn connected(
+        &mut self,
+        role: Role,
+        ours: &Hello,
+        theirs: &Hello,
+    ) -> Result<Agreed, Disagreement> {
+        let agreed = ours.agree(role, theirs)?;
+        self.knowledge.peer_epoch(theirs.epoch);
+        if self.peer_session == Some(theirs.session) {
+            self.sender.reconnected();
+            self.receiver.reconnected();
+        } else {
+            if self.peer_session.replace(theirs.session).is_some() {
+                self.sender.restarted();
+                self.receiver.restarted();
+            }
+            self.sender.configure(SenderConfig {
+                chunker: agreed.chunker,
+                methods: agreed.methods,
+                streams_max: theirs.streams_max as usize,
+                credit: theirs.credit,
+                ..self.sender_config
+            });
+        }
+        Ok(agreed)
+    }
+
+    /// Takes a frame.
+    pub fn handle<S: ChunkStore, C: Codec>(
+        &mut self,
+        frame: Frame<'_>,
+        store: &mut S,
+        codec: &mut C,
+    ) -> Result<(), Violation> {
+        self.watch_store(store);
+        match frame {
+            Frame::Hello(_) => Err(Violation::Direction),
+            Frame::Epoch(epoch) => {
+                self.knowledge.peer_epoch(epoch);
+                Ok(())
+            }
+            Frame::Ack(_) | Frame::Nak { .. } | Frame::Credit(_) | Frame::Stop { .. } => {
+                self.sender.handle(&frame, &mut self.knowledge)
+            }
+            frame => {
+                let (_, receiver, mut tools) = self.parts(store, codec);
+                receiver.handle(frame, &mut tools)
+            }
+        }
+    }
+
+    /// Appends the next frame to `out`; false if there is none. Answers go before bodies.
+    pub fn transmit<S: ChunkStore, C: Codec>(
+        &mut self,
+        line_busy: bool,
+        store: &mut S,
+        codec: &mut C,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        self.watch_store(store);
+        if std::mem::take(&mut self.epoch_due) {
+            Frame::Epoch(self.epoch).encode(out);
+            return true;
+        }
+        let (sender, receiver, mut tools) = self.parts(store, codec);
+        receiver.transmit(out) || sender.transmit(line_busy, &mut tools, out)
+    }
+
+    /// Begins a body; [`Sender::open`].
+    pub fn open(&mut self, label: &[u8], dedup: bool) -> Result<StreamId, SendError> {
+        self.sender.open(label, dedup)
+    }
+
+    /// Takes bytes of a body; [`Sender::write`].
+    pub fn write<S: ChunkStore, C: Codec>(
+        &mut self,
+        stream: StreamId,
+        bytes: &[u8],
+        store: &mut S,
+        codec: &mut C,
+    ) -> Result<usize, SendError> {
+        self.watch_store(store);
+        let (sender, _, mut tools) = self.parts(store, codec);
+        sender.write(stream, bytes, &mut tools)
+    }
+
+    /// Lets nothing wait; [`Sender::flush`].
+    pub fn flush<S: ChunkStore, C: Codec>(
+        &mut self,
+        stream: StreamId,
+        store: &mut S,
+        codec: &mut C,
+    ) {
+        self.watch_store(store);
+        let (sender, _, mut tools) = self.parts(store, codec);
+        sender.flush(stream, &mut tools);
+    }
+
+    /// Ends a body; [`Sender::close`].
+    pub fn close<S: ChunkStore, C: Codec>(
+        &mut self,
+        stream: StreamId,
+        store: &mut S,
+        codec: &mut C,
+    ) -> Result<(), SendError> {
+        self.watch_store(store);
+        let (sender, _, mut tools) = self.parts(store, codec);
+        sender.close(stream, &mut tools)
+    }
+
+    /// Gives up a body that is sent; [`Sender::reset`].
+    pub fn reset(&mut self, stream: StreamId, reason: u32) {
+        self.sender.reset(stream, reason);
+    }
+
+    /// Gives up a body that is received; [`Receiver::stop`].
+    pub fn stop(&mut self, stream: StreamId, reason: u32) {
+        self.receiver.stop(stream, reason);
+    }
+
+    /// The next bytes of a body that is received; [`Receiver::take`].
+    pub fn take(&mut self, stream: StreamId) -> Taken {
+        self.receiver.take(stream)
+    }
+
+    /// What there is to do.
+    pub fn event(&mut self) -> Option<Event> {
+        let received = self.receiver.event().map(Event::Received);
+        received.or_else(|| self.sender.event().map(Event::Sent))
+    }
+
+    /// The sending half: room and counters.
+    pub fn sender(&self) -> &Sender {
+        &self.sender
+    }
+
+    /// The receiving half: counters.
+    pub fn receiver(&self) -> &Receiver {
+        &self.receiver
+    }
+
+    /// Tells the peer when the store is another than it was.
+    fn watch_store(&mut self, store: &impl ChunkStore) {
+        let epoch = store.epoch();
+        self.knowledge.own_epoch(epoch);
+        if self.peer_session.is_some() && epoch != self.epoch {
+            self.epoch = epoch;
+            self.epoch_due = true;
+        }
+    }
+
+    fn parts<'a, S, C>(
+        &'a mut self,
+        store: &'a mut S,
+        codec: &'a mut C,
+    ) -> (&'a mut Sender, &'a mut Receiver, Tools<'a, S, C>) {
+        let tools = Tools {
+            store,
+            codec,
+            knowledge: &mut self.knowledge,
+            ids: &self.ids,
+        };
+        (&mut self.sender, &mut self.receiver, tools)
+    }
+}

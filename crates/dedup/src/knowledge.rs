@@ -1,0 +1,166 @@
+//! What this end and one peer have exchanged: a bit a chunk.
+//!
+//! Both directions count: what was sent to the peer it has, and what came from it it had. The sender asks here before it
+//! names a chunk, and the receiver before it answers for one: a name that was never exchanged is no chunk of this
+//! peer's, even if another's lies in the store. It is a belief, not a promise: the peer may have lost a chunk since, and says so.
+//!
+//! The bits are kept by container, and the oldest containers are forgotten beyond a bound. A terabyte of chunks of 8 KiB is
+//! 128 MB of bits at most; what was forgotten is sent once more.
+
+use std::collections::BTreeMap;
+
+use crate::store::Place;
+
+/// Bits, by container.
+#[derive(Clone, Debug)]
+pub struct Knowledge {
+    containers: BTreeMap<u32, Known>,
+    containers_max: usize,
+    own_epoch: u64,
+    peer_epoch: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Known {
+    chunks: Vec<u64>,
+    /// The peer has them in another order, so runs are not understood.
+    disordered: bool,
+}
+
+impl Knowledge {
+    /// Nothing was exchanged yet. Remembers `containers_max` containers, 1 at least.
+    pub fn new(containers_max: usize) -> Self {
+        Self {
+            containers: BTreeMap::new(),
+            containers_max: containers_max.max(1),
+            own_epoch: 0,
+            peer_epoch: 0,
+        }
+    }
+
+    /// Whether the chunk here was exchanged.
+    pub fn has(&self, place: Place) -> bool {
+        let (word, bit) = Self::bit(place);
+        let known = self.containers.get(&place.container);
+        known.is_some_and(|known| known.chunks.get(word).is_some_and(|bits| bits & bit != 0))
+    }
+
+    /// The chunk here is being exchanged.
+    pub fn add(&mut self, place: Place) {
+        let (word, bit) = Self::bit(place);
+        let known = self.containers.entry(place.container).or_default();
+        if known.chunks.len() <= word {
+            known.chunks.resize(word + 1, 0);
+        }
+        known.chunks[word] |= bit;
+        while self.containers.len() > self.containers_max {
+            self.containers.pop_first();
+        }
+    }
+
+    /// The peer does not have it.
+    pub fn remove(&mut self, place: Place) {
+        let (word, bit) = Self::bit(place);
+        let known = self.containers.get_mut(&place.container);
+        if let Some(bits) = known.and_then(|known| known.chunks.get_mut(word)) {
+            *bits &= !bit;
+        }
+    }
+
+    /// Whether the peer has this container's chunks in its order, as far as is known.
+    pub fn in_order(&self, container: u32) -> bool {
+        let known = self.containers.get(&container);
+        known.is_some_and(|known| !known.disordered)
+    }
+
+    /// The peer has this container's chunks in another order.
+    pub fn disorder(&mut self, container: u32) {
+        if let Some(known) = self.containers.get_mut(&container) {
+            known.disordered = true;
+        }
+    }
+
+    /// The epoch of our store. If it is another than before, places mean something else now.
+    pub fn own_epoch(&mut self, epoch: u64) {
+        if std::mem::replace(&mut self.own_epoch, epoch) != epoch {
+            self.containers.clear();
+        }
+    }
+
+    /// The epoch of the peer's store. If it is another than before, what it had is gone.
+    pub fn peer_epoch(&mut self, epoch: u64) {
+        if std::mem::replace(&mut self.peer_epoch, epoch) != epoch {
+            self.containers.clear();
+        }
+    }
+
+    /// Containers that something is known of.
+    pub fn containers(&self) -> usize {
+        self.containers.len()
+    }
+
+    fn bit(place: Place) -> (usize, u64) {
+        let slot = usize::from(place.slot);
+        (slot / 64, 1 << (slot % 64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(container: u32, slot: u16) -> Place {
+        Place { container, slot }
+    }
+
+    #[test]
+    fn chunks_are_known_one_by_one() {
+        let mut knowledge = Knowledge::new(10);
+        knowledge.add(place(3, 64));
+        assert!(knowledge.has(place(3, 64)));
+        let others = [
+            place(3, 0),
+            place(3, 63),
+            place(3, 65),
+            place(2, 64),
+            place(3, u16::MAX),
+        ];
+        assert!(others.iter().all(|&other| !knowledge.has(other)));
+        knowledge.remove(place(3, 64));
+        knowledge.remove(place(9, 9));
+        assert!(!knowledge.has(place(3, 64)));
+    }
+
+    /// Beyond the bound the oldest containers are forgotten.
+    #[test]
+    fn knowledge_is_bounded() {
+        let mut knowledge = Knowledge::new(3);
+        (0..10).for_each(|container| knowledge.add(place(container, 1)));
+        assert_eq!(knowledge.containers(), 3);
+        assert!(knowledge.has(place(7, 1)) && !knowledge.has(place(6, 1)));
+    }
+
+    /// A new epoch on either side voids everything, the same one again nothing.
+    #[test]
+    fn a_new_epoch_voids_what_was_known() {
+        let mut knowledge = Knowledge::new(3);
+        for change in [Knowledge::own_epoch, Knowledge::peer_epoch] {
+            change(&mut knowledge, 1);
+            knowledge.add(place(0, 0));
+            change(&mut knowledge, 1);
+            assert!(knowledge.has(place(0, 0)));
+            change(&mut knowledge, 2);
+            assert!(!knowledge.has(place(0, 0)));
+        }
+    }
+
+    #[test]
+    fn order_is_assumed_until_the_peer_says_otherwise() {
+        let mut knowledge = Knowledge::new(3);
+        assert!(!knowledge.in_order(1), "nothing is known of it");
+        knowledge.add(place(1, 0));
+        assert!(knowledge.in_order(1));
+        knowledge.disorder(1);
+        assert!(!knowledge.in_order(1));
+    }
+}

@@ -1,0 +1,116 @@
+//! Which streams have ended: a number that comes again must not begin a body anew.
+//!
+//! Senders number streams without gaps, so those that ended are a few ranges: between two of them lies a stream that is
+//! open, or one whose OPEN is late. Which of them ended well is remembered for the last ones only. That is enough: a sender
+//! asks again for those whose end it did not hear of when the connection broke, at most all it had open.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::wire::{StreamId, StreamState};
+
+#[derive(Debug)]
+pub(super) struct Ended {
+    /// First and last number of each range.
+    ranges: BTreeMap<u32, u32>,
+    /// The last that were complete.
+    complete: VecDeque<StreamId>,
+    complete_max: usize,
+}
+
+impl Ended {
+    pub(super) fn new(streams_max: usize) -> Self {
+        Self {
+            ranges: BTreeMap::new(),
+            complete: VecDeque::new(),
+            complete_max: streams_max * 2,
+        }
+    }
+
+    /// How the stream ended, if it did.
+    pub(super) fn state(&self, stream: StreamId) -> Option<StreamState> {
+        let (_, &last) = self.ranges.range(..=stream.0).next_back()?;
+        if last < stream.0 {
+            return None;
+        }
+        let complete = self.complete.contains(&stream);
+        Some(if complete {
+            StreamState::Complete
+        } else {
+            StreamState::Ended
+        })
+    }
+
+    /// The stream ended.
+    pub(super) fn insert(&mut self, stream: StreamId, complete: bool) {
+        if complete {
+            self.complete.push_back(stream);
+            if self.complete.len() > self.complete_max {
+                self.complete.pop_front();
+            }
+        }
+        let (mut first, mut last) = (stream.0, stream.0);
+        if let Some((&before, &end)) = self.ranges.range(..=first).next_back() {
+            if end >= first {
+                return;
+            }
+            if end + 1 == first {
+                first = before;
+            }
+        }
+        if let Some(after) = last.checked_add(1)
+            && let Some(end) = self.ranges.remove(&after)
+        {
+            last = end;
+        }
+        self.ranges.insert(first, last);
+    }
+
+    /// How many ranges there are.
+    pub(super) fn ranges(&self) -> usize {
+        self.ranges.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::collections::BTreeSet;
+
+    use proptest::collection::vec;
+    use proptest::prelude::{prop_assert_eq, proptest};
+
+    proptest! {
+        /// As a set of all numbers, in as few ranges as there are.
+        #[test]
+        fn ranges_are_a_set(ends in vec((0_u32..60, proptest::bool::ANY), 0..80)) {
+            let mut ended = Ended::new(100);
+            let mut all = BTreeSet::new();
+            let mut complete = BTreeSet::new();
+            for (number, well) in ends {
+                ended.insert(StreamId(number), well);
+                all.insert(number);
+                if well {
+                    complete.insert(number);
+                }
+            }
+            for number in 0..60 {
+                let state = all.contains(&number).then(|| {
+                    if complete.contains(&number) { StreamState::Complete } else { StreamState::Ended }
+                });
+                prop_assert_eq!(ended.state(StreamId(number)), state);
+            }
+            let starts = all.iter().filter(|&&n| n == 0 || !all.contains(&(n - 1)));
+            prop_assert_eq!(ended.ranges(), starts.count());
+        }
+    }
+
+    #[test]
+    fn the_last_number_has_none_after_it() {
+        let mut ended = Ended::new(1);
+        ended.insert(StreamId(u32::MAX), true);
+        ended.insert(StreamId(u32::MAX - 1), false);
+        assert_eq!(ended.state(StreamId(u32::MAX)), Some(StreamState::Complete));
+        assert_eq!(ended.ranges(), 1);
+    }
+}

@@ -1,0 +1,160 @@
+//! Pieces into frames: what is named, what is compressed, and against what.
+
+use crate::Tools;
+use crate::codec::{Codec, Effort, Method};
+use crate::id::{ChunkId, row_check};
+use crate::store::{ChunkStore, load_verified};
+use crate::wire::{Frame, Run, Span, StreamId};
+
+use super::SenderCounters;
+use super::piece::{Base, Form, Piece};
+
+/// Makes a frame of a piece.
+pub(super) struct Packer<'a> {
+    pub(super) stream: StreamId,
+    pub(super) effort: &'a mut Effort,
+    pub(super) counters: &'a mut SenderCounters,
+    pub(super) base: &'a mut Vec<u8>,
+    pub(super) packed: &'a mut Vec<u8>,
+}
+
+impl Packer<'_> {
+    /// Appends the frame to `out`.
+    pub(super) fn encode<S: ChunkStore, C: Codec>(
+        &mut self,
+        piece: &mut Piece,
+        line_busy: bool,
+        tools: &mut Tools<'_, S, C>,
+        out: &mut Vec<u8>,
+    ) {
+        piece.waiting = false;
+        let span = Span {
+            stream: self.stream,
+            offset: piece.offset,
+            length: u32::try_from(piece.raw.len()).expect("pieces are bounded"),
+        };
+        let bytes = piece.raw.len() as u64;
+        // The peer may have lost them since the piece was made.
+        if matches!(piece.form, Form::Refs { .. } | Form::Run) && !piece.is_known(tools.knowledge) {
+            piece.spell_out();
+        }
+        match &piece.form {
+            Form::Plain => {
+                self.counters.plain += bytes;
+                let method = self.pack(&piece.raw, line_busy, tools.codec);
+                let payload = self.payload(method, &piece.raw);
+                Frame::Plain {
+                    span,
+                    method,
+                    payload,
+                }
+                .encode(out);
+            }
+            Form::Refs { skip } => {
+                self.counters.named += bytes;
+                let ids = piece.chunks.iter().map(|sent| sent.id).collect();
+                Frame::Ref {
+                    span,
+                    skip: *skip,
+                    ids,
+                }
+                .encode(out);
+            }
+            Form::Run => {
+                self.counters.named += bytes;
+                let run = Run {
+                    first: piece.chunks[0].id,
+                    chunks: u16::try_from(piece.chunks.len()).expect("runs are bounded"),
+                    check: row_check(piece.chunks.iter().map(|sent| &sent.id)),
+                };
+                Frame::RefRun { span, run }.encode(out);
+            }
+            Form::Literal { base } => {
+                let cuts = piece.chunks.iter().map(|sent| sent.length).collect();
+                let base = base.as_ref();
+                let base = base.and_then(|base| self.pack_delta(base, &piece.raw, tools));
+                if let Some(base) = base {
+                    self.counters.delta += bytes;
+                    let (method, payload) = (Method::Zstd, &self.packed[..]);
+                    Frame::Delta {
+                        span,
+                        method,
+                        base,
+                        cuts,
+                        payload,
+                    }
+                    .encode(out);
+                } else {
+                    self.counters.literal += bytes;
+                    piece.form = Form::Literal { base: None };
+                    let method = self.pack(&piece.raw, line_busy, tools.codec);
+                    let payload = self.payload(method, &piece.raw);
+                    Frame::Literal {
+                        span,
+                        method,
+                        cuts,
+                        payload,
+                    }
+                    .encode(out);
+                }
+                // What follows on this line finds them there.
+                let places = piece.chunks.iter().filter_map(|sent| sent.place);
+                places.for_each(|place| tools.knowledge.add(place));
+            }
+        }
+    }
+
+    /// Compresses into `packed`, if that is worth it now.
+    fn pack(&mut self, raw: &[u8], line_busy: bool, codec: &mut impl Codec) -> Method {
+        if raw.len() < COMPRESSED_BYTES_MIN {
+            return Method::None;
+        }
+        let method = self.effort.choose(line_busy);
+        if method == Method::None {
+            return Method::None;
+        }
+        self.packed.clear();
+        let packed = codec.compress(method, &[], raw, self.packed);
+        let packed_bytes = if packed { self.packed.len() } else { raw.len() };
+        self.effort.learn(raw.len(), packed_bytes);
+        if packed_bytes < raw.len() {
+            method
+        } else {
+            Method::None
+        }
+    }
+
+    fn payload<'b>(&'b self, method: Method, raw: &'b [u8]) -> &'b [u8] {
+        if method == Method::None {
+            raw
+        } else {
+            self.packed
+        }
+    }
+
+    /// Compresses into `packed` against a base that is still there, and as it was.
+    fn pack_delta<S: ChunkStore, C: Codec>(
+        &mut self,
+        base: &Base,
+        raw: &[u8],
+        tools: &mut Tools<'_, S, C>,
+    ) -> Option<Vec<ChunkId>> {
+        let places = (0..base.entries.len()).map(|nth| base.place.plus(nth));
+        let mut places = places.filter(|&place| !tools.knowledge.has(place));
+        if places.next().is_some() {
+            return None;
+        }
+        self.base.clear();
+        self.packed.clear();
+        let there = load_verified(tools.store, tools.ids, base.place, &base.entries, self.base);
+        let packed = there
+            && tools
+                .codec
+                .compress(Method::Zstd, self.base, raw, self.packed);
+        let shorter = packed && self.packed.len() < raw.len();
+        shorter.then(|| base.entries.iter().map(|entry| entry.id).collect())
+    }
+}
+
+/// Shorter pieces are not worth a compressor's set-up.
+const COMPRESSED_BYTES_MIN: usize = 128;

@@ -1,0 +1,287 @@
+//! A range of a body that travels in one frame, and how chunks are gathered into such ranges.
+
+use crate::id::{ChunkId, IdKey};
+use crate::knowledge::Knowledge;
+use crate::store::{ChunkStore, Entry, Place};
+use crate::wire::{CHUNKS_MAX, PIECE_BYTES_MAX};
+
+/// A range of a body, with its bytes until they are acknowledged.
+#[derive(Debug)]
+pub(super) struct Piece {
+    pub(super) offset: u64,
+    pub(super) raw: Vec<u8>,
+    /// The chunks that end in it.
+    pub(super) chunks: Vec<Sent>,
+    pub(super) form: Form,
+    /// It waits to be sent, for the first time or again.
+    pub(super) waiting: bool,
+}
+
+impl Piece {
+    pub(super) fn end(&self) -> u64 {
+        self.offset + self.raw.len() as u64
+    }
+
+    /// Whether the peer is thought to have all it would need to make use of a reference.
+    pub(super) fn is_known(&self, knowledge: &Knowledge) -> bool {
+        let known = |sent: &Sent| sent.place.is_some_and(|place| knowledge.has(place));
+        self.chunks.iter().all(known)
+    }
+
+    /// From now on it travels as bytes, without anything from before.
+    pub(super) fn spell_out(&mut self) {
+        if self.form != Form::Plain {
+            self.form = Form::Literal { base: None };
+        }
+    }
+}
+
+/// A chunk of a piece.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    pub(super) id: ChunkId,
+    /// Its bytes, with those in earlier pieces.
+    pub(super) length: u32,
+    /// Where it lies in our store.
+    pub(super) place: Option<Place>,
+}
+
+/// How a piece travels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// As bytes nobody keeps.
+    Plain,
+    /// As bytes, compressed against a base if there is one.
+    Literal { base: Option<Base> },
+    /// By names; of the first chunk this much is in earlier pieces.
+    Refs { skip: u32 },
+    /// By the first name and a number.
+    Run,
+}
+
+/// Chunks that new ones may resemble: those that followed the last match when it was stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Base {
+    pub(super) place: Place,
+    pub(super) entries: Vec<Entry>,
+}
+
+/// Tools for naming and finding chunks.
+pub(super) struct Finder<'a, S> {
+    pub(super) store: &'a mut S,
+    pub(super) knowledge: &'a Knowledge,
+    pub(super) ids: &'a IdKey,
+    pub(super) delta: bool,
+}
+
+/// Gathers the chunks of a body into pieces.
+#[derive(Debug, Default)]
+pub(super) struct Building {
+    /// Where `raw` begins in the body.
+    offset: u64,
+    raw: Vec<u8>,
+    /// Whole chunks at the beginning of `raw`, all known to the peer or all new to it.
+    chunks: Vec<Sent>,
+    /// What they have of `raw`.
+    chunks_bytes: usize,
+    known: bool,
+    /// Of the chunk that is not whole yet, what earlier pieces have; and of the first in `chunks`.
+    carried: Vec<u8>,
+    skip: u32,
+    /// New chunks resemble what lies from here on.
+    after_match: Option<Place>,
+}
+
+impl Building {
+    /// Bytes that are not to be kept.
+    pub(super) fn plain(&mut self, mut bytes: &[u8], batch: usize, pieces: &mut Vec<Piece>) {
+        while !bytes.is_empty() {
+            let taken = bytes.len().min(batch - self.raw.len());
+            self.raw.extend_from_slice(&bytes[..taken]);
+            bytes = &bytes[taken..];
+            if self.raw.len() >= batch {
+                self.end_plain(pieces);
+            }
+        }
+    }
+
+    /// No more plain bytes for now.
+    pub(super) fn end_plain(&mut self, pieces: &mut Vec<Piece>) {
+        self.seal(self.raw.len(), Form::Plain, Vec::new(), pieces);
+    }
+
+    /// Bytes of a chunk that goes on after them.
+    pub(super) fn more(&mut self, bytes: &[u8]) {
+        self.raw.extend_from_slice(bytes);
+    }
+
+    /// What there is of the unfinished chunk.
+    pub(super) fn unfinished(&self) -> usize {
+        self.carried.len() + self.raw.len() - self.chunks_bytes
+    }
+
+    /// The chunk ends here.
+    pub(super) fn end_chunk<S: ChunkStore>(
+        &mut self,
+        finder: &mut Finder<'_, S>,
+        batch: usize,
+        pieces: &mut Vec<Piece>,
+    ) {
+        let skip = self.carried.len();
+        let tail = &self.raw[self.chunks_bytes..];
+        let tail_bytes = tail.len();
+        let chunk = if skip == 0 {
+            tail
+        } else {
+            self.carried.extend_from_slice(tail);
+            &self.carried
+        };
+        let id = finder.ids.id(chunk);
+        let found = finder.store.locate(&id);
+        let known = found.is_some_and(|place| finder.knowledge.has(place));
+        let place = found.or_else(|| finder.store.insert(id, chunk));
+        let length = u32::try_from(chunk.len()).expect("chunks are bounded");
+        let sent = Sent { id, length, place };
+        if !self.chunks.is_empty() && !self.may_join(&sent, tail_bytes, known) {
+            self.seal_chunks(finder, pieces);
+        }
+        if self.chunks.is_empty() {
+            self.skip = u32::try_from(skip).expect("chunks are bounded");
+        }
+        self.known = known;
+        self.chunks.push(sent);
+        self.chunks_bytes += tail_bytes;
+        self.carried.clear();
+        if known {
+            self.after_match = place.map(|place| place.plus(1));
+        } else if self.chunks_bytes >= batch {
+            self.seal_chunks(finder, pieces);
+        }
+    }
+
+    /// Whether a chunk may travel with those before it.
+    fn may_join(&self, sent: &Sent, bytes: usize, known: bool) -> bool {
+        let full = self.chunks_bytes + bytes > PIECE_BYTES_MAX || self.chunks.len() == CHUNKS_MAX;
+        // A run is worth keeping apart: it takes 26 bytes, however long it is.
+        let breaks_run = known && self.chunks.len() >= RUN_CHUNKS_MIN && self.is_run() && {
+            let next = self
+                .chunks
+                .last()
+                .and_then(|last| last.place)
+                .map(|place| place.plus(1));
+            sent.place != next
+        };
+        self.known == known && !full && !breaks_run
+    }
+
+    fn is_run(&self) -> bool {
+        let follows = |pair: &[Sent]| match (pair[0].place, pair[1].place) {
+            (Some(one), Some(other)) => one.plus(1) == other,
+            _ => false,
+        };
+        self.skip == 0 && self.chunks.windows(2).all(follows)
+    }
+
+    /// All there is becomes pieces, the unfinished chunk too: nothing waits here.
+    pub(super) fn flush<S: ChunkStore>(
+        &mut self,
+        finder: &mut Finder<'_, S>,
+        pieces: &mut Vec<Piece>,
+    ) {
+        self.seal_chunks(finder, pieces);
+        self.carried.extend_from_slice(&self.raw);
+        self.seal(
+            self.raw.len(),
+            Form::Literal { base: None },
+            Vec::new(),
+            pieces,
+        );
+    }
+
+    /// The body ends, and what is unfinished is a chunk if it is long enough. The receiver does the same: where the chunk lies
+    /// of which no piece says so, since all its bytes had been sent.
+    pub(super) fn finish<S: ChunkStore>(
+        &mut self,
+        finder: &mut Finder<'_, S>,
+        batch: usize,
+        pieces: &mut Vec<Piece>,
+    ) -> Option<Place> {
+        let mut unsaid = None;
+        if self.unfinished() >= TAIL_BYTES_MIN {
+            if self.raw.len() > self.chunks_bytes {
+                self.end_chunk(finder, batch, pieces);
+            } else {
+                let id = finder.ids.id(&self.carried);
+                unsaid = finder.store.insert(id, &self.carried);
+            }
+        }
+        self.flush(finder, pieces);
+        unsaid
+    }
+
+    fn seal_chunks<S: ChunkStore>(&mut self, finder: &mut Finder<'_, S>, pieces: &mut Vec<Piece>) {
+        let form = if !self.known {
+            let base = self.after_match.filter(|_| finder.delta);
+            let base = base.and_then(|place| base_for(finder, place, self.chunks_bytes));
+            // What follows will resemble what follows this base.
+            if let Some(base) = &base {
+                self.after_match = Some(base.place.plus(base.entries.len()));
+            }
+            Form::Literal { base }
+        } else if self.is_run() && self.chunks.len() >= 2 && self.first_in_order(finder.knowledge) {
+            Form::Run
+        } else {
+            Form::Refs { skip: self.skip }
+        };
+        let chunks = std::mem::take(&mut self.chunks);
+        self.seal(self.chunks_bytes, form, chunks, pieces);
+        (self.chunks_bytes, self.skip) = (0, 0);
+    }
+
+    fn first_in_order(&self, knowledge: &Knowledge) -> bool {
+        let first = self.chunks.first().and_then(|sent| sent.place);
+        first.is_some_and(|place| knowledge.in_order(place.container))
+    }
+
+    /// The first `bytes` of `raw` become a piece, if there are any.
+    fn seal(&mut self, bytes: usize, form: Form, chunks: Vec<Sent>, pieces: &mut Vec<Piece>) {
+        if bytes == 0 {
+            return;
+        }
+        let rest = self.raw.split_off(bytes);
+        let raw = std::mem::replace(&mut self.raw, rest);
+        let piece = Piece {
+            offset: self.offset,
+            raw,
+            chunks,
+            form,
+            waiting: true,
+        };
+        self.offset = piece.end();
+        pieces.push(piece);
+    }
+}
+
+/// As much of a base as is of use for `bytes` new ones: the same again and a half, for what was removed, and at least 32
+/// KiB. Only chunks the peer has, from `place` on in the same container.
+fn base_for<S: ChunkStore>(finder: &mut Finder<'_, S>, place: Place, bytes: usize) -> Option<Base> {
+    let wanted = (bytes + bytes / 2).clamp(32 << 10, PIECE_BYTES_MAX);
+    let mut entries = Vec::new();
+    finder.store.entries(place, CHUNKS_MAX, &mut entries);
+    let mut base_bytes = 0;
+    let enough = entries.iter().enumerate().take_while(|(nth, entry)| {
+        let more = base_bytes < wanted && finder.knowledge.has(place.plus(*nth));
+        base_bytes += entry.length as usize;
+        more && base_bytes <= PIECE_BYTES_MAX
+    });
+    let enough = enough.count();
+    entries.truncate(enough);
+    (enough > 0).then_some(Base { place, entries })
+}
+
+/// Shorter runs are not kept apart from other references.
+const RUN_CHUNKS_MIN: usize = 4;
+
+/// What is left at a body's end is kept from this length on: below, its name takes more than a tenth of it in all places
+/// that name it.
+pub(crate) const TAIL_BYTES_MIN: usize = 512;

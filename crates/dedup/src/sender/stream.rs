@@ -1,0 +1,235 @@
+//! One body on its way out.
+
+use std::collections::VecDeque;
+
+use crate::chunker::{Chunker, ChunkerParams};
+use crate::id::BodyDigest;
+use crate::knowledge::Knowledge;
+use crate::store::{ChunkStore, Place};
+use crate::wire::NakCause;
+
+use super::piece::{Building, Finder, Form, Piece};
+
+/// Something of a stream that waits for its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Item {
+    Open,
+    /// The piece that begins here.
+    Piece(u64),
+    Close,
+}
+
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    pub(super) label: Vec<u8>,
+    /// Up to where it may be written.
+    pub(super) credit: u64,
+    pub(super) written: u64,
+    /// Its digest, once it is whole.
+    pub(super) closed: Option<u128>,
+    pub(super) queue: VecDeque<Item>,
+    /// It stands in the row of streams with something to send.
+    pub(super) ready: bool,
+    /// Something was acknowledged, so the peer knows of the stream.
+    is_open: bool,
+    /// A chunk the peer makes of the body's last bytes when it is told that they are the last.
+    pub(super) tail: Option<Place>,
+    bypass: u64,
+    digest: BodyDigest,
+    chunker: Chunker,
+    building: Building,
+    /// Not acknowledged, by offset and without gaps.
+    pieces: VecDeque<Piece>,
+    acked: u64,
+}
+
+impl Outgoing {
+    pub(super) fn new(label: Vec<u8>, chunker: ChunkerParams, bypass: u64, credit: u64) -> Self {
+        Self {
+            label,
+            credit,
+            written: 0,
+            closed: None,
+            queue: VecDeque::new(),
+            ready: false,
+            is_open: false,
+            tail: None,
+            bypass,
+            digest: BodyDigest::default(),
+            chunker: Chunker::new(chunker),
+            building: Building::default(),
+            pieces: VecDeque::new(),
+            acked: 0,
+        }
+    }
+
+    pub(super) fn unacked(&self) -> usize {
+        usize::try_from(self.written - self.acked).expect("it is in memory")
+    }
+
+    /// Up to where the body was made into pieces.
+    pub(super) fn sealed(&self) -> u64 {
+        self.pieces.back().map_or(self.acked, Piece::end)
+    }
+
+    pub(super) fn write<S: ChunkStore>(
+        &mut self,
+        mut bytes: &[u8],
+        finder: &mut Finder<'_, S>,
+        batch: usize,
+    ) {
+        let mut pieces = Vec::new();
+        self.digest.update(bytes);
+        let plain = self.bypass.saturating_sub(self.written);
+        let plain = usize::try_from(plain)
+            .unwrap_or(usize::MAX)
+            .min(bytes.len());
+        self.written += bytes.len() as u64;
+        if plain > 0 {
+            self.building.plain(&bytes[..plain], batch, &mut pieces);
+            bytes = &bytes[plain..];
+            if self.written > self.bypass {
+                self.building.end_plain(&mut pieces);
+            }
+        } else if self.written - bytes.len() as u64 == self.bypass {
+            self.building.end_plain(&mut pieces);
+        }
+        while let Some(end) = self.chunker.next_cut(bytes) {
+            self.building.more(&bytes[..end]);
+            self.building.end_chunk(finder, batch, &mut pieces);
+            bytes = &bytes[end..];
+        }
+        self.building.more(bytes);
+        self.enqueue(pieces);
+    }
+
+    pub(super) fn flush<S: ChunkStore>(&mut self, finder: &mut Finder<'_, S>) {
+        let mut pieces = Vec::new();
+        if self.written <= self.bypass {
+            self.building.end_plain(&mut pieces);
+        } else {
+            self.building.flush(finder, &mut pieces);
+        }
+        self.enqueue(pieces);
+    }
+
+    pub(super) fn close<S: ChunkStore>(&mut self, finder: &mut Finder<'_, S>, batch: usize) {
+        let mut pieces = Vec::new();
+        if self.written <= self.bypass {
+            self.building.end_plain(&mut pieces);
+        } else {
+            self.tail = self.building.finish(finder, batch, &mut pieces);
+        }
+        self.enqueue(pieces);
+        self.closed = Some(self.digest.value());
+        self.queue.push_back(Item::Close);
+    }
+
+    fn enqueue(&mut self, pieces: Vec<Piece>) {
+        let items = pieces.iter().map(|piece| Item::Piece(piece.offset));
+        self.queue.extend(items);
+        self.pieces.extend(pieces);
+    }
+
+    /// The piece that begins at `offset`.
+    pub(super) fn piece(&mut self, offset: u64) -> Option<&mut Piece> {
+        let at = self
+            .pieces
+            .binary_search_by_key(&offset, |piece| piece.offset);
+        self.pieces.get_mut(at.ok()?)
+    }
+
+    /// The peer has everything before `offset`; how many bytes are news.
+    pub(super) fn acked(&mut self, offset: u64) -> usize {
+        self.is_open = true;
+        while self
+            .pieces
+            .front()
+            .is_some_and(|piece| piece.end() <= offset)
+        {
+            self.pieces.pop_front();
+        }
+        // Within a piece it means nothing to us: the piece is kept, and so counted.
+        let offset = self.pieces.front().map_or(offset, |piece| piece.offset);
+        let news = offset.saturating_sub(self.acked);
+        self.acked += news;
+        usize::try_from(news).expect("it was in memory")
+    }
+
+    /// The peer cannot use the piece at `offset`: it goes first, in a form that asks for less. How many bytes are sent again.
+    pub(super) fn refused(
+        &mut self,
+        offset: u64,
+        cause: NakCause,
+        knowledge: &mut Knowledge,
+    ) -> u64 {
+        if cause == NakCause::Unopened {
+            if offset == u64::MAX {
+                if self.closed.is_some() && !self.queue.contains(&Item::Close) {
+                    self.queue.push_back(Item::Close);
+                }
+            } else {
+                self.requeue(offset);
+            }
+            if self.queue.front() != Some(&Item::Open) {
+                self.queue.push_front(Item::Open);
+            }
+            return 0;
+        }
+        let Some(piece) = self.piece(offset) else {
+            return 0;
+        };
+        match (&piece.form, cause) {
+            (Form::Plain, _) => return 0,
+            (Form::Run, NakCause::Order) => {
+                let container = piece.chunks.first().and_then(|sent| sent.place);
+                container.inspect(|place| knowledge.disorder(place.container));
+                piece.form = Form::Refs { skip: 0 };
+                self.requeue(offset);
+                return 0;
+            }
+            (Form::Literal { base: Some(base) }, _) => {
+                (0..base.entries.len()).for_each(|nth| knowledge.remove(base.place.plus(nth)));
+            }
+            (Form::Refs { .. } | Form::Run, _) => {
+                let places = piece.chunks.iter().filter_map(|sent| sent.place);
+                places.for_each(|place| knowledge.remove(place));
+            }
+            // It is on its way as bytes already: the refusal was of an earlier form.
+            (Form::Literal { base: None }, _) => return 0,
+        }
+        piece.spell_out();
+        let bytes = piece.raw.len() as u64;
+        self.requeue(offset);
+        bytes
+    }
+
+    fn requeue(&mut self, offset: u64) {
+        if let Some(piece) = self.piece(offset)
+            && !std::mem::replace(&mut piece.waiting, true)
+        {
+            self.queue.push_front(Item::Piece(offset));
+        }
+    }
+
+    /// All that was not acknowledged goes again, as bytes; how many.
+    pub(super) fn send_again(&mut self) -> u64 {
+        self.queue.clear();
+        if !self.is_open {
+            self.queue.push_back(Item::Open);
+        }
+        let mut again = 0;
+        for piece in &mut self.pieces {
+            again += if piece.waiting {
+                0
+            } else {
+                piece.raw.len() as u64
+            };
+            piece.spell_out();
+            piece.waiting = true;
+            self.queue.push_back(Item::Piece(piece.offset));
+        }
+        self.queue.extend(self.closed.map(|_| Item::Close));
+        again
+    }
+}

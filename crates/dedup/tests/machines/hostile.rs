@@ -1,0 +1,309 @@
+//! What a peer may not do, and what it then gets.
+
+use edgeward_dedup::codec::Method;
+use edgeward_dedup::id::{BodyDigest, ChunkId, IdKey, row_check};
+use edgeward_dedup::knowledge::Knowledge;
+use edgeward_dedup::receiver::{Receiver, ReceiverConfig, ReceiverEvent, Sharing, Taken};
+use edgeward_dedup::store::ChunkStore;
+use edgeward_dedup::wire::{Acked, Frame, NakCause, Run, Span, StreamId, StreamState, decode};
+use edgeward_dedup::{Tools, Violation, reason};
+
+use super::link::{Plan, World};
+use super::store::{MemoryStore, PatchCodec};
+
+/// A receiver whose peer is the test.
+struct Victim {
+    receiver: Receiver,
+    store: MemoryStore,
+    knowledge: Knowledge,
+    ids: IdKey,
+}
+
+const STREAM: StreamId = StreamId(0);
+
+impl Victim {
+    fn new(config: ReceiverConfig) -> Self {
+        Self {
+            receiver: Receiver::new(config),
+            store: MemoryStore::new(1, 32 << 10, 100),
+            knowledge: Knowledge::new(100),
+            ids: IdKey::new([1; 32]),
+        }
+    }
+
+    fn opened(config: ReceiverConfig) -> Self {
+        let mut victim = Self::new(config);
+        assert_eq!(
+            victim.take(Frame::Open {
+                stream: STREAM,
+                label: b""
+            }),
+            Ok(())
+        );
+        victim
+    }
+
+    fn take(&mut self, frame: Frame<'_>) -> Result<(), Violation> {
+        let mut tools = Tools {
+            store: &mut self.store,
+            codec: &mut PatchCodec,
+            knowledge: &mut self.knowledge,
+            ids: &self.ids,
+        };
+        self.receiver.handle(frame, &mut tools)
+    }
+
+    /// Frames it answers with, each opened by `look`.
+    fn answers<T>(&mut self, look: impl Fn(&Frame<'_>) -> T) -> Vec<T> {
+        let mut answers = Vec::new();
+        loop {
+            let mut bytes = Vec::new();
+            if !self.receiver.transmit(&mut bytes) {
+                return answers;
+            }
+            answers.push(look(&decode(&bytes).expect("its own")));
+        }
+    }
+
+    fn naks(&mut self) -> Vec<NakCause> {
+        let cause = |frame: &Frame<'_>| match frame {
+            Frame::Nak { cause, .. } => Some(*cause),
+            _ => None,
+        };
+        self.answers(cause).into_iter().flatten().collect()
+    }
+}
+
+fn small() -> ReceiverConfig {
+    ReceiverConfig {
+        streams_max: 4,
+        credit: 1000,
+        window_max: 1000,
+        budget: 4000,
+        sharing: Sharing::Exchanged,
+    }
+}
+
+fn plain(offset: u64, payload: &[u8]) -> Frame<'_> {
+    Frame::Plain {
+        span: span(offset, payload.len()),
+        method: Method::None,
+        payload,
+    }
+}
+
+fn span(offset: u64, length: usize) -> Span {
+    let length = u32::try_from(length).expect("short");
+    Span {
+        stream: STREAM,
+        offset,
+        length,
+    }
+}
+
+/// Credit is used up to its last byte and no further, in order or ahead of it.
+#[test]
+fn credit_is_a_limit() {
+    for offset in [0, 500] {
+        let mut victim = Victim::opened(small());
+        let rest = vec![0; 1000 - offset];
+        assert_eq!(victim.take(plain(offset as u64, &rest)), Ok(()));
+        let mut victim = Victim::opened(small());
+        let more = vec![0; 1001 - offset];
+        let beyond = Violation::Credit {
+            stream: STREAM,
+            end: 1001,
+            limit: 1000,
+        };
+        assert_eq!(victim.take(plain(offset as u64, &more)), Err(beyond));
+    }
+}
+
+/// Pieces that overlap could fill more memory than the credit; they end the connection when they would.
+#[test]
+fn overlapping_pieces_do_not_fill_memory() {
+    let mut victim = Victim::opened(small());
+    let takes = (1..100)
+        .map(|offset| victim.take(plain(offset, &[0; 400])))
+        .collect::<Vec<_>>();
+    assert_eq!(takes.iter().take_while(|taken| taken.is_ok()).count(), 2);
+    assert_eq!(takes[2], Err(Violation::Overlap(STREAM)));
+    // The same piece again takes no more.
+    let mut victim = Victim::opened(small());
+    assert!((0..100).all(|_| victim.take(plain(1, &[0; 400])).is_ok()));
+}
+
+/// Cuts that no sender makes, and payloads that no codec made.
+#[test]
+fn what_does_not_fit_is_a_violation() {
+    let literal = |cuts: Vec<u32>, method, length, payload: &'static [u8]| Frame::Literal {
+        span: span(0, length),
+        method,
+        cuts,
+        payload,
+    };
+    let mut victim = Victim::opened(small());
+    let longer = literal(vec![4], Method::None, 3, b"abc");
+    assert_eq!(victim.take(longer), Err(Violation::Cut(STREAM)));
+    let mut victim = Victim::opened(small());
+    let packed = literal(vec![], Method::Zstd, 30, b"no codec made this");
+    assert_eq!(victim.take(packed), Err(Violation::Payload(STREAM)));
+    let mut victim = Victim::opened(small());
+    assert_eq!(victim.take(Frame::Epoch(1)), Err(Violation::Direction));
+}
+
+/// A peer that names a chunk of another's gets the answer it gets for a chunk nobody has; between ends of one owner it gets the chunk.
+#[test]
+fn names_tell_nothing_about_others() {
+    let others = [7; 900];
+    for (sharing, delivered) in [(Sharing::Exchanged, false), (Sharing::Everything, true)] {
+        let mut victim = Victim::opened(ReceiverConfig { sharing, ..small() });
+        let id = victim.ids.id(&others);
+        victim.store.insert(id, &others).expect("there is room");
+        let refer = |id| Frame::Ref {
+            span: span(0, 900),
+            skip: 0,
+            ids: vec![id],
+        };
+        assert_eq!(victim.take(refer(id)), Ok(()));
+        let of_others = victim.naks();
+        let taken = victim.receiver.take(STREAM);
+        assert_eq!(taken == Taken::Bytes(others.to_vec()), delivered);
+        if !delivered {
+            assert_eq!(victim.receiver.counters().foreign, 1);
+            assert_eq!(victim.take(refer(ChunkId([9; 16]))), Ok(()));
+            assert_eq!(victim.naks(), of_others);
+            let run = Run {
+                first: id,
+                chunks: 1,
+                check: row_check([&id]),
+            };
+            assert_eq!(
+                victim.take(Frame::RefRun {
+                    span: span(0, 900),
+                    run
+                }),
+                Ok(())
+            );
+            assert_eq!(victim.naks(), of_others);
+        }
+    }
+}
+
+/// One stream too many is stopped, and the others go on.
+#[test]
+fn streams_are_bounded() {
+    let mut victim = Victim::new(small());
+    for number in 0..5 {
+        let stream = StreamId(number);
+        assert_eq!(victim.take(Frame::Open { stream, label: b"" }), Ok(()));
+    }
+    let stopped = victim.answers(|frame| {
+        matches!(
+            frame,
+            Frame::Stop {
+                stream: StreamId(4),
+                reason: reason::TOO_MANY
+            }
+        )
+    });
+    assert_eq!(stopped.iter().filter(|stopped| **stopped).count(), 1);
+    assert_eq!(victim.take(plain(0, b"goes on")), Ok(()));
+}
+
+/// Numbers that are left out would have to be remembered one by one; who leaves out many is cut off.
+#[test]
+fn numbers_are_not_left_out() {
+    let mut victim = Victim::new(small());
+    let mut reset = |number| {
+        let stream = StreamId(number);
+        victim.take(Frame::Reset { stream, reason: 0 })
+    };
+    let taken = (0..1000)
+        .take_while(|number| reset(number * 2).is_ok())
+        .count();
+    assert_eq!(taken, 2 * 4 + 16);
+    // In their order there may be any number.
+    let mut victim = Victim::new(small());
+    let mut reset = |number| {
+        let stream = StreamId(number);
+        victim.take(Frame::Reset { stream, reason: 0 })
+    };
+    assert!((0..10_000).all(|number| reset(number).is_ok()));
+}
+
+/// All frames of a body once more: they begin nothing, deliver nothing, and are answered as the first time.
+#[test]
+fn a_replayed_body_is_not_delivered_again() {
+    let mut victim = Victim::new(small());
+    let mut digest = BodyDigest::default();
+    digest.update(b"body");
+    let frames = [
+        Frame::Open {
+            stream: STREAM,
+            label: b"once",
+        },
+        plain(0, b"body"),
+        Frame::Close {
+            stream: STREAM,
+            length: 4,
+            digest: digest.value(),
+        },
+    ];
+    let complete = |frame: &Frame<'_>| match frame {
+        Frame::Ack(acks) => {
+            acks[..]
+                == [Acked {
+                    stream: STREAM,
+                    state: StreamState::Complete,
+                    offset: 0,
+                }]
+        }
+        _ => false,
+    };
+    frames
+        .iter()
+        .for_each(|frame| assert_eq!(victim.take(frame.clone()), Ok(())));
+    assert_eq!(victim.receiver.take(STREAM), Taken::Bytes(b"body".to_vec()));
+    assert_eq!(victim.receiver.take(STREAM), Taken::Complete);
+    assert!(victim.answers(complete).contains(&true));
+    while victim.receiver.event().is_some() {}
+    for frame in frames {
+        assert_eq!(victim.take(frame), Ok(()));
+        assert!(victim.answers(complete).contains(&true));
+    }
+    assert_eq!(victim.receiver.event(), None::<ReceiverEvent>);
+    assert_eq!(victim.receiver.take(STREAM), Taken::Unknown);
+}
+
+/// Whoever acknowledges what was not sent is no receiver.
+#[test]
+fn acknowledgements_are_held_against_what_was_sent() {
+    let mut world = World::new(Plan::quiet(1));
+    let end = &mut world.ends[0];
+    let stream = end.endpoint.open(b"", true).expect("the first");
+    for (state, offset) in [(StreamState::Open, 1), (StreamState::Complete, 0)] {
+        let acks = Frame::Ack(vec![Acked {
+            stream,
+            state,
+            offset,
+        }]);
+        let handled = end.endpoint.handle(acks, &mut end.store, &mut PatchCodec);
+        assert_eq!(handled, Err(Violation::Acknowledged(stream)));
+    }
+}
+
+/// Refusals wait within a bound: a peer that asks and does not listen is cut off.
+#[test]
+fn refusals_do_not_pile_up() {
+    let mut victim = Victim::new(small());
+    let unknown = |number| Frame::Close {
+        stream: StreamId(number),
+        length: 0,
+        digest: 0,
+    };
+    let taken = (0..100_000)
+        .take_while(|&number| victim.take(unknown(number)).is_ok())
+        .count();
+    assert_eq!(taken, 1 << 16);
+}

@@ -1,0 +1,385 @@
+//! Two ends, a line between them in virtual time, and everything that can go wrong with it.
+//!
+//! A tick is a hundredth of a round trip or so: what matters is that the line takes [`DELAY`] ticks in each direction.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use edgeward_dedup::chunker::ChunkerParams;
+use edgeward_dedup::codec::Methods;
+use edgeward_dedup::endpoint::{Endpoint, EndpointConfig, Event};
+use edgeward_dedup::id::IdKey;
+use edgeward_dedup::reason;
+use edgeward_dedup::receiver::{ReceiverConfig, ReceiverEvent, Sharing, Taken};
+use edgeward_dedup::sender::{SenderConfig, SenderEvent};
+use edgeward_dedup::wire::{Role, StreamId, decode, frame_length};
+
+use super::store::{MemoryStore, PatchCodec};
+use super::support::Stream;
+
+/// Ticks from one end to the other.
+pub(crate) const DELAY: u64 = 50;
+
+/// What a run is like.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) seed: u64,
+    /// Bits of names: 128, or few to make them collide.
+    pub(crate) id_bits: u32,
+    pub(crate) receiver: ReceiverConfig,
+    pub(crate) unacked_max: usize,
+    /// Containers of 32 KiB in each store.
+    pub(crate) containers_max: usize,
+    /// A tick in so many lets nothing that was written wait.
+    pub(crate) flush: usize,
+    pub(crate) faults: Faults,
+}
+
+/// One in so many frames, or so many ticks; 0 is never.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Faults {
+    /// Frames that take longer than the one after.
+    pub(crate) reorder: usize,
+    pub(crate) duplicate: usize,
+    /// Frames with a bit turned: the end that notices breaks the connection.
+    pub(crate) flip: usize,
+    /// Ticks after which the connection breaks, and with it all that is under way.
+    pub(crate) reset: usize,
+    /// Ticks after which a store is harmed in one of five ways.
+    pub(crate) harm: usize,
+    /// Ticks after which an end is killed: its store stays, its memory does not.
+    pub(crate) kill: usize,
+}
+
+impl Plan {
+    pub(crate) fn quiet(seed: u64) -> Self {
+        Self {
+            seed,
+            id_bits: 128,
+            receiver: ReceiverConfig {
+                streams_max: 16,
+                credit: 32 << 10,
+                window_max: 256 << 10,
+                budget: 1 << 20,
+                sharing: Sharing::Exchanged,
+            },
+            unacked_max: 256 << 10,
+            containers_max: 1000,
+            flush: 8,
+            faults: Faults::default(),
+        }
+    }
+}
+
+/// One end with its users.
+pub(crate) struct End {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) store: MemoryStore,
+    codec: PatchCodec,
+    /// Bodies to send, by number; how far each was written.
+    sending: BTreeMap<StreamId, (usize, usize)>,
+    waiting: VecDeque<(usize, bool)>,
+    receiving: BTreeMap<StreamId, (usize, Vec<u8>)>,
+    /// Bodies that arrived, whole and right.
+    pub(crate) arrived: Vec<usize>,
+    pub(crate) refused: Vec<u32>,
+}
+
+pub(crate) struct World {
+    plan: Plan,
+    pub(crate) stream: Stream,
+    pub(crate) ends: [End; 2],
+    pub(crate) bodies: Vec<Vec<u8>>,
+    /// When it arrives, and what, for each end.
+    lines: [Vec<(u64, u64, Vec<u8>)>; 2],
+    pub(crate) now: u64,
+    sequence: u64,
+    sessions: u64,
+    pub(crate) faults: u64,
+    pub(crate) wire_bytes: u64,
+}
+
+impl World {
+    pub(crate) fn new(plan: Plan) -> Self {
+        let mut world = Self {
+            stream: Stream(plan.seed),
+            ends: [0, 1].map(|side| End {
+                endpoint: endpoint(&plan, side),
+                store: MemoryStore::new(100 + side, 32 << 10, plan.containers_max),
+                codec: PatchCodec,
+                sending: BTreeMap::new(),
+                waiting: VecDeque::new(),
+                receiving: BTreeMap::new(),
+                arrived: Vec::new(),
+                refused: Vec::new(),
+            }),
+            plan,
+            bodies: Vec::new(),
+            lines: [Vec::new(), Vec::new()],
+            now: 0,
+            sequence: 0,
+            sessions: 2,
+            faults: 0,
+            wire_bytes: 0,
+        };
+        world.connect();
+        world
+    }
+
+    /// A body that `side` shall send; its number.
+    pub(crate) fn send(&mut self, side: usize, body: Vec<u8>) -> usize {
+        self.bodies.push(body);
+        self.ends[side]
+            .waiting
+            .push_back((self.bodies.len() - 1, true));
+        self.bodies.len() - 1
+    }
+
+    /// Goes on until every body was acknowledged; how many ticks it took.
+    pub(crate) fn run(&mut self) -> u64 {
+        let start = self.now;
+        while self
+            .ends
+            .iter()
+            .any(|end| !(end.sending.is_empty() && end.waiting.is_empty()))
+        {
+            self.tick();
+            // Faults stop after a while, or some would go on for ever; then all must come to an end.
+            assert!(
+                self.now - start < 40_000,
+                "seed {:#x}: no end in sight",
+                self.plan.seed
+            );
+            if self.now - start > 8000 {
+                self.plan.faults = Faults::default();
+            }
+        }
+        self.now - start
+    }
+
+    fn tick(&mut self) {
+        self.now += 1;
+        for side in [0, 1] {
+            self.arrive(side);
+            self.use_streams(side);
+            self.transmit(side);
+        }
+        let faults = self.plan.faults;
+        if self.happens(faults.reset) {
+            self.connect();
+        }
+        if self.happens(faults.harm) {
+            let side = self.stream.below(2);
+            self.harm(side);
+        }
+        if self.happens(faults.kill) {
+            let side = self.stream.below(2);
+            self.kill(side);
+        }
+    }
+
+    fn happens(&mut self, one_in: usize) -> bool {
+        let happens = one_in > 0 && self.stream.below(one_in) == 0;
+        self.faults += u64::from(happens);
+        happens
+    }
+
+    /// A new connection: whatever was under way is lost.
+    pub(crate) fn connect(&mut self) {
+        self.lines = [Vec::new(), Vec::new()];
+        let [one, other] = &mut self.ends;
+        let hellos = [
+            one.endpoint.hello(&one.store),
+            other.endpoint.hello(&other.store),
+        ];
+        one.endpoint
+            .connected(Role::Connector, &hellos[0], &hellos[1])
+            .expect("they agree");
+        other
+            .endpoint
+            .connected(Role::Listener, &hellos[1], &hellos[0])
+            .expect("they agree");
+    }
+
+    fn harm(&mut self, side: usize) {
+        let (kind, at) = (self.stream.below(5), self.stream.below(1 << 20));
+        let store = &mut self.ends[side].store;
+        match kind {
+            0 => store.wipe(),
+            1 => store.truncate(1 + at % 3),
+            2 => store.flip(at),
+            3 => store.evict_oldest(),
+            _ => store.shuffle(),
+        }
+    }
+
+    fn kill(&mut self, side: usize) {
+        self.sessions += 1;
+        let end = &mut self.ends[side];
+        end.endpoint = endpoint(&self.plan, self.sessions);
+        let lost = std::mem::take(&mut end.sending).into_values();
+        end.waiting.extend(lost.map(|(body, _)| (body, true)));
+        end.receiving.clear();
+        self.connect();
+    }
+
+    fn arrive(&mut self, side: usize) {
+        let now = self.now;
+        let line = std::mem::take(&mut self.lines[side]);
+        let (mut due, later): (Vec<_>, Vec<_>) = line.into_iter().partition(|(at, ..)| *at <= now);
+        self.lines[side] = later;
+        due.sort_unstable_by_key(|&(at, sequence, _)| (at, sequence));
+        for (_, _, bytes) in due {
+            let end = &mut self.ends[side];
+            let frame = match frame_length(&bytes) {
+                Ok(Some(length)) if length == bytes.len() => decode(&bytes).ok(),
+                _ => None,
+            };
+            // Broken frames break the connection. A violation would, too, but nobody here commits one.
+            let Some(frame) = frame else {
+                self.connect();
+                return;
+            };
+            let handled = end.endpoint.handle(frame, &mut end.store, &mut end.codec);
+            assert_eq!(handled, Ok(()), "seed {:#x}", self.plan.seed);
+        }
+    }
+
+    fn transmit(&mut self, side: usize) {
+        let mut room = 100_000_usize;
+        while room > 0 {
+            let mut bytes = Vec::new();
+            let end = &mut self.ends[side];
+            let busy = self.stream.below(3) > 0;
+            if !end
+                .endpoint
+                .transmit(busy, &mut end.store, &mut end.codec, &mut bytes)
+            {
+                return;
+            }
+            room = room.saturating_sub(bytes.len());
+            self.wire_bytes += bytes.len() as u64;
+            let faults = self.plan.faults;
+            if self.happens(faults.duplicate) {
+                let late = 1 + self.stream.below(200) as u64;
+                self.put(1 - side, DELAY + late, bytes.clone());
+            }
+            if self.happens(faults.flip) {
+                let at = self.stream.below(bytes.len());
+                bytes[at] ^= 1 << self.stream.below(8);
+            }
+            let late = if self.happens(faults.reorder) {
+                1 + self.stream.below(40) as u64
+            } else {
+                0
+            };
+            self.put(1 - side, DELAY + late, bytes);
+        }
+    }
+
+    fn put(&mut self, side: usize, delay: u64, bytes: Vec<u8>) {
+        self.sequence += 1;
+        self.lines[side].push((self.now + delay, self.sequence, bytes));
+    }
+
+    /// What who uses the streams does in a tick: begins bodies, writes, takes.
+    fn use_streams(&mut self, side: usize) {
+        let end = &mut self.ends[side];
+        while let Some(event) = end.endpoint.event() {
+            match event {
+                Event::Sent(SenderEvent::Complete(stream)) => _ = end.sending.remove(&stream),
+                Event::Sent(SenderEvent::Stopped { stream, reason }) => {
+                    if let Some((body, _)) = end.sending.remove(&stream) {
+                        end.refused.push(reason);
+                        end.waiting.push_back((body, reason != reason::DIGEST));
+                    }
+                }
+                Event::Received(ReceiverEvent::Opened { stream, label }) => {
+                    let number = usize::from(u16::from_le_bytes([label[0], label[1]]));
+                    end.receiving.insert(stream, (number, Vec::new()));
+                }
+                Event::Received(ReceiverEvent::Ready(_)) => {}
+            }
+        }
+        while let Some(&(body, dedup)) = end.waiting.front() {
+            let label = u16::try_from(body).expect("few bodies").to_le_bytes();
+            let Ok(stream) = end.endpoint.open(&label, dedup) else {
+                break;
+            };
+            end.waiting.pop_front();
+            end.sending.insert(stream, (body, 0));
+        }
+        for (&stream, (body, written)) in &mut end.sending {
+            let body = &self.bodies[*body];
+            if *written > body.len() {
+                continue;
+            }
+            let most = [100, 5000, 60_000][self.stream.below(3)];
+            let wanted = 1 + self.stream.below(most);
+            let piece = &body[*written..body.len().min(*written + wanted)];
+            let taken = end
+                .endpoint
+                .write(stream, piece, &mut end.store, &mut end.codec);
+            *written += taken.expect("it is open");
+            if self.plan.flush > 0 && self.stream.below(self.plan.flush) == 0 {
+                end.endpoint.flush(stream, &mut end.store, &mut end.codec);
+            }
+            if *written == body.len() {
+                end.endpoint
+                    .close(stream, &mut end.store, &mut end.codec)
+                    .expect("it is open");
+                *written += 1;
+            }
+        }
+        let streams: Vec<_> = end.receiving.keys().copied().collect();
+        for stream in streams {
+            // Not everybody takes what there is at once.
+            for _ in 0..self.stream.below(4) {
+                match end.endpoint.take(stream) {
+                    Taken::Bytes(bytes) => {
+                        let (_, body) = end.receiving.get_mut(&stream).expect("it was opened");
+                        body.extend_from_slice(&bytes);
+                    }
+                    Taken::Wait => break,
+                    Taken::Complete => {
+                        let (number, body) = end.receiving.remove(&stream).expect("it was opened");
+                        // The law of laws.
+                        assert!(
+                            body == self.bodies[number],
+                            "seed {:#x}: body {number} is wrong",
+                            self.plan.seed
+                        );
+                        end.arrived.push(number);
+                        break;
+                    }
+                    Taken::Failed(_) | Taken::Unknown => {
+                        end.receiving.remove(&stream);
+                        break;
+                    }
+                }
+            }
+        }
+        let granted = end.endpoint.receiver().granted();
+        assert!(
+            granted <= self.plan.receiver.budget,
+            "{granted} bytes granted"
+        );
+        let unacked = end.endpoint.sender().unacked();
+        assert!(unacked <= self.plan.unacked_max, "{unacked} bytes kept");
+    }
+}
+
+fn endpoint(plan: &Plan, session: u64) -> Endpoint {
+    let chunker = ChunkerParams::new(4096, 9).expect("a power of two");
+    Endpoint::new(EndpointConfig {
+        ids: IdKey::new([3; 32]).weakened(plan.id_bits),
+        sender: SenderConfig {
+            batch_bytes: 32 << 10,
+            unacked_max: plan.unacked_max,
+            stream_unacked_max: plan.unacked_max / 2,
+            ..SenderConfig::new(chunker, Methods::ALL)
+        },
+        receiver: plan.receiver,
+        containers_max: 1000,
+        session,
+    })
+}

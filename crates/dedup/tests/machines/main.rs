@@ -1,0 +1,271 @@
+//! Laws of the two machines, over a line in virtual time: every body arrives as it was sent, whatever happens to frames, stores and
+//! ends, and costs one round trip more for what was lost.
+//!
+//! `EDGEWARD_LINK_RUNS=10000` makes as many runs of the laws with random faults; the default is less, to be quick.
+
+mod hostile;
+mod link;
+mod store;
+#[path = "../support/mod.rs"]
+mod support;
+
+use link::{DELAY, Faults, Plan, World};
+use support::Stream;
+
+fn runs(share: u64) -> u64 {
+    let all = std::env::var("EDGEWARD_LINK_RUNS").ok();
+    let all = all.map_or(800, |runs| {
+        runs.parse().expect("EDGEWARD_LINK_RUNS is a number")
+    });
+    all / share
+}
+
+/// Versions of a few texts, some noise, some runs of a byte, sent by both ends.
+fn fill(world: &mut World) {
+    let mut stream = Stream(world.stream.next());
+    let mut versions = [30_000, 60_000].map(|bytes| stream.text(bytes));
+    for _ in 0..3 + stream.below(6) {
+        let side = stream.below(2);
+        let body = match stream.below(8) {
+            0 => {
+                let bytes = stream.below(20_000);
+                stream.noise(bytes)
+            }
+            1 => vec![[7, 8, 9][stream.below(3)]; stream.below(60_000)],
+            2 => stream.text(stream.clone().below(6000)),
+            nth => {
+                let edits = stream.below(4);
+                let version = &mut versions[nth % 2];
+                *version = stream.edited(version, edits);
+                version.clone()
+            }
+        };
+        world.send(side, body);
+    }
+}
+
+/// Every body arrives, right, and no sooner than its sender is told.
+fn check(plan: Plan) -> World {
+    let seed = plan.seed;
+    let mut world = World::new(plan);
+    fill(&mut world);
+    // In two rounds, so that the second finds what the first left.
+    world.run();
+    fill(&mut world);
+    world.run();
+    for number in 0..world.bodies.len() {
+        let arrived = world.ends.iter().any(|end| end.arrived.contains(&number));
+        assert!(arrived, "seed {seed:#x}: body {number} did not arrive");
+    }
+    world
+}
+
+fn plan(law: u64, run: u64) -> (Plan, Stream) {
+    let seed = Stream(law << 32 | run).next();
+    (Plan::quiet(seed), Stream(!seed))
+}
+
+/// Without faults every body arrives, and nothing is refused but runs: the ends do not store in the same order what they
+/// send each other at the same time. What refers to chunks that wait behind a refused run may be refused, too.
+#[test]
+fn bodies_arrive_over_a_quiet_line() {
+    for run in 0..runs(8) {
+        let (plan, _) = plan(1, run);
+        let world = check(plan);
+        for end in &world.ends {
+            let counters = end.endpoint.receiver().counters();
+            assert_eq!(
+                (counters.foreign, counters.digest_failures),
+                (0, 0),
+                "run {run}"
+            );
+            assert!(
+                counters.missing == 0 || counters.disordered > 0,
+                "run {run}: {counters:?}"
+            );
+        }
+    }
+}
+
+/// Frames that overtake each other, come twice, turn a bit, or are lost with their connection.
+#[test]
+fn bodies_survive_the_line() {
+    for run in 0..runs(4) {
+        let (mut plan, mut stream) = plan(2, run);
+        plan.faults = Faults {
+            reorder: [0, 3, 20][stream.below(3)],
+            duplicate: [0, 3, 20][stream.below(3)],
+            flip: [0, 100][stream.below(2)],
+            reset: [0, 80, 400][stream.below(3)],
+            ..Faults::default()
+        };
+        check(plan);
+    }
+}
+
+/// Stores that are wiped, truncated, reordered, harmed, or forget on one side only.
+#[test]
+fn bodies_survive_their_stores() {
+    for run in 0..runs(4) {
+        let (mut plan, mut stream) = plan(3, run);
+        plan.containers_max = [1, 3, 10, 1000][stream.below(4)];
+        plan.faults.harm = [10, 50, 200][stream.below(3)];
+        check(plan);
+    }
+}
+
+/// All of it at once, and ends that are killed.
+#[test]
+fn bodies_survive_everything() {
+    for run in 0..runs(4) {
+        let (mut plan, mut stream) = plan(4, run);
+        plan.containers_max = [2, 10, 1000][stream.below(3)];
+        plan.faults = Faults {
+            reorder: 10,
+            duplicate: 10,
+            flip: 200,
+            reset: 500,
+            harm: 100,
+            kill: [400, 1500][stream.below(2)],
+        };
+        check(plan);
+    }
+}
+
+/// Two chunks of one name and one length: the body that would get the wrong one fails by its digest, and arrives the second
+/// time.
+#[test]
+fn a_collision_of_names_is_noticed() {
+    let mut plan = Plan::quiet(4);
+    (plan.id_bits, plan.flush) = (0, 0);
+    let mut world = World::new(plan);
+    for byte in [7, 8] {
+        // What goes by unseen, and three chunks of the greatest length. Of another length it would be refused at once.
+        world.send(0, vec![byte; 4096 + 3 * 32768]);
+        world.run();
+    }
+    assert_eq!(world.ends[1].arrived, [0, 1]);
+    assert_eq!(
+        world.ends[1].endpoint.receiver().counters().digest_failures,
+        1
+    );
+    assert_eq!(world.ends[0].refused, [edgeward_dedup::reason::DIGEST]);
+}
+
+/// Names of a few bits, of which many chunks share each.
+#[test]
+fn bodies_survive_collisions_of_names() {
+    let mut failures = 0;
+    for run in 0..runs(8) {
+        let (mut plan, mut stream) = plan(5, run);
+        plan.id_bits = [0, 1, 3, 6, 9][stream.below(5)];
+        let world = check(plan);
+        let counters = world
+            .ends
+            .iter()
+            .map(|end| end.endpoint.receiver().counters());
+        failures += counters
+            .map(|counters| counters.digest_failures)
+            .sum::<u64>();
+    }
+    assert!(failures > 0, "the test shows nothing");
+}
+
+/// What became known is not sent again: the second time a body takes a hundredth of the line, the next version a tenth.
+#[test]
+fn what_was_sent_is_not_sent_again() {
+    let mut world = World::new(Plan {
+        flush: 0,
+        ..Plan::quiet(1)
+    });
+    let body = world.stream.text(400_000);
+    let next = Stream(5).edited(&body, 4);
+    let cost = |world: &mut World, body: &[u8]| {
+        let before = world.wire_bytes;
+        world.send(0, body.to_vec());
+        world.run();
+        world.wire_bytes - before
+    };
+    let first = cost(&mut world, &body);
+    assert!(first > 380_000, "noise of a text: {first} bytes");
+    // The first 4 KiB, names, acknowledgements.
+    let again = cost(&mut world, &body);
+    assert!(again < 4096 + 4000, "{again} bytes for the same body");
+    let version = cost(&mut world, &next);
+    assert!(version < 30_000, "{version} bytes for four edits");
+    let counters = world.ends[0].endpoint.sender().counters();
+    assert!(
+        counters.delta > 0 && counters.named > 700_000,
+        "{counters:?}"
+    );
+}
+
+/// Whatever the receiver lost, the body is there one round trip later than it would have been.
+///
+/// Method: a body, then its next version, once with a sound store and once after each kind of loss; the sender is not told.
+#[test]
+fn each_loss_costs_one_round_trip() {
+    type Loss = fn(&mut World);
+    let losses: [(&str, Loss); 6] = [
+        ("nothing", |_| {}),
+        ("evicted", |world| {
+            (0..5).for_each(|_| world.ends[1].store.evict_oldest());
+        }),
+        ("truncated", |world| world.ends[1].store.truncate(4)),
+        ("truncated to nothing", |world| {
+            world.ends[1].store.truncate(1000);
+        }),
+        ("harmed", |world| {
+            (0..40).for_each(|nth| world.ends[1].store.flip(nth * 5003));
+        }),
+        ("in another order", |world| world.ends[1].store.shuffle()),
+    ];
+    let mut sound = 0;
+    for (name, loss) in losses {
+        // All of it fits into the credit.
+        let mut plan = Plan::quiet(2);
+        (
+            plan.receiver.streams_max,
+            plan.receiver.credit,
+            plan.unacked_max,
+        ) = (4, 256 << 10, 1 << 20);
+        let mut world = World::new(plan);
+        let body = Stream(6).text(200_000);
+        let next = Stream(7).edited(&body, 6);
+        world.send(0, body);
+        world.run();
+        // The same bytes are written in the same ticks, whatever was drawn before.
+        world.stream = Stream(8);
+        loss(&mut world);
+        world.send(0, next);
+        let ticks = world.run();
+        let naks = world.ends[0].endpoint.sender().counters().naks;
+        if name == "nothing" {
+            assert_eq!(naks, 0);
+            sound = ticks;
+        } else {
+            assert!(naks > 0, "{name}: nothing was missed");
+            assert!(
+                ticks <= sound + 2 * DELAY + 10,
+                "{name}: {ticks} ticks instead of {sound}"
+            );
+        }
+    }
+}
+
+/// A store that says it was wiped is believed: nothing is named that is gone.
+#[test]
+fn a_new_epoch_is_announced() {
+    let mut world = World::new(Plan::quiet(3));
+    let body = Stream(6).text(100_000);
+    world.send(0, body.clone());
+    world.run();
+    world.ends[1].store.wipe();
+    // Something for the announcement to travel with.
+    world.send(1, vec![1; 10]);
+    world.run();
+    world.send(0, body);
+    world.run();
+    assert_eq!(world.ends[0].endpoint.sender().counters().naks, 0);
+    assert!(world.ends[1].store.chunks() > 10, "what came was kept");
+}

@@ -1,0 +1,234 @@
+//! A chunk store in memory that can be harmed, and a codec without a C library.
+
+use std::collections::BTreeMap;
+
+use edgeward_dedup::codec::{Codec, Method, Undecodable};
+use edgeward_dedup::id::ChunkId;
+use edgeward_dedup::store::{ChunkStore, Entry, Place};
+
+#[derive(Debug, Default)]
+struct Container {
+    entries: Vec<Entry>,
+    bytes: Vec<u8>,
+}
+
+/// Containers in memory, the oldest evicted beyond a number.
+#[derive(Debug)]
+pub(crate) struct MemoryStore {
+    epoch: u64,
+    containers: BTreeMap<u32, Container>,
+    names: BTreeMap<ChunkId, Place>,
+    container_bytes: usize,
+    containers_max: usize,
+    next: u32,
+}
+
+impl MemoryStore {
+    pub(crate) fn new(epoch: u64, container_bytes: usize, containers_max: usize) -> Self {
+        Self {
+            epoch,
+            containers: BTreeMap::new(),
+            names: BTreeMap::new(),
+            container_bytes,
+            containers_max,
+            next: 0,
+        }
+    }
+
+    /// Everything is gone, and the store says so.
+    pub(crate) fn wipe(&mut self) {
+        self.epoch += 1;
+        self.containers.clear();
+        self.names.clear();
+    }
+
+    pub(crate) fn evict_oldest(&mut self) {
+        if let Some((number, _)) = self.containers.pop_first() {
+            self.names.retain(|_, place| place.container != number);
+        }
+    }
+
+    /// The newest containers are gone, and nobody noticed.
+    pub(crate) fn truncate(&mut self, containers: usize) {
+        for _ in 0..containers {
+            if let Some((number, _)) = self.containers.pop_last() {
+                self.names.retain(|_, place| place.container != number);
+            }
+        }
+    }
+
+    /// A bit turns in some chunk.
+    pub(crate) fn flip(&mut self, at: usize) {
+        let bytes: usize = self
+            .containers
+            .values()
+            .map(|container| container.bytes.len())
+            .sum();
+        let mut at = at % bytes.max(1);
+        for container in self.containers.values_mut() {
+            if let Some(byte) = container.bytes.get_mut(at) {
+                *byte ^= 1;
+                return;
+            }
+            at -= container.bytes.len();
+        }
+    }
+
+    /// The same chunks, each container's in another order.
+    pub(crate) fn shuffle(&mut self) {
+        let old = std::mem::take(&mut self.containers);
+        self.names.clear();
+        for (_, container) in old {
+            let mut at = container.bytes.len();
+            for entry in container.entries.iter().rev() {
+                at -= entry.length as usize;
+                self.insert(entry.id, &container.bytes[at..at + entry.length as usize]);
+            }
+        }
+    }
+
+    pub(crate) fn chunks(&self) -> usize {
+        self.names.len()
+    }
+}
+
+impl ChunkStore for MemoryStore {
+    fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    fn locate(&mut self, id: &ChunkId) -> Option<Place> {
+        self.names.get(id).copied()
+    }
+
+    fn entries(&mut self, place: Place, most: usize, out: &mut Vec<Entry>) {
+        if let Some(container) = self.containers.get(&place.container) {
+            out.extend(
+                container
+                    .entries
+                    .iter()
+                    .skip(usize::from(place.slot))
+                    .take(most),
+            );
+        }
+    }
+
+    fn load(&mut self, place: Place, entries: &[Entry], out: &mut Vec<u8>) -> bool {
+        let Some(container) = self.containers.get(&place.container) else {
+            return false;
+        };
+        let slot = usize::from(place.slot);
+        if container.entries.get(slot..slot + entries.len()) != Some(entries) {
+            return false;
+        }
+        let bytes = |entries: &[Entry]| {
+            entries
+                .iter()
+                .map(|entry| entry.length as usize)
+                .sum::<usize>()
+        };
+        let start = bytes(&container.entries[..slot]);
+        out.extend_from_slice(&container.bytes[start..start + bytes(entries)]);
+        true
+    }
+
+    fn insert(&mut self, id: ChunkId, chunk: &[u8]) -> Option<Place> {
+        if let Some(&place) = self.names.get(&id) {
+            return Some(place);
+        }
+        let full =
+            |container: &Container| container.bytes.len() + chunk.len() > self.container_bytes;
+        if self
+            .containers
+            .last_key_value()
+            .is_none_or(|(_, newest)| full(newest))
+        {
+            self.containers.insert(self.next, Container::default());
+            self.next += 1;
+        }
+        let mut newest = self.containers.last_entry().expect("just made");
+        let slot = u16::try_from(newest.get().entries.len()).expect("containers are small");
+        let place = Place {
+            container: *newest.key(),
+            slot,
+        };
+        let length = u32::try_from(chunk.len()).expect("chunks are small");
+        newest.get_mut().entries.push(Entry { id, length });
+        newest.get_mut().bytes.extend_from_slice(chunk);
+        self.names.insert(id, place);
+        while self.containers.len() > self.containers_max {
+            self.evict_oldest();
+        }
+        Some(place)
+    }
+
+    fn forget(&mut self, place: Place) {
+        self.names.retain(|_, there| *there != place);
+    }
+}
+
+/// Leaves out what the past has at both ends, and runs of one byte at the end.
+#[derive(Debug, Default)]
+pub(crate) struct PatchCodec;
+
+impl Codec for PatchCodec {
+    fn compress(&mut self, method: Method, past: &[u8], raw: &[u8], out: &mut Vec<u8>) -> bool {
+        assert_ne!(method, Method::None, "nobody asks for that");
+        let same = |pair: &(&u8, &u8)| pair.0 == pair.1;
+        let front = past.iter().zip(raw).take_while(same).count();
+        let (past, raw_left) = (&past[front..], &raw[front..]);
+        let back = past
+            .iter()
+            .rev()
+            .zip(raw_left.iter().rev())
+            .take_while(same)
+            .count();
+        let middle = &raw_left[..raw_left.len() - back];
+        let run = middle.last().map_or(0, |last| {
+            middle.iter().rev().take_while(|byte| *byte == last).count()
+        });
+        if front + back + run < 20 {
+            return false;
+        }
+        for number in [front, back, run] {
+            out.extend(u32::try_from(number).expect("short").to_le_bytes());
+        }
+        out.extend_from_slice(&middle[..middle.len() - run]);
+        out.extend(middle.last().filter(|_| run > 0));
+        true
+    }
+
+    fn decompress(
+        &mut self,
+        _: Method,
+        past: &[u8],
+        packed: &[u8],
+        raw_bytes: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Undecodable> {
+        let number = |at: usize| {
+            let bytes = packed.get(at..at + 4).and_then(|bytes| bytes.first_chunk());
+            bytes
+                .map(|bytes| u32::from_le_bytes(*bytes) as usize)
+                .ok_or(Undecodable)
+        };
+        let (front, back, run) = (number(0)?, number(4)?, number(8)?);
+        let middle = &packed[12..];
+        let literal = middle.len() - usize::from(run > 0);
+        if front + back + run + literal != raw_bytes || front + back > past.len() {
+            return Err(Undecodable);
+        }
+        out.extend_from_slice(&past[..front]);
+        out.extend_from_slice(&middle[..literal]);
+        out.extend(
+            middle
+                .last()
+                .into_iter()
+                .filter(|_| run > 0)
+                .cycle()
+                .take(run),
+        );
+        out.extend_from_slice(&past[past.len() - back..]);
+        Ok(())
+    }
+}

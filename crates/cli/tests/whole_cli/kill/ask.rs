@@ -1,0 +1,106 @@
+//! One request, and every byte of its answer compared with the right one.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use edgeward_replay::Pattern;
+
+/// What came.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) whole: bool,
+    pub(super) from_disk: bool,
+}
+
+impl Asked {
+    /// None if it was cut short.
+    pub(super) fn whole_from_disk(self) -> Option<bool> {
+        self.whole.then_some(self.from_disk)
+    }
+}
+
+/// Every fifth object has about the same size.
+pub(super) fn size_of(id: u64) -> u64 {
+    [100, 5_000, 70_000, 400_000, 2_000_000][(id % 5) as usize] + id
+}
+
+/// Panics if a byte of the answer is wrong. A POST is whole if it was answered well.
+pub(super) fn ask(addr: SocketAddr, method: &str, id: u64, range: Option<(u64, u64)>) -> Asked {
+    let nothing = Asked {
+        whole: false,
+        from_disk: false,
+    };
+    let size = size_of(id);
+    let fields = match (method, range) {
+        ("POST", _) => "Content-Length: 0\r\n".to_owned(),
+        (_, Some((first, last))) => format!("Range: bytes={first}-{last}\r\n"),
+        _ => String::new(),
+    };
+    let request = format!(
+        "{method} /o/{id}?size={size} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n{fields}\r\n"
+    );
+    let Some((head, body)) = exchange(addr, &request) else {
+        return nothing;
+    };
+    assert!(
+        head.starts_with("HTTP/1.1 20"),
+        "{method} {id} of {size} bytes: {head}"
+    );
+    if method == "POST" {
+        return Asked {
+            whole: true,
+            from_disk: false,
+        };
+    }
+    let (offset, expected) = match range {
+        Some((first, last)) if head.starts_with("HTTP/1.1 206") => (first, last - first + 1),
+        _ => (0, size),
+    };
+    assert!(body.len() as u64 <= expected, "{head}");
+    let wrong = Pattern::of(&id.to_string()).first_wrong(offset, &body);
+    assert_eq!(wrong, None, "{id} of {size} bytes, {range:?}: {head}");
+    Asked {
+        whole: body.len() as u64 == expected,
+        from_disk: head.contains("detail=disk"),
+    }
+}
+
+/// Head and body of the answer; none if not even the head came.
+pub(super) fn exchange(addr: SocketAddr, request: &str) -> Option<(String, Vec<u8>)> {
+    let mut stream = TcpStream::connect(addr).ok()?;
+    stream
+        .set_read_timeout(Some(Duration::from_secs(50)))
+        .expect("a bound");
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut answer = Vec::new();
+    // A reset leaves what came before it.
+    _ = stream.read_to_end(&mut answer);
+    let end = answer.windows(4).position(|four| four == b"\r\n\r\n")?;
+    let body = answer.split_off(end + 4);
+    Some((String::from_utf8(answer).expect("a head is text"), body))
+}
+
+/// The kill comes a moment before its flag is set: nobody listens then.
+pub(super) fn may_be_killed(addr: SocketAddr) -> bool {
+    thread::sleep(Duration::from_millis(20));
+    TcpStream::connect(addr).is_err()
+}
+
+/// SplitMix64.
+pub(super) struct Random(pub(super) u64);
+
+impl Random {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}

@@ -1,0 +1,214 @@
+//! `serve --disk`, killed at any moment under load: what it serves afterwards is right to the last byte, what was durable
+//! is there, and what was purged is not.
+//!
+//! The origin's bodies follow from their names, so every byte that comes can be checked. Ten kills here;
+//! `EDGEWARD_KILLS=300` makes it a long run. The seed is printed.
+
+mod ask;
+mod ledger;
+mod witness;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use super::run::{Server, until};
+use ask::{Random, ask, may_be_killed, size_of};
+use ledger::Ledger;
+use witness::Witness;
+
+/// Method: clients ask for objects of 100 bytes to 2 MB, some by ranges, now and then one is invalidated by a POST; a
+/// witness purges objects of its own and asks the edge how far it has synced. After a random while the edge gets SIGKILL
+/// and is started on the same directory. Whatever comes must be a beginning of the right bytes, and whole unless the edge
+/// was killed meanwhile. After each start all that was known to be durable is asked for, before anything else: 99 of 100
+/// must come from disk. What was purged and synced must not, neither at the next start nor at the end.
+#[test]
+fn killed_under_load_it_serves_the_right_bytes_or_none() {
+    let kills: u64 = std::env::var("EDGEWARD_KILLS").map_or(10, |text| {
+        text.parse().expect("EDGEWARD_KILLS is a number of kills")
+    });
+    let seed = std::env::var("EDGEWARD_SEED")
+        .map_or(7, |text| text.parse().expect("EDGEWARD_SEED is a number"));
+    eprintln!("{kills} kills, EDGEWARD_SEED={seed}");
+    let folder = tempfile::tempdir().expect("a folder");
+    let origin = Server::start(&["origin", "--json", "--listen=127.0.0.1:0"]);
+    let mut random = Random(seed);
+    let mut witness = Witness::default();
+    let ledger = Ledger::default();
+    let mut found = Found::default();
+    let load = Load::default();
+    for kill in 0..=kills {
+        let edge = edge_on(folder.path(), &origin);
+        let addr = edge.addr("/listening/0");
+        found.add(after_a_start(addr, &ledger, &mut witness, kill == kills));
+        let pause = Duration::from_millis(50 + random.below(400));
+        // Every other time not before there is something to lose.
+        let rounds = u64::from(kill % 2 == 0);
+        load.run(&edge, &mut random, &ledger, &mut witness, (rounds, pause));
+        let (status, _, _) = edge.ended();
+        assert_eq!(status.code(), None, "it was killed");
+        found.evicted += witness.evicted();
+    }
+    let (whole, from_disk) = (load.whole.into_inner(), load.from_disk.into_inner());
+    eprintln!("{whole} whole responses, {from_disk} of them from disk");
+    eprintln!("{found:?}");
+    assert!(whole > kills * 10, "{whole}: too few to say anything");
+    assert!(from_disk > kills, "{from_disk}: the disk served nothing");
+    let Found {
+        durable,
+        hits,
+        evicted,
+        purged,
+    } = found;
+    assert!(
+        durable > kills * 10 && purged > kills / 2,
+        "too few: {found:?}"
+    );
+    assert!(evicted < durable / 2, "the disk is too small: {found:?}");
+    // What made room did so before the kill, and rightly.
+    assert!(hits + evicted >= durable * 99 / 100, "lost: {found:?}");
+}
+
+fn edge_on(folder: &Path, origin: &Server) -> Server {
+    Server::start(&[
+        "serve",
+        "--json",
+        "--listen=127.0.0.1:0",
+        "--admin=127.0.0.1:0",
+        "--workers=1",
+        "--hot=1MiB",
+        "--policy=lru",
+        "--disk-size=160MiB",
+        "--disk-admission=always",
+        "--set=disk.segment_bytes=1MiB",
+        // So that much becomes durable before the kill.
+        "--set=disk.sync_interval=20ms",
+        "--log=off",
+        &format!("--origin=http://{}", origin.addr("/listen")),
+        &format!("--disk={}", folder.display()),
+    ])
+}
+
+/// What was asked after the starts.
+#[derive(Clone, Copy, Debug, Default)]
+struct Found {
+    /// Objects that were durable when the edge was killed.
+    durable: u64,
+    /// Of these, those that came from disk.
+    hits: u64,
+    /// Objects that had made room before the kills.
+    evicted: u64,
+    /// Objects that were purged, durably, and asked for.
+    purged: u64,
+}
+
+impl Found {
+    fn add(&mut self, more: Self) {
+        self.durable += more.durable;
+        self.hits += more.hits;
+        self.evicted += more.evicted;
+        self.purged += more.purged;
+    }
+}
+
+/// RAM is empty: what is a hit comes from disk.
+fn after_a_start(addr: SocketAddr, ledger: &Ledger, witness: &mut Witness, last: bool) -> Found {
+    let durable = ledger.begin_again();
+    let hits = durable.iter().filter(|&&id| {
+        let ticket = ledger.ask(id);
+        let asked = ask(addr, "GET", id, None);
+        assert!(asked.whole, "object {id} of {} bytes", size_of(id));
+        if asked.from_disk {
+            ledger.is_durable(ticket);
+        }
+        asked.from_disk
+    });
+    Found {
+        hits: hits.count() as u64,
+        durable: durable.len() as u64,
+        evicted: 0,
+        purged: witness.after_a_start(addr, last),
+    }
+}
+
+#[derive(Debug, Default)]
+struct Load {
+    whole: AtomicU64,
+    from_disk: AtomicU64,
+}
+
+impl Load {
+    /// Until the kill, which comes when the witness has done so many rounds, and so long after.
+    fn run(
+        &self,
+        edge: &Server,
+        random: &mut Random,
+        ledger: &Ledger,
+        witness: &mut Witness,
+        (rounds, pause): (u64, Duration),
+    ) {
+        let (addr, admin) = (edge.addr("/listening/0"), edge.addr("/admin"));
+        let (killed, done) = (AtomicBool::new(false), AtomicU64::new(0));
+        thread::scope(|scope| {
+            for _ in 0..CLIENTS {
+                let mut random = Random(random.next());
+                let killed = &killed;
+                scope.spawn(move || {
+                    while !killed.load(Ordering::SeqCst) {
+                        let whole = self.one(addr, &mut random, ledger);
+                        assert!(
+                            whole || killed.load(Ordering::SeqCst) || may_be_killed(addr),
+                            "a body ended early while the edge ran"
+                        );
+                    }
+                });
+            }
+            scope.spawn(|| {
+                while !killed.load(Ordering::SeqCst) && witness.round(addr, admin, ledger) {
+                    done.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+            until("a round is done", || {
+                (done.load(Ordering::SeqCst) >= rounds).then_some(())
+            });
+            thread::sleep(pause);
+            edge.signal(Signal::KILL);
+            killed.store(true, Ordering::SeqCst);
+        });
+    }
+
+    /// One request of a client. True if its answer was whole.
+    fn one(&self, addr: SocketAddr, random: &mut Random, ledger: &Ledger) -> bool {
+        let id = random.below(OBJECTS);
+        let kind = random.below(20);
+        let first = random.below(size_of(id));
+        let last = random.below(size_of(id) - first) + first;
+        let asked = if kind == 0 {
+            ledger.invalidating(id);
+            let asked = ask(addr, "POST", id, None);
+            // Answers to requests that overlap with it say nothing.
+            ledger.invalidating(id);
+            asked
+        } else {
+            let ticket = ledger.ask(id);
+            let asked = ask(addr, "GET", id, (kind < 5).then_some((first, last)));
+            if asked.from_disk {
+                ledger.is_written(ticket);
+            }
+            asked
+        };
+        self.whole
+            .fetch_add(u64::from(asked.whole), Ordering::Relaxed);
+        self.from_disk
+            .fetch_add(u64::from(asked.from_disk), Ordering::Relaxed);
+        asked.whole
+    }
+}
+
+const CLIENTS: usize = 4;
+
+const OBJECTS: u64 = 60;

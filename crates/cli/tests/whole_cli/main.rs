@@ -7,6 +7,7 @@ mod demo_filter;
 mod errors;
 mod help;
 mod kill;
+mod large;
 mod negative;
 mod pipes;
 mod run;

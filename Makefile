@@ -69,8 +69,8 @@ test: tools check docs ## everything CI runs
 	@$(MAKE) test-client-js test-client-go BUILT=1
 
 # The clients in other languages, each against the golden files of vectors/ and a publisher on loopback.
-.PHONY: test-clients test-client-js test-client-go test-client-python program
-test-clients: test-client-js test-client-go test-client-python ## the clients in other languages
+.PHONY: test-clients test-client-js test-client-go test-client-python test-client-java program
+test-clients: test-client-js test-client-go test-client-python test-client-java ## the clients in other languages
 
 # Not again where the tests were just built: with other features some of it would be.
 program: rust compiler
@@ -95,6 +95,12 @@ test-client-python: program
 		sh -c 'cargo clippy $(LOCKED) --release --quiet -- --deny warnings && python3 -m venv target/venv && \
 		target/venv/bin/pip install --quiet --disable-pip-version-check --force-reinstall . && \
 		target/venv/bin/python -m unittest discover -s tests'
+
+# Maven fetches Guava, JUnit and its own plugins.
+test-client-java: program
+	@scripts/ensure-debian client-java
+	@cd clients/java && EDGEWARD="$(PROGRAM)" SEED=$(SEED) $(abspath $(STEP)) "Java client (mvn test)" \
+		mvn --batch-mode --quiet test
 
 # A JDK, Maven, 2 GB of memory and some minutes: too much for `make test`.
 CASSANDRA_IDS ?= 620000

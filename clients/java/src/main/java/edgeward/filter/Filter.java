@@ -1,0 +1,234 @@
+package edgeward.filter;
+
+import static edgeward.filter.Xxh3.i32;
+import static edgeward.filter.Xxh3.mulHigh;
+import static edgeward.filter.Xxh3.u32;
+import static edgeward.filter.Xxh3.u64;
+
+import java.time.Instant;
+import java.util.Optional;
+
+/**
+ * A filter that can be asked, over bytes that somebody sent. No number in them is believed before it was held
+ * against their length, so a hostile file allocates nothing (docs/filter-format.md).
+ */
+public final class Filter {
+    private static final int HEADER_BYTES = 128;
+    private static final int SHARD_BYTES = 32;
+    private static final int BLOCK_BYTES = 32;
+    private static final long SLOTS_MAX = 1 << 28;
+    private static final int SEGMENT_LOG2_MAX = 16;
+    // So that eight bytes can be read from any slot's first.
+    private static final int PADDING_BYTES = 7;
+    // The bytes 89 45 57 46 0d 0a 1a 0a.
+    private static final long MAGIC = 0x0a1a0a0d46574589L;
+
+    private static final int[] SALTS = {
+        0x47b6137b, 0x44974d91, 0x8824ad5b, 0xa2b7289d, 0x705495c7, 0x2df1424b, 0x9efc4947, 0x5c6bfb31
+    };
+
+    private final byte[] file;
+    private final Facts facts;
+    // One of the two.
+    private final long blocks;
+    private final Shard[] shards;
+
+    /**
+     * What a filter's header says of it.
+     *
+     * @param updatable a blocked Bloom filter, otherwise a static one (binary fuse)
+     * @param epoch higher in a later build of the set; unsigned
+     * @param built when, if somebody said
+     * @param capacityIds for how many ids it is made
+     * @param seed of the ids' hashes
+     * @param rate the false-positive rate that was asked for
+     */
+    public record Facts(
+            boolean updatable,
+            IdForm form,
+            long epoch,
+            Optional<Instant> built,
+            long ids,
+            long capacityIds,
+            long seed,
+            double rate,
+            int bytes) {}
+
+    /** A shard's place and shape. */
+    private record Shard(int from, long seed, int starts, int wideFrom, int segment, int bits) {}
+
+    private Filter(byte[] file, Facts facts, long blocks, Shard[] shards) {
+        this.file = file;
+        this.facts = facts;
+        this.blocks = blocks;
+        this.shards = shards;
+    }
+
+    /** Opens a filter. The bytes are kept and must not change. */
+    public static Filter open(byte[] file) throws FilterException {
+        if (file.length < 8 || u64(file, 0) != MAGIC) {
+            throw new FilterException("this is no edgeward id filter");
+        }
+        if (file.length < HEADER_BYTES) {
+            throw new FilterException("the filter is cut off within its header, after " + file.length + " bytes");
+        }
+        int version = i32(file, 8) & 0xffff;
+        if (version != 1) {
+            throw new FilterException(
+                    "the filter has format version " + version + ", and this package reads version 1");
+        }
+        if (u64(file, 120) != Xxh3.hash(file, 0, 120, 0)) {
+            throw new FilterException("the filter's header is corrupt: its checksum is another");
+        }
+        int kind = file[10];
+        int form = file[11];
+        boolean known = (kind == 1 || kind == 2) && form >= 0 && form < IdForm.values().length;
+        for (int at = 80; at < 120; at++) {
+            known &= file[at] == 0;
+        }
+        if (!known) {
+            throw new FilterException("the filter's header names something that version 1 does not have");
+        }
+        int payloadBytes = file.length - HEADER_BYTES;
+        if (u64(file, 64) != payloadBytes) {
+            throw new FilterException(
+                    "the filter has " + payloadBytes + " bytes after its header, which says "
+                            + Long.toUnsignedString(u64(file, 64)));
+        }
+        if (u64(file, 72) != Xxh3.hash(file, HEADER_BYTES, file.length, 0)) {
+            throw new FilterException("the filter's payload is corrupt: its checksum is another");
+        }
+        double rate = Double.longBitsToDouble(u64(file, 56));
+        if (!(rate > 0 && rate < 1)) {
+            throw contradiction("rate");
+        }
+        long parts = u32(file, 12);
+        long builtMs = u64(file, 24);
+        Facts facts =
+                new Facts(
+                        kind == 2,
+                        IdForm.values()[form],
+                        u64(file, 16),
+                        builtMs > 0 ? Optional.of(Instant.ofEpochMilli(builtMs)) : Optional.empty(),
+                        u64(file, 32),
+                        u64(file, 40),
+                        u64(file, 48),
+                        rate,
+                        file.length);
+        if (kind == 2) {
+            if (parts == 0 || payloadBytes != parts * BLOCK_BYTES) {
+                throw contradiction("blocks");
+            }
+            return new Filter(file, facts, parts, null);
+        }
+        return new Filter(file, facts, 0, readShards(file, parts));
+    }
+
+    private static FilterException contradiction(String field) {
+        return new FilterException("the filter's header contradicts itself in: " + field);
+    }
+
+    private static Shard[] readShards(byte[] file, long count) throws FilterException {
+        long next = HEADER_BYTES + count * SHARD_BYTES;
+        if (count == 0 || next > file.length) {
+            throw contradiction("shards");
+        }
+        // The directory exists in full, so there are no more shards than the file is long.
+        Shard[] shards = new Shard[(int) count];
+        for (int number = 0; number < shards.length; number++) {
+            int at = HEADER_BYTES + number * SHARD_BYTES;
+            long segments = u32(file, at + 16);
+            long wideFrom = u32(file, at + 20);
+            int log2 = file[at + 24] & 0xff;
+            int bits = file[at + 25] & 0xff;
+            // One after the other without gaps: no two filters with the same content differ.
+            boolean sound = u64(file, at) == next - HEADER_BYTES && u64(file, at + 24) >>> 16 == 0;
+            long size = 0;
+            if (segments == 0) {
+                sound &= wideFrom == 0 && log2 == 0 && bits == 1;
+            } else {
+                sound &= bits >= 1 && bits <= 32 && log2 <= SEGMENT_LOG2_MAX;
+                if (sound) {
+                    long slots = (segments + 3) << log2;
+                    sound = slots <= SLOTS_MAX && wideFrom <= slots;
+                    size = (slots * bits + slots - wideFrom + 7) / 8 + PADDING_BYTES;
+                }
+            }
+            if (!sound || next + size > file.length) {
+                throw new FilterException("shard " + number + " of the filter has no possible shape or place");
+            }
+            shards[number] =
+                    new Shard(
+                            (int) next, u64(file, at + 8), (int) (segments << log2), (int) wideFrom, 1 << log2, bits);
+            next += size;
+        }
+        if (next != file.length) {
+            throw contradiction("length of the shards");
+        }
+        return shards;
+    }
+
+    /** What its header says. */
+    public Facts facts() {
+        return facts;
+    }
+
+    /** False only if the id is certainly not in it. */
+    public boolean mayContain(String id) {
+        return mayContainHash(facts.form.hash(id, facts.seed));
+    }
+
+    /** The same for the bytes of an id. */
+    public boolean mayContain(byte[] id) {
+        return mayContainHash(facts.form.hash(id, facts.seed));
+    }
+
+    boolean mayContainHash(long hash) {
+        if (shards == null) {
+            return inBlocks(hash);
+        }
+        return inShard(shards[(int) mulHigh(hash, shards.length)], hash);
+    }
+
+    private boolean inBlocks(long hash) {
+        int at = HEADER_BYTES + (int) ((hash >>> 32) * blocks >>> 32) * BLOCK_BYTES;
+        int missing = 0;
+        for (int lane = 0; lane < 8; lane++) {
+            int bit = 1 << ((int) hash * SALTS[lane] >>> 27);
+            missing |= bit & ~i32(file, at + 4 * lane);
+        }
+        return missing == 0;
+    }
+
+    private boolean inShard(Shard shard, long hash) {
+        if (shard.starts == 0) {
+            return false;
+        }
+        long m = mix(hash, shard.seed);
+        long w = m * 0x9e3779b97f4a7c15L;
+        w ^= w >>> 32;
+        int segment = shard.segment;
+        int mask = segment - 1;
+        int start = (int) ((m >>> 32) * shard.starts >>> 32);
+        int width = shard.bits + (start >= shard.wideFrom ? 1 : 0);
+        long sum = w >>> (64 - width);
+        sum ^= slot(shard, start);
+        sum ^= slot(shard, (start + segment) ^ ((int) m & mask));
+        sum ^= slot(shard, (start + 2 * segment) ^ ((int) (m >>> 16) & mask));
+        sum ^= slot(shard, (start + 3 * segment) ^ ((int) w & mask));
+        return sum << (64 - width) == 0;
+    }
+
+    private long slot(Shard shard, int slot) {
+        long bit = (long) slot * shard.bits + Math.max(0, slot - shard.wideFrom);
+        return u64(file, shard.from + (int) (bit >>> 3)) >>> (bit & 7);
+    }
+
+    /** A hash mixed with a seed: the finaliser of MurmurHash3 (Austin Appleby, public domain). */
+    static long mix(long hash, long seed) {
+        long x = hash ^ seed;
+        x = (x ^ x >>> 33) * 0xff51afd7ed558ccdL;
+        x = (x ^ x >>> 33) * 0xc4ceb9fe1a85ec53L;
+        return x ^ x >>> 33;
+    }
+}

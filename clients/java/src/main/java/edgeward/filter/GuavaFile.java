@@ -1,0 +1,207 @@
+package edgeward.filter;
+
+import com.google.common.hash.BloomFilter;
+import com.google.common.hash.Funnel;
+import java.io.ByteArrayInputStream;
+import java.io.IOException;
+import java.net.URI;
+import java.net.http.HttpHeaders;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.attribute.BasicFileAttributes;
+import java.time.DateTimeException;
+import java.time.Duration;
+import java.time.Instant;
+import java.time.ZonedDateTime;
+import java.time.format.DateTimeFormatter;
+import java.util.Map;
+import java.util.Objects;
+import java.util.Optional;
+import java.util.function.Consumer;
+import java.util.function.Supplier;
+
+/**
+ * Answers from a file in the form of Guava's {@code BloomFilter}, as {@code edgeward filter build --guava} writes
+ * it and any web server hands it out, and follows its changes in the background.
+ *
+ * <p>The file says neither when it was built nor by whom. Its age is that of its {@code Last-Modified}, by the
+ * server's own clock, and from {@code maxStaleness} on the answer is {@code ASK}: so an id is never skipped that
+ * was committed longer ago than {@code maxStaleness} <em>and as long as a build takes</em>, and a file must be
+ * built anew more often than that. Whoever answers is believed; use https. {@link FilterClient} has none of these
+ * limits.
+ *
+ * @param <T> what the funnel takes
+ */
+public final class GuavaFile<T> implements AutoCloseable {
+    // Strategy, number of hash functions, number of words.
+    private static final int HEADER_BYTES = 6;
+    private static final int BYTES_MAX = 1 << 30;
+
+    private final URI at;
+    private final Funnel<? super T> funnel;
+    private final long maxStalenessMs;
+    private final Supplier<Now> clock;
+    private final Consumer<Exception> onError;
+    private final Fetcher fetcher = new Fetcher(Duration.ofSeconds(5), Duration.ofSeconds(10));
+    private final Thread thread;
+    private final State.Clock time = new State.Clock();
+    // What a next request says it has.
+    private String tag;
+    private Instant modified;
+
+    private BloomFilter<T> filter;
+    private long deadline;
+
+    private GuavaFile(
+            URI at, Funnel<? super T> funnel, Duration maxStaleness, Supplier<Now> clock, Consumer<Exception> onError) {
+        this.at = at;
+        this.funnel = Objects.requireNonNull(funnel);
+        this.maxStalenessMs = maxStaleness.toMillis();
+        this.clock = clock;
+        this.onError = onError;
+        long periodMs = Math.min(60_000, Math.max(1_000, maxStalenessMs / 3));
+        thread = new Thread(() -> follow(periodMs), "edgeward-guava-file");
+        thread.setDaemon(true);
+    }
+
+    /**
+     * Begins to follow; returns at once.
+     *
+     * @param at an http, https or file URI
+     * @param funnel the one that the file was built with
+     * @param onError is told what goes wrong; the last good filter stays
+     */
+    public static <T> GuavaFile<T> start(
+            URI at, Funnel<? super T> funnel, Duration maxStaleness, Consumer<Exception> onError) {
+        GuavaFile<T> file = new GuavaFile<>(at, funnel, maxStaleness, Now::ofThisMachine, onError);
+        file.thread.start();
+        return file;
+    }
+
+    /** For tests, which look when they like and have clocks of their own. */
+    static <T> GuavaFile<T> manual(
+            URI at, Funnel<? super T> funnel, Duration maxStaleness, Supplier<Now> clock) {
+        return new GuavaFile<>(at, funnel, maxStaleness, clock, error -> {});
+    }
+
+    /** What to do about an id. */
+    public synchronized Answer answer(T id) {
+        if (filter == null || time.moment(clock.get()) > deadline) {
+            return Answer.ASK;
+        }
+        return filter.mightContain(id) ? Answer.MAYBE : Answer.ABSENT;
+    }
+
+    /** False only if a request for the id can be skipped. */
+    public boolean mayExist(T id) {
+        return answer(id) != Answer.ABSENT;
+    }
+
+    /** Ends the background. The filter answers until it is stale. */
+    @Override
+    public void close() {
+        thread.interrupt();
+    }
+
+    private void follow(long periodMs) {
+        try {
+            while (true) {
+                try {
+                    look();
+                } catch (IOException | FilterException | RuntimeException error) {
+                    onError.accept(error);
+                }
+                Thread.sleep(periodMs);
+            }
+        } catch (InterruptedException stopped) {
+            // Somebody closed it.
+        }
+    }
+
+    /** Looks once whether the file is another one, or still the same. */
+    void look() throws IOException, FilterException, InterruptedException {
+        Now sent = clock.get();
+        if ("file".equals(at.getScheme())) {
+            Path path = Path.of(at);
+            Instant written = Files.readAttributes(path, BasicFileAttributes.class).lastModifiedTime().toInstant();
+            byte[] bytes = null;
+            if (!written.equals(modified)) {
+                if (Files.size(path) > BYTES_MAX) {
+                    throw new IOException(path + " is larger than the " + BYTES_MAX + " bytes allowed");
+                }
+                bytes = Files.readAllBytes(path);
+            }
+            take(sent, bytes, written, Duration.between(written, Instant.ofEpochMilli(sent.wallMs())));
+            return;
+        }
+        Map<String, String> fields = tag == null ? Map.of() : Map.of("If-None-Match", tag);
+        Fetcher.Response answer = fetcher.get(at, fields, new byte[0], BYTES_MAX, Duration.ZERO);
+        if (answer.error() != null) {
+            throw answer.error();
+        }
+        if (answer.status() != 200 && (answer.status() != 304 || tag == null)) {
+            throw new Fetcher.StatusException(answer.status());
+        }
+        HttpHeaders headers = answer.headers();
+        Optional<Instant> told = date(headers, "Last-Modified");
+        Instant written = answer.status() == 304 ? told.orElse(modified) : told.orElse(null);
+        Instant date = date(headers, "Date").orElse(null);
+        if (written == null || date == null) {
+            throw new IOException("the server says not when the file was written: Last-Modified and Date are needed");
+        }
+        // RFC 9111 §4.2.3: what a cache answers was the server's `Age` seconds ago.
+        long ageSeconds = Math.max(0, headers.firstValueAsLong("Age").orElse(0));
+        byte[] bytes = answer.status() == 304 ? null : answer.body();
+        take(sent, bytes, written, Duration.between(written, date.plusSeconds(ageSeconds)));
+        if (answer.status() == 200) {
+            tag = headers.firstValue("ETag").orElse(null);
+        }
+    }
+
+    private static Optional<Instant> date(HttpHeaders headers, String name) {
+        try {
+            return headers.firstValue(name)
+                    .map(text -> ZonedDateTime.parse(text, DateTimeFormatter.RFC_1123_DATE_TIME).toInstant());
+        } catch (DateTimeException error) {
+            return Optional.empty();
+        }
+    }
+
+    /** Takes a new file, or what was learnt about the one that is here. */
+    private void take(Now sent, byte[] bytes, Instant written, Duration age) throws IOException, FilterException {
+        BloomFilter<T> fresh = bytes == null ? null : read(bytes, funnel);
+        synchronized (this) {
+            boolean same = filter != null && written.equals(modified);
+            if (fresh != null) {
+                filter = fresh;
+            }
+            modified = written;
+            // Written in the future: a clock is wrong, and nobody knows by how much.
+            long ageMs = age.plusNanos(999_999).toMillis();
+            long left = age.isNegative() ? -1 : maxStalenessMs - ageMs - 2 * State.JITTER_MS;
+            long until = time.observe(sent) + left;
+            // The same file does not grow younger, whatever a cache that forgets to count says.
+            deadline = same ? Math.min(deadline, until) : until;
+        }
+    }
+
+    /**
+     * Guava's own reader, after a look at the header: it takes room for as many words as that says, up to 16 GiB,
+     * before it finds that they are not there.
+     */
+    static <T> BloomFilter<T> read(byte[] bytes, Funnel<? super T> funnel) throws IOException, FilterException {
+        if (bytes.length < HEADER_BYTES || bytes[0] != 1 || bytes[1] == 0) {
+            throw new FilterException("this is no Guava Bloom filter of strategy 1 (MURMUR128_MITZ_64)");
+        }
+        long words =
+                (bytes[2] & 0xffL) << 24 | (bytes[3] & 0xffL) << 16 | (bytes[4] & 0xffL) << 8 | bytes[5] & 0xffL;
+        if (words == 0 || bytes.length != HEADER_BYTES + 8 * words) {
+            throw new FilterException(
+                    "the Guava Bloom filter has " + bytes.length + " bytes where its head says "
+                            + (HEADER_BYTES + 8 * words));
+        }
+        @SuppressWarnings("unchecked")
+        Funnel<T> exact = (Funnel<T>) funnel;
+        return BloomFilter.readFrom(new ByteArrayInputStream(bytes), exact);
+    }
+}

@@ -1,0 +1,122 @@
+package edgeward.filter;
+
+import java.nio.charset.StandardCharsets;
+
+/** How the ids of a set are spelled, and so how other spellings become the canonical one. */
+public enum IdForm {
+    // In the order of the format's numbers.
+    /** Text or bytes: each spelling is an id of its own. */
+    TEXT,
+    /** UUIDs, in any of their usual spellings. */
+    UUID,
+    /** Integers of up to 128 bits, in decimal. */
+    INTEGER;
+
+    // 2^127 - 1 and 2^127.
+    private static final String MAX = "170141183460469231731687303715884105727";
+    private static final String MIN_ABS = "170141183460469231731687303715884105728";
+    private static final String URN = "urn:uuid:";
+
+    /**
+     * The hash of what is asked for, as filters and deltas have it: XXH3 of the canonical form. What is no id
+     * of the form is hashed as it stands: it is hardly in a filter, and the filter says so.
+     */
+    public long hash(String id, long seed) {
+        String canonical =
+                switch (this) {
+                    case TEXT -> null;
+                    case UUID -> canonicalUuid(id);
+                    case INTEGER -> canonicalInteger(id);
+                };
+        byte[] bytes = (canonical == null ? id : canonical).getBytes(StandardCharsets.UTF_8);
+        return Xxh3.hash(bytes, 0, bytes.length, seed);
+    }
+
+    /** The same for the bytes of a spelling. */
+    public long hash(byte[] id, long seed) {
+        if (this != TEXT && id.length <= 64) {
+            // A spelling of another form is ASCII; one that is not is none.
+            String spelling = new String(id, StandardCharsets.ISO_8859_1);
+            String canonical = this == UUID ? canonicalUuid(spelling) : canonicalInteger(spelling);
+            if (canonical != null) {
+                return TEXT.hash(canonical, seed);
+            }
+        }
+        return Xxh3.hash(id, 0, id.length, seed);
+    }
+
+    /** 32 hex digits, with the usual hyphens or none, in braces or after {@code urn:uuid:}. */
+    private static String canonicalUuid(String id) {
+        int from = 0;
+        int to = id.length();
+        if (id.regionMatches(true, 0, URN, 0, URN.length()) && isAscii(id, URN.length())) {
+            from = URN.length();
+        } else if (to >= 2 && id.charAt(0) == '{' && id.charAt(to - 1) == '}') {
+            from = 1;
+            to -= 1;
+        }
+        boolean hyphens = to - from == 36;
+        if (!hyphens && to - from != 32) {
+            return null;
+        }
+        char[] canonical = new char[36];
+        int at = 0;
+        for (int n = from; n < to; n++) {
+            char digit = id.charAt(n);
+            if (at == 8 || at == 13 || at == 18 || at == 23) {
+                canonical[at++] = '-';
+                if (hyphens) {
+                    if (digit != '-') {
+                        return null;
+                    }
+                    continue;
+                }
+            }
+            if (digit >= 'A' && digit <= 'F') {
+                digit += 'a' - 'A';
+            }
+            if ((digit < '0' || digit > '9') && (digit < 'a' || digit > 'f')) {
+                return null;
+            }
+            canonical[at++] = digit;
+        }
+        return new String(canonical);
+    }
+
+    /** Java folds more letters than ASCII has. */
+    private static boolean isAscii(String id, int length) {
+        for (int n = 0; n < length; n++) {
+            if (id.charAt(n) > 127) {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    /** Decimal digits after a sign or none, of up to 128 bits; zeros in front go. */
+    private static String canonicalInteger(String id) {
+        boolean negative = id.startsWith("-");
+        int from = negative || id.startsWith("+") ? 1 : 0;
+        if (from == id.length()) {
+            return null;
+        }
+        for (int n = from; n < id.length(); n++) {
+            if (id.charAt(n) < '0' || id.charAt(n) > '9') {
+                return null;
+            }
+        }
+        while (from < id.length() - 1 && id.charAt(from) == '0') {
+            from++;
+        }
+        String digits = id.substring(from);
+        String most = negative ? MIN_ABS : MAX;
+        // Of as many digits each, the order of texts is that of numbers.
+        boolean fits =
+                digits.length() < most.length()
+                        || digits.length() == most.length() && digits.compareTo(most) <= 0;
+        if (!fits) {
+            return null;
+        }
+        return negative && !digits.equals("0") ? "-" + digits : digits;
+    }
+}

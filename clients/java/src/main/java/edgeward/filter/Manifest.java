@@ -1,0 +1,136 @@
+package edgeward.filter;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+
+/** What a client needs to have, to know of every id up to journal number {@code head}. Numbers are unsigned. */
+record Manifest(
+        String set, long serial, long lineage, long coversMs, long head, Snapshot snapshot, List<Entry> deltas) {
+    private static final int DELTAS_MAX = 128;
+
+    /** A built filter. */
+    record Snapshot(long epoch, long base, long bytes, String sha256) {}
+
+    /** A published delta. */
+    record Entry(long from, long to, long bytes, String sha256) {}
+
+    /** A publisher's answer to one client's challenge. */
+    record Proof(String set, long serial, long lineage, long head, long lagMs, String echo) {}
+
+    static Manifest read(byte[] line, Keys keys) throws Refused {
+        String json = keys.believe(line, "edgeward filter manifest 1");
+        Fields all =
+                new Fields(json, "format", "set", "serial", "lineage", "covers_ms", "head", "snapshot", "deltas");
+        if (all.number("format") != 1) {
+            throw Keys.unbelievable("the manifest is of a later form than 1, which this package reads");
+        }
+        Fields named = new Fields(all.of("snapshot", Map.class), "epoch", "base", "bytes", "sha256");
+        Snapshot snapshot =
+                new Snapshot(named.number("epoch"), named.number("base"), named.number("bytes"), named.digest());
+        List<?> listed = all.of("deltas", List.class);
+        if (listed.size() > DELTAS_MAX) {
+            throw Keys.unbelievable("the manifest lists " + listed.size() + " deltas, more than " + DELTAS_MAX);
+        }
+        List<Entry> deltas = new ArrayList<>();
+        for (Object one : listed) {
+            Fields delta = new Fields(one, "from", "to", "bytes", "sha256");
+            deltas.add(
+                    new Entry(delta.number("from"), delta.number("to"), delta.number("bytes"), delta.digest()));
+        }
+        Manifest manifest =
+                new Manifest(
+                        all.of("set", String.class),
+                        all.number("serial"),
+                        all.number("lineage"),
+                        all.number("covers_ms"),
+                        all.number("head"),
+                        snapshot,
+                        List.copyOf(deltas));
+        manifest.check();
+        return manifest;
+    }
+
+    /** With the snapshot and the deltas everything up to the head must be had. */
+    private void check() throws Refused {
+        long first = deltas.isEmpty() ? head : deltas.get(0).from;
+        long end = first;
+        for (Entry delta : deltas) {
+            if (Long.compareUnsigned(delta.from, delta.to) >= 0 || delta.from != end) {
+                throw gap(delta.from);
+            }
+            end = delta.to;
+        }
+        if (end != head
+                || Long.compareUnsigned(first, snapshot.base) > 0
+                || Long.compareUnsigned(snapshot.base, head) > 0) {
+            throw gap(first);
+        }
+    }
+
+    private static Refused gap(long at) {
+        return Keys.unbelievable(
+                "the manifest's deltas leave a gap at journal number " + Long.toUnsignedString(at));
+    }
+
+    static Proof readProof(byte[] line, Keys keys) throws Refused {
+        String json = keys.believe(line, "edgeward filter proof 1");
+        Fields all = new Fields(json, "set", "serial", "lineage", "head", "lag_ms", "echo");
+        return new Proof(
+                all.of("set", String.class),
+                all.number("serial"),
+                all.number("lineage"),
+                all.number("head"),
+                all.number("lag_ms"),
+                all.of("echo", String.class));
+    }
+
+    /** An object that has exactly these fields. */
+    private static final class Fields {
+        private final Map<?, ?> values;
+
+        Fields(String json, String... names) throws Refused {
+            this(parsed(json), names);
+        }
+
+        Fields(Object value, String... names) throws Refused {
+            if (!(value instanceof Map<?, ?> map)) {
+                throw Keys.unbelievable("the signed document has something else in an object's place");
+            }
+            if (!map.keySet().equals(Set.of(names))) {
+                throw Keys.unbelievable(
+                        "the signed document has the fields " + map.keySet() + ", and form 1 others");
+            }
+            values = map;
+        }
+
+        private static Object parsed(String json) throws Refused {
+            try {
+                return Json.parse(json);
+            } catch (IllegalArgumentException error) {
+                throw Keys.unbelievable(error.getMessage());
+            }
+        }
+
+        <T> T of(String name, Class<T> type) throws Refused {
+            Object value = values.get(name);
+            if (!type.isInstance(value)) {
+                throw Keys.unbelievable(name + " is not what belongs there");
+            }
+            return type.cast(value);
+        }
+
+        long number(String name) throws Refused {
+            return of(name, Long.class);
+        }
+
+        String digest() throws Refused {
+            String digest = of("sha256", String.class);
+            if (!digest.matches("[0-9a-fA-F]{64}")) {
+                throw Keys.unbelievable("sha256 is not what belongs there");
+            }
+            return digest.toLowerCase(java.util.Locale.ROOT);
+        }
+    }
+}

@@ -1,0 +1,415 @@
+package edgeward.filter;
+
+import edgeward.filter.Manifest.Entry;
+import edgeward.filter.Manifest.Proof;
+import edgeward.filter.Manifest.Snapshot;
+import edgeward.filter.Refused.Reason;
+import java.time.Duration;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Locale;
+
+/**
+ * When a client may still rely on its filter. It fetches nothing and looks at no clock: documents, files and
+ * times are handed in. Not safe for use by several threads.
+ *
+ * <p><b>The guarantee</b>: an id that was committed more than {@code maxStaleness} ago is never skipped. The
+ * answer is {@code ABSENT} only while a deadline lies ahead, and a deadline comes from a statement of the
+ * publisher whose ids are all here: from a proof, which echoes random bytes of this client's own request and so
+ * was made after that was sent, or from a manifest's date where somebody vouches for the clocks
+ * (docs/id-filter.md, "Freshness"). The scripts in vectors/filter hold it to the Rust client, step by step.
+ */
+final class State {
+    // Requests whose answers are still waited for.
+    private static final int CHALLENGES_MAX = 8;
+    // Statements that wait for their ids.
+    private static final int PENDING_MAX = 16;
+    // Deltas of the newest manifest and as many that were merged away.
+    private static final int LISTED_MAX = 256;
+    // More than rounding makes between two looks at two clocks.
+    static final long JITTER_MS = 50;
+    private static final long FAR = 1L << 62;
+
+    private final String set;
+    private final long maxStalenessMs;
+    private final Duration clockError;
+    private final long snapshotBytesMax;
+    private final int overlayIdsMax;
+
+    private final Clock clock = new Clock();
+    private Holding holding;
+    private Manifest newest;
+    private final ArrayDeque<Listed> listed = new ArrayDeque<>();
+    private final ArrayDeque<Challenge> challenges = new ArrayDeque<>();
+    private final List<Statement> pending = new ArrayList<>();
+    private long deadline;
+    // Whether there is a deadline at all.
+    private boolean stated;
+
+    /** A snapshot and what was added to it. */
+    private record Holding(
+            long lineage, long epoch, long base, long[] applied, Filter filter, IdTable overlay) {
+        long upTo() {
+            return applied[0];
+        }
+    }
+
+    private record Listed(long lineage, Entry entry) {}
+
+    private record Challenge(String echo, long sent) {}
+
+    /** "All ids committed {@code maxStaleness} before the deadline are in the journal up to {@code head}." */
+    private record Statement(long lineage, long head, long deadline) {}
+
+    /** What to fetch: a snapshot or null, and deltas in their order. */
+    record Wants(Snapshot snapshot, List<Entry> deltas) {}
+
+    /** A snapshot's bytes, hashed and opened: work that needs no state. */
+    record Received(String sha256, Filter filter, String error) {
+        static Received open(byte[] file) {
+            String sha256 = Keys.sha256(file);
+            try {
+                return new Received(sha256, Filter.open(file), null);
+            } catch (FilterException error) {
+                return new Received(sha256, null, error.getMessage());
+            }
+        }
+    }
+
+    /** {@code clockError} is null where nobody answers for the clocks. */
+    State(String set, Duration maxStaleness, Duration clockError, long snapshotBytesMax, int overlayIdsMax) {
+        this.set = set;
+        this.maxStalenessMs = maxStaleness.toMillis();
+        this.clockError = clockError;
+        this.snapshotBytesMax = snapshotBytesMax;
+        this.overlayIdsMax = overlayIdsMax;
+    }
+
+    /** What to do about an id's hash by {@link #filter()}. */
+    Answer answer(Now now, long hash) {
+        if (!isFresh(now)) {
+            return Answer.ASK;
+        }
+        boolean here = holding.filter.mayContainHash(hash) || holding.overlay.has(hash);
+        return here ? Answer.MAYBE : Answer.ABSENT;
+    }
+
+    boolean isFresh(Now now) {
+        return holding != null && stated && clock.moment(now) <= deadline;
+    }
+
+    long freshForMs(Now now) {
+        return stated ? Math.max(0, deadline - clock.moment(now)) : 0;
+    }
+
+    /** The snapshot in use, or null. */
+    Filter filter() {
+        return holding == null ? null : holding.filter;
+    }
+
+    int overlayIds() {
+        return holding == null ? 0 : holding.overlay.size();
+    }
+
+    /** How far the journal is known here, as the query of a request has it; null: not at all. */
+    String position() {
+        if (holding == null) {
+            return null;
+        }
+        return Long.toUnsignedString(holding.lineage)
+                + "-"
+                + Long.toUnsignedString(holding.epoch)
+                + "-"
+                + Long.toUnsignedString(holding.upTo());
+    }
+
+    long serial() {
+        return newest == null ? 0 : newest.serial();
+    }
+
+    /** Looks at the clocks; every other change does so too. */
+    void observe(Now now) {
+        clock.observe(now);
+    }
+
+    /** Begins a request that carries these 16 random bytes in hex, to be sent now at the earliest. */
+    void challenge(Now now, String echo) {
+        long sent = clock.observe(now);
+        if (challenges.size() == CHALLENGES_MAX) {
+            challenges.removeFirst();
+        }
+        challenges.addLast(new Challenge(echo.toLowerCase(Locale.ROOT), sent));
+    }
+
+    /** Takes a manifest that {@link Manifest#read} believed. */
+    void manifest(Now now, Manifest manifest) throws Refused {
+        clock.observe(now);
+        checkSet(manifest.set());
+        if (Long.compareUnsigned(manifest.serial(), serial()) < 0) {
+            throw new Refused(
+                    Reason.REPLAYED,
+                    "manifest " + Long.toUnsignedString(manifest.serial()) + " is older than "
+                            + Long.toUnsignedString(serial()) + ", which was seen before");
+        }
+        if (newest != null && newest.serial() == manifest.serial() && !newest.equals(manifest)) {
+            throw contradiction();
+        }
+        considerDate(now, manifest);
+        for (Entry entry : manifest.deltas()) {
+            Listed one = new Listed(manifest.lineage(), entry);
+            if (!listed.contains(one)) {
+                if (listed.size() == LISTED_MAX) {
+                    listed.removeFirst();
+                }
+                listed.addLast(one);
+            }
+        }
+        newest = manifest;
+        settle();
+    }
+
+    /** Takes a proof that {@link Manifest#readProof} believed. */
+    void proof(Now now, Proof proof) throws Refused {
+        clock.observe(now);
+        checkSet(proof.set());
+        String echo = proof.echo().toLowerCase(Locale.ROOT);
+        for (Iterator<Challenge> asked = challenges.iterator(); asked.hasNext(); ) {
+            Challenge one = asked.next();
+            if (!one.echo.equals(echo)) {
+                continue;
+            }
+            asked.remove();
+            long lag = proof.lagMs();
+            if (Long.compareUnsigned(lag, maxStalenessMs) <= 0) {
+                state(proof.lineage(), proof.head(), one.sent + maxStalenessMs - lag);
+            }
+            settle();
+            return;
+        }
+        throw new Refused(Reason.NOT_ASKED, "the proof answers no request that is under way");
+    }
+
+    /** Takes a snapshot that a manifest named. */
+    void snapshot(Now now, Received received) throws Refused {
+        clock.observe(now);
+        if (newest == null) {
+            throw unlisted();
+        }
+        Snapshot named = newest.snapshot();
+        long lineage = newest.lineage();
+        if (Long.compareUnsigned(named.bytes(), snapshotBytesMax) > 0) {
+            throw new Refused(
+                    Reason.TOO_LARGE,
+                    "a snapshot of " + Long.toUnsignedString(named.bytes()) + " bytes is larger than the "
+                            + snapshotBytesMax + " allowed");
+        }
+        if (!received.sha256.equals(named.sha256())) {
+            throw unlisted();
+        }
+        Filter filter = received.filter;
+        if (filter == null) {
+            throw new Refused(Reason.BROKEN, received.error);
+        }
+        if (filter.facts().epoch() != named.epoch()) {
+            throw contradiction();
+        }
+        long applied = named.base();
+        IdTable overlay = new IdTable();
+        Holding old = holding;
+        if (old != null && old.lineage == lineage) {
+            boolean isNewer =
+                    Long.compareUnsigned(old.epoch, named.epoch()) < 0
+                            && Long.compareUnsigned(old.base, named.base()) <= 0
+                            && old.filter.facts().seed() == filter.facts().seed();
+            if (!isNewer) {
+                throw new Refused(Reason.OLDER, "the snapshot is not newer than the one in use");
+            }
+            // What was added after the new base is complete up to where the old one was.
+            if (Long.compareUnsigned(old.upTo(), applied) > 0) {
+                applied = old.upTo();
+            }
+            overlay = old.overlay;
+            overlay.forgetUpTo(named.base());
+        } else {
+            // What was shown of another journal says nothing about this one.
+            stated = false;
+        }
+        holding = new Holding(lineage, named.epoch(), named.base(), new long[] {applied}, filter, overlay);
+        settle();
+    }
+
+    /** Takes a delta that a manifest named. */
+    void delta(Now now, byte[] file) throws Refused {
+        clock.observe(now);
+        String name = Keys.sha256(file);
+        Listed named =
+                listed.stream().filter(one -> one.entry.sha256().equals(name)).findFirst().orElse(null);
+        if (named == null) {
+            throw unlisted();
+        }
+        Delta delta;
+        try {
+            delta = Delta.read(file);
+        } catch (FilterException error) {
+            throw new Refused(Reason.BROKEN, error.getMessage());
+        }
+        Entry entry = named.entry;
+        if (holding == null || holding.lineage != named.lineage) {
+            throw early();
+        }
+        boolean told =
+                delta.lineage() == named.lineage
+                        && delta.from() == entry.from()
+                        && delta.to() == entry.to()
+                        && delta.seed() == holding.filter.facts().seed();
+        if (!told) {
+            throw contradiction();
+        }
+        if (Long.compareUnsigned(entry.from(), holding.upTo()) > 0) {
+            throw early();
+        }
+        if (Long.compareUnsigned(entry.to(), holding.upTo()) <= 0) {
+            // Doubled, or covered by another: harmless and nothing to do.
+            return;
+        }
+        if (delta.ids().length > overlayIdsMax - holding.overlay.size()) {
+            throw overlayFull(overlayIdsMax);
+        }
+        for (long id : delta.ids()) {
+            holding.overlay.add(id, entry.to());
+        }
+        holding.applied[0] = entry.to();
+        settle();
+    }
+
+    Wants wants() {
+        if (newest == null) {
+            return new Wants(null, List.of());
+        }
+        boolean same = holding != null && holding.lineage == newest.lineage();
+        Snapshot named = newest.snapshot();
+        boolean newer = !same || Long.compareUnsigned(holding.epoch, named.epoch()) < 0;
+        boolean fits = Long.compareUnsigned(named.bytes(), snapshotBytesMax) <= 0;
+        Snapshot snapshot = newer && fits ? named : null;
+        if (!same) {
+            return new Wants(snapshot, List.of());
+        }
+        long upTo = holding.upTo();
+        List<Entry> missing =
+                newest.deltas().stream().filter(one -> Long.compareUnsigned(one.to(), upTo) > 0).toList();
+        if (!missing.isEmpty() && Long.compareUnsigned(missing.get(0).from(), upTo) > 0) {
+            // The journal no longer reaches back to what is here: only a snapshot helps.
+            missing = List.of();
+        }
+        return new Wants(snapshot, missing);
+    }
+
+    /** A dated manifest counts where clocks are vouched for. */
+    private void considerDate(Now now, Manifest manifest) {
+        if (clockError == null || Long.compareUnsigned(manifest.coversMs(), FAR) > 0) {
+            return;
+        }
+        long moment = clock.moment(now);
+        long age = moment - manifest.coversMs() + clockError.toMillis();
+        // Dated later than the clocks' error allows: they are not what they were said to be.
+        if (age >= 0 && age <= maxStalenessMs) {
+            state(manifest.lineage(), manifest.head(), moment + maxStalenessMs - age);
+        }
+    }
+
+    /** Remembers a statement until its ids are here. Jitter in both directions can hide time. */
+    private void state(long lineage, long head, long until) {
+        Statement said = new Statement(lineage, head, until - 2 * JITTER_MS);
+        for (int n = 0; n < pending.size(); n++) {
+            Statement known = pending.get(n);
+            if (known.lineage == lineage && known.head == head) {
+                if (known.deadline < said.deadline) {
+                    pending.set(n, said);
+                }
+                return;
+            }
+        }
+        if (pending.size() == PENDING_MAX) {
+            // The oldest is nearest to being fulfilled, and the newest is the best to have.
+            pending.remove(PENDING_MAX / 2);
+        }
+        pending.add(said);
+    }
+
+    /** Lets the statements count whose ids are all here. */
+    private void settle() {
+        if (holding == null) {
+            return;
+        }
+        pending.removeIf(
+                said -> {
+                    boolean fulfilled =
+                            said.lineage == holding.lineage
+                                    && Long.compareUnsigned(said.head, holding.upTo()) <= 0;
+                    if (fulfilled && (!stated || said.deadline > deadline)) {
+                        stated = true;
+                        deadline = said.deadline;
+                    }
+                    return fulfilled;
+                });
+    }
+
+    private void checkSet(String name) throws Refused {
+        if (!name.equals(set)) {
+            String start = name.substring(0, Math.min(80, name.length()));
+            throw new Refused(Reason.OTHER_SET, "this is about the set `" + start + "`");
+        }
+    }
+
+    private static Refused contradiction() {
+        return new Refused(Reason.CONTRADICTION, "the publisher contradicts itself");
+    }
+
+    private static Refused unlisted() {
+        return new Refused(Reason.UNLISTED, "no manifest names a file with this content");
+    }
+
+    private static Refused early() {
+        return new Refused(Reason.EARLY, "the delta comes before what it follows");
+    }
+
+    static Refused overlayFull(int most) {
+        return new Refused(
+                Reason.OVERLAY_FULL,
+                "more than " + most + " ids were added since the snapshot; waiting for the next one");
+    }
+
+    /**
+     * One reckoning of time from two clocks that may both be wrong: it passes by whichever says more. When they
+     * part, the anchor is set anew, so that a step back hides no later sleep.
+     */
+    static final class Clock {
+        private Now anchor;
+        private long anchored;
+
+        long observe(Now now) {
+            long moment = moment(now);
+            boolean parted =
+                    anchor == null
+                            || Math.abs(
+                                            (now.wallMs() - anchor.wallMs())
+                                                    - (now.monotonicMs() - anchor.monotonicMs()))
+                                    > JITTER_MS;
+            if (parted) {
+                anchor = now;
+                anchored = moment;
+            }
+            return moment;
+        }
+
+        long moment(Now now) {
+            if (anchor == null) {
+                return now.wallMs();
+            }
+            return anchored
+                    + Math.max(now.monotonicMs() - anchor.monotonicMs(), now.wallMs() - anchor.wallMs());
+        }
+    }
+}

@@ -1,0 +1,163 @@
+package edgeward.filter;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.net.URI;
+import java.time.Duration;
+import java.util.function.Predicate;
+import java.util.function.UnaryOperator;
+import java.util.stream.LongStream;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** The client over a publisher in this process, with clocks that only the test moves. */
+final class FilterClientTest {
+    private static final Duration PATIENCE = Duration.ofSeconds(30);
+
+    private FakePublisher publisher;
+    private FilterClient client;
+
+    @BeforeEach
+    void publish() throws IOException {
+        publisher = new FakePublisher();
+    }
+
+    @AfterEach
+    void end() {
+        client.close();
+        publisher.close();
+    }
+
+    private void follow(UnaryOperator<FilterConfig> change) {
+        client = FilterClient.start(change.apply(publisher.config()));
+    }
+
+    private void until(Predicate<Status> holds) throws InterruptedException {
+        assertTrue(client.waitUntil(PATIENCE, holds), () -> "" + client.status());
+    }
+
+    private void untilItFailsAgain() throws InterruptedException {
+        long before = client.status().counts().failed();
+        until(status -> status.counts().failed() > before);
+    }
+
+    private long absent() {
+        return LongStream.range(5000, 5100).filter(id -> client.answer(id) == Answer.ABSENT).findFirst().orElseThrow();
+    }
+
+    @Test
+    void aClientAsksUntilItsFilterIsThereThenSkipsWhatIsAbsent() throws InterruptedException {
+        publisher.trouble = "dead";
+        follow(config -> config);
+        untilItFailsAgain();
+        assertEquals(Answer.ASK, client.answer(7));
+        publisher.trouble = "";
+        until(Status::fresh);
+        assertEquals(Answer.MAYBE, client.answer(7));
+        assertEquals(Answer.MAYBE, client.answer("1001"), "it came by a delta");
+        long skipped = LongStream.range(5000, 5200).filter(id -> !client.mayExist(id)).count();
+        assertTrue(skipped > 180, skipped + " of 200 absent ids are skipped at 3 %");
+        assertEquals(3, client.status().overlayIds());
+        assertEquals(1000, client.status().facts().orElseThrow().ids());
+    }
+
+    @Test
+    void aClientWhosePublisherDiedAsksAfterMaxStalenessAndNotBefore() throws InterruptedException {
+        follow(config -> config);
+        until(Status::fresh);
+        long id = absent();
+        publisher.trouble = "dead";
+        untilItFailsAgain();
+        // What the proof was good for, less the jitter of clocks.
+        long left = client.status().freshFor().toMillis();
+        assertTrue(left > 0 && left <= 2_900, left + " ms");
+        publisher.pass(left, left);
+        assertEquals(Answer.ABSENT, client.answer(id), "on the deadline");
+        publisher.pass(1, 1);
+        assertEquals(Answer.ASK, client.answer(id), "past it");
+        publisher.trouble = "";
+        until(Status::fresh);
+    }
+
+    @Test
+    void aWallClockThatIsSteppedBackWinsNoTime() throws InterruptedException {
+        follow(config -> config);
+        until(Status::fresh);
+        publisher.trouble = "dead";
+        untilItFailsAgain();
+        publisher.pass(3_001, -3_600_000);
+        assertFalse(client.status().fresh());
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"forged", "old"})
+    void whatIsForgedOrOldIsRefusedAndTheLastGoodFilterStays(String trouble) throws InterruptedException {
+        follow(config -> config);
+        until(Status::fresh);
+        publisher.trouble = trouble;
+        until(status -> status.counts().refused() >= 2);
+        assertEquals(1000, client.status().serial());
+        assertEquals(7, client.status().facts().orElseThrow().epoch());
+        assertEquals(Answer.MAYBE, client.answer(7));
+        publisher.pass(60_000, 60_000);
+        assertEquals(Answer.ASK, client.answer(5001), "it grows stale like any");
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"cut", "flipped", "flood"})
+    void aBrokenSnapshotIsNotUsedAndAGoodOneIsAfterwards(String trouble) throws InterruptedException {
+        publisher.trouble = trouble;
+        follow(config -> config);
+        until(status -> status.counts().failed() >= 2);
+        assertTrue(client.status().facts().isEmpty());
+        assertTrue(client.status().counts().bytes() < 10_000_000, "a flood is cut off");
+        publisher.trouble = "";
+        until(Status::fresh);
+    }
+
+    @Test
+    void aBrokenDownloadGoesOnWhereItEnded() throws InterruptedException {
+        publisher.trouble = "broken";
+        follow(config -> config);
+        until(status -> status.facts().isPresent());
+        long downloads = publisher.requests.stream().filter(path -> path.contains("/snapshot/")).count();
+        // 1093 bytes, 300 a connection.
+        assertEquals(4, downloads);
+    }
+
+    @Test
+    void aSnapshotLargerThanAllowedIsNotFetched() throws InterruptedException {
+        follow(config -> config.snapshotBytesMax(1000));
+        until(status -> status.counts().polls() >= 3);
+        assertTrue(publisher.requests.stream().noneMatch(path -> path.contains("/snapshot/")));
+        assertEquals(Answer.ASK, client.answer(5001));
+    }
+
+    @Test
+    void manifestsCountByTheirDateWhereClocksAreVouchedFor() throws InterruptedException {
+        follow(config -> config.clockError(Duration.ofMillis(200)));
+        until(Status::fresh);
+        assertEquals(0, client.status().counts().proofs());
+    }
+
+    @Test
+    void wrongConfigurationsAreRefused() {
+        follow(config -> config);
+        Keys keys = Keys.trustTransport();
+        for (String wrong : new String[] {"http://a", "http://a/", "http://a/b?c", "http://u@a/b", "ftp://a/b", "a/b"}) {
+            URI url = URI.create(wrong);
+            assertThrows(
+                    IllegalArgumentException.class, () -> new FilterConfig(url, keys, PATIENCE), () -> wrong);
+        }
+        URI url = URI.create("http://a/sets/b");
+        assertThrows(IllegalArgumentException.class, () -> new FilterConfig(url, keys, Duration.ZERO));
+        assertThrows(IllegalArgumentException.class, () -> Keys.of("00"));
+    }
+}

@@ -1,0 +1,67 @@
+package edgeward.filter;
+
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Random;
+
+/** The golden files that clients in all languages are held to. */
+final class Vectors {
+    private static final Path FOLDER = Path.of("..", "..", "vectors", "filter");
+
+    private Vectors() {}
+
+    static byte[] file(String name) {
+        try {
+            return Files.readAllBytes(FOLDER.resolve(name));
+        } catch (IOException error) {
+            throw new UncheckedIOException(error);
+        }
+    }
+
+    static String line(String name) {
+        return new String(file(name), StandardCharsets.UTF_8).strip();
+    }
+
+    /** A list of objects. */
+    @SuppressWarnings("unchecked")
+    static List<Map<String, Object>> table(String name) {
+        return (List<Map<String, Object>>) Json.parse(new String(file(name), StandardCharsets.UTF_8));
+    }
+
+    static IdForm form(Object name) {
+        return IdForm.valueOf(name.toString().toUpperCase(Locale.ROOT));
+    }
+
+    /** The n-th id of a form, as crates/filter/tests/vectors spells it. */
+    static String spelling(IdForm form, long n) {
+        return switch (form) {
+            case TEXT -> "résumé/" + n;
+            case INTEGER -> "+00" + n;
+            case UUID -> {
+                long high = n * 0x9e3779b97f4a7c15L;
+                String digits = String.format("%016X%016x", high, Long.rotateLeft(high, 32));
+                yield String.format(
+                        "{%s-%s-%s-%s-%s}",
+                        digits.substring(0, 8),
+                        digits.substring(8, 12),
+                        digits.substring(12, 16),
+                        digits.substring(16, 20),
+                        digits.substring(20));
+            }
+        };
+    }
+
+    /** A stream whose seed is printed; SEED=… repeats it. */
+    static Random dice() {
+        String told = System.getenv("SEED");
+        long seed = told == null || told.isEmpty() ? System.nanoTime() : Long.parseLong(told);
+        System.out.println("SEED=" + seed);
+        return new Random(seed);
+    }
+}

@@ -1,0 +1,198 @@
+package edgeward.filter;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.HexFormat;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.function.Executable;
+
+final class VectorsTest {
+    @Test
+    void hashesOfAllLengthsAndSpellingsAreTheFormats() {
+        for (Map<String, Object> one : Vectors.table("hashes.json")) {
+            IdForm form = Vectors.form(one.get("form"));
+            String id = (String) one.get("spelling");
+            long seed = Long.parseUnsignedLong((String) one.get("seed"));
+            long expected = Long.parseUnsignedLong((String) one.get("hash"), 16);
+            assertEquals(expected, form.hash(id, seed), () -> form + " " + id);
+            assertEquals(expected, form.hash(id.getBytes(StandardCharsets.UTF_8), seed), () -> form + " " + id);
+        }
+    }
+
+    @Test
+    void filtersOfEveryConstructionAnswerAsTheFormatSays() throws FilterException {
+        for (Map<String, Object> one : Vectors.table("answers.json")) {
+            String name = (String) one.get("file");
+            Filter filter = Filter.open(Vectors.file(name));
+            IdForm form = Vectors.form(one.get("form"));
+            assertEquals(form, filter.facts().form());
+            StringBuilder found = new StringBuilder();
+            for (Object id : (List<?>) one.get("asked")) {
+                found.append(filter.mayContain((String) id) ? '1' : '0');
+            }
+            assertEquals(one.get("maybe"), found.toString(), name);
+            for (long n = 0; n < (long) one.get("ids"); n++) {
+                assertTrue(filter.mayContain(Vectors.spelling(form, n)), name + " hides " + n);
+            }
+        }
+    }
+
+    private static Executable opening(String what, byte[] file) {
+        return () -> {
+            if (what.startsWith("delta")) {
+                Delta.read(file);
+            } else {
+                Filter.open(file);
+            }
+        };
+    }
+
+    @Test
+    void cutFlippedAndForgedFilesAreRefused() {
+        for (Map<String, Object> one : Vectors.table("refused-files.json")) {
+            byte[] file = HexFormat.of().parseHex((String) one.get("bytes"));
+            String what = (String) one.get("what");
+            assertThrows(FilterException.class, opening(what, file), () -> what + ": " + one.get("why"));
+        }
+    }
+
+    @Test
+    void eachCutAndEachFlippedBitIsNoticed() throws Throwable {
+        for (String name : List.of("static-small.ewf", "updatable-small.ewf", "delta.ewd")) {
+            byte[] whole = Vectors.file(name);
+            opening(name, whole).execute();
+            for (int cut = 0; cut < whole.length; cut++) {
+                assertThrows(FilterException.class, opening(name, Arrays.copyOf(whole, cut)), name);
+            }
+            for (int bit = 0; bit < 8 * whole.length; bit++) {
+                byte[] flipped = whole.clone();
+                flipped[bit / 8] ^= (byte) (1 << (bit % 8));
+                assertThrows(FilterException.class, opening(name, flipped), name);
+            }
+        }
+    }
+
+    @Test
+    void signedLinesAreBelievedAndForgedOnesAreNot() throws Refused {
+        Keys keys = Keys.of(Vectors.line("key.txt"));
+        Manifest manifest = Manifest.read(Vectors.file("manifest.txt"), keys);
+        assertEquals(100, manifest.serial());
+        assertEquals(Keys.sha256(Vectors.file("delta.ewd")), manifest.deltas().get(0).sha256());
+        assertEquals(250, Manifest.readProof(Vectors.file("proof.txt"), keys).lagMs());
+        for (Map<String, Object> one : Vectors.table("refused-lines.json")) {
+            byte[] line = ((String) one.get("line")).getBytes(StandardCharsets.UTF_8);
+            Executable read =
+                    one.get("what").equals("proof")
+                            ? () -> Manifest.readProof(line, keys)
+                            : () -> Manifest.read(line, keys);
+            Refused refused = assertThrows(Refused.class, read, () -> "" + one.get("why"));
+            assertEquals(Refused.Reason.UNBELIEVABLE, refused.reason());
+        }
+    }
+
+    @Test
+    void clientsLiveAsTheScriptsSayStepByStep() {
+        for (Map<String, Object> script : Vectors.table("scripts.json")) {
+            new Life(script).live();
+        }
+    }
+
+    /** One script, played to a client. */
+    private static final class Life {
+        private final Map<?, ?> client;
+        private final List<?> documents;
+        private final List<byte[]> files;
+        private final Map<String, Long> places = new HashMap<>();
+        private final List<?> steps;
+        private final Keys keys;
+        private final State state;
+
+        Life(Map<String, Object> script) {
+            client = (Map<?, ?>) script.get("client");
+            documents = (List<?>) script.get("documents");
+            files = ((List<?>) script.get("files")).stream().map(hex -> HexFormat.of().parseHex((String) hex)).toList();
+            for (byte[] file : files) {
+                places.put(Keys.sha256(file), (long) places.size());
+            }
+            steps = (List<?>) script.get("steps");
+            keys = Keys.of((String) client.get("key"));
+            Long error = (Long) client.get("clock_error_ms");
+            state =
+                    new State(
+                            (String) client.get("set"),
+                            Duration.ofMillis((long) client.get("max_staleness_ms")),
+                            error == null ? null : Duration.ofMillis(error),
+                            (long) client.get("snapshot_bytes_max"),
+                            Math.toIntExact((long) client.get("overlay_ids_max")));
+        }
+
+        void live() {
+            for (Object one : steps) {
+                List<?> step = (List<?>) one;
+                String where = "seed " + client.get("seed") + ", " + step;
+                Now now = new Now((long) step.get(0), (long) step.get(1));
+                String found = "taken";
+                try {
+                    act(now, (String) step.get(2), step.get(3));
+                } catch (Refused refused) {
+                    found = refused.reason().name().toLowerCase(Locale.ROOT).replace('_', '-');
+                    state.observe(now);
+                }
+                assertEquals(step.get(4), found, where);
+                assertEquals(step.get(5), state.freshForMs(now), where);
+                StringBuilder letters = new StringBuilder();
+                for (Object id : (List<?>) client.get("asked")) {
+                    letters.append(
+                            switch (answer(now, (String) id)) {
+                                case ABSENT -> 'a';
+                                case MAYBE -> 'm';
+                                case ASK -> '?';
+                            });
+                }
+                // Why nothing can be said, which the script tells, is nothing to whoever asks.
+                assertEquals(((String) step.get(6)).replaceAll("[ns]", "?"), letters.toString(), where);
+                State.Wants wants = state.wants();
+                Long snapshot = wants.snapshot() == null ? null : places.get(wants.snapshot().sha256());
+                assertEquals(step.get(7), snapshot, where);
+                assertEquals(
+                        step.get(8), wants.deltas().stream().map(one2 -> places.get(one2.sha256())).toList(), where);
+            }
+        }
+
+        private Answer answer(Now now, String id) {
+            Filter filter = state.filter();
+            if (filter == null) {
+                return Answer.ASK;
+            }
+            return state.answer(now, filter.facts().form().hash(id, filter.facts().seed()));
+        }
+
+        private void act(Now now, String what, Object at) throws Refused {
+            switch (what) {
+                case "manifest" -> state.manifest(now, Manifest.read(document(at), keys));
+                case "proof" -> state.proof(now, Manifest.readProof(document(at), keys));
+                case "challenge" -> state.challenge(now, (String) at);
+                case "snapshot" -> state.snapshot(now, State.Received.open(file(at)));
+                case "delta" -> state.delta(now, file(at));
+                default -> state.observe(now);
+            }
+        }
+
+        private byte[] document(Object at) {
+            return ((String) documents.get(Math.toIntExact((long) at))).getBytes(StandardCharsets.UTF_8);
+        }
+
+        private byte[] file(Object at) {
+            return files.get(Math.toIntExact((long) at));
+        }
+    }
+}

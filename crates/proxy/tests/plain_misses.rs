@@ -144,7 +144,7 @@ fn what_may_not_be_stored_keeps_its_fields_and_gets_ours() {
         ),
     );
     let answer = bed.get("/cart");
-    assert_eq!((answer.status, answer.text()), (404, "ok".into()));
+    assert_eq!((answer.status, answer.text()), (404, "ok"));
     for (name, value) in [
         ("content-length", "2"),
         ("cache-control", "no-store"),

@@ -291,6 +291,16 @@ impl<S> ClientIo<S> {
     }
 }
 
+impl<S: ClientStream> ClientIo<S> {
+    /// Has the lane serve what it can: ready when hyper is to read, or at an error.
+    pub(crate) fn poll_lane(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.lane {
+            Some(lane) => lane.poll_serve(&mut self.stream, cx),
+            None => Poll::Ready(Ok(())),
+        }
+    }
+}
+
 impl<S: ClientStream> AsyncRead for ClientIo<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,

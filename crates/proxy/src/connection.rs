@@ -147,6 +147,46 @@ where
     S: ClientStream + 'static,
 {
     worker.counters.accepted_h1.one();
+    let mut io = io.with_lane(Rc::clone(&worker), link.clone());
+    let turn = poll_fn(|cx| {
+        link.conn.attend(cx);
+        if let Some(overdue) = link.conn.verdict() {
+            return Poll::Ready(Turn::Over(overdue));
+        }
+        // Saying goodbye is hyper's.
+        if link.conn.is_draining() && !link.conn.lane_writes() {
+            return Poll::Ready(Turn::Hyper);
+        }
+        io.poll_lane(cx).map(|result| match result {
+            Ok(()) => Turn::Hyper,
+            Err(error) => Turn::Failed(error),
+        })
+    });
+    match turn.await {
+        Turn::Hyper => Box::pin(serve_by_hyper(worker, link, io)).await,
+        Turn::Over(overdue) => {
+            count_overdue(&worker, overdue);
+            if overdue == Overdue::Head {
+                say_last(io, REQUEST_TIMEOUT_RESPONSE).await;
+            }
+        }
+        // Clients that go away in the middle are no news.
+        Turn::Failed(error) => tracing::debug!(peer = %link.peer, %error, "a connection ended"),
+    }
+}
+
+/// Why the lane no longer has a connection for itself.
+enum Turn {
+    /// Something has come that is not for it, or the connection is to end in good order.
+    Hyper,
+    Over(Overdue),
+    Failed(io::Error),
+}
+
+async fn serve_by_hyper<S>(worker: Rc<Worker>, link: ClientLink, io: ClientIo<S>)
+where
+    S: ClientStream + 'static,
+{
     let limits = &worker.config().limits;
     let mut builder = http1::Builder::new();
     builder
@@ -160,7 +200,6 @@ where
         worker: Rc::clone(&worker),
         link: link.clone(),
     };
-    let io = io.with_lane(Rc::clone(&worker), link.clone());
     let mut connection = builder.serve_connection(TokioIo::new(io), service);
     let mut draining = false;
     let end = poll_fn(|cx| {
@@ -186,11 +225,14 @@ where
         Err(overdue) => count_overdue(&worker, overdue),
     }
     if said_too_much || !last_word.is_empty() {
-        // Closing with bytes unread makes the kernel reset the connection, and the reset overtakes
-        // the response. So: say it, stop talking, and listen for a moment.
-        let io = connection.into_parts().io.into_inner();
-        _ = tokio::time::timeout(LINGER_MAX, Box::pin(linger(io, last_word))).await;
+        say_last(connection.into_parts().io.into_inner(), last_word).await;
     }
+}
+
+/// Closing with bytes unread makes the kernel reset the connection, and the reset overtakes the response. So: say it, stop
+/// talking, and listen for a moment.
+async fn say_last<S: ClientStream>(io: ClientIo<S>, last_word: &[u8]) {
+    _ = tokio::time::timeout(LINGER_MAX, Box::pin(linger(io, last_word))).await;
 }
 
 async fn linger<S>(mut io: ClientIo<S>, last_word: &[u8]) -> io::Result<()>

@@ -2,8 +2,9 @@
 //!
 //! A hit of a kilobyte costs hyper 6.8 µs, most of it the kernel's; what hyper adds (a map for the
 //! request, a map for the response, a walk over it to write it down) is most of the rest. The lane
-//! sits in the connection's [`ClientIo`](crate::client_io::ClientIo), where hyper asks for bytes. As
-//! long as hyper owes no response it looks at the next head itself: a plain GET for something fresh
+//! sits in the connection's [`ClientIo`](crate::client_io::ClientIo). It serves the connection alone until something comes that is
+//! not for it; from then on hyper does, and asks for its bytes here. As
+//! long as hyper owes no response the lane looks at the next head itself: a plain GET for something fresh
 //! in memory is answered from there, its head copied from the block that was written when the
 //! response was stored, and hyper never hears of it. A plain GET for anything else takes the common way
 //! through the edge, but its head is read and its response written [here](own) too. Anything else is handed to
@@ -98,12 +99,11 @@ impl Lane {
         }
     }
 
-    /// hyper asks for bytes.
-    pub(crate) fn poll_read<S: ClientStream>(
+    /// Serves what it can by itself; ready when it is hyper's turn to read, or at an error.
+    pub(crate) fn poll_serve<S: ClientStream>(
         &mut self,
         stream: &mut S,
         cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let mut answers_left = ANSWERS_A_TURN;
         loop {
@@ -117,7 +117,32 @@ impl Lane {
                 self.next_head_began();
             }
             match self.mode {
-                Mode::Through => return self.give(usize::MAX, stream, cx, buffer),
+                Mode::Through | Mode::Handed { .. } => return Poll::Ready(Ok(())),
+                Mode::Own => {
+                    ready!(self.poll_own(stream, cx))?;
+                }
+                Mode::Boundary => {
+                    if answers_left == 0 {
+                        // Others' connections want their turn; this one comes back.
+                        cx.waker().wake_by_ref();
+                        return Poll::Pending;
+                    }
+                    ready!(self.poll_boundary(stream, cx, &mut answers_left))?;
+                }
+            }
+        }
+    }
+
+    /// hyper asks for bytes.
+    pub(crate) fn poll_read<S: ClientStream>(
+        &mut self,
+        stream: &mut S,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.poll_serve(stream, cx))?;
+            match self.mode {
                 Mode::Handed { left: 0 } => {
                     // hyper only wants to know whether the client is still there.
                     if self.inbox.len() >= INBOX_BYTES_MAX {
@@ -135,17 +160,7 @@ impl Lane {
                     self.mode = Mode::Handed { left };
                     return Poll::Ready(Ok(()));
                 }
-                Mode::Own => {
-                    ready!(self.poll_own(stream, cx))?;
-                }
-                Mode::Boundary => {
-                    if answers_left == 0 {
-                        // Others' connections want their turn; this one comes back.
-                        cx.waker().wake_by_ref();
-                        return Poll::Pending;
-                    }
-                    ready!(self.poll_boundary(stream, cx, &mut answers_left))?;
-                }
+                _ => return self.give(usize::MAX, stream, cx, buffer),
             }
         }
     }

@@ -14,6 +14,7 @@ mod format;
 pub mod generate;
 mod key_map;
 mod number;
+pub mod raw;
 mod read;
 mod record;
 mod summary;

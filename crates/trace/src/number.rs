@@ -6,7 +6,7 @@ use crate::read::TimeUnit;
 
 /// A whole number; nothing if there is any other byte, none at all, or more than 64 bits.
 #[inline]
-pub(crate) fn whole(field: &[u8]) -> Option<u64> {
+pub fn whole(field: &[u8]) -> Option<u64> {
     if field.is_empty() {
         return None;
     }
@@ -71,7 +71,7 @@ pub(crate) fn time(field: &[u8], unit: TimeUnit) -> Option<Timestamp> {
 
 /// A date and time as ISO 8601 and RFC 3339 write it: `2026-11-21T04:52:46.5+01:00`, `T` or a
 /// space between the halves, and UTC where no zone is given. Before 1970 there is no result.
-pub(crate) fn iso8601(field: &[u8]) -> Option<Timestamp> {
+pub fn iso8601(field: &[u8]) -> Option<Timestamp> {
     let (date, rest) = field.split_at_checked(10)?;
     let [y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2] = *date else {
         return None;
@@ -107,7 +107,7 @@ pub(crate) fn iso8601(field: &[u8]) -> Option<Timestamp> {
 }
 
 /// The time an access log puts between brackets: `17/May/2015:10:05:03 +0000`.
-pub(crate) fn access_log_time(field: &[u8]) -> Option<Timestamp> {
+pub fn access_log_time(field: &[u8]) -> Option<Timestamp> {
     let [
         d1,
         d2,
@@ -196,6 +196,23 @@ fn days_from_civil(year: u64, month: u64, day: u64) -> Option<i64> {
     let days = year * 365 + year / 4 - year / 100 + year / 400 + day_of_year;
     // 719,468 days lie between 0000-03-01 and 1970-01-01.
     Some(days as i64 - 719_468)
+}
+
+/// `2015-05-17T10:05:03Z`: a time as RFC 3339 writes it in UTC, to the second.
+pub fn rfc3339(time: Timestamp) -> String {
+    let (days, in_day) = (time.as_secs() / 86_400, time.as_secs() % 86_400);
+    // As in `days_from_civil`, backwards: 400 years are 146,097 days, counted from a March 1st.
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let leap_days = day_of_era / 1460 - day_of_era / 36_524 + day_of_era / 146_096;
+    let year_of_era = (day_of_era - leap_days) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
+    let month = (from_march + 2) % 12 + 1;
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let (hour, minute, second) = (in_day / 3600, in_day / 60 % 60, in_day % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
 const MONTHS: [[u8; 3]; 12] = [
@@ -313,6 +330,20 @@ mod tests {
             "x",
         ] {
             assert_eq!(iso8601(bad.as_bytes()), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_written_time_reads_back() {
+        assert_eq!(
+            rfc3339(Timestamp::from_secs(1_431_857_103)),
+            "2015-05-17T10:05:03Z"
+        );
+        // Every day and some odd seconds from 1970 to 2400.
+        for secs in (0..157_000u64).map(|day| day * 86_400 + day % 86_400) {
+            let text = rfc3339(Timestamp::from_secs(secs));
+            let time = iso8601(text.as_bytes()).map(Timestamp::as_secs);
+            assert_eq!(time, Some(secs), "{text}");
         }
     }
 

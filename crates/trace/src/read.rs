@@ -15,7 +15,9 @@ mod oracle;
 mod reader;
 mod text;
 
+pub use access_log::{AccessLogLine, split_absolute};
+pub use buffer::Buffer;
 pub use csv::{Column, Columns, ParseColumnsError};
-pub use error::{Place, Problem, ReadError};
+pub use error::{Place, Problem, ReadError, shown};
 pub use options::{AccessLogRules, Limits, OnError, QueryRule, ReadOptions, TimeUnit};
 pub use reader::{Reader, Skipped, open};

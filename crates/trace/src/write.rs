@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use crate::compression::Encoder;
 use crate::key_map::KeyMap;
 use crate::{Compression, Format, Record};
 
@@ -60,7 +61,7 @@ impl WriteOptions {
 /// Writes records one after the other. Call [`Writer::finish`]: dropped without it, the
 /// output is incomplete.
 pub struct Writer<W: Write> {
-    sink: Sink<W>,
+    sink: Encoder<W>,
     format: OutputFormat,
     line: Vec<u8>,
     records: u64,
@@ -76,7 +77,7 @@ impl<W: Write> Writer<W> {
     /// If the output cannot be written.
     pub fn new(output: W, options: WriteOptions) -> Result<Self, WriteError> {
         let mut writer = Self {
-            sink: Sink::new(output, options.compression)?,
+            sink: Encoder::new(output, options.compression)?,
             format: options.format,
             line: Vec::with_capacity(BLOCK_BYTES + LINE_BYTES_MAX),
             records: 0,
@@ -226,60 +227,6 @@ impl OracleTable {
     }
 }
 
-/// The output behind its compression.
-enum Sink<W: Write> {
-    Plain(W),
-    Gzip(flate2::write::GzEncoder<W>),
-    #[cfg(not(target_family = "wasm"))]
-    Zstd(zstd::stream::write::Encoder<'static, W>),
-}
-
-impl<W: Write> Sink<W> {
-    fn new(output: W, compression: Compression) -> io::Result<Self> {
-        Ok(match compression {
-            Compression::None => Self::Plain(output),
-            Compression::Gzip => Self::Gzip(flate2::write::GzEncoder::new(
-                output,
-                flate2::Compression::default(),
-            )),
-            #[cfg(not(target_family = "wasm"))]
-            Compression::Zstd => {
-                let mut encoder = zstd::stream::write::Encoder::new(output, ZSTD_LEVEL)?;
-                // A damaged trace should be found out, not simulated.
-                encoder.include_checksum(true)?;
-                Self::Zstd(encoder)
-            }
-            #[cfg(target_family = "wasm")]
-            Compression::Zstd => {
-                return Err(io::Error::new(
-                    io::ErrorKind::Unsupported,
-                    "zstd is not part of this build",
-                ));
-            }
-        })
-    }
-
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match self {
-            Self::Plain(output) => output.write_all(bytes),
-            Self::Gzip(encoder) => encoder.write_all(bytes),
-            #[cfg(not(target_family = "wasm"))]
-            Self::Zstd(encoder) => encoder.write_all(bytes),
-        }
-    }
-
-    fn finish(self) -> io::Result<W> {
-        let mut output = match self {
-            Self::Plain(output) => output,
-            Self::Gzip(encoder) => encoder.finish()?,
-            #[cfg(not(target_family = "wasm"))]
-            Self::Zstd(encoder) => encoder.finish()?,
-        };
-        output.flush()?;
-        Ok(output)
-    }
-}
-
 const ORACLE_BYTES: usize = 24;
 
 /// What is gathered before it is written.
@@ -287,7 +234,3 @@ const BLOCK_BYTES: usize = 64 << 10;
 
 /// Three numbers of 20 digits, four for milliseconds, three separators.
 const LINE_BYTES_MAX: usize = 3 * 20 + 4 + 3;
-
-/// zstd's own default: traces halve again at 19, at a twentieth of the speed.
-#[cfg(not(target_family = "wasm"))]
-const ZSTD_LEVEL: i32 = 3;

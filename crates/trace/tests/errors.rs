@@ -87,7 +87,7 @@ fn skipping_leaves_malformed_lines_out_and_keeps_the_first_as_examples() {
 #[test]
 fn a_compressed_trace_cut_anywhere_is_an_error_after_its_records() {
     let lines: String = (0..500).map(|n| format!("{n} {} 100\n", n % 7)).collect();
-    for compression in [Compression::Gzip, Compression::Zstd] {
+    for compression in [Compression::Gzip, Compression::Zstd, Compression::Bzip2] {
         let whole = compressed(lines.as_bytes(), compression);
         let (records, error) = read(&whole, None);
         assert_eq!((records.len(), error.is_none()), (500, true));
@@ -119,9 +119,9 @@ fn a_damaged_compressed_trace_is_told_from_one_that_is_cut() {
     let lines: String = (0..2000)
         .map(|n| format!("{n} {} 100\n", n * 77 % 1000))
         .collect();
-    for compression in [Compression::Gzip, Compression::Zstd] {
+    for compression in [Compression::Gzip, Compression::Zstd, Compression::Bzip2] {
         let mut bytes = compressed(lines.as_bytes(), compression);
-        // The last four bytes of both are a checksum or a length.
+        // Checksums and lengths come last, but for the few bits that fill bzip2's last byte.
         let at = bytes.len() - 3;
         bytes[at] ^= 0x55;
         let (_, error) = read(&bytes, None);
@@ -160,7 +160,6 @@ fn what_is_not_recognised_is_described() {
         (b"PAR1\x15\x04\x15\x10\x15\x14L\x15", "50 41 52 31"),
         (&[0x00, 0xff].repeat(24), "not oracleGeneral"),
         (b"\xfd7zXZ\0\0\x04", "xz"),
-        (b"BZh91AY&SY", "bzip2"),
         (b"\x04\x22\x4d\x18abc", "lz4"),
     ] {
         let (_, error) = read(bytes, None);

@@ -19,7 +19,7 @@ proptest! {
     fn what_was_written_is_read_back(
         records in vec(any_record(), 0..300),
         compression in prop_oneof![
-            Just(Compression::None), Just(Compression::Gzip), Just(Compression::Zstd)
+            Just(Compression::None), Just(Compression::Gzip), Just(Compression::Zstd), Just(Compression::Bzip2)
         ],
     ) {
         for format in OutputFormat::ALL {

@@ -3,7 +3,8 @@
 use std::io::{self, Read};
 
 /// Bytes read and not yet consumed, contiguous, with their place in the stream.
-pub(super) struct Buffer {
+#[derive(Debug)]
+pub struct Buffer {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
@@ -15,7 +16,8 @@ pub(super) struct Buffer {
 }
 
 impl Buffer {
-    pub(super) fn new() -> Self {
+    /// An empty window.
+    pub fn new() -> Self {
         Self {
             bytes: vec![0; INITIAL_BYTES],
             start: 0,
@@ -26,30 +28,36 @@ impl Buffer {
         }
     }
 
-    pub(super) fn filled(&self) -> &[u8] {
+    /// What was read and not consumed.
+    pub fn filled(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }
 
-    pub(super) const fn offset(&self) -> u64 {
+    /// Where in the stream [`Self::filled`] begins.
+    pub const fn offset(&self) -> u64 {
         self.offset
     }
 
     /// Whether nothing comes after [`Self::filled`].
-    pub(super) const fn ended(&self) -> bool {
+    pub const fn ended(&self) -> bool {
         self.ended
     }
 
     /// Whether the stream broke off rather than came to its end.
-    pub(super) const fn failed(&self) -> bool {
+    pub const fn failed(&self) -> bool {
         self.failure.is_some()
     }
 
     /// The failure that ended the stream, if one did.
-    pub(super) const fn take_failure(&mut self) -> Option<io::Error> {
+    pub const fn take_failure(&mut self) -> Option<io::Error> {
         self.failure.take()
     }
 
-    pub(super) fn consume(&mut self, count: usize) {
+    /// Lets the first `count` bytes go.
+    ///
+    /// # Panics
+    /// When there are fewer.
+    pub fn consume(&mut self, count: usize) {
         assert!(count <= self.end - self.start, "consumed past the end");
         self.start += count;
         self.offset += count as u64;
@@ -58,7 +66,7 @@ impl Buffer {
     /// Reads more behind what is there; at the end or on a failure sets `ended` instead.
     /// Makes room by moving the rest to the front, then by doubling: the caller bounds how
     /// far by consuming.
-    pub(super) fn fill(&mut self, input: &mut impl Read) {
+    pub fn fill(&mut self, input: &mut impl Read) {
         if self.ended {
             return;
         }
@@ -82,6 +90,12 @@ impl Buffer {
             }
             return;
         }
+    }
+}
+
+impl Default for Buffer {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

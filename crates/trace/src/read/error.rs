@@ -177,7 +177,8 @@ pub enum Problem {
 }
 
 impl Problem {
-    fn hint(&self) -> Option<String> {
+    /// The way out, in terms of the command line, where there is one.
+    pub fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Io(_) => return None,
             Self::CutShort { .. } => {
@@ -227,7 +228,7 @@ impl fmt::Display for Problem {
             Self::ForeignCompression { name, .. } => {
                 write!(
                     f,
-                    "the input is compressed with {name}; gzip and zstd are read"
+                    "the input is compressed with {name}; gzip, zstd and bzip2 are read"
                 )
             }
             Self::Empty => write!(f, "the input is empty"),
@@ -259,7 +260,7 @@ impl fmt::Display for Problem {
 }
 
 /// Bytes as they can be shown in one line of a terminal: printable, and not too many.
-pub(super) fn shown(bytes: &[u8]) -> String {
+pub fn shown(bytes: &[u8]) -> String {
     const SHOWN_BYTES_MAX: usize = 80;
     let cut = &bytes[..bytes.len().min(SHOWN_BYTES_MAX)];
     let mut text = String::new();

@@ -1,8 +1,8 @@
 //! The reader: compression off, format settled, records out in batches.
 
-use std::io::{self, Read};
+use std::io::Read;
 
-use crate::compression::{Decoded, Wrapping, recognise};
+use crate::compression::Decoder;
 use crate::{Compression, Format, Record};
 
 use super::access_log::AccessLogParser;
@@ -36,7 +36,7 @@ pub struct Reader<'a> {
     options: ReadOptions,
     compression: Compression,
     format: Format,
-    input: Decoded<'a>,
+    input: Decoder<'a>,
     buffer: Buffer,
     parser: Parser,
     lines: Lines,
@@ -68,28 +68,10 @@ enum Parser {
 }
 
 impl<'a> Reader<'a> {
-    fn open(mut input: Box<dyn Read + Send + 'a>, options: ReadOptions) -> Result<Self, ReadError> {
+    fn open(input: Box<dyn Read + Send + 'a>, options: ReadOptions) -> Result<Self, ReadError> {
         let error = |problem| ReadError::new(&options.label, Place::Whole, problem);
-        let mut head = Vec::with_capacity(MAGIC_BYTES);
-        input
-            .by_ref()
-            .take(MAGIC_BYTES as u64)
-            .read_to_end(&mut head)
-            .map_err(|source| error(Problem::Io(source)))?;
-        let compression = match recognise(&head) {
-            Wrapping::Known(compression) => compression,
-            Wrapping::Foreign { name, tool } => {
-                return Err(error(Problem::ForeignCompression { name, tool }));
-            }
-        };
-        let mut input = Decoded::new(head, input, compression, options.limits.zstd_window_log_max)
-            .map_err(|source| {
-                error(Problem::Undecodable {
-                    compression,
-                    source,
-                })
-            })?;
-
+        let mut input = Decoder::open(input, options.limits.zstd_window_log_max).map_err(error)?;
+        let compression = input.compression();
         let mut buffer = Buffer::new();
         while !buffer.ended() && buffer.filled().len() < SAMPLE_BYTES {
             buffer.fill(&mut input);
@@ -100,7 +82,7 @@ impl<'a> Reader<'a> {
             return Err(ReadError::new(
                 &options.label,
                 Place::Byte(0),
-                problem_of(failure, compression),
+                input.problem_of(failure),
             ));
         }
         if buffer.filled().starts_with(UTF8_BOM) {
@@ -242,7 +224,7 @@ impl<'a> Reader<'a> {
             self.failure = Some(ReadError::new(
                 &self.options.label,
                 place,
-                problem_of(failure, self.compression),
+                self.input.problem_of(failure),
             ));
         } else if left > 0 && self.format == Format::OracleGeneral {
             self.failure = Some(ReadError::new(
@@ -260,7 +242,6 @@ impl<'a> Reader<'a> {
     fn learn_columns(&mut self) -> Result<CsvParser, ReadError> {
         let Self {
             options,
-            compression,
             input,
             buffer,
             lines,
@@ -282,7 +263,7 @@ impl<'a> Reader<'a> {
                 if buffer.ended() {
                     let problem = buffer
                         .take_failure()
-                        .map_or(Problem::Empty, |failure| problem_of(failure, *compression));
+                        .map_or(Problem::Empty, |failure| input.problem_of(failure));
                     return Err(ReadError::new(&options.label, Place::Whole, problem));
                 }
                 buffer.fill(input);
@@ -445,28 +426,6 @@ fn take_oracle(buffer: &mut Buffer, batch: &mut Vec<Record>) {
     batch.extend(records[..count].iter().map(oracle::decode));
     buffer.consume(count * oracle::RECORD_BYTES);
 }
-
-/// Tells a stream that broke off from one that is damaged and from a device that failed.
-fn problem_of(source: io::Error, compression: Compression) -> Problem {
-    match (compression, source.kind()) {
-        (Compression::None, _) => Problem::Io(source),
-        (_, io::ErrorKind::UnexpectedEof) => Problem::CutShort {
-            compression,
-            source,
-        },
-        // Both decoders report damage as one of these; anything else came from below them.
-        (_, io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput | io::ErrorKind::Other) => {
-            Problem::Undecodable {
-                compression,
-                source,
-            }
-        }
-        _ => Problem::Io(source),
-    }
-}
-
-/// The longest magic number we know.
-const MAGIC_BYTES: usize = 6;
 
 /// What is looked at to recognise a format: a few hundred lines, or one very long one.
 const SAMPLE_BYTES: usize = 64 << 10;

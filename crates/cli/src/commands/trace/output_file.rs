@@ -19,7 +19,7 @@ pub(super) struct OutputArgs {
     #[arg(long, value_name = "FORMAT")]
     to: Option<FormatChoice>,
 
-    /// The compression [default: from the name's ending, .zst or .gz, else none]
+    /// The compression [default: from the name's ending, .zst, .gz or .bz2, else none]
     #[arg(long, value_name = "KIND", hide_short_help = true)]
     compress: Option<CompressionChoice>,
 
@@ -51,6 +51,7 @@ enum CompressionChoice {
     None,
     Gzip,
     Zstd,
+    Bzip2,
 }
 
 /// A trace being written to a file or stdout.
@@ -79,6 +80,7 @@ impl OutputArgs {
         let (name, named_compression) = match name.rsplit_once('.') {
             Some((rest, "zst" | "zstd")) => (rest, Compression::Zstd),
             Some((rest, "gz")) => (rest, Compression::Gzip),
+            Some((rest, "bz2")) => (rest, Compression::Bzip2),
             _ => (&*name, Compression::None),
         };
         let format = self.to.map_or_else(
@@ -102,6 +104,7 @@ impl OutputArgs {
                     CompressionChoice::None => Compression::None,
                     CompressionChoice::Gzip => Compression::Gzip,
                     CompressionChoice::Zstd => Compression::Zstd,
+                    CompressionChoice::Bzip2 => Compression::Bzip2,
                 }),
             oracle_records_max: self.oracle_records_max,
             ..WriteOptions::new(format)

@@ -20,7 +20,7 @@ EDGEWARD := $(or $(CARGO_TARGET_DIR),target)/release/edgeward
 PROGRAM := $(abspath $(or $(CARGO_TARGET_DIR),target)/debug/edgeward)
 
 # The crates that decide. They must not need an operating system: wasm32 has none.
-PURE := types policy semantics filter trace sim report dedup
+PURE := types policy semantics filter trace analysis sim report dedup
 
 # Where the property tests begin. Always the same in `make test`, so that a red run can be repeated; SEED=$$RANDOM
 # explores.

@@ -4,6 +4,7 @@
 //! `pub(crate) fn run(args: XArgs) -> anyhow::Result<ExitCode>`, a variant and an arm here.
 //! The test in `tests/whole_cli/help.rs` then holds its `-h` to one screen.
 
+mod analyze;
 mod bench_filter;
 mod check_config;
 mod demo;
@@ -24,6 +25,7 @@ use clap::Subcommand;
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Serve(serve::ServeArgs),
+    Analyze(analyze::AnalyzeArgs),
     Simulate(simulate::SimulateArgs),
     Origin(origin::OriginArgs),
     Replay(replay::ReplayArgs),
@@ -41,6 +43,7 @@ impl Command {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Self::Serve(args) => serve::run(&args),
+            Self::Analyze(args) => analyze::run(&args),
             Self::Simulate(args) => simulate::run(args),
             Self::Origin(args) => origin::run(args),
             Self::Replay(args) => replay::run(args),
@@ -59,7 +62,8 @@ impl Command {
         match self {
             Self::Serve(_) => "info",
             Self::Filter(args) => args.default_log(),
-            Self::Simulate(_)
+            Self::Analyze(_)
+            | Self::Simulate(_)
             | Self::Origin(_)
             | Self::Replay(_)
             | Self::Trace(_)

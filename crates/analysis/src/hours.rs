@@ -1,0 +1,160 @@
+//! Traffic hour by hour.
+
+use std::collections::BTreeMap;
+
+use edgeward_types::Timestamp;
+
+use crate::{Entry, Outcome};
+
+/// What was requested in each hour. Holds at most [`Hours::MAX`] of them: junk that passes for
+/// times must not fill the memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hours {
+    rows: BTreeMap<u64, Hour>,
+    /// The hour of the line before and what it has gathered, not in `rows` yet.
+    current: Option<(u64, Hour)>,
+    /// Requests of hours that found no place.
+    dropped: u64,
+}
+
+/// What was requested in one hour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hour {
+    /// Requests.
+    pub requests: u64,
+    /// Bytes sent.
+    pub bytes: u64,
+    /// Requests the logged cache answered itself.
+    pub hits: u64,
+    /// Requests it asked for upstream.
+    pub misses: u64,
+    /// Requests that were no matter for it.
+    pub passes: u64,
+}
+
+impl Hour {
+    pub(crate) fn add(&mut self, entry: &Entry<'_>) {
+        self.requests += 1;
+        self.bytes = self.bytes.saturating_add(entry.bytes.unwrap_or(0));
+        match entry.outcome {
+            Some(Outcome::Hit) => self.hits += 1,
+            Some(Outcome::Miss) => self.misses += 1,
+            Some(Outcome::Pass) => self.passes += 1,
+            None => {}
+        }
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.hits += other.hits;
+        self.misses += other.misses;
+        self.passes += other.passes;
+    }
+
+    /// Hits among hits and misses, where the log tells either.
+    pub fn hit_ratio(&self) -> Option<f64> {
+        let asked = self.hits + self.misses;
+        (asked > 0).then(|| self.hits as f64 / asked as f64)
+    }
+}
+
+impl Hours {
+    /// Five years.
+    pub const MAX: usize = 24 * 366 * 5;
+
+    /// Counts a request at a time.
+    #[inline]
+    pub fn add(&mut self, time: Timestamp, entry: &Entry<'_>) {
+        let hour = time.as_secs() / 3600;
+        match &mut self.current {
+            Some((current, row)) if *current == hour => row.add(entry),
+            _ => {
+                self.settle();
+                let mut row = Hour::default();
+                row.add(entry);
+                self.current = Some((hour, row));
+            }
+        }
+    }
+
+    /// Adds what another counted.
+    pub fn merge(&mut self, mut other: Self) {
+        self.settle();
+        other.settle();
+        self.dropped += other.dropped;
+        for (hour, row) in other.rows {
+            self.put(hour, &row);
+        }
+    }
+
+    fn settle(&mut self) {
+        if let Some((hour, row)) = self.current.take() {
+            self.put(hour, &row);
+        }
+    }
+
+    fn put(&mut self, hour: u64, row: &Hour) {
+        if self.rows.len() >= Self::MAX && !self.rows.contains_key(&hour) {
+            self.dropped += row.requests;
+            return;
+        }
+        self.rows.entry(hour).or_default().merge(row);
+    }
+
+    /// The hours, earliest first, each by its beginning. Those without a request are not there.
+    pub fn rows(&mut self) -> impl Iterator<Item = (Timestamp, &Hour)> {
+        self.settle();
+        self.rows
+            .iter()
+            .map(|(hour, row)| (Timestamp::from_secs(hour.saturating_mul(3600)), row))
+    }
+
+    /// Requests of hours that found no place.
+    pub const fn dropped(&self) -> u64 {
+        self.dropped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn add(hours: &mut Hours, hour: u64, outcome: Option<Outcome>) {
+        let entry = Entry {
+            bytes: Some(10),
+            outcome,
+            ..Entry::default()
+        };
+        hours.add(Timestamp::from_secs(hour * 3600 + 7), &entry);
+    }
+
+    #[test]
+    fn requests_fall_into_their_hours_whatever_the_order() {
+        let mut hours = Hours::default();
+        for hour in [5, 5, 9, 5, 2] {
+            add(&mut hours, hour, Some(Outcome::Hit));
+        }
+        add(&mut hours, 5, Some(Outcome::Miss));
+        let mut other = Hours::default();
+        add(&mut other, 9, None);
+        hours.merge(other);
+        let rows: Vec<(u64, u64, u64)> = hours
+            .rows()
+            .map(|(time, row)| (time.as_secs() / 3600, row.requests, row.bytes))
+            .collect();
+        assert_eq!(rows, [(2, 1, 10), (5, 4, 40), (9, 2, 20)]);
+        let ratios: Vec<_> = hours.rows().map(|(_, row)| row.hit_ratio()).collect();
+        assert_eq!(ratios, [Some(1.0), Some(0.75), Some(1.0)]);
+    }
+
+    #[test]
+    fn junk_times_do_not_fill_the_memory() {
+        let mut hours = Hours::default();
+        for hour in 0..Hours::MAX as u64 + 100 {
+            add(&mut hours, hour * 1000, None);
+        }
+        assert_eq!(hours.rows().count(), Hours::MAX);
+        assert_eq!(hours.dropped(), 100);
+    }
+}

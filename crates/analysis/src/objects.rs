@@ -1,0 +1,261 @@
+//! What all URLs together look like, folded from one count a URL.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::{Popularity, Sizes};
+
+/// What was counted of one URL.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Object {
+    /// How often it was requested.
+    pub requests: u64,
+    /// Bytes sent for it in all.
+    pub bytes: u64,
+    /// Its size: the most bytes a complete answer (200) had, else the most any had.
+    pub size: u64,
+    /// Whether a complete answer was among them, so that a cache could have kept it.
+    pub complete: bool,
+}
+
+impl Object {
+    /// Another request for it.
+    #[inline]
+    pub fn request(&mut self, bytes: u64, complete: bool) {
+        self.requests += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.learn_size(bytes, complete);
+    }
+
+    /// Adds what was counted of it elsewhere.
+    pub fn merge(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.learn_size(other.size, other.complete);
+    }
+
+    #[inline]
+    fn learn_size(&mut self, size: u64, complete: bool) {
+        if complete == self.complete {
+            self.size = self.size.max(size);
+        } else if complete {
+            self.size = size;
+            self.complete = true;
+        }
+    }
+}
+
+/// What all URLs together look like. Each URL is added once, with all its requests.
+#[derive(Clone, Debug, Default)]
+pub struct Objects {
+    urls: u64,
+    requests: u64,
+    once: u64,
+    popularity: Popularity,
+    storable: Storable,
+    sizes: Sizes,
+    top: BinaryHeap<Reverse<TopObject>>,
+    top_max: usize,
+}
+
+/// URLs that a cache could have stored, by their bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Storable {
+    /// How many.
+    pub objects: u64,
+    /// Their bytes together.
+    pub bytes: u64,
+    /// How many of them were requested once.
+    pub once: u64,
+    /// And the bytes of these.
+    pub once_bytes: u64,
+}
+
+/// A URL among the most requested. Ordered by requests, then by fingerprint, so that a tie is
+/// broken alike whoever counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TopObject {
+    /// How often it was requested.
+    pub requests: u64,
+    /// Which it is.
+    pub fingerprint: u64,
+    /// Bytes sent for it.
+    pub bytes: u64,
+    /// Its size.
+    pub size: u64,
+}
+
+impl Objects {
+    /// Nothing yet; the `top_max` most requested will be remembered by fingerprint.
+    pub fn new(top_max: usize) -> Self {
+        Self {
+            top_max,
+            ..Self::default()
+        }
+    }
+
+    /// Adds a URL.
+    #[inline]
+    pub fn add(&mut self, fingerprint: u64, object: &Object) {
+        self.urls += 1;
+        self.requests += object.requests;
+        let once = object.requests == 1;
+        self.once += u64::from(once);
+        self.popularity.add(object.requests);
+        if object.complete {
+            let storable = &mut self.storable;
+            storable.objects += 1;
+            storable.bytes = storable.bytes.saturating_add(object.size);
+            if once {
+                storable.once += 1;
+                storable.once_bytes = storable.once_bytes.saturating_add(object.size);
+            }
+            self.sizes.add(object.size);
+        }
+        self.rank(TopObject {
+            requests: object.requests,
+            fingerprint,
+            bytes: object.bytes,
+            size: object.size,
+        });
+    }
+
+    #[inline]
+    fn rank(&mut self, object: TopObject) {
+        if self.top.len() >= self.top_max {
+            match self.top.peek() {
+                Some(Reverse(least)) if *least < object => _ = self.top.pop(),
+                _ => return,
+            }
+        }
+        self.top.push(Reverse(object));
+    }
+
+    /// Adds what was folded of other URLs.
+    pub fn merge(&mut self, other: &Self) {
+        self.urls += other.urls;
+        self.requests += other.requests;
+        self.once += other.once;
+        self.popularity.merge(&other.popularity);
+        let (mine, theirs) = (&mut self.storable, &other.storable);
+        mine.objects += theirs.objects;
+        mine.bytes = mine.bytes.saturating_add(theirs.bytes);
+        mine.once += theirs.once;
+        mine.once_bytes = mine.once_bytes.saturating_add(theirs.once_bytes);
+        self.sizes.merge(&other.sizes);
+        for Reverse(object) in &other.top {
+            self.rank(*object);
+        }
+    }
+
+    /// How many URLs.
+    pub const fn urls(&self) -> u64 {
+        self.urls
+    }
+
+    /// How many requests for them.
+    pub const fn requests(&self) -> u64 {
+        self.requests
+    }
+
+    /// How many were requested once.
+    pub const fn once(&self) -> u64 {
+        self.once
+    }
+
+    /// The share of the URLs that was requested once; 0 where there are none.
+    pub fn once_share(&self) -> f64 {
+        share(self.once, self.urls)
+    }
+
+    /// The histogram of requests per URL.
+    pub const fn popularity(&self) -> &Popularity {
+        &self.popularity
+    }
+
+    /// What a cache could have stored. Nothing where sizes were not counted.
+    pub const fn storable(&self) -> &Storable {
+        &self.storable
+    }
+
+    /// The sizes of what could have been stored.
+    pub const fn sizes(&self) -> &Sizes {
+        &self.sizes
+    }
+
+    /// The most requested, most first.
+    pub fn top(&self) -> Vec<TopObject> {
+        let mut top: Vec<TopObject> = self.top.iter().map(|Reverse(object)| *object).collect();
+        top.sort_unstable_by(|a, b| b.cmp(a));
+        top
+    }
+}
+
+impl Storable {
+    /// The share of bytes that a cache which stores at the second request never writes, given
+    /// room for everything: those of objects requested once.
+    pub fn writes_avoided(&self) -> f64 {
+        share(self.once_bytes, self.bytes)
+    }
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 {
+        return 0.0;
+    }
+    part as f64 / whole as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(requests: u64, size: u64) -> Object {
+        let mut object = Object::default();
+        (0..requests).for_each(|_| object.request(size, true));
+        object
+    }
+
+    #[test]
+    fn the_size_is_that_of_the_largest_complete_answer() {
+        let mut object = Object::default();
+        for (bytes, complete) in [(900, false), (500, true), (700, false), (600, true)] {
+            object.request(bytes, complete);
+        }
+        assert_eq!((object.size, object.bytes, object.requests), (600, 2700, 4));
+        let mut partial = Object::default();
+        partial.request(10, false);
+        assert_eq!((partial.size, partial.complete), (10, false));
+        partial.merge(&object);
+        assert_eq!((partial.size, partial.requests), (600, 5));
+        object.merge(&Object {
+            requests: 1,
+            bytes: 10_000,
+            size: 10_000,
+            complete: false,
+        });
+        assert_eq!(object.size, 600);
+    }
+
+    #[test]
+    fn what_was_folded_apart_is_what_would_have_been_folded_together() {
+        let (mut one, mut two) = (Objects::new(3), Objects::new(3));
+        let mut whole = Objects::new(3);
+        for n in 1..=20u64 {
+            let object = object(n % 7 + 1, n * 100);
+            whole.add(n, &object);
+            if n % 2 == 0 { &mut one } else { &mut two }.add(n, &object);
+        }
+        one.merge(&two);
+        assert_eq!((one.urls(), one.requests(), one.once()), (20, 83, 2));
+        assert_eq!(one.top(), whole.top());
+        assert_eq!(
+            one.top().iter().map(|t| t.requests).collect::<Vec<_>>(),
+            [7, 7, 7]
+        );
+        assert_eq!(one.storable(), whole.storable());
+        assert_eq!(one.popularity(), whole.popularity());
+        // 700 and 1400 of 21,000 bytes were requested once.
+        assert!((one.storable().writes_avoided() - 0.1).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,241 @@
+//! Lines into entries, one parser a format.
+
+mod fields;
+mod json;
+mod ncsa;
+mod template;
+mod w3c;
+
+use edgeward_trace::raw;
+
+use crate::{Entry, Malformed};
+
+pub use fields::Field;
+pub use json::Names;
+pub use template::{Template, TemplateError};
+
+/// How the lines of a log are laid out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// NCSA common or combined, a virtual host in front or not, the URL absolute or not.
+    Ncsa,
+    /// A JSON object a line.
+    Json(Names),
+    /// W3C extended: columns under a `#Fields:` line.
+    W3c,
+    /// By a format string.
+    Template(Template),
+}
+
+impl Format {
+    /// What it is called.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Ncsa => "ncsa",
+            Self::Json(_) => "json",
+            Self::W3c => "w3c",
+            Self::Template(_) => "log-format",
+        }
+    }
+}
+
+/// Understands the lines of one log, one at a time.
+#[derive(Clone, Debug)]
+pub struct Parser(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Ncsa(ncsa::NcsaParser),
+    Json(json::JsonParser),
+    W3c(w3c::W3cParser),
+    Template(template::TemplateParser),
+}
+
+impl Parser {
+    /// A parser at the beginning of a log.
+    pub fn new(format: &Format) -> Self {
+        Self(match format {
+            Format::Ncsa => Kind::Ncsa(ncsa::NcsaParser::default()),
+            Format::Json(names) => Kind::Json(json::JsonParser::new(names.clone())),
+            Format::W3c => Kind::W3c(w3c::W3cParser::default()),
+            Format::Template(template) => {
+                Kind::Template(template::TemplateParser::new(template.clone()))
+            }
+        })
+    }
+
+    /// Understands a line, given without its line feed. `None` is a line that tells of no request
+    /// for a URL: blank, a comment, a connection that ended before one was read.
+    ///
+    /// # Errors
+    ///
+    /// If a field is missing or does not hold what it must.
+    #[inline]
+    pub fn parse<'a>(&'a mut self, line: &'a [u8]) -> Result<Option<Entry<'a>>, Malformed> {
+        match &mut self.0 {
+            Kind::Ncsa(parser) => parser.parse(line),
+            Kind::Json(parser) => parser.parse(line),
+            Kind::W3c(parser) => parser.parse(line),
+            Kind::Template(parser) => parser.parse(line),
+        }
+    }
+}
+
+/// Finds the format by the first line that fits one. Format strings cannot be found; JSON's fields
+/// are sought under `names`.
+///
+/// # Errors
+///
+/// If none of the first lines fits any.
+pub fn recognise(beginning: &[u8], names: &Names) -> Result<Format, Unrecognised> {
+    let lines = || {
+        beginning
+            .split(|byte| *byte == b'\n')
+            .map(|line| line.strip_suffix(b"\r").unwrap_or(line))
+            .take(LINES_TRIED)
+    };
+    let formats = [Format::Ncsa, Format::W3c, Format::Json(names.clone())];
+    let mut parsers = formats.each_ref().map(Parser::new);
+    for line in lines() {
+        for (format, parser) in formats.iter().zip(&mut parsers) {
+            if matches!(parser.parse(line), Ok(Some(_))) {
+                return Ok(format.clone());
+            }
+        }
+    }
+    // A log that has no requests yet still says what it is.
+    if lines().any(|line| line.starts_with(b"#Fields:")) {
+        return Ok(Format::W3c);
+    }
+    let first = lines().find(|line| !is_void(line)).unwrap_or_default();
+    Err(Unrecognised {
+        binary: first
+            .iter()
+            .take(BYTES_TRIED)
+            .any(|byte| *byte < 0x20 && !matches!(byte, b'\t' | b'\r' | 0x0c | 0x1b)),
+        first_line: first[..first.len().min(BYTES_TRIED)].to_vec(),
+    })
+}
+
+/// A beginning that no format fits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unrecognised {
+    /// Whether it is no text at all.
+    pub binary: bool,
+    /// How it begins.
+    pub first_line: Vec<u8>,
+}
+
+/// Blank lines and comments belong to no format and disturb none.
+#[inline]
+pub(crate) fn is_void(line: &[u8]) -> bool {
+    match line.first() {
+        None | Some(b'#') => true,
+        Some(b' ' | b'\t' | b'\r') => line.trim_ascii().is_empty(),
+        Some(_) => false,
+    }
+}
+
+/// Three digits, the first of them not 0.
+#[inline]
+pub(crate) fn status(field: &[u8]) -> Result<u16, Malformed> {
+    if let &[a @ b'1'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9'] = field {
+        return Ok(u16::from(a - b'0') * 100 + u16::from(b - b'0') * 10 + u16::from(c - b'0'));
+    }
+    Err(Malformed::not("status", "a status code of three digits"))
+}
+
+/// A number of bytes, or `-` for none.
+#[inline]
+pub(crate) fn bytes(field: &[u8]) -> Result<Option<u64>, Malformed> {
+    if field == b"-" {
+        return Ok(None);
+    }
+    raw::whole(field)
+        .map(Some)
+        .ok_or(Malformed::not("bytes", "a whole number or `-`"))
+}
+
+/// Method and URL of a request line, and nothing if it has no URL.
+#[inline]
+pub(crate) fn request_line(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (method, rest) = line.split_at(memchr::memchr(b' ', line)?);
+    let rest = &rest[1..];
+    let url = memchr::memchr(b' ', rest).map_or(rest, |end| &rest[..end]);
+    (!method.is_empty() && !url.is_empty()).then_some((method, url))
+}
+
+/// Host and path of a URL that may be absolute; the host as given where it is not.
+#[inline]
+pub(crate) fn host_and_path<'l>(host: &'l [u8], url: &'l [u8]) -> (&'l [u8], &'l [u8]) {
+    if url.first() == Some(&b'/') {
+        return (host, url);
+    }
+    match raw::split_absolute(url) {
+        Some((host, b"")) => (host, b"/"),
+        Some(split) => split,
+        None => (host, url),
+    }
+}
+
+/// Enough for a log that begins with comments, or with damage.
+const LINES_TRIED: usize = 64;
+
+/// As much of a line as is worth showing or judging.
+const BYTES_TRIED: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recognised(beginning: &[u8]) -> Result<&'static str, Unrecognised> {
+        recognise(beginning, &Names::default()).map(|format| format.name())
+    }
+
+    #[test]
+    fn a_format_is_recognised_by_its_first_line_that_fits() {
+        let ncsa = b"\n???\nh - - [17/May/2015:10:05:03 +0000] \"GET /a HTTP/1.1\" 200 5\n";
+        assert_eq!(recognised(ncsa), Ok("ncsa"));
+        let w3c = b"#Version: 1.0\r\n#Fields: cs-uri-stem sc-status\r\n/a 200\r\n";
+        assert_eq!(recognised(w3c), Ok("w3c"));
+        assert_eq!(recognised(b"#Fields: date time cs-uri-stem\n"), Ok("w3c"));
+        let json = b"{\"level\":\"info\"}\n{\"uri\":\"/a\",\"status\":200}";
+        assert_eq!(recognised(json), Ok("json"));
+    }
+
+    #[test]
+    fn what_is_no_log_is_said_to_be_text_or_not() {
+        let text = recognised(b"hello world\n").expect_err("no log");
+        assert!(!text.binary && text.first_line == b"hello world");
+        assert!(
+            recognised(b"\x7fELF\x02\x01\x01\0")
+                .expect_err("no log")
+                .binary
+        );
+        assert!(
+            recognised(b"{\"a\":1}\n").is_err(),
+            "JSON, but of no request"
+        );
+    }
+
+    #[test]
+    fn a_status_is_three_digits() {
+        assert_eq!(status(b"200"), Ok(200));
+        assert_eq!(status(b"999"), Ok(999));
+        for bad in ["", "20", "2000", "099", "2x0", "-"] {
+            assert!(status(bad.as_bytes()).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_request_line_without_a_url_is_none() {
+        assert_eq!(
+            request_line(b"GET /a HTTP/1.1"),
+            Some((&b"GET"[..], &b"/a"[..]))
+        );
+        assert_eq!(request_line(b"GET /a"), Some((&b"GET"[..], &b"/a"[..])));
+        for none in ["", "-", "GET", "GET ", " /a", "GET  HTTP/1.1"] {
+            assert_eq!(request_line(none.as_bytes()), None, "{none}");
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Fields under whatever name a format has for them, and the entry they make.
+
+use edgeward_trace::raw;
+use edgeward_types::Timestamp;
+
+use crate::clock::Clock;
+use crate::{Entry, Malformed, Outcome};
+
+use super::{bytes, host_and_path, request_line, status};
+
+/// What a field of a log can mean to us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Field {
+    /// When: as access logs write it, in ISO 8601, or in seconds or finer since 1970.
+    Time,
+    /// The day, where the time of day stands apart.
+    Date,
+    /// The method.
+    Method,
+    /// The host asked for.
+    Host,
+    /// Path and query, or an absolute URL.
+    Url,
+    /// The path alone.
+    Path,
+    /// The query alone, without its question mark.
+    Query,
+    /// Method, URL and protocol together.
+    Request,
+    /// The status.
+    Status,
+    /// Bytes sent.
+    Bytes,
+    /// The media type of the answer.
+    MediaType,
+    /// What the cache did.
+    Outcome,
+    /// Who wrote the line.
+    Machine,
+}
+
+impl Field {
+    /// Every field, with the name the command line uses.
+    pub const ALL: [(&'static str, Self); COUNT] = [
+        ("time", Self::Time),
+        ("date", Self::Date),
+        ("method", Self::Method),
+        ("host", Self::Host),
+        ("url", Self::Url),
+        ("path", Self::Path),
+        ("query", Self::Query),
+        ("request", Self::Request),
+        ("status", Self::Status),
+        ("bytes", Self::Bytes),
+        ("type", Self::MediaType),
+        ("cache", Self::Outcome),
+        ("machine", Self::Machine),
+    ];
+
+    /// The field of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        let row = Self::ALL.iter().find(|(known, _)| *known == name);
+        row.map(|(_, field)| *field)
+    }
+}
+
+const COUNT: usize = 13;
+
+/// The fields of one line as they were found; empty where there was none.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Found<'l>([&'l [u8]; COUNT]);
+
+impl<'l> Found<'l> {
+    #[inline]
+    pub(super) fn put(&mut self, field: Field, value: &'l [u8]) {
+        self.0[field as usize] = value;
+    }
+
+    /// What stands there, `-` being nothing.
+    #[inline]
+    fn of(&self, field: Field) -> &'l [u8] {
+        match self.0[field as usize] {
+            b"-" => b"",
+            value => value,
+        }
+    }
+
+    /// The entry these fields make, or nothing if there is no URL among them. `joined` holds what
+    /// had to be put together.
+    pub(super) fn entry<'a>(
+        &self,
+        clock: &mut Clock,
+        joined: &'a mut Vec<u8>,
+    ) -> Result<Option<Entry<'a>>, Malformed>
+    where
+        'l: 'a,
+    {
+        let status = match self.of(Field::Status) {
+            // CloudFront writes 000 where the viewer left before there was a status.
+            b"" | b"000" | b"0" => 0,
+            digits => status(digits)?,
+        };
+        let mut method = self.of(Field::Method);
+        let mut url: &'a [u8] = self.of(Field::Url);
+        let request = self.of(Field::Request);
+        if url.is_empty() && !request.is_empty() {
+            match request_line(request) {
+                Some((word, rest)) => (method, url) = (word, rest),
+                None if status >= 400 => return Ok(None),
+                None => return Err(Malformed::not("request", "a method and a URL")),
+            }
+        }
+        if url.is_empty() {
+            url = self.of(Field::Path);
+            let query = self.of(Field::Query);
+            if !url.is_empty() && !query.is_empty() {
+                joined.clear();
+                joined.extend_from_slice(url);
+                joined.push(b'?');
+                joined.extend_from_slice(query);
+                url = joined;
+            }
+        }
+        if url.is_empty() {
+            return Ok(None);
+        }
+        let (host, url) = host_and_path(self.of(Field::Host), url);
+        let bytes = match self.of(Field::Bytes) {
+            b"" => None,
+            digits => bytes(digits)?,
+        };
+        Ok(Some(Entry {
+            time: self.time(clock)?,
+            method,
+            host,
+            url,
+            status,
+            bytes,
+            media_type: self.of(Field::MediaType),
+            outcome: Outcome::of(self.of(Field::Outcome)),
+            machine: self.of(Field::Machine),
+        }))
+    }
+
+    fn time(&self, clock: &mut Clock) -> Result<Option<Timestamp>, Malformed> {
+        let (date, time) = (self.of(Field::Date), self.of(Field::Time));
+        if time.is_empty() {
+            return Ok(None);
+        }
+        let read = if date.is_empty() {
+            any_time(clock, time)
+        } else {
+            let mut both = [0; 40];
+            let length = date.len() + 1 + time.len();
+            both.get_mut(..length).and_then(|both| {
+                both[..date.len()].copy_from_slice(date);
+                both[date.len()] = b' ';
+                both[date.len() + 1..].copy_from_slice(time);
+                raw::iso8601(both)
+            })
+        };
+        let expected = "a time of an access log, of ISO 8601, or since 1970";
+        read.map(Some).ok_or(Malformed::not("time", expected))
+    }
+}
+
+/// A time in any of the ways servers write it.
+fn any_time(clock: &mut Clock, text: &[u8]) -> Option<Timestamp> {
+    let text = text.strip_prefix(b"[").unwrap_or(text);
+    let text = text.strip_suffix(b"]").unwrap_or(text);
+    match (text.get(2), text.get(4)) {
+        (Some(b'/'), _) => clock.read(text),
+        (_, Some(b'-')) => raw::iso8601(text),
+        _ => since_1970(text),
+    }
+}
+
+/// Seconds, or what is a thousand times finer, or again: no log is of the year 5138.
+fn since_1970(text: &[u8]) -> Option<Timestamp> {
+    let point = memchr::memchr(b'.', text).unwrap_or(text.len());
+    let whole = raw::whole(&text[..point])?;
+    let fraction = text.get(point + 1..).unwrap_or_default();
+    if !fraction.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let millis = if whole < SECONDS_MAX {
+        let digit = |at: usize| fraction.get(at).map_or(0, |digit| u64::from(digit - b'0'));
+        whole * 1000 + digit(0) * 100 + digit(1) * 10 + digit(2)
+    } else if whole < SECONDS_MAX * 1000 {
+        whole
+    } else if whole < SECONDS_MAX * 1_000_000 {
+        whole / 1000
+    } else {
+        whole / 1_000_000
+    };
+    Some(Timestamp::from_millis(millis))
+}
+
+/// The year 5138.
+const SECONDS_MAX: u64 = 100_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_s_place_is_its_own() {
+        for (at, (name, field)) in Field::ALL.iter().enumerate() {
+            assert_eq!((*field as usize, Field::named(name)), (at, Some(*field)));
+        }
+    }
+
+    #[test]
+    fn times_are_read_in_every_way_servers_write_them() {
+        for text in [
+            "17/May/2015:10:05:03 +0000",
+            "[17/May/2015:12:05:03 +0200]",
+            "2015-05-17T10:05:03Z",
+            "2015-05-17 10:05:03",
+            "1431857103",
+            "1431857103.000",
+            "1431857103.0004",
+            "1431857103000",
+            "1431857103000000",
+            "1431857103000000000",
+        ] {
+            let time = any_time(&mut Clock::default(), text.as_bytes());
+            assert_eq!(
+                time.map(Timestamp::as_millis),
+                Some(1_431_857_103_000),
+                "{text}"
+            );
+        }
+        for bad in ["", "now", "1.x", "-5", "2015-05-17"] {
+            assert_eq!(
+                any_time(&mut Clock::default(), bad.as_bytes()),
+                None,
+                "{bad}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_url_is_taken_whole_or_put_together() {
+        let url = |fields: &[(Field, &'static str)]| {
+            let mut found = Found::default();
+            for (field, value) in fields {
+                found.put(*field, value.as_bytes());
+            }
+            let mut joined = Vec::new();
+            let entry = found.entry(&mut Clock::default(), &mut joined);
+            let entry = entry.expect("well formed")?;
+            let text = [entry.host, entry.url].concat();
+            Some(String::from_utf8(text).expect("text"))
+        };
+        use Field::{Host, Path, Query, Request, Status, Url};
+        assert_eq!(
+            url(&[(Path, "/a"), (Query, "b=c")]).as_deref(),
+            Some("/a?b=c")
+        );
+        assert_eq!(url(&[(Path, "/a"), (Query, "-")]).as_deref(), Some("/a"));
+        assert_eq!(
+            url(&[(Host, "h"), (Request, "GET /a x")]).as_deref(),
+            Some("h/a")
+        );
+        assert_eq!(
+            url(&[(Host, "h"), (Url, "http://g/a")]).as_deref(),
+            Some("g/a")
+        );
+        assert_eq!(url(&[(Host, "h")]), None);
+        assert_eq!(url(&[(Request, "-"), (Status, "408")]), None);
+    }
+}

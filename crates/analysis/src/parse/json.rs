@@ -1,0 +1,482 @@
+//! JSON lines: edgeward's own, Caddy's, Envoy's, Fastly's, and whatever has its fields by names
+//! that are in use, or that are given.
+//!
+//! A line is walked through once and its values are left where they lie; only strings with
+//! escapes are written out anew. Fields within fields have their path for a name
+//! (`request.uri`), and of a list the first value counts (`resp_headers.Content-Type`).
+
+use std::ops::Range;
+
+use crate::clock::Clock;
+use crate::{Entry, Malformed};
+
+use super::fields::{Field, Found};
+use super::is_void;
+
+/// Which field has which name, the preferred name first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Names(Vec<(Field, Box<[u8]>)>);
+
+impl Default for Names {
+    fn default() -> Self {
+        Self::with([])
+    }
+}
+
+impl Names {
+    /// Names of one's own, which win over the usual ones.
+    pub fn with(own: impl IntoIterator<Item = (Field, String)>) -> Self {
+        let own = own
+            .into_iter()
+            .map(|(field, name)| (field, name.into_bytes().into()));
+        let usual = USUAL.iter().flat_map(|(field, names)| {
+            names
+                .split(' ')
+                .map(|name| (*field, name.as_bytes().into()))
+        });
+        Self(own.chain(usual).collect())
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct JsonParser {
+    names: Names,
+    clock: Clock,
+    state: State,
+    joined: Vec<u8>,
+}
+
+/// What is being gathered from a line.
+#[derive(Clone, Debug, Default)]
+struct State {
+    /// The path of the value at hand.
+    path: Vec<u8>,
+    /// Strings that had escapes, without them.
+    unescaped: Vec<u8>,
+    /// By field: its name's rank and where the value lies.
+    places: Vec<(Field, usize, Place)>,
+}
+
+#[derive(Clone, Debug)]
+enum Place {
+    Line(Range<usize>),
+    Unescaped(Range<usize>),
+}
+
+impl JsonParser {
+    pub(super) fn new(names: Names) -> Self {
+        Self {
+            names,
+            clock: Clock::default(),
+            state: State::default(),
+            joined: Vec::new(),
+        }
+    }
+
+    pub(super) fn parse<'a>(&'a mut self, line: &'a [u8]) -> Result<Option<Entry<'a>>, Malformed> {
+        if is_void(line) {
+            return Ok(None);
+        }
+        let no_object = Malformed::not("line", "a JSON object");
+        // Fastly's logs come by syslog, with its header in front.
+        let begin = memchr::memchr(b'{', &line[..line.len().min(HEADER_BYTES_MAX)]);
+        let line = &line[begin.ok_or(no_object)?..];
+        self.state.path.clear();
+        self.state.unescaped.clear();
+        self.state.places.clear();
+        let mut walk = Walk {
+            line,
+            at: 0,
+            names: &self.names,
+            state: &mut self.state,
+        };
+        walk.value(0).ok_or(no_object)?;
+        walk.blank();
+        if walk.at != line.len() {
+            return Err(no_object);
+        }
+        let mut found = Found::default();
+        for (field, _, place) in &self.state.places {
+            found.put(
+                *field,
+                match place {
+                    Place::Line(range) => &line[range.clone()],
+                    Place::Unescaped(range) => &self.state.unescaped[range.clone()],
+                },
+            );
+        }
+        found.entry(&mut self.clock, &mut self.joined)
+    }
+}
+
+/// A walk through one line. Every step says by `None` that this is no JSON.
+struct Walk<'w> {
+    line: &'w [u8],
+    at: usize,
+    names: &'w Names,
+    state: &'w mut State,
+}
+
+impl Walk<'_> {
+    fn value(&mut self, depth: usize) -> Option<()> {
+        self.blank();
+        match *self.line.get(self.at)? {
+            b'{' if depth < DEPTH_MAX => self.object(depth),
+            b'[' if depth < DEPTH_MAX => self.list(depth),
+            b'"' => {
+                let place = self.string()?;
+                self.keep(place);
+                Some(())
+            }
+            _ => {
+                let begin = self.at;
+                while let Some(byte) = self.line.get(self.at)
+                    && (byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'+' | b'.'))
+                {
+                    self.at += 1;
+                }
+                let word = &self.line[begin..self.at];
+                match word {
+                    b"" => return None,
+                    b"null" | b"true" | b"false" => {}
+                    _ if !(word[0].is_ascii_digit() || word[0] == b'-') => return None,
+                    _ => self.keep(Place::Line(begin..self.at)),
+                }
+                Some(())
+            }
+        }
+    }
+
+    fn object(&mut self, depth: usize) -> Option<()> {
+        self.at += 1;
+        self.blank();
+        if self.take(b'}') {
+            return Some(());
+        }
+        loop {
+            self.blank();
+            if self.line.get(self.at) != Some(&b'"') {
+                return None;
+            }
+            let name = self.string()?;
+            let outer = self.state.path.len();
+            if outer > 0 {
+                self.state.path.push(b'.');
+            }
+            match name {
+                Place::Line(range) => self.state.path.extend_from_slice(&self.line[range]),
+                Place::Unescaped(range) => {
+                    let State {
+                        path, unescaped, ..
+                    } = self.state;
+                    path.extend_from_slice(&unescaped[range]);
+                }
+            }
+            self.blank();
+            if !self.take(b':') {
+                return None;
+            }
+            self.value(depth + 1)?;
+            self.state.path.truncate(outer);
+            self.blank();
+            if self.take(b'}') {
+                return Some(());
+            }
+            if !self.take(b',') {
+                return None;
+            }
+        }
+    }
+
+    /// The first value counts: it is kept, and later ones have the same rank and are not.
+    fn list(&mut self, depth: usize) -> Option<()> {
+        self.at += 1;
+        self.blank();
+        if self.take(b']') {
+            return Some(());
+        }
+        loop {
+            self.value(depth + 1)?;
+            self.blank();
+            if self.take(b']') {
+                return Some(());
+            }
+            if !self.take(b',') {
+                return None;
+            }
+        }
+    }
+
+    /// A string whose opening quote is here.
+    fn string(&mut self) -> Option<Place> {
+        let begin = self.at + 1;
+        let end = begin + memchr::memchr2(b'"', b'\\', &self.line[begin..])?;
+        if self.line[end] == b'"' {
+            self.at = end + 1;
+            return Some(Place::Line(begin..end));
+        }
+        let start = self.state.unescaped.len();
+        self.state
+            .unescaped
+            .extend_from_slice(&self.line[begin..end]);
+        self.at = end;
+        loop {
+            let rest = &self.line[self.at..];
+            let plain = memchr::memchr2(b'"', b'\\', rest)?;
+            self.state.unescaped.extend_from_slice(&rest[..plain]);
+            self.at += plain + 1;
+            if rest[plain] == b'"' {
+                return Some(Place::Unescaped(start..self.state.unescaped.len()));
+            }
+            let escaped = *self.line.get(self.at)?;
+            self.at += 1;
+            let byte = match escaped {
+                b'n' => b'\n',
+                b't' => b'\t',
+                b'r' => b'\r',
+                b'b' => 8,
+                b'f' => 12,
+                b'"' | b'\\' | b'/' => escaped,
+                b'u' => {
+                    let c = self.unicode()?;
+                    let mut utf8 = [0; 4];
+                    let utf8 = c.encode_utf8(&mut utf8);
+                    self.state.unescaped.extend_from_slice(utf8.as_bytes());
+                    continue;
+                }
+                _ => return None,
+            };
+            self.state.unescaped.push(byte);
+        }
+    }
+
+    /// Four hexadecimal digits, or eight of a pair of surrogates (RFC 8259, section 7).
+    fn unicode(&mut self) -> Option<char> {
+        let first = self.hex()?;
+        if !(0xd800..0xdc00).contains(&first) {
+            return Some(char::from_u32(first).unwrap_or(char::REPLACEMENT_CHARACTER));
+        }
+        if !self.line[self.at..].starts_with(b"\\u") {
+            return Some(char::REPLACEMENT_CHARACTER);
+        }
+        self.at += 2;
+        let second = self.hex()?;
+        let pair = 0x10000 + ((first - 0xd800) << 10) + second.wrapping_sub(0xdc00) % 0x400;
+        Some(char::from_u32(pair).unwrap_or(char::REPLACEMENT_CHARACTER))
+    }
+
+    fn hex(&mut self) -> Option<u32> {
+        let digits = self.line.get(self.at..self.at + 4)?;
+        self.at += 4;
+        digits.iter().try_fold(0, |value, digit| {
+            Some(value * 16 + char::from(*digit).to_digit(16)?)
+        })
+    }
+
+    /// Keeps the value at the path at hand, if it has a name that is sought and no better one was
+    /// seen.
+    fn keep(&mut self, place: Place) {
+        let path = &self.state.path[..];
+        let rank = self.names.0.iter().position(|(_, name)| **name == *path);
+        let Some(rank) = rank else {
+            return;
+        };
+        let field = self.names.0[rank].0;
+        let seen = self
+            .state
+            .places
+            .iter_mut()
+            .find(|(other, ..)| *other == field);
+        match seen {
+            Some((_, best, kept)) if rank < *best => (*best, *kept) = (rank, place),
+            Some(_) => {}
+            None => self.state.places.push((field, rank, place)),
+        }
+    }
+
+    fn blank(&mut self) {
+        while matches!(self.line.get(self.at), Some(b' ' | b'\t' | b'\r' | b'\n')) {
+            self.at += 1;
+        }
+    }
+
+    fn take(&mut self, byte: u8) -> bool {
+        let here = self.line.get(self.at) == Some(&byte);
+        self.at += usize::from(here);
+        here
+    }
+}
+
+/// Names in use: edgeward's, Caddy's, Envoy's (as its documentation suggests), Fastly's, and those
+/// that nginx's variables have when they are logged as JSON.
+const USUAL: [(Field, &str); 11] = [
+    (
+        Field::Time,
+        "time ts start_time timestamp @timestamp time_iso8601 time_local msec datetime",
+    ),
+    (
+        Field::Method,
+        "method request_method request.method req_method",
+    ),
+    (
+        Field::Host,
+        "host authority request.host request_host http_host vhost :authority server_name",
+    ),
+    (
+        Field::Url,
+        "target uri url request_uri request.uri request_url x_envoy_original_path path",
+    ),
+    (Field::Query, "query query_string args"),
+    (Field::Request, "request request_line"),
+    (
+        Field::Status,
+        "status response_code response_status status_code response.status http_status",
+    ),
+    (
+        Field::Bytes,
+        "bytes size bytes_sent body_bytes_sent response_body_size resp_body_size response_size",
+    ),
+    (
+        Field::MediaType,
+        "content_type resp_headers.Content-Type response_content_type sent_http_content_type mime_type",
+    ),
+    (
+        Field::Outcome,
+        "cache cache_status upstream_cache_status fastly_info.state fastly_info_state cache_result x_cache",
+    ),
+    (Field::Machine, "machine hostname server pop datacenter"),
+];
+
+/// A header of syslog with the longest names it may have stays below.
+const HEADER_BYTES_MAX: usize = 1024;
+
+/// Logs are flat; headers within requests within a log are three deep.
+const DEPTH_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use edgeward_types::Timestamp;
+
+    use crate::Outcome;
+
+    use super::*;
+
+    fn check(line: &str, expected: Entry<'_>) {
+        let mut parser = JsonParser::new(Names::default());
+        let entry = parser.parse(line.as_bytes()).expect(line).expect(line);
+        assert_eq!(entry, expected, "{line}");
+    }
+
+    const TIME: Option<Timestamp> = Some(Timestamp::from_millis(1_431_857_103_250));
+
+    #[test]
+    fn edgeward_s_own_lines_are_read() {
+        check(
+            r#"{"time":"2015-05-17T10:05:03.250Z","client":"192.0.2.7","method":"GET","scheme":"http","host":"example.org","target":"/a?b=\"c\"","protocol":"HTTP/1.1","status":200,"bytes":1234,"duration_us":56,"cache":"uri-miss","user_agent":"x\\"}"#,
+            Entry {
+                time: TIME,
+                method: b"GET",
+                host: b"example.org",
+                url: b"/a?b=\"c\"",
+                status: 200,
+                bytes: Some(1234),
+                outcome: Some(Outcome::Miss),
+                ..Entry::default()
+            },
+        );
+    }
+
+    #[test]
+    fn caddy_s_lines_are_read() {
+        check(
+            r#"{"level":"info","ts":1431857103.2509,"logger":"http.log.access","msg":"handled request","request":{"remote_ip":"127.0.0.1","proto":"HTTP/2.0","method":"GET","host":"localhost","uri":"/a","headers":{"User-Agent":["curl/7.82.0"],"Accept":["*/*"]},"tls":{"resumed":false}},"bytes_read":0,"user_id":"","duration":0.0009,"size":10900,"status":200,"resp_headers":{"Server":["Caddy"],"Content-Type":["text/html; charset=utf-8","x"]}}"#,
+            Entry {
+                time: TIME,
+                method: b"GET",
+                host: b"localhost",
+                url: b"/a",
+                status: 200,
+                bytes: Some(10_900),
+                media_type: b"text/html; charset=utf-8",
+                ..Entry::default()
+            },
+        );
+    }
+
+    #[test]
+    fn envoy_s_lines_are_read() {
+        check(
+            r#"{"start_time":"2015-05-17T10:05:03.250Z", "method":"GET", "path":"/a", "protocol":"HTTP/1.1", "response_code":404, "response_flags":"-", "bytes_received":0, "bytes_sent":7, "authority":"h", "upstream_host":null}"#,
+            Entry {
+                time: TIME,
+                method: b"GET",
+                host: b"h",
+                url: b"/a",
+                status: 404,
+                bytes: Some(7),
+                ..Entry::default()
+            },
+        );
+    }
+
+    #[test]
+    fn fastly_s_lines_are_read_behind_syslog_s_header() {
+        check(
+            r#"<134>2015-05-17T10:05:03Z cache-fra19122 LogTest[62959]: {"timestamp":"2015-05-17T10:05:03.25+0000","host":"h","url":"/a\u00e9\/\ud83d\ude00","request_method":"GET","response_status":200,"response_body_size":5,"fastly_info":{"state":"HIT-CLUSTER"},"pop":"FRA"}"#,
+            Entry {
+                time: TIME,
+                method: b"GET",
+                host: b"h",
+                url: "/aé/😀".as_bytes(),
+                status: 200,
+                bytes: Some(5),
+                outcome: Some(Outcome::Hit),
+                machine: b"FRA",
+                ..Entry::default()
+            },
+        );
+    }
+
+    #[test]
+    fn names_of_one_s_own_win() {
+        let own = [(Field::Url, "req.the_url".to_owned())];
+        let mut parser = JsonParser::new(Names::with(own));
+        let line = br#"{"url":"/no","req":{"the_url":"/yes"},"uri":"/neither"}"#;
+        let entry = parser.parse(line).expect("JSON").expect("a request");
+        assert_eq!(entry.url, b"/yes");
+    }
+
+    #[test]
+    fn a_line_of_json_without_a_url_is_no_request() {
+        let mut parser = JsonParser::new(Names::default());
+        assert_eq!(
+            parser.parse(br#"{"level":"info","msg":"started"}"#),
+            Ok(None)
+        );
+        assert_eq!(parser.parse(b"{}"), Ok(None));
+    }
+
+    #[test]
+    fn what_is_no_json_is_malformed() {
+        let mut parser = JsonParser::new(Names::default());
+        let deep = format!("{}1{}", "{\"a\":".repeat(40), "}".repeat(40));
+        for line in [
+            "hello",
+            "{",
+            "{\"url\"",
+            "{\"url\":}",
+            "{\"url\":\"/a\"",
+            "{\"url\":\"/a\"}x",
+            "{\"url\":\"/a\",}",
+            "{\"url\":\"\\x\"}",
+            "{\"url\":\"\\u12\"}",
+            "{\"a\":[1,]}",
+            "{\"a\":nul}",
+            "{a:1}",
+            &deep,
+        ] {
+            let error = parser.parse(line.as_bytes()).expect_err(line);
+            assert_eq!(error.field, "line", "{line}");
+        }
+    }
+}

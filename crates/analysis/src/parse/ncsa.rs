@@ -1,0 +1,125 @@
+//! NCSA common and combined logs, as Apache httpd, nginx, Varnish and edgeward write them.
+//!
+//! ```text
+//! 192.0.2.7 - alice [17/May/2015:10:05:03 +0000] "GET /a.png HTTP/1.1" 200 2326 "ref" "agent"
+//! ```
+//!
+//! The fields are found by crate `trace`, which reads the same lines as traces; what counts
+//! differs. A trace wants objects with sizes, a count of requests wants every request.
+
+use edgeward_trace::raw::AccessLogLine;
+
+use crate::clock::Clock;
+use crate::{Entry, Malformed};
+
+use super::{bytes, host_and_path, is_void, request_line, status};
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct NcsaParser {
+    clock: Clock,
+}
+
+impl NcsaParser {
+    #[inline]
+    pub(super) fn parse<'l>(&mut self, line: &'l [u8]) -> Result<Option<Entry<'l>>, Malformed> {
+        if is_void(line) {
+            return Ok(None);
+        }
+        let fields = AccessLogLine::split(line).map_err(Malformed::missing)?;
+        let time = self
+            .clock
+            .read(fields.time)
+            .ok_or(Malformed::not("time", "like 17/May/2015:10:05:03 +0000"))?;
+        let status = status(fields.status)?;
+        let bytes = bytes(fields.bytes)?;
+        let Some((method, url)) = request_line(fields.request) else {
+            // A client that hung up (408) or spoke TLS to a plain port (400) named no URL.
+            return if status >= 400 {
+                Ok(None)
+            } else {
+                Err(Malformed::not("request", "a method and a URL"))
+            };
+        };
+        let (host, url) = host_and_path(fields.host, url);
+        Ok(Some(Entry {
+            time: Some(time),
+            method,
+            host,
+            url,
+            status,
+            bytes,
+            ..Entry::default()
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use edgeward_types::Timestamp;
+
+    use super::*;
+
+    fn parse(line: &str) -> Result<Option<Entry<'_>>, Malformed> {
+        NcsaParser::default().parse(line.as_bytes())
+    }
+
+    #[test]
+    fn a_combined_line_tells_its_fields() {
+        let line = r#"Example.org:443 192.0.2.7 - bob [17/May/2015:10:05:03 +0000] "GET /a?b HTTP/2.0" 206 99 "-" "x""#;
+        assert_eq!(
+            parse(line),
+            Ok(Some(Entry {
+                time: Some(Timestamp::from_secs(1_431_857_103)),
+                method: b"GET",
+                host: b"Example.org",
+                url: b"/a?b",
+                status: 206,
+                bytes: Some(99),
+                ..Entry::default()
+            }))
+        );
+    }
+
+    #[test]
+    fn the_host_of_an_absolute_url_is_the_host() {
+        let line = r#"h - - [17/May/2015:10:05:03 +0000] "GET http://a.example HTTP/1.1" 200 -"#;
+        let entry = parse(line).expect("well formed").expect("a request");
+        assert_eq!((entry.host, entry.url), (&b"a.example"[..], &b"/"[..]));
+        assert_eq!(entry.bytes, None);
+    }
+
+    #[test]
+    fn requests_without_a_url_are_passed_over_where_the_server_refused_them() {
+        let line = |request: &str, status: u16| {
+            format!(r#"h - - [17/May/2015:10:05:03 +0000] "{request}" {status} 0"#)
+        };
+        for request in ["-", "", r"\x16\x03\x01"] {
+            assert_eq!(parse(&line(request, 400)), Ok(None), "{request}");
+            let error = parse(&line(request, 200)).expect_err("no URL");
+            assert_eq!(error.field, "request");
+        }
+    }
+
+    #[test]
+    fn a_damaged_line_says_which_field_is_wrong() {
+        for (line, field) in [
+            ("h - -", "time in brackets"),
+            (r#"h - - [yesterday] "GET /a HTTP/1.1" 200 7"#, "time"),
+            ("h - - [17/May/2015:10:05:03 +0000]", "request in quotes"),
+            (
+                r#"h - - [17/May/2015:10:05:03 +0000] "GET /a" x 7"#,
+                "status",
+            ),
+            (
+                r#"h - - [17/May/2015:10:05:03 +0000] "GET /a" 200"#,
+                "bytes",
+            ),
+            (
+                r#"h - - [17/May/2015:10:05:03 +0000] "GET /a" 200 x"#,
+                "bytes",
+            ),
+        ] {
+            assert_eq!(parse(line).expect_err(line).field, field, "{line}");
+        }
+    }
+}

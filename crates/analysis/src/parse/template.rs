@@ -1,0 +1,377 @@
+//! Logs laid out by a format string: nginx's `log_format`, Apache's `LogFormat`, varnishncsa's `-F`.
+//!
+//! A string is compiled once into fields and the text between them; a line is then walked through
+//! from text to text. A value ends where the text behind it begins, so two values need something
+//! between them; within quotes a quote that was escaped does not end the value.
+
+use std::fmt;
+
+use crate::clock::Clock;
+use crate::{Entry, Malformed};
+
+use super::fields::{Field, Found};
+use super::is_void;
+
+/// A format string, compiled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    text: String,
+    /// What stands before the first value.
+    front: Vec<u8>,
+    /// Values, each with the text that ends it; the last one's may be empty.
+    values: Vec<(Option<Field>, Vec<u8>)>,
+}
+
+/// Why a string is no format.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TemplateError {
+    problem: String,
+}
+
+impl fmt::Display for TemplateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.problem)
+    }
+}
+
+impl std::error::Error for TemplateError {}
+
+impl Template {
+    /// Compiles nginx's variables (`$status`, `${status}`) or Apache's and Varnish's directives
+    /// (`%>s`, `%{Host}i`), whichever the string has.
+    ///
+    /// # Errors
+    ///
+    /// If there are neither, if nothing stands between two values, or if no URL is among them.
+    pub fn compile(text: &str) -> Result<Self, TemplateError> {
+        let error = |problem: String| TemplateError { problem };
+        let pieces = if text.contains('$') {
+            nginx(text)
+        } else if text.contains('%') {
+            apache(text)
+        } else {
+            return Err(error(format!(
+                "`{text}` has neither variables like $status nor directives like %>s"
+            )));
+        };
+        let mut template = Self {
+            text: text.to_owned(),
+            front: Vec::new(),
+            values: Vec::new(),
+        };
+        let mut last_name = String::new();
+        for piece in pieces {
+            match piece {
+                Piece::Text(text) => match template.values.last_mut() {
+                    Some((_, end)) => end.extend_from_slice(&text),
+                    None => template.front.extend_from_slice(&text),
+                },
+                Piece::Value(name, field) => {
+                    if template
+                        .values
+                        .last()
+                        .is_some_and(|(_, end)| end.is_empty())
+                    {
+                        return Err(error(format!(
+                            "nothing stands between {last_name} and {name}, so nobody can tell \
+                             where the one ends"
+                        )));
+                    }
+                    template.values.push((field, Vec::new()));
+                    last_name = name;
+                }
+            }
+        }
+        let has = |wanted: Field| {
+            template
+                .values
+                .iter()
+                .any(|(field, _)| *field == Some(wanted))
+        };
+        if !(has(Field::Url) || has(Field::Request) || has(Field::Path)) {
+            return Err(error(
+                "no URL is among its values: $request, $request_uri or $uri; %r or %U".to_owned(),
+            ));
+        }
+        Ok(template)
+    }
+
+    /// The string it was compiled from.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    fn split<'l>(&self, line: &'l [u8]) -> Option<Found<'l>> {
+        let mut rest = line.strip_prefix(&self.front[..])?;
+        let mut quoted = self.front.last() == Some(&b'"');
+        let mut found = Found::default();
+        for (at, (field, end)) in self.values.iter().enumerate() {
+            let length = if end.is_empty() {
+                rest.len()
+            } else if quoted && end[0] == b'"' {
+                end_of_quoted(rest, end)?
+            } else if at + 1 == self.values.len() {
+                // The last text ends the line, so it may stand within the value too.
+                rest.strip_suffix(&end[..])?.len()
+            } else {
+                find(rest, end)?
+            };
+            if let Some(field) = field {
+                found.put(*field, &rest[..length]);
+            }
+            rest = &rest[length + end.len()..];
+            quoted = end.last() == Some(&b'"');
+        }
+        // Servers are updated and add fields at the end; what is there was understood.
+        Some(found)
+    }
+}
+
+/// Where `end`, which begins with a quote, ends a value in which quotes may be escaped.
+fn end_of_quoted(value: &[u8], end: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        at += memchr::memchr2(b'"', b'\\', value.get(at..)?)?;
+        if value[at] == b'\\' {
+            at += 2;
+        } else if value[at..].starts_with(end) {
+            return Some(at);
+        } else {
+            at += 1;
+        }
+    }
+}
+
+fn find(value: &[u8], end: &[u8]) -> Option<usize> {
+    if let [byte] = end {
+        return memchr::memchr(*byte, value);
+    }
+    memchr::memmem::find(value, end)
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct TemplateParser {
+    template: Template,
+    clock: Clock,
+    joined: Vec<u8>,
+}
+
+impl TemplateParser {
+    pub(super) fn new(template: Template) -> Self {
+        Self {
+            template,
+            clock: Clock::default(),
+            joined: Vec::new(),
+        }
+    }
+
+    pub(super) fn parse<'a>(&'a mut self, line: &'a [u8]) -> Result<Option<Entry<'a>>, Malformed> {
+        if is_void(line) {
+            return Ok(None);
+        }
+        let found = self.template.split(line);
+        let found = found.ok_or(Malformed::not("line", "laid out as the format says"))?;
+        found.entry(&mut self.clock, &mut self.joined)
+    }
+}
+
+enum Piece {
+    Text(Vec<u8>),
+    /// What it is called in the string, and what it means to us.
+    Value(String, Option<Field>),
+}
+
+fn nginx(text: &str) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('$') {
+        let (before, after) = rest.split_at(at);
+        pieces.push(Piece::Text(before.into()));
+        let after = &after[1..];
+        let braced = after
+            .strip_prefix('{')
+            .and_then(|inner| inner.split_once('}'));
+        let (name, behind) = braced.unwrap_or_else(|| {
+            let end = after.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+            after.split_at(end.unwrap_or(after.len()))
+        });
+        pieces.push(Piece::Value(format!("${name}"), nginx_field(name)));
+        rest = behind;
+    }
+    pieces.push(Piece::Text(rest.into()));
+    pieces.retain(|piece| !matches!(piece, Piece::Text(text) if text.is_empty()));
+    pieces
+}
+
+fn nginx_field(name: &str) -> Option<Field> {
+    Some(match name {
+        "time_local" | "time_iso8601" | "msec" => Field::Time,
+        "request_method" => Field::Method,
+        "host" | "http_host" => Field::Host,
+        "request_uri" => Field::Url,
+        "uri" | "document_uri" => Field::Path,
+        "args" | "query_string" => Field::Query,
+        "request" => Field::Request,
+        "status" => Field::Status,
+        "body_bytes_sent" | "bytes_sent" => Field::Bytes,
+        "sent_http_content_type" | "upstream_http_content_type" => Field::MediaType,
+        "upstream_cache_status" => Field::Outcome,
+        "hostname" => Field::Machine,
+        _ => return None,
+    })
+}
+
+fn apache(text: &str) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut literal = Vec::new();
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        rest = &rest[c.len_utf8()..];
+        match c {
+            // As httpd.conf and shells have them: \" is a quote, \t a tab.
+            '\\' => {
+                let Some(escaped) = rest.chars().next() else {
+                    literal.push(b'\\');
+                    break;
+                };
+                rest = &rest[escaped.len_utf8()..];
+                let meant = match escaped {
+                    't' => '\t',
+                    'n' => '\n',
+                    other => other,
+                };
+                literal.extend_from_slice(meant.encode_utf8(&mut [0; 4]).as_bytes());
+            }
+            '%' if rest.starts_with('%') => {
+                literal.push(b'%');
+                rest = &rest[1..];
+            }
+            '%' => {
+                let (name, field, behind) = directive(rest);
+                if !literal.is_empty() {
+                    pieces.push(Piece::Text(std::mem::take(&mut literal)));
+                }
+                pieces.push(Piece::Value(format!("%{name}"), field));
+                rest = behind;
+            }
+            other => literal.extend_from_slice(other.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    if !literal.is_empty() {
+        pieces.push(Piece::Text(literal));
+    }
+    pieces
+}
+
+/// A directive behind its `%`: its text, its meaning, and what follows.
+fn directive(text: &str) -> (&str, Option<Field>, &str) {
+    // Conditions and the choice of the first or last of internal redirects: `%!200,304>s`.
+    let start = text
+        .find(|c: char| !(c.is_ascii_digit() || matches!(c, '!' | ',' | '<' | '>')))
+        .unwrap_or(text.len());
+    let (argument, letter_at) = match text[start..].strip_prefix('{') {
+        Some(inner) => match inner.find('}') {
+            Some(end) => (&inner[..end], start + end + 2),
+            None => ("", text.len()),
+        },
+        None => ("", start),
+    };
+    let letter = text[letter_at..].chars().next();
+    let end = letter_at + letter.map_or(0, char::len_utf8);
+    let named = |name: &str| argument.eq_ignore_ascii_case(name);
+    let field = match letter {
+        Some('t') => Some(Field::Time),
+        Some('r') => Some(Field::Request),
+        Some('m') => Some(Field::Method),
+        Some('U') => Some(Field::Path),
+        Some('q') => Some(Field::Query),
+        Some('s') => Some(Field::Status),
+        Some('b' | 'B' | 'O') => Some(Field::Bytes),
+        Some('v' | 'V') => Some(Field::Host),
+        Some('i') if named("Host") => Some(Field::Host),
+        Some('o') if named("Content-Type") => Some(Field::MediaType),
+        Some('o') if named("X-Cache") => Some(Field::Outcome),
+        Some('x') if named("Varnish:hitmiss") || named("Varnish:handling") => Some(Field::Outcome),
+        _ => None,
+    };
+    (&text[..end], field, &text[end..])
+}
+
+#[cfg(test)]
+mod tests {
+    use edgeward_types::Timestamp;
+
+    use crate::Outcome;
+
+    use super::*;
+
+    const NGINX: &str = r#"$remote_addr - $remote_user [$time_local] "$request" $status $body_bytes_sent "$http_referer" "$http_user_agent" ${upstream_cache_status} $host"#;
+
+    fn parser(text: &str) -> TemplateParser {
+        TemplateParser::new(Template::compile(text).expect(text))
+    }
+
+    #[test]
+    fn an_nginx_log_format_is_followed() {
+        let line = br#"192.0.2.7 - a b [17/May/2015:10:05:03 +0000] "GET /a?b HTTP/1.1" 200 512 "-" "say \"x\" y" HIT example.org"#;
+        let mut parser = parser(NGINX);
+        let entry = parser.parse(line).expect("fits").expect("a request");
+        let expected = Entry {
+            time: Some(Timestamp::from_secs(1_431_857_103)),
+            method: b"GET",
+            host: b"example.org",
+            url: b"/a?b",
+            status: 200,
+            bytes: Some(512),
+            outcome: Some(Outcome::Hit),
+            ..Entry::default()
+        };
+        assert_eq!(entry, expected);
+    }
+
+    #[test]
+    fn a_varnishncsa_format_is_followed() {
+        let text = r#"%h %l %u %t \"%r\" %>s %b %{Varnish:hitmiss}x %{Content-Type}o"#;
+        let line = br#"::1 - - [17/May/2015:10:05:03 +0000] "GET http://h/a\"b HTTP/1.1" 404 - miss text/html; charset=utf-8"#;
+        let mut parser = parser(text);
+        let entry = parser.parse(line).expect("fits").expect("a request");
+        assert_eq!((entry.host, entry.url), (&b"h"[..], &br#"/a\"b"#[..]));
+        assert_eq!((entry.status, entry.bytes), (404, None));
+        assert_eq!(entry.outcome, Some(Outcome::Miss));
+        assert_eq!(entry.media_type, b"text/html; charset=utf-8");
+    }
+
+    #[test]
+    fn a_path_and_a_query_apart_are_one_url() {
+        let mut parser = parser("%m|%U|%q|%!200>s|%{sec}t|100%%");
+        let line = b"GET|/a|x=1|200|1431857103|100%";
+        let entry = parser.parse(line).expect("fits").expect("a request");
+        assert_eq!(entry.url, b"/a?x=1");
+        assert_eq!(entry.time, Some(Timestamp::from_secs(1_431_857_103)));
+    }
+
+    #[test]
+    fn a_line_that_does_not_fit_is_malformed() {
+        let mut parser = parser(NGINX);
+        for line in [&b"x"[..], b"GET /a", b"- - - [] \"GET /a\" 200 5"] {
+            assert!(parser.parse(line).is_err(), "{}", line.escape_ascii());
+        }
+        assert_eq!(parser.parse(b""), Ok(None));
+    }
+
+    #[test]
+    fn a_string_that_is_no_format_is_refused() {
+        for (text, says) in [
+            ("combined", "neither variables"),
+            ("$status $host", "no URL"),
+            ("%h%r", "nothing stands between %h and %r"),
+            (
+                "$request$status",
+                "nothing stands between $request and $status",
+            ),
+        ] {
+            let error = Template::compile(text).expect_err(text).to_string();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+}

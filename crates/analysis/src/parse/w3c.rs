@@ -1,0 +1,137 @@
+//! W3C extended logs: a `#Fields:` line says what the columns are. CloudFront's standard logs
+//! (columns parted by tabs) and IIS's (by spaces) are of this make.
+
+use crate::clock::Clock;
+use crate::{Entry, Malformed};
+
+use super::fields::{Field, Found};
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct W3cParser {
+    columns: Vec<Option<Field>>,
+    clock: Clock,
+    joined: Vec<u8>,
+}
+
+impl W3cParser {
+    pub(super) fn parse<'a>(&'a mut self, line: &'a [u8]) -> Result<Option<Entry<'a>>, Malformed> {
+        if line.first() == Some(&b'#') {
+            if let Some(names) = line.strip_prefix(b"#Fields:") {
+                self.learn(names);
+            }
+            return Ok(None);
+        }
+        if line.trim_ascii().is_empty() {
+            return Ok(None);
+        }
+        if self.columns.is_empty() {
+            return Err(Malformed::missing("#Fields line before it"));
+        }
+        let separator = if memchr::memchr(b'\t', line).is_some() {
+            b'\t'
+        } else {
+            b' '
+        };
+        let mut found = Found::default();
+        let mut values = line.split(|byte| *byte == separator);
+        for column in &self.columns {
+            let value = values
+                .next()
+                .ok_or(Malformed::not("line", "as long as the #Fields line"))?;
+            if let Some(field) = column {
+                found.put(*field, value);
+            }
+        }
+        found.entry(&mut self.clock, &mut self.joined)
+    }
+
+    fn learn(&mut self, names: &[u8]) {
+        let names = names
+            .split(u8::is_ascii_whitespace)
+            .filter(|name| !name.is_empty());
+        self.columns = names.take(COLUMNS_MAX).map(field_of).collect();
+        // Behind CloudFront the host asked for is not the one of the request, which is the
+        // distribution's own.
+        if self
+            .columns
+            .iter()
+            .filter(|c| **c == Some(Field::Host))
+            .count()
+            > 1
+            && let Some(first) = self.columns.iter_mut().find(|c| **c == Some(Field::Host))
+        {
+            *first = None;
+        }
+    }
+}
+
+fn field_of(name: &[u8]) -> Option<Field> {
+    Some(match name {
+        b"date" => Field::Date,
+        b"time" => Field::Time,
+        b"cs-method" => Field::Method,
+        b"cs(Host)" | b"cs-host" | b"x-host-header" => Field::Host,
+        b"cs-uri" => Field::Url,
+        b"cs-uri-stem" => Field::Path,
+        b"cs-uri-query" => Field::Query,
+        b"sc-status" => Field::Status,
+        b"sc-bytes" => Field::Bytes,
+        b"sc-content-type" | b"sc(Content-Type)" => Field::MediaType,
+        b"x-edge-result-type" => Field::Outcome,
+        b"x-edge-location" | b"s-computername" => Field::Machine,
+        _ => return None,
+    })
+}
+
+/// CloudFront has 33.
+const COLUMNS_MAX: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use edgeward_types::Timestamp;
+
+    use crate::Outcome;
+
+    use super::*;
+
+    #[test]
+    fn a_cloudfront_log_is_read() {
+        let header = b"#Fields: date time x-edge-location sc-bytes c-ip cs-method cs(Host) cs-uri-stem sc-status cs(Referer) cs(User-Agent) cs-uri-query cs(Cookie) x-edge-result-type x-edge-request-id x-host-header sc-content-type";
+        let line = b"2015-05-17\t10:05:03\tFRA2\t392\t192.0.2.100\tGET\td111111abcdef8.cloudfront.net\t/index.html\t200\t-\tMozilla/5.0%20(x)\ta=b\t-\tRefreshHit\tSOX4xwn4XV6Q==\twww.example.org\ttext/html";
+        let mut parser = W3cParser::default();
+        assert_eq!(parser.parse(b"#Version: 1.0"), Ok(None));
+        assert_eq!(parser.parse(header), Ok(None));
+        let entry = parser.parse(line).expect("fits").expect("a request");
+        let expected = Entry {
+            time: Some(Timestamp::from_secs(1_431_857_103)),
+            method: b"GET",
+            host: b"www.example.org",
+            url: b"/index.html?a=b",
+            status: 200,
+            bytes: Some(392),
+            media_type: b"text/html",
+            outcome: Some(Outcome::Hit),
+            machine: b"FRA2",
+        };
+        assert_eq!(entry, expected);
+    }
+
+    #[test]
+    fn columns_may_change_within_a_log() {
+        let mut parser = W3cParser::default();
+        let error = parser.parse(b"GET /a 200").expect_err("no columns yet");
+        assert_eq!(error.to_string(), "no #Fields line before it");
+        for (fields, line) in [
+            (
+                &b"#Fields: cs-method cs-uri-stem sc-status"[..],
+                &b"GET /a 200"[..],
+            ),
+            (b"#Fields: sc-status cs-uri-stem cs-uri-query", b"200 /a -"),
+        ] {
+            assert_eq!(parser.parse(fields), Ok(None));
+            let entry = parser.parse(line).expect("fits").expect("a request");
+            assert_eq!((entry.url, entry.status), (&b"/a"[..], 200));
+        }
+        assert!(parser.parse(b"200 /a").is_err(), "a column is missing");
+    }
+}

@@ -1,0 +1,183 @@
+//! Popularity: how many URLs were requested how often, the curve that makes, and Zipf's law.
+
+use std::collections::BTreeMap;
+
+/// The full histogram of requests per URL: how many URLs were requested exactly so many times.
+///
+/// Different counts among `n` requests number at most `√(2n)`, so this is small: 14 thousand rows
+/// for a hundred million requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Popularity {
+    few: Vec<u64>,
+    many: BTreeMap<u64, u64>,
+}
+
+/// Zipf's law as it fits the popular part: the URL of rank `r` is requested in proportion to
+/// `r^-exponent`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ZipfFit {
+    /// The slope of the line through logarithms of rank and count, without its sign.
+    pub exponent: f64,
+    /// How much of the variation of the logarithms the line explains, 0 to 1.
+    pub r_squared: f64,
+    /// The ranks from 1 it was fitted to.
+    pub ranks: u64,
+}
+
+impl Popularity {
+    /// Counts a URL that was requested so many times.
+    #[inline]
+    pub fn add(&mut self, requests: u64) {
+        self.put(requests, 1);
+    }
+
+    #[inline]
+    fn put(&mut self, requests: u64, urls: u64) {
+        let Some(at) = usize::try_from(requests).ok().filter(|at| *at < FEW) else {
+            *self.many.entry(requests).or_default() += urls;
+            return;
+        };
+        if self.few.is_empty() {
+            self.few = vec![0; FEW];
+        }
+        self.few[at] += urls;
+    }
+
+    /// Adds what another counted: of other URLs.
+    pub fn merge(&mut self, other: &Self) {
+        for (requests, urls) in other.rows() {
+            self.put(requests, urls);
+        }
+    }
+
+    /// Counts and how many URLs had each, smallest count first.
+    pub fn rows(&self) -> impl DoubleEndedIterator<Item = (u64, u64)> + '_ {
+        let few = self.few.iter().enumerate();
+        few.map(|(requests, urls)| (requests as u64, *urls))
+            .filter(|(_, urls)| *urls > 0)
+            .chain(self.many.iter().map(|(requests, urls)| (*requests, *urls)))
+    }
+
+    /// Requests by rank, the most requested URL being of rank 1: the corners of the staircase,
+    /// thinned to `points_per_doubling` of ranks.
+    pub fn curve(&self, points_per_doubling: u32) -> Vec<(u64, u64)> {
+        let step = 2f64.powf(1.0 / f64::from(points_per_doubling.max(1)));
+        let mut curve = Vec::new();
+        let (mut rank, mut next) = (0u64, 1.0);
+        for (requests, urls) in self.rows().rev() {
+            let last = rank + urls;
+            // Both ends of a stair, and what is due between them.
+            while next <= last as f64 {
+                curve.push(((next as u64).max(1), requests));
+                next = (next * step).max(next + 1.0).floor();
+            }
+            rank = last;
+        }
+        if rank > 0 && curve.last().is_some_and(|(last, _)| *last < rank) {
+            let least = self.rows().next().map_or(0, |(requests, _)| requests);
+            curve.push((rank, least));
+        }
+        curve
+    }
+
+    /// Fits Zipf's law to the URLs requested often enough for their counts to mean something:
+    /// ten times, or twice where hardly any was. Least squares over ranks that lie evenly on a
+    /// logarithmic scale, so that the long tail does not outvote the head.
+    pub fn zipf(&self) -> Option<ZipfFit> {
+        [10, 2].into_iter().find_map(|least| self.fit(least))
+    }
+
+    fn fit(&self, requests_min: u64) -> Option<ZipfFit> {
+        let points: Vec<(f64, f64)> = self
+            .curve(8)
+            .into_iter()
+            .filter(|(_, requests)| *requests >= requests_min)
+            .map(|(rank, requests)| ((rank as f64).ln(), (requests as f64).ln()))
+            .collect();
+        let ranks = self
+            .rows()
+            .filter(|(requests, _)| *requests >= requests_min)
+            .map(|(_, urls)| urls)
+            .sum();
+        if points.len() < 4 || ranks < RANKS_MIN {
+            return None;
+        }
+        let n = points.len() as f64;
+        let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / n;
+        let (mean_x, mean_y) = (mean(|p| p.0), mean(|p| p.1));
+        let sum = |of: &dyn Fn(f64, f64) -> f64| {
+            points
+                .iter()
+                .map(|(x, y)| of(x - mean_x, y - mean_y))
+                .sum::<f64>()
+        };
+        let (xx, xy, yy) = (sum(&|x, _| x * x), sum(&|x, y| x * y), sum(&|_, y| y * y));
+        if xx <= 0.0 {
+            return None;
+        }
+        Some(ZipfFit {
+            // All equally popular is a slope of 0, not of -0.
+            exponent: (-xy / xx).max(0.0),
+            r_squared: if yy > 0.0 { xy * xy / (xx * yy) } else { 1.0 },
+            ranks,
+        })
+    }
+}
+
+/// Counts below it have a place of their own.
+const FEW: usize = 1024;
+
+/// A line through fewer ranks says nothing.
+const RANKS_MIN: u64 = 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(counts: impl IntoIterator<Item = u64>) -> Popularity {
+        let mut popularity = Popularity::default();
+        counts.into_iter().for_each(|count| popularity.add(count));
+        popularity
+    }
+
+    #[test]
+    fn the_histogram_tells_how_many_urls_were_requested_how_often() {
+        let mut one = of([1, 1, 7, 5000]);
+        one.merge(&of([1, 5000, 90_000]));
+        let rows: Vec<_> = one.rows().collect();
+        assert_eq!(rows, [(1, 3), (7, 1), (5000, 2), (90_000, 1)]);
+    }
+
+    /// Method: the curve against the counts themselves, sorted.
+    #[test]
+    fn the_curve_runs_through_the_counts_by_rank() {
+        let counts: Vec<u64> = (1..=5000u64).map(|n| 40_000 / n).collect();
+        let curve = of(counts.iter().copied()).curve(8);
+        assert!(curve.len() < 120, "{} points", curve.len());
+        assert!(curve.is_sorted_by(|a, b| a.0 < b.0));
+        for (rank, requests) in &curve {
+            assert_eq!(counts[*rank as usize - 1], *requests, "rank {rank}");
+        }
+        assert_eq!(curve.first(), Some(&(1, 40_000)));
+        assert_eq!(curve.last(), Some(&(5000, 8)));
+        assert_eq!(of([]).curve(8), []);
+    }
+
+    #[test]
+    fn zipfs_exponent_is_found_again() {
+        for exponent in [0.6, 0.8, 1.0, 1.2] {
+            let counts = (1..=20_000).map(|rank| (1e6 / f64::from(rank).powf(exponent)) as u64);
+            let fit = of(counts.filter(|n| *n > 0)).zipf().expect("enough ranks");
+            assert!(
+                (fit.exponent - exponent).abs() < 0.02,
+                "{exponent}: {fit:?}"
+            );
+            assert!(fit.r_squared > 0.99, "{fit:?}");
+        }
+        let flat = of(std::iter::repeat_n(50, 1000))
+            .zipf()
+            .expect("enough ranks");
+        assert!(flat.exponent < 1e-9, "{flat:?}");
+        assert_eq!(of([100, 10, 1]).zipf(), None, "three URLs have no law");
+    }
+}

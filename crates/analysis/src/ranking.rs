@@ -1,0 +1,176 @@
+//! Who comes first: tables of names whose size has a bound.
+
+use hashbrown::HashMap;
+
+use crate::Entry;
+use crate::hours::Hour;
+
+/// Requests and bytes by name, for hosts, media types, machines and methods.
+///
+/// Holds twice the names it is asked for at the most. When there are more it lets the half with the
+/// fewest requests go (as Misra and Gries do, but without subtracting from those that stay), so a
+/// name may have lost what it had before it was let go: its count is too small by at most
+/// [`Ranking::undercount_max`], which is 0 as long as nothing was let go.
+#[derive(Clone, Debug)]
+pub struct Ranking {
+    rows: HashMap<Box<[u8]>, Hour>,
+    names_max: usize,
+    others: Hour,
+    undercount_max: u64,
+}
+
+/// A name and what was requested under it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ranked<'r> {
+    /// The name, as it stood in the log.
+    pub name: &'r [u8],
+    /// Its requests.
+    pub share: &'r Share,
+}
+
+/// What was requested under a name: the same figures as of an hour.
+pub type Share = Hour;
+
+impl Ranking {
+    /// An empty table for about so many names.
+    pub fn new(names_max: usize) -> Self {
+        Self {
+            rows: HashMap::new(),
+            names_max: names_max.max(1),
+            others: Hour::default(),
+            undercount_max: 0,
+        }
+    }
+
+    /// Counts a request under a name. What is beyond [`Self::NAME_BYTES_MAX`] of it is cut off.
+    #[inline]
+    pub fn add(&mut self, name: &[u8], entry: &Entry<'_>) {
+        let name = &name[..name.len().min(Self::NAME_BYTES_MAX)];
+        if let Some(row) = self.rows.get_mut(name) {
+            row.add(entry);
+            return;
+        }
+        let mut row = Hour::default();
+        row.add(entry);
+        self.put(name.into(), row);
+    }
+
+    fn put(&mut self, name: Box<[u8]>, row: Hour) {
+        self.rows.entry(name).or_default().merge(&row);
+        if self.rows.len() > 2 * self.names_max {
+            self.let_go();
+        }
+    }
+
+    /// Keeps the names with the most requests.
+    fn let_go(&mut self) {
+        let mut counts: Vec<u64> = self.rows.values().map(|row| row.requests).collect();
+        counts.sort_unstable_by(|a, b| b.cmp(a));
+        let least = counts[self.names_max];
+        // Every count so far that a name of this round may come to miss.
+        self.undercount_max += least;
+        let others = &mut self.others;
+        let mut room = self.names_max;
+        self.rows.retain(|_, row| {
+            // Names on the border stay while there is room; which of them does not matter.
+            let stays = row.requests > least || (row.requests == least && room > 0);
+            if stays {
+                room = room.saturating_sub(1);
+            } else {
+                others.merge(row);
+            }
+            stays
+        });
+    }
+
+    /// Adds what another counted.
+    pub fn merge(&mut self, other: Self) {
+        self.others.merge(&other.others);
+        self.undercount_max += other.undercount_max;
+        for (name, row) in other.rows {
+            self.put(name, row);
+        }
+    }
+
+    /// The names with the most requests, most first; the others follow as one.
+    pub fn top(&self, count: usize) -> (Vec<Ranked<'_>>, Share) {
+        let mut all: Vec<Ranked<'_>> = self
+            .rows
+            .iter()
+            .map(|(name, share)| Ranked { name, share })
+            .collect();
+        all.sort_by(|a, b| {
+            let by_requests = b.share.requests.cmp(&a.share.requests);
+            by_requests.then_with(|| a.name.cmp(b.name))
+        });
+        let mut others = self.others;
+        for ranked in all.iter().skip(count) {
+            others.merge(ranked.share);
+        }
+        all.truncate(count);
+        (all, others)
+    }
+
+    /// How many names there are; more than could be held are not counted.
+    pub fn names(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// By how much a count may be too small.
+    pub const fn undercount_max(&self) -> u64 {
+        self.undercount_max
+    }
+
+    /// A host name has at most 253 bytes (RFC 1035); media types and machines are shorter.
+    pub const NAME_BYTES_MAX: usize = 256;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn add(ranking: &mut Ranking, name: u8) {
+        let entry = Entry {
+            bytes: Some(3),
+            ..Entry::default()
+        };
+        ranking.add(&[name], &entry);
+    }
+
+    proptest! {
+        /// No name is counted too high, none too low by more than is said, and nothing is lost.
+        #[test]
+        fn counts_are_exact_within_what_is_said(
+            names in prop::collection::vec(0u8..40, 0..400),
+            names_max in 1usize..50,
+            cut in 0usize..400,
+        ) {
+            let mut exact: BTreeMap<u8, u64> = BTreeMap::new();
+            let (mut first, mut second) = (Ranking::new(names_max), Ranking::new(names_max));
+            for (n, name) in names.iter().enumerate() {
+                *exact.entry(*name).or_default() += 1;
+                add(if n < cut { &mut first } else { &mut second }, *name);
+            }
+            first.merge(second);
+            prop_assert!(first.names() <= 2 * names_max);
+            let (rows, others) = first.top(10);
+            let mut sum = others.requests;
+            for row in &rows {
+                let true_count = exact[&row.name[0]];
+                sum += row.share.requests;
+                prop_assert!(row.share.requests <= true_count);
+                prop_assert!(row.share.requests + first.undercount_max() >= true_count);
+                prop_assert_eq!(row.share.bytes, row.share.requests * 3);
+            }
+            prop_assert_eq!(sum, names.len() as u64);
+            prop_assert!(rows.is_sorted_by(|a, b| a.share.requests >= b.share.requests));
+            if 2 * names_max >= exact.len() {
+                prop_assert_eq!(first.undercount_max(), 0);
+            }
+        }
+    }
+}

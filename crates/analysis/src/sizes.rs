@@ -1,0 +1,155 @@
+//! How large things are: a histogram with four buckets to a doubling.
+
+/// Sizes counted in buckets, each a quarter of a doubling wide: no size is off by more than a
+/// fifth, and the whole takes 4 KiB.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    counts: Box<[u64; BUCKETS]>,
+    bytes: Box<[u64; BUCKETS]>,
+    max: u64,
+}
+
+/// One bucket that holds something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SizeBucket {
+    /// The smallest size that falls into it.
+    pub from: u64,
+    /// The smallest that does not any more.
+    pub to: u64,
+    /// How many sizes did.
+    pub count: u64,
+    /// Their sum.
+    pub bytes: u64,
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Self {
+            counts: Box::new([0; BUCKETS]),
+            bytes: Box::new([0; BUCKETS]),
+            max: 0,
+        }
+    }
+}
+
+impl Sizes {
+    /// Counts one size.
+    #[inline]
+    pub fn add(&mut self, size: u64) {
+        let at = bucket_of(size);
+        self.counts[at] += 1;
+        self.bytes[at] = self.bytes[at].saturating_add(size);
+        self.max = self.max.max(size);
+    }
+
+    /// Adds what another counted.
+    pub fn merge(&mut self, other: &Self) {
+        for at in 0..BUCKETS {
+            self.counts[at] += other.counts[at];
+            self.bytes[at] = self.bytes[at].saturating_add(other.bytes[at]);
+        }
+        self.max = self.max.max(other.max);
+    }
+
+    /// How many sizes were counted.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// The largest.
+    pub const fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// The buckets that hold something, smallest first.
+    pub fn buckets(&self) -> impl Iterator<Item = SizeBucket> + '_ {
+        (0..BUCKETS)
+            .filter(|at| self.counts[*at] > 0)
+            .map(|at| SizeBucket {
+                from: floor_of(at),
+                to: floor_of(at + 1),
+                count: self.counts[at],
+                bytes: self.bytes[at],
+            })
+    }
+
+    /// The size that a share `q` of all is smaller than, as the mean of its bucket; nothing if
+    /// nothing was counted.
+    pub fn quantile(&self, q: f64) -> Option<u64> {
+        let wanted = (self.count() as f64 * q) as u64;
+        let mut seen = 0;
+        let bucket = self.buckets().find(|bucket| {
+            seen += bucket.count;
+            seen > wanted
+        });
+        let bucket = bucket.or_else(|| self.buckets().last())?;
+        Some(bucket.bytes / bucket.count)
+    }
+}
+
+#[inline]
+fn bucket_of(size: u64) -> usize {
+    if size < 4 {
+        return size as usize;
+    }
+    let octave = size.ilog2();
+    // The two bits below the leading one.
+    let quarter = (size >> (octave - 2)) & 3;
+    (octave * 4 - 4) as usize + quarter as usize
+}
+
+/// The smallest size of a bucket; the largest number for the bucket behind the last.
+const fn floor_of(bucket: usize) -> u64 {
+    let bucket = bucket as u64;
+    if bucket < 4 {
+        return bucket;
+    }
+    let octave = bucket / 4 + 1;
+    if octave > 63 {
+        return u64::MAX;
+    }
+    (4 + bucket % 4) << (octave - 2)
+}
+
+/// 0 to 3, then four for each of the 62 octaves from 4 to 2^64.
+const BUCKETS: usize = 4 + 62 * 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_size_lies_within_its_bucket() {
+        let sizes = (0..64).flat_map(|bit| {
+            let size = 1u64 << bit;
+            [
+                size - 1,
+                size,
+                size + 1,
+                size + size / 2,
+                size | size >> 1 | size >> 2,
+            ]
+        });
+        for size in sizes.chain([u64::MAX]) {
+            let at = bucket_of(size);
+            assert!(at < BUCKETS);
+            assert!(floor_of(at) <= size, "{size}");
+            assert!(size < floor_of(at + 1) || at == BUCKETS - 1, "{size}");
+        }
+    }
+
+    #[test]
+    fn quantiles_are_within_a_fifth_of_the_exact_ones() {
+        let mut sizes = Sizes::default();
+        assert_eq!(sizes.quantile(0.5), None);
+        (1..=10_000).for_each(|size| sizes.add(size));
+        for (q, exact) in [(0.0, 1.0), (0.5, 5_001.0), (0.9, 9_001.0), (0.99, 9_901.0)] {
+            let size = sizes.quantile(q).expect("there are sizes") as f64;
+            assert!((size / exact - 1.0).abs() < 0.2, "{q}: {size}");
+        }
+        assert_eq!((sizes.max(), sizes.count()), (10_000, 10_000));
+        let mut twice = sizes.clone();
+        twice.merge(&sizes);
+        assert_eq!(twice.count(), 20_000);
+    }
+}

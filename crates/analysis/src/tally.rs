@@ -1,0 +1,227 @@
+//! Everything that is counted line by line, URLs aside.
+
+use edgeward_types::Timestamp;
+
+use crate::hours::Hour;
+use crate::{Entry, Hours, Ranking, Sizes, Texts};
+
+/// What a log says of its requests. Its size has a bound whatever the log says.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    /// All requests together.
+    pub total: Hour,
+    /// By status.
+    pub statuses: Statuses,
+    /// By hour.
+    pub hours: Hours,
+    /// By method.
+    pub methods: Ranking,
+    /// By host asked for.
+    pub hosts: Ranking,
+    /// By media type, or by the ending of the path where the log has none.
+    pub types: Ranking,
+    /// By machine.
+    pub machines: Ranking,
+    /// Bytes sent, by request.
+    pub sizes: Sizes,
+    /// From when to when.
+    pub span: Option<Span>,
+    /// The texts of the URLs requested most.
+    pub texts: Texts,
+}
+
+/// From when to when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// The earliest request.
+    pub from: Timestamp,
+    /// The latest.
+    pub to: Timestamp,
+}
+
+/// Requests by status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Statuses(Box<[Hour; 1000]>);
+
+impl Default for Statuses {
+    fn default() -> Self {
+        Self(Box::new([Hour::default(); 1000]))
+    }
+}
+
+impl Statuses {
+    /// Those that occurred, smallest first.
+    pub fn rows(&self) -> impl Iterator<Item = (u16, &Hour)> {
+        (0..).zip(self.0.iter()).filter(|(_, row)| row.requests > 0)
+    }
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self {
+            total: Hour::default(),
+            statuses: Statuses::default(),
+            hours: Hours::default(),
+            methods: Ranking::new(METHODS_MAX),
+            hosts: Ranking::new(HOSTS_MAX),
+            types: Ranking::new(TYPES_MAX),
+            machines: Ranking::new(HOSTS_MAX),
+            sizes: Sizes::default(),
+            span: None,
+            texts: Texts::new(TEXTS_MAX),
+        }
+    }
+}
+
+impl Tally {
+    /// Counts a request whose URL has this fingerprint. `machine` wrote the log, if the line does
+    /// not name another.
+    pub fn add(&mut self, entry: &Entry<'_>, fingerprint: u64, url: &[u8], machine: &[u8]) {
+        self.total.add(entry);
+        if let Some(row) = self.statuses.0.get_mut(usize::from(entry.status)) {
+            row.add(entry);
+        }
+        if let Some(time) = entry.time {
+            self.hours.add(time, entry);
+            let span = self.span.get_or_insert(Span {
+                from: time,
+                to: time,
+            });
+            span.from = span.from.min(time);
+            span.to = span.to.max(time);
+        }
+        self.methods.add(entry.method, entry);
+        if !entry.host.is_empty() {
+            self.hosts.add(entry.host, entry);
+        }
+        self.types.add(type_of(entry), entry);
+        let machine = if entry.machine.is_empty() {
+            machine
+        } else {
+            entry.machine
+        };
+        if !machine.is_empty() {
+            self.machines.add(machine, entry);
+        }
+        if let Some(bytes) = entry.bytes {
+            self.sizes.add(bytes);
+        }
+        self.texts.see(fingerprint, entry.host, url);
+    }
+
+    /// Adds what was counted elsewhere.
+    pub fn merge(&mut self, other: Self) {
+        self.total.merge(&other.total);
+        for (mine, theirs) in self.statuses.0.iter_mut().zip(other.statuses.0.iter()) {
+            mine.merge(theirs);
+        }
+        self.hours.merge(other.hours);
+        self.methods.merge(other.methods);
+        self.hosts.merge(other.hosts);
+        self.types.merge(other.types);
+        self.machines.merge(other.machines);
+        self.sizes.merge(&other.sizes);
+        self.span = match (self.span, other.span) {
+            (Some(a), Some(b)) => Some(Span {
+                from: a.from.min(b.from),
+                to: a.to.max(b.to),
+            }),
+            (a, b) => a.or(b),
+        };
+        self.texts.merge(other.texts);
+    }
+}
+
+/// The media type without its parameters; in a log without media types the ending of the path,
+/// as `.png`, or `/` where it has none.
+fn type_of<'l>(entry: &Entry<'l>) -> &'l [u8] {
+    if !entry.media_type.is_empty() {
+        let end = memchr::memchr(b';', entry.media_type).unwrap_or(entry.media_type.len());
+        return entry.media_type[..end].trim_ascii();
+    }
+    let path_end = memchr::memchr2(b'?', b'#', entry.url).unwrap_or(entry.url.len());
+    let path = &entry.url[..path_end];
+    let name = memchr::memrchr(b'/', path).map_or(path, |at| &path[at + 1..]);
+    match memchr::memrchr(b'.', name) {
+        // A dot in front hides a file, and what is long is no ending.
+        Some(at) if at > 0 && (2..=ENDING_BYTES_MAX).contains(&(name.len() - at)) => &name[at..],
+        _ => b"/",
+    }
+}
+
+const METHODS_MAX: usize = 64;
+const TYPES_MAX: usize = 512;
+
+/// Tens of thousands of hosts take megabytes; beyond that the table would not be read.
+const HOSTS_MAX: usize = 4096;
+
+/// With 512 bytes each this is 2 MiB at the most.
+const TEXTS_MAX: usize = 4096;
+
+/// `.jpeg`, `.woff2`, `.manifest`.
+const ENDING_BYTES_MAX: usize = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(url: &'static str) -> Entry<'static> {
+        Entry {
+            time: Some(Timestamp::from_secs(7)),
+            method: b"GET",
+            url: url.as_bytes(),
+            status: 200,
+            bytes: Some(5),
+            ..Entry::default()
+        }
+    }
+
+    #[test]
+    fn the_type_is_the_media_type_or_the_ending() {
+        for (url, kind) in [
+            ("/a/b.png", ".png"),
+            ("/a.b/c", "/"),
+            ("/a/b.tar.gz?x=y.png", ".gz"),
+            ("/.profile", "/"),
+            ("/a.", "/"),
+            ("/v1.2/a.somethinglong", "/"),
+            ("/", "/"),
+        ] {
+            assert_eq!(type_of(&entry(url)), kind.as_bytes(), "{url}");
+        }
+        let html = Entry {
+            media_type: b"text/html; charset=utf-8",
+            ..entry("/a.png")
+        };
+        assert_eq!(type_of(&html), b"text/html");
+    }
+
+    #[test]
+    fn what_was_tallied_apart_is_what_would_have_been_tallied_together() {
+        let (mut one, mut two, mut whole) = Default::default();
+        for n in 0..50u64 {
+            let entry = Entry {
+                time: Some(Timestamp::from_secs(n * 1000)),
+                status: if n % 5 == 0 { 404 } else { 200 },
+                host: if n % 3 == 0 { b"a" } else { b"b" },
+                ..entry("/x.css")
+            };
+            let half: &mut Tally = if n % 2 == 0 { &mut one } else { &mut two };
+            half.add(&entry, n, entry.url, b"edge-1");
+            Tally::add(&mut whole, &entry, n, entry.url, b"edge-1");
+        }
+        one.merge(two);
+        assert_eq!(one.total, whole.total);
+        assert_eq!(one.statuses, whole.statuses);
+        assert_eq!(one.span, whole.span);
+        assert_eq!(one.hosts.top(9), whole.hosts.top(9));
+        assert_eq!(one.machines.top(9).0[0].share.requests, 50);
+        let statuses: Vec<_> = one
+            .statuses
+            .rows()
+            .map(|(s, row)| (s, row.requests))
+            .collect();
+        assert_eq!(statuses, [(200, 40), (404, 10)]);
+        assert!(one.hours.rows().eq(whole.hours.rows()));
+    }
+}

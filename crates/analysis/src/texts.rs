@@ -1,0 +1,140 @@
+//! The texts of the URLs that are asked for most, for all others are fingerprints.
+
+use hashbrown::HashMap;
+
+/// Texts by fingerprint, those likely to be wanted: of the URLs requested most.
+///
+/// Looks at every request until it holds as many texts as it may, then lets the half that was seen
+/// least go and looks at every second, fourth, … request from then on. A URL with a visible share
+/// of the requests is seen again soon and stays.
+#[derive(Clone, Debug)]
+pub struct Texts {
+    rows: HashMap<u64, Row>,
+    texts_max: usize,
+    /// Every `2^skip_log`th request is looked at.
+    skip_log: u32,
+    /// Requests until the next one looked at.
+    until_next: u32,
+}
+
+#[derive(Clone, Debug)]
+struct Row {
+    text: Box<[u8]>,
+    /// In units of all requests, whatever share was looked at.
+    weight: u64,
+}
+
+impl Texts {
+    /// Room for so many.
+    pub fn new(texts_max: usize) -> Self {
+        Self {
+            rows: HashMap::new(),
+            texts_max: texts_max.max(2),
+            skip_log: 0,
+            until_next: 0,
+        }
+    }
+
+    /// A request for the URL with this fingerprint, made of a host and a path.
+    #[inline]
+    pub fn see(&mut self, fingerprint: u64, host: &[u8], path: &[u8]) {
+        if self.until_next > 0 {
+            self.until_next -= 1;
+            return;
+        }
+        self.until_next = (1 << self.skip_log) - 1;
+        self.look(fingerprint, host, path);
+    }
+
+    fn look(&mut self, fingerprint: u64, host: &[u8], path: &[u8]) {
+        let weight = 1 << self.skip_log;
+        if let Some(row) = self.rows.get_mut(&fingerprint) {
+            row.weight += weight;
+            return;
+        }
+        let mut text = Vec::with_capacity((host.len() + path.len()).min(Self::TEXT_BYTES_MAX));
+        for byte in host.iter().chain(path).take(Self::TEXT_BYTES_MAX) {
+            text.push(*byte);
+        }
+        self.put(fingerprint, text.into(), weight);
+    }
+
+    fn put(&mut self, fingerprint: u64, text: Box<[u8]>, weight: u64) {
+        let row = self
+            .rows
+            .entry(fingerprint)
+            .or_insert(Row { text, weight: 0 });
+        row.weight += weight;
+        if self.rows.len() <= self.texts_max {
+            return;
+        }
+        let mut weights: Vec<u64> = self.rows.values().map(|row| row.weight).collect();
+        weights.sort_unstable_by(|a, b| b.cmp(a));
+        let keep = self.texts_max / 2;
+        let least = weights[keep];
+        let mut room = keep;
+        self.rows.retain(|_, row| {
+            let stays = row.weight > least || (row.weight == least && room > 0);
+            if stays {
+                room = room.saturating_sub(1);
+            }
+            stays
+        });
+        self.skip_log = (self.skip_log + 1).min(SKIP_LOG_MAX);
+    }
+
+    /// Adds what another saw.
+    pub fn merge(&mut self, other: Self) {
+        self.skip_log = self.skip_log.max(other.skip_log);
+        for (fingerprint, row) in other.rows {
+            self.put(fingerprint, row.text, row.weight);
+        }
+    }
+
+    /// The text of a fingerprint, its first [`Self::TEXT_BYTES_MAX`] bytes, if it was kept.
+    pub fn of(&self, fingerprint: u64) -> Option<&[u8]> {
+        self.rows.get(&fingerprint).map(|row| &*row.text)
+    }
+
+    /// As much of a URL as is kept.
+    pub const TEXT_BYTES_MAX: usize = 512;
+}
+
+/// One request in a thousand: a URL with a share of one in ten thousand is still seen ten times
+/// in a hundred million requests.
+const SKIP_LOG_MAX: u32 = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_texts_are_kept_while_there_is_room() {
+        let mut texts = Texts::new(10);
+        (0..10).for_each(|n| texts.see(n, b"h", b"/a"));
+        assert!((0..10).all(|n| texts.of(n) == Some(&b"h/a"[..])));
+        assert_eq!(texts.of(10), None);
+    }
+
+    /// Method: three popular URLs among a hundred thousand that are asked for once.
+    #[test]
+    fn popular_texts_are_kept_among_any_number_of_others() {
+        let (mut left, mut right) = (Texts::new(64), Texts::new(64));
+        for n in 0..100_000u64 {
+            for texts in [&mut left, &mut right] {
+                texts.see(1000 + n, b"", b"/once");
+                texts.see(n % 3, b"", b"/often");
+            }
+        }
+        left.merge(right);
+        assert!(left.rows.len() <= 64);
+        assert!((0..3).all(|n| left.of(n) == Some(&b"/often"[..])));
+    }
+
+    #[test]
+    fn a_long_text_is_cut() {
+        let mut texts = Texts::new(4);
+        texts.see(1, b"host", &[b'x'; 5000]);
+        assert_eq!(texts.of(1).map(<[u8]>::len), Some(Texts::TEXT_BYTES_MAX));
+    }
+}

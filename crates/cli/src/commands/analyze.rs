@@ -1,0 +1,275 @@
+//! `edgeward analyze`: what request logs say of a site, however large they are.
+//!
+//! Crate `logs` reads and counts; [`document`] turns that into the figures that are told, once,
+//! and the table, the JSON and the page are three ways of telling them.
+
+mod document;
+mod table;
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::thread;
+
+use clap::Args;
+
+use edgeward_analysis::{Field, Format, Names, QueryRule, Template};
+use edgeward_logs::{Analysis, Depth, FileReport, FindError, Settings, Source};
+use edgeward_types::ByteSize;
+
+use crate::complaint::Complaint;
+use crate::output::{self, Progress};
+
+use document::Document;
+
+/// Say what request logs hold: how often each URL was asked for, one-hit wonders, traffic
+///
+/// Reads any number of logs of any number of machines with all cores, within the memory given:
+/// what does not fit goes to a temporary file, 16 bytes a request (8 with --counts).
+///
+/// A log that is cut, damaged or unreadable costs its rest: the others are read, the result is
+/// marked incomplete, and the exit code is 2.
+#[derive(Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct AnalyzeArgs {
+    /// Logs: files, folders, patterns; - for stdin
+    #[arg(required = true, value_name = "LOG")]
+    logs: Vec<PathBuf>,
+
+    /// Only how often each URL was requested: several times as fast
+    #[arg(long)]
+    counts: bool,
+
+    /// How many of the most requested URLs, hosts, … are named
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    top: usize,
+
+    /// Leave the query out of URLs
+    #[arg(long)]
+    cut_query: bool,
+
+    /// nginx's log_format, Apache's or varnishncsa's, where the logs have one of their own
+    #[arg(long, value_name = "STRING", value_parser = Template::compile)]
+    log_format: Option<Template>,
+
+    /// Names of JSON fields of one's own, as in url=req.path,status=code
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        value_parser = field,
+        hide_short_help = true
+    )]
+    fields: Vec<(Field, String)>,
+
+    /// Memory for buffers and tables
+    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
+    memory: ByteSize,
+
+    /// Where the temporary file lies [default: TMPDIR, or /tmp]
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
+    temp: Option<PathBuf>,
+
+    /// How large it may become [default: nine tenths of what is free there]
+    #[arg(long, value_name = "SIZE", hide_short_help = true)]
+    temp_max: Option<ByteSize>,
+
+    /// Threads [default: one a core]
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    threads: Option<NonZeroUsize>,
+
+    /// The longest line, in bytes
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value_t = 1 << 20,
+        hide_short_help = true
+    )]
+    line_bytes_max: usize,
+
+    /// The largest window a zstd log may use, as a power of two
+    #[arg(
+        long,
+        value_name = "LOG2",
+        default_value_t = 27,
+        value_parser = clap::value_parser!(u32).range(10..=31),
+        hide_short_help = true
+    )]
+    zstd_window_log: u32,
+
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// Carries it out. What was read of logs that break off is shown before the error.
+pub(crate) fn run(args: &AnalyzeArgs) -> anyhow::Result<ExitCode> {
+    let sources = edgeward_logs::find(&args.logs).map_err(complaint_of)?;
+    let settings = args.settings()?;
+    let analysis = read(&sources, &settings)?;
+    let requests = analysis.objects.requests();
+    if requests == 0 {
+        return Err(nothing_read(&analysis).into());
+    }
+    let incomplete = incomplete(&analysis);
+    let document = Document::of(analysis, args.top);
+    if args.json {
+        output::print_json(&document)?;
+    } else {
+        table::print(&document)?;
+    }
+    document.warn();
+    incomplete.map_or(Ok(ExitCode::SUCCESS), |complaint| Err(complaint.into()))
+}
+
+impl AnalyzeArgs {
+    fn settings(&self) -> anyhow::Result<Settings> {
+        if self.memory < MEMORY_MIN {
+            return Err(
+                Complaint::new(format!("--memory {} is too little", self.memory))
+                    .hint(format!("give {MEMORY_MIN} or more"))
+                    .into(),
+            );
+        }
+        let temp_folder = self.temp.clone().unwrap_or_else(std::env::temp_dir);
+        let temp_max = match self.temp_max {
+            Some(size) => size,
+            None => ByteSize(free_bytes(&temp_folder)? / 10 * 9),
+        };
+        let threads = self
+            .threads
+            .or_else(|| thread::available_parallelism().ok())
+            .map_or(1, NonZeroUsize::get);
+        Ok(Settings {
+            depth: if self.counts {
+                Depth::Counts
+            } else {
+                Depth::Full
+            },
+            format: self.log_format.clone().map(Format::Template),
+            names: Names::with(self.fields.iter().cloned()),
+            query: if self.cut_query {
+                QueryRule::Cut
+            } else {
+                QueryRule::Keep
+            },
+            threads,
+            memory: self.memory,
+            temp_folder,
+            temp_max,
+            line_bytes_max: self.line_bytes_max,
+            zstd_window_log_max: self.zstd_window_log,
+            top_max: self.top,
+        })
+    }
+}
+
+fn read(sources: &[Source], settings: &Settings) -> anyhow::Result<Analysis> {
+    let known = sources.iter().all(|source| source.bytes > 0);
+    let total = known.then(|| sources.iter().map(|source| source.bytes).sum());
+    let progress = Progress::new("reading", "bytes", total);
+    let advance = |bytes| progress.advance(bytes);
+    Ok(edgeward_logs::analyze(sources, settings, &advance)?)
+}
+
+fn free_bytes(folder: &Path) -> anyhow::Result<u64> {
+    let facts = rustix::fs::statvfs(folder).map_err(|error| {
+        Complaint::new(format!(
+            "the folder for the temporary file cannot be used: {error}"
+        ))
+        .in_file(folder)
+        .hint("name another with --temp")
+    })?;
+    Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
+}
+
+fn complaint_of(error: FindError) -> Complaint {
+    let hint = match &error {
+        FindError::StdinTwice => "name `-` once",
+        FindError::EmptyFolder { .. } => {
+            "hidden files are passed over; name them to have them read"
+        }
+        FindError::TooMany => "analyze them in parts",
+        _ => "",
+    };
+    let cause = std::error::Error::source(&error);
+    let message = cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"));
+    let complaint = Complaint::new(message);
+    if hint.is_empty() {
+        complaint
+    } else {
+        complaint.hint(hint)
+    }
+}
+
+/// There is nothing to show: the first thing wrong is why.
+fn nothing_read(analysis: &Analysis) -> Complaint {
+    if let Some(file) = analysis.files.iter().find(|file| file.problem.is_some()) {
+        return complaint_about(file);
+    }
+    let malformed = analysis.files.iter().find(|file| file.malformed.lines > 0);
+    if let Some(file) = malformed {
+        let mut complaint =
+            Complaint::new("no line of it could be understood").in_file(&file.label);
+        if let Some((number, what, _)) = file.malformed.examples.first() {
+            complaint = complaint
+                .at_line(usize::try_from(*number).unwrap_or(usize::MAX))
+                .hint(what.clone());
+        }
+        return complaint;
+    }
+    Complaint::new("the logs hold no requests")
+}
+
+fn complaint_about(file: &FileReport) -> Complaint {
+    let problem = file.problem.as_ref().expect("it has one");
+    let complaint = Complaint::new(problem.to_string()).in_file(&file.label);
+    match problem.hint() {
+        Some(hint) => complaint.hint(hint),
+        None => complaint,
+    }
+}
+
+/// What the exit code says when there is a result, but not of everything.
+fn incomplete(analysis: &Analysis) -> Option<Complaint> {
+    if analysis.is_complete() {
+        return None;
+    }
+    if let Some(error) = &analysis.spill_error {
+        let cause = std::error::Error::source(error);
+        let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
+        let message = format!("the result is incomplete: {error}{cause}");
+        return Some(Complaint::new(message).hint(
+            "give it more room with --temp DIR and --temp-max SIZE, or analyze fewer logs at a time",
+        ));
+    }
+    let cut = analysis.files.iter().filter(|file| file.problem.is_some());
+    Some(Complaint::new(format!(
+        "the result is incomplete: {} of {} logs were not read to the end",
+        cut.count(),
+        analysis.files.len()
+    )))
+}
+
+/// `url=req.path`.
+fn field(text: &str) -> Result<(Field, String), String> {
+    let (field, name) = text
+        .split_once('=')
+        .filter(|(_, name)| !name.is_empty())
+        .ok_or_else(|| format!("`{text}` is not FIELD=NAME, as in url=req.path"))?;
+    let Some(field) = Field::named(field) else {
+        let known = Field::ALL.map(|(name, _)| name).join(", ");
+        return Err(format!("`{field}` is no field; use {known}"));
+    };
+    Ok((field, name.to_owned()))
+}
+
+/// Less would be buffers of a few rows.
+const MEMORY_MIN: ByteSize = ByteSize::mib(16);
+
+const EXAMPLES: &str = r#"Examples:
+  edgeward analyze /var/log/nginx/access.log*
+  edgeward analyze --counts 'logs/edge-*/2026-11-*.gz'
+  edgeward analyze x.log --log-format '$host [$time_local] "$request" $status $body_bytes_sent'
+  ssh edge-3 cat /var/log/nginx/access.log | edgeward analyze -
+  edgeward analyze logs/ --json | jq .once_share"#;

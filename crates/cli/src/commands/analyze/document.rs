@@ -1,0 +1,453 @@
+//! The figures that are told. Their names are a contract: `docs/analyze.md`.
+
+use serde::Serialize;
+
+use edgeward_analysis::{Hour, Objects, Ranking, Share, Sizes, Tally};
+use edgeward_logs::{Analysis, FileReport};
+use edgeward_trace::raw::rfc3339;
+
+use crate::output;
+
+/// The JSON document.
+#[derive(Debug, Serialize)]
+pub(super) struct Document {
+    /// Rises when a key changes its meaning or goes.
+    pub(super) version: u32,
+    /// Whether all logs were read to their ends.
+    pub(super) complete: bool,
+    pub(super) requests: u64,
+    pub(super) urls: u64,
+    pub(super) once: u64,
+    pub(super) once_share: f64,
+    pub(super) requests_per_url: Vec<CountRow>,
+    pub(super) popularity: Vec<RankRow>,
+    pub(super) zipf: Option<Zipf>,
+    pub(super) top: Vec<TopRow>,
+    /// What is not known with `--counts`.
+    #[serde(flatten)]
+    pub(super) full: Option<Full>,
+    pub(super) lines: u64,
+    pub(super) lines_passed_over: u64,
+    pub(super) lines_malformed: u64,
+    pub(super) files: Vec<FileRow>,
+    pub(super) temp_bytes: u64,
+}
+
+/// So many URLs were requested exactly so often.
+#[derive(Debug, Serialize)]
+pub(super) struct CountRow {
+    pub(super) requests: u64,
+    pub(super) urls: u64,
+}
+
+/// URLs requested from so often to so often, both included.
+#[derive(Debug)]
+pub(super) struct Bin {
+    pub(super) from: u64,
+    pub(super) to: u64,
+    pub(super) urls: u64,
+    pub(super) requests: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct RankRow {
+    pub(super) rank: u64,
+    pub(super) requests: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Zipf {
+    pub(super) exponent: f64,
+    pub(super) r_squared: f64,
+    pub(super) ranks: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct TopRow {
+    /// Not known with `--counts`, which keeps fingerprints alone.
+    pub(super) url: Option<String>,
+    pub(super) fingerprint: String,
+    pub(super) requests: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) size: Option<u64>,
+}
+
+/// What is counted line by line.
+#[derive(Debug, Serialize)]
+pub(super) struct Full {
+    pub(super) from: Option<String>,
+    pub(super) to: Option<String>,
+    pub(super) bytes: u64,
+    pub(super) cache: Option<Cache>,
+    pub(super) storable: Storable,
+    pub(super) object_sizes: SizeFigures,
+    pub(super) response_sizes: SizeFigures,
+    pub(super) hours: Vec<HourRow>,
+    pub(super) statuses: Vec<NamedRow>,
+    pub(super) methods: Names,
+    pub(super) hosts: Names,
+    pub(super) types: Names,
+    pub(super) machines: Names,
+}
+
+/// What the cache that wrote the log did.
+#[derive(Debug, Serialize)]
+pub(super) struct Cache {
+    pub(super) hits: u64,
+    pub(super) misses: u64,
+    pub(super) passes: u64,
+    pub(super) hit_ratio: Option<f64>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Storable {
+    pub(super) objects: u64,
+    pub(super) bytes: u64,
+    pub(super) once: u64,
+    pub(super) once_bytes: u64,
+    /// The share of bytes that need not be written if an object is stored at its second request.
+    pub(super) writes_avoided: f64,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct SizeFigures {
+    pub(super) p50: Option<u64>,
+    pub(super) p90: Option<u64>,
+    pub(super) p99: Option<u64>,
+    pub(super) max: Option<u64>,
+    pub(super) buckets: Vec<SizeRow>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct SizeRow {
+    pub(super) from: u64,
+    pub(super) to: u64,
+    pub(super) count: u64,
+    pub(super) bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct HourRow {
+    pub(super) from: String,
+    #[serde(flatten)]
+    pub(super) share: ShareRow,
+}
+
+/// What was requested under some name or in some hour.
+#[derive(Debug, Serialize)]
+pub(super) struct ShareRow {
+    pub(super) requests: u64,
+    pub(super) bytes: u64,
+    pub(super) hits: u64,
+    pub(super) misses: u64,
+    pub(super) passes: u64,
+    pub(super) hit_ratio: Option<f64>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct NamedRow {
+    pub(super) name: String,
+    #[serde(flatten)]
+    pub(super) share: ShareRow,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Names {
+    pub(super) top: Vec<NamedRow>,
+    /// All others together, if there are any.
+    pub(super) others: Option<ShareRow>,
+    /// By how much a count may be too small, because there were more names than are held.
+    pub(super) undercount_max: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct FileRow {
+    pub(super) file: String,
+    pub(super) machine: Option<String>,
+    pub(super) compression: Option<String>,
+    pub(super) format: Option<String>,
+    pub(super) lines: u64,
+    pub(super) requests: u64,
+    pub(super) lines_passed_over: u64,
+    pub(super) lines_malformed: u64,
+    pub(super) malformed: Vec<MalformedRow>,
+    pub(super) lines_backwards: u64,
+    pub(super) backwards_seconds_max: f64,
+    /// Why the rest of it was not read.
+    pub(super) problem: Option<String>,
+    pub(super) hint: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct MalformedRow {
+    pub(super) line: u64,
+    pub(super) what: String,
+    pub(super) text: String,
+}
+
+impl Document {
+    pub(super) fn of(analysis: Analysis, top: usize) -> Self {
+        let complete = analysis.is_complete();
+        let Analysis {
+            files,
+            objects,
+            tally,
+            temp,
+            ..
+        } = analysis;
+        let files: Vec<FileRow> = files.iter().map(FileRow::of).collect();
+        let sum = |of: fn(&FileRow) -> u64| files.iter().map(of).sum();
+        Self {
+            version: VERSION,
+            complete,
+            requests: objects.requests(),
+            urls: objects.urls(),
+            once: objects.once(),
+            once_share: objects.once_share(),
+            requests_per_url: objects
+                .popularity()
+                .rows()
+                .map(|(requests, urls)| CountRow { requests, urls })
+                .collect(),
+            popularity: objects
+                .popularity()
+                .curve(POINTS_PER_DOUBLING)
+                .into_iter()
+                .map(|(rank, requests)| RankRow { rank, requests })
+                .collect(),
+            zipf: objects.popularity().zipf().map(|fit| Zipf {
+                exponent: fit.exponent,
+                r_squared: fit.r_squared,
+                ranks: fit.ranks,
+            }),
+            top: top_rows(&objects, tally.as_ref()),
+            lines: sum(|file| file.lines),
+            lines_passed_over: sum(|file| file.lines_passed_over),
+            lines_malformed: sum(|file| file.lines_malformed),
+            full: tally.map(|tally| Full::of(tally, &objects, top)),
+            files,
+            temp_bytes: temp.bytes(),
+        }
+    }
+
+    /// What was found, in a sentence or two anybody understands.
+    pub(super) fn finding(&self) -> String {
+        let once = format!(
+            "{} of the {} URLs were requested once.",
+            output::percent(self.once_share),
+            output::count(self.urls)
+        );
+        match &self.full {
+            Some(full) if full.storable.bytes > 0 => format!(
+                "{once} Not storing what is asked for once would avoid {} of the disk writes.",
+                output::percent(full.storable.writes_avoided)
+            ),
+            _ => once,
+        }
+    }
+
+    /// The histogram of requests per URL in bins that double: 1, 2, 3-4, 5-8, ….
+    pub(super) fn doublings(&self) -> Vec<Bin> {
+        let mut bins: Vec<Bin> = Vec::new();
+        for row in &self.requests_per_url {
+            if bins.last().is_none_or(|bin| bin.to < row.requests) {
+                let to = row.requests.max(1).checked_next_power_of_two();
+                let to = to.unwrap_or(u64::MAX);
+                bins.push(Bin {
+                    from: to / 2 + 1,
+                    to,
+                    urls: 0,
+                    requests: 0,
+                });
+            }
+            let bin = bins.last_mut().expect("one was just pushed");
+            bin.urls += row.urls;
+            bin.requests += row.urls * row.requests;
+        }
+        bins
+    }
+
+    /// Says on stderr what is wrong with logs.
+    pub(super) fn warn(&self) {
+        let troubled = |file: &&FileRow| file.problem.is_some() || file.lines_malformed > 0;
+        let mut files = self.files.iter().filter(troubled);
+        for file in files.by_ref().take(FILES_WARNED_OF) {
+            let label = &file.file;
+            if let Some(problem) = &file.problem {
+                eprintln!("warning: {label}: {problem}");
+                if let Some(hint) = &file.hint {
+                    eprintln!("  hint: {hint}");
+                }
+            }
+            if file.lines_malformed > 0 {
+                let lines = output::count(file.lines_malformed);
+                eprintln!("warning: {lines} malformed lines of {label} left out, such as");
+                for MalformedRow { line, what, text } in &file.malformed {
+                    eprintln!("  line {line}: {what}: `{text}`");
+                }
+            }
+        }
+        let more = files.count();
+        if more > 0 {
+            eprintln!("warning: {more} more logs have such trouble; --json lists them all");
+        }
+    }
+}
+
+impl Full {
+    fn of(mut tally: Tally, objects: &Objects, top: usize) -> Self {
+        let total = tally.total;
+        let storable = objects.storable();
+        let time = |time| rfc3339(time);
+        Self {
+            from: tally.span.map(|span| time(span.from)),
+            to: tally.span.map(|span| time(span.to)),
+            bytes: total.bytes,
+            cache: (total.hits + total.misses + total.passes > 0).then(|| Cache {
+                hits: total.hits,
+                misses: total.misses,
+                passes: total.passes,
+                hit_ratio: total.hit_ratio(),
+            }),
+            storable: Storable {
+                objects: storable.objects,
+                bytes: storable.bytes,
+                once: storable.once,
+                once_bytes: storable.once_bytes,
+                writes_avoided: storable.writes_avoided(),
+            },
+            object_sizes: SizeFigures::of(objects.sizes()),
+            response_sizes: SizeFigures::of(&tally.sizes),
+            hours: tally
+                .hours
+                .rows()
+                .map(|(from, hour)| HourRow {
+                    from: rfc3339(from),
+                    share: ShareRow::of(hour),
+                })
+                .collect(),
+            statuses: tally
+                .statuses
+                .rows()
+                .map(|(status, share)| NamedRow {
+                    name: status.to_string(),
+                    share: ShareRow::of(share),
+                })
+                .collect(),
+            methods: Names::of(&tally.methods, top),
+            hosts: Names::of(&tally.hosts, top),
+            types: Names::of(&tally.types, top),
+            machines: Names::of(&tally.machines, top),
+        }
+    }
+}
+
+impl SizeFigures {
+    fn of(sizes: &Sizes) -> Self {
+        Self {
+            p50: sizes.quantile(0.5),
+            p90: sizes.quantile(0.9),
+            p99: sizes.quantile(0.99),
+            max: (sizes.count() > 0).then(|| sizes.max()),
+            buckets: sizes
+                .buckets()
+                .map(|bucket| SizeRow {
+                    from: bucket.from,
+                    to: bucket.to,
+                    count: bucket.count,
+                    bytes: bucket.bytes,
+                })
+                .collect(),
+        }
+    }
+}
+
+impl ShareRow {
+    fn of(share: &Hour) -> Self {
+        Self {
+            requests: share.requests,
+            bytes: share.bytes,
+            hits: share.hits,
+            misses: share.misses,
+            passes: share.passes,
+            hit_ratio: share.hit_ratio(),
+        }
+    }
+}
+
+impl Names {
+    fn of(ranking: &Ranking, top: usize) -> Self {
+        let (rows, others): (_, Share) = ranking.top(top);
+        Self {
+            top: rows
+                .iter()
+                .map(|row| NamedRow {
+                    name: String::from_utf8_lossy(row.name).into_owned(),
+                    share: ShareRow::of(row.share),
+                })
+                .collect(),
+            others: (others.requests > 0).then(|| ShareRow::of(&others)),
+            undercount_max: ranking.undercount_max(),
+        }
+    }
+}
+
+impl FileRow {
+    fn of(file: &FileReport) -> Self {
+        let machine = Some(&file.machine).filter(|machine| !machine.is_empty());
+        Self {
+            file: file.label.clone(),
+            machine: machine.cloned(),
+            compression: file.compression.map(|compression| compression.to_string()),
+            format: file.format.as_ref().map(|format| format.name().to_owned()),
+            lines: file.lines,
+            requests: file.requests,
+            lines_passed_over: file.passed_over,
+            lines_malformed: file.malformed.lines,
+            malformed: file
+                .malformed
+                .examples
+                .iter()
+                .map(|(line, what, text)| MalformedRow {
+                    line: *line,
+                    what: what.clone(),
+                    text: text.clone(),
+                })
+                .collect(),
+            lines_backwards: file.backwards.lines,
+            backwards_seconds_max: file.backwards.millis_max as f64 / 1000.0,
+            problem: file.problem.as_ref().map(ToString::to_string),
+            hint: file
+                .problem
+                .as_ref()
+                .and_then(edgeward_logs::FileProblem::hint),
+        }
+    }
+}
+
+fn top_rows(objects: &Objects, tally: Option<&Tally>) -> Vec<TopRow> {
+    let text = |fingerprint| {
+        let text = tally?.texts.of(fingerprint)?;
+        Some(String::from_utf8_lossy(text).into_owned())
+    };
+    objects
+        .top()
+        .into_iter()
+        .map(|object| TopRow {
+            url: text(object.fingerprint),
+            fingerprint: format!("{:016x}", object.fingerprint),
+            requests: object.requests,
+            bytes: tally.map(|_| object.bytes),
+            size: tally.map(|_| object.size),
+        })
+        .collect()
+}
+
+const VERSION: u32 = 1;
+
+/// Enough for a smooth curve, a few hundred points in all.
+const POINTS_PER_DOUBLING: u32 = 8;
+
+const FILES_WARNED_OF: usize = 5;

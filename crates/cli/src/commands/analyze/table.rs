@@ -1,0 +1,198 @@
+//! The figures as a person reads them in a terminal.
+
+use std::io::{self, Write};
+
+use edgeward_types::ByteSize;
+
+use super::document::{Document, Full, NamedRow, Names, ShareRow};
+use crate::output::{self, Column, Table, count, percent};
+
+pub(super) fn print(document: &Document) -> anyhow::Result<()> {
+    let mut out = output::stdout();
+    if !document.complete {
+        writeln!(
+            out,
+            "INCOMPLETE: some of the logs were not read to the end.\n"
+        )?;
+    }
+    writeln!(out, "{}\n", document.finding())?;
+    write!(out, "{}", facts(document))?;
+    section(&mut out, "Requests per URL", &per_url(document))?;
+    section(&mut out, "Most requested", &top(document))?;
+    if let Some(full) = &document.full {
+        section(&mut out, "Status", &shares("status", &full.statuses, None))?;
+        for (heading, column, names) in [
+            ("Methods", "method", &full.methods),
+            ("Hosts", "host", &full.hosts),
+            ("Types", "type", &full.types),
+            ("Machines", "machine", &full.machines),
+        ] {
+            let rows = names.top.len() + usize::from(names.others.is_some());
+            // One name says nothing that the whole does not.
+            if rows > 1 {
+                section(&mut out, heading, &named(column, names))?;
+            }
+        }
+    }
+    out.flush()?;
+    Ok(())
+}
+
+fn section(out: &mut impl Write, heading: &str, table: &Table) -> io::Result<()> {
+    write!(out, "\n{heading}\n{table}")
+}
+
+fn facts(document: &Document) -> Table {
+    let mut table = Table::new([Column::words(""), Column::figures("")]);
+    let mut row = |name: &str, value: String| table.row([name.to_owned(), value]);
+    row("requests", count(document.requests));
+    row("URLs", count(document.urls));
+    row("  requested once", count(document.once));
+    if let Some(full) = &document.full {
+        full_facts(full, &mut row);
+    }
+    if let Some(zipf) = &document.zipf {
+        row("Zipf exponent", format!("{:.2}", zipf.exponent));
+    }
+    row("lines", count(document.lines));
+    if document.lines_passed_over > 0 {
+        row("  passed over", count(document.lines_passed_over));
+    }
+    if document.lines_malformed > 0 {
+        row("  malformed", count(document.lines_malformed));
+    }
+    table
+}
+
+fn full_facts(full: &Full, row: &mut impl FnMut(&str, String)) {
+    let size = |bytes: Option<u64>| {
+        bytes.map_or_else(|| "-".to_owned(), |bytes| ByteSize(bytes).to_string())
+    };
+    if let (Some(from), Some(to)) = (&full.from, &full.to) {
+        row("from", from.clone());
+        row("to", to.clone());
+    }
+    row("bytes sent", ByteSize(full.bytes).to_string());
+    if let Some(cache) = &full.cache {
+        let ratio = cache.hit_ratio.map_or_else(|| "-".to_owned(), percent);
+        row("hit ratio of the logged cache", ratio);
+    }
+    row(
+        "bytes of all objects",
+        ByteSize(full.storable.bytes).to_string(),
+    );
+    row(
+        "  requested once",
+        ByteSize(full.storable.once_bytes).to_string(),
+    );
+    let sizes = &full.object_sizes;
+    row("object size, half are below", size(sizes.p50));
+    row("  nine in ten", size(sizes.p90));
+    row("  99 in a hundred", size(sizes.p99));
+    row("  all", size(sizes.max));
+    let busiest = full.hours.iter().max_by_key(|hour| hour.share.requests);
+    if let Some(hour) = busiest {
+        row(
+            "busiest hour",
+            format!("{} requests at {}", count(hour.share.requests), hour.from),
+        );
+    }
+}
+
+/// The histogram, in doublings.
+fn per_url(document: &Document) -> Table {
+    let mut table = Table::new([
+        Column::words("requested"),
+        Column::figures("URLs"),
+        Column::figures("share"),
+        Column::figures("requests"),
+        Column::figures("share"),
+    ]);
+    for bin in document.doublings() {
+        let times = if bin.from == bin.to {
+            count(bin.from)
+        } else {
+            format!("{}-{}", count(bin.from), count(bin.to))
+        };
+        table.row([
+            times,
+            count(bin.urls),
+            percent(bin.urls as f64 / document.urls as f64),
+            count(bin.requests),
+            percent(bin.requests as f64 / document.requests as f64),
+        ]);
+    }
+    table
+}
+
+fn top(document: &Document) -> Table {
+    let full = document.full.is_some();
+    let mut columns = vec![Column::figures("requests"), Column::figures("share")];
+    if full {
+        columns.push(Column::figures("size"));
+    }
+    columns.push(Column::words(if full {
+        "URL"
+    } else {
+        "fingerprint of URL"
+    }));
+    let mut table = Table::new(columns);
+    for row in &document.top {
+        let mut cells = vec![
+            count(row.requests),
+            percent(row.requests as f64 / document.requests as f64),
+        ];
+        cells.extend(row.size.map(|size| ByteSize(size).to_string()));
+        let name = row.url.as_ref().unwrap_or(&row.fingerprint);
+        cells.push(printable(name, URL_CHARS_MAX));
+        table.row(cells);
+    }
+    table
+}
+
+fn named(column: &str, names: &Names) -> Table {
+    shares(column, &names.top, names.others.as_ref())
+}
+
+fn shares(column: &str, rows: &[NamedRow], others: Option<&ShareRow>) -> Table {
+    let all = || rows.iter().map(|row| &row.share).chain(others);
+    let total: u64 = all().map(|share| share.requests).sum();
+    let told = all().any(|share| share.hit_ratio.is_some());
+    let mut columns = vec![
+        Column::words(column),
+        Column::figures("requests"),
+        Column::figures("share"),
+        Column::figures("bytes"),
+    ];
+    if told {
+        columns.push(Column::figures("hit ratio"));
+    }
+    let mut table = Table::new(columns);
+    let named = rows.iter().map(|row| (row.name.as_str(), &row.share));
+    for (name, share) in named.chain(others.map(|share| ("all others", share))) {
+        let mut cells = vec![
+            printable(name, NAME_CHARS_MAX),
+            count(share.requests),
+            percent(share.requests as f64 / total as f64),
+            ByteSize(share.bytes).to_string(),
+        ];
+        if told {
+            cells.push(share.hit_ratio.map_or_else(|| "-".to_owned(), percent));
+        }
+        table.row(cells);
+    }
+    table
+}
+
+/// A name out of a log in one line of a terminal: nothing that would move its cursor.
+fn printable(name: &str, chars_max: usize) -> String {
+    let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    let mut text: String = name.chars().take(chars_max).map(shown).collect();
+    if name.chars().nth(chars_max).is_some() {
+        text.push('…');
+    }
+    text
+}
+
+const URL_CHARS_MAX: usize = 80;
+const NAME_CHARS_MAX: usize = 40;

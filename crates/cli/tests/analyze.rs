@@ -1,0 +1,293 @@
+//! `edgeward analyze` as a person runs it.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+use edgeward_trace::Compression;
+use edgeward_trace::raw::Encoder;
+
+/// A combined log in which URL `n` is requested `40 / n` times, and who was requested how often.
+fn log() -> (String, HashMap<String, u64>) {
+    let (mut lines, mut counts) = (Vec::new(), HashMap::new());
+    for n in 1..=40u64 {
+        for time in 0..40 / n {
+            let url = format!("/{n}.css?v={}", n % 3);
+            lines.push(format!(
+                "192.0.2.{n} - - [17/May/2015:{:02}:05:{:02} +0000] \"GET {url} HTTP/1.1\" 200 {} \"-\" \"x\"\n",
+                time % 20,
+                n % 60,
+                n * 100
+            ));
+            *counts.entry(url).or_default() += 1;
+        }
+    }
+    (lines.concat(), counts)
+}
+
+#[test]
+fn counts_are_exact_whatever_the_compression_and_the_depth() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (text, counts) = log();
+    let requests: u64 = counts.values().sum();
+    let once = counts.values().filter(|count| **count == 1).count() as u64;
+    for ending in ["log", "log.gz", "log.zst", "log.bz2"] {
+        let path = folder.path().join(format!("access.{ending}"));
+        compress(&path, text.as_bytes());
+        for depth in [&["--counts"][..], &[]] {
+            let found = json(&[&["--json", name(&path)], depth].concat());
+            assert_eq!(found["complete"], true);
+            assert_eq!(found["requests"], requests, "{ending} {depth:?}");
+            assert_eq!(found["urls"], counts.len() as u64);
+            assert_eq!(found["once"], once);
+            assert_eq!(found["requests_per_url"][0]["urls"], once);
+            assert_eq!(found["top"][0]["requests"], 40);
+        }
+    }
+}
+
+#[test]
+fn all_of_it_is_told_of_several_machines() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (text, counts) = log();
+    for machine in ["edge-1", "edge-2"] {
+        fs::create_dir(folder.path().join(machine)).expect("a folder");
+        fs::write(folder.path().join(machine).join("access.log"), &text).expect("a file");
+    }
+    let found = json(&["--json", name(folder.path())]);
+    let requests: u64 = counts.values().sum();
+    assert_eq!(found["requests"], 2 * requests);
+    assert_eq!(found["once"], 0, "who was asked for once was so on both");
+    assert_eq!(found["machines"]["top"][1]["name"], "edge-2");
+    assert_eq!(found["machines"]["top"][1]["requests"], requests);
+    assert_eq!(found["top"][0]["url"], "/1.css?v=1");
+    assert_eq!(found["top"][0]["size"], 100);
+    assert_eq!(found["types"]["top"][0]["name"], ".css");
+    assert_eq!(found["statuses"][0]["name"], "200");
+    assert_eq!(found["from"], "2015-05-17T00:05:01Z");
+    assert_eq!(found["hours"][0]["from"], "2015-05-17T00:00:00Z");
+    assert_eq!(
+        found["hours"][0]["requests"],
+        2 * 41,
+        "each of the 40, and the first once more"
+    );
+    assert_eq!(found["cache"], Value::Null, "a combined log does not tell");
+    let bytes: u64 = (1..=40u64).map(|n| n * 100).sum();
+    assert_eq!(found["storable"]["bytes"], bytes);
+    assert_eq!(found["storable"]["writes_avoided"], 0.0);
+
+    let cut = json(&["--json", "--cut-query", name(folder.path())]);
+    assert_eq!(cut["top"][0]["url"], "/1.css");
+
+    let table = edgeward(&[name(folder.path())], b"");
+    assert!(table.status.success());
+    let text = String::from_utf8_lossy(&table.stdout);
+    for part in [
+        "0.00 % of the 40 URLs",
+        "Requests per URL",
+        "edge-2",
+        "/1.css?v=1",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+/// Method: by awk, sort and uniq, as people did it before.
+#[test]
+fn a_real_log_is_counted_as_awk_counts_it() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    let path = root.join("shared/traces/logs/semicomplete-2015.combined.log.gz");
+    if !path.exists() {
+        eprintln!("skipped: no {}", path.display());
+        return;
+    }
+    let script = "gzip -dc \"$0\" | awk '{print $7}' | sort | uniq -c | \
+                  awk '{r += $1; u++; if ($1 == 1) o++} END {print r, u, o}'";
+    let awk = Command::new("sh")
+        .args(["-c", script, name(&path)])
+        .output();
+    let awk = String::from_utf8(awk.expect("a shell").stdout).expect("text");
+    for depth in [&["--counts"][..], &[]] {
+        let found = json(&[&["--json", name(&path)], depth].concat());
+        let ours = format!(
+            "{} {} {}\n",
+            found["requests"], found["urls"], found["once"]
+        );
+        assert_eq!(ours, awk);
+        assert_eq!(found["lines_malformed"], 0);
+    }
+}
+
+#[test]
+fn a_log_that_is_cut_keeps_what_was_read_and_is_marked() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("access.log.gz");
+    let (text, counts) = log();
+    compress(&path, text.as_bytes());
+    let whole = fs::read(&path).expect("just written");
+    fs::write(&path, &whole[..whole.len() * 2 / 3]).expect("a file");
+    let good = folder.path().join("good.log");
+    fs::write(&good, &text).expect("a file");
+
+    let out = edgeward(&["--json", name(&path), name(&good)], b"");
+    assert_eq!(out.status.code(), Some(2));
+    let found: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    assert_eq!(found["complete"], false);
+    let requests: u64 = counts.values().sum();
+    let read = found["requests"].as_u64().expect("a number");
+    assert!((requests + 1..2 * requests).contains(&read), "{read}");
+    let problem = found["files"][0]["problem"].as_str().expect("a problem");
+    assert!(problem.contains("ends in the middle"), "{problem}");
+    assert_eq!(found["files"][1]["problem"], Value::Null);
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(
+        said.contains("error: the result is incomplete: 1 of 2 logs"),
+        "{said}"
+    );
+
+    let table = edgeward(&[name(&path)], b"");
+    assert!(String::from_utf8_lossy(&table.stdout).starts_with("INCOMPLETE"));
+}
+
+#[test]
+fn malformed_lines_are_counted_with_examples_and_not_fatal() {
+    let (text, counts) = log();
+    let requests: u64 = counts.values().sum();
+    let mut damaged = b"hello\n\n# a comment\n".to_vec();
+    damaged.extend_from_slice(text.as_bytes());
+    damaged.extend(std::iter::repeat_n(b'x', 1 << 21));
+    damaged.extend_from_slice(
+        b"\n\x00\x01\x02\n192.0.2.1 - - [17/May/2015:10:05:03 +0000] \"-\" 408 0\n",
+    );
+    damaged
+        .extend_from_slice(b"192.0.2.1 - - [16/May/2015:10:05:03 +0000] \"GET /z HTTP/1.1\" 200 7");
+    let out = edgeward(&["--json", "-"], &damaged);
+    assert!(out.status.success());
+    let found: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    assert_eq!(found["requests"], requests + 1);
+    assert_eq!(found["lines_malformed"], 3, "hello, 2 MiB of x, and zeros");
+    assert_eq!(
+        found["lines_passed_over"], 3,
+        "a blank, a comment, and a 408"
+    );
+    let file = &found["files"][0];
+    assert_eq!(file["malformed"][0]["line"], 1);
+    assert_eq!(file["malformed"][0]["text"], "hello");
+    let long = file["malformed"][1]["what"].as_str().expect("a reason");
+    assert!(long.contains("longer than 1048576 bytes"), "{long}");
+    assert!(
+        file["lines_backwards"]
+            .as_u64()
+            .is_some_and(|lines| lines > 0)
+    );
+    assert!(
+        file["backwards_seconds_max"]
+            .as_f64()
+            .is_some_and(|secs| secs > 86_400.0)
+    );
+}
+
+#[test]
+fn what_is_no_log_is_refused_by_name() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("junk.bin");
+    let mut junk = b"\x7fELF".to_vec();
+    junk.extend((0..100_000u32).flat_map(|n| n.wrapping_mul(0x9e37_79b9).to_le_bytes()));
+    fs::write(&path, junk).expect("a file");
+    let says = |args: &[&str]| {
+        let out = edgeward(args, b"");
+        assert_eq!(
+            (out.status.code(), out.stdout.len()),
+            (Some(2), 0),
+            "{args:?}"
+        );
+        String::from_utf8_lossy(&out.stderr).into_owned()
+    };
+    let said = says(&[name(&path)]);
+    assert!(
+        said.contains("no text") && said.contains("junk.bin"),
+        "{said}"
+    );
+    let said = says(&["/nonexistent/access.log"]);
+    assert!(said.contains("/nonexistent/access.log"), "{said}");
+    let said = says(&[name(&path), "--memory", "1MiB"]);
+    assert!(said.contains("--memory"), "{said}");
+    fs::write(&path, "").expect("a file");
+    let said = says(&[name(&path)]);
+    assert!(said.contains("no requests"), "{said}");
+}
+
+#[test]
+fn a_full_disk_ends_the_reading_and_keeps_what_was_read() {
+    // Two million bytes of rows do not fit the smallest buffers, and the limit is a megabyte.
+    let mut text = String::new();
+    for n in 0..400_000u64 {
+        let url = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        text += &format!("- - - [17/May/2015:10:05:03 +0000] \"GET /{url:x} HTTP/1.1\" 200 5\n");
+    }
+    let limits = ["--memory", "16MiB", "--temp-max", "1MiB", "--threads", "1"];
+    let out = edgeward(&[&["--json", "-"], &limits[..]].concat(), text.as_bytes());
+    assert_eq!(out.status.code(), Some(2));
+    let found: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    assert_eq!(found["complete"], false);
+    let requests = found["requests"].as_u64().expect("a number");
+    assert!((65_536..400_000).contains(&requests), "{requests}");
+    assert_eq!(
+        found["urls"], requests,
+        "every one of them is a URL of its own"
+    );
+    assert_eq!(found["temp_bytes"], 1 << 20);
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(
+        said.contains("reached its limit") && said.contains("--temp-max"),
+        "{said}"
+    );
+}
+
+/// Compresses by the name's ending.
+fn compress(path: &Path, text: &[u8]) {
+    let file = fs::File::create(path).expect("a file");
+    let compression = match path.extension().and_then(|ending| ending.to_str()) {
+        Some("gz") => Compression::Gzip,
+        Some("zst") => Compression::Zstd,
+        Some("bz2") => Compression::Bzip2,
+        _ => Compression::None,
+    };
+    let mut sink = Encoder::new(file, compression).expect("a file");
+    sink.write_all(text).expect("a file");
+    sink.finish().expect("a file");
+}
+
+fn json(args: &[&str]) -> Value {
+    let out = edgeward(args, b"");
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{args:?}: {said}");
+    serde_json::from_slice(&out.stdout).expect("JSON")
+}
+
+fn edgeward(args: &[&str], input: &[u8]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_edgeward"));
+    filter(command.arg("analyze").args(args), input)
+}
+
+fn filter(command: &mut Command, input: &[u8]) -> Output {
+    let piped = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = piped.spawn().expect("the program starts");
+    let mut stdin = child.stdin.take().expect("it was asked for");
+    std::thread::scope(|scope| {
+        // A program that has seen enough closes its end.
+        scope.spawn(move || _ = stdin.write_all(input));
+        child.wait_with_output().expect("it ends")
+    })
+}
+
+fn name(path: &Path) -> &str {
+    path.to_str().expect("a name in UTF-8")
+}

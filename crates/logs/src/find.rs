@@ -1,0 +1,297 @@
+//! Which logs were meant: files, folders, patterns, stdin.
+
+use std::collections::HashSet;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A log to read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Where it is, or nothing for stdin.
+    pub path: Option<PathBuf>,
+    /// What to call it.
+    pub label: String,
+    /// Its size as it lies there, 0 where that is not known.
+    pub bytes: u64,
+    /// The machine that wrote it, as far as the folder's name tells: empty where all logs lie in
+    /// one folder.
+    pub machine: String,
+}
+
+/// Why the logs that were meant cannot be told.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FindError {
+    /// A name that leads nowhere.
+    #[error("{} cannot be opened", .path.display())]
+    Missing {
+        /// The name.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A folder that cannot be looked through.
+    #[error("the folder {} cannot be looked through", .path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A pattern that is none, or that fits nothing.
+    #[error("{pattern} fits no file")]
+    NoMatch {
+        /// The pattern.
+        pattern: String,
+    },
+    /// A folder without files.
+    #[error("the folder {} holds no logs", .path.display())]
+    EmptyFolder {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Stdin can be read once.
+    #[error("stdin is named twice")]
+    StdinTwice,
+    /// More than anybody means.
+    #[error("more than {FILES_MAX} files")]
+    TooMany,
+}
+
+/// Finds the logs meant by what was typed: files, folders (all files within, however deep, but
+/// for hidden ones), patterns with `*`, `?` and `[…]` the shell left alone, and `-` for stdin. A
+/// file meant twice is read once.
+///
+/// # Errors
+///
+/// If something typed leads to no file.
+pub fn find(typed: &[PathBuf]) -> Result<Vec<Source>, FindError> {
+    let mut found = Found::default();
+    for name in typed {
+        if name.as_os_str() == "-" {
+            if found.stdin {
+                return Err(FindError::StdinTwice);
+            }
+            found.stdin = true;
+            found.sources.push(Source {
+                path: None,
+                label: "stdin".to_owned(),
+                bytes: 0,
+                machine: String::new(),
+            });
+        } else if name.exists() {
+            found.take(name)?;
+        } else {
+            found.take_matches(name)?;
+        }
+    }
+    let mut sources = found.sources;
+    name_machines(&mut sources);
+    Ok(sources)
+}
+
+#[derive(Default)]
+struct Found {
+    sources: Vec<Source>,
+    seen: HashSet<PathBuf>,
+    stdin: bool,
+}
+
+impl Found {
+    fn take(&mut self, path: &Path) -> Result<(), FindError> {
+        if !path.is_dir() {
+            return self.take_file(path);
+        }
+        let before = (self.sources.len(), self.seen.len());
+        self.take_folder(path, 0)?;
+        if before == (self.sources.len(), self.seen.len()) {
+            return Err(FindError::EmptyFolder { path: path.into() });
+        }
+        Ok(())
+    }
+
+    fn take_file(&mut self, path: &Path) -> Result<(), FindError> {
+        let missing = |source| FindError::Missing {
+            path: path.into(),
+            source,
+        };
+        let real = path.canonicalize().map_err(missing)?;
+        let facts = path.metadata().map_err(missing)?;
+        if !self.seen.insert(real) {
+            return Ok(());
+        }
+        if self.sources.len() >= FILES_MAX {
+            return Err(FindError::TooMany);
+        }
+        self.sources.push(Source {
+            path: Some(path.into()),
+            label: path.display().to_string(),
+            bytes: if facts.is_file() { facts.len() } else { 0 },
+            machine: String::new(),
+        });
+        Ok(())
+    }
+
+    /// Files first and then folders, each in the order of their names.
+    fn take_folder(&mut self, folder: &Path, depth: usize) -> Result<(), FindError> {
+        let error = |source| FindError::Folder {
+            path: folder.into(),
+            source,
+        };
+        let (mut files, mut folders) = (Vec::new(), Vec::new());
+        for entry in folder.read_dir().map_err(error)? {
+            let entry = entry.map_err(error)?;
+            if entry.file_name().as_encoded_bytes().starts_with(b".") {
+                continue;
+            }
+            let kind = entry.file_type().map_err(error)?;
+            if kind.is_dir() {
+                folders.push(entry.path());
+            } else if entry.path().is_file() {
+                // A link to a file is one; a link to a folder may lead around in circles.
+                files.push(entry.path());
+            }
+        }
+        files.sort();
+        folders.sort();
+        files.iter().try_for_each(|file| self.take_file(file))?;
+        if depth < DEPTH_MAX {
+            for folder in &folders {
+                self.take_folder(folder, depth + 1)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take_matches(&mut self, name: &Path) -> Result<(), FindError> {
+        let missing = || FindError::Missing {
+            path: name.into(),
+            source: io::ErrorKind::NotFound.into(),
+        };
+        let pattern = name
+            .to_str()
+            .filter(|text| text.contains(['*', '?', '[']))
+            .ok_or_else(missing)?;
+        let no_match = || FindError::NoMatch {
+            pattern: pattern.to_owned(),
+        };
+        let mut matched = false;
+        for path in glob::glob(pattern).map_err(|_| no_match())?.flatten() {
+            matched = true;
+            self.take(&path)?;
+        }
+        matched.then_some(()).ok_or_else(no_match)
+    }
+}
+
+/// Where logs lie in several folders, each folder is a machine: `edge-1/access.log.gz`. Only the
+/// first part of the path in which they differ tells, so `edge-1/2026/11/a.log` is `edge-1` too.
+fn name_machines(sources: &mut [Source]) {
+    let folders: Vec<Vec<String>> = sources
+        .iter()
+        .filter_map(|source| source.path.as_ref())
+        .map(|path| {
+            let folder = path.parent().unwrap_or(Path::new(""));
+            let parts = folder.components();
+            parts
+                .map(|part| part.as_os_str().to_string_lossy().into_owned())
+                .collect()
+        })
+        .collect();
+    let Some(first) = folders.first() else {
+        return;
+    };
+    let common = (0..first.len())
+        .find(|at| folders.iter().any(|parts| parts.get(*at) != first.get(*at)))
+        .unwrap_or(first.len());
+    if folders.iter().all(|parts| parts.len() <= common) {
+        return;
+    }
+    let with_path = sources.iter_mut().filter(|source| source.path.is_some());
+    for (source, parts) in with_path.zip(&folders) {
+        // A log above the others' folders is of the folder that they lie in.
+        let part = parts.get(common).or(parts.last());
+        source.machine = part.cloned().unwrap_or_default();
+    }
+}
+
+/// A month of hourly logs of a hundred machines is 72 thousand.
+const FILES_MAX: usize = 1_000_000;
+
+const DEPTH_MAX: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn tree() -> tempfile::TempDir {
+        let root = tempfile::tempdir().expect("a folder");
+        for file in [
+            "edge-2/a.log",
+            "edge-1/b.log.gz",
+            "edge-1/2026/c.log",
+            "edge-1/.hidden",
+        ] {
+            let path = root.path().join(file);
+            fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
+            fs::write(path, "x").expect("a file");
+        }
+        fs::create_dir(root.path().join("none")).expect("a folder");
+        root
+    }
+
+    fn names(root: &Path, typed: &[&str]) -> Vec<(String, String)> {
+        let typed: Vec<PathBuf> = typed.iter().map(|name| root.join(name)).collect();
+        let found = find(&typed).expect("there are files");
+        let relative = |source: &Source| {
+            let path = source.path.as_ref().expect("not stdin");
+            let path = path.strip_prefix(root).expect("below the root");
+            path.display().to_string()
+        };
+        found
+            .iter()
+            .map(|source| (relative(source), source.machine.clone()))
+            .collect()
+    }
+
+    #[test]
+    fn a_folder_means_all_files_in_it_and_its_folders_are_machines() {
+        let root = tree();
+        let pairs = |list: &[(&str, &str)]| {
+            let owned = list.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned()));
+            owned.collect::<Vec<_>>()
+        };
+        let all = pairs(&[
+            ("edge-1/b.log.gz", "edge-1"),
+            ("edge-1/2026/c.log", "edge-1"),
+            ("edge-2/a.log", "edge-2"),
+        ]);
+        assert_eq!(names(root.path(), &["."]), all);
+        assert_eq!(names(root.path(), &["edge-?"]), all);
+        assert_eq!(
+            names(root.path(), &["edge-*", "edge-2/a.log"]),
+            all,
+            "once each"
+        );
+        assert_eq!(
+            names(root.path(), &["edge-2"]),
+            pairs(&[("edge-2/a.log", "")])
+        );
+    }
+
+    #[test]
+    fn what_leads_to_no_file_is_named() {
+        let root = tree();
+        let error = |name: &str| {
+            let error = find(&[root.path().join(name)]).expect_err("no file");
+            error.to_string()
+        };
+        assert!(error("gone.log").contains("gone.log"));
+        assert!(error("*.xyz").contains("fits no file"));
+        assert!(error("none").contains("holds no logs"));
+        let twice = find(&["-".into(), "-".into()]).expect_err("stdin is one");
+        assert!(matches!(twice, FindError::StdinTwice));
+    }
+}

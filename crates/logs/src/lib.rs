@@ -1,0 +1,30 @@
+//! Reads request logs with all cores and a bounded memory, and counts what is in them.
+//!
+//! ```text
+//!  files ──> a thread a file: decode, split, parse ──> 256 partitions by the fingerprint's top byte
+//!                                  │                        │ full buffers, to one temporary file
+//!                                  └──> tally               v
+//!                                                  a thread a partition: count ──> objects
+//! ```
+//!
+//! All requests for a URL fall into one partition, so partitions are counted apart and their
+//! results add up. What is kept of a request is 8 bytes, or 16 where sizes are wanted; memory
+//! holds the partitions' buffers and one table a thread, whatever the number of URLs. The
+//! temporary file has no name: whatever becomes of the process, the system takes its space back.
+//!
+//! What is wrong with one file (cut, damaged, unreadable, no log at all) costs that file's rest.
+//! It is told in the file's [`FileReport`] and counted, and the others are read.
+#![forbid(unsafe_code)]
+
+mod analyze;
+mod count;
+mod find;
+mod lines;
+mod row;
+mod scan;
+mod spill;
+
+pub use analyze::{Analysis, Depth, Settings, analyze};
+pub use find::{FindError, Source, find};
+pub use scan::{Backwards, FileProblem, FileReport, MalformedLines};
+pub use spill::SpillError;

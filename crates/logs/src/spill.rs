@@ -1,0 +1,278 @@
+//! Partitions of rows: buffers in memory, and one temporary file for what does not fit.
+//!
+//! The file is written in chunks of one size, each of one partition; which chunk is whose stays in
+//! memory, 8 bytes a chunk. It is created without a name, so nothing is left behind even by a
+//! process that is killed.
+
+use std::fs::File;
+use std::io;
+use std::marker::PhantomData;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::row::Row;
+
+/// How many partitions there are: one for each value of a fingerprint's top byte.
+pub(crate) const PARTITIONS: usize = 256;
+
+/// Why rows found no place.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpillError {
+    /// The temporary file may not grow further.
+    #[error("the temporary file reached its limit of {bytes_max} bytes")]
+    Limit {
+        /// The limit.
+        bytes_max: u64,
+    },
+    /// The temporary file cannot be created.
+    #[error("no temporary file can be created in {}", .folder.display())]
+    Create {
+        /// Where.
+        folder: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The temporary file cannot be written: most often, the disk is full.
+    #[error("the temporary file in {} cannot be written", .folder.display())]
+    Write {
+        /// Where.
+        folder: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The temporary file cannot be read back.
+    #[error("the temporary file in {} cannot be read", .folder.display())]
+    Read {
+        /// Where.
+        folder: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+/// The temporary file all threads share.
+#[derive(Debug)]
+pub(crate) struct Spill {
+    folder: PathBuf,
+    bytes_max: u64,
+    pub(crate) chunk_bytes: usize,
+    /// Created when it is first needed: a log that fits memory needs no disk.
+    file: OnceLock<File>,
+    end: AtomicU64,
+    /// Somebody could not write: nobody needs to read on.
+    failed: AtomicBool,
+}
+
+impl Spill {
+    pub(crate) fn new(folder: &Path, bytes_max: u64, chunk_bytes: usize) -> Self {
+        Self {
+            folder: folder.into(),
+            bytes_max,
+            chunk_bytes,
+            file: OnceLock::new(),
+            end: AtomicU64::new(0),
+            failed: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether a chunk could not be written.
+    pub(crate) fn failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Bytes written.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.end.load(Ordering::Relaxed).min(self.bytes_max)
+    }
+
+    fn write(&self, chunk: &[u8]) -> Result<u64, SpillError> {
+        let result = self.try_write(chunk);
+        if result.is_err() {
+            self.failed.store(true, Ordering::Relaxed);
+        }
+        result
+    }
+
+    fn try_write(&self, chunk: &[u8]) -> Result<u64, SpillError> {
+        let length = chunk.len() as u64;
+        let at = self.end.fetch_add(length, Ordering::Relaxed);
+        if at.saturating_add(length) > self.bytes_max {
+            return Err(SpillError::Limit {
+                bytes_max: self.bytes_max,
+            });
+        }
+        let file = match self.file.get() {
+            Some(file) => file,
+            None => {
+                let file =
+                    tempfile::tempfile_in(&self.folder).map_err(|source| SpillError::Create {
+                        folder: self.folder.clone(),
+                        source,
+                    })?;
+                // Two threads may come here at once; the file of one is then dropped unused.
+                self.file.get_or_init(|| file)
+            }
+        };
+        file.write_all_at(chunk, at)
+            .map_err(|source| SpillError::Write {
+                folder: self.folder.clone(),
+                source,
+            })?;
+        Ok(at)
+    }
+
+    fn read(&self, at: u64, chunk: &mut [u8]) -> Result<(), SpillError> {
+        let file = self.file.get().expect("a chunk was written");
+        file.read_exact_at(chunk, at)
+            .map_err(|source| SpillError::Read {
+                folder: self.folder.clone(),
+                source,
+            })
+    }
+}
+
+/// The rows of one thread, by partition.
+#[derive(Debug)]
+pub(crate) struct Partitions<R> {
+    chunk_bytes: usize,
+    buffers: Vec<Vec<u8>>,
+    chunks: Vec<Vec<u64>>,
+    row: PhantomData<R>,
+}
+
+impl<R: Row> Partitions<R> {
+    pub(crate) fn new(chunk_bytes: usize) -> Self {
+        Self {
+            chunk_bytes: chunk_bytes / R::BYTES * R::BYTES,
+            buffers: vec![Vec::new(); PARTITIONS],
+            chunks: vec![Vec::new(); PARTITIONS],
+            row: PhantomData,
+        }
+    }
+
+    /// Takes a row in. On an error it was not, and all rows before it are still there.
+    #[inline]
+    pub(crate) fn push(&mut self, row: R, spill: &Spill) -> Result<(), SpillError> {
+        let partition = (row.fingerprint() >> 56) as usize;
+        if self.buffers[partition].len() >= self.chunk_bytes {
+            self.flush(partition, spill)?;
+        }
+        row.write(&mut self.buffers[partition]);
+        Ok(())
+    }
+
+    #[cold]
+    fn flush(&mut self, partition: usize, spill: &Spill) -> Result<(), SpillError> {
+        let at = spill.write(&self.buffers[partition])?;
+        self.chunks[partition].push(at);
+        self.buffers[partition].clear();
+        Ok(())
+    }
+
+    /// How many rows a partition has.
+    pub(crate) fn rows(&self, partition: usize) -> u64 {
+        let written = self.chunks[partition].len() * self.chunk_bytes;
+        ((written + self.buffers[partition].len()) / R::BYTES) as u64
+    }
+
+    /// Gives every row of a partition to `each`, until that says to stop. `scratch` is for chunks.
+    pub(crate) fn for_each(
+        &self,
+        partition: usize,
+        spill: &Spill,
+        scratch: &mut Vec<u8>,
+        mut each: impl FnMut(R) -> bool,
+    ) -> Result<bool, SpillError> {
+        scratch.resize(self.chunk_bytes, 0);
+        for at in &self.chunks[partition] {
+            spill.read(*at, scratch)?;
+            for row in scratch.chunks_exact(R::BYTES) {
+                if !each(R::read(row)) {
+                    return Ok(false);
+                }
+            }
+        }
+        for row in self.buffers[partition].chunks_exact(R::BYTES) {
+            if !each(R::read(row)) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::row::Bare;
+
+    use super::*;
+
+    fn read_all(partitions: &Partitions<Bare>, spill: &Spill) -> Vec<u64> {
+        let mut all = Vec::new();
+        for partition in 0..PARTITIONS {
+            let before = all.len();
+            let each = |row: Bare| {
+                assert_eq!(row.0 >> 56, partition as u64);
+                all.push(row.0);
+                true
+            };
+            let mut scratch = Vec::new();
+            partitions
+                .for_each(partition, spill, &mut scratch, each)
+                .expect("the file is there");
+            assert_eq!(partitions.rows(partition), (all.len() - before) as u64);
+        }
+        all
+    }
+
+    /// 5,000 rows spread over the partitions by a multiplication.
+    fn rows() -> impl Iterator<Item = u64> {
+        (0..5000u64).map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    #[test]
+    fn every_row_comes_back_from_memory_and_disk() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let spill = Spill::new(folder.path(), u64::MAX, 64);
+        let mut partitions = Partitions::new(64);
+        for row in rows() {
+            partitions.push(Bare(row), &spill).expect("there is room");
+        }
+        assert!(spill.bytes() > 0, "some of it went to disk");
+        let mut expected: Vec<u64> = rows().collect();
+        expected.sort_unstable();
+        let mut all = read_all(&partitions, &spill);
+        all.sort_unstable();
+        assert_eq!(all, expected);
+        let names = folder.path().read_dir().expect("the folder").count();
+        assert_eq!(names, 0, "the file has no name, so a crash leaves none");
+    }
+
+    #[test]
+    fn a_full_disk_keeps_all_rows_that_were_taken() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let spill = Spill::new(folder.path(), 640, 64);
+        let mut partitions = Partitions::new(64);
+        let taken: Vec<u64> = rows()
+            .take_while(|row| partitions.push(Bare(*row), &spill).is_ok())
+            .collect();
+        assert!(spill.failed() && taken.len() < 5000);
+        let mut all = read_all(&partitions, &spill);
+        all.sort_unstable();
+        let mut expected = taken;
+        expected.sort_unstable();
+        assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_is_named() {
+        let spill = Spill::new(Path::new("/nonexistent/folder"), u64::MAX, 8);
+        let mut partitions = Partitions::new(8);
+        partitions.push(Bare(1), &spill).expect("memory has room");
+        let error = partitions.push(Bare(1), &spill).expect_err("no folder");
+        assert!(error.to_string().contains("/nonexistent/folder"), "{error}");
+    }
+}

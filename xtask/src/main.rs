@@ -1,5 +1,6 @@
 //! House rules and chores that need the whole workspace: `cargo xtask <chore>`.
 
+mod bench_analyze;
 mod bench_disk;
 mod bench_hits;
 mod bench_prediction;
@@ -15,6 +16,7 @@ Chores that need the whole workspace.
 usage: cargo xtask <chore> [options]
 
   tidy          hold the house rules: who imports whom, pure crates, links, dead files
+  bench-analyze counting a log's requests, beside DuckDB and awk; --help tells its options
   bench-disk    the disk cache: what is written, hits beside nginx's, writing beside fio's
   bench-hits    edgeward, nginx and Varnish side by side; --help tells its options
   bench-prediction
@@ -26,6 +28,7 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let outcome = match arguments.next().as_deref() {
         Some("tidy") => tidy::run(&workspace_root()),
+        Some("bench-analyze") => bench_analyze::run(&workspace_root(), arguments),
         Some("bench-disk") => bench_disk::run(&workspace_root(), arguments),
         Some("bench-hits") => bench_hits::run(&workspace_root(), arguments),
         Some("bench-prediction") => bench_prediction::run(&workspace_root(), arguments),

@@ -6,6 +6,9 @@
 //! counted elsewhere, fingerprint by fingerprint, and folded into [`Objects`]: the histogram of
 //! requests per URL, who was requested once, popularity.
 //!
+//! A [`Sample`] keeps all requests for a share of the objects; what caches would do with them
+//! follows from it: [`ReuseCurve`], [`WorkingSet`], or a simulation elsewhere.
+//!
 //! Everything here merges: what two machines counted apart is what one would have counted.
 //! Nothing here opens a file or starts a thread; crate `logs` does.
 #![forbid(unsafe_code)]
@@ -18,6 +21,8 @@ mod objects;
 mod parse;
 mod popularity;
 mod ranking;
+mod reuse;
+mod sample;
 mod sizes;
 mod tally;
 mod texts;
@@ -29,6 +34,8 @@ pub use objects::{Object, Objects, Storable, TopObject};
 pub use parse::{Field, Format, Names, Parser, Template, TemplateError, Unrecognised, recognise};
 pub use popularity::{Popularity, ZipfFit};
 pub use ranking::{Ranked, Ranking, Share};
+pub use reuse::{ReuseCurve, ReusePoint, WorkingSet};
+pub use sample::{Sample, Sampled};
 pub use sizes::{SizeBucket, Sizes};
 pub use tally::{Span, Statuses, Tally};
 pub use texts::Texts;

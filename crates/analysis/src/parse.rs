@@ -34,7 +34,7 @@ impl Format {
             Self::Ncsa => "ncsa",
             Self::Json(_) => "json",
             Self::W3c => "w3c",
-            Self::Template(_) => "log-format",
+            Self::Template(_) => "format-string",
         }
     }
 }

@@ -18,6 +18,8 @@ pub struct Popularity {
 pub struct ZipfFit {
     /// The slope of the line through logarithms of rank and count, without its sign.
     pub exponent: f64,
+    /// Where the line meets rank 1: requests of the most popular URL, if the law held for it.
+    pub requests_of_first: f64,
     /// How much of the variation of the logarithms the line explains, 0 to 1.
     pub r_squared: f64,
     /// The ranks from 1 it was fitted to.
@@ -118,6 +120,7 @@ impl Popularity {
         Some(ZipfFit {
             // All equally popular is a slope of 0, not of -0.
             exponent: (-xy / xx).max(0.0),
+            requests_of_first: (mean_y - xy / xx * mean_x).exp(),
             r_squared: if yy > 0.0 { xy * xy / (xx * yy) } else { 1.0 },
             ranks,
         })
@@ -173,6 +176,7 @@ mod tests {
                 "{exponent}: {fit:?}"
             );
             assert!(fit.r_squared > 0.99, "{fit:?}");
+            assert!((0.8e6..1.2e6).contains(&fit.requests_of_first), "{fit:?}");
         }
         let flat = of(std::iter::repeat_n(50, 1000))
             .zipf()

@@ -35,7 +35,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
     subcommand_required = true,
     arg_required_else_help = true,
     disable_help_subcommand = true,
-    after_help = "`edgeward COMMAND -h` shows a command's options, `--help` all of them with examples.",
+    after_help = "`edgeward COMMAND -h` shows a command's options, `--help` all, with examples.",
     after_long_help = LONG_HELP
 )]
 struct Cli {

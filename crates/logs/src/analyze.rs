@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicUsize;
 use std::thread;
 
-use edgeward_analysis::{Format, Names, Objects, QueryRule, Tally};
+use edgeward_analysis::{Format, Names, Objects, QueryRule, Sample, Sampled, Tally};
 use edgeward_types::ByteSize;
 
 use crate::count::count;
@@ -60,6 +60,8 @@ pub struct Analysis {
     pub objects: Objects,
     /// What is counted line by line, with [`Depth::Full`].
     pub tally: Option<Tally>,
+    /// All requests for a sample of the objects, with [`Depth::Full`].
+    pub sampled: Option<Sampled>,
     /// Why reading stopped early, if there was no room. All that was read is counted.
     pub spill_error: Option<SpillError>,
     /// How large the temporary file became.
@@ -108,8 +110,12 @@ fn analyze_rows<R: Row>(
     let mut order: Vec<usize> = (0..sources.len()).collect();
     order.sort_by_key(|at| Reverse(sources[*at].bytes));
     let next = AtomicUsize::new(0);
+    let sample_max = sample_max(settings.memory, readers);
     let workers: Vec<Worker<'_, R>> = thread::scope(|scope| {
-        let work = || Worker::<R>::new(settings, &spill, progress).run(sources, &order, &next);
+        let work = || {
+            let worker = Worker::<R>::new(settings, &spill, progress, sample_max);
+            worker.run(sources, &order, &next)
+        };
         let others: Vec<_> = (1..readers).map(|_| scope.spawn(work)).collect();
         let mine = work();
         let others = others.into_iter().map(|thread| {
@@ -122,24 +128,29 @@ fn analyze_rows<R: Row>(
 
     let mut files = Vec::new();
     let mut parts = Vec::new();
-    let mut tally: Option<Tally> = None;
+    let mut full: Option<(Tally, Sample)> = None;
     let mut spill_error = None;
     for worker in workers {
         files.extend(worker.reports);
         parts.push(worker.partitions);
         spill_error = spill_error.or(worker.spill_error);
-        match (&mut tally, worker.tally) {
-            (Some(all), Some(more)) => all.merge(more),
+        match (&mut full, worker.full) {
+            (Some((tally, sample)), Some((more_tally, more_sample))) => {
+                tally.merge(more_tally);
+                sample.merge(more_sample);
+            }
             (all, more) => *all = all.take().or(more),
         }
     }
     files.sort_by_key(|(at, _)| *at);
     let memory_bytes = settings.memory.bytes() / 2;
     let objects = count(&parts, &spill, threads, memory_bytes, settings.top_max)?;
+    let (tally, sampled) = full.map(|(tally, sample)| (tally, sample.finish())).unzip();
     Ok(Analysis {
         files: files.into_iter().map(|(_, report)| report).collect(),
         objects,
         tally,
+        sampled,
         spill_error,
         temp: ByteSize(spill.bytes()),
     })
@@ -152,6 +163,17 @@ fn chunk_bytes(memory: ByteSize, readers: usize) -> usize {
     let share = usize::try_from(share).unwrap_or(usize::MAX);
     share.clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX) / 16 * 16
 }
+
+/// An eighth of the memory for the samples, 24 bytes a request, and no more than is of use.
+fn sample_max(memory: ByteSize, readers: usize) -> usize {
+    let share = memory.bytes() / 8 / 24 / readers as u64;
+    let share = usize::try_from(share).unwrap_or(usize::MAX);
+    share.min(SAMPLE_MAX)
+}
+
+/// A million requests are reuse distances and four simulations in a few seconds. SHARDS's authors
+/// found some thousand objects enough.
+const SAMPLE_MAX: usize = 1 << 20;
 
 const CHUNK_BYTES_MIN: usize = 1 << 10;
 const CHUNK_BYTES_MAX: usize = 32 << 10;

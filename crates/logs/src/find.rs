@@ -191,7 +191,7 @@ fn name_machines(sources: &mut [Source]) {
         .iter()
         .filter_map(|source| source.path.as_ref())
         .map(|path| {
-            let folder = path.parent().unwrap_or(Path::new(""));
+            let folder = path.parent().unwrap_or_else(|| Path::new(""));
             let parts = folder.components();
             parts
                 .map(|part| part.as_os_str().to_string_lossy().into_owned())
@@ -210,7 +210,7 @@ fn name_machines(sources: &mut [Source]) {
     let with_path = sources.iter_mut().filter(|source| source.path.is_some());
     for (source, parts) in with_path.zip(&folders) {
         // A log above the others' folders is of the folder that they lie in.
-        let part = parts.get(common).or(parts.last());
+        let part = parts.get(common).or_else(|| parts.last());
         source.machine = part.cloned().unwrap_or_default();
     }
 }

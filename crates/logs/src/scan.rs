@@ -4,7 +4,9 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use edgeward_analysis::{Entry, Fingerprints, Format, Parser, Tally, Unrecognised, recognise};
+use edgeward_analysis::{
+    Entry, Fingerprints, Format, Parser, Sample, Tally, Unrecognised, recognise,
+};
 use edgeward_trace::raw::{self, Buffer, Decoder};
 use edgeward_trace::{Compression, Problem};
 use edgeward_types::Timestamp;
@@ -87,7 +89,7 @@ impl FileProblem {
                 Some("is it the right file? gzip, zstd and bzip2 are recognised".to_owned())
             }
             Self::Unrecognised(_) => {
-                Some("if it has a format of its own, say which with --log-format".to_owned())
+                Some("if it has a format of its own, say which with --format".to_owned())
             }
         }
     }
@@ -120,7 +122,7 @@ pub(crate) struct Worker<'a, R> {
     progress: &'a (dyn Fn(u64) + Sync),
     fingerprints: Fingerprints,
     pub(crate) partitions: Partitions<R>,
-    pub(crate) tally: Option<Tally>,
+    pub(crate) full: Option<(Tally, Sample)>,
     pub(crate) spill_error: Option<SpillError>,
     pub(crate) reports: Vec<(usize, FileReport)>,
 }
@@ -130,6 +132,7 @@ impl<'a, R: Row> Worker<'a, R> {
         settings: &'a Settings,
         spill: &'a Spill,
         progress: &'a (dyn Fn(u64) + Sync),
+        sample_max: usize,
     ) -> Self {
         Self {
             settings,
@@ -137,7 +140,8 @@ impl<'a, R: Row> Worker<'a, R> {
             progress,
             fingerprints: Fingerprints::new(settings.query),
             partitions: Partitions::new(spill.chunk_bytes),
-            tally: (settings.depth == Depth::Full).then(Tally::default),
+            full: (settings.depth == Depth::Full)
+                .then(|| (Tally::default(), Sample::new(sample_max))),
             spill_error: None,
             reports: Vec::new(),
         }
@@ -269,9 +273,10 @@ impl<'a, R: Row> Worker<'a, R> {
             self.spill_error = Some(error);
             return false;
         }
-        if let Some(tally) = &mut self.tally {
+        if let Some((tally, sample)) = &mut self.full {
             let url = self.fingerprints.counted(entry.url);
             tally.add(entry, fingerprint, url, machine.as_bytes());
+            sample.add(entry, fingerprint);
         }
         true
     }

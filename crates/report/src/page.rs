@@ -21,6 +21,7 @@ pub struct Page {
 enum Block {
     Section(String),
     Text(String),
+    Code(String),
     Table(Table),
     Plot(Plot),
     Bars(Bars),
@@ -58,6 +59,12 @@ impl Page {
     /// Adds a paragraph.
     pub fn text(&mut self, paragraph: impl Into<String>) -> &mut Self {
         self.blocks.push(Block::Text(paragraph.into()));
+        self
+    }
+
+    /// Adds text as it stands, line by line: settings or a command to copy.
+    pub fn code(&mut self, text: impl Into<String>) -> &mut Self {
+        self.blocks.push(Block::Code(text.into()));
         self
     }
 
@@ -112,6 +119,7 @@ impl Page {
             match block {
                 Block::Section(heading) => writeln!(out, "<h2>{}</h2>", Html(heading))?,
                 Block::Text(paragraph) => writeln!(out, "<p>{}</p>", Html(paragraph))?,
+                Block::Code(text) => writeln!(out, "<pre>{}</pre>", Html(text))?,
                 Block::Table(table) => table.render(out)?,
                 Block::Plot(plot) => plot.render(out)?,
                 Block::Bars(bars) => bars.render(out)?,

@@ -6,7 +6,11 @@ use proptest::prelude::*;
 /// A page with every kind of part, all its words from `word`.
 fn page_of(word: &str) -> Page {
     let mut page = Page::new(word);
-    page.finding(word).fact(word, word).section(word).text(word);
+    page.finding(word)
+        .fact(word, word)
+        .section(word)
+        .text(word)
+        .code(word);
     let mut table = Table::new([Column::words(word), Column::figures(word)]).caption(word);
     table.row([word, word]);
     page.table(table);

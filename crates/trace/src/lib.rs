@@ -19,6 +19,7 @@ mod read;
 mod record;
 mod summary;
 mod write;
+mod write_log;
 
 pub use compression::Compression;
 pub use format::{Format, ParseFormatError};

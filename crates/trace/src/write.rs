@@ -4,9 +4,10 @@ use std::io::{self, Write};
 
 use crate::compression::Encoder;
 use crate::key_map::KeyMap;
+use crate::write_log::LogLines;
 use crate::{Compression, Format, Record};
 
-/// The formats that can be written. An access log cannot: a record has no URL to put in one.
+/// The formats that can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OutputFormat {
     /// `time key size`, white space between; times keep their milliseconds.
@@ -17,10 +18,12 @@ pub enum OutputFormat {
     OracleGeneral,
     /// `time id size` in whole numbers, without features; whole seconds.
     Lrb,
+    /// NCSA combined, with made-up clients; whole seconds. What is read back are keys of URLs.
+    Combined,
 }
 
 impl OutputFormat {
-    /// Every format that can be written.
+    /// Every format whose records read back with their keys.
     pub const ALL: [Self; 4] = [Self::Text, Self::Csv, Self::OracleGeneral, Self::Lrb];
 
     /// The format a reader would call it.
@@ -30,6 +33,7 @@ impl OutputFormat {
             Self::Csv => Format::Csv,
             Self::OracleGeneral => Format::OracleGeneral,
             Self::Lrb => Format::Lrb,
+            Self::Combined => Format::Ncsa,
         }
     }
 }
@@ -64,6 +68,7 @@ pub struct Writer<W: Write> {
     sink: Encoder<W>,
     format: OutputFormat,
     line: Vec<u8>,
+    log_lines: LogLines,
     records: u64,
     oracle: OracleTable,
     oracle_records_max: u64,
@@ -80,6 +85,7 @@ impl<W: Write> Writer<W> {
             sink: Encoder::new(output, options.compression)?,
             format: options.format,
             line: Vec::with_capacity(BLOCK_BYTES + LINE_BYTES_MAX),
+            log_lines: LogLines::default(),
             records: 0,
             oracle: OracleTable::default(),
             oracle_records_max: options.oracle_records_max,
@@ -100,6 +106,7 @@ impl<W: Write> Writer<W> {
             OutputFormat::Text => self.push_line(record, b' ', true),
             OutputFormat::Csv => self.push_line(record, b',', true),
             OutputFormat::Lrb => self.push_line(record, b' ', false),
+            OutputFormat::Combined => self.log_lines.push(record, &mut self.line),
             OutputFormat::OracleGeneral => {
                 if self.records >= self.oracle_records_max {
                     return Err(WriteError::TooManyRecords {
@@ -232,5 +239,5 @@ const ORACLE_BYTES: usize = 24;
 /// What is gathered before it is written.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// Three numbers of 20 digits, four for milliseconds, three separators.
-const LINE_BYTES_MAX: usize = 3 * 20 + 4 + 3;
+/// Enough for a line of a log: three numbers of 20 digits and 250 bytes around them.
+const LINE_BYTES_MAX: usize = 320;

@@ -151,6 +151,9 @@ fn fitted(record: Record, format: OutputFormat) -> Record {
     let whole_secs = Timestamp::from_secs(record.time.as_secs());
     match format {
         OutputFormat::Text | OutputFormat::Csv => record,
+        OutputFormat::Combined => {
+            unreachable!("its keys are not read back, so it is not among ALL")
+        }
         OutputFormat::Lrb => Record {
             time: whole_secs,
             ..record

@@ -159,8 +159,12 @@ impl<'l> Found<'l> {
                 raw::iso8601(both)
             })
         };
-        let expected = "a time of an access log, of ISO 8601, or since 1970";
-        read.map(Some).ok_or(Malformed::not("time", expected))
+        read.map(Some).ok_or_else(|| {
+            Malformed::not(
+                "time",
+                "a time of an access log, of ISO 8601, or since 1970",
+            )
+        })
     }
 }
 

@@ -4,6 +4,8 @@
 //! and the table, the JSON and the page are three ways of telling them.
 
 mod document;
+mod page;
+mod prediction;
 mod table;
 
 use std::num::NonZeroUsize;
@@ -11,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
 
+use anyhow::Context;
 use clap::Args;
 
 use edgeward_analysis::{Field, Format, Names, QueryRule, Template};
@@ -21,8 +24,9 @@ use crate::complaint::Complaint;
 use crate::output::{self, Progress};
 
 use document::Document;
+use prediction::Wished;
 
-/// Say what request logs hold: how often each URL was asked for, one-hit wonders, traffic
+/// Say what request logs hold: popularity, one-hit wonders, traffic
 ///
 /// Reads any number of logs of any number of machines with all cores, within the memory given:
 /// what does not fit goes to a temporary file, 16 bytes a request (8 with --counts).
@@ -48,9 +52,11 @@ pub(crate) struct AnalyzeArgs {
     #[arg(long)]
     cut_query: bool,
 
-    /// nginx's log_format, Apache's or varnishncsa's, where the logs have one of their own
-    #[arg(long, value_name = "STRING", value_parser = Template::compile)]
-    log_format: Option<Template>,
+    /// The logs' format, where it is not recognised: ncsa, json, w3c, or a format string
+    ///
+    /// A format string is nginx's log_format, Apache's LogFormat or varnishncsa's -F.
+    #[arg(long, value_name = "FORMAT")]
+    format: Option<String>,
 
     /// Names of JSON fields of one's own, as in url=req.path,status=code
     #[arg(
@@ -97,9 +103,21 @@ pub(crate) struct AnalyzeArgs {
     )]
     zstd_window_log: u32,
 
+    /// RAM of the cache to predict for [default: what suits the logs]
+    #[arg(long, value_name = "SIZE", hide_short_help = true)]
+    hot: Option<ByteSize>,
+
+    /// Disk of the cache to predict for [default: what suits the logs]
+    #[arg(long, value_name = "SIZE", hide_short_help = true)]
+    disk: Option<ByteSize>,
+
     /// Print one JSON document
     #[arg(long)]
     json: bool,
+
+    /// Write a page with plots
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
 }
 
 /// Carries it out. What was read of logs that break off is shown before the error.
@@ -112,11 +130,22 @@ pub(crate) fn run(args: &AnalyzeArgs) -> anyhow::Result<ExitCode> {
         return Err(nothing_read(&analysis).into());
     }
     let incomplete = incomplete(&analysis);
-    let document = Document::of(analysis, args.top);
+    let wished = Wished {
+        ram: args.hot,
+        disk: args.disk,
+    };
+    let document = Document::of(analysis, args.top, wished);
+    if let Some(path) = &args.report {
+        let html = page::render(&document, &label(&sources));
+        std::fs::write(path, html).with_context(|| format!("cannot write {}", path.display()))?;
+    }
     if args.json {
         output::print_json(&document)?;
     } else {
         table::print(&document)?;
+        if let Some(path) = &args.report {
+            eprintln!("report: {}", path.display());
+        }
     }
     document.warn();
     incomplete.map_or(Ok(ExitCode::SUCCESS), |complaint| Err(complaint.into()))
@@ -131,6 +160,17 @@ impl AnalyzeArgs {
                     .into(),
             );
         }
+        let names = Names::with(self.fields.iter().cloned());
+        let format = match self.format.as_deref() {
+            None => None,
+            Some("ncsa") => Some(Format::Ncsa),
+            Some("json") => Some(Format::Json(names.clone())),
+            Some("w3c") => Some(Format::W3c),
+            Some(text) => Some(Format::Template(Template::compile(text).map_err(|error| {
+                Complaint::new(format!("--format: {error}"))
+                    .hint("ncsa, json and w3c are known by name; docs/analyze.md tells of format strings")
+            })?)),
+        };
         let temp_folder = self.temp.clone().unwrap_or_else(std::env::temp_dir);
         let temp_max = match self.temp_max {
             Some(size) => size,
@@ -146,8 +186,8 @@ impl AnalyzeArgs {
             } else {
                 Depth::Full
             },
-            format: self.log_format.clone().map(Format::Template),
-            names: Names::with(self.fields.iter().cloned()),
+            format,
+            names,
             query: if self.cut_query {
                 QueryRule::Cut
             } else {
@@ -161,6 +201,22 @@ impl AnalyzeArgs {
             zstd_window_log_max: self.zstd_window_log,
             top_max: self.top,
         })
+    }
+}
+
+/// What to call the logs in a heading.
+fn label(sources: &[Source]) -> String {
+    let name = |source: &Source| {
+        let name = source.path.as_ref().and_then(|path| path.file_name());
+        name.map_or_else(
+            || source.label.clone(),
+            |name| name.to_string_lossy().into_owned(),
+        )
+    };
+    match sources {
+        [one] => name(one),
+        [first, rest @ ..] => format!("{} and {} more", name(first), rest.len()),
+        [] => String::new(),
     }
 }
 
@@ -269,7 +325,8 @@ const MEMORY_MIN: ByteSize = ByteSize::mib(16);
 
 const EXAMPLES: &str = r#"Examples:
   edgeward analyze /var/log/nginx/access.log*
+  edgeward analyze logs/ --report report.html
   edgeward analyze --counts 'logs/edge-*/2026-11-*.gz'
-  edgeward analyze x.log --log-format '$host [$time_local] "$request" $status $body_bytes_sent'
+  edgeward analyze x.log --format '$host [$time_local] "$request" $status $body_bytes_sent'
   ssh edge-3 cat /var/log/nginx/access.log | edgeward analyze -
   edgeward analyze logs/ --json | jq .once_share"#;

@@ -23,7 +23,7 @@ use crate::complaint::Complaint;
 use crate::input::{Inputs, TraceArgs as TraceInputArgs};
 use crate::output::{self, Progress};
 
-/// Send a trace's requests to a cache and report hits, latency and what it used
+/// Send a trace to a cache and report hits, latency and what it used
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct ReplayArgs {

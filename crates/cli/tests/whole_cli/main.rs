@@ -1,6 +1,7 @@
 //! The whole binary as a person or a script meets it: help, errors, pipes, signals.
 #![forbid(unsafe_code)]
 
+mod analyze;
 mod config;
 mod demo;
 mod demo_filter;

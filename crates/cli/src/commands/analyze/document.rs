@@ -5,7 +5,9 @@ use serde::Serialize;
 use edgeward_analysis::{Hour, Objects, Ranking, Share, Sizes, Tally};
 use edgeward_logs::{Analysis, FileReport};
 use edgeward_trace::raw::rfc3339;
+use edgeward_types::ByteSize;
 
+use super::prediction::{Prediction, Wished};
 use crate::output;
 
 /// The JSON document.
@@ -58,6 +60,7 @@ pub(super) struct RankRow {
 #[derive(Debug, Serialize)]
 pub(super) struct Zipf {
     pub(super) exponent: f64,
+    pub(super) requests_of_first: f64,
     pub(super) r_squared: f64,
     pub(super) ranks: u64,
 }
@@ -90,6 +93,8 @@ pub(super) struct Full {
     pub(super) hosts: Names,
     pub(super) types: Names,
     pub(super) machines: Names,
+    /// Nothing where there are too few requests a cache could answer.
+    pub(super) prediction: Option<Prediction>,
 }
 
 /// What the cache that wrote the log did.
@@ -188,15 +193,17 @@ pub(super) struct MalformedRow {
 }
 
 impl Document {
-    pub(super) fn of(analysis: Analysis, top: usize) -> Self {
+    pub(super) fn of(analysis: Analysis, top: usize, wished: Wished) -> Self {
         let complete = analysis.is_complete();
         let Analysis {
             files,
             objects,
             tally,
+            sampled,
             temp,
             ..
         } = analysis;
+        let prediction = sampled.and_then(|sampled| Prediction::of(&sampled, wished));
         let files: Vec<FileRow> = files.iter().map(FileRow::of).collect();
         let sum = |of: fn(&FileRow) -> u64| files.iter().map(of).sum();
         Self {
@@ -219,6 +226,7 @@ impl Document {
                 .collect(),
             zipf: objects.popularity().zipf().map(|fit| Zipf {
                 exponent: fit.exponent,
+                requests_of_first: fit.requests_of_first,
                 r_squared: fit.r_squared,
                 ranks: fit.ranks,
             }),
@@ -226,26 +234,58 @@ impl Document {
             lines: sum(|file| file.lines),
             lines_passed_over: sum(|file| file.lines_passed_over),
             lines_malformed: sum(|file| file.lines_malformed),
-            full: tally.map(|tally| Full::of(tally, &objects, top)),
+            full: tally.map(|tally| Full::of(tally, &objects, prediction, top)),
             files,
             temp_bytes: temp.bytes(),
         }
     }
 
-    /// What was found, in a sentence or two anybody understands.
-    pub(super) fn finding(&self) -> String {
-        let once = format!(
+    /// What was found, in sentences anybody understands.
+    pub(super) fn findings(&self) -> Vec<String> {
+        let mut once = format!(
             "{} of the {} URLs were requested once.",
             output::percent(self.once_share),
             output::count(self.urls)
         );
-        match &self.full {
-            Some(full) if full.storable.bytes > 0 => format!(
-                "{once} Not storing what is asked for once would avoid {} of the disk writes.",
+        let Some(full) = &self.full else {
+            return vec![once];
+        };
+        if full.storable.bytes > 0 {
+            once += &format!(
+                " Not storing what is asked for once would avoid {} of the disk writes.",
                 output::percent(full.storable.writes_avoided)
-            ),
-            _ => once,
+            );
         }
+        let mut findings = vec![once];
+        let prediction = full.prediction.as_ref();
+        let ram_alone = prediction.and_then(Prediction::best_in_ram);
+        if let Some(row) = ram_alone {
+            findings.push(format!(
+                "{} of RAM under {} would answer {} of the requests that a cache can answer.",
+                ByteSize(row.ram_bytes),
+                row.policy,
+                output::percent(row.object_hit_ratio)
+            ));
+        }
+        let pair = prediction.and_then(Prediction::disk_pair);
+        if let Some((always, second)) = pair
+            && let (Some(disk), Some(all), Some(some)) = (
+                always.disk_bytes,
+                always.disk_written_bytes,
+                second.disk_written_bytes,
+            )
+        {
+            findings.push(format!(
+                "With {} of disk under it, storing at the second request would write {} instead of {} and \
+                 answer {} of the requests instead of {}.",
+                ByteSize(disk),
+                ByteSize(some),
+                ByteSize(all),
+                output::percent(second.object_hit_ratio),
+                output::percent(always.object_hit_ratio)
+            ));
+        }
+        findings
     }
 
     /// The histogram of requests per URL in bins that double: 1, 2, 3-4, 5-8, ….
@@ -297,7 +337,7 @@ impl Document {
 }
 
 impl Full {
-    fn of(mut tally: Tally, objects: &Objects, top: usize) -> Self {
+    fn of(mut tally: Tally, objects: &Objects, prediction: Option<Prediction>, top: usize) -> Self {
         let total = tally.total;
         let storable = objects.storable();
         let time = |time| rfc3339(time);
@@ -340,6 +380,7 @@ impl Full {
             hosts: Names::of(&tally.hosts, top),
             types: Names::of(&tally.types, top),
             machines: Names::of(&tally.machines, top),
+            prediction,
         }
     }
 }

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use edgeward_types::ByteSize;
 
 use super::document::{Document, Full, NamedRow, Names, ShareRow};
+use super::prediction::Prediction;
 use crate::output::{self, Column, Table, count, percent};
 
 pub(super) fn print(document: &Document) -> anyhow::Result<()> {
@@ -15,7 +16,10 @@ pub(super) fn print(document: &Document) -> anyhow::Result<()> {
             "INCOMPLETE: some of the logs were not read to the end.\n"
         )?;
     }
-    writeln!(out, "{}\n", document.finding())?;
+    for sentence in document.findings() {
+        writeln!(out, "{sentence}")?;
+    }
+    writeln!(out)?;
     write!(out, "{}", facts(document))?;
     section(&mut out, "Requests per URL", &per_url(document))?;
     section(&mut out, "Most requested", &top(document))?;
@@ -33,6 +37,18 @@ pub(super) fn print(document: &Document) -> anyhow::Result<()> {
                 section(&mut out, heading, &named(column, names))?;
             }
         }
+    }
+    let prediction = document
+        .full
+        .as_ref()
+        .and_then(|full| full.prediction.as_ref());
+    if let Some(prediction) = prediction {
+        section(&mut out, "Simulated caches", &caches(prediction))?;
+        writeln!(
+            out,
+            "\nSettings that suit these logs\n{}",
+            prediction.config
+        )?;
     }
     out.flush()?;
     Ok(())
@@ -97,6 +113,33 @@ fn full_facts(full: &Full, row: &mut impl FnMut(&str, String)) {
             format!("{} requests at {}", count(hour.share.requests), hour.from),
         );
     }
+}
+
+fn caches(prediction: &Prediction) -> Table {
+    let mut table = Table::new([
+        Column::words("RAM policy"),
+        Column::figures("RAM"),
+        Column::figures("disk"),
+        Column::words("stores"),
+        Column::figures("requests hit"),
+        Column::figures("bytes hit"),
+        Column::figures("written"),
+    ]);
+    let size = |bytes: Option<u64>| {
+        bytes.map_or_else(|| "-".to_owned(), |bytes| ByteSize(bytes).to_string())
+    };
+    for row in &prediction.caches {
+        table.row([
+            row.policy.clone(),
+            ByteSize(row.ram_bytes).to_string(),
+            size(row.disk_bytes),
+            row.disk_admission.clone().unwrap_or_else(|| "-".to_owned()),
+            percent(row.object_hit_ratio),
+            percent(row.byte_hit_ratio),
+            size(row.disk_written_bytes),
+        ]);
+    }
+    table
 }
 
 /// The histogram, in doublings.

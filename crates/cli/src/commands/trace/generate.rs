@@ -122,4 +122,5 @@ const EXAMPLES: &str = "\
 Examples:
   edgeward trace generate --preset web --requests 5000000 -o web.txt.zst
   edgeward trace generate --preset switch --one-hit-share 80% --seed 7 -o t.oracleGeneral
+  edgeward trace generate --requests 5000000 --one-hit-share 70% -o access.log.zst
   edgeward trace generate --preset small | edgeward simulate - --capacity 64MiB";

@@ -15,7 +15,7 @@ use crate::output;
 /// How a trace is written.
 #[derive(Args, Debug)]
 pub(super) struct OutputArgs {
-    /// The format [default: from the name's ending, .csv, .lrb or .oracleGeneral, else text]
+    /// The format [default: by the name: .csv, .lrb, .oracleGeneral, .log, else text]
     #[arg(long, value_name = "FORMAT")]
     to: Option<FormatChoice>,
 
@@ -44,6 +44,8 @@ enum FormatChoice {
     OracleGeneral,
     /// Lines of `time id size` for LRB's simulator
     Lrb,
+    /// NCSA combined, with made-up clients
+    Combined,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -87,6 +89,7 @@ impl OutputArgs {
             || match name.rsplit_once('.').map(|(_, ending)| ending) {
                 Some("csv") => OutputFormat::Csv,
                 Some("lrb") => OutputFormat::Lrb,
+                Some("log") => OutputFormat::Combined,
                 Some("oracleGeneral") => OutputFormat::OracleGeneral,
                 _ => OutputFormat::Text,
             },
@@ -95,6 +98,7 @@ impl OutputArgs {
                 FormatChoice::Csv => OutputFormat::Csv,
                 FormatChoice::OracleGeneral => OutputFormat::OracleGeneral,
                 FormatChoice::Lrb => OutputFormat::Lrb,
+                FormatChoice::Combined => OutputFormat::Combined,
             },
         );
         WriteOptions {

@@ -1,0 +1,355 @@
+//! What caches of other sizes and rules would have done with the logged requests.
+//!
+//! All of it is made of the sample that `analysis` kept: all requests for a share of the objects,
+//! so that a cache with the same share of the bytes behaves as the whole one would. An LRU cache
+//! of every size comes from reuse distances; what admission brings is simulated, by the policies
+//! that serve.
+
+use edgeward_policy::disk_admission::memory_for_disk;
+use edgeward_policy::log::Reinsertion;
+use edgeward_policy::{DiskAdmissionSpec, HierarchyRules, PolicySpec};
+use edgeward_sim::{DiskConfig, Run, RunConfig};
+use edgeward_types::{ByteSize, Seed};
+use serde::Serialize;
+
+use edgeward_analysis::{ReuseCurve, Sampled, WorkingSet};
+use edgeward_trace::raw::rfc3339;
+use edgeward_types::Timestamp;
+
+/// What the sample tells.
+#[derive(Debug, Serialize)]
+pub(super) struct Prediction {
+    /// The share of the objects that is in the sample, and their requests.
+    pub(super) sample_rate: f64,
+    pub(super) sample_requests: u64,
+    pub(super) lru: Vec<LruRow>,
+    pub(super) working_set: Vec<WorkingSetRow>,
+    pub(super) caches: Vec<CacheRow>,
+    /// Settings that suit these logs, to paste.
+    pub(super) config: String,
+}
+
+/// What an LRU cache of one size would have hit.
+#[derive(Debug, Serialize)]
+pub(super) struct LruRow {
+    pub(super) cache_bytes: u64,
+    pub(super) object_hit_ratio: f64,
+    pub(super) byte_hit_ratio: f64,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct WorkingSetRow {
+    pub(super) from: String,
+    pub(super) objects: u64,
+    pub(super) bytes: u64,
+    pub(super) new_objects: u64,
+    pub(super) new_bytes: u64,
+}
+
+/// What one cache would have done, beginning empty.
+#[derive(Debug, Serialize)]
+pub(super) struct CacheRow {
+    pub(super) policy: String,
+    pub(super) ram_bytes: u64,
+    pub(super) disk_bytes: Option<u64>,
+    pub(super) disk_admission: Option<String>,
+    pub(super) object_hit_ratio: f64,
+    pub(super) byte_hit_ratio: f64,
+    pub(super) disk_written_bytes: Option<u64>,
+}
+
+/// Sizes that were asked for instead of those that suit.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Wished {
+    pub(super) ram: Option<ByteSize>,
+    pub(super) disk: Option<ByteSize>,
+}
+
+impl Prediction {
+    /// Predicts, unless the sample is too small to say anything.
+    pub(super) fn of(sampled: &Sampled, wished: Wished) -> Option<Self> {
+        let curve = ReuseCurve::of(sampled);
+        if sampled.records.len() < REQUESTS_MIN || curve.points.is_empty() {
+            return None;
+        }
+        let by_hour = WorkingSet::by(3600, sampled);
+        let sizes = Sizes::that_suit(&curve, wished);
+        let keys_a_day = WorkingSet::by(86_400, sampled)
+            .iter()
+            .map(|day| day.objects as u64)
+            .max()
+            .unwrap_or(0);
+        let caches = simulate(sampled, sizes);
+        Some(Self {
+            sample_rate: sampled.rate,
+            sample_requests: sampled.records.len() as u64,
+            lru: curve
+                .points
+                .iter()
+                // A cache of a few bytes would hold what was logged as empty.
+                .skip_while(|point| point.object_hit_ratio < LRU_HIT_RATIO_MIN)
+                .map(|point| LruRow {
+                    cache_bytes: point.cache_bytes,
+                    object_hit_ratio: point.object_hit_ratio,
+                    byte_hit_ratio: point.byte_hit_ratio,
+                })
+                .collect(),
+            working_set: by_hour.iter().map(WorkingSetRow::of).collect(),
+            config: config(sizes, &caches, keys_a_day),
+            caches,
+        })
+    }
+
+    /// The better of the two in RAM alone.
+    pub(super) fn best_in_ram(&self) -> Option<&CacheRow> {
+        let rows = self.caches.iter().filter(|row| row.disk_bytes.is_none());
+        rows.max_by(|a, b| a.object_hit_ratio.total_cmp(&b.object_hit_ratio))
+    }
+
+    /// Of two caches alike but for the disk's rule, the one that writes everything and the one
+    /// that waits for the second request.
+    pub(super) fn disk_pair(&self) -> Option<(&CacheRow, &CacheRow)> {
+        let of = |rule: &str| {
+            let mut rows = self.caches.iter();
+            rows.find(|row| row.disk_admission.as_deref() == Some(rule))
+        };
+        Some((of("always")?, of("second-hit")?))
+    }
+}
+
+impl WorkingSetRow {
+    fn of(row: &WorkingSet) -> Self {
+        Self {
+            from: rfc3339(Timestamp::from_secs(row.from_secs)),
+            objects: row.objects as u64,
+            bytes: row.bytes as u64,
+            new_objects: row.new_objects as u64,
+            new_bytes: row.new_bytes as u64,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Sizes {
+    ram: u64,
+    /// Nothing where RAM holds what is worth holding.
+    disk: Option<u64>,
+}
+
+impl Sizes {
+    /// RAM for two thirds of the requests that a cache without limits would answer, for those come
+    /// cheapest; disk up to where doubling it stops to bring a point of bytes. Powers of two, as
+    /// machines have them.
+    fn that_suit(curve: &ReuseCurve, wished: Wished) -> Self {
+        let objects = |bytes| curve.at(bytes).map_or(0.0, |point| point.object_hit_ratio);
+        let all_bytes = |bytes| curve.at(bytes).map_or(0.0, |point| point.byte_hit_ratio);
+        let ram = wished.ram.map_or_else(
+            || first_with(RAM_MIN, RAM_MAX, objects(u64::MAX) * RAM_SHARE, objects),
+            ByteSize::bytes,
+        );
+        // A disk that is not larger than the RAM above it holds what that held.
+        let above = ram.max(1).next_power_of_two().saturating_mul(2);
+        let above = above.max(DISK_MIN);
+        let disk = wished.disk.map(ByteSize::bytes);
+        Self {
+            ram,
+            disk: disk.or_else(|| last_worth(above, DISK_MAX, DISK_GAIN, all_bytes)),
+        }
+    }
+}
+
+/// The smallest size, doubling from `min`, that brings so much; `max` if none does.
+fn first_with(min: u64, max: u64, wanted: f64, ratio: impl Fn(u64) -> f64) -> u64 {
+    let sizes = std::iter::successors(Some(min), |size| size.checked_mul(2));
+    let mut sizes = sizes.take_while(|size| *size < max);
+    sizes.find(|size| ratio(*size) >= wanted).unwrap_or(max)
+}
+
+/// The largest size, doubling from `min`, that brings `gain` more than half of it.
+fn last_worth(min: u64, max: u64, gain: f64, ratio: impl Fn(u64) -> f64) -> Option<u64> {
+    let sizes = std::iter::successors(Some(min), |size| size.checked_mul(2));
+    sizes
+        .take_while(|size| *size <= max)
+        .filter(|size| ratio(*size) - ratio(size / 2) >= gain)
+        .last()
+}
+
+/// LRU and AdaptSize in RAM alone, then the better of them over a disk that writes everything and
+/// over one that waits for the second request.
+fn simulate(sampled: &Sampled, sizes: Sizes) -> Vec<CacheRow> {
+    let policies = [PolicySpec::Lru, PolicySpec::AdaptSize];
+    let rows = policies.map(|policy| run(sampled, policy, sizes.ram, None));
+    let best = usize::from(rows[1].object_hit_ratio >= rows[0].object_hit_ratio);
+    let mut over_disk = Vec::new();
+    if let Some(disk) = sizes.disk {
+        for rule in [DiskAdmissionSpec::Always, DiskAdmissionSpec::SecondHit] {
+            over_disk.push(run(sampled, policies[best], sizes.ram, Some((disk, rule))));
+        }
+    }
+    rows.into_iter().chain(over_disk).collect()
+}
+
+fn run(
+    sampled: &Sampled,
+    policy: PolicySpec,
+    ram_bytes: u64,
+    disk: Option<(u64, DiskAdmissionSpec)>,
+) -> CacheRow {
+    let scaled = |bytes: u64| ((bytes as f64 * sampled.rate) as u64).max(1);
+    let records = &sampled.records;
+    let requests = u64::try_from(records.len()).unwrap_or(u64::MAX);
+    let config = RunConfig {
+        policy,
+        capacity_bytes: scaled(ram_bytes),
+        warmup_requests: 0,
+        object_overhead_bytes: 0,
+        seed: Seed(0),
+        // As often as over all requests, but never so that a window says nothing.
+        window_requests: Some((WINDOW_REQUESTS * sampled.rate).max(WINDOW_REQUESTS_MIN) as u32),
+        interval_requests: requests + 1,
+    };
+    let mut run = match disk {
+        None => Run::new(config),
+        Some((bytes, admission)) => Run::with_disk(
+            config,
+            DiskConfig {
+                capacity_bytes: scaled(bytes),
+                admission,
+                memory: memory_for_disk(scaled(bytes)),
+                eviction: EVICTION,
+                rules: HierarchyRules::default(),
+            },
+        ),
+    };
+    run.feed(records);
+    let report = run.report();
+    let written = |bytes: u64| (bytes as f64 / sampled.rate) as u64;
+    CacheRow {
+        policy: report.policy,
+        ram_bytes,
+        disk_bytes: disk.map(|(bytes, _)| bytes),
+        disk_admission: disk.map(|(_, rule)| rule.to_string()),
+        object_hit_ratio: report.object_hit_ratio,
+        byte_hit_ratio: report.byte_hit_ratio,
+        disk_written_bytes: report.disk.map(|disk| written(disk.done.written_bytes)),
+    }
+}
+
+fn config(sizes: Sizes, caches: &[CacheRow], keys_a_day: u64) -> String {
+    let size = |bytes: u64| ByteSize(bytes).to_string().replace(' ', "");
+    let best = caches
+        .iter()
+        .filter(|row| row.disk_bytes.is_none())
+        .max_by(|a, b| a.object_hit_ratio.total_cmp(&b.object_hit_ratio));
+    let policy = best.map_or("adaptsize", |row| row.policy.as_str());
+    let mut text = format!(
+        "[hot]\ncapacity = \"{}\"\npolicy = \"{policy}\"\n",
+        size(sizes.ram.max(RAM_MIN))
+    );
+    if let Some(disk) = sizes.disk {
+        text += &format!(
+            "\n[[disk_device]]\npath = \"/var/cache/edgeward\"\ncapacity = \"{}\"\n\n\
+             [disk]\nadmission = \"second-hit\"\nexpected_keys = {}\n",
+            size(disk.max(DISK_MIN)),
+            keys_a_day.max(KEYS_MIN)
+        );
+    }
+    text
+}
+
+/// Fewer requests say nothing.
+const REQUESTS_MIN: usize = 1000;
+
+/// Where the curve begins.
+const LRU_HIT_RATIO_MIN: f64 = 0.001;
+
+/// The least the server takes, and the most a machine has.
+const RAM_MIN: u64 = 1 << 20;
+const RAM_MAX: u64 = 1 << 40;
+const DISK_MIN: u64 = 16 << 20;
+const DISK_MAX: u64 = 1 << 45;
+
+/// What the server does where nothing is said.
+const EVICTION: Reinsertion = Reinsertion::Hit { hits_min: 2 };
+
+/// Two thirds of what can be had from RAM, a point of bytes for twice the disk.
+const RAM_SHARE: f64 = 2.0 / 3.0;
+const DISK_GAIN: f64 = 0.01;
+
+/// AdaptSize's Δ, as in its paper.
+const WINDOW_REQUESTS: f64 = 250_000.0;
+const WINDOW_REQUESTS_MIN: f64 = 5_000.0;
+
+/// 65,536 keys cost 200 KiB; fewer are no saving.
+const KEYS_MIN: u64 = 1 << 16;
+
+#[cfg(test)]
+mod tests {
+    use edgeward_trace::Record;
+
+    use super::*;
+
+    /// 2,000 objects of 10,000 bytes, the first asked for most, and as many that are asked for once.
+    fn sampled() -> Sampled {
+        let mut records = Vec::new();
+        let mut state = 7u64;
+        for n in 0..40_000u64 {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            let unit = (state >> 11) as f64 / (1u64 << 53) as f64;
+            let key = if n % 4 == 0 {
+                1_000_000 + n
+            } else {
+                (2000.0f64.powf(unit) - 1.0) as u64
+            };
+            records.push(Record {
+                time: Timestamp::from_secs(n),
+                key: key.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+                size: 10_000,
+            });
+        }
+        Sampled {
+            rate: 1.0,
+            requests: records.len() as u64,
+            records,
+        }
+    }
+
+    #[test]
+    fn sizes_suit_what_is_asked_for_again() {
+        let prediction = Prediction::of(&sampled(), Wished::default()).expect("enough");
+        let [lru, adaptsize, always, second_hit] = &prediction.caches[..] else {
+            panic!("four caches: {:?}", prediction.caches);
+        };
+        // 20 MB are asked for again, and the first tenth of them most.
+        assert!((2 << 20..=32 << 20).contains(&lru.ram_bytes), "{lru:?}");
+        assert_eq!(
+            (lru.policy.as_str(), adaptsize.policy.as_str()),
+            ("lru", "adaptsize")
+        );
+        let written = |row: &CacheRow| row.disk_written_bytes.expect("it has a disk");
+        assert!(written(second_hit) * 2 < written(always), "{second_hit:?}");
+        assert!(prediction.config.contains("admission = \"second-hit\""));
+        assert!(
+            prediction.working_set.len() == 12,
+            "40,000 seconds are 11.1 hours"
+        );
+    }
+
+    #[test]
+    fn sizes_that_were_wished_for_are_taken() {
+        let wished = Wished {
+            ram: Some(ByteSize::mib(3)),
+            disk: Some(ByteSize::mib(48)),
+        };
+        let prediction = Prediction::of(&sampled(), wished).expect("enough");
+        assert!(prediction.caches.iter().all(|row| row.ram_bytes == 3 << 20));
+        assert!(prediction.config.contains("capacity = \"48MiB\""));
+        let few = Sampled {
+            records: sampled().records[..100].to_vec(),
+            ..sampled()
+        };
+        assert!(Prediction::of(&few, wished).is_none());
+    }
+}

@@ -1,0 +1,173 @@
+//! `analyze` on logs that servers wrote: edgeward itself, and nginx where it is installed.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::run::{Server, output, text, until};
+
+/// What is asked for: the first page three times, the second twice, all others once.
+const PATHS: [&str; 8] = [
+    "/o/1?size=100",
+    "/o/2?size=200",
+    "/o/1?size=100",
+    "/o/3?size=300",
+    "/o/2?size=200",
+    "/o/4?size=400",
+    "/o/1?size=100",
+    "/o/nothing%22here?size=7",
+];
+
+#[test]
+fn the_edge_s_own_logs_are_counted_in_both_forms() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for form in ["json", "combined"] {
+        let log = folder.path().join(format!("access.{form}"));
+        let origin = Server::start(&["origin", "--json", "--listen=127.0.0.1:0"]);
+        let edge = Server::start(&[
+            "serve",
+            "--json",
+            "--listen=127.0.0.1:0",
+            &format!("--origin=http://{}", origin.addr("/listen")),
+            "--hot=8MiB",
+            "--policy=lru",
+            "--workers=1",
+            &format!("--access-log={}", log.display()),
+            &format!("--access-log-format={form}"),
+        ]);
+        let addr = edge.addr("/listening/0");
+        PATHS.iter().for_each(|path| get(addr, path));
+        edge.signal(Signal::TERM);
+        assert!(edge.ended().0.success());
+
+        let found = analyzed(&[name(&log)]);
+        assert_eq!(
+            (&found["requests"], &found["urls"]),
+            (&8.into(), &5.into()),
+            "{form}"
+        );
+        assert_eq!(found["requests_per_url"][0]["urls"], 3, "{form}");
+        assert_eq!(found["top"][0]["requests"], 3, "{form}");
+        assert_eq!(found["top"][0]["size"], 100, "{form}");
+        assert_eq!(found["lines_malformed"], 0, "{form}");
+        let hits = found["cache"]["hits"].as_u64();
+        assert_eq!(
+            hits,
+            (form == "json").then_some(3),
+            "{form}: combined has no such field"
+        );
+    }
+}
+
+/// Method: nginx caches what it answers itself on another port; both of its logs, the combined one
+/// and one of a format that tells what its cache did, hold the same requests.
+#[test]
+fn nginx_s_logs_are_counted_by_content_and_by_format_string() {
+    let nginx = ["/usr/sbin/nginx", "/usr/local/sbin/nginx", "/usr/bin/nginx"];
+    let Some(nginx) = nginx.iter().find(|path| Path::new(path).is_file()) else {
+        let required = std::env::var("EDGEWARD_REQUIRE_TOOLS").is_ok_and(|value| value == "1");
+        assert!(
+            !required,
+            "nginx is not installed\n  hint: scripts/ensure-debian test"
+        );
+        eprintln!("skipped: nginx is not installed");
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let here = folder.path().display();
+    let (port, origin) = (free_port(), free_port());
+    let format = r#"$host|[$time_local]|"$request"|$status|$body_bytes_sent|$upstream_cache_status|$sent_http_content_type"#;
+    // As root nginx would serve as nobody, who may not enter a temporary folder.
+    let is_root = fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
+    let user = if is_root { "user root;" } else { "" };
+    let config = format!(
+        "daemon off; {user} worker_processes 1; pid {here}/nginx.pid; error_log {here}/error.log;
+        events {{}}
+        http {{
+            log_format own '{format}';
+            client_body_temp_path {here}/t1; proxy_temp_path {here}/t2;
+            fastcgi_temp_path {here}/t3; uwsgi_temp_path {here}/t4; scgi_temp_path {here}/t5;
+            proxy_cache_path {here}/cache keys_zone=zone:1m;
+            server {{
+                listen 127.0.0.1:{port};
+                access_log {here}/combined.log combined;
+                access_log {here}/own.log own;
+                location / {{
+                    proxy_pass http://127.0.0.1:{origin};
+                    proxy_cache zone; proxy_cache_valid 1h;
+                }}
+            }}
+            server {{
+                listen 127.0.0.1:{origin}; access_log off;
+                location / {{ default_type text/x-page; return 200 'a page'; }}
+            }}
+        }}"
+    );
+    let config_file = folder.path().join("nginx.conf");
+    fs::write(&config_file, config).expect("a file");
+    let mut server = Command::new(nginx)
+        .args(["-p", name(folder.path()), "-c", name(&config_file)])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("nginx starts");
+    let addr = SocketAddr::from(([127, 0, 0, 1], port));
+    until("nginx listens", || TcpStream::connect(addr).ok());
+    PATHS.iter().for_each(|path| get(addr, path));
+    rustix::process::kill_process(rustix::process::Pid::from_child(&server), Signal::QUIT)
+        .expect("it runs");
+    super::run::wait(&mut server);
+
+    let combined = analyzed(&[name(&folder.path().join("combined.log"))]);
+    let own = analyzed(&[name(&folder.path().join("own.log")), "--format", format]);
+    for found in [&combined, &own] {
+        assert_eq!((&found["requests"], &found["urls"]), (&8.into(), &5.into()));
+        assert_eq!(
+            (&found["once"], &found["lines_malformed"]),
+            (&3.into(), &0.into())
+        );
+        assert_eq!(found["bytes"], 8 * 6);
+    }
+    assert_eq!(own["cache"]["hits"], 3);
+    assert_eq!(own["cache"]["misses"], 5);
+    assert_eq!(own["types"]["top"][0]["name"], "text/x-page");
+    assert_eq!(own["hosts"]["top"][0]["name"], "localhost");
+    assert_eq!(own["files"][0]["format"], "format-string");
+}
+
+fn analyzed(args: &[&str]) -> Value {
+    let out = output(&[&["analyze", "--json"], args].concat());
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    serde_json::from_slice(&out.stdout).expect("JSON")
+}
+
+fn get(addr: SocketAddr, path: &str) {
+    let mut stream = TcpStream::connect(addr).expect("it listens");
+    let bound = Some(Duration::from_secs(55));
+    stream.set_read_timeout(bound).expect("a bound");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("it answers");
+    assert!(
+        answer.starts_with(b"HTTP/1.1 "),
+        "{}",
+        answer.escape_ascii()
+    );
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("it has one").port()
+}
+
+fn name(path: &Path) -> &str {
+    path.to_str().expect("a name in UTF-8")
+}

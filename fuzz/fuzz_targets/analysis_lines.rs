@@ -1,0 +1,38 @@
+//! Lines of logs: any bytes are understood or refused by every parser, never a panic; what is
+//! understood names a URL and reads the same from a parser that has seen other lines; any text is
+//! a format string or is refused.
+//!
+//! Run: `cargo +nightly fuzz run analysis_lines`.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+use edgeward_analysis::{Format, Names, Parser, Template, recognise};
+
+fuzz_target!(|input: &[u8]| {
+    // A first line that is a format string, then a log.
+    let (first, log) = match input.iter().position(|byte| *byte == b'\n') {
+        Some(at) => (&input[..at], &input[at + 1..]),
+        None => (&input[..0], input),
+    };
+    let mut formats = vec![Format::Ncsa, Format::W3c, Format::Json(Names::default())];
+    formats.extend(recognise(log, &Names::default()));
+    if let Ok(text) = std::str::from_utf8(first) {
+        formats.extend(Template::compile(text).map(Format::Template));
+    }
+    for format in formats {
+        let mut parser = Parser::new(&format);
+        for line in log.split(|byte| *byte == b'\n') {
+            let Ok(Some(entry)) = parser.parse(line) else {
+                continue;
+            };
+            assert!(!entry.url.is_empty(), "{format:?}");
+            assert!(entry.status < 1000, "{format:?}");
+            // W3C's columns come from lines before.
+            if format != Format::W3c {
+                let mut fresh = Parser::new(&format);
+                assert_eq!(fresh.parse(line), Ok(Some(entry)), "{format:?}");
+            }
+        }
+    }
+});

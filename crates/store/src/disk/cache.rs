@@ -184,6 +184,7 @@ impl DiskCache {
     pub fn tick(&self, now: Timestamp) {
         for volume in &self.shared.volumes {
             volume.verified.tick(now);
+            volume.residents.tick(now);
             if let Some(mapping) = volume.device.mapping() {
                 mapping.let_go();
             }

@@ -59,12 +59,27 @@ const SLOTS_A_BLOCK: u64 = 4;
 const SLOTS_MAX: u64 = 1 << 21;
 const SLOTS_MIN: u64 = 1 << 12;
 
+/// 512 KiB: blocks of 4 GiB, more than go out in a second.
+const RESIDENT_SLOTS: u64 = 1 << 16;
+
+/// What was just sent is not what the kernel lets go of first. Should it, one request waits for the device.
+const RESIDENT_FOR: Duration = Duration::from_secs(2);
+
 impl Verified {
     pub(crate) fn new(device_bytes: u64, every: Duration, seed: u64) -> Self {
-        let every_secs = u32::try_from(every.as_secs()).unwrap_or(u32::MAX);
         let slots = (device_bytes / BLOCK_BYTES * SLOTS_A_BLOCK)
             .next_power_of_two()
             .clamp(SLOTS_MIN, SLOTS_MAX);
+        Self::of(slots, every, seed)
+    }
+
+    /// The same for another question, which is asked often and answered for a second or two: is the block in memory?
+    pub(crate) fn of_residents(seed: u64) -> Self {
+        Self::of(RESIDENT_SLOTS, RESIDENT_FOR, seed)
+    }
+
+    fn of(slots: u64, every: Duration, seed: u64) -> Self {
+        let every_secs = u32::try_from(every.as_secs()).unwrap_or(u32::MAX);
         let slots = if every_secs == 0 { 0 } else { slots };
         Self {
             slots: (0..slots).map(|_| AtomicU64::new(0)).collect(),
@@ -265,6 +280,17 @@ mod tests {
         assert!(later as u64 > slots * 7 / 10, "{later} of {slots}");
         assert!(earlier < later / 2, "{earlier}");
         assert_eq!(known(2 * slots..10 * slots), 0);
+    }
+
+    #[test]
+    fn what_was_in_memory_is_believed_to_be_for_two_ticks() {
+        let residents = Verified::of_residents(7);
+        residents.tick(Timestamp::from_secs(1000));
+        residents.note(block(1));
+        for (secs, known) in [(1000, true), (1001, true), (1002, false)] {
+            residents.tick(Timestamp::from_secs(secs));
+            assert_eq!(residents.knows(block(1)), known, "{secs}");
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::DiskObject;
 use super::body::Body;
 use crate::disk::error::Miss;
 use crate::disk::format::BLOCK_BYTES;
-use crate::disk::mapping::{gone, is_gone};
+use crate::disk::mapping::{Mapping, gone, is_gone};
 use crate::disk::renewal::{self, FOLIO_BYTES_MAX};
 use crate::disk::verified::BlockName;
 use crate::disk::volume::Volume;
@@ -137,6 +137,7 @@ impl Span {
                 volume.read_failed(&error);
                 for block in blocks(self.body_at, self.epoch, &self.range) {
                     volume.verified.forget(block);
+                    volume.residents.forget(block);
                 }
                 // It was in the page cache a moment ago: no passing trouble. What lies there now is not asked again.
                 let inner = &self.object.inner;
@@ -182,7 +183,7 @@ impl Volume {
             }
             end = wanted.end.min(block.at + BLOCK_BYTES);
         }
-        let resident = mapping.resident(wanted.start..end);
+        let resident = self.resident(mapping, body, wanted.start..end);
         if resident == 0 {
             return None;
         }
@@ -195,6 +196,22 @@ impl Volume {
             range: wanted.start..wanted.start + resident,
             body_at: body.at,
         })
+    }
+}
+
+impl Volume {
+    /// How many bytes from `range.start` on are in memory, or were a moment ago.
+    fn resident(&self, mapping: &Mapping, body: &Body, range: Range<u64>) -> u64 {
+        let blocks = || blocks(body.at, body.epoch, &range);
+        if !range.is_empty() && blocks().all(|block| self.residents.knows(block)) {
+            return range.end - range.start;
+        }
+        let resident = mapping.resident(range.clone());
+        if resident == range.end - range.start {
+            // Of the first and the last block a part was asked about: pages come and go with their neighbours.
+            blocks().for_each(|block| self.residents.note(block));
+        }
+        resident
     }
 }
 

@@ -1,0 +1,245 @@
+//! Which container may have a chunk: six bytes a chunk.
+//!
+//! Buckets are a cache line each: ten positions of four bytes, ten tags of two. A name may lie in either of two buckets and goes
+//! into the emptier one; where both are full one of their entries moves to its own other bucket, which can be told
+//! from its tag (as in cuckoo filters: Fan et al., CoNEXT 2014, section 3.1). So nearly all slots can be used. Where that does not help
+//! an older entry gives way: that chunk is sent once more some day. Whether a chunk is where its tag says, its container's
+//! trailer decides.
+
+use edgeward_dedup::id::ChunkId;
+
+/// Bytes of memory for each slot.
+pub const SLOT_BYTES: f64 = size_of::<Bucket>() as f64 / SLOTS as f64;
+
+const SLOTS: usize = 10;
+
+/// A position is stored plus one: zero is an empty slot.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(align(64))]
+struct Bucket {
+    positions: [u32; SLOTS],
+    tags: [u16; SLOTS],
+}
+
+const _: () = assert!(size_of::<Bucket>() == 64);
+
+/// Positions of containers by names of chunks, as hints.
+#[derive(Debug)]
+pub struct Index {
+    buckets: Vec<Bucket>,
+    used: u64,
+    dropped: u64,
+}
+
+impl Index {
+    /// Room for so many chunks, and a tenth more, below which entries have to give way.
+    pub fn for_chunks(chunks: u64) -> Self {
+        let buckets = chunks
+            .saturating_add(chunks / 9)
+            .div_ceil(SLOTS as u64)
+            .max(2);
+        let buckets = usize::try_from(buckets).expect("an index fits the memory");
+        Self {
+            buckets: vec![Bucket::default(); buckets],
+            used: 0,
+            dropped: 0,
+        }
+    }
+
+    /// Positions of containers that may have the chunk.
+    pub fn candidates(&self, id: &ChunkId) -> impl Iterator<Item = u32> + use<> {
+        let (pair, tag) = self.row(id);
+        let found = pair.map(|bucket| self.buckets[bucket].matching(tag));
+        // The two of a pair may be one bucket, which then answers twice.
+        let second = if pair[0] == pair[1] {
+            [0; SLOTS]
+        } else {
+            found[1]
+        };
+        found[0]
+            .into_iter()
+            .chain(second)
+            .filter_map(|position| position.checked_sub(1))
+    }
+
+    /// The chunk is in the container at `position`.
+    pub fn insert(&mut self, id: &ChunkId, position: u32) {
+        let (pair, tag) = self.row(id);
+        let free = pair.map(|bucket| self.buckets[bucket].free());
+        let bucket = pair[usize::from(free[1] > free[0])];
+        let empty = self.buckets[bucket]
+            .positions
+            .iter()
+            .position(|slot| *slot == 0);
+        let (bucket, slot) = match empty {
+            Some(slot) => (bucket, slot),
+            None => self.make_room(pair).unwrap_or_else(|| {
+                self.dropped += 1;
+                self.used -= 1;
+                // Any one, and not always the same.
+                (bucket, usize::from(tag) % SLOTS)
+            }),
+        };
+        self.buckets[bucket].positions[slot] = position + 1;
+        self.buckets[bucket].tags[slot] = tag;
+        self.used += 1;
+    }
+
+    /// Moves an entry of these full buckets to its other one; the slot that is free then.
+    fn make_room(&mut self, pair: [usize; 2]) -> Option<(usize, usize)> {
+        for bucket in pair {
+            for slot in 0..SLOTS {
+                let Bucket { positions, tags } = self.buckets[bucket];
+                let other = self.other(bucket, tags[slot]);
+                let target = &mut self.buckets[other];
+                if let Some(free) = target.positions.iter().position(|slot| *slot == 0) {
+                    target.positions[free] = positions[slot];
+                    target.tags[free] = tags[slot];
+                    self.buckets[bucket].positions[slot] = 0;
+                    return Some((bucket, slot));
+                }
+            }
+        }
+        None
+    }
+
+    /// The chunk is not in the container at `position` any more.
+    pub fn remove(&mut self, id: &ChunkId, position: u32) {
+        let (pair, tag) = self.row(id);
+        for bucket in pair {
+            let bucket = &mut self.buckets[bucket];
+            let slots = bucket.positions.iter().zip(&bucket.tags);
+            let mut slots = slots.map(|(slot, its_tag)| *slot == position + 1 && *its_tag == tag);
+            if let Some(slot) = slots.position(|is_it| is_it) {
+                bucket.positions[slot] = 0;
+                self.used -= 1;
+                return;
+            }
+        }
+    }
+
+    /// Chunks in it.
+    pub fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// Chunks that had to give way.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Bytes of memory.
+    pub fn bytes(&self) -> usize {
+        self.buckets.len() * size_of::<Bucket>()
+    }
+
+    /// Two buckets and a tag. Names are hashes already.
+    fn row(&self, id: &ChunkId) -> ([usize; 2], u16) {
+        let [front, back] = [0, 8]
+            .map(|at| u64::from_le_bytes(*id.0[at..].first_chunk().expect("eight of sixteen")));
+        let tag = (back >> 48) as u16;
+        let first = self.scaled(front);
+        ([first, self.other(first, tag)], tag)
+    }
+
+    /// The other bucket of an entry: the two add up to a number that its tag gives.
+    fn other(&self, bucket: usize, tag: u16) -> usize {
+        let sum = self.scaled(u64::from(tag).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let buckets = self.buckets.len();
+        (sum + buckets - bucket) % buckets
+    }
+
+    /// A bucket for a hash: even, whatever the number of buckets.
+    fn scaled(&self, hash: u64) -> usize {
+        let scaled = (u128::from(hash) * self.buckets.len() as u128) >> 64;
+        usize::try_from(scaled).expect("below the number of buckets")
+    }
+}
+
+impl Bucket {
+    /// Positions plus one under this tag, and zeroes.
+    fn matching(&self, tag: u16) -> [u32; SLOTS] {
+        std::array::from_fn(|slot| {
+            if self.tags[slot] == tag {
+                self.positions[slot]
+            } else {
+                0
+            }
+        })
+    }
+
+    fn free(&self) -> usize {
+        self.positions.iter().filter(|slot| **slot == 0).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: u64) -> ChunkId {
+        let hash = xxhash_rust::xxh3::xxh3_128(&number.to_le_bytes());
+        ChunkId(hash.to_le_bytes())
+    }
+
+    /// Up to what it is made for nothing is lost, and other names are taken for these once in thousands of times.
+    #[test]
+    fn an_index_holds_what_it_is_made_for() {
+        let mut index = Index::for_chunks(100_000);
+        (0..100_000).for_each(|n| index.insert(&id(n), (n / 100) as u32));
+        assert_eq!((index.used(), index.dropped()), (100_000, 0));
+        let found = |n: u64| {
+            index
+                .candidates(&id(n))
+                .any(|position| u64::from(position) == n / 100)
+        };
+        assert!((0..100_000).all(found));
+        let strangers = 100_000..200_000;
+        let wrong = strangers
+            .map(|n| index.candidates(&id(n)).count())
+            .sum::<usize>();
+        // Twenty slots, nine tenths of them used, over 2^16.
+        assert!(
+            (10..60).contains(&wrong),
+            "{wrong} of 100000 found by chance"
+        );
+        // 0.85 GB/TB at 8 KiB on average, which makes chunks of 9.3 KB.
+        let per_terabyte = index.bytes() as f64 / 100_000.0 * (1e12 / 9300.0);
+        assert!(per_terabyte < 0.85e9, "{per_terabyte} bytes");
+    }
+
+    /// Beyond it old entries give way to new ones; the new one is always found.
+    #[test]
+    fn a_full_index_keeps_the_newest() {
+        let mut index = Index::for_chunks(1000);
+        for n in 0..5000 {
+            index.insert(&id(n), n as u32);
+            assert!(
+                index
+                    .candidates(&id(n))
+                    .any(|position| u64::from(position) == n)
+            );
+        }
+        assert_eq!(index.used() + index.dropped(), 5000);
+        assert!(index.used() <= 1120);
+    }
+
+    #[test]
+    fn what_is_removed_is_not_found() {
+        let mut index = Index::for_chunks(100);
+        index.insert(&id(1), 7);
+        index.insert(&id(1), 8);
+        index.remove(&id(1), 9);
+        assert_eq!(index.used(), 2);
+        index.remove(&id(1), 7);
+        assert_eq!(index.candidates(&id(1)).collect::<Vec<_>>(), [8]);
+    }
+
+    /// The last position there can be is not taken for an empty slot.
+    #[test]
+    fn positions_have_room() {
+        let mut index = Index::for_chunks(1);
+        index.insert(&id(1), u32::MAX - 1);
+        assert_eq!(index.candidates(&id(1)).collect::<Vec<_>>(), [u32::MAX - 1]);
+    }
+}

@@ -1,0 +1,383 @@
+//! Laws of the chunk store: what it gives back is what was kept, whatever happened to its device; what it lost it says it
+//! does not have.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use proptest::collection::vec;
+use proptest::prelude::{ProptestConfig, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
+use proptest::strategy::Strategy;
+
+use edgeward_chunk_store::format::{Layout, SuperblockError, Trailer};
+use edgeward_chunk_store::{ChunkSettings, Chunks, OpenError};
+use edgeward_dedup::id::{ChunkId, IdKey};
+use edgeward_dedup::store::{ChunkStore, Entry, Place, load_verified};
+use edgeward_store::disk::Device;
+use edgeward_testkit::disk::{Harm, SimulatedDisk};
+use edgeward_types::Seed;
+
+const CONTAINER: usize = 16 << 10;
+const CONTAINERS: usize = 4;
+
+fn layout() -> Layout {
+    Layout::new(CONTAINER as u32).expect("a power of two")
+}
+
+fn key() -> IdKey {
+    IdKey::new([1; 32])
+}
+
+fn settings() -> ChunkSettings {
+    ChunkSettings {
+        layout: layout(),
+        trailers_max: 2,
+        ..ChunkSettings::new(1024, 77)
+    }
+}
+
+/// A disk with room for four containers.
+fn disk() -> Arc<SimulatedDisk> {
+    SimulatedDisk::new(4096 + CONTAINERS * (CONTAINER + layout().trailer_bytes()))
+}
+
+fn open(disk: &Arc<SimulatedDisk>) -> Chunks {
+    Chunks::open(Arc::clone(disk) as Arc<dyn Device>, settings()).expect("it opens")
+}
+
+/// The `number`th chunk: its bytes.
+fn chunk(number: usize) -> Vec<u8> {
+    let bytes = 700 + number * 37 % 900;
+    let words = (0..bytes.div_ceil(8)).map(|word| Seed((number * 1000 + word) as u64).0);
+    let mix = |word: u64| word.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
+    words.flat_map(mix).take(bytes).collect()
+}
+
+/// The chunk if the store has it, and asserts that it is right. `Err` if it says that it is harmed.
+fn read(store: &mut Chunks, number: usize) -> Option<Result<Place, ()>> {
+    let bytes = chunk(number);
+    let id = key().id(&bytes);
+    let place = store.locate(&id)?;
+    let mut entries = Vec::new();
+    store.entries(place, 1, &mut entries);
+    assert_eq!(entries.first().map(|entry| entry.id), Some(id));
+    let mut found = Vec::new();
+    if !load_verified(store, &key(), place, &entries, &mut found) {
+        assert!(found.is_empty());
+        return Some(Err(()));
+    }
+    assert!(found == bytes, "chunk {number} is another");
+    Some(Ok(place))
+}
+
+fn keep(store: &mut Chunks, number: usize) -> Place {
+    let bytes = chunk(number);
+    store.insert(key().id(&bytes), &bytes).expect("it is small")
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Keep(usize),
+    Read(usize),
+    Forget(usize),
+    Flush,
+    Reopen,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        20 => (0_usize..120).prop_map(Step::Keep),
+        10 => (0_usize..120).prop_map(Step::Read),
+        1 => (0_usize..120).prop_map(Step::Forget),
+        1 => any::<bool>().prop_map(|_| Step::Flush),
+        1 => any::<bool>().prop_map(|_| Step::Reopen),
+    ];
+    vec(step, 1..300)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    /// As a map that forgets its oldest containers: what lies in one of the last three is there, with the same place as long as it is not
+    /// forgotten; what lies in older ones is not.
+    #[test]
+    fn a_store_is_a_map_of_the_last_containers(steps in steps()) {
+        let disk = disk();
+        let mut store = open(&disk);
+        let mut places: HashMap<usize, Place> = HashMap::new();
+        let mut newest = 0;
+        for step in steps {
+            match step {
+                Step::Keep(number) => {
+                    let place = keep(&mut store, number);
+                    newest = newest.max(place.container);
+                    places.retain(|_, kept| kept.container + CONTAINERS as u32 > newest);
+                    prop_assert_eq!(*places.entry(number).or_insert(place), place);
+                }
+                Step::Read(number) => {
+                    prop_assert_eq!(read(&mut store, number).transpose(), Ok(places.get(&number).copied()));
+                }
+                Step::Forget(number) => {
+                    if let Some(place) = places.remove(&number) {
+                        store.forget(place);
+                    }
+                }
+                Step::Flush => {
+                    store.flush().expect("the disk is sound");
+                    // The next container is open now, and took the place of the oldest.
+                    newest += u32::from(places.values().any(|place| place.container == newest));
+                    places.retain(|_, kept| kept.container + CONTAINERS as u32 > newest);
+                }
+                Step::Reopen => {
+                    // As after a kill: the open container is gone. Whatever else was forgotten may be found again.
+                    drop(store);
+                    store = open(&disk);
+                    places.clear();
+                    newest = 0;
+                    for number in 0..120 {
+                        if let Some(found) = read(&mut store, number) {
+                            let place = found.expect("the disk is sound");
+                            newest = newest.max(place.container);
+                            places.insert(number, place);
+                        }
+                    }
+                    newest += u32::from(!places.is_empty());
+                }
+            }
+        }
+    }
+
+    /// Runs come as they were stored, across what was read from memory and from the device.
+    #[test]
+    fn runs_are_as_they_were_stored(first in 0_usize..40, most in 1_usize..30) {
+        let disk = disk();
+        let mut store = open(&disk);
+        let places: Vec<_> = (0..50).map(|number| keep(&mut store, number)).collect();
+        let Some(Ok(place)) = read(&mut store, first) else {
+            // Overwritten.
+            prop_assert!(places[49].container - places[first].container >= CONTAINERS as u32);
+            return Ok(());
+        };
+        let mut entries: Vec<Entry> = Vec::new();
+        store.entries(place, most, &mut entries);
+        let in_container = places.iter().skip(first).take_while(|other| other.container == place.container);
+        prop_assert_eq!(entries.len(), in_container.count().min(most));
+        let mut bytes = Vec::new();
+        prop_assert!(load_verified(&mut store, &key(), place, &entries, &mut bytes));
+        let expected: Vec<u8> = (first..first + entries.len()).flat_map(chunk).collect();
+        prop_assert!(bytes == expected);
+    }
+
+    /// A bit turned anywhere on the device: every chunk is right, or harmed, or not there; and kept again it is right again.
+    #[test]
+    fn a_turned_bit_harms_no_body(at in any::<u64>(), bit in 0_u8..8) {
+        let disk = disk();
+        let mut store = open(&disk);
+        (0..40).for_each(|number| _ = keep(&mut store, number));
+        store.flush().expect("the disk is sound");
+        disk.flip(4096 + at % (disk.len() - 4096), 1 << bit);
+        for reopen in [false, true] {
+            if reopen {
+                store = open(&disk);
+            }
+            let there = (0..40).filter(|&number| read(&mut store, number) == Some(Err(()))).count();
+            prop_assert!(there <= 1, "{there} chunks harmed");
+            for number in 30..40 {
+                keep(&mut store, number);
+                prop_assert!(matches!(read(&mut store, number), Some(Ok(_))));
+            }
+        }
+    }
+}
+
+/// Power that goes out at any moment, and disks that lose, tear and garble what was not synced: the store opens, what it has is right
+/// or known to be harmed, and what was flushed is there.
+#[test]
+fn crashes_lose_chunks_and_never_change_one() {
+    let disk = disk();
+    let mut store = open(&disk);
+    (0..20).for_each(|number| _ = keep(&mut store, number));
+    store.flush().expect("the disk is sound");
+    let flushed = disk.boundary();
+    // Not so many that the flushed ones are overwritten.
+    (20..40).for_each(|number| _ = keep(&mut store, number));
+    let mut harmed = 0;
+    for harm in Harm::ALL {
+        let mut crashes = disk.crashes(Seed(5));
+        let boundaries: Vec<_> = crashes.boundaries().collect();
+        for boundary in boundaries {
+            let image = SimulatedDisk::holding(crashes.image(boundary, harm));
+            // A superblock that was being written when the power went out may be torn, if the disk garbles.
+            let opened = Chunks::open(Arc::clone(&image) as Arc<dyn Device>, settings());
+            let mut store = match opened {
+                Ok(store) => store,
+                Err(OpenError::Superblock { .. }) if boundary < 2 && harm == Harm::Garble => {
+                    continue;
+                }
+                Err(error) => panic!("{harm:?} at {boundary}: {error}"),
+            };
+            for number in 0..40 {
+                let found = read(&mut store, number);
+                harmed += u32::from(found == Some(Err(())));
+                if boundary >= flushed && number < 20 {
+                    assert!(
+                        matches!(found, Some(Ok(_))),
+                        "{harm:?} at {boundary}: chunk {number} is gone"
+                    );
+                }
+            }
+            keep(&mut store, 60);
+            assert!(matches!(read(&mut store, 60), Some(Ok(_))));
+        }
+    }
+    assert!(harmed > 0, "no chunk was ever torn: the test shows nothing");
+}
+
+/// A device that fails costs what was to be written, and no more.
+#[test]
+fn a_failing_device_is_survived() {
+    let disk = disk();
+    let mut store = open(&disk);
+    (0..30).for_each(|number| _ = keep(&mut store, number));
+    disk.inject(edgeward_testkit::disk::Fault::Writes(
+        edgeward_testkit::disk::Errno::Io,
+    ));
+    (30..60).for_each(|number| _ = keep(&mut store, number));
+    assert!(store.counters().errors > 0);
+    disk.heal();
+    (60..70).for_each(|number| _ = keep(&mut store, number));
+    for number in 0..70 {
+        assert!(!matches!(read(&mut store, number), Some(Err(()))));
+    }
+    assert!((60..70).all(|number| matches!(read(&mut store, number), Some(Ok(_)))));
+}
+
+/// Clones are one store: what one keeps another finds.
+#[test]
+fn clones_are_one_store() {
+    let mut store = open(&disk());
+    let mut other = store.clone();
+    keep(&mut store, 1);
+    assert!(matches!(read(&mut other, 1), Some(Ok(_))));
+}
+
+/// Reading runs of neighbours takes one trailer, not one for each.
+#[test]
+fn neighbours_are_found_without_reading() {
+    let disk = disk();
+    let mut store = open(&disk);
+    (0..12).for_each(|number| _ = keep(&mut store, number));
+    store.flush().expect("the disk is sound");
+    let mut store = open(&disk);
+    let before = store.counters().trailers_read;
+    (0..12).for_each(|number| assert!(matches!(read(&mut store, number), Some(Ok(_)))));
+    assert_eq!(store.counters().trailers_read - before, 1);
+}
+
+/// A store keeps its epoch; one that is begun anew has another.
+#[test]
+fn the_epoch_stays_with_the_store() {
+    let disk = disk();
+    assert_eq!(open(&disk).epoch(), 77);
+    let later = ChunkSettings {
+        epoch: 78,
+        ..settings()
+    };
+    let reopened = Chunks::open(Arc::clone(&disk) as Arc<dyn Device>, later).expect("it opens");
+    assert_eq!(reopened.epoch(), 77);
+}
+
+/// When the numbers of containers are used up the store begins anew, and goes on.
+#[test]
+fn numbers_end_and_the_store_begins_anew() {
+    let disk = disk();
+    drop(open(&disk));
+    // As if 2^32 - 4 containers had been written: the last of them lies where its number belongs.
+    let number = u32::MAX - 3;
+    let position = number as usize % CONTAINERS;
+    let entry = Entry {
+        id: ChunkId([9; 16]),
+        length: 100,
+    };
+    let mut trailer = Vec::new();
+    Trailer {
+        number,
+        entries: vec![entry],
+    }
+    .encode(layout(), 77, &mut trailer);
+    let at = layout().offset(position as u32) + CONTAINER as u64;
+    disk.write_at(&trailer, at).expect("the disk is sound");
+
+    let mut store = open(&disk);
+    assert!(store.locate(&entry.id).is_some());
+    assert_eq!(keep(&mut store, 1).container, u32::MAX - 2);
+    store.flush().expect("the disk is sound");
+    assert_ne!(store.epoch(), 77);
+    assert!(store.locate(&entry.id).is_none() && read(&mut store, 1).is_none());
+    assert_eq!(
+        keep(&mut store, 2),
+        Place {
+            container: 0,
+            slot: 0
+        }
+    );
+    store.flush().expect("the disk is sound");
+    let epoch = store.epoch();
+    let mut store = open(&disk);
+    assert_eq!(store.epoch(), epoch);
+    assert!(matches!(read(&mut store, 2), Some(Ok(_))) && read(&mut store, 1).is_none());
+}
+
+/// What is no chunk store, or a harmed one, is left as it is.
+#[test]
+fn other_contents_are_refused() {
+    let refused = |change: &dyn Fn(&SimulatedDisk)| {
+        let disk = disk();
+        drop(open(&disk));
+        change(&disk);
+        let before = disk.content();
+        let opened = Chunks::open(Arc::clone(&disk) as Arc<dyn Device>, settings());
+        assert!(disk.content() == before);
+        match opened.expect_err("it is none") {
+            OpenError::Superblock { source, .. } => source,
+            other => panic!("{other}"),
+        }
+    };
+    assert_eq!(refused(&|disk| disk.flip(0, 1)), SuperblockError::Foreign);
+    assert_eq!(refused(&|disk| disk.flip(9, 1)), SuperblockError::Harmed);
+    let small = SimulatedDisk::new(8192);
+    let opened = Chunks::open(small, settings());
+    assert!(matches!(
+        opened,
+        Err(OpenError::TooSmall { bytes: 8192, .. })
+    ));
+}
+
+/// The first bytes and a trailer are those of the first version.
+#[test]
+fn the_format_is_that_of_the_golden_file() {
+    let disk = disk();
+    let mut store = open(&disk);
+    (0..3).for_each(|number| _ = keep(&mut store, number));
+    store.flush().expect("the disk is sound");
+    let content = disk.content();
+    let hex = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect::<String>()
+    };
+    let golden = include_str!("../../../vectors/link/store.txt");
+    let head = golden.lines().next().expect("a head");
+    let trailer = 4096 + CONTAINER;
+    let written = format!(
+        "{head}\nsuperblock {}\ntrailer {}\n",
+        hex(&content[..32]),
+        hex(&content[trailer..trailer + 32 + 3 * 20]),
+    );
+    if std::env::var_os("EDGEWARD_RENEW_VECTORS").is_some() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../vectors/link/store.txt");
+        std::fs::write(path, &written).expect("the golden file can be written");
+    } else {
+        assert_eq!(written, golden);
+    }
+}

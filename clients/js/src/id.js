@@ -80,7 +80,8 @@ function text(spelling) {
 function uuid(spelling) {
   let from = 0;
   let to = spelling.length;
-  if (to >= 9 && spelling.slice(0, 9).toLowerCase() === "urn:uuid:") {
+  // No other spelling is as long.
+  if (to > 38 && spelling.slice(0, 9).toLowerCase() === "urn:uuid:") {
     from = 9;
   } else if (spelling[0] === "{" && spelling[to - 1] === "}") {
     from = 1;

@@ -14,6 +14,10 @@ const SECRET = Uint8Array.from(
 );
 
 const SECRET_BYTES = 192;
+
+// Four bytes of the secret from each place in it.
+const KEY = Int32Array.from({ length: SECRET_BYTES - 3 }, (_, at) => read32(SECRET, at));
+
 const STRIPE_BYTES = 64;
 const BLOCK_BYTES = 1024;
 
@@ -39,8 +43,8 @@ export function xxh3(bytes, from, to, sHi, sLo) {
   if (length > 3) return upTo8(bytes, from, length, sHi, sLo);
   if (length > 0) return upTo3(bytes, from, length, sHi, sLo);
   return avalanche64(
-    sHi ^ read32(SECRET, 60) ^ read32(SECRET, 68),
-    sLo ^ read32(SECRET, 56) ^ read32(SECRET, 64),
+    sHi ^ KEY[60] ^ KEY[68],
+    sLo ^ KEY[56] ^ KEY[64],
   );
 }
 
@@ -93,15 +97,15 @@ function avalanche(h, l) {
 function upTo3(bytes, from, length, sHi, sLo) {
   const combined =
     (bytes[from] << 16) | (bytes[from + (length >> 1)] << 24) | bytes[from + length - 1] | (length << 8);
-  const l = add(sHi, sLo, 0, read32(SECRET, 0) ^ read32(SECRET, 4));
+  const l = add(sHi, sLo, 0, KEY[0] ^ KEY[4]);
   return avalanche64(hi, l ^ combined);
 }
 
 function upTo8(bytes, from, length, sHi, sLo) {
   const seedHi = sHi ^ swap32(sLo);
   let l = sub(
-    read32(SECRET, 12) ^ read32(SECRET, 20),
-    read32(SECRET, 8) ^ read32(SECRET, 16),
+    KEY[12] ^ KEY[20],
+    KEY[8] ^ KEY[16],
     seedHi,
     sLo,
   );
@@ -125,16 +129,16 @@ function upTo8(bytes, from, length, sHi, sLo) {
 
 function upTo16(bytes, from, length, sHi, sLo) {
   let l1 = add(
-    read32(SECRET, 28) ^ read32(SECRET, 36),
-    read32(SECRET, 24) ^ read32(SECRET, 32),
+    KEY[28] ^ KEY[36],
+    KEY[24] ^ KEY[32],
     sHi,
     sLo,
   );
   const h1 = hi ^ read32(bytes, from + 4);
   l1 ^= read32(bytes, from);
   let l2 = sub(
-    read32(SECRET, 44) ^ read32(SECRET, 52),
-    read32(SECRET, 40) ^ read32(SECRET, 48),
+    KEY[44] ^ KEY[52],
+    KEY[40] ^ KEY[48],
     sHi,
     sLo,
   );
@@ -159,10 +163,10 @@ function begin(length) {
 }
 
 function mix16(bytes, at, key, sHi, sLo) {
-  const keyLo = add(read32(SECRET, key + 4), read32(SECRET, key), sHi, sLo);
+  const keyLo = add(KEY[key + 4], KEY[key], sHi, sLo);
   const aHi = read32(bytes, at + 4) ^ hi;
   const aLo = read32(bytes, at) ^ keyLo;
-  const otherLo = sub(read32(SECRET, key + 12), read32(SECRET, key + 8), sHi, sLo);
+  const otherLo = sub(KEY[key + 12], KEY[key + 8], sHi, sLo);
   const bHi = read32(bytes, at + 12) ^ hi;
   const bLo = read32(bytes, at + 8) ^ otherLo;
   const fold = mulFold(aHi, aLo, bHi, bLo);
@@ -206,9 +210,9 @@ function secretOf(sHi, sLo) {
   const secret = new Uint8Array(SECRET_BYTES);
   const view = new DataView(secret.buffer);
   for (let at = 0; at < SECRET_BYTES; at += 16) {
-    view.setInt32(at, add(read32(SECRET, at + 4), read32(SECRET, at), sHi, sLo), true);
+    view.setInt32(at, add(KEY[at + 4], KEY[at], sHi, sLo), true);
     view.setInt32(at + 4, hi, true);
-    view.setInt32(at + 8, sub(read32(SECRET, at + 12), read32(SECRET, at + 8), sHi, sLo), true);
+    view.setInt32(at + 8, sub(KEY[at + 12], KEY[at + 8], sHi, sLo), true);
     view.setInt32(at + 12, hi, true);
   }
   return secret;

@@ -66,7 +66,7 @@ docs: rust compiler ## the API documentation, warnings denied
 test: tools check docs ## everything CI runs
 	@EDGEWARD_REQUIRE_TOOLS=1 PROPTEST_RNG_SEED=$(SEED) $(STEP) "tests (unit, integration, documentation)" \
 		$(CARGO) test $(LOCKED) --workspace --no-fail-fast
-	@$(MAKE) test-client-js test-client-go BUILT=1
+	@EDGEWARD_REQUIRE_TOOLS=1 $(MAKE) test-client-js test-client-go BUILT=1
 
 # The clients in other languages, each against the golden files of vectors/ and a publisher on loopback.
 .PHONY: test-clients test-client-js test-client-go test-client-python test-client-java program

@@ -156,6 +156,13 @@ func TestSignedLinesAreBelievedAndForgedOnesAreNot(t *testing.T) {
 	if err != nil || proof.LagMS != 250 {
 		t.Fatalf("%+v, %v", proof, err)
 	}
+	// Without keys whoever answers is believed, signed or not.
+	_, text, _ := strings.Cut(string(vector(t, "manifest.txt")), "{")
+	for _, line := range []string{"unsigned {" + text, string(vector(t, "manifest.txt"))} {
+		if _, err := ReadManifest([]byte(line), nil); err != nil {
+			t.Error(err)
+		}
+	}
 	var cases []struct{ What, Why, Line string }
 	vectors(t, "refused-lines.json", &cases)
 	for _, one := range cases {

@@ -40,7 +40,10 @@ function chromium() {
   }
 }
 
-test("a browser follows a set", { skip: chromium() ? false : "no chromium here", timeout: 120_000 }, async (t) => {
+// Under EDGEWARD_REQUIRE_TOOLS a missing browser fails.
+const skip = chromium() || process.env.EDGEWARD_REQUIRE_TOOLS === "1" ? false : "no chromium here";
+
+test("a browser follows a set", { skip, timeout: 240_000 }, async (t) => {
   const publisher = new FakePublisher();
   let tell;
   const told = new Promise((resolve) => (tell = resolve));

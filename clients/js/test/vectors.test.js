@@ -73,6 +73,10 @@ test("signed lines are believed, and forged ones are not", async () => {
   assert.equal(manifest.serial, 100n);
   assert.equal(manifest.deltas[0].sha256, await sha256(vector("delta.ewd")));
   assert.equal((await readProof(line("proof.txt"), keys)).lag_ms, 250n);
+  // Without keys whoever answers is believed, signed or not.
+  const unsigned = `unsigned ${line("manifest.txt").slice(line("manifest.txt").indexOf("{"))}`;
+  assert.deepEqual(await readManifest(unsigned, null), manifest);
+  assert.deepEqual(await readManifest(line("manifest.txt"), null), manifest);
   for (const { what, why, line: forged } of json("refused-lines.json")) {
     const read = what === "proof" ? readProof : readManifest;
     await assert.rejects(read(forged, keys), { name: "ManifestError" }, `${what}: ${why}`);

@@ -88,6 +88,13 @@ final class VectorsTest {
         assertEquals(100, manifest.serial());
         assertEquals(Keys.sha256(Vectors.file("delta.ewd")), manifest.deltas().get(0).sha256());
         assertEquals(250, Manifest.readProof(Vectors.file("proof.txt"), keys).lagMs());
+        // Without keys whoever answers is believed, signed or not.
+        String line100 = Vectors.line("manifest.txt");
+        String unsigned = "unsigned " + line100.substring(line100.indexOf('{'));
+        for (String believed : List.of(unsigned, line100)) {
+            byte[] line = believed.getBytes(StandardCharsets.UTF_8);
+            assertEquals(manifest, Manifest.read(line, Keys.trustTransport()));
+        }
         for (Map<String, Object> one : Vectors.table("refused-lines.json")) {
             byte[] line = ((String) one.get("line")).getBytes(StandardCharsets.UTF_8);
             Executable read =

@@ -61,7 +61,7 @@ func TestAClientFollowsARealPublisher(t *testing.T) {
 	if err := json.Unmarshal(line, &told); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	client, err := Start(ctx, Config{
 		URL: told.Listening, Keys: []string{told.PublicKey}, MaxStaleness: 3 * time.Second,

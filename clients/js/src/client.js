@@ -155,7 +155,11 @@ export class FilterClient {
     this.#counts.failed += 1;
     if (error instanceof Refused || error.name === "ManifestError") this.#counts.refused += 1;
     this.#lastError = error;
-    this.#options.onError(error);
+    try {
+      this.#options.onError(error);
+    } catch {
+      // Whoever listens does not end what he listens to.
+    }
     const most = Math.max(BACKOFF_FIRST_MS, this.#periodMs());
     return Math.min(most, BACKOFF_FIRST_MS * 2 ** Math.min(failures - 1, 16));
   }

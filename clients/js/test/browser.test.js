@@ -23,7 +23,7 @@ const page = (key) => `<!doctype html><title>ids</title><p id="out">nothing yet<
     const file = await (await fetch("/vectors/filter/static-three-shards.ewf")).arrayBuffer();
     told.push(Filter.open(new Uint8Array(file)).facts.ids);
     const client = FilterClient.start({ url: "/sets/resource", keys: ["${key}"], maxStalenessMs: 60_000 });
-    told.push(await client.waitFresh(30_000), client.answer(7), client.answer(1001), client.status().counts.deltas);
+    told.push(await client.waitFresh(180_000), client.answer(7), client.answer(1001), client.status().counts.deltas);
     client.stop();
   } catch (error) {
     told.push(String(error));
@@ -43,7 +43,7 @@ function chromium() {
 // Under EDGEWARD_REQUIRE_TOOLS a missing browser fails.
 const skip = chromium() || process.env.EDGEWARD_REQUIRE_TOOLS === "1" ? false : "no chromium here";
 
-test("a browser follows a set", { skip, timeout: 240_000 }, async (t) => {
+test("a browser follows a set", { skip, timeout: 300_000 }, async (t) => {
   const publisher = new FakePublisher();
   let tell;
   const told = new Promise((resolve) => (tell = resolve));

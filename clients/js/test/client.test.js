@@ -6,7 +6,7 @@ import test from "node:test";
 import { FilterClient } from "../src/index.js";
 import { FakePublisher } from "../testing/publisher.js";
 
-const PATIENCE_MS = 20_000;
+const PATIENCE_MS = 180_000;
 
 function follow(t, publisher, more) {
   const client = FilterClient.start(publisher.options(more));
@@ -91,6 +91,20 @@ for (const trouble of ["cut", "flipped", "flood"]) {
     assert.ok(await client.waitFresh(PATIENCE_MS));
   });
 }
+
+test("a listener that throws ends nothing", async (t) => {
+  const publisher = new FakePublisher();
+  publisher.trouble = "dead";
+  let heard = 0;
+  const onError = () => {
+    heard += 1;
+    throw new Error("not listening");
+  };
+  const client = follow(t, publisher, { onError });
+  assert.ok(await client.waitUntil(PATIENCE_MS, () => heard >= 2));
+  publisher.trouble = null;
+  assert.ok(await client.waitFresh(PATIENCE_MS));
+});
 
 test("a snapshot larger than allowed is not fetched", async (t) => {
   const publisher = new FakePublisher();

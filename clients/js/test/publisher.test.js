@@ -10,7 +10,7 @@ import test from "node:test";
 import { FilterClient } from "../src/index.js";
 import { edgeward } from "../testing/common.js";
 
-const PATIENCE_MS = 60_000;
+const PATIENCE_MS = 180_000;
 const skip = edgeward === null ? "EDGEWARD names no program" : false;
 
 test("a client follows `edgeward filter serve`", { skip, timeout: 2 * PATIENCE_MS }, async (t) => {

@@ -17,7 +17,7 @@ from pathlib import Path
 from common import line, vector, vectors
 from edgeward_filter import FilterClient, ManualClock
 
-PATIENCE = 60
+PATIENCE = 180
 PROGRAM = os.environ.get("EDGEWARD")
 
 

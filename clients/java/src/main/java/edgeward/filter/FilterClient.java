@@ -379,7 +379,11 @@ public final class FilterClient implements AutoCloseable {
             refused.incrementAndGet();
         }
         lastError = error;
-        config.onError.accept(error);
+        try {
+            config.onError.accept(error);
+        } catch (RuntimeException ofTheListener) {
+            // Whoever listens does not end what he listens to.
+        }
         tell();
         long pause = BACKOFF_FIRST_MS << (Math.min(failures, 16) - 1);
         return Math.min(pause, Math.max(BACKOFF_FIRST_MS, periodMs));

@@ -109,12 +109,20 @@ public final class GuavaFile<T> implements AutoCloseable {
                 try {
                     look();
                 } catch (IOException | FilterException | RuntimeException error) {
-                    onError.accept(error);
+                    tell(error);
                 }
                 Thread.sleep(periodMs);
             }
         } catch (InterruptedException stopped) {
             // Somebody closed it.
+        }
+    }
+
+    private void tell(Exception error) {
+        try {
+            onError.accept(error);
+        } catch (RuntimeException ofTheListener) {
+            // Whoever listens does not end what he listens to.
         }
     }
 

@@ -19,7 +19,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 /** The client over a publisher in this process, with clocks that only the test moves. */
 final class FilterClientTest {
-    private static final Duration PATIENCE = Duration.ofSeconds(30);
+    private static final Duration PATIENCE = Duration.ofMinutes(3);
 
     private FakePublisher publisher;
     private FilterClient client;
@@ -130,6 +130,20 @@ final class FilterClientTest {
         long downloads = publisher.requests.stream().filter(path -> path.contains("/snapshot/")).count();
         // 1093 bytes, 300 a connection.
         assertEquals(4, downloads);
+    }
+
+    @Test
+    void aListenerThatThrowsEndsNothing() throws InterruptedException {
+        publisher.trouble = "dead";
+        follow(
+                config ->
+                        config.onError(
+                                error -> {
+                                    throw new IllegalStateException("not listening");
+                                }));
+        until(status -> status.counts().failed() >= 2);
+        publisher.trouble = "";
+        until(Status::fresh);
     }
 
     @Test

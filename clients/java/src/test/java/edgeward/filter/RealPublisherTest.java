@@ -23,7 +23,7 @@ import org.junit.jupiter.api.io.TempDir;
 /** Against a real publisher on loopback: EDGEWARD names the program; without it this is skipped. */
 @EnabledIfEnvironmentVariable(named = "EDGEWARD", matches = ".+")
 final class RealPublisherTest {
-    private static final Duration PATIENCE = Duration.ofSeconds(60);
+    private static final Duration PATIENCE = Duration.ofMinutes(3);
     private static final String TOKEN = "a-token-that-is-long-enough";
 
     @Test

@@ -325,6 +325,7 @@ pub(super) static KEYS: &[Key] = &[
     disk::SEGMENT_BYTES,
     disk::QUEUE_BYTES,
     disk::REINSERTION,
+    disk::FLUSH_INTERVAL,
     disk::SYNC_INTERVAL,
     disk::CHECKPOINT_INTERVAL,
     disk::VERIFY_EVERY,

@@ -43,6 +43,8 @@ pub struct Candidate {
     hash: KeyHash,
     volume: u16,
     location: Location,
+    /// Whether its record was still being gathered.
+    unwritten: bool,
 }
 
 impl DiskCache {
@@ -155,17 +157,30 @@ impl DiskCache {
         if device.health.state() == DeviceState::OutOfService {
             return None;
         }
-        let location = device.index.find(hash)?;
+        let unwritten = device.unwritten.find(hash);
+        let location = match &unwritten {
+            Some(waiting) => waiting.location,
+            None => device.index.find(hash)?,
+        };
         Some(Candidate {
             hash,
             volume,
             location,
+            unwritten: unwritten.is_some(),
         })
     }
 
     /// The candidate's head and length, and for a small object its body, if that takes no waiting.
     pub fn read_head_now(&self, candidate: &Candidate, key: &[u8]) -> Now<DiskObject> {
         let volume = &self.shared.volumes[usize::from(candidate.volume)];
+        if candidate.unwritten
+            && let Some(read) = volume.read_unwritten(candidate.hash, candidate.location, key)
+        {
+            return match read {
+                Ok(object) => Now::Ready(object),
+                Err(miss) => Now::Miss(miss),
+            };
+        }
         volume.read_head_now(candidate.hash, candidate.location, key)
     }
 
@@ -176,6 +191,11 @@ impl DiskCache {
     /// If the candidate is not the object under `key`, or can no longer be read.
     pub fn read_head(&self, candidate: &Candidate, key: &[u8]) -> Result<DiskObject, Miss> {
         let volume = &self.shared.volumes[usize::from(candidate.volume)];
+        if candidate.unwritten
+            && let Some(read) = volume.read_unwritten(candidate.hash, candidate.location, key)
+        {
+            return read;
+        }
         volume.read_head(candidate.hash, candidate.location, key)
     }
 

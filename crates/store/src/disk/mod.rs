@@ -30,7 +30,7 @@
 //!
 //! Where things are: `cache` is the way in. `device` is what the log lies on and `format` what
 //! it looks like there; `writer` with `reclaimer` is the thread that writes, `write` what callers hold
-//! of it and `queue` what lies between; `reader` reads, and what `verified` knows to be sound goes from the page
+//! of it, `queue` what lies between and `unwritten` what the thread still gathers; `reader` reads, and what `verified` knows to be sound goes from the page
 //! cache to a socket by `mapping` or, where `renewal` can, by sendfile; `scan` and `recovery` find out what is there.
 //! Where the next record goes and which segment leaves is decided by `edgeward_policy::log`.
 
@@ -52,6 +52,7 @@ mod renewal;
 mod scan;
 mod segment;
 mod settings;
+mod unwritten;
 mod verified;
 mod volume;
 mod write;

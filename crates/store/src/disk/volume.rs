@@ -19,6 +19,7 @@ use super::location::Location;
 use super::queue::Queue;
 use super::segment::SegmentTable;
 use super::settings::{DiskEvent, DiskSettings};
+use super::unwritten::Unwritten;
 use super::verified::Verified;
 use super::write::WriteState;
 use super::writer::Message;
@@ -35,6 +36,7 @@ pub(crate) struct Volume {
     pub(crate) verified: Verified,
     /// Blocks that were in memory a moment ago. To ask the kernel costs a tenth of a hit.
     pub(crate) residents: Verified,
+    pub(crate) unwritten: Unwritten,
     pub(crate) queue: Queue<Message>,
     pub(crate) counters: Counters,
     pub(crate) health: Health,
@@ -67,6 +69,7 @@ impl Volume {
         Self {
             verified,
             residents: Verified::of_residents(seed),
+            unwritten: Unwritten::new(),
             device: parts.device,
             superblock: parts.superblock,
             shape: parts.shape,
@@ -105,6 +108,7 @@ impl Volume {
             return;
         }
         let mut under_way = self.under_way.lock();
+        // In the index first: at no moment is it in neither.
         for (write, location) in written.drain(..) {
             remove_write(&mut under_way, &write);
             if let Some(dropped) = write.dropped() {
@@ -115,9 +119,13 @@ impl Volume {
             if matches!(inserted, Inserted::Displaced(_)) {
                 self.counters.displaced_objects.one();
             }
+            for _ in 0..self.unwritten.hits(write.hash, location) {
+                self.index.touch(write.hash, location);
+            }
             self.counters.stored_objects.one();
             self.counters.stored_body_bytes.add(write.body_bytes());
         }
+        self.unwritten.clear();
     }
 
     /// Takes a key out of the index and stops writes of it that are under way.

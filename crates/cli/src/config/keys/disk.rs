@@ -146,6 +146,19 @@ pub(super) const REINSERTION: Key = Key {
     show: |draft, _| Some(draft.disk.settings.reinsertion.to_string()),
 };
 
+pub(super) const FLUSH_INTERVAL: Key = Key {
+    path: "disk.flush_interval",
+    flag: None,
+    kind: Kind::Duration {
+        least: Duration::from_millis(1),
+        most: Duration::from_secs(3600),
+    },
+    doc: "What is to be written is gathered to writes of a mebibyte, and for this long at the most, or for \
+          `sync_interval` where that is shorter. Bodies up to a mebibyte are served meanwhile, longer ones are not found yet.",
+    set: |draft, _, value| draft.disk.settings.flush_interval = value.duration(),
+    show: |draft, _| Some(duration_text(draft.disk.settings.flush_interval)),
+};
+
 pub(super) const SYNC_INTERVAL: Key = Key {
     path: "disk.sync_interval",
     flag: None,
@@ -153,7 +166,7 @@ pub(super) const SYNC_INTERVAL: Key = Key {
         least: Duration::from_millis(10),
         most: Duration::from_secs(3600),
     },
-    doc: "What was written, and what was forgotten, outlives a crash of the machine after this at the latest.",
+    doc: "What came to be written, and what was forgotten, outlives a crash of the machine after this at the latest.",
     set: |draft, _, value| draft.disk.settings.sync_interval = value.duration(),
     show: |draft, _| Some(duration_text(draft.disk.settings.sync_interval)),
 };

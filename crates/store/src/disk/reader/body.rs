@@ -49,6 +49,9 @@ pub(super) enum InnerPiece {
 
 impl Inner {
     pub(super) fn read(&self, range: Range<u64>, wait: Wait) -> Result<Bytes, NotRead> {
+        if let Layout::Unwritten(body) = &self.layout {
+            return Ok(body.read(range));
+        }
         self.with_body(range, wait, |body, within| {
             self.read_body(body, within, wait)
         })
@@ -57,6 +60,9 @@ impl Inner {
 
     /// Without waiting: lent if that is possible, else read.
     pub(super) fn piece(&self, range: Range<u64>) -> Result<InnerPiece, NotRead> {
+        if let Layout::Unwritten(body) = &self.layout {
+            return Ok(InnerPiece::Bytes(body.read(range)));
+        }
         let piece = self.with_body(range, Wait::Never, |body, within| {
             if self.volume.lends()
                 && within.start >= body.front_end()
@@ -82,6 +88,8 @@ impl Inner {
             return Ok(None);
         }
         let result = match &self.layout {
+            // Nothing of it is on the device.
+            Layout::Unwritten(_) => return Ok(None),
             Layout::Single(body) => then(body, range),
             Layout::Pieces {
                 object,

@@ -25,6 +25,7 @@ use super::error::{Miss, Now};
 use super::format::Extent;
 use super::location::Location;
 use super::segment::Pin;
+use super::unwritten;
 use super::volume::Volume;
 use crate::sync::Mutex;
 use body::{Body, InnerPiece};
@@ -53,6 +54,8 @@ struct Inner {
 
 #[derive(Debug)]
 enum Layout {
+    /// The record is not written yet.
+    Unwritten(unwritten::Body),
     /// The body lies in the record itself.
     Single(Body),
     /// The body lies in pieces.

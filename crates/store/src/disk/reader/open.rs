@@ -38,6 +38,41 @@ impl Volume {
         waited(self.read_head_waiting(hash, at, key, Wait::AsLongAsItTakes))
     }
 
+    /// The object that was found in the writer's buffer. None: it is on the device by now, as far as anybody can tell.
+    pub(crate) fn read_unwritten(
+        self: &Arc<Self>,
+        hash: KeyHash,
+        location: Location,
+        key: &[u8],
+    ) -> Option<Result<DiskObject, Miss>> {
+        let Some(waiting) = self.unwritten.find(hash) else {
+            // If the device did not take it nothing leads there, and what lies there is no record to be judged.
+            let is_written = self.index.find(hash) == Some(location);
+            return (!is_written).then_some(Err(Miss::Reclaimed));
+        };
+        if waiting.key() != key {
+            self.counters.strangers.one();
+            return Some(Err(Miss::Stranger));
+        }
+        waiting.touch();
+        self.counters.read_objects.one();
+        let inner = Inner {
+            volume: Arc::clone(self),
+            hash,
+            location: waiting.location,
+            head: waiting.head().clone(),
+            length: waiting.body().len(),
+            layout: Layout::Unwritten(waiting.body().clone()),
+            _pin: self
+                .segments
+                .pin(self.segments.segment_at(waiting.location.offset())?),
+            _pins: Vec::new(),
+        };
+        Some(Ok(DiskObject {
+            inner: Arc::new(inner),
+        }))
+    }
+
     fn read_head_waiting(
         self: &Arc<Self>,
         hash: KeyHash,

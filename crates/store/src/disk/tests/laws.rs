@@ -364,3 +364,111 @@ fn what_is_read_stays_whole_or_in_pieces() {
     assert!(counters.reinserted_objects > 10, "{counters:?}");
     assert!(counters.evicted_objects > 400, "{counters:?}");
 }
+
+/// Method: nothing is written by itself for an hour.
+#[test]
+fn what_waits_to_be_written_is_found_and_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hour = std::time::Duration::from_secs(3600);
+    let cache = open(DiskSettings {
+        flush_interval: hour,
+        sync_interval: hour,
+        ..small(folder.path())
+    });
+    let (short, newer, cut) = (pattern(1, 50_000), pattern(9, 60_000), pattern(2, 150_000));
+    put(&cache, 1, &short, true);
+    put(&cache, 2, &cut, true);
+    taken(&cache);
+    let writes = |cache: &DiskCache| cache.counters().total(|device| device.write_ops);
+    let before = writes(&cache);
+    assert!(get(&cache, 1) == Some(short.clone()));
+    let Now::Ready(Piece::Bytes(piece)) = object(&cache, 1).piece_now(40_000..u64::MAX) else {
+        panic!("it is in memory");
+    };
+    assert!(!piece.is_empty() && short[40_000..].starts_with(&piece));
+    let candidate = cache.lookup(KeyHash(1)).expect("it waits");
+    assert_eq!(
+        cache.read_head(&candidate, b"other").err(),
+        Some(Miss::Stranger)
+    );
+    assert_eq!(cache.lookup(KeyHash(2)), None, "one in pieces is not found");
+    assert_eq!(writes(&cache), before);
+
+    // Its candidate is good for what it has become.
+    cache.sync().expect("it is durable");
+    assert!(cache.read_head(&candidate, &1_u64.to_le_bytes()).is_ok());
+    assert!(get(&cache, 1) == Some(short) && get(&cache, 2) == Some(cut));
+
+    // The newest counts, and a purge at once.
+    let body = |key: u64, body: &[u8]| {
+        let name = key.to_le_bytes();
+        let head = format!("head of {key}").into();
+        let mut write = cache
+            .begin(KeyHash(key), &name, head, None)
+            .expect("it begins");
+        write.push(body.to_vec().into()).expect("it is taken");
+        write.finish().expect("it is whole");
+        taken(&cache);
+    };
+    body(1, &newer);
+    assert!(get(&cache, 1) == Some(newer));
+    let updated = cache.update_head(&object(&cache, 1), &1_u64.to_le_bytes(), "new".into());
+    updated.expect("the queue has room");
+    taken(&cache);
+    assert_eq!(object(&cache, 1).head(), "new");
+    cache.purge(KeyHash(1), b"");
+    assert_eq!(cache.lookup(KeyHash(1)), None);
+    cache.sync().expect("it is durable");
+    assert_eq!(cache.lookup(KeyHash(1)), None);
+}
+
+/// Until the writer has taken all that was sent.
+fn taken(cache: &DiskCache) {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while cache.counters().total(|device| device.queue_bytes) > 0 {
+        assert!(std::time::Instant::now() < deadline, "the writer is stuck");
+        std::thread::yield_now();
+    }
+}
+
+/// Hits that came before the write count as those that come after it: they keep the object when its segment leaves.
+#[test]
+fn what_was_hit_before_it_was_written_is_written_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hour = std::time::Duration::from_secs(3600);
+    let cache = open(DiskSettings {
+        flush_interval: hour,
+        sync_interval: hour,
+        ..small(folder.path())
+    });
+    for key in 0..2 {
+        put(&cache, key, &pattern(key, 3000), true);
+    }
+    taken(&cache);
+    (0..2).for_each(|_| assert!(get(&cache, 0).is_some()));
+    for key in 2..60 {
+        put(&cache, key, &pattern(key, 50_000), true);
+        taken(&cache);
+    }
+    assert!(cache.counters().total(|device| device.evicted_objects) > 10);
+    assert!(get(&cache, 0).is_some(), "hit twice");
+    assert!(get(&cache, 1).is_none(), "never hit");
+}
+
+/// Method: no write is ever large enough or old enough; only the time in which it must be durable passes.
+#[test]
+fn what_waits_to_be_written_is_durable_in_time() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cache = open(DiskSettings {
+        flush_interval: std::time::Duration::from_secs(3600),
+        sync_interval: std::time::Duration::from_millis(1),
+        ..small(folder.path())
+    });
+    put(&cache, 1, b"body", true);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let stored = |cache: &DiskCache| cache.counters().total(|device| device.stored_objects);
+    while stored(&cache) == 0 {
+        assert!(std::time::Instant::now() < deadline, "never written");
+        std::thread::yield_now();
+    }
+}

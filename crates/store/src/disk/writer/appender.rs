@@ -134,7 +134,7 @@ impl Writer {
         } else {
             self.entries.push(entry(draft.hash.0));
         }
-        self.buffered_since.get_or_insert_with(Instant::now);
+        self.note_buffered();
         Extent {
             at: self.volume.segments.start(place.segment) + place.offset,
             epoch,

@@ -1,8 +1,8 @@
 //! The one thread that writes a device.
 //!
 //! It takes objects from the queue, turns them into records, gathers records into large writes, and
-//! makes what it wrote durable by the settings. An object becomes visible when the write that holds
-//! its last record has returned. Syncs and segments follow an order that recovery relies on:
+//! makes what it wrote durable by the settings. An object in one record is found from the moment it has its
+//! place ([`unwritten`](super::unwritten)), one in pieces when the write that holds its last record has returned. Syncs and segments follow an order that recovery relies on:
 //!
 //! 1. a segment's header is durable before anything else of its epoch is written;
 //! 2. a segment's records are durable before its footer is written;
@@ -90,7 +90,7 @@ pub(crate) struct Writer {
     /// Purges in records that are not yet durable.
     tombstones_unsynced: Vec<u64>,
     unsynced_bytes: u64,
-    /// When the oldest byte of the buffer, or of what is not durable, was written.
+    /// When the oldest byte of the buffer, or of what is not durable, came.
     buffered_since: Option<Instant>,
     unsynced_since: Option<Instant>,
     /// After a failure: when to try again.
@@ -269,7 +269,7 @@ impl Writer {
             Message::Tombstone { hash } => {
                 if self.tombstones.len() < TOMBSTONES_KEPT_MAX {
                     self.tombstones.push(hash.0);
-                    self.buffered_since.get_or_insert_with(Instant::now);
+                    self.note_buffered();
                 } else {
                     volume.counters.purges_not_durable.one();
                 }
@@ -316,6 +316,13 @@ impl Writer {
         closed.then_some(()).ok_or(SyncError::NotWritable)
     }
 
+    /// Something waits to be written. It is to be durable in time, however long it is gathered.
+    fn note_buffered(&mut self) {
+        let now = Instant::now();
+        self.buffered_since.get_or_insert(now);
+        self.unsynced_since.get_or_insert(now);
+    }
+
     fn is_resting(&self) -> bool {
         self.retry_at.is_some_and(|at| Instant::now() < at)
     }
@@ -348,6 +355,7 @@ impl Writer {
             write.drop_as(Dropped::NotWritable);
             self.end_dropped(&write);
         }
+        volume.unwritten.clear();
         self.moves_pending.clear();
         self.buffer.clear();
         self.entries.clear();

@@ -111,6 +111,11 @@ impl Writer {
 
     /// The body stays where it is if it is in pieces; one in a single record is copied.
     pub(super) fn write_rewritten(&mut self, write: &Arc<WriteState>, from: Location) {
+        if self.pending.iter().any(|&(_, at)| at == from) {
+            // It is not written yet, and what is copied or named here is what lies on the device.
+            let result = self.flush();
+            self.settle(result);
+        }
         let old = self.volume.index.hits(write.hash, from).and_then(|_| {
             let first = self.volume.settings.first_read_bytes.bytes();
             let old = self.volume.load_record(from, first).ok()?;
@@ -152,6 +157,9 @@ impl Writer {
         match self.append(draft, body) {
             Ok(extent) => {
                 let location = Location::from_offset(extent.at);
+                if draft.kind == Kind::Object {
+                    self.volume.unwritten.insert(write, location, body);
+                }
                 self.pending.push((Arc::clone(write), location));
                 let result = self.flush_if_full();
                 self.settle(result);

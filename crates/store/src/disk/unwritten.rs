@@ -1,0 +1,208 @@
+//! Objects whose record waits in the writer's buffer: found, and read from the chunks they came in.
+//!
+//! A write is gathered until it is large or old enough. What is in it is complete and decided, and would be fetched and
+//! written once more if it were not found meanwhile. So a short object counts from the moment its record is placed. One in
+//! pieces does not: some of its pieces may lie on the device and others not, and a mebibyte of pieces is a write of its own.
+//!
+//! Everything in here leaves at once, when the buffer is written or given up.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use bytes::Bytes;
+use edgeward_policy::log::HITS_MAX;
+use edgeward_types::KeyHash;
+
+use super::location::Location;
+use super::write::WriteState;
+use crate::sync::Mutex;
+
+/// The objects of one device's buffer.
+#[derive(Debug)]
+pub(crate) struct Unwritten {
+    objects: Mutex<HashMap<u64, Arc<Waiting>>>,
+    /// A bit for the hash of each object, so that lookups of others, which are most, take no lock.
+    sieve: [AtomicU64; SIEVE_WORDS],
+}
+
+/// 4096 bits: a buffer of a mebibyte holds some dozens of objects, at most two thousand.
+const SIEVE_WORDS: usize = 64;
+
+/// An object that is not written yet.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    write: Arc<WriteState>,
+    /// Where its record will lie.
+    pub(crate) location: Location,
+    body: Body,
+    hits: AtomicU8,
+}
+
+/// A body in the chunks it came in.
+#[derive(Clone, Debug)]
+pub(crate) struct Body(Vec<Bytes>);
+
+impl Unwritten {
+    pub(crate) fn new() -> Self {
+        Self {
+            objects: Mutex::default(),
+            sieve: [const { AtomicU64::new(0) }; SIEVE_WORDS],
+        }
+    }
+
+    /// From now on the object is found; an older one of its key no more.
+    pub(crate) fn insert(&self, write: &Arc<WriteState>, location: Location, body: &[Bytes]) {
+        let waiting = Waiting {
+            write: Arc::clone(write),
+            location,
+            body: Body(body.to_vec()),
+            hits: AtomicU8::new(0),
+        };
+        let mut objects = self.objects.lock();
+        objects.insert(write.hash.0, Arc::new(waiting));
+        let (word, bit) = place(write.hash);
+        self.sieve[word].fetch_or(bit, Ordering::Release);
+    }
+
+    /// The object under `hash`, unless it was purged meanwhile.
+    pub(crate) fn find(&self, hash: KeyHash) -> Option<Arc<Waiting>> {
+        let (word, bit) = place(hash);
+        if self.sieve[word].load(Ordering::Acquire) & bit == 0 {
+            return None;
+        }
+        let found = self.objects.lock().get(&hash.0).cloned();
+        found.filter(|waiting| waiting.write.dropped().is_none())
+    }
+
+    /// How often the object that waited for this place was hit.
+    pub(crate) fn hits(&self, hash: KeyHash, location: Location) -> u8 {
+        let objects = self.objects.lock();
+        let waiting = objects.get(&hash.0);
+        waiting
+            .filter(|waiting| waiting.location == location)
+            .map_or(0, |waiting| waiting.hits.load(Ordering::Relaxed))
+    }
+
+    /// The buffer is empty.
+    pub(crate) fn clear(&self) {
+        let mut objects = self.objects.lock();
+        if objects.is_empty() {
+            return;
+        }
+        objects.clear();
+        for word in &self.sieve {
+            word.store(0, Ordering::Release);
+        }
+    }
+}
+
+impl Waiting {
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.write.key
+    }
+
+    pub(crate) fn head(&self) -> &Bytes {
+        &self.write.head
+    }
+
+    pub(crate) fn body(&self) -> &Body {
+        &self.body
+    }
+
+    /// Counts a hit; the index takes it over.
+    pub(crate) fn touch(&self) {
+        let more = |hits: u8| (hits < HITS_MAX).then_some(hits + 1);
+        _ = self
+            .hits
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+    }
+}
+
+impl Body {
+    pub(crate) fn len(&self) -> u64 {
+        self.0.iter().map(|chunk| chunk.len() as u64).sum()
+    }
+
+    /// The front of a range: what of it lies in one chunk.
+    pub(crate) fn read(&self, range: Range<u64>) -> Bytes {
+        let mut start = 0;
+        for chunk in &self.0 {
+            let end = start + chunk.len() as u64;
+            if range.start < end {
+                let within = |at: u64| usize::try_from(at - start).expect("within the chunk");
+                return chunk.slice(within(range.start)..within(range.end.min(end)));
+            }
+            start = end;
+        }
+        Bytes::new()
+    }
+}
+
+fn place(hash: KeyHash) -> (usize, u64) {
+    let number = (hash.0 >> 32) as usize % (SIEVE_WORDS * 64);
+    (number / 64, 1 << (number % 64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::error::Dropped;
+
+    fn write(hash: u64) -> Arc<WriteState> {
+        WriteState::new(KeyHash(hash), hash, b"key", Bytes::new())
+    }
+
+    #[test]
+    fn what_waits_is_found_until_the_buffer_is_empty_or_it_is_purged() {
+        let unwritten = Unwritten::new();
+        let (first, second) = (write(1 << 32), write(2 << 32));
+        unwritten.insert(&first, Location::from_offset(512), &[]);
+        unwritten.insert(&second, Location::from_offset(1024), &[]);
+        assert!(unwritten.find(first.hash).is_some());
+        assert!(unwritten.find(KeyHash(3 << 32)).is_none());
+        // The same bit of the sieve.
+        assert!(unwritten.find(KeyHash((1 << 32) + 1)).is_none());
+        first.drop_as(Dropped::Purged);
+        assert!(unwritten.find(first.hash).is_none());
+        assert!(unwritten.find(second.hash).is_some());
+        unwritten.clear();
+        assert!(unwritten.find(second.hash).is_none());
+    }
+
+    #[test]
+    fn the_newest_of_a_key_is_found_and_hits_belong_to_its_place() {
+        let unwritten = Unwritten::new();
+        let (old, new) = (Location::from_offset(512), Location::from_offset(1024));
+        unwritten.insert(&write(7), old, &[]);
+        unwritten.find(KeyHash(7)).expect("it waits").touch();
+        assert_eq!(unwritten.hits(KeyHash(7), old), 1);
+        unwritten.insert(&write(7), new, &[]);
+        let found = unwritten.find(KeyHash(7)).expect("it waits");
+        assert_eq!(found.location, new);
+        (0..9).for_each(|_| found.touch());
+        assert_eq!(unwritten.hits(KeyHash(7), old), 0);
+        assert_eq!(unwritten.hits(KeyHash(7), new), HITS_MAX);
+    }
+
+    /// On both sides of each boundary between chunks.
+    #[test]
+    fn a_body_in_chunks_is_read_by_any_range() {
+        let body = Body(vec!["ab".into(), "".into(), "cde".into()]);
+        assert_eq!(body.len(), 5);
+        for start in 0..=5 {
+            for end in start..=6 {
+                let mut read = Vec::new();
+                while start + (read.len() as u64) < end.min(5) {
+                    let more = body.read(start + read.len() as u64..end);
+                    assert!(!more.is_empty());
+                    read.extend_from_slice(&more);
+                }
+                let expected = &b"abcde"[start as usize..end.min(5) as usize];
+                assert_eq!(read, expected, "{start}..{end}");
+            }
+        }
+        assert!(body.read(5..9).is_empty());
+    }
+}

@@ -4,6 +4,8 @@
 //!
 //! - `eviction`: every rule of admission with every reinsertion;
 //! - `rules`: second-hit with what leaves RAM offered to the disk or not, hits on disk counted or not;
+//! - `density`: `size-density` by the mean and by fixed sizes, between `always`, `second-hit` and `nth-hit`;
+//! - `period`: `second-hit` and `nth-hit` with memories of a sixteenth to four times the usual number of keys;
 //! - `filter`: second-hit with filters of one memory and several limits of fullness, and of several memories.
 //!
 //! RAM is ruled by LRU; the first fifth of the requests fills the caches and is not counted.
@@ -14,7 +16,7 @@ use std::fs::File;
 use std::num::NonZeroU64;
 use std::path::Path;
 
-use edgeward_policy::disk_admission::memory_for_disk;
+use edgeward_policy::disk_admission::{FALSE_SEEN_MAX, memory_for_disk};
 use edgeward_policy::log::Reinsertion;
 use edgeward_policy::sketch::{RotatingBloomConfig, rates};
 use edgeward_policy::{DiskAdmissionSpec, HierarchyRules, PolicySpec};
@@ -25,13 +27,18 @@ use edgeward_types::Seed;
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [what, trace, ram, disks @ ..] = arguments.as_slice() else {
-        return Err("usage: disk_study eviction|rules|filter TRACE RAM_BYTES DISK_BYTES..".into());
+        return Err(
+            "usage: disk_study eviction|rules|density|period|filter TRACE RAM_BYTES DISK_BYTES.."
+                .into(),
+        );
     };
     let study = match what.as_str() {
         "eviction" => eviction,
         "rules" => rules,
+        "density" => density,
+        "period" => period,
         "filter" => filter,
-        _ => return Err(format!("`{what}` is none of eviction, rules, filter").into()),
+        _ => return Err(format!("`{what}` is no study").into()),
     };
     let mut records: Vec<Record> =
         edgeward_trace::open(File::open(trace)?, ReadOptions::default())?
@@ -72,7 +79,7 @@ fn eviction(capacity_bytes: u64) -> Vec<DiskConfig> {
         DiskAdmissionSpec::Always,
         DiskAdmissionSpec::SecondHit,
         DiskAdmissionSpec::NthHit(3),
-        DiskAdmissionSpec::SizeDensity(edgeward_policy::disk_admission::BYTES_PER_REQUEST),
+        DiskAdmissionSpec::MeasuredDensity,
     ] {
         for eviction in [
             Reinsertion::Never,
@@ -104,6 +111,51 @@ fn rules(capacity_bytes: u64) -> Vec<DiskConfig> {
                     ..usual(capacity_bytes, DiskAdmissionSpec::SecondHit)
                 });
             }
+        }
+    }
+    configs
+}
+
+/// What is written again is what the server's default writes again.
+fn with_defaults(capacity_bytes: u64, admission: DiskAdmissionSpec) -> DiskConfig {
+    DiskConfig {
+        eviction: Reinsertion::Hit { hits_min: 2 },
+        ..usual(capacity_bytes, admission)
+    }
+}
+
+fn density(capacity_bytes: u64) -> Vec<DiskConfig> {
+    let fixed = (1..=13).map(|doubled| {
+        let bytes = NonZeroU64::new(1024 << doubled).expect("not zero");
+        DiskAdmissionSpec::SizeDensity(bytes)
+    });
+    [
+        DiskAdmissionSpec::Always,
+        DiskAdmissionSpec::SecondHit,
+        DiskAdmissionSpec::NthHit(3),
+        DiskAdmissionSpec::NthHit(4),
+        DiskAdmissionSpec::MeasuredDensity,
+    ]
+    .into_iter()
+    .chain(fixed)
+    .map(|admission| with_defaults(capacity_bytes, admission))
+    .collect()
+}
+
+fn period(capacity_bytes: u64) -> Vec<DiskConfig> {
+    let mut configs = vec![with_defaults(capacity_bytes, DiskAdmissionSpec::Always)];
+    let keys = memory_for_disk(capacity_bytes).expected_keys.get();
+    for sixteenths in [1, 2, 4, 8, 16, 64] {
+        let keys = NonZeroU64::new(keys * sixteenths / 16).expect("65,536 at the least");
+        for admission in [
+            DiskAdmissionSpec::SecondHit,
+            DiskAdmissionSpec::NthHit(3),
+            DiskAdmissionSpec::NthHit(4),
+        ] {
+            configs.push(DiskConfig {
+                memory: RotatingBloomConfig::new(keys, FALSE_SEEN_MAX),
+                ..with_defaults(capacity_bytes, admission)
+            });
         }
     }
     configs

@@ -105,6 +105,7 @@ impl Model {
             DiskAdmissionSpec::Always => 1,
             DiskAdmissionSpec::SecondHit => 2,
             DiskAdmissionSpec::NthHit(n) => u64::from(n),
+            DiskAdmissionSpec::MeasuredDensity => unreachable!("not among the specs"),
             DiskAdmissionSpec::SizeDensity(bytes) => size.div_ceil(bytes.get()).clamp(1, 8),
         };
         let requests = self.requests.entry(key).or_default();

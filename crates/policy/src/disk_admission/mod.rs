@@ -3,13 +3,14 @@
 //! Most objects a cache sees are never asked for again, and a disk that writes them all wears and stalls for
 //! nothing. So the rules here count requests. [`NthHit`](AnyDiskAdmission::NthHit) writes an object at its Nth request
 //! within memory, the second by default; [`SizeDensity`](AnyDiskAdmission::SizeDensity) asks more requests of larger
-//! objects. What they remember of past requests is a [`RequestCounter`], a few bits a key.
+//! objects, by a fixed size or by the [mean](MeanSize) of what is asked for. What they remember of past requests is a [`RequestCounter`], a few bits a key.
 //!
 //! Everything is asked under shared access: one value serves all workers.
 //!
 //! Source for the second request: Maggs and Sitaraman, "Algorithmic Nuggets in Content Delivery", CCR 2015, section 4.
 
 mod counter;
+mod mean;
 mod spec;
 
 use std::io::{self, Read, Write};
@@ -21,7 +22,8 @@ use crate::Object;
 use crate::sketch::{RotatingBloomConfig, RotatingBloomStats, StateError};
 
 pub use counter::RequestCounter;
-pub use spec::{BYTES_PER_REQUEST, DiskAdmissionSpec, ParseDiskAdmissionError, REQUESTS_MAX};
+pub use mean::MeanSize;
+pub use spec::{DiskAdmissionSpec, ParseDiskAdmissionError, REQUESTS_MAX};
 
 /// A rule of admission to disk, with what it remembers.
 #[derive(Debug)]
@@ -33,10 +35,19 @@ pub enum AnyDiskAdmission {
     /// Written once its requests per byte reach one per `bytes_per_request`.
     SizeDensity {
         /// Bytes that one request pays for.
-        bytes_per_request: NonZeroU64,
+        bytes_per_request: Density,
         /// The requests of objects larger than that.
         counter: RequestCounter,
     },
+}
+
+/// Bytes that one request pays for.
+#[derive(Debug)]
+pub enum Density {
+    /// Always the same.
+    Fixed(NonZeroU64),
+    /// By the mean size of what is asked for.
+    Measured(MeanSize),
 }
 
 /// What becomes of an object as far as the disk is concerned.
@@ -76,10 +87,15 @@ impl AnyDiskAdmission {
                 let past = spec.requests_needed_max() - 1;
                 Self::NthHit(RequestCounter::new(past, memory))
             }
-            DiskAdmissionSpec::SizeDensity(size) => Self::SizeDensity {
-                bytes_per_request: size,
-                counter: RequestCounter::new(REQUESTS_MAX - 1, memory),
-            },
+            DiskAdmissionSpec::MeasuredDensity | DiskAdmissionSpec::SizeDensity(_) => {
+                Self::SizeDensity {
+                    bytes_per_request: match spec {
+                        DiskAdmissionSpec::SizeDensity(size) => Density::Fixed(size),
+                        _ => Density::Measured(MeanSize::default()),
+                    },
+                    counter: RequestCounter::new(REQUESTS_MAX - 1, memory),
+                }
+            }
         }
     }
 
@@ -94,7 +110,9 @@ impl AnyDiskAdmission {
                 bytes_per_request,
                 counter,
             } => {
-                let needed = object.size_bytes.div_ceil(bytes_per_request.get());
+                let needed = object
+                    .size_bytes
+                    .div_ceil(bytes_per_request.now(object).get());
                 let needed = needed.clamp(1, u64::from(REQUESTS_MAX)) as u32;
                 if needed == 1 {
                     return DiskVerdict::Write;
@@ -138,6 +156,13 @@ impl AnyDiskAdmission {
     /// # Errors
     /// Those of `output`.
     pub fn write_to(&self, tag: u64, output: &mut impl Write) -> io::Result<()> {
+        if let Self::SizeDensity {
+            bytes_per_request: Density::Measured(mean),
+            ..
+        } = self
+        {
+            mean.write_to(output)?;
+        }
         self.counter()
             .map_or(Ok(()), |counter| counter.write_to(tag, output))
     }
@@ -153,6 +178,13 @@ impl AnyDiskAdmission {
         input: &mut impl Read,
     ) -> Result<Self, StateError> {
         let mut admission = Self::new(spec, memory);
+        if let Self::SizeDensity {
+            bytes_per_request: Density::Measured(mean),
+            ..
+        } = &mut admission
+        {
+            *mean = MeanSize::read_from(input)?;
+        }
         if let Self::NthHit(counter) | Self::SizeDensity { counter, .. } = &mut admission {
             counter.resume_from(tag, input)?;
         }
@@ -163,6 +195,20 @@ impl AnyDiskAdmission {
         match self {
             Self::Always => None,
             Self::NthHit(counter) | Self::SizeDensity { counter, .. } => Some(counter),
+        }
+    }
+}
+
+impl Density {
+    /// What holds for a request for `object`, which is counted.
+    #[inline]
+    fn now(&self, object: &Object) -> NonZeroU64 {
+        match self {
+            Self::Fixed(bytes) => *bytes,
+            Self::Measured(mean) => {
+                mean.note(object.size_bytes);
+                mean.bytes_per_request()
+            }
         }
     }
 }

@@ -18,6 +18,8 @@ pub enum DiskAdmissionSpec {
     NthHit(u32),
     /// Everything is written.
     Always,
+    /// As the next, where so many bytes are half of the mean size of what is asked for and not there.
+    MeasuredDensity,
     /// Written once it has been asked for once per so many of its bytes: up to this size at the first
     /// request, up to twice this size at the second, and so on up to [`REQUESTS_MAX`] requests, which suffice
     /// for any size.
@@ -27,9 +29,6 @@ pub enum DiskAdmissionSpec {
 /// The most requests any rule asks for.
 pub const REQUESTS_MAX: u32 = 8;
 
-/// What one request pays for in `size-density` where nothing is said.
-pub const BYTES_PER_REQUEST: NonZeroU64 = NonZeroU64::new(1 << 20).expect("not zero");
-
 impl DiskAdmissionSpec {
     /// The most requests that an object of any size needs.
     pub fn requests_needed_max(&self) -> u32 {
@@ -37,17 +36,18 @@ impl DiskAdmissionSpec {
             Self::SecondHit => 2,
             Self::NthHit(requests) => requests.clamp(2, REQUESTS_MAX),
             Self::Always => 1,
-            Self::SizeDensity(_) => REQUESTS_MAX,
+            Self::MeasuredDensity | Self::SizeDensity(_) => REQUESTS_MAX,
         }
     }
 
     /// One of each, for lists and tests.
-    pub fn examples() -> [Self; 4] {
+    pub fn examples() -> [Self; 5] {
         [
             Self::SecondHit,
             Self::NthHit(3),
             Self::Always,
-            Self::SizeDensity(BYTES_PER_REQUEST),
+            Self::MeasuredDensity,
+            Self::SizeDensity(NonZeroU64::new(1 << 20).expect("not zero")),
         ]
     }
 }
@@ -68,7 +68,7 @@ impl FromStr for DiskAdmissionSpec {
                 _ => return Err(ParseDiskAdmissionError::Requests(requests.to_owned())),
             },
             ("nth-hit", None) => return Err(ParseDiskAdmissionError::Requests(String::new())),
-            ("size-density", None) => Self::SizeDensity(BYTES_PER_REQUEST),
+            ("size-density", None) => Self::MeasuredDensity,
             ("size-density", Some(size)) => {
                 let size: ByteSize = size.parse().map_err(ParseDiskAdmissionError::Size)?;
                 let size = NonZeroU64::new(size.bytes());
@@ -92,7 +92,7 @@ impl fmt::Display for DiskAdmissionSpec {
             Self::SecondHit => f.write_str("second-hit"),
             Self::NthHit(requests) => write!(f, "nth-hit:{requests}"),
             Self::Always => f.write_str("always"),
-            Self::SizeDensity(BYTES_PER_REQUEST) => f.write_str("size-density"),
+            Self::MeasuredDensity => f.write_str("size-density"),
             Self::SizeDensity(size) => {
                 // Bytes where a rounded unit would not read back.
                 let shown = ByteSize(size.get()).to_string().replace(' ', "");

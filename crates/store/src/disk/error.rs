@@ -126,7 +126,7 @@ pub enum OpenError {
     },
     /// There is something on the device that must not be overwritten silently.
     #[error(
-        "{device} is not used, since {problem}; to give it to the cache, delete it (a block device: zero its first 8 KiB)"
+        "{device} is not used, since {problem}; to give it to the cache, delete it (a block device: zero its first and its last MiB)"
     )]
     Superblock {
         /// Which.

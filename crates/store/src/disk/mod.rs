@@ -31,9 +31,10 @@
 //! Where things are: `cache` is the way in. `device` is what the log lies on and `format` what
 //! it looks like there; `writer` with `reclaimer` is the thread that writes, `write` what callers hold
 //! of it, `queue` what lies between and `unwritten` what the thread still gathers; `reader` reads, and what `verified` knows to be sound goes from the page
-//! cache to a socket by `mapping` or, where `renewal` can, by sendfile; `scan` and `recovery` find out what is there.
+//! cache to a socket by `mapping` or, where `renewal` can, by sendfile; `blank`, `scan` and `recovery` find out what is there.
 //! Where the next record goes and which segment leaves is decided by `edgeward_policy::log`.
 
+mod blank;
 mod cache;
 mod checkpoint;
 mod counters;

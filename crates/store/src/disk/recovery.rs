@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use edgeward_policy::log::{LogShape, SegmentId, SegmentLog};
 use edgeward_types::{ByteSize, KeyHash};
 
+use super::blank::{self, Occupied};
 use super::checkpoint;
 use super::device::Device;
 use super::error::OpenError;
@@ -74,9 +75,18 @@ pub(super) fn superblock_of(
         Ok(superblock) => Ok((superblock, false)),
         Err(Unformatted::Broken(problem)) => Err(OpenError::Superblock {
             device: device.name(),
-            problem,
+            problem: match problem {
+                SuperblockError::Foreign => what_is_there(device).map_err(failed)?,
+                problem => problem,
+            },
         }),
         Err(Unformatted::Blank) => {
+            if let Some(Occupied { at, what }) = blank::occupied(device).map_err(failed)? {
+                return Err(OpenError::Superblock {
+                    device: device.name(),
+                    problem: SuperblockError::Occupied { at, what },
+                });
+            }
             let superblock = divide(device, settings, key_seed)?;
             format(device, &superblock).map_err(failed)?;
             Ok((superblock, true))
@@ -84,7 +94,17 @@ pub(super) fn superblock_of(
     }
 }
 
-/// Either copy will do. A device is blank only if both are.
+fn what_is_there(device: &dyn Device) -> io::Result<SuperblockError> {
+    Ok(match blank::occupied(device)? {
+        Some(Occupied {
+            at,
+            what: what @ Some(_),
+        }) => SuperblockError::Occupied { at, what },
+        _ => SuperblockError::Foreign,
+    })
+}
+
+/// Either copy will do. A device may be blank only if both are.
 pub(super) fn read_superblock(device: &dyn Device) -> io::Result<Result<Superblock, Unformatted>> {
     if device.len() < 2 * SUPERBLOCK_BYTES as u64 {
         return Ok(Err(if device.is_empty() {

@@ -14,7 +14,7 @@ pub(super) const PATH: Key = Key {
     flag: Some("--disk"),
     kind: Kind::Path,
     doc: "A directory, in which a file is made, or a file or block device that becomes the store. It is locked \
-          while the edge runs. What lies there must be blank or a store already.",
+          while the edge runs. What lies there must be a store already, or blank: zeros in its first and last MiB.",
     set: |draft, item, value| draft.device(item).path = value.file(),
     show: |draft, item| {
         let path = &draft.disk.settings.devices.get(item)?.path;

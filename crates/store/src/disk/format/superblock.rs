@@ -139,6 +139,17 @@ pub enum SuperblockError {
     /// It begins with something else.
     #[error("it holds something that is not an edgeward store")]
     Foreign,
+    /// Where a store would begin it is blank, but not elsewhere.
+    #[error(
+        "it holds something that is not an edgeward store, at byte {at}{}",
+        .what.map_or_else(String::new, |what| format!(": {what}"))
+    )]
+    Occupied {
+        /// The first byte that is not zero.
+        at: u64,
+        /// What it is, if that is known.
+        what: Option<&'static str>,
+    },
     /// Written by another version of this program.
     #[error("it has format version {found}, and this program reads version {FORMAT_VERSION} alone")]
     Version {

@@ -6,6 +6,7 @@ use super::*;
 
 mod fixture;
 mod laws;
+mod occupied;
 mod oracle;
 mod spans;
 

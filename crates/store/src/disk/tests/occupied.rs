@@ -1,0 +1,116 @@
+//! What is on a device that is no store is left alone, wherever it says what it is.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use super::*;
+
+const DEVICE_BYTES: u64 = 8 << 20;
+
+/// A device, otherwise blank, with these bytes.
+fn holding(folder: &Path, at: u64, bytes: &[u8]) {
+    let file = File::create(folder.join(FILE_NAME)).expect("creates");
+    file.set_len(DEVICE_BYTES).expect("there is room");
+    file.write_all_at(bytes, at).expect("writes");
+}
+
+fn opened(folder: &Path) -> Result<(), String> {
+    let settings = DiskSettings {
+        segment_bytes: Some(ByteSize::kib(256)),
+        ..DiskSettings::new(folder, ByteSize(DEVICE_BYTES))
+    };
+    match DiskCache::open(settings) {
+        Ok((cache, _)) => {
+            cache.close().expect("it closes");
+            Ok(())
+        }
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Method: the signature of each at its place, and nothing else; the front of most is blank.
+#[test]
+fn what_others_made_is_refused_by_name_and_left_alone() {
+    let end = DEVICE_BYTES;
+    let made: [(u64, &[u8], &str); 11] = [
+        (0, b"LUKS\xba\xbe", "an encrypted volume (LUKS)"),
+        (4096, b"\xfc\x4e\x2b\xa9", "a member of a RAID array"),
+        (512, b"LABELONE", "an LVM volume"),
+        (512, b"EFI PART", "a partition table"),
+        (0, b"XFSB", "an XFS file system"),
+        (65_536 + 64, b"_BHRfS_M", "a btrfs file system"),
+        (1024 + 56, b"\x53\xef", "an ext file system"),
+        (4086, b"SWAPSPACE2", "swap space"),
+        (510, b"\x55\xaa", "a partition table or a boot sector"),
+        (end - 512, b"EFI PART", "the copy of a partition table"),
+        (end - 8192, b"\xfc\x4e\x2b\xa9", "a member of a RAID array"),
+    ];
+    for (at, bytes, named) in made {
+        let folder = tempfile::tempdir().expect("a folder");
+        holding(folder.path(), at, bytes);
+        let before = fs::read(folder.path().join(FILE_NAME)).expect("reads");
+        let error = opened(folder.path()).expect_err(named);
+        assert!(error.contains(named), "{error}");
+        assert!(error.contains(&format!("at byte {at}")), "{error}");
+        assert!(error.contains("first and its last MiB"), "{error}");
+        assert!(fs::read(folder.path().join(FILE_NAME)).expect("reads") == before);
+    }
+}
+
+/// On both sides of the boundaries of what is looked at.
+#[test]
+fn a_byte_in_the_first_or_last_mebibyte_is_something() {
+    let mib = 1 << 20;
+    let end = DEVICE_BYTES;
+    for (at, refused) in [
+        (0, true),
+        (8192, true),
+        (mib - 1, true),
+        (mib, false),
+        (end - mib - 1, false),
+        (end - mib, true),
+        (end - 1, true),
+    ] {
+        let folder = tempfile::tempdir().expect("a folder");
+        holding(folder.path(), at, &[1]);
+        let opened = opened(folder.path());
+        assert_eq!(opened.is_err(), refused, "byte {at}: {opened:?}");
+        if let Err(error) = opened {
+            assert!(error.contains("not an edgeward store"), "{error}");
+        }
+    }
+}
+
+/// What the message says to do does it, also for what was a store.
+#[test]
+fn a_store_whose_ends_were_zeroed_is_blank() {
+    let folder = tempfile::tempdir().expect("a folder");
+    opened(folder.path()).expect("a new one");
+    let file = File::options()
+        .write(true)
+        .open(folder.path().join(FILE_NAME))
+        .expect("opens");
+    file.write_all_at(&[0; 8192], 0).expect("writes");
+    // The front alone is not enough if more is there: its log may be somebody's.
+    file.write_all_at(b"EWsg", DEVICE_BYTES - 100)
+        .expect("writes");
+    assert!(opened(folder.path()).is_err());
+    let zeros = vec![0; 1 << 20];
+    for at in [0, DEVICE_BYTES - (1 << 20)] {
+        file.write_all_at(&zeros, at).expect("writes");
+    }
+    assert_eq!(opened(folder.path()), Ok(()));
+}
+
+/// Smaller than what is looked at from both ends.
+#[test]
+fn a_small_device_is_looked_at_once_over() {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::write(folder.path().join(FILE_NAME), [0; 9000]).expect("writes");
+    let settings = DiskSettings::new(folder.path(), ByteSize(9000));
+    let error = DiskCache::open(settings)
+        .expect_err("too small")
+        .to_string();
+    assert!(error.contains("too few"), "{error}");
+}

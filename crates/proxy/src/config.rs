@@ -18,6 +18,7 @@ use edgeward_store::disk::{Device, DiskSettings};
 use edgeward_store::hot::HotConfig;
 use edgeward_types::ByteSize;
 
+pub use crate::disk::admission::{HostAdmission, HostPattern, ParseHostPatternError};
 use crate::negative::NegativeRule;
 
 /// One edge: where it listens, whom it asks, what it keeps and what it bears.
@@ -319,7 +320,9 @@ pub struct DiskConfig {
     pub settings: DiskSettings,
     /// What is written. Default: a response at its second request, since most are never asked for again.
     pub admission: DiskAdmissionSpec,
-    /// Distinct keys that admission remembers for a period. Default: one for each 32 KiB of disk, so that a key is
+    /// Hosts with a rule of their own; of several names that fit the most specific counts. Default: none.
+    pub hosts: Vec<HostAdmission>,
+    /// Distinct keys that admission remembers for a period, each rule on its own. Default: one for each 32 KiB of disk, so that a key is
     /// remembered for about as long as an object would stay.
     pub expected_keys: Option<NonZeroU64>,
     /// Most first requests that admission may take for later ones. Default 1 %: each is one needless write.
@@ -347,6 +350,7 @@ impl DiskConfig {
         Self {
             settings,
             admission: DiskAdmissionSpec::default(),
+            hosts: Vec::new(),
             expected_keys: None,
             false_positive_rate: disk_admission::FALSE_SEEN_MAX,
             memory_file: None,

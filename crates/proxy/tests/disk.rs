@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use edgeward_proxy::EdgeConfig;
-use edgeward_proxy::config::DiskConfig;
+use edgeward_proxy::config::{DiskConfig, HostAdmission};
 use edgeward_store::disk::{Device, DiskSettings};
 use edgeward_testkit::disk::{Errno, Fault, SimulatedDisk};
 use edgeward_testkit::{Answer, Gate, ScriptedOrigin};
@@ -456,4 +456,43 @@ fn what_was_hit_in_memory_goes_to_disk_when_it_has_to_leave() {
     assert!(hit.body == pattern(0..60_000));
     assert_eq!(bed.origin.requests("/a"), 1);
     assert_eq!(bed.metric("edgeward_disk_evicted_from_memory_total"), 1.0);
+}
+
+/// Method: one path under three hosts, asked for twice each; the third time it comes from disk or not.
+#[test]
+fn a_host_has_its_own_rule_of_what_is_written() {
+    let folder = folder();
+    let bed = Bed::with(|config| {
+        on_disk(folder.path())(config);
+        let disk = config.disk.as_mut().expect("a disk");
+        disk.admission = "second-hit".parse().expect("a rule");
+        disk.hosts = [("once.example", "never"), ("*.wide.example", "always")]
+            .map(|(host, rule)| HostAdmission {
+                host: host.parse().expect("a host"),
+                admission: rule.parse().expect("a rule"),
+            })
+            .to_vec();
+    });
+    bed.origin.on("/a", cached(100_000));
+    let get = |host: &str| {
+        let mut client = bed.connect();
+        let head = format!("GET /a HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        client.send(head.as_bytes());
+        let answer = client.answer("GET");
+        assert!(answer.body == pattern(0..100_000), "{host}");
+        answer.is_hit()
+    };
+    assert!(!get("img.wide.example:8080"));
+    until_stored(&bed, 1);
+    assert!(get("img.wide.example:8080"), "always");
+    for host in ["usual.example", "once.example"] {
+        assert!(!get(host) && !get(host), "{host}");
+    }
+    until_stored(&bed, 2);
+    assert!(get("usual.example"), "second-hit");
+    assert!(!get("once.example"), "never");
+    let admission = &bed.status()["disk"]["admission"];
+    assert_eq!(admission["rule"], "second-hit");
+    assert_eq!(admission["hosts"][0]["hosts"][0], "once.example");
+    assert_eq!(admission["hosts"][1]["rule"], "always");
 }

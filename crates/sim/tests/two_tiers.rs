@@ -103,6 +103,7 @@ impl Model {
     fn admitted(&mut self, key: u64, size: u64) -> bool {
         let needed = match self.spec {
             DiskAdmissionSpec::Always => 1,
+            DiskAdmissionSpec::Never => u64::MAX,
             DiskAdmissionSpec::SecondHit => 2,
             DiskAdmissionSpec::NthHit(n) => u64::from(n),
             DiskAdmissionSpec::MeasuredDensity => unreachable!("not among the specs"),
@@ -165,6 +166,7 @@ fn disk_of(report: &RunReport) -> &DiskReport {
 fn specs() -> impl Strategy<Value = DiskAdmissionSpec> {
     prop_oneof![
         Just(DiskAdmissionSpec::Always),
+        Just(DiskAdmissionSpec::Never),
         Just(DiskAdmissionSpec::SecondHit),
         (2u32..6).prop_map(DiskAdmissionSpec::NthHit),
         (200u64..4000).prop_map(|bytes| {

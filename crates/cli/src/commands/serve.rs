@@ -60,7 +60,7 @@ pub(crate) struct ServeArgs {
 
     /// What is written to disk: second-hit, always, …
     ///
-    /// `second-hit`, `nth-hit:N`, `always`, `size-density` or `size-density:SIZE`.
+    /// `second-hit`, `nth-hit:N`, `always`, `never`, `size-density` or `size-density:SIZE`.
     #[arg(long, value_name = "RULE")]
     disk_admission: Option<String>,
 

@@ -3,14 +3,16 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
+use edgeward_policy::DiskAdmissionSpec;
 use edgeward_proxy::config::{
-    AccessLogConfig, DiskConfig, EdgeConfig, ListenerConfig, ListenerTls, LogDestination, LogFormat,
+    AccessLogConfig, DiskConfig, EdgeConfig, HostAdmission, HostPattern, ListenerConfig,
+    ListenerTls, LogDestination, LogFormat,
 };
 use edgeward_semantics::Heuristic;
 use edgeward_store::disk::{DeviceSettings, DiskSettings};
 use edgeward_types::ByteSize;
 
-use super::keys::{KEYS, Key};
+use super::keys::{KEYS, Key, is_repeated};
 use super::{Checked, Setting, Source, Told, Typed};
 use crate::complaint::{Complaint, Complaints};
 use crate::negative::{FilterPlace, NegativeSettings};
@@ -21,6 +23,7 @@ pub(super) struct Draft {
     pub(super) edge: EdgeConfig,
     pub(super) listeners: Vec<DraftListener>,
     pub(super) disk: DiskConfig,
+    pub(super) disk_hosts: Vec<DraftHost>,
     pub(super) negative: Vec<NegativeSettings>,
     pub(super) access_log: AccessLogConfig,
     pub(super) access_log_given: bool,
@@ -33,6 +36,13 @@ pub(super) struct DraftListener {
     pub(super) address: Option<std::net::SocketAddr>,
     pub(super) certificates: Option<PathBuf>,
     pub(super) key: Option<PathBuf>,
+}
+
+/// A `[[disk_host]]` as far as it was typed.
+#[derive(Clone, Debug, Default)]
+pub(super) struct DraftHost {
+    pub(super) host: Option<HostPattern>,
+    pub(super) admission: Option<DiskAdmissionSpec>,
 }
 
 impl Draft {
@@ -50,6 +60,7 @@ impl Draft {
             edge,
             listeners: Vec::new(),
             disk: DiskConfig::with(DiskSettings::default()),
+            disk_hosts: Vec::new(),
             negative: Vec::new(),
             access_log: AccessLogConfig::new(LogDestination::Stdout, LogFormat::default()),
             access_log_given: false,
@@ -73,6 +84,14 @@ impl Draft {
                 .resize_with(item + 1, NegativeSettings::default);
         }
         &mut self.negative[item]
+    }
+
+    /// The host a key of `[[disk_host]]` speaks of.
+    pub(super) fn disk_host(&mut self, item: usize) -> &mut DraftHost {
+        if self.disk_hosts.len() <= item {
+            self.disk_hosts.resize_with(item + 1, DraftHost::default);
+        }
+        &mut self.disk_hosts[item]
     }
 
     /// The device a key of `[[disk_device]]` speaks of.
@@ -192,6 +211,7 @@ fn together(
     }
     listeners(typed, draft, complaints);
     disk(typed, draft, complaints);
+    disk_hosts(typed, draft, complaints);
     negative(typed, draft, complaints);
 }
 
@@ -244,7 +264,12 @@ fn negative(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Compla
 fn disk(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Complaint)>) {
     let devices = &draft.disk.settings.devices;
     for one in typed {
-        if devices.is_empty() && one.key.path.starts_with("disk.") {
+        let of_disk = |one: &Typed| {
+            ["disk.", "disk_host."]
+                .iter()
+                .any(|table| one.key.path.starts_with(table))
+        };
+        if devices.is_empty() && of_disk(one) {
             let what = format!("{} is set, but there is no cache on disk", name(one));
             complaints.push((
                 one.source.clone(),
@@ -270,6 +295,36 @@ fn disk(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Complaint)
             _ => continue,
         };
         complaints.push((one.source.clone(), complaint));
+    }
+}
+
+/// What a host lacks, and hosts that are named twice.
+fn disk_hosts(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Complaint)>) {
+    let mut seen = HashSet::new();
+    for (item, host) in draft.disk_hosts.iter().enumerate() {
+        let find = |path: &str| {
+            typed
+                .iter()
+                .find(|one| one.item == item && one.key.path == path)
+        };
+        let (named, rule) = (find("disk_host.host"), find("disk_host.admission"));
+        let (one, what, hint) = match (named, rule) {
+            (Some(one), None) => (one, "admission", "add admission = \"always\""),
+            (None, Some(one)) => (one, "host", "add host = \"www.example.com\""),
+            (Some(one), Some(_)) => {
+                if let Some(host) = &host.host
+                    && !seen.insert(host)
+                {
+                    let what = format!("{} {host} is named twice", name(one));
+                    let complaint = Complaint::new(what).hint("remove one of the two");
+                    complaints.push((one.source.clone(), complaint));
+                }
+                continue;
+            }
+            (None, None) => continue,
+        };
+        let complaint = Complaint::new(format!("this [[disk_host]] has no {what}"));
+        complaints.push((one.source.clone(), complaint.hint(hint)));
     }
 }
 
@@ -347,7 +402,8 @@ fn finished(draft: Draft) -> EdgeConfig {
     let Draft {
         mut edge,
         listeners,
-        disk,
+        mut disk,
+        disk_hosts,
         negative: _,
         access_log,
         access_log_given,
@@ -365,6 +421,13 @@ fn finished(draft: Draft) -> EdgeConfig {
             listener.address.map(|addr| ListenerConfig { addr, tls })
         })
         .collect();
+    disk.hosts = disk_hosts
+        .into_iter()
+        .filter_map(|DraftHost { host, admission }| {
+            let (host, admission) = host.zip(admission)?;
+            Some(HostAdmission { host, admission })
+        })
+        .collect();
     edge.disk = (!disk.settings.devices.is_empty()).then_some(disk);
     edge.access_log = access_log_given.then_some(access_log);
     edge
@@ -380,53 +443,27 @@ fn settings(typed: &[Typed], draft: &Draft) -> Vec<Setting> {
             .find(|one| one.key.path == key.path && one.item == item)
             .map_or(Source::Default, |one| one.source.clone())
     };
-    let (of_listeners, others): (Vec<&Key>, Vec<&Key>) = KEYS
-        .iter()
-        .partition(|key| key.path.starts_with("listener."));
-    let (of_rules, others): (Vec<&Key>, Vec<&Key>) = others
-        .into_iter()
-        .partition(|key| key.path.starts_with("negative."));
-    let (of_devices, others): (Vec<&Key>, Vec<&Key>) = others
-        .into_iter()
-        .partition(|key| key.path.starts_with("disk_device."));
-    for item in 0..draft.listeners.len() {
-        for key in &of_listeners {
-            let Some(value) = (key.show)(draft, item) else {
-                continue;
-            };
-            let (_, leaf) = key.path.split_once('.').expect("a key is in a table");
-            settings.push(Setting {
-                key: format!("listener[{item}].{leaf}"),
-                value,
-                source: source(key, if draft.listeners.len() > 1 { item } else { 0 }),
-            });
-        }
-    }
-    for item in 0..draft.disk.settings.devices.len() {
-        for key in &of_devices {
-            if let Some(value) = (key.show)(draft, item) {
-                let (_, leaf) = key.path.split_once('.').expect("a key is in a table");
-                settings.push(Setting {
-                    key: format!("disk_device[{item}].{leaf}"),
-                    value,
-                    source: source(key, item),
-                });
+    let table_of = |key: &Key| key.path.split_once('.').expect("a key is in a table");
+    let repeated = [
+        ("listener", draft.listeners.len()),
+        ("disk_device", draft.disk.settings.devices.len()),
+        ("disk_host", draft.disk_hosts.len()),
+        ("negative", draft.negative.len()),
+    ];
+    for (table, items) in repeated {
+        for item in 0..items {
+            for key in KEYS.iter().filter(|key| table_of(key).0 == table) {
+                if let Some(value) = (key.show)(draft, item) {
+                    settings.push(Setting {
+                        key: format!("{table}[{item}].{}", table_of(key).1),
+                        value,
+                        source: source(key, item),
+                    });
+                }
             }
         }
     }
-    for item in 0..draft.negative.len() {
-        for key in &of_rules {
-            if let Some(value) = (key.show)(draft, item) {
-                let (_, leaf) = key.path.split_once('.').expect("a key is in a table");
-                settings.push(Setting {
-                    key: format!("negative[{item}].{leaf}"),
-                    value,
-                    source: source(key, item),
-                });
-            }
-        }
-    }
-    for key in others {
+    for key in KEYS.iter().filter(|key| !is_repeated(table_of(key).0)) {
         if let Some(value) = (key.show)(draft, 0) {
             settings.push(Setting {
                 key: key.path.to_owned(),

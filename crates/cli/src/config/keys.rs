@@ -46,11 +46,11 @@ pub(super) fn find(path: &str) -> Option<&'static Key> {
 
 /// Whether there may be several of a table.
 pub(super) fn is_repeated(table: &str) -> bool {
-    matches!(table, "listener" | "disk_device" | "negative")
+    matches!(table, "listener" | "disk_device" | "disk_host" | "negative")
 }
 
 /// What the tables are for, in the order of the reference.
-pub(super) const TABLES: [(&str, &str); 12] = [
+pub(super) const TABLES: [(&str, &str); 13] = [
     (
         "listener",
         "Where the edge answers. Write `[[listener]]` once for each address.",
@@ -63,6 +63,10 @@ pub(super) const TABLES: [(&str, &str); 12] = [
          Without any there is no cache on disk. See docs/disk-cache.md.",
     ),
     ("disk", "What is written to disk and how."),
+    (
+        "disk_host",
+        "Hosts of whose responses something else is written to disk. Write `[[disk_host]]` once for each name.",
+    ),
     (
         "caching",
         "What of HTTP caching is the operator's choice. What RFC 9111 settles is not here.",
@@ -331,6 +335,8 @@ pub(super) static KEYS: &[Key] = &[
     disk::VERIFY_EVERY,
     disk::READ_THREADS,
     disk::READS_WAITING_MAX,
+    disk::HOST,
+    disk::HOST_ADMISSION,
     Key {
         path: "caching.set_cookie",
         flag: None,

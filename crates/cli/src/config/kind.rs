@@ -10,7 +10,7 @@ use std::time::Duration;
 use edgeward_filter::PublicKey;
 use edgeward_policy::log::Reinsertion;
 use edgeward_policy::{DiskAdmissionSpec, ParsePolicyError, PolicySpec};
-use edgeward_proxy::config::OriginUrl;
+use edgeward_proxy::config::{HostPattern, OriginUrl};
 use edgeward_proxy::negative::PathPattern;
 use edgeward_types::ByteSize;
 
@@ -51,6 +51,8 @@ pub(super) enum Kind {
     Path,
     /// A host name, or one of these words.
     Host(&'static [&'static str]),
+    /// A host, or all below a domain.
+    HostPattern,
     /// A name for the edge in headers.
     Token,
     /// A path with one `{id}` in it.
@@ -111,6 +113,7 @@ pub(super) enum Value {
     PublicKeys(Vec<PublicKey>),
     Policy(PolicySpec),
     DiskAdmission(DiskAdmissionSpec),
+    HostPattern(HostPattern),
     Reinsertion(Reinsertion),
 }
 
@@ -244,6 +247,14 @@ impl Kind {
                 } else {
                     Err(Refusal::new("is not a host name").hint("write HOST or HOST:PORT"))
                 }
+            }
+            Self::HostPattern => {
+                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
+                text.parse().map(Value::HostPattern).map_err(|_| {
+                    Refusal::new("is not a host name").hint(
+                        "write www.example.com, or *.example.com for all hosts below a domain",
+                    )
+                })
             }
             Self::Token => {
                 let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
@@ -381,6 +392,7 @@ impl Kind {
             Self::Path => "path".to_owned(),
             Self::DiskAdmission | Self::Reinsertion => "rule".to_owned(),
             Self::Host([]) => "host".to_owned(),
+            Self::HostPattern => "host or `\"*.DOMAIN\"`".to_owned(),
             Self::Host(words) => {
                 let words: Vec<String> = words.iter().map(|word| format!("`\"{word}\"`")).collect();
                 format!("{} or a host", words.join(", "))
@@ -434,7 +446,7 @@ impl Kind {
             Self::Path => "the path of a directory, file or device",
             Self::DiskAdmission => "a rule of admission to disk",
             Self::Reinsertion => "a rule of reinsertion",
-            Self::Host(_) => "a host",
+            Self::Host(_) | Self::HostPattern => "a host",
             Self::Token => "a name",
             Self::Pattern => "a path with {id} in it",
             Self::Filter => "a file or a URL",
@@ -459,7 +471,7 @@ impl Kind {
             Self::Path => "\"/var/cache/edgeward\"".to_owned(),
             Self::DiskAdmission => "\"second-hit\"".to_owned(),
             Self::Reinsertion => "\"fifo-reinsertion\"".to_owned(),
-            Self::Host(_) => "\"www.example.com\"".to_owned(),
+            Self::Host(_) | Self::HostPattern => "\"www.example.com\"".to_owned(),
             Self::Token => "\"edge-1\"".to_owned(),
             Self::Pattern => "\"/resource/{id}\"".to_owned(),
             Self::Filter => "\"resource.ids\" or \"https://HOST/sets/NAME\"".to_owned(),

@@ -331,3 +331,57 @@ fn the_reference_is_fresh() {
          cargo run -- check-config --reference > docs/configuration.md"
     );
 }
+
+#[test]
+fn a_host_has_its_own_rule_of_admission() {
+    let disk = format!("{LEAST}[[disk_device]]\npath = \"d\"\ncapacity = \"1GiB\"\n");
+    let two = "[[disk_host]]\nhost = \"IMG.example.com\"\nadmission = \"never\"\n\
+               [[disk_host]]\nhost = \"*.example.com\"\nadmission = \"nth-hit:3\"\n";
+    let said = verdict(&format!("{disk}{two}"), &[]);
+    for line in [
+        "disk_host[0].host = img.example.com (line 9)",
+        "disk_host[0].admission = never (line 10)",
+        "disk_host[1].host = *.example.com (line 12)",
+        "disk_host[1].admission = nth-hit:3 (line 13)",
+    ] {
+        assert!(said.contains(line), "{said}");
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("edge.toml");
+    fs::write(&path, format!("{disk}{two}")).expect("the file is written");
+    let hosts = load(Some(&path), &[]).expect("it is sound").edge.disk;
+    assert_eq!(hosts.expect("there is a disk").hosts.len(), 2);
+}
+
+#[test]
+fn a_host_without_a_rule_or_name_or_named_twice_is_complained_about() {
+    let disk = format!("{LEAST}[[disk_device]]\npath = \"d\"\ncapacity = \"1GiB\"\n");
+    let always = "[[disk_host]]\nhost = \"a\"\nadmission = \"always\"\n";
+    for (text, says) in [
+        (
+            "[[disk_host]]\nhost = \"a\"\n".to_owned(),
+            "this [[disk_host]] has no admission",
+        ),
+        (
+            "[[disk_host]]\nadmission = \"never\"\n".to_owned(),
+            "this [[disk_host]] has no host",
+        ),
+        (
+            format!("{always}{always}"),
+            "disk_host.host a is named twice",
+        ),
+        (
+            always.replace("\"a\"", "\"http://a\""),
+            "is not a host name",
+        ),
+        (
+            always.replace("\"always\"", "\"often\""),
+            "no rule of admission to disk is called `often`",
+        ),
+    ] {
+        let said = verdict(&format!("{disk}{text}"), &[]);
+        assert!(said.contains(says), "{text}{said}");
+    }
+    let said = verdict(&format!("{LEAST}{always}"), &[]);
+    assert!(said.contains("there is no cache on disk"), "{said}");
+}

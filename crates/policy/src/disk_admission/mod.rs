@@ -30,6 +30,8 @@ pub use spec::{DiskAdmissionSpec, ParseDiskAdmissionError, REQUESTS_MAX};
 pub enum AnyDiskAdmission {
     /// Everything is written.
     Always,
+    /// Nothing is.
+    Never,
     /// Written at the Nth request within memory.
     NthHit(RequestCounter),
     /// Written once its requests per byte reach one per `bytes_per_request`.
@@ -69,6 +71,8 @@ pub enum DiskRefusal {
         /// Requests it takes.
         needed: u32,
     },
+    /// However often it is asked for.
+    Never,
     /// It is on disk already.
     AlreadyThere,
     /// Larger than the disk may hold.
@@ -83,6 +87,7 @@ impl AnyDiskAdmission {
     pub fn new(spec: DiskAdmissionSpec, memory: RotatingBloomConfig) -> Self {
         match spec {
             DiskAdmissionSpec::Always => Self::Always,
+            DiskAdmissionSpec::Never => Self::Never,
             DiskAdmissionSpec::SecondHit | DiskAdmissionSpec::NthHit(_) => {
                 let past = spec.requests_needed_max() - 1;
                 Self::NthHit(RequestCounter::new(past, memory))
@@ -105,6 +110,7 @@ impl AnyDiskAdmission {
     pub fn request(&self, object: &Object) -> DiskVerdict {
         let (counter, needed) = match self {
             Self::Always => return DiskVerdict::Write,
+            Self::Never => return DiskVerdict::Refuse(DiskRefusal::Never),
             Self::NthHit(counter) => (counter, counter.most() + 1),
             Self::SizeDensity {
                 bytes_per_request,
@@ -193,7 +199,7 @@ impl AnyDiskAdmission {
 
     fn counter(&self) -> Option<&RequestCounter> {
         match self {
-            Self::Always => None,
+            Self::Always | Self::Never => None,
             Self::NthHit(counter) | Self::SizeDensity { counter, .. } => Some(counter),
         }
     }

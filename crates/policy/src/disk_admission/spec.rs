@@ -8,7 +8,7 @@ use edgeward_types::{ByteSize, ParseByteSizeError};
 
 /// A rule of admission to disk as it stands in a flag or a config file.
 ///
-/// `second-hit`, `nth-hit:N`, `always`, `size-density`, `size-density:SIZE`.
+/// `second-hit`, `nth-hit:N`, `always`, `never`, `size-density`, `size-density:SIZE`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DiskAdmissionSpec {
     /// Written at the second request.
@@ -18,6 +18,8 @@ pub enum DiskAdmissionSpec {
     NthHit(u32),
     /// Everything is written.
     Always,
+    /// Nothing is written: for hosts whose responses are not worth a disk.
+    Never,
     /// As the next, where so many bytes are half of the mean size of what is asked for and not there.
     MeasuredDensity,
     /// Written once it has been asked for once per so many of its bytes: up to this size at the first
@@ -30,22 +32,24 @@ pub enum DiskAdmissionSpec {
 pub const REQUESTS_MAX: u32 = 8;
 
 impl DiskAdmissionSpec {
-    /// The most requests that an object of any size needs.
+    /// The most requests that an object of any size needs; of `never` no number is enough.
     pub fn requests_needed_max(&self) -> u32 {
         match *self {
             Self::SecondHit => 2,
             Self::NthHit(requests) => requests.clamp(2, REQUESTS_MAX),
             Self::Always => 1,
+            Self::Never => u32::MAX,
             Self::MeasuredDensity | Self::SizeDensity(_) => REQUESTS_MAX,
         }
     }
 
     /// One of each, for lists and tests.
-    pub fn examples() -> [Self; 5] {
+    pub fn examples() -> [Self; 6] {
         [
             Self::SecondHit,
             Self::NthHit(3),
             Self::Always,
+            Self::Never,
             Self::MeasuredDensity,
             Self::SizeDensity(NonZeroU64::new(1 << 20).expect("not zero")),
         ]
@@ -63,6 +67,7 @@ impl FromStr for DiskAdmissionSpec {
         let spec = match (name, argument) {
             ("second-hit", None) => Self::SecondHit,
             ("always", None) => Self::Always,
+            ("never", None) => Self::Never,
             ("nth-hit", Some(requests)) => match requests.parse() {
                 Ok(requests @ 2..=REQUESTS_MAX) => Self::NthHit(requests),
                 _ => return Err(ParseDiskAdmissionError::Requests(requests.to_owned())),
@@ -74,7 +79,7 @@ impl FromStr for DiskAdmissionSpec {
                 let size = NonZeroU64::new(size.bytes());
                 Self::SizeDensity(size.ok_or(ParseDiskAdmissionError::SizeZero)?)
             }
-            ("second-hit" | "always", Some(argument)) => {
+            ("second-hit" | "always" | "never", Some(argument)) => {
                 return Err(ParseDiskAdmissionError::NoArgument {
                     rule: name.to_owned(),
                     argument: argument.to_owned(),
@@ -92,6 +97,7 @@ impl fmt::Display for DiskAdmissionSpec {
             Self::SecondHit => f.write_str("second-hit"),
             Self::NthHit(requests) => write!(f, "nth-hit:{requests}"),
             Self::Always => f.write_str("always"),
+            Self::Never => f.write_str("never"),
             Self::MeasuredDensity => f.write_str("size-density"),
             Self::SizeDensity(size) => {
                 // Bytes where a rounded unit would not read back.
@@ -132,7 +138,7 @@ impl fmt::Display for ParseDiskAdmissionError {
         match self {
             Self::Unknown(text) => write!(
                 f,
-                "no rule of admission to disk is called `{text}`; there are second-hit, nth-hit:N, always, \
+                "no rule of admission to disk is called `{text}`; there are second-hit, nth-hit:N, always, never, \
                  size-density and size-density:SIZE"
             ),
             Self::Requests(text) => write!(

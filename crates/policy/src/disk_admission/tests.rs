@@ -83,10 +83,10 @@ proptest! {
     /// While nothing is forgotten every rule is plain counting.
     #[test]
     fn without_forgetting_a_rule_counts_requests(
-        requests in prop::collection::vec((0u64..40, 1u64..10), 0..400), which in 0usize..4,
+        requests in prop::collection::vec((0u64..40, 1u64..10), 0..400), which in 0usize..5,
     ) {
         let spec: DiskAdmissionSpec =
-            ["second-hit", "nth-hit:4", "always", "size-density:2000"][which].parse().expect("a rule");
+            ["second-hit", "nth-hit:4", "always", "size-density:2000", "never"][which].parse().expect("a rule");
         let admission = AnyDiskAdmission::new(spec, sure(20_000));
         let mut counts: HashMap<u64, u64> = HashMap::new();
         for (key, thousands) in requests {
@@ -94,6 +94,7 @@ proptest! {
                 DiskAdmissionSpec::SecondHit => 2,
                 DiskAdmissionSpec::NthHit(n) => u64::from(n),
                 DiskAdmissionSpec::Always => 1,
+                DiskAdmissionSpec::Never => u64::MAX,
                 DiskAdmissionSpec::SizeDensity(_) => thousands.div_ceil(2),
                 DiskAdmissionSpec::MeasuredDensity => unreachable!("not among them"),
             };
@@ -107,7 +108,7 @@ proptest! {
     /// Saved and restored in the midst, the verdicts are the same.
     #[test]
     fn a_restored_rule_goes_on_as_the_saved_one(
-        keys in prop::collection::vec(0u64..60, 0..200), which in 0usize..5, tag in any::<u64>(),
+        keys in prop::collection::vec(0u64..60, 0..200), which in 0usize..6, tag in any::<u64>(),
     ) {
         let spec = DiskAdmissionSpec::examples()[which];
         let memory = sure(5000);
@@ -122,7 +123,7 @@ proptest! {
         for key in 0..60 {
             prop_assert_eq!(writes(&restored, key, size), writes(&admission, key, size));
         }
-        if spec != DiskAdmissionSpec::Always {
+        if !matches!(spec, DiskAdmissionSpec::Always | DiskAdmissionSpec::Never) {
             let other = AnyDiskAdmission::read_from(spec, memory, !tag, &mut &saved[..]);
             let other_hash = matches!(other, Err(StateError::OtherHash { .. }));
             prop_assert!(other_hash);

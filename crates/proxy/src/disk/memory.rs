@@ -35,7 +35,8 @@ pub(super) fn restore(
     tag: u64,
 ) -> AnyDiskAdmission {
     let anew = || AnyDiskAdmission::new(spec, memory);
-    let Some(path) = file.filter(|_| spec != DiskAdmissionSpec::Always) else {
+    let remembers = !matches!(spec, DiskAdmissionSpec::Always | DiskAdmissionSpec::Never);
+    let Some(path) = file.filter(|_| remembers) else {
         return anew();
     };
     let opened = match File::open(path) {

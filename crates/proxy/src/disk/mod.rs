@@ -7,6 +7,7 @@
 //!
 //! Whatever the disk fails to do is a miss.
 
+pub(crate) mod admission;
 pub(crate) mod body;
 pub(crate) mod fill;
 pub mod head;
@@ -16,14 +17,13 @@ mod report;
 
 use std::collections::HashSet;
 use std::io;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use edgeward_policy::disk_admission::{DiskAdmissionSpec, DiskRefusal, DiskVerdict};
-use edgeward_policy::hierarchy::{Hierarchy, HierarchyRules};
+use edgeward_policy::disk_admission::{DiskRefusal, DiskVerdict};
+use edgeward_policy::hierarchy::HierarchyRules;
 use edgeward_policy::{Evicted, Object};
 use edgeward_store::disk::{
     Candidate, DiskCache, DiskCounters, DiskEvent, DiskObject, Dropped, EventSink, Now, OpenError,
@@ -34,6 +34,7 @@ use http::HeaderMap;
 use crate::config::DiskConfig;
 use crate::counters::Counters;
 use crate::stored::{OnDisk, Stored, StoredBody, StoredKind, StoredResponse, Variants};
+use admission::{Admissions, Common};
 use head::DiskHead;
 use readers::Readers;
 
@@ -53,11 +54,8 @@ pub enum DiskError {
 #[derive(Debug)]
 pub(crate) struct DiskTier {
     pub(crate) cache: DiskCache,
-    rules: Hierarchy,
-    admission_rule: DiskAdmissionSpec,
+    admissions: Admissions,
     readers: Readers,
-    /// Where the admission's memory is kept between two runs.
-    memory_file: Option<PathBuf>,
     queue_bytes_max: u64,
     /// Keys on their way from disk to RAM: one reader brings them there, not each.
     promoting: KeySet,
@@ -122,30 +120,28 @@ impl DiskTier {
             );
         }
         let capacity = capacity_bytes(&cache.counters());
-        let remembers = config.memory(capacity);
         let memory_file = config
             .memory_file
             .clone()
             .or_else(|| memory::beside(&config.settings));
-        let admission = memory::restore(
-            memory_file.as_deref(),
-            config.admission,
-            remembers,
-            cache.key_seed(),
-        );
         let rules = HierarchyRules {
             disk_object_bytes_max: cache.object_bytes_max(),
             ram_object_bytes_max: ram_object_bytes_max.bytes(),
             ..HierarchyRules::default()
         };
+        let common = Common {
+            memory: config.memory(capacity),
+            rules,
+            file: memory_file.as_deref(),
+            tag: cache.key_seed(),
+        };
+        let admissions = Admissions::restore(config.admission, &config.hosts, common);
         let readers = Readers::start(config.read_threads, config.reads_waiting_max.get())
             .map_err(DiskError::Thread)?;
         let tier = Self {
             cache,
-            rules: Hierarchy::new(admission, rules),
-            admission_rule: config.admission,
+            admissions,
             readers,
-            memory_file,
             queue_bytes_max,
             promoting: KeySet::default(),
             writing: KeySet::default(),
@@ -240,12 +236,18 @@ impl DiskTier {
     }
 
     /// A request that neither tier could answer: whether its response of `length` bytes, or at least none, is written.
-    pub(crate) fn admits(&self, hash: KeyHash, length: Option<u64>, counters: &Counters) -> bool {
+    pub(crate) fn admits(
+        &self,
+        hash: KeyHash,
+        key: &[u8],
+        length: Option<u64>,
+        counters: &Counters,
+    ) -> bool {
         let object = Object {
             key: hash,
             size_bytes: length.unwrap_or(0),
         };
-        match self.rules.miss(&object).disk {
+        match self.admissions.of(key).miss(&object).disk {
             DiskVerdict::Write => {
                 counters.disk_admitted.one();
                 true
@@ -267,12 +269,12 @@ impl DiskTier {
             key: hash,
             size_bytes: length,
         };
-        self.rules.disk_hit(&object).offer_to_ram
+        self.admissions.usual().disk_hit(&object).offer_to_ram
     }
 
     /// One more request for what is being fetched.
-    pub(crate) fn note(&self, hash: KeyHash) {
-        self.rules.admission().note(hash);
+    pub(crate) fn note(&self, hash: KeyHash, key: &[u8]) {
+        self.admissions.of(key).admission().note(hash);
     }
 
     /// Number of the last change to a key (or to others that share its count); see [`changed`](Self::changed).
@@ -312,7 +314,8 @@ impl DiskTier {
         let hash = evicted.object.key;
         let length = body.len() as u64;
         let on_disk = || self.holds(hash) || self.writing.contains(hash);
-        if self.rules.evicted_from_ram(evicted, length, on_disk) != DiskVerdict::Write {
+        let rules = self.admissions.of(key);
+        if rules.evicted_from_ram(evicted, length, on_disk) != DiskVerdict::Write {
             return false;
         }
         let head = head::write_block(response.status, &response.policy, &response.head);
@@ -389,7 +392,7 @@ impl DiskTier {
         TierMemory {
             index: counters.devices.iter().map(|d| d.index_bytes).sum(),
             verified: counters.devices.iter().map(|d| d.verified_bytes).sum(),
-            admission: self.rules.admission().memory_bytes(),
+            admission: self.admissions.memory_bytes(),
             queues_max: self.queue_bytes_max * counters.devices.len() as u64,
         }
     }
@@ -401,9 +404,7 @@ impl DiskTier {
     /// Saves what admission remembers, writes down what is on its way and the index. Gives up waiting after `within`.
     pub(crate) fn close(self: &Arc<Self>, within: Duration) {
         self.readers.close();
-        if let Some(file) = &self.memory_file {
-            memory::save(file, self.rules.admission(), self.cache.key_seed());
-        }
+        self.admissions.save(self.cache.key_seed());
         let (done, closed) = std::sync::mpsc::sync_channel(1);
         let cache = self.cache.clone();
         let spawned = std::thread::Builder::new()

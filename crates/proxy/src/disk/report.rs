@@ -5,26 +5,15 @@ use prometheus::proto::{MetricFamily, MetricType};
 use serde_json::{Map, Value, json};
 
 use super::DiskTier;
+use super::admission::Rule;
 use crate::metrics::{counter, family, gauge, labelled};
 
 impl DiskTier {
     /// The tier for `/status`.
     pub(crate) fn status(&self) -> Value {
         let memory = self.memory_bytes();
-        let filters = self.rules.admission().filters();
-        let filters: Vec<Value> = filters
-            .iter()
-            .map(|filter| {
-                json!({
-                    "rotations": filter.rotations,
-                    "primary_fill": filter.primary_fill,
-                    "secondary_fill": filter.secondary_fill,
-                    "keys": filter.primary_keys,
-                    "false_seen": filter.false_seen,
-                    "lost_seen": filter.lost_seen,
-                })
-            })
-            .collect();
+        let rules = self.admissions.rules();
+        let (usual, of_hosts) = rules.split_first().expect("there is a usual rule");
         let devices = self.cache.counters().devices;
         json!({
             "object_bytes_max": self.cache.object_bytes_max(),
@@ -37,8 +26,9 @@ impl DiskTier {
             "reads_waiting": self.readers.waiting(),
             "read_threads": self.readers.threads(),
             "admission": {
-                "rule": self.admission_rule.to_string(),
-                "filters": filters,
+                "rule": usual.spec.to_string(),
+                "filters": filters(usual),
+                "hosts": of_hosts.iter().map(rule_of_hosts).collect::<Vec<_>>(),
             },
             "devices": devices.iter().map(device).collect::<Vec<_>>(),
         })
@@ -148,8 +138,11 @@ impl DiskTier {
     }
 
     fn admission_metrics(&self) -> Vec<MetricFamily> {
-        let filters = self.rules.admission().filters();
-        if filters.is_empty() {
+        let rules = self.admissions.rules().iter();
+        let rules: Vec<_> = rules
+            .map(|rule| (rule.spec.to_string(), rule.hierarchy.admission().filters()))
+            .collect();
+        if rules.iter().all(|(_, filters)| filters.is_empty()) {
             return Vec::new();
         }
         type Figure = (
@@ -187,18 +180,46 @@ impl DiskTier {
         figures
             .into_iter()
             .map(|(name, help, value)| {
-                let metrics = filters
+                let metrics = rules
                     .iter()
-                    .enumerate()
-                    .map(|(n, filter)| {
-                        let request = (n + 1).to_string();
-                        labelled(gauge(value(filter)), &[("request", &request)])
+                    .flat_map(|(rule, filters)| {
+                        filters.iter().zip(1..).map(move |(filter, n)| {
+                            let request = n.to_string();
+                            let labels = [("rule", rule.as_str()), ("request", &request)];
+                            labelled(gauge(value(filter)), &labels)
+                        })
                     })
                     .collect();
                 family(name, help, MetricType::GAUGE, metrics)
             })
             .collect()
     }
+}
+
+fn rule_of_hosts(rule: &Rule) -> Value {
+    let hosts: Vec<String> = rule.hosts.iter().map(ToString::to_string).collect();
+    json!({
+        "rule": rule.spec.to_string(),
+        "hosts": hosts,
+        "filters": filters(rule),
+    })
+}
+
+fn filters(rule: &Rule) -> Vec<Value> {
+    let filters = rule.hierarchy.admission().filters();
+    filters
+        .iter()
+        .map(|filter| {
+            json!({
+                "rotations": filter.rotations,
+                "primary_fill": filter.primary_fill,
+                "secondary_fill": filter.secondary_fill,
+                "keys": filter.primary_keys,
+                "false_seen": filter.false_seen,
+                "lost_seen": filter.lost_seen,
+            })
+        })
+        .collect()
 }
 
 fn device(device: &DeviceCounters) -> Value {

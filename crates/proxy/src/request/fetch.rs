@@ -119,7 +119,7 @@ pub(super) async fn miss(
                     // Of a variant the key is known only to those who led or looked again.
                     head.variant.is_none() || key.marker.is_some()
                 }) {
-                    disk.note(key.hash);
+                    disk.note(key.hash, &key.bytes);
                 }
                 return follow(reply, &ask, &head, reader, why);
             }

@@ -20,7 +20,7 @@ pub(super) struct DiskArgs {
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     disk: Vec<Capacity>,
 
-    /// What is written: second-hit, nth-hit:N, always, size-density
+    /// What is written: second-hit, nth-hit:N, always, never, size-density, size-density:SIZE
     #[arg(
         long,
         value_delimiter = ',',

@@ -48,10 +48,31 @@ pub(super) const ADMISSION: Key = Key {
     flag: Some("--disk-admission"),
     kind: Kind::DiskAdmission,
     doc: "What is written: `second-hit` a response at its second request, `nth-hit:N` at its Nth, `always` at the first, \
-          `size-density:SIZE` once it was asked for once per so many of its bytes. \
+          `never` none, `size-density:SIZE` once it was asked for once per so many of its bytes, `size-density` by half of the mean \
+          size of what is asked for. `[[disk_host]]` names hosts with another rule. \
           `edgeward simulate --disk` tells beforehand what each would bring.",
     set: |draft, _, value| draft.disk.admission = value.disk_admission(),
     show: |draft, _| Some(draft.disk.admission.to_string()),
+};
+
+pub(super) const HOST: Key = Key {
+    path: "disk_host.host",
+    flag: None,
+    kind: Kind::HostPattern,
+    doc: "Whose responses: a host, `\"www.example.com\"`, or all hosts below a domain, `\"*.example.com\"`. Ports are not looked \
+          at. The most specific name that fits counts.",
+    set: |draft, item, value| draft.disk_host(item).host = Some(value.host_pattern()),
+    show: |draft, item| Some(draft.disk_hosts.get(item)?.host.as_ref()?.to_string()),
+};
+
+pub(super) const HOST_ADMISSION: Key = Key {
+    path: "disk_host.admission",
+    flag: None,
+    kind: Kind::DiskAdmission,
+    doc: "What of them is written, in the words of `disk.admission`. Each rule that is in use remembers requests on its own, and \
+          takes as much memory for that.",
+    set: |draft, item, value| draft.disk_host(item).admission = Some(value.disk_admission()),
+    show: |draft, item| Some(draft.disk_hosts.get(item)?.admission?.to_string()),
 };
 
 pub(super) const EXPECTED_KEYS: Key = Key {

@@ -96,6 +96,13 @@ impl Value {
         }
     }
 
+    pub(super) fn host_pattern(self) -> edgeward_proxy::config::HostPattern {
+        match self {
+            Self::HostPattern(host) => host,
+            other => other.wrong(),
+        }
+    }
+
     pub(super) fn reinsertion(self) -> edgeward_policy::log::Reinsertion {
         match self {
             Self::Reinsertion(rule) => rule,

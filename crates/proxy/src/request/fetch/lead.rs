@@ -330,7 +330,8 @@ impl Fetch {
         let tier = worker.shared.disk.as_ref()?;
         let primary = self.key.primary_hash(worker);
         // What is there already is replaced, or it would outlive this response.
-        let writes = tier.admits(place.hash, length, &worker.counters) | tier.holds(place.hash);
+        let writes =
+            tier.admits(place.hash, &place.key, length, &worker.counters) | tier.holds(place.hash);
         if let Some(marker) = &place.marker
             && let StoredKind::Varies(variants) = &marker.kind
             && (writes || (!variants.on_disk.load(Ordering::Relaxed) && tier.holds(primary)))

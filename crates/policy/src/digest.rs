@@ -1,4 +1,4 @@
-//! A fingerprint of a sequence of decisions.
+//! A fingerprint of a sequence of decisions, by which a server and a simulator are compared.
 
 use crate::rng::scramble;
 
@@ -7,22 +7,31 @@ use crate::rng::scramble;
 /// Keys stay out of it: an object is known by its size and by the number of the offer that brought
 /// it in, so a server that hashes URLs and a simulator that reads ids agree.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Digest(u64);
+pub struct Digest(u64);
 
 impl Digest {
-    pub(crate) fn admitted(&mut self, size_bytes: u64) {
+    /// An object came in.
+    pub fn admitted(&mut self, size_bytes: u64) {
         self.fold(1, size_bytes);
     }
 
-    pub(crate) fn refused(&mut self, size_bytes: u64) {
+    /// An object was not let in.
+    pub fn refused(&mut self, size_bytes: u64) {
         self.fold(2, size_bytes);
     }
 
-    pub(crate) fn evicted(&mut self, entered_at: u32) {
-        self.fold(3, u64::from(entered_at));
+    /// The object that came in with this number left to make room.
+    pub fn evicted(&mut self, entered_at: u64) {
+        self.fold(3, entered_at);
     }
 
-    pub(crate) fn value(self) -> u64 {
+    /// It would have had to leave, and was written again.
+    pub fn reinserted(&mut self, entered_at: u64) {
+        self.fold(0, entered_at);
+    }
+
+    /// All decisions so far.
+    pub fn value(self) -> u64 {
         self.0
     }
 

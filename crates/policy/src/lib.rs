@@ -8,7 +8,7 @@
 pub mod adaptsize;
 pub mod admission;
 mod any;
-mod digest;
+pub mod digest;
 pub mod disk_admission;
 pub mod eviction;
 pub mod hierarchy;

@@ -176,7 +176,7 @@ impl<R: Ranking> Tier<R> {
             self.used_bytes -= place.object.size_bytes;
             self.residents -= 1;
             self.free.push(index);
-            self.digest.evicted(place.entered_at);
+            self.digest.evicted(u64::from(place.entered_at));
             evicted.push(Evicted {
                 object: place.object,
                 slot: Slot {

@@ -160,6 +160,7 @@ impl Disk {
             done,
             residents: self.log.residents() as u64,
             used_bytes: self.log.body_bytes(),
+            digest: format!("{:016x}", self.log.digest()),
             admission_memory_bytes: self.hierarchy.admission().memory_bytes(),
             admission_rotations: filter.map_or(0, |filter| filter.rotations),
             admission_false_seen: filter.map_or(0.0, |filter| filter.false_seen),
@@ -269,6 +270,8 @@ pub struct DiskReport {
     pub residents: u64,
     /// Bytes of their bodies.
     pub used_bytes: u64,
+    /// A fingerprint of all that was written, written again and evicted, 16 hexadecimal digits.
+    pub digest: String,
     /// What the rule of admission remembers takes so much RAM.
     pub admission_memory_bytes: u64,
     /// Rotations of its first filter.

@@ -28,6 +28,8 @@ fn small_tier(segments: u32, reinsertion: Reinsertion) -> LogTier {
         reserve: 2,
         reinsertion,
         named_bytes: 20,
+        write_bytes: 300,
+        write_align_bytes: 64,
     })
 }
 

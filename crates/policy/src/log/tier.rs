@@ -9,6 +9,7 @@ use hashbrown::HashTable;
 
 use super::reinsertion::HITS_MAX;
 use super::{Aged, LogShape, Place, Reinsertion, SegmentId, SegmentLog};
+use crate::digest::Digest;
 
 /// A tier's settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +24,11 @@ pub struct LogTierConfig {
     pub reinsertion: Reinsertion,
     /// Bytes of key and head of an object, on average: traces do not tell them.
     pub named_bytes: u64,
+    /// Records are gathered to writes of at least this. That what came is written after some time all the same is left out:
+    /// a simulation knows no time but the trace's.
+    pub write_bytes: u64,
+    /// Writes end at multiples of this.
+    pub write_align_bytes: u64,
 }
 
 impl LogTierConfig {
@@ -37,6 +43,8 @@ impl LogTierConfig {
             reserve,
             reinsertion,
             named_bytes: 512,
+            write_bytes: 1 << 20,
+            write_align_bytes: 4096,
         }
     }
 }
@@ -86,7 +94,11 @@ pub struct LogTier {
     records: Vec<Vec<Record>>,
     id_next: u64,
     body_bytes: u64,
+    /// Where in the open segment the write begins that is gathered, and where it ends so far.
+    flushed: u64,
+    gathered: u64,
     counters: LogCounters,
+    digest: Digest,
 }
 
 #[derive(Clone, Debug)]
@@ -121,7 +133,10 @@ impl LogTier {
             records: vec![Vec::new(); config.segments as usize],
             id_next: 0,
             body_bytes: 0,
+            flushed: 0,
+            gathered: 0,
             counters: LogCounters::default(),
+            digest: Digest::default(),
         }
     }
 
@@ -158,11 +173,7 @@ impl LogTier {
                 .commit_bytes(named, pieces)
                 .max(shape.record_bytes(0, shape.piece_bytes))
         };
-        // An object larger than half the log could push itself out before it is whole, with what is
-        // reinserted on the way.
-        let room = u64::from(self.config.segments - self.config.reserve - 1)
-            * (shape.record_bytes_max() / largest.max(1));
-        if largest > shape.record_bytes_max() || pieces > room / 2 {
+        if largest > shape.record_bytes_max() || body_bytes > self.log.object_bytes_max() {
             self.counters.refused_objects += 1;
             return false;
         }
@@ -180,6 +191,7 @@ impl LogTier {
             shape.commit_bytes(named, pieces)
         };
         self.append(key, id, last, true);
+        self.digest.admitted(body_bytes);
         self.remove(key);
         let resident = Resident {
             key,
@@ -216,6 +228,11 @@ impl LogTier {
         &self.counters
     }
 
+    /// A fingerprint of all that was written, written again and evicted.
+    pub fn digest(&self) -> u64 {
+        self.digest.value()
+    }
+
     fn take(&mut self, key: KeyHash, id: Option<u64>) -> Option<Resident> {
         let wanted = |object: &Resident| object.key == key && id.is_none_or(|id| object.id == id);
         let (object, _) = self.objects.find_entry(key.0, wanted).ok()?.remove();
@@ -227,19 +244,47 @@ impl LogTier {
     /// reclaiming, so that the next one is free when it is wanted.
     fn append(&mut self, key: KeyHash, id: u64, bytes: u64, commits: bool) {
         while !self.write(key, id, bytes, commits) {
-            self.log
-                .open_next(|_| false)
-                .expect("reclaiming leaves a segment free");
+            assert!(self.open_next(), "reclaiming leaves a segment free");
             while let Some(victim) = self.log.victim() {
                 self.reclaim(victim);
             }
         }
+        if self.gathered - self.flushed >= self.config.write_bytes {
+            self.flush();
+        }
+    }
+
+    fn open_next(&mut self) -> bool {
+        self.flush();
+        let opened = self.log.open_next(|_| false).is_some();
+        if opened {
+            self.flushed = self.config.shape.segment_header_bytes;
+            self.gathered = self.flushed;
+        }
+        opened
+    }
+
+    /// Ends the write that is gathered.
+    fn flush(&mut self) {
+        if self.gathered > self.flushed {
+            let end = self
+                .gathered
+                .next_multiple_of(self.config.write_align_bytes);
+            self.counters.written_bytes += end
+                - self
+                    .gathered
+                    .next_multiple_of(self.config.shape.record_align_bytes);
+            self.log.align_to(self.config.write_align_bytes);
+            self.flushed = end;
+            self.gathered = end;
+        }
     }
 
     fn write(&mut self, key: KeyHash, id: u64, bytes: u64, commits: bool) -> bool {
-        let Some(Place { segment, .. }) = self.log.place(bytes, 1) else {
+        let Some(Place { segment, offset }) = self.log.place(bytes, 1) else {
             return false;
         };
+        self.gathered = offset + bytes;
         self.records[segment.0 as usize].push(Record {
             key,
             id,
@@ -286,13 +331,18 @@ impl LogTier {
         let mut again = vec![false; aged.len()];
         for at in chosen {
             again[at] = self.reinsert(aged[at].0, aged[at].1, &records);
+            if again[at] {
+                self.digest.reinserted(aged[at].1);
+            }
         }
         for (&(key, id, _), again) in aged.iter().zip(again) {
             if !again && let Some(object) = self.take(key, Some(id)) {
                 self.counters.evicted_objects += 1;
                 self.counters.evicted_body_bytes += object.body_bytes;
+                self.digest.evicted(id);
             }
         }
+        self.flush();
         self.log.reclaimed(victim);
         self.counters.reclaimed_segments += 1;
     }
@@ -327,7 +377,7 @@ impl LogTier {
 
     fn write_again(&mut self, key: KeyHash, id: u64, bytes: u64, commits: bool) -> bool {
         let written = self.write(key, id, bytes, commits)
-            || (self.log.open_next(|_| false).is_some() && self.write(key, id, bytes, commits));
+            || (self.open_next() && self.write(key, id, bytes, commits));
         if written {
             self.counters.reinserted_bytes += bytes;
         }

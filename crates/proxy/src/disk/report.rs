@@ -231,6 +231,8 @@ fn device(device: &DeviceCounters) -> Value {
     shown.insert("index_bytes".to_owned(), json!(device.index_bytes));
     shown.insert("queue_bytes".to_owned(), json!(device.queue_bytes));
     shown.insert("queue_messages".to_owned(), json!(device.queue_messages));
+    let digest = format!("{:016x}", device.digest);
+    shown.insert("decision_digest".to_owned(), json!(digest));
     let amplification = device.write_amplification();
     shown.insert("write_amplification".to_owned(), json!(amplification));
     for (name, value) in device.named() {

@@ -31,6 +31,8 @@ macro_rules! counters {
             pub queue_bytes: u64,
             /// Messages on their way to it.
             pub queue_messages: u64,
+            /// A fingerprint of all that was written, written again and evicted since it was opened.
+            pub digest: u64,
             $($(#[$doc])* pub $name: u64,)*
         }
 

@@ -24,6 +24,7 @@ use super::writer::{Draft, Move, WriteFailure, Writer, table_of};
 #[derive(Debug)]
 struct Resident {
     hash: KeyHash,
+    object: u64,
     /// Where the index says it is: its only or its last record.
     at: Location,
     hits: u8,
@@ -55,10 +56,16 @@ impl Writer {
         let mut kept = vec![false; residents.len()];
         for number in chosen {
             kept[number] = self.write_again(&residents[number], victim)?;
+            if kept[number] {
+                let ordinal = volume.ordinal(residents[number].object);
+                self.decided(|digest| digest.reinserted(ordinal));
+            }
         }
         for (resident, kept) in residents.iter().zip(kept) {
             if !kept && volume.index.remove(resident.hash, resident.at) {
                 volume.counters.evicted_objects.one();
+                let ordinal = volume.ordinal(resident.object);
+                self.decided(|digest| digest.evicted(ordinal));
             }
         }
         self.flush_records()?;
@@ -173,6 +180,7 @@ fn residents_of(volume: &Volume, victim: SegmentId) -> Vec<Resident> {
                 if let Some(hits) = volume.index.hits(hash, at) {
                     residents.push(Resident {
                         hash,
+                        object: entry.object,
                         at,
                         hits,
                         bytes: u64::from(entry.record_bytes),
@@ -212,6 +220,7 @@ fn resident_in_pieces(volume: &Volume, entry: &Entry) -> Option<Resident> {
     }
     Some(Resident {
         hash,
+        object: entry.object,
         at,
         hits: volume.index.hits(hash, at)?,
         bytes: commit.header.record_bytes(),

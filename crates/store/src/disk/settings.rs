@@ -110,7 +110,7 @@ impl Default for DiskSettings {
             // By simulation; see docs/disk-cache.md.
             reinsertion: Reinsertion::Hit { hits_min: 2 },
             write_bytes: ByteSize::mib(1),
-            // A tenth of it was measured to write up to twice as often: docs/disk-cache.md.
+            // With a tenth of it the clock decides how often is written, not what there is: docs/disk-cache.md.
             flush_interval: Duration::from_secs(1),
             sync_interval: Duration::from_secs(2),
             sync_bytes: ByteSize::mib(64),

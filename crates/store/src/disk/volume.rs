@@ -40,10 +40,14 @@ pub(crate) struct Volume {
     pub(crate) queue: Queue<Message>,
     pub(crate) counters: Counters,
     pub(crate) health: Health,
+    /// Of the writer's decisions, for whoever asks.
+    pub(crate) digest: AtomicU64,
     /// Writes under way, by key, so that a purge can stop them. Who publishes an object or purges a
     /// key holds this lock while it changes the index: a purge is in force when it returns.
     under_way: Mutex<HashMap<u64, Vec<Arc<WriteState>>>>,
     object_next: AtomicU64,
+    /// Of the first object of this opening.
+    object_first: u64,
 }
 
 /// What a volume is made of.
@@ -79,15 +83,22 @@ impl Volume {
             queue,
             counters: Counters::default(),
             health: Health::default(),
+            digest: AtomicU64::new(0),
             under_way: Mutex::default(),
             // A process that writes n objects opens at least n / 2^24 segments, for a segment holds fewer
             // records: so the next process begins above the last number of this one.
             object_next: AtomicU64::new(parts.epoch_next << 24),
+            object_first: parts.epoch_next << 24,
         }
     }
 
     pub(crate) fn object_id(&self) -> u64 {
         self.object_next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// How many objects were begun before this one since the opening. Of one from before it some other number.
+    pub(crate) fn ordinal(&self, object: u64) -> u64 {
+        object.wrapping_sub(self.object_first)
     }
 
     /// Makes a write known to purges.
@@ -214,6 +225,7 @@ impl Volume {
             verified_bytes: self.verified.bytes() + self.residents.bytes(),
             queue_bytes: self.queue.bytes(),
             queue_messages: self.queue.len() as u64,
+            digest: self.digest.load(Ordering::Relaxed),
             ..self.counters.snapshot()
         }
     }

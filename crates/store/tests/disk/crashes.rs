@@ -51,6 +51,7 @@ fn after_a_crash_at_any_moment_what_was_synced_is_there_and_nothing_is_wrong() {
             .collect()
     };
     crashes.sort_by_key(|&(at, _)| at);
+    eprintln!("{} crashes at {boundaries} boundaries", crashes.len());
 
     let mut images = bench.disk.crashes(seed);
     let (mut expected, mut hits) = (0, 0);

@@ -6,4 +6,5 @@
 mod crashes;
 mod faults;
 mod history;
+mod parity;
 mod workload;

@@ -18,11 +18,13 @@ mod objects;
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use edgeward_policy::digest::Digest;
 use edgeward_policy::log::SegmentLog;
 use edgeward_types::KeyHash;
 
@@ -98,6 +100,7 @@ pub(crate) struct Writer {
     checkpoint_at: Option<Instant>,
     /// Writes a checkpoint.
     checkpoint: Option<JoinHandle<()>>,
+    digest: Digest,
 }
 
 /// An object that was written again.
@@ -160,6 +163,7 @@ impl Writer {
             unsynced_since: None,
             retry_at: None,
             checkpoint: None,
+            digest: Digest::default(),
             checkpoint_at: (!interval.is_zero()).then(|| Instant::now() + interval),
             volume,
             log,
@@ -321,6 +325,13 @@ impl Writer {
         let now = Instant::now();
         self.buffered_since.get_or_insert(now);
         self.unsynced_since.get_or_insert(now);
+    }
+
+    /// Notes a decision of the log.
+    pub(super) fn decided(&mut self, decision: impl FnOnce(&mut Digest)) {
+        decision(&mut self.digest);
+        let value = self.digest.value();
+        self.volume.digest.store(value, Ordering::Relaxed);
     }
 
     fn is_resting(&self) -> bool {

@@ -161,6 +161,7 @@ impl Writer {
                     self.volume.unwritten.insert(write, location, body);
                 }
                 self.pending.push((Arc::clone(write), location));
+                self.decided(|digest| digest.admitted(write.body_bytes()));
                 let result = self.flush_if_full();
                 self.settle(result);
             }

@@ -1,0 +1,224 @@
+//! The simulator's disk tier predicts the store because both drive the same log.
+//!
+//! Method: one sequence of requests through the store, with real records on a simulated disk, and through `LogTier`, which knows
+//! sizes alone; each under the same rule of admission. Equal hits and equal digests of all that was written, written again
+//! and evicted, while the log goes round several times.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use edgeward_policy::disk_admission::memory_for_disk;
+use edgeward_policy::log::{LogShape, LogTier, LogTierConfig, Reinsertion};
+use edgeward_policy::{
+    AnyDiskAdmission, DiskAdmissionSpec, DiskVerdict, Hierarchy, HierarchyRules, Object,
+};
+use edgeward_store::disk::{DiskCache, DiskSettings};
+use edgeward_testkit::disk::SimulatedDisk;
+use edgeward_types::{ByteSize, KeyHash};
+
+use crate::workload::{Draws, open_on, seed};
+
+#[test]
+fn the_store_and_the_simulator_decide_alike() {
+    let seed = seed();
+    let requests = traffic(seed.0, 6_000);
+    let mut digests = Vec::new();
+    for reinsertion in [
+        Reinsertion::Never,
+        Reinsertion::Hit { hits_min: 1 },
+        Reinsertion::Hit { hits_min: 2 },
+        Reinsertion::HitsPerByte,
+    ] {
+        for admission in [DiskAdmissionSpec::Always, DiskAdmissionSpec::SecondHit] {
+            let what = format!("seed {}, {reinsertion:?}, {admission}", seed.0);
+            let mut store = Store::new(reinsertion);
+            let mut log = simulated(&store, reinsertion);
+            let served = outcome(&mut store, admission, &requests);
+            assert_eq!(outcome(&mut log, admission, &requests), served, "{what}");
+            let counters = &store.0.counters().devices[0];
+            assert!(
+                served.hits > 500 && counters.evicted_objects > 100,
+                "{what}"
+            );
+            assert!(
+                counters.reinserted_objects > 20 || reinsertion == Reinsertion::Never,
+                "{what}"
+            );
+            digests.push(served.digest);
+        }
+    }
+    digests.sort_unstable();
+    digests.dedup();
+    assert_eq!(digests.len(), 8, "the digest tells runs apart");
+}
+
+/// A tier under test.
+trait Tier {
+    /// Whether the object is there; if so it was hit.
+    fn hit(&mut self, key: u64) -> bool;
+
+    fn insert(&mut self, key: u64, bytes: u64);
+
+    fn digest(&self) -> u64;
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Outcome {
+    hits: u64,
+    digest: u64,
+}
+
+fn outcome(tier: &mut impl Tier, admission: DiskAdmissionSpec, requests: &[(u64, u64)]) -> Outcome {
+    let admission = AnyDiskAdmission::new(admission, memory_for_disk(DISK_BYTES as u64));
+    let rules = Hierarchy::new(admission, HierarchyRules::default());
+    let mut hits = 0;
+    // Objects in pieces that came last, with what came since: until their last record is written the store does not
+    // find them, and the simulator, which knows no writes, does.
+    let mut unwritten: VecDeque<(u64, u64)> = VecDeque::new();
+    for &(key, bytes) in requests {
+        if unwritten.iter().any(|&(other, _)| other == key) {
+            continue;
+        }
+        if tier.hit(key) {
+            hits += 1;
+            continue;
+        }
+        let object = Object {
+            key: KeyHash(key),
+            size_bytes: bytes,
+        };
+        if rules.miss(&object).disk == DiskVerdict::Write {
+            tier.insert(key, bytes);
+            unwritten.iter_mut().for_each(|(_, since)| *since += bytes);
+            while unwritten
+                .front()
+                .is_some_and(|&(_, since)| since >= WRITE_BYTES)
+            {
+                unwritten.pop_front();
+            }
+            if LogShape::new(SEGMENT_BYTES).is_cut(bytes) {
+                unwritten.push_back((key, 0));
+            }
+        }
+    }
+    Outcome {
+        hits,
+        digest: tier.digest(),
+    }
+}
+
+/// The store, written to in step.
+struct Store(DiskCache);
+
+impl Store {
+    fn new(reinsertion: Reinsertion) -> Self {
+        let settings = DiskSettings {
+            segment_bytes: Some(ByteSize(SEGMENT_BYTES)),
+            write_bytes: ByteSize(WRITE_BYTES),
+            // No clock decides when anything is written.
+            flush_interval: HOUR,
+            sync_interval: HOUR,
+            sync_bytes: ByteSize::gib(1),
+            checkpoint_interval: Duration::ZERO,
+            reinsertion,
+            key_seed: Some(1),
+            ..DiskSettings::default()
+        };
+        Self(open_on(&SimulatedDisk::new(DISK_BYTES), settings).expect("it opens"))
+    }
+}
+
+impl Tier for Store {
+    fn hit(&mut self, key: u64) -> bool {
+        let candidate = self.0.lookup(KeyHash(key));
+        candidate.is_some_and(|candidate| {
+            let object = self.0.read_head(&candidate, &key.to_le_bytes());
+            object.expect("nothing is wrong with the disk");
+            true
+        })
+    }
+
+    fn insert(&mut self, key: u64, bytes: u64) {
+        let head = Bytes::from_static(&[7; HEAD_BYTES]);
+        let mut write = self
+            .0
+            .begin(KeyHash(key), &key.to_le_bytes(), head, Some(bytes))
+            .expect("it fits");
+        let mut left = bytes;
+        while left > 0 {
+            let more = left.min(50_000);
+            let chunk = vec![key as u8; usize::try_from(more).expect("small")];
+            write.push(chunk.into()).expect("there is room");
+            left -= more;
+        }
+        write.finish().expect("it is whole");
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while self.0.counters().total(|device| device.queue_bytes) > 0 {
+            assert!(Instant::now() < deadline, "the writer is stuck");
+            std::thread::yield_now();
+        }
+    }
+
+    fn digest(&self) -> u64 {
+        self.0.counters().devices[0].digest
+    }
+}
+
+/// The simulator's tier for the same disk.
+fn simulated(store: &Store, reinsertion: Reinsertion) -> LogTier {
+    let capacity = store.0.counters().devices[0].capacity_bytes;
+    LogTier::new(LogTierConfig {
+        shape: LogShape::new(SEGMENT_BYTES),
+        segments: u32::try_from(capacity / SEGMENT_BYTES).expect("few"),
+        reserve: DiskSettings::default().reserve_segments,
+        reinsertion,
+        named_bytes: (size_of::<u64>() + HEAD_BYTES) as u64,
+        write_bytes: WRITE_BYTES,
+        write_align_bytes: edgeward_store::disk::WRITE_ALIGN,
+    })
+}
+
+impl Tier for LogTier {
+    fn hit(&mut self, key: u64) -> bool {
+        self.lookup(KeyHash(key))
+    }
+
+    fn insert(&mut self, key: u64, bytes: u64) {
+        assert!(Self::insert(self, KeyHash(key), bytes), "it fits");
+    }
+
+    fn digest(&self) -> u64 {
+        Self::digest(self)
+    }
+}
+
+/// Popular objects are asked for again and again; a third are asked for once. Some come in pieces.
+fn traffic(seed: u64, requests: u64) -> Vec<(u64, u64)> {
+    let mut draws = Draws(seed);
+    (0..requests)
+        .map(|n| {
+            let key = match draws.below(3) {
+                0 => 1_000_000 + n,
+                1 => draws.below(60),
+                _ => draws.below(1_000),
+            };
+            // The index asks for hashes.
+            let key = Draws(key).next();
+            let mut of_key = Draws(key);
+            let longest = match of_key.below(20) {
+                0 => 1,
+                1..10 => 5_000,
+                10..18 => 60_000,
+                _ => 400_000,
+            };
+            (key, of_key.below(longest))
+        })
+        .collect()
+}
+
+const DISK_BYTES: usize = 8 << 20;
+const SEGMENT_BYTES: u64 = 512 << 10;
+const WRITE_BYTES: u64 = 64 << 10;
+const HEAD_BYTES: usize = 20;
+const HOUR: Duration = Duration::from_secs(3600);

@@ -10,7 +10,7 @@
 //!
 //! Nothing here is needed. What is lost in a crash (at most the container that was not full), overwritten, or harmed
 //! is sent once more; what is read is hashed by whoever asked for it. So nothing is ever synced but at the end.
-//! The format is in `docs/chunk-store.md`.
+//! The format is in `docs/chunk-store.md`. [`codec`] has the compressors that the link takes along.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -37,6 +37,7 @@
 #![forbid(unsafe_code)]
 
 mod chunks;
+pub mod codec;
 pub mod format;
 mod index;
 mod trailers;

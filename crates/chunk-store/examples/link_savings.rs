@@ -1,0 +1,191 @@
+//! What the link would send of two versions of a folder: both machines, both stores and the compressors, without the line.
+//!
+//! `cargo run --release -p edgeward-chunk-store --example link_savings -- OLD NEW [AVERAGE]`
+//!
+//! Each file is a body. Seconds are one core's, for both ends together.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use edgeward_chunk_store::codec::Compressors;
+use edgeward_chunk_store::{ChunkSettings, Chunks};
+use edgeward_dedup::chunker::ChunkerParams;
+use edgeward_dedup::codec::{Codec, Method, Methods};
+use edgeward_dedup::endpoint::{Endpoint, EndpointConfig, Event};
+use edgeward_dedup::id::IdKey;
+use edgeward_dedup::receiver::{ReceiverConfig, ReceiverEvent, Taken};
+use edgeward_dedup::sender::SenderConfig;
+use edgeward_dedup::wire::{Role, decode, frame_length};
+use edgeward_store::disk::FileDevice;
+
+struct End {
+    endpoint: Endpoint,
+    store: Chunks,
+    codec: Compressors,
+}
+
+impl End {
+    fn new(folder: &Path, name: &str, average: u32, number: u64) -> Self {
+        let device = FileDevice::open(&folder.join(name), Some(2 << 30)).expect("room for a store");
+        let chunker = ChunkerParams::new(average, 1).expect("a power of two from 4096 to 65536");
+        Self {
+            endpoint: Endpoint::new(EndpointConfig {
+                ids: IdKey::new([1; 32]),
+                sender: SenderConfig::new(chunker, Methods::ALL),
+                receiver: ReceiverConfig::default(),
+                containers_max: 1 << 20,
+                session: number,
+            }),
+            store: Chunks::open(Arc::new(device), ChunkSettings::new(average, number))
+                .expect("a new store"),
+            codec: Compressors::new(),
+        }
+    }
+
+    /// All frames it has, as on a line that is slower than the processor.
+    fn transmit(&mut self, out: &mut Vec<u8>) {
+        while self
+            .endpoint
+            .transmit(true, &mut self.store, &mut self.codec, out)
+        {}
+    }
+
+    fn handle(&mut self, mut bytes: &[u8]) {
+        while let Some(length) = frame_length(bytes).expect("our own frames") {
+            let (frame, rest) = bytes.split_at(length);
+            let frame = decode(frame).expect("our own frames");
+            let handled = self
+                .endpoint
+                .handle(frame, &mut self.store, &mut self.codec);
+            handled.expect("our own frames");
+            bytes = rest;
+        }
+    }
+}
+
+/// Sends a body; how many bytes that took in both directions.
+fn send(from: &mut End, to: &mut End, body: &[u8], out: &mut Vec<u8>) -> usize {
+    let stream = from.endpoint.open(b"", true).expect("one at a time");
+    let (mut rest, mut wire, mut arrived, mut closed) = (body, 0, 0, false);
+    loop {
+        let taken = from
+            .endpoint
+            .write(stream, rest, &mut from.store, &mut from.codec);
+        rest = &rest[taken.unwrap_or(0)..];
+        if rest.is_empty() && !closed {
+            from.endpoint
+                .close(stream, &mut from.store, &mut from.codec)
+                .expect("it is open");
+            closed = true;
+        }
+        out.clear();
+        from.transmit(out);
+        wire += out.len();
+        to.handle(out);
+        let mut whole = false;
+        while let Some(event) = to.endpoint.event() {
+            let Event::Received(
+                ReceiverEvent::Ready(stream) | ReceiverEvent::Opened { stream, .. },
+            ) = event
+            else {
+                continue;
+            };
+            loop {
+                match to.endpoint.take(stream) {
+                    Taken::Bytes(bytes) => arrived += bytes.len(),
+                    Taken::Complete => whole = true,
+                    Taken::Wait | Taken::Unknown => break,
+                    Taken::Failed(reason) => panic!("a body failed: {reason}"),
+                }
+            }
+        }
+        out.clear();
+        to.transmit(out);
+        wire += out.len();
+        from.handle(out);
+        while from.endpoint.event().is_some() {}
+        if whole {
+            assert_eq!(arrived, body.len());
+            return wire;
+        }
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "an example's result")]
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [old, new, rest @ ..] = &arguments[..] else {
+        eprintln!("usage: link_savings OLD NEW [AVERAGE]");
+        std::process::exit(2);
+    };
+    let average = rest
+        .first()
+        .map_or(8192, |average| average.parse().expect("a number"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut ends = ["sender", "receiver"]
+        .map(|name| End::new(folder.path(), name, average, name.len() as u64));
+    let [from, to] = &mut ends;
+    let (ours, theirs) = (
+        from.endpoint.hello(&from.store),
+        to.endpoint.hello(&to.store),
+    );
+    from.endpoint
+        .connected(Role::Connector, &ours, &theirs)
+        .expect("they agree");
+    to.endpoint
+        .connected(Role::Listener, &theirs, &ours)
+        .expect("they agree");
+
+    for (name, path) in [("first", old), ("next", new), ("again", new)] {
+        let mut bodies = Vec::new();
+        gather(Path::new(path), &mut bodies);
+        let raw: usize = bodies.iter().map(Vec::len).sum();
+        let (mut alone, mut codec, mut packed) = (0, Compressors::new(), Vec::new());
+        for piece in bodies.iter().flat_map(|body| body.chunks(256 << 10)) {
+            packed.clear();
+            let shorter = codec.compress(Method::Zstd, &[], piece, &mut packed);
+            alone += if shorter { packed.len() } else { piece.len() };
+        }
+        let (before, mut out, start) = (
+            from.endpoint.sender().counters(),
+            Vec::new(),
+            Instant::now(),
+        );
+        let wire: usize = bodies
+            .iter()
+            .map(|body| send(from, to, body, &mut out))
+            .sum();
+        let seconds = start.elapsed().as_secs_f64();
+        let now = from.endpoint.sender().counters();
+        let share = |part: u64| part as f64 / raw as f64 * 100.0;
+        println!(
+            "{name:<6} {:>4} bodies {:>7.1} MB  link {:>6.2}x  zstd-1 {:>5.2}x  {:>6.0} MB/s  named {:.0} % delta {:.0} % literal {:.0} % plain {:.0} %, {} refusals",
+            bodies.len(),
+            raw as f64 / 1e6,
+            raw as f64 / wire as f64,
+            raw as f64 / alone as f64,
+            raw as f64 / 1e6 / seconds,
+            share(now.named - before.named),
+            share(now.delta - before.delta),
+            share(now.literal - before.literal),
+            share(now.plain - before.plain),
+            now.naks - before.naks,
+        );
+    }
+    let counters = to.store.counters();
+    println!("receiver's store: {counters:?}");
+}
+
+fn gather(path: &Path, bodies: &mut Vec<Vec<u8>>) {
+    if path.is_file() {
+        bodies.push(fs::read(path).unwrap_or_default());
+        return;
+    }
+    let entries = fs::read_dir(path).map(|entries| entries.flatten().map(|entry| entry.path()));
+    let mut paths: Vec<PathBuf> = entries.map(Iterator::collect).unwrap_or_default();
+    paths.sort();
+    let inside = paths.iter().filter(|path| !path.is_symlink());
+    inside.for_each(|path| gather(path, bodies));
+}

@@ -128,8 +128,11 @@ pub struct Sender {
     config: SenderConfig,
     streams: BTreeMap<StreamId, Outgoing>,
     next: u32,
-    /// Streams with something to send, each once, in turn.
-    ready: VecDeque<StreamId>,
+    /// Streams with something to send, each once, in turn: those whose next frame is short, and the others.
+    short: VecDeque<StreamId>,
+    long: VecDeque<StreamId>,
+    /// Short ones that went before a long one.
+    short_in_a_row: usize,
     /// Given up, and the peer has not said that it knows.
     resets: BTreeMap<StreamId, u32>,
     resets_due: VecDeque<StreamId>,
@@ -152,7 +155,9 @@ impl Sender {
             },
             streams: BTreeMap::new(),
             next: 0,
-            ready: VecDeque::new(),
+            short: VecDeque::new(),
+            long: VecDeque::new(),
+            short_in_a_row: 0,
             resets: BTreeMap::new(),
             resets_due: VecDeque::new(),
             unacked: 0,
@@ -333,11 +338,11 @@ impl Sender {
     /// There is a new connection to the same session: what was under way is sent again, as bytes.
     pub fn reconnected(&mut self) {
         self.resets_due = self.resets.keys().copied().collect();
-        for (stream, outgoing) in &mut self.streams {
+        let streams: Vec<_> = self.streams.keys().copied().collect();
+        for stream in streams {
+            let outgoing = self.streams.get_mut(&stream).expect("it was just listed");
             self.counters.again += outgoing.send_again();
-            if !outgoing.queue.is_empty() && !std::mem::replace(&mut outgoing.ready, true) {
-                self.ready.push_back(*stream);
-            }
+            self.make_ready(stream);
         }
     }
 
@@ -348,7 +353,8 @@ impl Sender {
         self.events
             .extend(streams.map(|stream| SenderEvent::Stopped { stream, reason }));
         (self.next, self.unacked) = (0, 0);
-        self.ready.clear();
+        self.short.clear();
+        self.long.clear();
         self.resets.clear();
         self.resets_due.clear();
     }
@@ -385,7 +391,7 @@ impl Sender {
         tools: &mut Tools<'_, S, C>,
         out: &mut Vec<u8>,
     ) -> bool {
-        while let Some(stream) = self.ready.pop_front() {
+        while let Some(stream) = self.next_ready() {
             let Some(outgoing) = self.streams.get_mut(&stream) else {
                 continue;
             };
@@ -485,11 +491,28 @@ impl Sender {
 
     fn make_ready(&mut self, stream: StreamId) {
         if let Some(outgoing) = self.streams.get_mut(&stream)
-            && !outgoing.queue.is_empty()
+            && let Some(next) = outgoing.next_bytes()
             && !std::mem::replace(&mut outgoing.ready, true)
         {
-            self.ready.push_back(stream);
+            let row = if next <= SHORT_BYTES_MAX {
+                &mut self.short
+            } else {
+                &mut self.long
+            };
+            row.push_back(stream);
         }
+    }
+
+    /// Whose turn it is. Short frames go first, so that a question does not wait behind a download, but not for ever.
+    fn next_ready(&mut self) -> Option<StreamId> {
+        if self.short_in_a_row < SHORT_IN_A_ROW_MAX
+            && let Some(stream) = self.short.pop_front()
+        {
+            self.short_in_a_row += 1;
+            return Some(stream);
+        }
+        self.short_in_a_row = 0;
+        self.long.pop_front().or_else(|| self.short.pop_front())
     }
 
     fn forget(&mut self, stream: StreamId) -> bool {
@@ -507,3 +530,9 @@ fn finder<'a, S, C>(tools: &'a mut Tools<'_, S, C>, delta: bool) -> Finder<'a, S
         delta,
     }
 }
+
+/// As long as what goes by unseen: a request or a small response.
+const SHORT_BYTES_MAX: usize = 4 << 10;
+
+/// A long frame is 256 KiB or so; eight short ones before each leave it nearly nine tenths of the line.
+const SHORT_IN_A_ROW_MAX: usize = 8;

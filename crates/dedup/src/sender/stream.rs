@@ -72,6 +72,14 @@ impl Outgoing {
         self.pieces.back().map_or(self.acked, Piece::end)
     }
 
+    /// Bytes of the body in its next frame; `None` if there is none.
+    pub(super) fn next_bytes(&mut self) -> Option<usize> {
+        match *self.queue.front()? {
+            Item::Open | Item::Close => Some(0),
+            Item::Piece(offset) => Some(self.piece(offset).map_or(0, |piece| piece.raw.len())),
+        }
+    }
+
     pub(super) fn write<S: ChunkStore>(
         &mut self,
         mut bytes: &[u8],

@@ -5,11 +5,14 @@ use edgeward_dedup::id::{BodyDigest, ChunkId, IdKey, row_check};
 use edgeward_dedup::knowledge::Knowledge;
 use edgeward_dedup::receiver::{Receiver, ReceiverConfig, ReceiverEvent, Sharing, Taken};
 use edgeward_dedup::store::ChunkStore;
-use edgeward_dedup::wire::{Acked, Frame, NakCause, Run, Span, StreamId, StreamState, decode};
+use edgeward_dedup::wire::{
+    Acked, Frame, NakCause, Role, Run, Span, StreamId, StreamState, decode,
+};
 use edgeward_dedup::{Tools, Violation, reason};
 
 use super::link::{Plan, World};
 use super::store::{MemoryStore, PatchCodec};
+use super::support::Stream;
 
 /// A receiver whose peer is the test.
 struct Victim {
@@ -306,4 +309,210 @@ fn refusals_do_not_pile_up() {
         .take_while(|&number| victim.take(unknown(number)).is_ok())
         .count();
     assert_eq!(taken, 1 << 16);
+}
+
+/// Some frame a peer could say, right in its form and mostly wrong in its sense. Few numbers, so that they meet.
+fn say(stream: &mut Stream, chunks: &[ChunkId]) -> Vec<u8> {
+    let who = StreamId([0, 1, 2, 3, 4, 9, u32::MAX][stream.below(7)]);
+    let offsets = [0, 1, 100, 400, 900, 4096, 4500, (1 << 63) - 1];
+    let offset = offsets[stream.below(8)];
+    let length = [1, 100, 300, 400, 900, 4096][stream.below(6)];
+    let span = Span {
+        stream: who,
+        offset,
+        length: length as u32,
+    };
+    let body = vec![stream.below(3) as u8; length];
+    let any = |stream: &mut Stream| chunks[stream.below(chunks.len())];
+    let cuts = |stream: &mut Stream| match stream.below(3) {
+        0 => vec![],
+        1 => vec![[1, 100, 300, 900, 4096][stream.below(5)]],
+        _ => vec![
+            1 + stream.below(600) as u32,
+            1 + stream.below(length.max(2) - 1) as u32,
+        ],
+    };
+    let number = [0, 1, 100, 400, 4096, 5000, u64::MAX][stream.below(7)];
+    let run = |stream: &mut Stream| {
+        let first = any(stream);
+        let check = [row_check([&first]), 0][stream.below(2)];
+        Run {
+            first,
+            chunks: 1 + stream.below(2) as u16,
+            check,
+        }
+    };
+    let mut bytes = Vec::new();
+    match stream.below(16) {
+        0 | 1 => Frame::Open {
+            stream: who,
+            label: b"x",
+        },
+        2 => Frame::Plain {
+            span,
+            method: Method::None,
+            payload: &body,
+        },
+        3 | 4 => Frame::Literal {
+            span,
+            method: Method::None,
+            cuts: cuts(stream),
+            payload: &body,
+        },
+        5 => Frame::Plain {
+            span,
+            method: Method::Zstd,
+            payload: &body[..length - 1],
+        },
+        6 => Frame::Ref {
+            span,
+            skip: [0, 100][stream.below(2)],
+            ids: vec![any(stream), any(stream)],
+        },
+        7 => Frame::Ref {
+            span,
+            skip: 0,
+            ids: vec![any(stream)],
+        },
+        8 => Frame::RefRun {
+            span,
+            run: run(stream),
+        },
+        9 => {
+            let (base, payload) = (vec![any(stream)], &body[..length - 1]);
+            Frame::Delta {
+                span,
+                method: Method::Zstd,
+                base,
+                cuts: vec![],
+                payload,
+            }
+        }
+        10 => Frame::Close {
+            stream: who,
+            length: number,
+            digest: 0,
+        },
+        11 => Frame::Reset {
+            stream: who,
+            reason: 9,
+        },
+        12 => Frame::Stop {
+            stream: who,
+            reason: 9,
+        },
+        13 => {
+            let state =
+                [StreamState::Open, StreamState::Complete, StreamState::Ended][stream.below(3)];
+            Frame::Ack(vec![Acked {
+                stream: who,
+                state,
+                offset: number,
+            }])
+        }
+        14 => {
+            let cause = [NakCause::Missing, NakCause::Order, NakCause::Unopened][stream.below(3)];
+            Frame::Nak {
+                stream: who,
+                offset: number,
+                cause,
+            }
+        }
+        _ => match stream.below(3) {
+            0 => Frame::Epoch(number),
+            _ => Frame::Credit(vec![(who, number)]),
+        },
+    }
+    .encode(&mut bytes);
+    bytes
+}
+
+/// Whatever a peer says, in whatever order, an end answers or cuts it off: it does not fail, and takes no more memory than it may.
+///
+/// Method: an end with bodies under way and chunks of its own; hundreds of rows of frames. After a violation a new
+/// connection begins, as it would. Arithmetic is checked in tests, so a number that is too large would be seen.
+#[test]
+fn no_row_of_frames_breaks_an_end() {
+    let (mut violations, mut handled) = (0, 0);
+    for seed in 0..super::runs(2) {
+        let mut stream = Stream(seed);
+        let mut world = World::new(Plan::quiet(seed));
+        let [end, other] = &mut world.ends;
+        let hellos = [
+            end.endpoint.hello(&end.store),
+            other.endpoint.hello(&other.store),
+        ];
+        let chunks: Vec<_> = [100, 300, 400, 900]
+            .map(|bytes| vec![1; bytes])
+            .into_iter()
+            .collect();
+        let ids: Vec<_> = chunks
+            .iter()
+            .map(|chunk| IdKey::new([3; 32]).id(chunk))
+            .collect();
+        for (id, chunk) in ids.iter().zip(&chunks) {
+            end.store.insert(*id, chunk).expect("there is room");
+        }
+        for step in 0..120 {
+            match stream.below(12) {
+                0 => _ = end.endpoint.open(b"y", true),
+                1 => {
+                    let text = stream.text(9000);
+                    let whose = StreamId(stream.below(4) as u32);
+                    _ = end
+                        .endpoint
+                        .write(whose, &text, &mut end.store, &mut PatchCodec);
+                    if stream.below(2) == 0 {
+                        end.endpoint.flush(whose, &mut end.store, &mut PatchCodec);
+                    }
+                }
+                2 => {
+                    _ = end.endpoint.close(
+                        StreamId(stream.below(4) as u32),
+                        &mut end.store,
+                        &mut PatchCodec,
+                    );
+                }
+                3 => end.endpoint.reset(StreamId(stream.below(4) as u32), 1),
+                4 => end.endpoint.stop(StreamId(stream.below(4) as u32), 1),
+                5 => _ = end.endpoint.take(StreamId(stream.below(4) as u32)),
+                6 => {
+                    let mut out = Vec::new();
+                    while end
+                        .endpoint
+                        .transmit(true, &mut end.store, &mut PatchCodec, &mut out)
+                    {
+                    }
+                }
+                _ => {
+                    let bytes = say(&mut stream, &ids);
+                    let Ok(frame) = decode(&bytes) else { continue };
+                    handled += 1;
+                    if end
+                        .endpoint
+                        .handle(frame, &mut end.store, &mut PatchCodec)
+                        .is_err()
+                    {
+                        violations += 1;
+                        let connected =
+                            end.endpoint
+                                .connected(Role::Connector, &hellos[0], &hellos[1]);
+                        connected.expect("they agreed before");
+                    }
+                }
+            }
+            assert!(
+                end.endpoint.receiver().granted() <= 1 << 20,
+                "seed {seed}, step {step}"
+            );
+            assert!(
+                end.endpoint.sender().unacked() <= 256 << 10,
+                "seed {seed}, step {step}"
+            );
+        }
+    }
+    assert!(
+        handled > 5 * violations && violations > 100,
+        "{violations} of {handled}"
+    );
 }

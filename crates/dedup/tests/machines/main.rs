@@ -253,6 +253,44 @@ fn each_loss_costs_one_round_trip() {
     }
 }
 
+/// A short body goes before what waits of a long one, and many short ones leave the long one most of the line.
+#[test]
+fn short_bodies_do_not_wait_behind_long_ones() {
+    let mut world = World::new(Plan::quiet(9));
+    let noise = world.stream.noise(30_000);
+    let [end, _] = &mut world.ends;
+    let mut codec = store::PatchCodec;
+    let mut write = |end: &mut link::End, bytes: &[u8]| {
+        let stream = end.endpoint.open(b"", true).expect("one of a few");
+        let written = end
+            .endpoint
+            .write(stream, bytes, &mut end.store, &mut codec);
+        written.expect("it is open");
+        end.endpoint.flush(stream, &mut end.store, &mut codec);
+    };
+    let transmit = |end: &mut link::End| {
+        let mut bytes = Vec::new();
+        let codec = &mut store::PatchCodec;
+        let sent = end
+            .endpoint
+            .transmit(true, &mut end.store, codec, &mut bytes);
+        sent.then_some(bytes.len())
+    };
+    write(end, &noise);
+    // Its OPEN and its first 4 KiB are short, too.
+    assert_eq!([transmit(end), transmit(end)], [Some(20), Some(4129)]);
+    (0..12).for_each(|_| write(end, b"a question"));
+    let lengths: Vec<_> = std::iter::from_fn(|| transmit(end)).collect();
+    // Each question is an OPEN of 20 bytes and a PLAIN of 43.
+    let long = lengths.iter().position(|bytes| *bytes > 50);
+    assert!(
+        (1..=8).contains(&long.expect("the long one is sent")),
+        "{lengths:?}"
+    );
+    let questions = lengths.iter().filter(|bytes| **bytes == 43);
+    assert_eq!(questions.count(), 12);
+}
+
 /// A store that says it was wiped is believed: nothing is named that is gone.
 #[test]
 fn a_new_epoch_is_announced() {

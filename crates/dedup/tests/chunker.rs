@@ -104,7 +104,8 @@ proptest! {
     #[test]
     fn an_insertion_moves_only_the_cuts_around_it(seed in any::<u64>(), inserted in 1_usize..5000) {
         let mut stream = Stream(seed);
-        let body = stream.text(600_000);
+        // In text whose frequent words are cuts themselves two rows of cuts may run beside each other for long.
+        let body = stream.noise(600_000);
         let at = stream.below(body.len());
         let mut longer = body.clone();
         longer.splice(at..at, stream.noise(inserted));

@@ -104,8 +104,7 @@ proptest! {
     #[test]
     fn an_insertion_moves_only_the_cuts_around_it(seed in any::<u64>(), inserted in 1_usize..5000) {
         let mut stream = Stream(seed);
-        // In text whose frequent words are cuts themselves two rows of cuts may run beside each other for long.
-        let body = stream.noise(600_000);
+        let body = stream.text(600_000);
         let at = stream.below(body.len());
         let mut longer = body.clone();
         longer.splice(at..at, stream.noise(inserted));
@@ -117,7 +116,8 @@ proptest! {
         let back = before.iter().rev().zip(after.iter().rev());
         let common = back.take_while(|&(a, b)| a + inserted == *b).count();
         // Two rows of cuts meet as soon as they share one; that the odds are above one half, the next test shows.
-        let moved = before.len() - kept - common;
+        // What was inserted may be chunks of its own: then none has moved, and one counts on both sides.
+        let moved = before.len().saturating_sub(kept + common);
         prop_assert!(moved <= 30 || body.len() - at < 200_000, "{moved} cuts moved");
     }
 }

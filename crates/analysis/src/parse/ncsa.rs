@@ -7,7 +7,7 @@
 //! The fields are found by crate `trace`, which reads the same lines as traces; what counts
 //! differs. A trace wants objects with sizes, a count of requests wants every request.
 
-use edgeward_trace::raw::AccessLogLine;
+use edgeward_trace::raw::{AccessLogLine, whole};
 
 use crate::clock::Clock;
 use crate::{Entry, Malformed};
@@ -22,6 +22,66 @@ pub(super) struct NcsaParser {
 impl NcsaParser {
     #[inline]
     pub(super) fn parse<'l>(&mut self, line: &'l [u8]) -> Result<Option<Entry<'l>>, Malformed> {
+        match self.parse_usual(line) {
+            Some(entry) => Ok(Some(entry)),
+            None => self.parse_any(line),
+        }
+    }
+
+    /// A line as nearly all are: a GET by HTTP/1 with nothing escaped, of a log without virtual
+    /// hosts. Two thirds of the time of [`Self::parse_any`], which would find the same.
+    #[inline]
+    fn parse_usual<'l>(&mut self, line: &'l [u8]) -> Option<Entry<'l>> {
+        let (before, rest) = line.split_at(memchr::memchr(b'[', line)?);
+        let (front, rest) = rest.split_at_checked(TIME_AND_METHOD.len())?;
+        // A colon in front is a virtual host's or an IPv6 client's; a `#` is a comment's.
+        if front[27..] != TIME_AND_METHOD[27..]
+            || memchr::memchr(b':', before).is_some()
+            || line[0] == b'#'
+        {
+            return None;
+        }
+        let (url, rest) = rest.split_at(memchr::memchr2(b' ', b'"', rest)?);
+        let (tail, rest) = rest.split_first_chunk::<15>()?;
+        let [
+            b' ',
+            b'H',
+            b'T',
+            b'T',
+            b'P',
+            b'/',
+            b'0'..=b'9',
+            b'.',
+            b'0'..=b'9',
+            b'"',
+            b' ',
+            status @ ..,
+            b' ',
+        ] = tail
+        else {
+            return None;
+        };
+        let digits = rest
+            .iter()
+            .position(|byte| !byte.is_ascii_digit())
+            .unwrap_or(rest.len());
+        let ends = rest
+            .get(digits)
+            .is_none_or(|byte| matches!(byte, b' ' | b'\t' | b'\r'));
+        if url.first() != Some(&b'/') || !ends {
+            return None;
+        }
+        Some(Entry {
+            time: Some(self.clock.read(&front[1..27])?),
+            method: b"GET",
+            url,
+            status: super::status(status).ok()?,
+            bytes: Some(whole(&rest[..digits])?),
+            ..Entry::default()
+        })
+    }
+
+    fn parse_any<'l>(&mut self, line: &'l [u8]) -> Result<Option<Entry<'l>>, Malformed> {
         if is_void(line) {
             return Ok(None);
         }
@@ -53,6 +113,9 @@ impl NcsaParser {
     }
 }
 
+/// What the usual line has between its client and its URL; the time varies.
+const TIME_AND_METHOD: &[u8; 34] = b"[17/May/2015:10:05:03 +0000] \"GET ";
+
 #[cfg(test)]
 mod tests {
     use edgeward_types::Timestamp;
@@ -78,6 +141,38 @@ mod tests {
                 ..Entry::default()
             }))
         );
+    }
+
+    /// Method: a usual line and odd ones, each with a byte changed, put in or cut off at each place.
+    #[test]
+    fn the_quick_way_finds_what_the_thorough_way_does() {
+        let lines = [
+            r#"192.0.2.1 - - [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 5 "-" "x""#,
+            r#"a.example:80 ::1 - b [17/May/2015:10:05:03 +0000] "GET /\"a\\ HTTP/1.1" 404 7"#,
+            r#"h - [17/May/2015:10:05:0] [17/May/2015:10:05:03 +0000] "GET / HTTP/2.0" 304 0"#,
+        ];
+        let mut quick = 0;
+        let mut check = |line: &[u8]| {
+            if let Some(entry) = NcsaParser::default().parse_usual(line) {
+                let thorough = NcsaParser::default().parse_any(line);
+                assert_eq!(thorough, Ok(Some(entry)), "{}", line.escape_ascii());
+                quick += 1;
+            }
+        };
+        for line in lines.map(str::as_bytes) {
+            for at in 0..line.len() {
+                check(&line[..at]);
+                for byte in *b" \"[]\\:-/#7G\t\r" {
+                    let mut changed = line.to_vec();
+                    changed[at] = byte;
+                    check(&changed);
+                    changed[at] = line[at];
+                    changed.insert(at, byte);
+                    check(&changed);
+                }
+            }
+        }
+        assert!(quick > 500, "{quick} lines went the quick way");
     }
 
     #[test]

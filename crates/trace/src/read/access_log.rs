@@ -197,8 +197,7 @@ fn closing_quote(field: &[u8]) -> Option<usize> {
 /// The host of a `vhost:port` in front of the three fields every access log has.
 fn virtual_host(before: &[u8]) -> &[u8] {
     // Most logs have none, and most clients no colon.
-    let first_end = before.iter().position(|byte| *byte == b' ').unwrap_or(0);
-    if first_end > 0 && !before[..first_end].contains(&b':') {
+    if memchr::memchr(b':', before).is_none() {
         return &[];
     }
     let words = || {

@@ -46,7 +46,7 @@ pub(crate) struct AnalyzeArgs {
 
     /// How many of the most requested URLs, hosts, … are named
     #[arg(long, value_name = "N", default_value_t = 10)]
-    top: usize,
+    top: u16,
 
     /// Leave the query out of URLs
     #[arg(long)]
@@ -134,7 +134,7 @@ pub(crate) fn run(args: &AnalyzeArgs) -> anyhow::Result<ExitCode> {
         ram: args.hot,
         disk: args.disk,
     };
-    let document = Document::of(analysis, args.top, wished);
+    let document = Document::of(analysis, usize::from(args.top), wished);
     if let Some(path) = &args.report {
         let html = page::render(&document, &label(&sources));
         std::fs::write(path, html).with_context(|| format!("cannot write {}", path.display()))?;
@@ -199,7 +199,7 @@ impl AnalyzeArgs {
             temp_max,
             line_bytes_max: self.line_bytes_max,
             zstd_window_log_max: self.zstd_window_log,
-            top_max: self.top,
+            top_max: usize::from(self.top),
         })
     }
 }
@@ -221,7 +221,7 @@ fn label(sources: &[Source]) -> String {
 }
 
 fn read(sources: &[Source], settings: &Settings) -> anyhow::Result<Analysis> {
-    let known = sources.iter().all(|source| source.bytes > 0);
+    let known = sources.iter().all(|source| source.path.is_some());
     let total = known.then(|| sources.iter().map(|source| source.bytes).sum());
     let progress = Progress::new("reading", "bytes", total);
     let advance = |bytes| progress.advance(bytes);

@@ -122,6 +122,58 @@ fn a_real_log_is_counted_as_awk_counts_it() {
     }
 }
 
+/// Method: a made-up site's log; the settings go through `check-config`, the page is a page.
+#[test]
+fn settings_that_suit_a_log_are_valid_and_the_page_tells_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("access.log.zst");
+    let out = Command::new(env!("CARGO_BIN_EXE_edgeward"))
+        .args([
+            "--quiet",
+            "trace",
+            "generate",
+            "--preset",
+            "web",
+            "--requests",
+            "20000",
+        ])
+        .args(["--one-hit-share", "70%", "--output", name(&log)])
+        .output()
+        .expect("it runs");
+    assert!(out.status.success());
+    let page = folder.path().join("report.html");
+    let found = json(&["--json", name(&log), "--report", name(&page)]);
+    assert_eq!(found["requests"], 20_000);
+    let once = found["once_share"].as_f64().expect("a share");
+    assert!((once - 0.7).abs() < 1e-4, "{once}");
+    let prediction = &found["prediction"];
+    assert_eq!(prediction["sample_rate"], 1.0);
+    let caches = prediction["caches"].as_array().expect("a list");
+    assert_eq!(caches.len(), 4, "{caches:?}");
+    let written = |at: usize| caches[at]["disk_written_bytes"].as_u64().expect("a disk");
+    assert!(written(3) < written(2), "second-hit writes less");
+
+    let settings = prediction["config"].as_str().expect("text");
+    let config = folder.path().join("edgeward.toml");
+    let front = "[[listener]]\naddress = \"127.0.0.1:0\"\n[origin]\nurl = \"http://127.0.0.1:9\"\n";
+    fs::write(&config, format!("{front}{settings}")).expect("a file");
+    let check = Command::new(env!("CARGO_BIN_EXE_edgeward"))
+        .args(["check-config", name(&config)])
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&check.stderr);
+    assert!(check.status.success(), "{settings}\n{said}");
+
+    let html = fs::read_to_string(&page).expect("the page");
+    assert!(html.starts_with("<!doctype html>") && html.contains("70.00 %"));
+    let first = settings
+        .lines()
+        .nth(1)
+        .expect("a line")
+        .replace('"', "&quot;");
+    assert!(html.contains(&first) || html.contains(settings), "{first}");
+}
+
 #[test]
 fn a_log_that_is_cut_keeps_what_was_read_and_is_marked() {
     let folder = tempfile::tempdir().expect("a folder");

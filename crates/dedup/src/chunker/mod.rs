@@ -10,8 +10,8 @@
 //!
 //! 1. **The sieve.** Four pairs of bytes, spread over the sixteen before the place, are weighed and added
 //!    up in 16 bits; a place is a candidate if the sum is small. Each sum needs its own bytes only,
-//!    so 32 places are asked at once where the processor has AVX2 (`simd`), and one by
-//!    one elsewhere (`scalar`), with the same result to the bit.
+//!    so 32 places are asked at once where the processor has AVX2 (`simd`), and in plain
+//!    code elsewhere (`scalar`), with the same result to the bit.
 //! 2. **The verdict.** XXH3 over the whole window, below a threshold: this is where the odds of a cut come from.
 //!
 //! Only what was made for it has candidates everywhere: such a body is cut at XXH3's speed, 0.1 GB/s.
@@ -114,7 +114,7 @@ impl ChunkerParams {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Pace {
-    /// One place at a time, on any processor: what defines the cuts.
+    /// Plain code for any processor: what defines the cuts.
     Scalar,
     /// 32 places at a time.
     Avx2,

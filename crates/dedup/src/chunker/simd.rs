@@ -125,9 +125,11 @@ mod tests {
             let sieve = 0xffff >> sieve_log2;
             let (mut slow, mut fast) = (Vec::new(), Vec::new());
             let note = |into: &mut Vec<usize>, place| { into.push(place); false };
+            let defined: Vec<_> = places.clone().filter(|&place| scalar::sum(&bytes, place) < sieve).collect();
             scalar::first(&bytes, places.clone(), sieve, &mut |place| note(&mut slow, place));
             avx2.first(&bytes, places, sieve, &mut |place| note(&mut fast, place));
-            prop_assert_eq!(slow, fast);
+            prop_assert_eq!(&slow, &defined);
+            prop_assert_eq!(fast, defined);
         }
     }
 }

@@ -29,7 +29,7 @@ use scylla::statement::prepared::PreparedStatement;
 use scylla::value::CqlTimestamp;
 
 use crate::address::{Options, without_password};
-use crate::changes::{Feed, Rows};
+use crate::changes::{Feed, Rows, Unit};
 use crate::error::SourceError;
 use crate::scan::{Begun, Found, Reading, Sink, Source};
 use crate::value::Value;
@@ -278,6 +278,17 @@ struct Following {
 impl Feed for Following {
     fn form(&self) -> IdForm {
         self.id.form()
+    }
+
+    fn unit(&self) -> Unit {
+        match self.number {
+            Coded::Time => Unit::Time {
+                per_second: 1000,
+                zero: 0,
+                ahead: Duration::ZERO,
+            },
+            _ => Unit::Number,
+        }
     }
 
     /// Rows of several partitions come in no order of ours, so they are sorted here first.

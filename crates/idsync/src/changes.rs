@@ -14,13 +14,15 @@
 //! back than the overlap reaches. It comes in batches, so that memory is bounded nevertheless.
 //! What lies in the overlap is remembered and handed over once.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use edgeward_filter::{IdForm, IdText};
 use tokio::runtime::Runtime;
+use tokio::sync::watch;
 
 use crate::batch::Batch;
 use crate::error::SourceError;
@@ -28,12 +30,65 @@ use crate::scan::{Reading, Source};
 use crate::value::Value;
 
 /// A connection that answers one query of changes.
-pub trait Feed {
+pub trait Feed: Send {
     /// What the id's column holds.
     fn form(&self) -> IdForm;
 
+    /// What orders the changes.
+    fn unit(&self) -> Unit {
+        Unit::Number
+    }
+
     /// Gives each row with a number above `after` to `rows`, in the order of their numbers.
     fn poll<'a>(&'a mut self, after: i64, rows: &'a mut Rows<'_>) -> Reading<'a, ()>;
+}
+
+/// What the column that orders changes holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Numbers, of whatever meaning.
+    Number,
+    /// Times.
+    Time {
+        /// What a second is counted as.
+        per_second: i64,
+        /// Where they begin: seconds after 1970.
+        zero: i64,
+        /// How far ahead of UTC they can rightly be, being of another zone that is not said.
+        ahead: Duration,
+    },
+}
+
+impl Unit {
+    /// How far below the highest a poll begins.
+    fn overlap(self, config: &ChangesConfig) -> i64 {
+        let overlap = match self {
+            Self::Number => config.overlap.into(),
+            Self::Time { per_second, .. } => {
+                // Rounded up: the bound is to be covered whole.
+                let nanos = config.overlap_time.as_nanos();
+                let ticks = nanos.saturating_mul(u128::from(per_second.unsigned_abs()));
+                ticks.div_ceil(1_000_000_000)
+            }
+        };
+        i64::try_from(overlap).unwrap_or(i64::MAX)
+    }
+
+    /// The highest value that is no mistake at a moment.
+    fn highest(self, now: SystemTime) -> i64 {
+        let Self::Time {
+            per_second,
+            zero,
+            ahead,
+        } = self
+        else {
+            return i64::MAX;
+        };
+        let since_1970 = now.duration_since(UNIX_EPOCH).unwrap_or_default() + ahead;
+        let ticks = since_1970.as_nanos() * u128::from(per_second.unsigned_abs()) / 1_000_000_000;
+        let ticks = i64::try_from(ticks).unwrap_or(i64::MAX);
+        ticks.saturating_sub(zero.saturating_mul(per_second))
+    }
 }
 
 /// How changes are followed.
@@ -45,21 +100,29 @@ pub struct ChangesConfig {
     pub form: Option<IdForm>,
     /// Leave out what is no id, and count it, instead of stopping.
     pub skip_malformed: bool,
-    /// How far below the highest number a poll begins; microseconds where the column is a time.
+    /// How far below the highest number a poll begins.
     pub overlap: u64,
+    /// The same where the column is a time.
+    pub overlap_time: Duration,
+    /// A poll that brings no row for so long is given up: the connection may be dead without a sign.
+    pub stall: Duration,
     /// Ids of a batch.
     pub batch_ids: usize,
 }
 
 impl ChangesConfig {
-    /// One for this query, with an overlap of 10,000 numbers or 10 ms: to be set for what the
-    /// database is used for.
+    /// One for this query, with an overlap of 10,000 numbers or 5 s: to be set for what the database is
+    /// used for.
     pub fn new(query: impl Into<String>) -> Self {
         Self {
             query: query.into(),
             form: None,
             skip_malformed: false,
             overlap: 10_000,
+            // Single inserts commit within milliseconds, ordinary transactions within a second or two.
+            overlap_time: Duration::from_secs(5),
+            // A query without an index reads its whole table before the first row.
+            stall: Duration::from_secs(60),
             batch_ids: 8192,
         }
     }
@@ -87,6 +150,18 @@ pub struct Changes {
     feed: Option<Box<dyn Feed>>,
     cursor: i64,
     seen: Seen,
+    stop: Arc<watch::Sender<bool>>,
+}
+
+/// Ends a poll from another thread.
+#[derive(Clone, Debug)]
+pub struct Stopper(Arc<watch::Sender<bool>>);
+
+impl Stopper {
+    /// The poll that runs and every later one gets [`SourceError::Cancelled`].
+    pub fn stop(&self) {
+        self.0.send_replace(true);
+    }
 }
 
 impl Changes {
@@ -104,43 +179,108 @@ impl Changes {
             feed: None,
             cursor,
             seen: Seen::default(),
+            stop: Arc::new(watch::Sender::new(false)),
         })
+    }
+
+    /// For whoever wants to end it.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(Arc::clone(&self.stop))
+    }
+
+    /// Where the next poll begins, but for the overlap.
+    pub fn cursor(&self) -> i64 {
+        self.cursor
+    }
+
+    /// Goes on from elsewhere.
+    pub fn go_to(&mut self, cursor: i64) {
+        self.cursor = cursor;
+        self.seen = Seen::default();
+    }
+
+    /// Connects if need be, and asks the database what the query gives. A poll does the same; this is
+    /// for who wants to hear of a mistake at once.
+    pub fn connect(&mut self, patience: Duration) -> Result<Unit, SourceError> {
+        let source = Arc::clone(&self.source);
+        let (query, connected) = (&self.config.query, self.feed.take());
+        let feed = self.runtime.block_on(async {
+            if let Some(feed) = connected {
+                return Ok(feed);
+            }
+            let following = tokio::time::timeout(patience, source.follow(query));
+            following.await.unwrap_or_else(|_| Err(stalled(&*source)))
+        })?;
+        let unit = feed.unit();
+        self.feed = Some(feed);
+        Ok(unit)
     }
 
     /// Hands what came since the last poll to `each`, in batches.
     ///
-    /// After an error the next poll connects anew, begins where this one did and misses nothing;
-    /// ids may then come twice.
+    /// After an error the next poll connects anew, begins where the last batch of this one ended and
+    /// misses nothing; ids may then come twice.
     pub fn poll(&mut self, each: &mut dyn FnMut(Batch)) -> Result<Polled, SourceError> {
+        self.poll_while(&mut |batch| {
+            each(batch);
+            true
+        })
+    }
+
+    /// The same, as long as `each` says that it has taken its batch. One that it has not taken comes
+    /// again with the next poll, and this one ends with [`SourceError::NotTaken`].
+    pub fn poll_while(
+        &mut self,
+        each: &mut dyn FnMut(Batch) -> bool,
+    ) -> Result<Polled, SourceError> {
         let as_of = SystemTime::now();
-        let overlap = i64::try_from(self.config.overlap).unwrap_or(i64::MAX);
-        let after = self.cursor.saturating_sub(overlap);
-        let (source, config) = (Arc::clone(&self.source), &self.config);
-        let (seen, connected) = (&mut self.seen, self.feed.take());
-        let (feed, polled) = self.runtime.block_on(async {
-            let mut feed = match connected {
-                Some(feed) => feed,
-                None => source.follow(&config.query).await?,
+        let (source, config, cursor) = (Arc::clone(&self.source), &self.config, self.cursor);
+        let read = Cell::new(0);
+        let (connected, mut stopping) = (self.feed.take(), self.stop.subscribe());
+        let mut rows = Rows {
+            form: IdForm::Text,
+            config,
+            overlap: 0,
+            highest: i64::MAX,
+            seen: &mut self.seen,
+            each,
+            batch: Batch::default(),
+            pending: Vec::new(),
+            last: None,
+            placed: None,
+            handed: None,
+            ids: 0,
+            malformed: 0,
+            read: &read,
+            stopping: stopping.clone(),
+        };
+        let done = self.runtime.block_on(async {
+            let work = async {
+                let mut feed = match connected {
+                    Some(feed) => feed,
+                    None => source.follow(&config.query).await?,
+                };
+                let unit = feed.unit();
+                rows.form = config.form.unwrap_or_else(|| feed.form());
+                rows.overlap = unit.overlap(config);
+                rows.highest = unit.highest(as_of);
+                let after = cursor.saturating_sub(rows.overlap);
+                feed.poll(after, &mut rows).await?;
+                rows.flush()?;
+                rows.handed = rows.placed;
+                Ok(feed)
             };
-            let mut rows = Rows {
-                form: config.form.unwrap_or_else(|| feed.form()),
-                config,
-                overlap,
-                seen,
-                each,
-                batch: Batch::default(),
-                last: None,
-                ids: 0,
-                malformed: 0,
-            };
-            feed.poll(after, &mut rows).await?;
-            rows.flush();
-            Ok::<_, SourceError>((feed, (rows.last, rows.ids, rows.malformed)))
-        })?;
+            tokio::select! {
+                biased;
+                done = work => done,
+                _ = stopping.wait_for(|stop| *stop) => Err(SourceError::Cancelled),
+                () = stalls(&read, config.stall) => Err(stalled(&*source)),
+            }
+        });
+        let (handed, ids, malformed) = (rows.handed, rows.ids, rows.malformed);
+        self.cursor = cursor.max(handed.unwrap_or(cursor));
         // Only a connection that did its work is kept.
-        self.feed = Some(feed);
-        let (last, ids, malformed) = polled;
-        self.cursor = last.map_or(self.cursor, |last| last.max(self.cursor));
+        self.feed = Some(done?);
         Ok(Polled {
             ids,
             malformed,
@@ -153,6 +293,24 @@ impl Changes {
     /// called before a scan begins, so that nothing falls between the two.
     pub fn skip_to_head(&mut self) -> Result<Polled, SourceError> {
         self.poll(&mut |_| ())
+    }
+}
+
+/// Comes back when no row was read for so long.
+async fn stalls(read: &Cell<u64>, patience: Duration) {
+    loop {
+        let before = read.get();
+        tokio::time::sleep(patience).await;
+        if read.get() == before {
+            return;
+        }
+    }
+}
+
+fn stalled(source: &dyn Source) -> SourceError {
+    SourceError::Lost {
+        label: source.label(),
+        cause: "it did not answer in time".into(),
     }
 }
 
@@ -169,12 +327,22 @@ pub struct Rows<'a> {
     config: &'a ChangesConfig,
     form: IdForm,
     overlap: i64,
+    /// What is above has a wrong time.
+    highest: i64,
     seen: &'a mut Seen,
-    each: &'a mut dyn FnMut(Batch),
+    each: &'a mut dyn FnMut(Batch) -> bool,
     batch: Batch,
+    /// Of the batch: to be remembered once it is taken.
+    pending: Vec<(i64, u64)>,
     last: Option<i64>,
+    /// The last with a time that can be right.
+    placed: Option<i64>,
+    /// All rows up to this one are taken.
+    handed: Option<i64>,
     ids: u64,
     malformed: u64,
+    read: &'a Cell<u64>,
+    stopping: watch::Receiver<bool>,
 }
 
 impl Rows<'_> {
@@ -188,33 +356,48 @@ impl Rows<'_> {
         if self.last.is_some_and(|last| number < last) {
             return Err(SourceError::Unordered { number });
         }
+        // A client that blocks is stopped here.
+        if self.read.get().is_multiple_of(1024) && *self.stopping.borrow() {
+            return Err(SourceError::Cancelled);
+        }
+        self.read.set(self.read.get() + 1);
         self.last = Some(number);
-        self.seen
-            .forget_up_to(number.saturating_sub(self.overlap.max(0)));
+        if number <= self.highest {
+            self.placed = Some(number);
+            self.seen.forget_up_to(number.saturating_sub(self.overlap));
+        }
         self.batch.reached.rows += 1;
         let mut room = IdText::default();
         match id.canonical(self.form, &mut room) {
             Ok(id) => {
-                if self.seen.is_new(number, id) {
+                let row = self.seen.row(number, id);
+                if self.seen.is_new(row) {
                     self.batch.push(id);
+                    self.pending.push(row);
                 }
             }
             Err(_) if self.config.skip_malformed => self.batch.reached.malformed += 1,
             Err(what) => return Err(no_id(what)),
         }
         if self.batch.is_full(self.config.batch_ids.max(1)) {
-            self.flush();
+            self.flush()?;
+            // There may be more with the same number.
+            self.handed = self.placed.map(|placed| placed.saturating_sub(1));
         }
         Ok(())
     }
 
-    fn flush(&mut self) {
+    fn flush(&mut self) -> Result<(), SourceError> {
         let batch = std::mem::take(&mut self.batch);
-        self.ids += batch.len() as u64;
-        self.malformed += batch.reached.malformed;
-        if !batch.is_empty() {
-            (self.each)(batch);
+        let (ids, malformed) = (batch.len() as u64, batch.reached.malformed);
+        if !batch.is_empty() && !(self.each)(batch) {
+            return Err(SourceError::NotTaken);
         }
+        self.ids += ids;
+        self.malformed += malformed;
+        let taken = self.pending.drain(..);
+        taken.for_each(|row| self.seen.remember(row));
+        Ok(())
     }
 }
 
@@ -227,12 +410,18 @@ struct Seen {
 }
 
 impl Seen {
-    fn is_new(&mut self, number: i64, id: &[u8]) -> bool {
-        let row = (number, self.keys.hash_one(id));
-        if self.rows.len() >= SEEN_MAX {
-            return !self.rows.contains(&row);
+    fn row(&self, number: i64, id: &[u8]) -> (i64, u64) {
+        (number, self.keys.hash_one(id))
+    }
+
+    fn is_new(&self, row: (i64, u64)) -> bool {
+        !self.rows.contains(&row)
+    }
+
+    fn remember(&mut self, row: (i64, u64)) {
+        if self.rows.len() < SEEN_MAX {
+            self.rows.insert(row);
         }
-        self.rows.insert(row)
     }
 
     fn forget_up_to(&mut self, number: i64) {
@@ -248,138 +437,4 @@ impl Seen {
 const SEEN_MAX: usize = 1 << 20;
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::Sink;
-
-    /// A table of ids with numbers, some of them not yet visible.
-    #[derive(Debug, Default)]
-    struct Table(std::sync::Mutex<Vec<(i64, i64)>>);
-
-    impl Source for Arc<Table> {
-        fn label(&self) -> String {
-            "a table".to_owned()
-        }
-
-        fn query(&self) -> &'static str {
-            ""
-        }
-
-        fn read<'a>(&'a self, _: &'a Sink) -> Reading<'a, ()> {
-            unreachable!("only changes are asked for")
-        }
-
-        fn follow<'a>(&'a self, _: &'a str) -> Reading<'a, Box<dyn Feed>> {
-            Box::pin(async { Ok(Box::new(Self::clone(self)) as Box<dyn Feed>) })
-        }
-    }
-
-    impl Feed for Arc<Table> {
-        fn form(&self) -> IdForm {
-            IdForm::Integer
-        }
-
-        fn poll<'a>(&'a mut self, after: i64, rows: &'a mut Rows<'_>) -> Reading<'a, ()> {
-            Box::pin(async move {
-                let mut all = self.0.lock().expect("nobody panics").clone();
-                all.sort_unstable_by_key(|(_, number)| *number);
-                for (id, number) in all {
-                    if number > after {
-                        rows.row(Value::Integer(id), number)?;
-                    }
-                }
-                Ok(())
-            })
-        }
-    }
-
-    fn follow(table: &Arc<Table>, overlap: u64) -> Changes {
-        let config = ChangesConfig {
-            overlap,
-            batch_ids: 3,
-            ..ChangesConfig::new("")
-        };
-        Changes::new(Arc::new(Arc::clone(table)), config, i64::MIN).expect("a runtime")
-    }
-
-    fn poll(changes: &mut Changes) -> Vec<i64> {
-        let mut ids = Vec::new();
-        let mut each = |batch: Batch| {
-            let texts = batch.ids().map(|id| String::from_utf8_lossy(id).parse());
-            ids.extend(texts.map(|id| id.unwrap_or(i64::MIN)));
-        };
-        changes.poll(&mut each).expect("rows");
-        ids
-    }
-
-    proptest! {
-        /// Rows are committed in an order that differs from their numbers by less than the
-        /// overlap, polls fall anywhere: each id comes, and comes once.
-        #[test]
-        fn late_commits_within_the_overlap_are_found_once(
-            order in prop::collection::vec((0i64..20, prop::bool::ANY), 1..200),
-        ) {
-            // A row's delay: how many others draw numbers before it is committed.
-            let mut commits: Vec<_> = (0..).zip(&order).map(|(n, (delay, poll))| (n + delay, n, *poll)).collect();
-            commits.sort_unstable();
-            let table = Arc::new(Table::default());
-            let mut changes = follow(&table, 21);
-            let mut found = Vec::new();
-            for (_, n, then_poll) in commits {
-                table.0.lock().expect("nobody panics").push((1000 + n, n));
-                if then_poll {
-                    found.extend(poll(&mut changes));
-                }
-            }
-            found.extend(poll(&mut changes));
-            found.sort_unstable();
-            prop_assert_eq!(found, (0..order.len() as i64).map(|n| 1000 + n).collect::<Vec<_>>());
-            prop_assert_eq!(poll(&mut changes), Vec::<i64>::new());
-        }
-    }
-
-    /// Look on both sides of the overlap's edge.
-    #[test]
-    fn a_commit_later_than_the_overlap_is_missed() {
-        for (late, found) in [(89, vec![]), (90, vec![]), (91, vec![7])] {
-            let table = Arc::new(Table::default());
-            let mut changes = follow(&table, 10);
-            table.0.lock().expect("nobody panics").push((1, 100));
-            assert_eq!(poll(&mut changes), [1]);
-            table.0.lock().expect("nobody panics").push((7, late));
-            assert_eq!(poll(&mut changes), found, "{late}");
-        }
-    }
-
-    #[test]
-    fn after_skipping_only_what_is_new_comes() {
-        let table = Arc::new(Table::default());
-        *table.0.lock().expect("nobody panics") = (0..100).map(|n| (n, n / 2)).collect();
-        let mut changes = follow(&table, 1000);
-        assert_eq!(changes.skip_to_head().expect("rows").cursor, 49);
-        table.0.lock().expect("nobody panics").push((500, 49));
-        assert_eq!(poll(&mut changes), [500]);
-    }
-
-    #[test]
-    fn numbers_that_fall_are_refused() {
-        struct Falling;
-        impl Feed for Falling {
-            fn form(&self) -> IdForm {
-                IdForm::Integer
-            }
-            fn poll<'a>(&'a mut self, _: i64, rows: &'a mut Rows<'_>) -> Reading<'a, ()> {
-                Box::pin(async move {
-                    rows.row(Value::Integer(1), 5)?;
-                    rows.row(Value::Integer(2), 4)
-                })
-            }
-        }
-        let mut changes = follow(&Arc::new(Table::default()), 0);
-        changes.feed = Some(Box::new(Falling));
-        let error = changes.poll(&mut |_| ()).expect_err("unordered");
-        assert!(matches!(error, SourceError::Unordered { number: 4 }));
-    }
-}
+mod tests;

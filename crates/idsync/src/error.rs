@@ -84,6 +84,9 @@ pub enum SourceError {
         /// The number that came too late.
         number: i64,
     },
+    /// Whoever takes the changes could not take them now. They come again.
+    #[error("the changes were not taken")]
+    NotTaken,
     /// Whoever began it no longer wants it.
     #[error("cancelled")]
     Cancelled,
@@ -94,7 +97,7 @@ impl SourceError {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Connect { transient, .. } => *transient,
-            Self::Lost { .. } => true,
+            Self::Lost { .. } | Self::NotTaken => true,
             _ => false,
         }
     }

@@ -21,7 +21,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Statement};
 
 use crate::address::{Options, without_password};
-use crate::changes::{Feed, Rows};
+use crate::changes::{Feed, Rows, Unit};
 use crate::error::SourceError;
 use crate::scan::{Found, Reading, Sink, Source};
 use column::{After, Column, Raw};
@@ -208,6 +208,10 @@ struct Following {
 impl Feed for Following {
     fn form(&self) -> edgeward_filter::IdForm {
         self.id.form()
+    }
+
+    fn unit(&self) -> Unit {
+        self.number.unit()
     }
 
     fn poll<'a>(&'a mut self, after: i64, rows: &'a mut Rows<'_>) -> Reading<'a, ()> {

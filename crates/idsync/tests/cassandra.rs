@@ -313,6 +313,7 @@ fn changes(node: &Node, runtime: &tokio::runtime::Runtime, session: &Session) {
         let query = format!("SELECT key, {column} FROM event WHERE {column} > ? ALLOW FILTERING");
         let config = ChangesConfig {
             overlap: 10_000,
+            overlap_time: Duration::from_secs(10),
             ..ChangesConfig::new(query)
         };
         let from = source(&node.address(""), "SELECT key FROM event");

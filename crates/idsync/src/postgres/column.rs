@@ -1,11 +1,13 @@
 //! PostgreSQL's binary forms of what can be an id or a number.
 
 use std::error::Error;
+use std::time::Duration;
 
 use bytes::{BufMut as _, BytesMut};
 use edgeward_filter::{IdForm, IdText};
 use tokio_postgres::types::{FromSql, IsNull, Kind, ToSql, Type, to_sql_checked};
 
+use crate::changes::Unit;
 use crate::error::SourceError;
 use crate::value::Value;
 
@@ -27,19 +29,47 @@ enum Coded {
     Bytes,
     /// Microseconds since 2000.
     Time,
+    /// The same, of whatever zone it was written in.
+    LocalTime,
 }
+
+impl Coded {
+    fn is_time(self) -> bool {
+        matches!(self, Self::Time | Self::LocalTime)
+    }
+}
+
+/// Seconds from 1970 to 2000, where PostgreSQL's times begin.
+const YEAR_2000: i64 = 946_684_800;
+
+/// No zone is further ahead of UTC.
+const ZONE_MAX: Duration = Duration::from_secs(14 * 3600);
 
 impl Column {
     /// One for ids.
     pub(super) fn new(name: &str, of: &Type) -> Result<Self, SourceError> {
-        Self::of(name, of, |coded| coded != Coded::Time)
+        Self::of(name, of, |coded| !coded.is_time())
     }
 
     /// One for numbers that order changes.
     pub(super) fn number(name: &str, of: &Type) -> Result<Self, SourceError> {
         Self::of(name, of, |coded| {
-            matches!(coded, Coded::Int2 | Coded::Int4 | Coded::Int8 | Coded::Time)
+            coded.is_time() || matches!(coded, Coded::Int2 | Coded::Int4 | Coded::Int8)
         })
+    }
+
+    /// What its numbers are.
+    pub(super) fn unit(&self) -> Unit {
+        let ahead = match self.coded {
+            Coded::Time => Duration::ZERO,
+            Coded::LocalTime => ZONE_MAX,
+            _ => return Unit::Number,
+        };
+        Unit::Time {
+            per_second: 1_000_000,
+            zero: YEAR_2000,
+            ahead,
+        }
     }
 
     fn of(name: &str, of: &Type, allowed: impl Fn(Coded) -> bool) -> Result<Self, SourceError> {
@@ -56,7 +86,9 @@ impl Column {
     /// What its values are.
     pub(super) fn form(&self) -> IdForm {
         match self.coded {
-            Coded::Int2 | Coded::Int4 | Coded::Int8 | Coded::Time => IdForm::Integer,
+            Coded::Int2 | Coded::Int4 | Coded::Int8 | Coded::Time | Coded::LocalTime => {
+                IdForm::Integer
+            }
             Coded::Uuid => IdForm::Uuid,
             Coded::Text | Coded::Bytes => IdForm::Text,
         }
@@ -71,7 +103,7 @@ impl Column {
             Coded::Text => Value::Text(raw),
             Coded::Bytes => Value::Bytes(raw),
             Coded::Uuid => Value::Uuid(raw.try_into().map_err(|_| self.odd(raw))?),
-            Coded::Int2 | Coded::Int4 | Coded::Int8 | Coded::Time => {
+            Coded::Int2 | Coded::Int4 | Coded::Int8 | Coded::Time | Coded::LocalTime => {
                 Value::Integer(self.as_number(Some(raw))?)
             }
         })
@@ -133,7 +165,8 @@ fn coded(of: &Type) -> Option<Coded> {
         Type::UUID => Coded::Uuid,
         Type::TEXT | Type::VARCHAR | Type::BPCHAR | Type::NAME => Coded::Text,
         Type::BYTEA => Coded::Bytes,
-        Type::TIMESTAMP | Type::TIMESTAMPTZ => Coded::Time,
+        Type::TIMESTAMPTZ => Coded::Time,
+        Type::TIMESTAMP => Coded::LocalTime,
         _ => match of.kind() {
             Kind::Domain(of) => return coded(of),
             Kind::Enum(_) => Coded::Text,

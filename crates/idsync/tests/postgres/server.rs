@@ -229,7 +229,7 @@ fn is_root() -> bool {
 }
 
 /// Debian keeps the server's programs out of the path.
-fn program(name: &str) -> Option<PathBuf> {
+pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let path = env::var("PATH").unwrap_or_default();
     let mut folders: Vec<PathBuf> = path.split(':').map(PathBuf::from).collect();
     if let Ok(versions) = fs::read_dir("/usr/lib/postgresql") {

@@ -1,0 +1,281 @@
+//! What is missed and what is not, on a table in memory.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::Sink;
+
+/// A table of ids with numbers, some of them not yet visible.
+#[derive(Debug, Default)]
+struct Table(std::sync::Mutex<Vec<(i64, i64)>>);
+
+impl Source for Arc<Table> {
+    fn label(&self) -> String {
+        "a table".to_owned()
+    }
+
+    fn query(&self) -> &'static str {
+        ""
+    }
+
+    fn read<'a>(&'a self, _: &'a Sink) -> Reading<'a, ()> {
+        unreachable!("only changes are asked for")
+    }
+
+    fn follow<'a>(&'a self, _: &'a str) -> Reading<'a, Box<dyn Feed>> {
+        Box::pin(async { Ok(Box::new(Self::clone(self)) as Box<dyn Feed>) })
+    }
+}
+
+impl Feed for Arc<Table> {
+    fn form(&self) -> IdForm {
+        IdForm::Integer
+    }
+
+    fn poll<'a>(&'a mut self, after: i64, rows: &'a mut Rows<'_>) -> Reading<'a, ()> {
+        Box::pin(async move {
+            let mut all = self.0.lock().expect("nobody panics").clone();
+            all.sort_unstable_by_key(|(_, number)| *number);
+            for (id, number) in all {
+                if number > after {
+                    rows.row(Value::Integer(id), number)?;
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+fn follow(table: &Arc<Table>, overlap: u64) -> Changes {
+    let config = ChangesConfig {
+        overlap,
+        batch_ids: 3,
+        ..ChangesConfig::new("")
+    };
+    Changes::new(Arc::new(Arc::clone(table)), config, i64::MIN).expect("a runtime")
+}
+
+fn poll(changes: &mut Changes) -> Vec<i64> {
+    let mut ids = Vec::new();
+    let mut each = |batch: Batch| {
+        let texts = batch.ids().map(|id| String::from_utf8_lossy(id).parse());
+        ids.extend(texts.map(|id| id.unwrap_or(i64::MIN)));
+    };
+    changes.poll(&mut each).expect("rows");
+    ids
+}
+
+proptest! {
+    /// Rows are committed in an order that differs from their numbers by less than the
+    /// overlap, polls fall anywhere: each id comes, and comes once.
+    #[test]
+    fn late_commits_within_the_overlap_are_found_once(
+        order in prop::collection::vec((0i64..20, prop::bool::ANY), 1..200),
+    ) {
+        // A row's delay: how many others draw numbers before it is committed.
+        let mut commits: Vec<_> = (0..).zip(&order).map(|(n, (delay, poll))| (n + delay, n, *poll)).collect();
+        commits.sort_unstable();
+        let table = Arc::new(Table::default());
+        let mut changes = follow(&table, 21);
+        let mut found = Vec::new();
+        for (_, n, then_poll) in commits {
+            table.0.lock().expect("nobody panics").push((1000 + n, n));
+            if then_poll {
+                found.extend(poll(&mut changes));
+            }
+        }
+        found.extend(poll(&mut changes));
+        found.sort_unstable();
+        prop_assert_eq!(found, (0..order.len() as i64).map(|n| 1000 + n).collect::<Vec<_>>());
+        prop_assert_eq!(poll(&mut changes), Vec::<i64>::new());
+    }
+}
+
+/// Look on both sides of the overlap's edge.
+#[test]
+fn a_commit_later_than_the_overlap_is_missed() {
+    for (late, found) in [(89, vec![]), (90, vec![]), (91, vec![7])] {
+        let table = Arc::new(Table::default());
+        let mut changes = follow(&table, 10);
+        table.0.lock().expect("nobody panics").push((1, 100));
+        assert_eq!(poll(&mut changes), [1]);
+        table.0.lock().expect("nobody panics").push((7, late));
+        assert_eq!(poll(&mut changes), found, "{late}");
+    }
+}
+
+#[test]
+fn after_skipping_only_what_is_new_comes() {
+    let table = Arc::new(Table::default());
+    *table.0.lock().expect("nobody panics") = (0..100).map(|n| (n, n / 2)).collect();
+    let mut changes = follow(&table, 1000);
+    assert_eq!(changes.skip_to_head().expect("rows").cursor, 49);
+    table.0.lock().expect("nobody panics").push((500, 49));
+    assert_eq!(poll(&mut changes), [500]);
+}
+
+#[test]
+fn numbers_that_fall_are_refused() {
+    struct Falling;
+    impl Feed for Falling {
+        fn form(&self) -> IdForm {
+            IdForm::Integer
+        }
+        fn poll<'a>(&'a mut self, _: i64, rows: &'a mut Rows<'_>) -> Reading<'a, ()> {
+            Box::pin(async move {
+                rows.row(Value::Integer(1), 5)?;
+                rows.row(Value::Integer(2), 4)
+            })
+        }
+    }
+    let mut changes = follow(&Arc::new(Table::default()), 0);
+    changes.feed = Some(Box::new(Falling));
+    let error = changes.poll(&mut |_| ()).expect_err("unordered");
+    assert!(matches!(error, SourceError::Unordered { number: 4 }));
+}
+
+/// A table whose connection breaks after so many rows, and whose numbers are times if it is told so.
+struct Shaky {
+    table: Arc<Table>,
+    rows_left: usize,
+    unit: Unit,
+}
+
+impl Feed for Shaky {
+    fn form(&self) -> IdForm {
+        IdForm::Integer
+    }
+
+    fn unit(&self) -> Unit {
+        self.unit
+    }
+
+    fn poll<'a>(&'a mut self, after: i64, rows: &'a mut Rows<'_>) -> Reading<'a, ()> {
+        Box::pin(async move {
+            let mut all = self.table.0.lock().expect("nobody panics").clone();
+            all.sort_unstable_by_key(|(_, number)| *number);
+            for (id, number) in all.into_iter().filter(|(_, number)| *number > after) {
+                if self.rows_left == 0 {
+                    let (label, cause) = (String::new(), "cut".into());
+                    return Err(SourceError::Lost { label, cause });
+                }
+                self.rows_left -= 1;
+                rows.row(Value::Integer(id), number)?;
+            }
+            Ok(())
+        })
+    }
+}
+
+proptest! {
+    /// Commits out of order within the overlap, connections that break in the middle of a poll, batches
+    /// that are not taken, restarts at the position that was written down: no id is ever missed, and
+    /// none comes twice but after trouble.
+    #[test]
+    fn no_trouble_makes_an_id_missed(
+        order in prop::collection::vec((0i64..20, 0u8..8, 0usize..9), 1..150),
+        same in 1i64..4,
+    ) {
+        let mut commits: Vec<_> = (0..).zip(&order).map(|(n, (delay, act, cut))| (n + delay, n, *act, *cut)).collect();
+        commits.sort_unstable();
+        let table = Arc::new(Table::default());
+        // Several rows share a number, which makes delays shorter in numbers, not longer.
+        let mut changes = follow(&table, 21);
+        let (mut found, mut troubles) = (Vec::new(), 0);
+        for (_, n, act, cut) in commits {
+            table.0.lock().expect("nobody panics").push((1000 + n, n / same));
+            match act {
+                0..=2 => {}
+                3 => found.extend(poll(&mut changes)),
+                4 => {
+                    let cursor = changes.cursor();
+                    changes = follow(&table, 21);
+                    changes.go_to(cursor);
+                    troubles += 1;
+                }
+                _ => {
+                    let (rows_left, refuse) = if act == 5 { (usize::MAX, true) } else { (cut, false) };
+                    let table = Arc::clone(&table);
+                    changes.feed = Some(Box::new(Shaky { table, rows_left, unit: Unit::Number }));
+                    let mut taken = 0;
+                    let polled = changes.poll_while(&mut |batch| {
+                        taken += 1;
+                        if refuse && taken > cut / 3 {
+                            return false;
+                        }
+                        let texts = batch.ids().map(|id| String::from_utf8_lossy(id).parse());
+                        found.extend(texts.map(|id| id.unwrap_or(i64::MIN)));
+                        true
+                    });
+                    troubles += usize::from(polled.is_err());
+                    changes.feed = None;
+                }
+            }
+        }
+        found.extend(poll(&mut changes));
+        let came = found.len();
+        found.sort_unstable();
+        found.dedup();
+        prop_assert_eq!(&found, &(0..order.len() as i64).map(|n| 1000 + n).collect::<Vec<_>>());
+        prop_assert!(troubles > 0 || came == found.len());
+        prop_assert_eq!(poll(&mut changes), Vec::<i64>::new());
+    }
+}
+
+/// A row with a time in the future comes, and those with the right time after it come too. The overlap
+/// is counted in the column's unit.
+#[test]
+fn a_time_in_the_future_hides_nothing() {
+    let unit = Unit::Time {
+        per_second: 1000,
+        zero: 1_000_000,
+        ahead: Duration::ZERO,
+    };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = i64::try_from(now.expect("after 1970").as_millis()).expect("small") - 1_000_000_000;
+    let table = Arc::new(Table::default());
+    let mut changes = follow(&table, 0);
+    changes.config.overlap_time = Duration::from_secs(10);
+    let mut poll_times = |row| {
+        table.0.lock().expect("nobody panics").push(row);
+        let (table, rows_left) = (Arc::clone(&table), usize::MAX);
+        changes.feed = Some(Box::new(Shaky {
+            table,
+            rows_left,
+            unit,
+        }));
+        (poll(&mut changes), changes.cursor())
+    };
+    assert_eq!(poll_times((1, now - 60_000)), (vec![1], now - 60_000));
+    assert_eq!(poll_times((2, now + 3_600_000)), (vec![2], now - 60_000));
+    assert_eq!(poll_times((3, now - 20_000)), (vec![3], now - 20_000));
+    assert_eq!(poll_times((4, now - 29_999)), (vec![4], now - 20_000));
+    let none = (vec![], now - 20_000);
+    assert_eq!(poll_times((5, now - 30_000)), none, "beyond the overlap");
+}
+
+/// A database that takes the question and says nothing, and a poll that is stopped.
+#[test]
+fn a_poll_without_an_answer_ends() {
+    struct Silent;
+    impl Feed for Silent {
+        fn form(&self) -> IdForm {
+            IdForm::Integer
+        }
+        fn poll<'a>(&'a mut self, _: i64, _: &'a mut Rows<'_>) -> Reading<'a, ()> {
+            Box::pin(std::future::pending())
+        }
+    }
+    let mut changes = follow(&Arc::new(Table::default()), 0);
+    changes.config.stall = Duration::from_millis(20);
+    changes.feed = Some(Box::new(Silent));
+    let error = changes.poll(&mut |_| ()).expect_err("silence");
+    assert!(matches!(error, SourceError::Lost { .. }), "{error:?}");
+    changes.config.stall = Duration::from_secs(3600);
+    changes.feed = Some(Box::new(Silent));
+    let stopper = changes.stopper();
+    let stopping = std::thread::spawn(move || stopper.stop());
+    let error = changes.poll(&mut |_| ()).expect_err("stopped");
+    assert!(matches!(error, SourceError::Cancelled), "{error:?}");
+    stopping.join().expect("it stopped");
+}

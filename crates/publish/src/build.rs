@@ -65,6 +65,11 @@ pub enum ScanError {
 pub(crate) enum Wake {
     /// An early build is wanted.
     Hurry,
+    /// Changes are fed from now on.
+    FeedBegan {
+        /// And only a scan that begins now will have what was before.
+        scan_wanted: bool,
+    },
     Stop,
 }
 
@@ -82,6 +87,9 @@ impl Builder {
     /// Scans until it is stopped.
     pub(crate) fn run(mut self, wakes: &Receiver<Wake>) {
         let mut failures = 0u32;
+        if self.waits_for_feed(wakes) {
+            return;
+        }
         loop {
             let began = Instant::now();
             let rest = match self.build() {
@@ -107,13 +115,30 @@ impl Builder {
         }
     }
 
+    /// Waits for a feed to begin, if there is to be one. True when it is to stop.
+    fn waits_for_feed(&self, wakes: &Receiver<Wake>) -> bool {
+        let begun = Instant::now();
+        loop {
+            let left = self.config.feed_wait.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                return false;
+            }
+            match wakes.recv_timeout(left) {
+                Ok(Wake::FeedBegan { .. }) | Err(RecvTimeoutError::Timeout) => return false,
+                Ok(Wake::Hurry) => {}
+                Ok(Wake::Stop) | Err(RecvTimeoutError::Disconnected) => return true,
+            }
+        }
+    }
+
     /// Waits for `rest`, or for `least` if somebody wishes so. True when it is to stop.
     fn pauses(&self, wakes: &Receiver<Wake>, least: Duration, rest: Duration) -> bool {
         let begun = Instant::now();
         let mut time = rest;
         loop {
             match wakes.recv_timeout(time.saturating_sub(begun.elapsed())) {
-                Ok(Wake::Hurry) => time = least,
+                Ok(Wake::Hurry | Wake::FeedBegan { scan_wanted: true }) => time = least,
+                Ok(Wake::FeedBegan { scan_wanted: false }) => {}
                 Ok(Wake::Stop) | Err(RecvTimeoutError::Disconnected) => return true,
                 Err(RecvTimeoutError::Timeout) => return false,
             }

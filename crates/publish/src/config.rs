@@ -37,6 +37,9 @@ pub struct PublishConfig {
     /// From the beginning of one scan to the next. Default 1 h: removed ids cost nothing but false
     /// positives until then, and added ones come by journal.
     pub interval: Duration,
+    /// For how long the first scan waits for a feed to begin, since one that began before it would have
+    /// to be done again. Default: not at all.
+    pub feed_wait: Duration,
     /// What tells that nothing is missing.
     pub coverage: Coverage,
     /// A writer that posts an id commits it within this time, or posts it again. Default 5 min.
@@ -70,6 +73,7 @@ impl PublishConfig {
             ids_max: 1 << 30,
             skip_malformed: false,
             interval: Duration::from_secs(3600),
+            feed_wait: Duration::ZERO,
             coverage: Coverage::Scans,
             commit_within: Duration::from_secs(300),
             least_share: 0.5,
@@ -99,7 +103,8 @@ pub enum Coverage {
     /// Writers post each id and wait for the answer *before* they commit it. Then nothing is ever
     /// missing.
     Posts,
-    /// A feed of the database's changes, up to the moment each of its batches names.
+    /// A feed of the database's changes, up to the moment each of its batches names; once a scan has
+    /// been through that began after the feed.
     Feed,
 }
 

@@ -7,13 +7,13 @@ use std::sync::{Arc, mpsc as std_mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use edgeward_filter::IdHash;
 use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::admin::Admin;
 use crate::build::{Builder, IdSource, Wake};
 use crate::config::{PublishConfig, is_set_name};
 use crate::counters::Counters;
+use crate::feed::Feed;
 use crate::routes::Routes;
 use crate::server::Server;
 use crate::state::{StateError, StateFolder};
@@ -228,17 +228,13 @@ impl RunningPublisher {
         _ = self.wake.try_send(Wake::Hurry);
     }
 
-    /// Where changes of the database are put. Wishes for a scan that begins after this, since what was
-    /// committed before is for a scan to find. Not to be called within a runtime.
-    pub fn feed(&self) -> Feed {
+    /// Where changes of the database are put. `name` tells this feed from another one: what is read and
+    /// how. Not to be called within a runtime.
+    pub fn feed(&self, name: &str) -> Feed {
         let commands = self.commands.as_ref();
         let commands = commands.expect("it is taken only when the publisher is gone");
-        // Refused only when the publisher is gone, which the feed's first batch will tell.
-        _ = commands.blocking_send(Command::FeedBegins);
-        self.rebuild();
-        Feed {
-            commands: commands.downgrade(),
-        }
+        let (counters, wake) = (Arc::clone(&self.counters), self.wake.clone());
+        Feed::new(commands, name, counters, wake)
     }
 
     /// Ends what is under way within a few seconds and joins every thread.
@@ -284,42 +280,3 @@ impl std::fmt::Debug for RunningPublisher {
             .finish_non_exhaustive()
     }
 }
-
-/// Takes a database's changes. Bounded: a feed that is faster than the device waits.
-#[derive(Clone, Debug)]
-pub struct Feed {
-    commands: mpsc::WeakSender<Command>,
-}
-
-/// Changes of a database, in their order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Changes {
-    /// Ids that were added.
-    pub added: Vec<IdHash>,
-    /// Ids that were removed; one that was added again too stands in both.
-    pub removed: Vec<IdHash>,
-    /// Up to when nothing is missing once these are in, by [`system_clock`](crate::system_clock)'s
-    /// monotonic clock: a moment before the question that brought them was put to the database.
-    pub complete: Option<Duration>,
-}
-
-impl Feed {
-    /// Hands over changes, from a runtime.
-    pub async fn send(&self, changes: Changes) -> Result<(), FeedClosed> {
-        let commands = self.commands.upgrade().ok_or(FeedClosed)?;
-        let sent = commands.send(Command::Changes(changes)).await;
-        sent.map_err(|_| FeedClosed)
-    }
-
-    /// The same from a thread without one.
-    pub fn blocking_send(&self, changes: Changes) -> Result<(), FeedClosed> {
-        let commands = self.commands.upgrade().ok_or(FeedClosed)?;
-        let sent = commands.blocking_send(Command::Changes(changes));
-        sent.map_err(|_| FeedClosed)
-    }
-}
-
-/// The publisher is gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the publisher has stopped")]
-pub struct FeedClosed;

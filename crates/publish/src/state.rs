@@ -5,6 +5,7 @@
 //! state.json           set, hash, lineage, snapshot; rewritten beside itself and renamed
 //! journal.log          deltas one after the other, as docs/filter-format.md has them
 //! snapshot-EPOCH.ids   what state.json names
+//! changes.json         how far a feed of changes has come: see `position`
 //! ```
 //!
 //! An id counts as journaled when its record is on the device. A record at the end that was cut by a
@@ -293,7 +294,7 @@ fn read_log(bytes: &[u8]) -> (Vec<Delta>, u64, bool) {
     (deltas, at as u64, false)
 }
 
-fn write_whole(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn write_whole(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     let beside = folder.join(format!("{name}.part"));
     let mut file = File::create(&beside)?;
     file.write_all(bytes)?;

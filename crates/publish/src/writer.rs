@@ -4,8 +4,11 @@
 //! device, one delta, however many writers post. A writer is answered when its ids are on the device
 //! and published; from then on it may commit.
 
+mod fed;
+
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,7 +21,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::config::{Coverage, PublishConfig};
 use crate::content::{Content, File, FileKind};
 use crate::counters::Counters;
-use crate::publisher::Changes;
+use crate::feed::Changes;
+use crate::position::Positions;
 use crate::state::{Restored, StateFolder};
 
 /// What is published now.
@@ -62,9 +66,21 @@ pub(crate) enum Command {
         done: oneshot::Sender<Result<u64, NotJournaled>>,
     },
     /// Of the feed.
-    Changes(Changes),
-    /// From now on changes are fed: what was committed before is for a scan to find.
-    FeedBegins,
+    Changes {
+        changes: Changes,
+        done: SyncSender<Result<(), NotJournaled>>,
+    },
+    /// Where did this feed stand when the publisher last ran?
+    FeedAsks {
+        feed: Digest,
+        reply: oneshot::Sender<Option<i64>>,
+    },
+    /// From now on changes are fed: what was committed before is for a scan to find, unless the feed
+    /// goes on where it was when nothing was missing.
+    FeedBegins {
+        feed: Digest,
+        reply: oneshot::Sender<bool>,
+    },
     /// The manifest's date is old.
     Redate { done: oneshot::Sender<()> },
     /// A scan begins: what is its base and epoch?
@@ -116,7 +132,9 @@ pub(crate) struct Writer {
     damaged: bool,
     snapshot: Option<Arc<File>>,
     snapshot_ids: u64,
+    feed: Option<Digest>,
     feed_began: Option<Duration>,
+    positions: Positions,
     /// When the newest snapshot's scan began, if this process made it.
     scan_began: Option<Duration>,
     /// Bases of the newest snapshots and when their scans began.
@@ -160,6 +178,7 @@ impl Writer {
         let snapshot = described
             .zip(snapshot)
             .map(|(described, bytes)| File::new(FileKind::Snapshot, described.sha256, bytes));
+        let positions = Positions::open(&config.state);
         let snapshot_ids = snapshot.as_ref().map_or(0, |file| ids_of(file));
         let mut writer = Self {
             config,
@@ -173,7 +192,9 @@ impl Writer {
             damaged,
             snapshot,
             snapshot_ids,
+            feed: None,
             feed_began: None,
+            positions,
             scan_began: None,
             bases: VecDeque::new(),
             cancelled: HashSet::new(),
@@ -217,6 +238,8 @@ impl Writer {
                 other => self.carry_out(other),
             }
         }
+        let written = self.positions.write(self.now());
+        self.positions_written(written);
     }
 
     fn carry_out(&mut self, command: Command) {
@@ -227,14 +250,12 @@ impl Writer {
                 self.remove(ids);
                 _ = done.send(Ok(self.journal.head()));
             }
-            Command::Changes(changes) => self.change(changes),
-            Command::FeedBegins => {
-                self.feed_began = Some(self.now());
-                if self.config.coverage == Coverage::Feed {
-                    self.covers = Covers::Unknown;
-                    self.show();
-                }
+            Command::Changes { changes, done } => _ = done.send(self.change(changes)),
+            Command::FeedAsks { feed, reply } => {
+                let kept = self.position_of(feed).map(|kept| kept.position);
+                _ = reply.send(kept);
             }
+            Command::FeedBegins { feed, reply } => _ = reply.send(self.feed_begins(feed)),
             Command::Redate { done } => {
                 self.show();
                 _ = done.send(());
@@ -324,48 +345,6 @@ impl Writer {
                 self.cancelled.insert(id);
             }
         }
-    }
-
-    fn change(&mut self, changes: Changes) {
-        let Changes {
-            added,
-            removed,
-            complete,
-        } = changes;
-        self.remove(removed);
-        let journaled = self.add(added).is_ok();
-        if !journaled {
-            // What is missing now is missing for good, until a scan that begins later.
-            self.damaged = true;
-            self.covers = Covers::Unknown;
-            self.show();
-        } else if let (Some(complete), Coverage::Feed, false, true) = (
-            complete,
-            self.config.coverage,
-            self.damaged,
-            self.scan_follows_feed(),
-        ) {
-            let before = match self.covers {
-                Covers::At(before) => before,
-                _ => Duration::ZERO,
-            };
-            self.covers = Covers::At(complete.max(before));
-            // The same manifest with another date: no client need hear of it.
-            let covers = self.covers;
-            self.shown.send_if_modified(|shown| {
-                let mut newer = copy(shown);
-                newer.covers = covers;
-                *shown = Arc::new(newer);
-                false
-            });
-        }
-    }
-
-    /// Whether the snapshot's scan began when changes were fed already, so that nothing fell between.
-    fn scan_follows_feed(&self) -> bool {
-        self.feed_began
-            .zip(self.scan_began)
-            .is_some_and(|(feed, scan)| feed <= scan)
     }
 
     fn publish(&mut self, built: Built) -> std::io::Result<()> {

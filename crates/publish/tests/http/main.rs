@@ -4,10 +4,12 @@
 mod support;
 mod trouble;
 
+use std::time::Duration;
+
 use edgeward_filter::delta::Delta;
 use edgeward_filter::manifest::{Manifest, Proof};
 use edgeward_filter::{Digest, Filter, IdHasher, Trust};
-use edgeward_publish::{Changes, Coverage, Publisher};
+use edgeward_publish::{Changes, Coverage, FeedError, Publisher, RunningPublisher};
 use support::{Table, ask, config, get, post, signer, start, until};
 
 const SET: &str = "/sets/resource";
@@ -276,7 +278,8 @@ fn a_feed_is_believed_from_the_first_scan_after_its_beginning() {
         (!line.is_empty()).then(|| Proof::from_line(line.as_bytes(), &trust()).expect("signed"))
     };
     assert!(proof().is_none(), "nobody has vouched for anything");
-    let feed = publisher.feed();
+    let feed = publisher.feed("the table's changes");
+    assert_eq!(feed.begin(), Ok(()));
     assert!(publisher.wait_published(before, support::PATIENCE));
     assert!(proof().is_none(), "not yet");
     let hash = |id| IdHasher::default().integer(id);
@@ -285,6 +288,7 @@ fn a_feed_is_believed_from_the_first_scan_after_its_beginning() {
         added: added.into_iter().map(hash).collect(),
         removed: removed.into_iter().map(hash).collect(),
         complete,
+        position: None,
     };
     let sent = feed.blocking_send(changes(vec![100, 101], vec![101], Some(complete)));
     assert_eq!(sent, Ok(()));
@@ -304,4 +308,106 @@ fn a_feed_is_believed_from_the_first_scan_after_its_beginning() {
         feed.blocking_send(Changes::default()).is_err(),
         "it is gone"
     );
+}
+
+/// What was complete before a restart is complete after it, once the feed has gone on from where it was;
+/// no scan is needed for that. Another feed is no continuation.
+#[test]
+fn a_feed_goes_on_where_it_was() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let run = |table: &Table, feed: &str| {
+        let mut config = config(folder.path());
+        config.coverage = Coverage::Feed;
+        let clock = config.clock.clone();
+        // What fails stays out: no scan of the second run is published.
+        config.least_share = 1.0;
+        let publisher = Publisher::start(config, Box::new(table.clone())).expect("it starts");
+        let feed = publisher.feed(feed);
+        (publisher, feed, clock)
+    };
+    let proof = |publisher: &RunningPublisher| {
+        let echo = [("edgeward-challenge", "00112233445566778899aabbccddeeff")];
+        let answer = get(publisher.addr(), SET, &echo);
+        let line = answer.field("edgeward-proof").to_owned();
+        (!line.is_empty()).then(|| Proof::from_line(line.as_bytes(), &trust()).expect("signed"))
+    };
+    let changes = |id: i128, complete, position| Changes {
+        added: vec![IdHasher::default().integer(id)],
+        complete: Some(complete),
+        position: Some(position),
+        ..Changes::default()
+    };
+
+    let (publisher, feed, clock) = run(&Table::with(0..10), "one");
+    assert_eq!(feed.position(), None);
+    assert_eq!(feed.begin(), Ok(()));
+    until("a scan follows the feed", || {
+        let sent = feed.blocking_send(changes(100, clock().monotonic, -7));
+        assert_eq!(sent, Ok(()));
+        proof(&publisher)
+    });
+    let head = manifest(publisher.addr()).head;
+    assert_eq!(
+        feed.blocking_send(changes(100, clock().monotonic, -6)),
+        Ok(())
+    );
+    assert_eq!(manifest(publisher.addr()).head, head, "it was known");
+    publisher.shutdown();
+
+    let (publisher, feed, clock) = run(&Table::default(), "one");
+    assert_eq!(feed.position(), Some(-6));
+    assert_eq!(feed.begin(), Ok(()));
+    assert!(proof(&publisher).is_none(), "it has not said anything yet");
+    assert_eq!(
+        feed.blocking_send(changes(101, clock().monotonic, -5)),
+        Ok(())
+    );
+    assert_eq!(
+        proof(&publisher).map(|proof| proof.head),
+        Some(manifest(publisher.addr()).head)
+    );
+    publisher.shutdown();
+
+    let (publisher, feed, clock) = run(&Table::default(), "another");
+    assert_eq!(feed.position(), None);
+    assert_eq!(feed.begin(), Ok(()));
+    assert_eq!(
+        feed.blocking_send(changes(102, clock().monotonic, 1)),
+        Ok(())
+    );
+    assert!(proof(&publisher).is_none(), "only a scan would tell");
+}
+
+/// A full journal refuses changes and promises no more than before; what is brought again after the next
+/// snapshot is taken.
+#[test]
+fn changes_that_are_refused_are_taken_later() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut config = config(folder.path());
+    config.coverage = Coverage::Feed;
+    config.commit_within = Duration::ZERO;
+    config.limits.journal_ids_max = 100;
+    let publisher = start(config, &Table::with(0..10));
+    let feed = publisher.feed("the table's changes");
+    assert_eq!(feed.begin(), Ok(()));
+    let batch = |from: i128| Changes {
+        added: (from..from + 60)
+            .map(|id| IdHasher::default().integer(id))
+            .collect(),
+        ..Changes::default()
+    };
+    let mut refused = 0;
+    for n in 0..5 {
+        until("it is taken", || {
+            match feed.blocking_send(batch(n * 1000)) {
+                Ok(()) => Some(()),
+                Err(error) => {
+                    assert_eq!(error, FeedError::Full);
+                    refused += 1;
+                    None
+                }
+            }
+        });
+    }
+    assert!(refused > 0);
 }

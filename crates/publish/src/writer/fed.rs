@@ -1,0 +1,115 @@
+//! What a feed of changes brings: ids for the journal, a moment up to which nothing is missing, and a
+//! position to go on from.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use edgeward_filter::{Digest, IdHash};
+
+use super::{Covers, NotJournaled, Writer, copy};
+use crate::config::Coverage;
+use crate::feed::Changes;
+use crate::position::Position;
+
+impl Writer {
+    pub(super) fn position_of(&self, feed: Digest) -> Option<&Position> {
+        let kept = self.positions.newest();
+        kept.filter(|kept| kept.is_of(feed, self.lineage))
+    }
+
+    /// True if it goes on where it was when nothing was missing, so that no scan is needed for that.
+    pub(super) fn feed_begins(&mut self, feed: Digest) -> bool {
+        let was_complete = self.position_of(feed).is_some_and(|kept| kept.complete);
+        let continues = was_complete && !self.damaged && self.snapshot.is_some();
+        self.feed = Some(feed);
+        if continues {
+            // As if this process had been there all the time.
+            self.feed_began = Some(Duration::ZERO);
+            self.scan_began = self.scan_began.or(Some(Duration::ZERO));
+        } else {
+            self.feed_began = Some(self.now());
+        }
+        if self.config.coverage == Coverage::Feed {
+            self.covers = Covers::Unknown;
+            self.show();
+        }
+        continues
+    }
+
+    /// Takes what a feed brought. If it cannot, the feed brings it again, and what was known to be
+    /// complete stays as it is.
+    pub(super) fn change(&mut self, changes: Changes) -> Result<(), NotJournaled> {
+        let Changes {
+            added,
+            removed,
+            complete,
+            position,
+        } = changes;
+        self.remove(removed);
+        let added = self.unknown(added);
+        let count = added.len() as u64;
+        self.add(added)?;
+        self.counters.ids_fed.add(count);
+        let follows = self.scan_follows_feed() && !self.damaged;
+        if let Some(complete) = complete {
+            self.counters.polls.one();
+            if self.config.coverage == Coverage::Feed && follows {
+                self.cover(complete);
+            }
+        }
+        if let (Some(position), Some(feed)) = (position, self.feed) {
+            let position = Position::new(feed, self.lineage, position, follows);
+            let noted = self.positions.note(position, self.now());
+            self.positions_written(noted);
+        }
+        Ok(())
+    }
+
+    /// All that was committed before `complete` is published.
+    fn cover(&mut self, complete: Duration) {
+        let before = match self.covers {
+            Covers::At(before) => before,
+            _ => Duration::ZERO,
+        };
+        self.covers = Covers::At(complete.max(before));
+        // The same manifest with another date: no client need hear of it.
+        let covers = self.covers;
+        self.shown.send_if_modified(|shown| {
+            let mut newer = copy(shown);
+            newer.covers = covers;
+            *shown = Arc::new(newer);
+            false
+        });
+    }
+
+    /// Those that are not in the journal: a feed that begins again brings some again, and each would
+    /// take room in the deltas. What was removed meanwhile is new, since a scan may have left it out.
+    fn unknown(&self, added: Vec<IdHash>) -> Vec<IdHash> {
+        if added.is_empty() {
+            return added;
+        }
+        let mut added: HashSet<IdHash> = added.into_iter().collect();
+        for id in self.journal.kept_ids() {
+            if !self.cancelled.contains(&id) {
+                added.remove(&id);
+            }
+        }
+        added.into_iter().collect()
+    }
+
+    pub(super) fn positions_written(&self, written: std::io::Result<()>) {
+        if let Err(error) = written {
+            // An old one costs ids that come again.
+            self.counters.journal_errors.one();
+            tracing::warn!(%error, "the position of changes cannot be written");
+        }
+    }
+
+    /// Whether the snapshot's scan began when changes were fed already, so that nothing fell between.
+    fn scan_follows_feed(&self) -> bool {
+        self.feed_began
+            .zip(self.scan_began)
+            .is_some_and(|(feed, scan)| feed <= scan)
+    }
+}

@@ -2,6 +2,7 @@
 
 mod answer;
 mod build;
+mod changes;
 mod database;
 mod diff;
 mod inspect;

@@ -243,7 +243,7 @@ impl Drop for Shown {
     }
 }
 
-fn complain(error: SourceError, resume: Option<&Path>) -> anyhow::Error {
+pub(super) fn complain(error: SourceError, resume: Option<&Path>) -> anyhow::Error {
     let hint = match (error.hint(), resume) {
         (Some(hint), _) => Some(hint.to_owned()),
         (None, Some(path)) if error.is_transient() => Some(format!(

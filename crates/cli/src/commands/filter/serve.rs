@@ -18,6 +18,7 @@ use edgeward_publish::{
     StateError, Token,
 };
 
+use super::changes::{ChangesArgs, Prepared};
 use super::database::DatabaseArgs;
 use super::keygen;
 use super::source::{Source, SourceArgs};
@@ -39,11 +40,14 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     database: DatabaseArgs,
 
+    #[command(flatten)]
+    changes: ChangesArgs,
+
     /// The set's name, as in /sets/NAME
     #[arg(long, value_name = "NAME")]
     set: String,
 
-    /// Folder for journal and snapshot; one publisher's own
+    /// Folder for journal and snapshot, its own
     #[arg(long, value_name = "DIR")]
     state: PathBuf,
 
@@ -79,15 +83,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_parser = duration, default_value = "60min", value_name = "TIME")]
     every: Duration,
 
-    /// What says that no id is missing: scans or posts
-    #[arg(
-        long,
-        value_enum,
-        default_value = "scans",
-        value_name = "WHAT",
-        hide_short_help = true
-    )]
-    covered_by: CoveredBy,
+    /// What says that no id is missing: scans, posts or changes [default: changes if they are
+    /// polled, else scans]
+    #[arg(long, value_enum, value_name = "WHAT", hide_short_help = true)]
+    covered_by: Option<CoveredBy>,
 
     /// A writer commits a posted id within this time, or posts it again
     #[arg(long, value_parser = duration, default_value = "5min", value_name = "TIME", hide_short_help = true)]
@@ -134,12 +133,15 @@ enum CoveredBy {
     Scans,
     /// Writers post each id and wait for the answer before they commit it
     Posts,
+    /// Polls of the database's changes, up to when each began
+    Changes,
 }
 
 /// Publishes until a signal.
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
-    let source = source(args)?;
     let config = config(args)?;
+    let hasher = config.hasher;
+    let (source, changes) = source(args)?;
     // Before the start line: whoever has read it may send a signal at once.
     let mut signals = Signals::listen()?;
     let public = config
@@ -147,20 +149,26 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         .as_ref()
         .map(|signer| signer.public().to_string());
     let publisher = Publisher::start(config, source).map_err(with_way_out)?;
+    let polling = changes.map(|changes| changes.start(&publisher, hasher));
+    let polling = polling.transpose()?;
     announce(args, &publisher, public.as_deref())?;
     let name = signals.next();
     tracing::info!(signal = name, "stopping");
+    drop(polling);
     publisher.shutdown();
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is scanned again and again.
-fn source(args: &ServeArgs) -> anyhow::Result<Box<dyn IdSource>> {
+/// What is scanned again and again, and what is polled in between.
+fn source(args: &ServeArgs) -> anyhow::Result<(Box<dyn IdSource>, Option<Prepared>)> {
     if let Some(address) = args.source.database() {
         let source = args.database.open(address, false)?;
         let config = args.database.config(Some(args.ids), args.skip_malformed);
-        return Ok(Box::new(Database { source, config }));
+        let polled = Arc::clone(&source);
+        let changes = (args.changes).prepare(polled, args.ids, args.skip_malformed)?;
+        return Ok((Box::new(Database { source, config }), changes));
     }
+    args.changes.refuse()?;
     args.database.refuse()?;
     let source = args.source.checked()?;
     if source.is_stdin() {
@@ -170,7 +178,7 @@ fn source(args: &ServeArgs) -> anyhow::Result<Box<dyn IdSource>> {
         .hint("write the ids to a file and name it; it is read anew for each scan")
         .into());
     }
-    Ok(Box::new(Rescanned(source)))
+    Ok((Box::new(Rescanned(source)), None))
 }
 
 fn config(args: &ServeArgs) -> anyhow::Result<PublishConfig> {
@@ -188,18 +196,32 @@ fn config(args: &ServeArgs) -> anyhow::Result<PublishConfig> {
         seed: args.hash_seed,
     };
     config.ids_max = args.ids_max;
+    config.commit_within = args.commit_within;
     config.skip_malformed = args.skip_malformed;
     config.interval = args.every;
-    config.coverage = match args.covered_by {
-        CoveredBy::Scans => Coverage::Scans,
-        CoveredBy::Posts => Coverage::Posts,
+    let polled = args.changes.are_polled();
+    config.coverage = match (args.covered_by, polled) {
+        (Some(CoveredBy::Scans), _) | (None, false) => Coverage::Scans,
+        (Some(CoveredBy::Posts), _) => Coverage::Posts,
+        (Some(CoveredBy::Changes), true) | (None, true) => Coverage::Feed,
+        (Some(CoveredBy::Changes), false) => {
+            let hint = "give --changes-query, and --source with the address of a database";
+            let message = "--covered-by changes, but no changes are polled";
+            return Err(Complaint::new(message).hint(hint).into());
+        }
     };
+    if polled {
+        config.feed_wait = FEED_WAIT;
+        if config.token.is_none() {
+            // Whoever polls sees what is committed: nobody has said anything that is not yet.
+            config.commit_within = Duration::ZERO;
+        }
+    }
     if config.coverage == Coverage::Posts && config.token.is_none() {
         return Err(Complaint::new("--covered-by posts, but nobody can post")
             .hint("give --token FILE with what writers show; at least 16 characters")
             .into());
     }
-    config.commit_within = args.commit_within;
     config.least_share = args.least_share;
     config.manifest_max_age = args.manifest_max_age;
     config.limits.connections_max = args.connections_max.max(1);
@@ -303,6 +325,10 @@ fn announce(
     }
 }
 
+/// For a database that does not answer at once, the first scan does not wait longer: should changes be
+/// polled only later, there is another scan after that.
+const FEED_WAIT: Duration = Duration::from_secs(10);
+
 const EXAMPLES: &str = "\
 Examples:
   edgeward filter keygen -o publisher.key
@@ -312,6 +338,12 @@ Examples:
     edgeward filter serve … --token token.txt --covered-by posts
     curl -H \"Authorization: Bearer $(cat token.txt)\" --data-binary $ID \\
       http://127.0.0.1:8090/sets/resource/ids
+
+  From a database, whose new ids are known within a second or two:
+    edgeward filter serve --set resource --ids uuid --key publisher.key \\
+      --state /var/lib/edgeward/resource --source postgres://me@db/shop \\
+      --query 'SELECT id FROM resource' --changes-query 'SELECT id, created_at
+        FROM resource WHERE created_at > $1 ORDER BY created_at'
 
 The source is read anew for each scan. docs/id-filter.md has the protocol and
 what clients may rely on.";

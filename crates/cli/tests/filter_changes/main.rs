@@ -1,0 +1,222 @@
+//! `edgeward filter serve --changes-query`: a process, a database that is written to, and a client that
+//! is asked about the ids.
+
+#[expect(dead_code, reason = "the tests of the scans use the rest of it")]
+#[path = "../../../idsync/tests/postgres/server.rs"]
+mod postgres;
+#[expect(dead_code, reason = "other tests use the rest of it")]
+#[path = "../whole_cli/run.rs"]
+mod run;
+mod stand;
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use edgeward_filter_client::Answer;
+use rusqlite::Connection;
+
+use run::until;
+use stand::{Dice, Psql, Stand, id};
+
+/// A row is known without anybody posting it. A publisher that was killed goes on where it was: a row
+/// from the time when it was dead is known before the client skips anything, although its scans fail.
+#[test]
+fn a_row_of_a_sqlite_file_is_known_and_stays_known() {
+    let stand = Stand::new();
+    let path = stand.path("shop.db");
+    let database = Connection::open(&path).expect("a new file");
+    database
+        .execute_batch(
+            "PRAGMA journal_mode = WAL;
+             CREATE TABLE resource (seq INTEGER PRIMARY KEY AUTOINCREMENT, id UUID);",
+        )
+        .expect("valid SQL");
+    let insert = |n: u64| {
+        let sql = "INSERT INTO resource (id) VALUES (?1)";
+        database.execute(sql, [id(n)]).expect("inserted");
+    };
+    (0..1000).for_each(insert);
+    let publisher = || {
+        stand.serve(&[
+            &format!("--source=sqlite://{path}"),
+            "--query=SELECT id FROM resource",
+            "--changes-query=SELECT id, seq FROM resource WHERE seq > ?1 ORDER BY seq",
+            "--changes-every=20ms",
+            "--look-back=100",
+            "--least-share=1",
+        ])
+    };
+    let running = publisher();
+    let client = stand.client(&running, Duration::from_secs(20));
+    until("the filter is there", || {
+        let knows = client.answer(id(1)) == Answer::Maybe;
+        (knows && client.answer(id(2000)) == Answer::Absent).then_some(())
+    });
+    let absent = |from: u64| (from..from + 100).find(|n| client.answer(id(*n)) == Answer::Absent);
+    let new = absent(10_000).expect("one of a hundred is not there");
+    let while_dead = absent(20_000).expect("one of a hundred is not there");
+    insert(new);
+    until("the new row is known", || {
+        (client.answer(id(new)) == Answer::Maybe).then_some(())
+    });
+    drop((running, client));
+
+    insert(while_dead);
+    // The next scan finds too little and is refused.
+    let sql = "DELETE FROM resource WHERE seq < 500";
+    database.execute(sql, []).expect("deleted");
+    let running = publisher();
+    let client = stand.client(&running, Duration::from_secs(20));
+    until("the filter is believed again", || {
+        let skips = (0..100).any(|n| client.answer(id(30_000 + n)) == Answer::Absent);
+        for n in [new, while_dead, 1, 999] {
+            assert_ne!(client.answer(id(n)), Answer::Absent, "{n}");
+        }
+        skips.then_some(())
+    });
+    until("the scan has failed", || {
+        (stand.count(&running, "scans_failed") > 0).then_some(())
+    });
+    assert_eq!(stand.count(&running, "scans"), 0);
+    assert!(stand.count(&running, "changes_polls") > 0);
+    // It did not begin anew: the look-back, and what came since.
+    let fed = stand.count(&running, "changes_ids");
+    assert!((1..=102).contains(&fed), "{fed}");
+}
+
+/// Rows are inserted one by one at random moments, some by transactions that commit late: how long until
+/// a client asks about them? Then the server crashes: the client stops skipping within its bound, and
+/// skips again, with what came meanwhile, when the server is back.
+#[test]
+fn a_row_of_postgresql_is_asked_about_within_two_seconds() {
+    const ROWS: usize = 300;
+    let Some(mut server) = postgres::Server::start() else {
+        return;
+    };
+    let mut dice = Dice::seeded();
+    server.sql(
+        "CREATE TABLE resource (id uuid PRIMARY KEY, created_at timestamptz NOT NULL DEFAULT now());
+         CREATE INDEX ON resource (created_at);
+         INSERT INTO resource (id) SELECT md5(i::text)::uuid FROM generate_series(1, 2000) i",
+    );
+    let stand = Stand::new();
+    let running = stand.serve(&[
+        &format!("--source={}", server.address()),
+        "--query=SELECT id FROM resource",
+        "--changes-query=SELECT id, created_at FROM resource WHERE created_at > $1 ORDER BY created_at",
+        "--changes-every=500ms",
+        "--look-back=5s",
+    ]);
+    let bound = Duration::from_secs(4);
+    let client = stand.client(&running, bound);
+    until("the filter is there", || {
+        let fresh = (0..100).any(|n| client.answer(id(n)) == Answer::Absent);
+        fresh.then_some(())
+    });
+    let (mut psql, mut slow) = (Psql::of(&server), Psql::of(&server));
+    let (mut waiting, mut took) = (VecDeque::new(), Vec::new());
+    let (mut next, mut inserted, mut late) = (1_000_000, 0, 0);
+    // Of the slow transaction: the row, and when it is to be committed.
+    let mut open: Option<(u64, Instant)> = None;
+    let mut insert_at = Instant::now();
+    let deadline = Instant::now() + Duration::from_secs(180);
+    while took.len() < ROWS {
+        assert!(Instant::now() < deadline, "{} of {ROWS}", took.len());
+        if inserted < ROWS && Instant::now() >= insert_at {
+            insert_at = Instant::now() + Duration::from_millis(dice.roll(60));
+            // One that it does not take for present by chance.
+            let row = until("the client is fresh", || {
+                (next..next + 100).find(|n| client.answer(id(*n)) == Answer::Absent)
+            });
+            next = row + 1;
+            let insert = format!("INSERT INTO resource (id) VALUES ('{}');", id(row));
+            if open.is_none() && inserted % 10 == 0 {
+                slow.carry_out(&format!("BEGIN; {insert}"));
+                let commit_at = Instant::now() + Duration::from_millis(200 + dice.roll(1500));
+                open = Some((row, commit_at));
+            } else {
+                let before = Instant::now();
+                psql.carry_out(&insert);
+                waiting.push_back((row, before));
+            }
+            inserted += 1;
+        }
+        if let Some((row, at)) = open
+            && Instant::now() >= at
+        {
+            let before = Instant::now();
+            slow.carry_out("COMMIT;");
+            waiting.push_back((row, before));
+            (open, late) = (None, late + 1);
+        }
+        waiting.retain(|(row, since)| {
+            let known = client.answer(id(*row)) == Answer::Maybe;
+            if known {
+                took.push(since.elapsed());
+            }
+            !known
+        });
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+    took.sort_unstable();
+    let at = |share: usize| took[(took.len() * share).div_ceil(100) - 1];
+    eprintln!(
+        "{ROWS} rows, {late} of them committed late: asked about after p50 {:?}, p90 {:?}, p99 {:?}, max {:?}",
+        at(50),
+        at(90),
+        at(99),
+        at(100)
+    );
+    assert!(late > 5, "{late}");
+    assert!(at(99) <= Duration::from_secs(2), "{:?}", at(99));
+
+    drop((psql, slow));
+    server.crash();
+    until("nothing is skipped any more", || {
+        let skips = (0..100).any(|n| client.answer(id(n)) == Answer::Absent);
+        (!skips).then_some(())
+    });
+    assert!(stand.count(&running, "changes_failed") > 0);
+    server.restart();
+    let row = next + 1000;
+    server.sql(&format!("INSERT INTO resource (id) VALUES ('{}')", id(row)));
+    until("what is absent is skipped again", || {
+        // Asked in this order: once something is skipped, the row must be known.
+        let skips = (0..100).any(|n| client.answer(id(n)) == Answer::Absent);
+        let hidden = client.answer(id(row)) == Answer::Absent;
+        (skips && !hidden).then_some(())
+    });
+}
+
+#[test]
+fn mistakes_are_told_with_a_way_out() {
+    let stand = Stand::new();
+    let path = stand.path("shop.db");
+    let database = Connection::open(&path).expect("a new file");
+    let sql = "CREATE TABLE resource (seq INTEGER PRIMARY KEY, id UUID)";
+    database.execute_batch(sql).expect("valid SQL");
+    let (state, source) = (stand.path("state"), format!("sqlite://{path}"));
+    let query = "--query=SELECT id FROM resource";
+    let changes = "--changes-query=SELECT id, seq FROM resource WHERE seq > ? ORDER BY seq";
+    for (source, extra, wrong) in [
+        ("ids.txt", &[query, changes][..], "asks a database"),
+        (&source, &[query, "--covered-by=changes"], "are polled"),
+        (&source, &[query, changes, "--look-back=5s"], "is a number"),
+        (&source, &[query, changes, "--changes-every=1us"], "10ms"),
+        (
+            &source,
+            &[query, "--changes-query=SELECT 1, 2"],
+            "one parameter",
+        ),
+    ] {
+        let (source, state) = (format!("--source={source}"), format!("--state={state}"));
+        let mut all = vec!["filter", "serve", "--set=s", "--unsigned", &source, &state];
+        all.push("--listen=127.0.0.1:0");
+        all.extend_from_slice(extra);
+        let output = run::output(&all);
+        let said = run::text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(wrong), "{said}");
+        assert!(said.contains("hint"), "{said}");
+    }
+}

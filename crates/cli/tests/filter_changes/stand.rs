@@ -1,0 +1,130 @@
+//! A folder with keys, a publisher as a process, a client, and a session of psql.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use edgeward_filter_client::{FilterClient, FilterConfig, Trust};
+use serde_json::Value;
+
+use super::postgres;
+use super::run::{self, Server};
+
+/// Where a publisher lives.
+pub(crate) struct Stand {
+    folder: tempfile::TempDir,
+    public: String,
+}
+
+impl Stand {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let key = folder.path().join("key").display().to_string();
+        let made = run::output(&["filter", "keygen", "-o", &key]);
+        assert!(made.status.success(), "{made:?}");
+        let public = run::text(&made.stdout).trim().to_owned();
+        Self { folder, public }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
+    /// A publisher of UUIDs with this stand's state.
+    pub(crate) fn serve(&self, arguments: &[&str]) -> Server {
+        let (state, key) = (self.path("state"), self.path("key"));
+        let (state, key) = (format!("--state={state}"), format!("--key={key}"));
+        let mut all = vec!["filter", "serve", "--json", "--set=resource", "--ids=uuid"];
+        all.extend(["--listen=127.0.0.1:0", "--admin=127.0.0.1:0"]);
+        all.extend([&state[..], &key]);
+        all.extend_from_slice(arguments);
+        Server::start(&all)
+    }
+
+    pub(crate) fn client(&self, publisher: &Server, max_staleness: Duration) -> FilterClient {
+        let url = publisher.text("/listening").parse().expect("a URL");
+        let trust = Trust::Keys(vec![self.public.parse().expect("a key")]);
+        let config = FilterConfig::new(url, trust, max_staleness);
+        FilterClient::start(config).expect("it starts")
+    }
+
+    /// What the publisher has counted since it started.
+    pub(crate) fn count(&self, publisher: &Server, name: &str) -> u64 {
+        let mut stream = TcpStream::connect(publisher.addr("/admin")).expect("it listens");
+        let request = b"GET /status HTTP/1.1\r\nhost: p\r\nconnection: close\r\n\r\n";
+        stream.write_all(request).expect("taken");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
+        let status: Value = serde_json::from_str(body).expect("JSON");
+        let count = status["since_start"][name].as_u64();
+        count.unwrap_or_else(|| panic!("no {name} in {status}"))
+    }
+}
+
+/// The id with a number.
+pub(crate) fn id(n: u64) -> String {
+    format!("550e8400-e29b-41d4-a716-{n:012}")
+}
+
+/// A session that stays open and carries out one thing after the other.
+pub(crate) struct Psql {
+    process: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Psql {
+    pub(crate) fn of(server: &postgres::Server) -> Self {
+        let program = postgres::program("psql").expect("it comes with PostgreSQL");
+        let mut process = Command::new(program)
+            .args(["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1"])
+            .arg(server.address())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("psql runs");
+        Self {
+            input: process.stdin.take().expect("a pipe"),
+            output: BufReader::new(process.stdout.take().expect("a pipe")),
+            process,
+        }
+    }
+
+    pub(crate) fn carry_out(&mut self, sql: &str) {
+        writeln!(self.input, "{sql}\n\\echo done").expect("psql reads");
+        let mut said = String::new();
+        self.output.read_line(&mut said).expect("text");
+        assert_eq!(said, "done\n", "{sql}");
+    }
+}
+
+impl Drop for Psql {
+    fn drop(&mut self) {
+        _ = self.process.kill();
+        _ = self.process.wait();
+    }
+}
+
+/// SplitMix64 (Steele, Lea, Flood, 2014).
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    /// With a seed that is printed, or the one of the environment.
+    pub(crate) fn seeded() -> Self {
+        let told = std::env::var("EDGEWARD_SIM_SEED").ok();
+        let seed = told.and_then(|seed| seed.parse().ok());
+        let seed = seed.unwrap_or(20_261_121);
+        eprintln!("EDGEWARD_SIM_SEED={seed}");
+        Self(seed)
+    }
+
+    pub(crate) fn roll(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (x ^ (x >> 31)) % below
+    }
+}

@@ -64,6 +64,17 @@ pub(crate) struct TraceArgs {
     #[arg(long, hide_short_help = true)]
     skip_malformed: bool,
 
+    #[command(flatten)]
+    limits: LimitArgs,
+
+    /// Only the first so many requests
+    #[arg(long = "requests", value_name = "N")]
+    requests_max: Option<u64>,
+}
+
+/// How much of a file may have to be held to read it.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct LimitArgs {
     /// The longest line, in bytes
     #[arg(
         long,
@@ -71,9 +82,9 @@ pub(crate) struct TraceArgs {
         default_value_t = 1 << 20,
         hide_short_help = true
     )]
-    line_bytes_max: usize,
+    pub(crate) line_bytes_max: usize,
 
-    /// The largest window a zstd trace may use, as a power of two
+    /// The largest window a zstd file may use, as a power of two
     #[arg(
         long,
         value_name = "LOG2",
@@ -81,11 +92,7 @@ pub(crate) struct TraceArgs {
         value_parser = clap::value_parser!(u32).range(10..=31),
         hide_short_help = true
     )]
-    zstd_window_log: u32,
-
-    /// Only the first so many requests
-    #[arg(long = "requests", value_name = "N")]
-    requests_max: Option<u64>,
+    pub(crate) zstd_window_log: u32,
 }
 
 impl TraceArgs {
@@ -232,8 +239,8 @@ impl Inputs {
         if args.skip_malformed {
             options.on_error = OnError::Skip;
         }
-        options.limits.line_bytes_max = args.line_bytes_max;
-        options.limits.zstd_window_log_max = args.zstd_window_log;
+        options.limits.line_bytes_max = args.limits.line_bytes_max;
+        options.limits.zstd_window_log_max = args.limits.zstd_window_log;
         options
     }
 }

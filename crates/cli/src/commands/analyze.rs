@@ -21,6 +21,7 @@ use edgeward_logs::{Analysis, Depth, FileReport, FindError, Settings, Source};
 use edgeward_types::ByteSize;
 
 use crate::complaint::Complaint;
+use crate::input::LimitArgs;
 use crate::output::{self, Progress};
 
 use document::Document;
@@ -84,24 +85,8 @@ pub(crate) struct AnalyzeArgs {
     #[arg(long, value_name = "N", hide_short_help = true)]
     threads: Option<NonZeroUsize>,
 
-    /// The longest line, in bytes
-    #[arg(
-        long,
-        value_name = "BYTES",
-        default_value_t = 1 << 20,
-        hide_short_help = true
-    )]
-    line_bytes_max: usize,
-
-    /// The largest window a zstd log may use, as a power of two
-    #[arg(
-        long,
-        value_name = "LOG2",
-        default_value_t = 27,
-        value_parser = clap::value_parser!(u32).range(10..=31),
-        hide_short_help = true
-    )]
-    zstd_window_log: u32,
+    #[command(flatten)]
+    limits: LimitArgs,
 
     /// RAM of the cache to predict for [default: what suits the logs]
     #[arg(long, value_name = "SIZE", hide_short_help = true)]
@@ -197,8 +182,8 @@ impl AnalyzeArgs {
             memory: self.memory,
             temp_folder,
             temp_max,
-            line_bytes_max: self.line_bytes_max,
-            zstd_window_log_max: self.zstd_window_log,
+            line_bytes_max: self.limits.line_bytes_max,
+            zstd_window_log_max: self.limits.zstd_window_log,
             top_max: usize::from(self.top),
         })
     }

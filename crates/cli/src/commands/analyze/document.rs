@@ -8,7 +8,7 @@ use edgeward_trace::raw::rfc3339;
 use edgeward_types::ByteSize;
 
 use super::prediction::{Prediction, Wished};
-use crate::output;
+use crate::output::{count, percent};
 
 /// The JSON document.
 #[derive(Debug, Serialize)]
@@ -244,8 +244,8 @@ impl Document {
     pub(super) fn findings(&self) -> Vec<String> {
         let mut once = format!(
             "{} of the {} URLs were requested once.",
-            output::percent(self.once_share),
-            output::count(self.urls)
+            percent(self.once_share),
+            count(self.urls)
         );
         let Some(full) = &self.full else {
             return vec![once];
@@ -253,7 +253,7 @@ impl Document {
         if full.storable.bytes > 0 {
             once += &format!(
                 " Not storing what is asked for once would avoid {} of the disk writes.",
-                output::percent(full.storable.writes_avoided)
+                percent(full.storable.writes_avoided)
             );
         }
         let mut findings = vec![once];
@@ -264,7 +264,7 @@ impl Document {
                 "{} of RAM under {} would answer {} of the requests that a cache can answer.",
                 ByteSize(row.ram_bytes),
                 row.policy,
-                output::percent(row.object_hit_ratio)
+                percent(row.object_hit_ratio)
             ));
         }
         let pair = prediction.and_then(Prediction::disk_pair);
@@ -281,8 +281,8 @@ impl Document {
                 ByteSize(disk),
                 ByteSize(some),
                 ByteSize(all),
-                output::percent(second.object_hit_ratio),
-                output::percent(always.object_hit_ratio)
+                percent(second.object_hit_ratio),
+                percent(always.object_hit_ratio)
             ));
         }
         findings
@@ -322,7 +322,7 @@ impl Document {
                 }
             }
             if file.lines_malformed > 0 {
-                let lines = output::count(file.lines_malformed);
+                let lines = count(file.lines_malformed);
                 eprintln!("warning: {lines} malformed lines of {label} left out, such as");
                 for MalformedRow { line, what, text } in &file.malformed {
                     eprintln!("  line {line}: {what}: `{text}`");
@@ -401,6 +401,42 @@ impl SizeFigures {
                     bytes: bucket.bytes,
                 })
                 .collect(),
+        }
+    }
+}
+
+/// What names have of the whole, as cells of a table.
+pub(super) struct ShareCells<'a> {
+    pub(super) columns: Vec<&'static str>,
+    /// A name, and a cell for each column.
+    pub(super) rows: Vec<(&'a str, Vec<String>)>,
+}
+
+impl<'a> ShareCells<'a> {
+    /// `untold` stands where the log does not say what the cache did.
+    pub(super) fn of(rows: &'a [NamedRow], others: Option<&'a ShareRow>, untold: &str) -> Self {
+        let all = || {
+            let named = rows.iter().map(|row| (row.name.as_str(), &row.share));
+            named.chain(others.map(|share| ("all others", share)))
+        };
+        let total: u64 = all().map(|(_, share)| share.requests).sum();
+        let told = all().any(|(_, share)| share.hit_ratio.is_some());
+        let cells = |share: &ShareRow| {
+            let mut cells = vec![
+                count(share.requests),
+                percent(share.requests as f64 / total as f64),
+                ByteSize(share.bytes).to_string(),
+            ];
+            if told {
+                cells.push(share.hit_ratio.map_or_else(|| untold.to_owned(), percent));
+            }
+            cells
+        };
+        let mut columns = vec!["requests", "share", "bytes"];
+        columns.extend(told.then_some("hit ratio"));
+        Self {
+            columns,
+            rows: all().map(|(name, share)| (name, cells(share))).collect(),
         }
     }
 }

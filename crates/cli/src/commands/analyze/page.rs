@@ -1,10 +1,14 @@
 //! The page of `analyze --report`.
 
+use std::iter;
+
 use edgeward_report::{Axis, Column, Page, Plot, Series, Table, Unit};
 use edgeward_trace::raw::iso8601;
 use edgeward_types::ByteSize;
 
-use super::document::{Document, Full, HourRow, NamedRow, Names, ShareRow, SizeFigures};
+use super::document::{
+    Document, Full, HourRow, NamedRow, Names, ShareCells, ShareRow, SizeFigures,
+};
 use super::prediction::{CacheRow, Prediction};
 use crate::output::{count, percent};
 
@@ -331,31 +335,11 @@ fn named(heading: &str, names: &Names) -> Table {
 }
 
 fn shares(heading: &str, rows: &[NamedRow], others: Option<&ShareRow>) -> Table {
-    let all = || rows.iter().map(|row| &row.share).chain(others);
-    let total: u64 = all().map(|share| share.requests).sum();
-    let told = all().any(|share| share.hit_ratio.is_some());
-    let mut columns = vec![
-        Column::words(heading),
-        Column::figures("requests"),
-        Column::figures("share"),
-        Column::figures("bytes"),
-    ];
-    if told {
-        columns.push(Column::figures("hit ratio"));
-    }
-    let mut table = Table::new(columns);
-    let rows = rows.iter().map(|row| (row.name.as_str(), &row.share));
-    for (name, share) in rows.chain(others.map(|share| ("all others", share))) {
-        let mut cells = vec![
-            name.to_owned(),
-            count(share.requests),
-            percent(share.requests as f64 / total as f64),
-            ByteSize(share.bytes).to_string(),
-        ];
-        if told {
-            cells.push(share.hit_ratio.map_or_else(|| "–".to_owned(), percent));
-        }
-        table.row(cells);
+    let shares = ShareCells::of(rows, others, "–");
+    let figures = shares.columns.into_iter().map(Column::figures);
+    let mut table = Table::new(iter::once(Column::words(heading)).chain(figures));
+    for (name, cells) in shares.rows {
+        table.row(iter::once(name.to_owned()).chain(cells));
     }
     table
 }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use edgeward_types::ByteSize;
 
-use super::document::{Document, Full, NamedRow, Names, ShareRow};
+use super::document::{Document, Full, NamedRow, Names, ShareCells, ShareRow};
 use super::prediction::Prediction;
 use crate::output::{self, Column, Table, count, percent};
 
@@ -198,31 +198,19 @@ fn named(column: &str, names: &Names) -> Table {
 }
 
 fn shares(column: &str, rows: &[NamedRow], others: Option<&ShareRow>) -> Table {
-    let all = || rows.iter().map(|row| &row.share).chain(others);
-    let total: u64 = all().map(|share| share.requests).sum();
-    let told = all().any(|share| share.hit_ratio.is_some());
-    let mut columns = vec![
-        Column::words(column),
-        Column::figures("requests"),
-        Column::figures("share"),
-        Column::figures("bytes"),
-    ];
-    if told {
-        columns.push(Column::figures("hit ratio"));
-    }
-    let mut table = Table::new(columns);
-    let named = rows.iter().map(|row| (row.name.as_str(), &row.share));
-    for (name, share) in named.chain(others.map(|share| ("all others", share))) {
-        let mut cells = vec![
-            printable(name, NAME_CHARS_MAX),
-            count(share.requests),
-            percent(share.requests as f64 / total as f64),
-            ByteSize(share.bytes).to_string(),
-        ];
-        if told {
-            cells.push(share.hit_ratio.map_or_else(|| "-".to_owned(), percent));
-        }
-        table.row(cells);
+    let shares = ShareCells::of(rows, others, "-");
+    let figures = shares.columns.into_iter().map(Column::figures);
+    let mut table = Table::new(
+        std::iter::once(Column::words(column))
+            .chain(figures)
+            .collect::<Vec<_>>(),
+    );
+    for (name, cells) in shares.rows {
+        table.row(
+            std::iter::once(printable(name, NAME_CHARS_MAX))
+                .chain(cells)
+                .collect::<Vec<_>>(),
+        );
     }
     table
 }

@@ -13,6 +13,8 @@
 //! name mixes the place with the epoch of its segment, so nothing has to be cleared when a segment is overwritten:
 //! what lies there then has other names. That a name is taken for another's happens once in 2^33 lookups of a block
 //! that is not known, and matters only if that block is damaged.
+//!
+//! The same table, smaller and with a shorter memory, remembers which blocks the kernel said were in its page cache.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;

@@ -51,6 +51,7 @@ pub struct Objects {
     urls: u64,
     requests: u64,
     once: u64,
+    repeated_bytes: u64,
     popularity: Popularity,
     storable: Storable,
     sizes: Sizes,
@@ -101,6 +102,8 @@ impl Objects {
         self.requests += object.requests;
         let once = object.requests == 1;
         self.once += u64::from(once);
+        let repeated = object.bytes.saturating_sub(object.size);
+        self.repeated_bytes = self.repeated_bytes.saturating_add(repeated);
         self.popularity.add(object.requests);
         if object.complete {
             let storable = &mut self.storable;
@@ -136,6 +139,7 @@ impl Objects {
         self.urls += other.urls;
         self.requests += other.requests;
         self.once += other.once;
+        self.repeated_bytes = self.repeated_bytes.saturating_add(other.repeated_bytes);
         self.popularity.merge(&other.popularity);
         let (mine, theirs) = (&mut self.storable, &other.storable);
         mine.objects += theirs.objects;
@@ -161,6 +165,11 @@ impl Objects {
     /// How many were requested once.
     pub const fn once(&self) -> u64 {
         self.once
+    }
+
+    /// Bytes sent of URLs beyond their sizes, which is what had been sent before. 0 where sizes were not counted.
+    pub const fn repeated_bytes(&self) -> u64 {
+        self.repeated_bytes
     }
 
     /// The share of the URLs that was requested once; 0 where there are none.
@@ -253,6 +262,10 @@ mod tests {
             one.top().iter().map(|t| t.requests).collect::<Vec<_>>(),
             [7, 7, 7]
         );
+        assert_eq!(one.repeated_bytes(), whole.repeated_bytes());
+        // Of n requests for one URL all but one.
+        let repeated = (1..=20u64).map(|n| n % 7 * n * 100).sum::<u64>();
+        assert_eq!(whole.repeated_bytes(), repeated);
         assert_eq!(one.storable(), whole.storable());
         assert_eq!(one.popularity(), whole.popularity());
         // 700 and 1400 of 21,000 bytes were requested once.

@@ -10,7 +10,8 @@
 //!
 //! Nothing here is needed. What is lost in a crash (at most the container that was not full), overwritten, or harmed
 //! is sent once more; what is read is hashed by whoever asked for it. So nothing is ever synced but at the end.
-//! The format is in `docs/chunk-store.md`. [`codec`] has the compressors that the link takes along.
+//! The format is in `docs/chunk-store.md`. [`codec`] has the compressors that the link takes along; [`estimate`]
+//! tells what a link would save.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -38,9 +39,12 @@
 
 mod chunks;
 pub mod codec;
+pub mod estimate;
 pub mod format;
 mod index;
+mod scratch;
 mod trailers;
 
 pub use chunks::{ChunkCounters, ChunkSettings, Chunks, OpenError};
 pub use index::{Index, SLOT_BYTES};
+pub use scratch::ScratchDevice;

@@ -18,7 +18,7 @@ mod signals;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{ArgAction, Parser};
 
 use commands::Command;
 
@@ -35,6 +35,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
     subcommand_required = true,
     arg_required_else_help = true,
     disable_help_subcommand = true,
+    disable_version_flag = true,
     after_help = "`edgeward COMMAND -h` shows a command's options, `--help` all, with examples.",
     after_long_help = LONG_HELP
 )]
@@ -45,6 +46,10 @@ struct Cli {
     /// No progress on stderr
     #[arg(short, long, global = true, hide_short_help = true)]
     quiet: bool,
+
+    /// Print version
+    #[arg(short = 'V', long, action = ArgAction::Version, hide_short_help = true)]
+    version: Option<bool>,
 
     #[command(subcommand)]
     command: Command,

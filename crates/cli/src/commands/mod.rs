@@ -10,6 +10,7 @@ mod check_config;
 mod demo;
 mod demo_filter;
 mod filter;
+mod link;
 mod origin;
 mod replay;
 mod serve;
@@ -33,8 +34,11 @@ pub(crate) enum Command {
     Filter(filter::FilterArgs),
     BenchFilter(bench_filter::BenchFilterArgs),
     Store(store::StoreArgs),
+    Link(link::LinkArgs),
     CheckConfig(check_config::CheckConfigArgs),
     Demo(demo::DemoArgs),
+    // The list of commands is to fit a screen; `make help` names this one.
+    #[command(hide = true)]
     DemoFilter(demo_filter::DemoFilterArgs),
 }
 
@@ -51,6 +55,7 @@ impl Command {
             Self::Filter(args) => filter::run(args),
             Self::BenchFilter(args) => bench_filter::run(&args),
             Self::Store(args) => store::run(&args),
+            Self::Link(args) => link::run(&args),
             Self::CheckConfig(args) => check_config::run(&args),
             Self::Demo(args) => demo::run(&args),
             Self::DemoFilter(args) => demo_filter::run(&args),
@@ -69,6 +74,7 @@ impl Command {
             | Self::Trace(_)
             | Self::BenchFilter(_)
             | Self::Store(_)
+            | Self::Link(_)
             | Self::CheckConfig(_)
             | Self::Demo(_)
             | Self::DemoFilter(_) => "warn",

@@ -9,6 +9,7 @@ mod errors;
 mod help;
 mod kill;
 mod large;
+mod link;
 mod negative;
 mod pipes;
 mod run;

@@ -1,0 +1,103 @@
+//! A device for as long as the process lives: a file without a name, which takes only what is written of it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use edgeward_store::disk::Device;
+
+/// A file that is gone with the process, whatever becomes of it.
+#[derive(Debug)]
+pub struct ScratchDevice {
+    file: File,
+    folder: PathBuf,
+    bytes: u64,
+}
+
+impl ScratchDevice {
+    /// `bytes` zeroes in `folder`, of which none takes room before it is written.
+    ///
+    /// # Errors
+    ///
+    /// If no file can be made there.
+    pub fn new(folder: &Path, bytes: u64) -> io::Result<Self> {
+        let file = nameless(folder)?;
+        file.set_len(bytes)?;
+        let folder = folder.to_owned();
+        Ok(Self {
+            file,
+            folder,
+            bytes,
+        })
+    }
+}
+
+/// By its name it is never found: that is drawn anew until there is none like it, and taken away at once.
+fn nameless(folder: &Path) -> io::Result<File> {
+    for attempt in 0..1000 {
+        let path = folder.join(format!(".edgeward-{}-{attempt}", std::process::id()));
+        let opened = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path);
+        match opened {
+            Ok(file) => return fs::remove_file(&path).map(|()| file),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+impl Device for ScratchDevice {
+    fn len(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read_exact_at(buffer, offset)
+    }
+
+    fn read_now_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.file.read_at(buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let end = offset.checked_add(bytes.len() as u64);
+        if end.is_none_or(|end| end > self.bytes) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        self.file.write_all_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn name(&self) -> String {
+        format!("a temporary file in {}", self.folder.display())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scratch_device_has_no_name_and_keeps_what_is_written_within_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let device = ScratchDevice::new(folder.path(), 8192).expect("room");
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 0);
+        device.write_at(&[7; 4096], 4096).expect("within it");
+        let mut bytes = [1; 4096];
+        device.read_at(&mut bytes, 0).expect("within it");
+        assert_eq!(bytes, [0; 4096]);
+        device.read_at(&mut bytes, 4096).expect("within it");
+        assert_eq!(bytes, [7; 4096]);
+        assert!(device.write_at(&[7; 4096], 8192).is_err());
+        assert!(device.write_at(&[7; 8192], 4096).is_err());
+    }
+}

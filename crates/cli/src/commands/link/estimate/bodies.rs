@@ -1,0 +1,77 @@
+//! Files and folders: each file is a body.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+
+use super::Estimate;
+use super::document::Row;
+
+impl Estimate {
+    /// All files at or within `path`, in the order of their names. Links and devices are passed over.
+    pub(super) fn files(&mut self, path: &Path) -> anyhow::Result<()> {
+        let before = self.estimator.saved();
+        // What was named must be there; what lies within may be gone by now.
+        fs::metadata(path).with_context(|| format!("{}", path.display()))?;
+        let mut waiting = vec![path.to_owned()];
+        while let Some(path) = waiting.pop() {
+            if path.is_dir() {
+                match entries(&path) {
+                    Ok(entries) => waiting.extend(entries.into_iter().rev()),
+                    Err(error) => self.problem(&path, &error),
+                }
+            } else if let Err(error) = self.file(&path) {
+                self.problem(&path, &error);
+            }
+        }
+        let name = path.display().to_string();
+        let row = Row::new(name, "files", &before, &self.estimator.saved());
+        self.document.rows.push(row);
+        Ok(())
+    }
+
+    /// One body.
+    fn file(&mut self, path: &Path) -> io::Result<()> {
+        let mut file = File::open(path)?;
+        let stream = self
+            .estimator
+            .begin(b"", true)
+            .expect("no other body is under way");
+        let mut buffer = vec![0; BUFFER_BYTES];
+        let read = loop {
+            match file.read(&mut buffer) {
+                Ok(0) => break Ok(()),
+                Ok(bytes) => {
+                    let written = self.estimator.write(stream, &buffer[..bytes]);
+                    written.expect("it is open");
+                    self.progress.advance(bytes as u64);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => break Err(error),
+            }
+        };
+        self.estimator.end(stream).expect("it is open");
+        read
+    }
+
+    fn problem(&mut self, path: &Path, error: &io::Error) {
+        self.problems.push(format!("{}: {error}", path.display()));
+    }
+}
+
+fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut entries = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if kind.is_dir() || kind.is_file() {
+            entries.push(entry.path());
+        }
+    }
+    entries.sort();
+    Ok(entries)
+}
+
+const BUFFER_BYTES: usize = 256 << 10;

@@ -1,0 +1,189 @@
+//! What is told of an estimate: once, as a table or as JSON.
+
+use std::io::Write as _;
+
+use serde::{Serialize, Serializer};
+
+use edgeward_chunk_store::estimate::Saved;
+use edgeward_types::ByteSize;
+
+use crate::output::{self, Column, Table, count, percent};
+
+use super::EstimateArgs;
+
+/// All of it.
+#[derive(Debug, Serialize)]
+pub(super) struct Document {
+    chunk_bytes: u64,
+    store_bytes: u64,
+    compression: bool,
+    delta: bool,
+    /// What was sent, in this order.
+    pub(super) rows: Vec<Row>,
+    /// What logs say.
+    pub(super) logs: Vec<LogRow>,
+}
+
+/// Bodies that were sent.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Row {
+    name: String,
+    kind: &'static str,
+    bodies: u64,
+    bytes: u64,
+    link_bytes: u64,
+    #[serde(serialize_with = "finite")]
+    saved_share: f64,
+    compressed_bytes: u64,
+    #[serde(serialize_with = "finite")]
+    compressed_saved_share: f64,
+    named_bytes: u64,
+    delta_bytes: u64,
+    literal_bytes: u64,
+    plain_bytes: u64,
+}
+
+/// A log.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct LogRow {
+    pub(super) name: String,
+    pub(super) requests: u64,
+    pub(super) urls: u64,
+    pub(super) bytes: u64,
+    pub(super) repeated_bytes: u64,
+}
+
+impl Row {
+    /// What came between two counts.
+    pub(super) fn new(name: String, kind: &'static str, before: &Saved, now: &Saved) -> Self {
+        let bytes = now.bytes - before.bytes;
+        let link_bytes = now.wire - before.wire;
+        let compressed_bytes = now.compressed - before.compressed;
+        Self {
+            name,
+            kind,
+            bodies: now.bodies - before.bodies,
+            bytes,
+            link_bytes,
+            saved_share: saved_share(link_bytes, bytes),
+            compressed_bytes,
+            compressed_saved_share: saved_share(compressed_bytes, bytes),
+            named_bytes: now.named - before.named,
+            delta_bytes: now.delta - before.delta,
+            literal_bytes: now.literal - before.literal,
+            plain_bytes: now.plain - before.plain,
+        }
+    }
+
+    fn cells(&self) -> [String; 10] {
+        let share = |bytes: u64| percent(bytes as f64 / self.bytes as f64);
+        [
+            self.name.clone(),
+            count(self.bodies),
+            ByteSize(self.bytes).to_string(),
+            ByteSize(self.link_bytes).to_string(),
+            percent(self.saved_share),
+            percent(self.compressed_saved_share),
+            share(self.named_bytes),
+            share(self.delta_bytes),
+            share(self.literal_bytes),
+            share(self.plain_bytes),
+        ]
+    }
+}
+
+impl Document {
+    pub(super) fn new(args: &EstimateArgs) -> Self {
+        Self {
+            chunk_bytes: args.chunk.0,
+            store_bytes: args.store_size.0,
+            compression: !args.no_compression,
+            delta: !args.no_delta && !args.no_compression,
+            rows: Vec::new(),
+            logs: Vec::new(),
+        }
+    }
+
+    /// As tables.
+    pub(super) fn print(&self) -> anyhow::Result<()> {
+        let mut out = output::stdout();
+        if !self.rows.is_empty() {
+            write!(out, "{}", self.bodies())?;
+            writeln!(
+                out,
+                "\nsaved: of the bytes; zstd: by compression alone; named: found in the store; delta: compressed against \
+                 what is there; new: neither; unkept: beginnings, small or encrypted bodies"
+            )?;
+        }
+        if !self.logs.is_empty() {
+            if !self.rows.is_empty() {
+                writeln!(out)?;
+            }
+            write!(out, "{}", self.requests())?;
+            writeln!(
+                out,
+                "\nagain: bytes for URLs that had been sent before; compression and what URLs have in common come on top"
+            )?;
+        }
+        out.flush()?;
+        Ok(())
+    }
+
+    fn bodies(&self) -> Table {
+        let figures = [
+            "bodies", "bytes", "sent", "saved", "zstd", "named", "delta", "new", "unkept",
+        ];
+        let columns = std::iter::once(Column::words("what"));
+        let mut table = Table::new(columns.chain(figures.map(Column::figures)));
+        for row in &self.rows {
+            table.row(row.cells());
+        }
+        if self.rows.len() > 1 {
+            table.row(self.total().cells());
+        }
+        table
+    }
+
+    fn total(&self) -> Row {
+        let sum = |of: fn(&Row) -> u64| self.rows.iter().map(of).sum();
+        let all = Saved {
+            bodies: sum(|row| row.bodies),
+            bytes: sum(|row| row.bytes),
+            wire: sum(|row| row.link_bytes),
+            compressed: sum(|row| row.compressed_bytes),
+            named: sum(|row| row.named_bytes),
+            delta: sum(|row| row.delta_bytes),
+            literal: sum(|row| row.literal_bytes),
+            plain: sum(|row| row.plain_bytes),
+        };
+        Row::new("together".to_owned(), "total", &Saved::default(), &all)
+    }
+
+    fn requests(&self) -> Table {
+        let figures = ["requests", "URLs", "bytes", "again", "share"];
+        let columns = std::iter::once(Column::words("log"));
+        let mut table = Table::new(columns.chain(figures.map(Column::figures)));
+        for row in &self.logs {
+            table.row([
+                row.name.clone(),
+                count(row.requests),
+                count(row.urls),
+                ByteSize(row.bytes).to_string(),
+                ByteSize(row.repeated_bytes).to_string(),
+                percent(row.repeated_bytes as f64 / row.bytes as f64),
+            ]);
+        }
+        table
+    }
+}
+
+/// NaN where there was nothing to save.
+fn saved_share(sent: u64, bytes: u64) -> f64 {
+    1.0 - sent as f64 / bytes as f64
+}
+
+/// JSON has no infinities.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it so")]
+fn finite<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    value.is_finite().then_some(*value).serialize(serializer)
+}

@@ -1,0 +1,64 @@
+//! Access logs: which bytes were sent before.
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use edgeward_analysis::{Names, QueryRule};
+use edgeward_logs::{Depth, Settings};
+use edgeward_types::ByteSize;
+
+use crate::complaint::Complaint;
+
+use super::document::LogRow;
+use super::{Estimate, EstimateArgs};
+
+impl Estimate {
+    /// Counts a log's bytes, by URL. Of each URL one answer had to be sent; the others were sent again.
+    pub(super) fn log(&mut self, path: &Path, args: &EstimateArgs) -> anyhow::Result<()> {
+        let sources = edgeward_logs::find(&[PathBuf::from(path)])?;
+        let settings = Settings {
+            depth: Depth::Full,
+            format: None,
+            names: Names::default(),
+            query: QueryRule::Keep,
+            threads: thread::available_parallelism().map_or(1, NonZeroUsize::get),
+            memory: MEMORY,
+            temp_folder: args.temp_folder(),
+            temp_max: args.store_size,
+            line_bytes_max: 64 << 10,
+            zstd_window_log_max: 27,
+            top_max: 0,
+        };
+        let analysis = edgeward_logs::analyze(&sources, &settings, &|bytes| {
+            self.progress.advance(bytes);
+        })?;
+        for file in &analysis.files {
+            if let Some(problem) = &file.problem {
+                self.problems.push(format!("{}: {problem}", file.label));
+            }
+        }
+        if let Some(error) = &analysis.spill_error {
+            return Err(Complaint::new(error.to_string())
+                .hint("give it room with --temp and --store-size")
+                .into());
+        }
+        if analysis.objects.requests() == 0 {
+            return Err(Complaint::new("no line of it tells of a request")
+                .in_file(path)
+                .hint("--as files takes it as a body; `edgeward analyze` says what is wrong with a log")
+                .into());
+        }
+        self.document.logs.push(LogRow {
+            name: path.display().to_string(),
+            requests: analysis.objects.requests(),
+            urls: analysis.objects.urls(),
+            bytes: analysis.tally.as_ref().map_or(0, |tally| tally.total.bytes),
+            repeated_bytes: analysis.objects.repeated_bytes(),
+        });
+        Ok(())
+    }
+}
+
+/// For tables; what does not fit goes to a temporary file.
+const MEMORY: ByteSize = ByteSize::mib(512);

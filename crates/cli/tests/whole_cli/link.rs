@@ -1,0 +1,124 @@
+//! `link estimate` on files and logs.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::run::{output, text};
+
+/// An edited copy of a folder costs a few percent of it, and one that is sent again next to nothing.
+#[test]
+fn a_version_that_follows_another_is_hardly_sent() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let of = |version: &str| folder.path().join(version);
+    let old = noise(600_000);
+    let mut new = old.clone();
+    new.splice(300_000..300_004, *b"other");
+    for (version, body) in [("old", &old), ("new", &new)] {
+        fs::create_dir_all(of(version).join("inner")).expect("a folder");
+        fs::write(of(version).join("inner/body"), body).expect("a file");
+        fs::write(of(version).join("small"), b"a small file").expect("a file");
+    }
+    let paths = [of("old"), of("new"), of("new")];
+    let names = paths.each_ref().map(|path| path.display().to_string());
+    let [one, two, three] = names.each_ref().map(String::as_str);
+    let found = estimated(&[one, two, three]);
+    let rows = found["rows"].as_array().expect("rows");
+    let saved = |row: usize| rows[row]["saved_share"].as_f64().expect("a share");
+    assert!(saved(0) < 0.0 && saved(0) > -0.01, "{found:#}");
+    assert!(saved(1) > 0.96 && saved(2) > 0.98, "{found:#}");
+    for row in rows {
+        let bytes = |field: &str| row[field].as_u64().expect("bytes");
+        let parts = ["named", "delta", "literal", "plain"];
+        let sum: u64 = parts
+            .iter()
+            .map(|part| bytes(&format!("{part}_bytes")))
+            .sum();
+        assert_eq!(sum, bytes("bytes"));
+        assert_eq!(row["bodies"], 2);
+        assert_eq!(row["kind"], "files");
+    }
+
+    // Without deltas the edited chunk travels whole.
+    let plain = estimated(&[one, two, "--no-delta"]);
+    assert_eq!(plain["rows"][1]["delta_bytes"], 0);
+    let sent = |found: &Value| found["rows"][1]["link_bytes"].as_u64().expect("bytes");
+    assert!(sent(&plain) > sent(&found));
+
+    let table = text(&output(&["link", "estimate", one, two]).stdout);
+    assert!(
+        table.contains("together") && table.contains("saved"),
+        "{table}"
+    );
+}
+
+#[test]
+fn a_log_tells_what_it_sent_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("access.log");
+    let line = |url: &str, bytes: u32| {
+        format!("192.0.2.1 - - [10/Oct/2025:13:55:36 +0000] \"GET {url} HTTP/1.1\" 200 {bytes}\n")
+    };
+    let lines = [
+        line("/a", 1000),
+        line("/b", 500),
+        line("/a", 1000),
+        line("/a", 1000),
+    ];
+    fs::write(&log, lines.concat()).expect("a file");
+    let found = estimated(&[name(&log)]);
+    let row = &found["logs"][0];
+    assert_eq!((&row["requests"], &row["urls"]), (&4.into(), &2.into()));
+    assert_eq!(
+        (&row["bytes"], &row["repeated_bytes"]),
+        (&3500.into(), &2000.into())
+    );
+
+    let as_body = estimated(&[name(&log), "--as=files"]);
+    assert_eq!(as_body["rows"][0]["bodies"], 1);
+}
+
+#[test]
+fn what_cannot_be_estimated_is_said() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let missing = folder.path().join("missing");
+    let there = folder.path().join("there");
+    fs::write(&there, noise(10_000)).expect("a file");
+    for (args, expected) in [
+        (vec![name(&missing)], "missing"),
+        (vec![name(&there), "--chunk=5KiB"], "not a power of two"),
+        (vec![name(&there), "--store-size=1MiB"], "4MiB or more"),
+        (vec![name(&there), "--as=log"], "no line of it"),
+    ] {
+        let args: Vec<&str> = ["link", "estimate"].into_iter().chain(args).collect();
+        let out = output(&args);
+        let said = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(2), "{args:?}: {said}");
+        assert!(said.contains(expected), "{args:?}: {said}");
+    }
+}
+
+fn estimated(args: &[&str]) -> Value {
+    let args: Vec<&str> = ["link", "estimate", "--json"]
+        .iter()
+        .chain(args)
+        .copied()
+        .collect();
+    let out = output(&args);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    serde_json::from_slice(&out.stdout).expect("JSON")
+}
+
+fn name(path: &Path) -> &str {
+    path.to_str().expect("a name")
+}
+
+fn noise(bytes: usize) -> Vec<u8> {
+    let mut word = 1_u64;
+    let mut next = || {
+        word = word.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        (word >> 56) as u8
+    };
+    (0..bytes).map(|_| next()).collect()
+}

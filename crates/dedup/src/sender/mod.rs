@@ -293,6 +293,12 @@ impl Sender {
         })
     }
 
+    /// Whether a body has a frame for this lane. What was just sent on one may leave something for the other.
+    pub fn is_ready(&self, lane: Lane) -> bool {
+        let short = lane != Lane::Long && !self.short.is_empty();
+        short || (lane != Lane::Short && !self.long.is_empty())
+    }
+
     /// Whether frames of a body wait for the line.
     pub fn backlog(&self, stream: StreamId) -> bool {
         let outgoing = self.streams.get(&stream);

@@ -314,20 +314,28 @@ fn either_lane_begins_a_body() {
     end.endpoint.flush(stream, &mut end.store, &mut codec);
     assert_eq!(whole(end), 0);
     assert!(end.endpoint.sender().backlog(stream));
-    let mut transmit = |lane| {
+    let transmit = |world: &mut World, lane| {
         let mut bytes = Vec::new();
         let end = &mut world.ends[0];
+        let mut codec = store::PatchCodec;
         while end
             .endpoint
             .transmit(lane, true, &mut end.store, &mut codec, &mut bytes)
         {}
         kinds(&bytes)
     };
-    assert_eq!(transmit(Lane::Short), ["open", "plain"]);
-    let long = transmit(Lane::Long);
+    assert_eq!(transmit(&mut world, Lane::Short), ["open", "plain"]);
+    let ready = |end: &link::End| {
+        [Lane::Short, Lane::Long, Lane::Any].map(|lane| end.endpoint.sender().is_ready(lane))
+    };
+    assert_eq!(ready(&world.ends[0]), [false, true, true]);
+    let long = transmit(&mut world, Lane::Long);
     assert_eq!(long[0], "open");
     assert!(long.len() > 1 && long[1..].iter().all(|kind| *kind == "literal"));
-    assert!(transmit(Lane::Any).len() < 2, "nothing but a short end");
+    assert!(
+        transmit(&mut world, Lane::Any).len() < 2,
+        "nothing but a short end"
+    );
     assert!(!world.ends[0].endpoint.sender().backlog(stream));
 }
 

@@ -37,6 +37,7 @@ usage: cargo xtask bench-disk write [options]
   --seconds N         of each run with hits from memory [5]
   --hit-rate N        hits a second [1000]
   --miss-rate N       misses of 1 MiB a second [80 % of what the store wrote, at most 200]
+  --edge-config FILE  a configuration for the edge that writes, such as disk.direct_writes
   --dir FOLDER        where is written [bench/scratch/disk]
   --edgeward NAME     a cargo profile or a path to the binary [release]
   --out FOLDER        where write.jsonl goes [bench/scratch/disk]
@@ -48,6 +49,7 @@ const KNOWN: &[&str] = &[
     "seconds",
     "hit-rate",
     "miss-rate",
+    "edge-config",
     "dir",
     "edgeward",
     "out",
@@ -73,6 +75,7 @@ pub(crate) fn run(root: &Path, arguments: impl Iterator<Item = String>) -> anyho
     let bench = Bench {
         edgeward: edgeward_binary(&options.text("edgeward", "release"), root)?,
         folder: options.folder("dir", root, "bench/scratch/disk")?,
+        config: options.text("edge-config", ""),
         runs: options.number("runs", 3)?,
         seconds: options.number("seconds", 5)?,
     };
@@ -158,6 +161,8 @@ pub(crate) fn run(root: &Path, arguments: impl Iterator<Item = String>) -> anyho
 struct Bench {
     edgeward: PathBuf,
     folder: PathBuf,
+    /// Of the edge that writes; none if empty.
+    config: String,
     runs: u32,
     seconds: u32,
 }
@@ -230,10 +235,13 @@ impl Bench {
         let origin = Origin::start(&self.edgeward, None, &scratch.path)?;
         // Large objects are not for memory, in either.
         let hot = "--hot 64MiB --policy threshold:64KiB";
-        let disk = format!(
+        let mut disk = format!(
             "--disk {} --disk-size 4GiB --disk-admission always",
             store.display()
         );
+        if !self.config.is_empty() {
+            _ = write!(disk, " --config {}", self.config);
+        }
         let edge = |name, more: &str| {
             let more = format!("{hot} {more}");
             Edge::start(&self.edgeward, name, &origin, &more, None, &scratch.path)

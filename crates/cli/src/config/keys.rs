@@ -329,6 +329,7 @@ pub(super) static KEYS: &[Key] = &[
     disk::SEGMENT_BYTES,
     disk::QUEUE_BYTES,
     disk::REINSERTION,
+    disk::DIRECT_WRITES,
     disk::FLUSH_INTERVAL,
     disk::SYNC_INTERVAL,
     disk::CHECKPOINT_INTERVAL,

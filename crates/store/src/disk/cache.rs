@@ -62,7 +62,10 @@ impl DiskCache {
                 path: device.path.clone(),
                 source,
             })?;
-            devices.push(Arc::new(opened));
+            devices.push(Arc::new(match settings.direct_writes {
+                true => opened.writing_directly(),
+                false => opened,
+            }));
         }
         Self::open_with_devices(settings, devices)
     }

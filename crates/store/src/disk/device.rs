@@ -11,7 +11,8 @@
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSliceMut};
-use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, FlockOperation};
@@ -73,6 +74,8 @@ pub const WRITE_ALIGN: u64 = 4096;
 #[derive(Debug)]
 pub struct FileDevice {
     file: File,
+    /// The same file past the page cache. None where that is not wanted or not to be had.
+    direct: Option<File>,
     path: PathBuf,
     bytes: u64,
     /// None where the system does not map it; then everything is read.
@@ -124,6 +127,7 @@ impl FileDevice {
         let renewal = folder.and_then(Renewal::in_folder);
         Ok(Self {
             file,
+            direct: None,
             path,
             bytes,
             mapping,
@@ -143,11 +147,45 @@ impl FileDevice {
         let bytes = size_of(&file)?;
         Ok(Self {
             file,
+            direct: None,
             path,
             bytes,
             mapping: None,
             renewal: None,
         })
+    }
+
+    /// Large writes go to the device without passing through the page cache, where the file system can do that.
+    ///
+    /// What is written displaces nothing that is read, and no writing back comes in bursts; in return the first read of it is the
+    /// device's. The kernel keeps both ways apart: before and after such a write it
+    /// takes out of the page cache what lies there of the range.
+    #[must_use]
+    pub fn writing_directly(mut self) -> Self {
+        // By its number: the path may mean another file by now.
+        let this = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        self.direct = OpenOptions::new()
+            .write(true)
+            .custom_flags(libc::O_DIRECT)
+            .open(this)
+            .ok();
+        self
+    }
+
+    /// Writes past the page cache. False if that is not to be had for these bytes.
+    fn write_directly_at(&self, bytes: &[u8], offset: u64) -> io::Result<bool> {
+        let Some(direct) = &self.direct else {
+            return Ok(false);
+        };
+        if !bytes.as_ptr().addr().is_multiple_of(WRITE_ALIGN as usize) {
+            return Ok(false);
+        }
+        match direct.write_all_at(bytes, offset) {
+            Ok(()) => Ok(true),
+            // A file system that opens it so and takes no such write, or wants it aligned to more.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// The file itself; within the directory if one was given.
@@ -183,7 +221,10 @@ impl Device for FileDevice {
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.file.write_all_at(bytes, offset)
+        match self.write_directly_at(bytes, offset)? {
+            true => Ok(()),
+            false => self.file.write_all_at(bytes, offset),
+        }
     }
 
     fn sync(&self) -> io::Result<()> {

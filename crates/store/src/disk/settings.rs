@@ -29,6 +29,10 @@ pub struct DiskSettings {
     /// their full speed.
     pub write_bytes: ByteSize,
 
+    /// Writes go past the page cache, where the file system can do that, by a thread that gives way to the others. What is
+    /// read is kept there all the same.
+    pub direct_writes: bool,
+
     /// What waits for more company is written after this all the same, or sooner where `sync_interval` is shorter. A short
     /// object is found meanwhile, one in pieces is not.
     pub flush_interval: Duration,
@@ -110,6 +114,8 @@ impl Default for DiskSettings {
             // By simulation; see docs/disk-cache.md.
             reinsertion: Reinsertion::Hit { hits_min: 2 },
             write_bytes: ByteSize::mib(1),
+            // What was written is asked for again soon, and then lies in memory: docs/disk-cache.md.
+            direct_writes: false,
             // With a tenth of it the clock decides how often is written, not what there is: docs/disk-cache.md.
             flush_interval: Duration::from_secs(1),
             sync_interval: Duration::from_secs(2),

@@ -167,6 +167,17 @@ pub(super) const REINSERTION: Key = Key {
     show: |draft, _| Some(draft.disk.settings.reinsertion.to_string()),
 };
 
+pub(super) const DIRECT_WRITES: Key = Key {
+    path: "disk.direct_writes",
+    flag: None,
+    kind: Kind::Switch,
+    doc: "Writes go to the devices without passing through the page cache (`O_DIRECT`), where the file system can do that, from \
+          a thread that gives way to the others. They disturb those who are served less and displace nothing that is read; in \
+          return the first read of an object is the device's, and large bodies leave the page cache a tenth slower.",
+    set: |draft, _, value| draft.disk.settings.direct_writes = value.switch(),
+    show: |draft, _| Some(draft.disk.settings.direct_writes.to_string()),
+};
+
 pub(super) const FLUSH_INTERVAL: Key = Key {
     path: "disk.flush_interval",
     flag: None,

@@ -97,12 +97,12 @@ impl Writer {
             written_secs: unix_secs(),
         };
         let start = usize::try_from(place.offset - self.flushed).expect("within the buffer");
-        self.buffer.resize(start + RECORD_HEADER_BYTES, 0);
+        self.buffer.resize_with_zeros(start + RECORD_HEADER_BYTES);
         self.buffer.extend_from_slice(draft.key);
         self.buffer.extend_from_slice(draft.head);
         self.buffer.extend_from_slice(draft.table);
         let meta_bytes = header.meta_bytes();
-        self.buffer.resize(start + meta_bytes, 0);
+        self.buffer.resize_with_zeros(start + meta_bytes);
         for chunk in body {
             self.buffer.extend_from_slice(chunk);
         }
@@ -193,7 +193,7 @@ impl Writer {
         }
         let open = self.log.open().expect("the buffer is of the open segment");
         let aligned = self.buffer.len().next_multiple_of(WRITE_ALIGN as usize);
-        self.buffer.resize(aligned, 0);
+        self.buffer.resize_with_zeros(aligned);
         let at = self.volume.segments.start(open.segment) + self.flushed;
         self.write_at(at)?;
         self.flushed += aligned as u64;
@@ -272,7 +272,7 @@ impl Writer {
         };
         let footer = lines.len() + TRAILER_BYTES;
         let aligned = footer.next_multiple_of(WRITE_ALIGN as usize);
-        self.buffer.resize(aligned - footer, 0);
+        self.buffer.resize_with_zeros(aligned - footer);
         self.buffer.extend_from_slice(&lines);
         self.buffer.extend_from_slice(&trailer.to_bytes(seed));
         let at = self.volume.segments.end(open.segment) - aligned as u64;

@@ -14,6 +14,7 @@
 //! and written first when it works again.
 
 mod appender;
+mod buffer;
 mod objects;
 
 use std::io;
@@ -28,6 +29,7 @@ use edgeward_policy::digest::Digest;
 use edgeward_policy::log::SegmentLog;
 use edgeward_types::KeyHash;
 
+use self::buffer::PageBuffer;
 use super::checkpoint;
 use super::counters::DeviceState;
 use super::error::{Dropped, SyncError};
@@ -76,7 +78,7 @@ pub(crate) struct Writer {
     pub(super) volume: Arc<Volume>,
     pub(super) log: SegmentLog,
     /// Records since the last flush, with what aligns them.
-    buffer: Vec<u8>,
+    buffer: PageBuffer,
     /// Where in the open segment the buffer begins.
     flushed: u64,
     /// The open segment's footer so far.
@@ -146,11 +148,14 @@ const TOMBSTONES_KEPT_MAX: usize = 1 << 20;
 /// Purges in one record.
 const TOMBSTONES_A_RECORD: usize = 4096;
 
+/// The nice value of a writer past the page cache: a tenth of the processor where all want it.
+const GIVES_WAY: i32 = 10;
+
 impl Writer {
     pub(crate) fn new(volume: Arc<Volume>, log: SegmentLog) -> Self {
         let interval = volume.settings.checkpoint_interval;
         Self {
-            buffer: Vec::new(),
+            buffer: PageBuffer::default(),
             flushed: 0,
             entries: Vec::new(),
             pending: Vec::new(),
@@ -172,6 +177,12 @@ impl Writer {
 
     /// Works until the queue is closed and empty.
     pub(crate) fn run(mut self) {
+        if self.volume.settings.direct_writes {
+            // Of this thread alone (setpriority(2), "C library/kernel differences"). Nearly all of what it does is copying
+            // and checksums then, which can wait; written through the page cache the kernel's work cannot.
+            // Where it is not allowed nothing is lost.
+            _ = rustix::process::setpriority_process(None, GIVES_WAY);
+        }
         loop {
             let message = self.volume.queue.pop(self.patience());
             if let Some(message) = message {

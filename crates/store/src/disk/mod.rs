@@ -41,6 +41,7 @@ mod counters;
 mod device;
 mod error;
 mod format;
+mod heads;
 mod index;
 mod inspect;
 mod location;

@@ -14,6 +14,7 @@ use super::counters::{Counters, DeviceCounters, DeviceState};
 use super::device::Device;
 use super::error::Dropped;
 use super::format::Superblock;
+use super::heads::Heads;
 use super::index::{Index, Inserted};
 use super::location::Location;
 use super::queue::Queue;
@@ -36,6 +37,8 @@ pub(crate) struct Volume {
     pub(crate) verified: Verified,
     /// Blocks that were in memory a moment ago. To ask the kernel costs a tenth of a hit.
     pub(crate) residents: Verified,
+    /// Metas that were read a moment ago.
+    pub(crate) heads: Heads,
     pub(crate) unwritten: Unwritten,
     pub(crate) queue: Queue<Message>,
     pub(crate) counters: Counters,
@@ -73,6 +76,7 @@ impl Volume {
         Self {
             verified,
             residents: Verified::of_residents(seed),
+            heads: Heads::new(seed),
             unwritten: Unwritten::new(),
             device: parts.device,
             superblock: parts.superblock,
@@ -222,7 +226,7 @@ impl Volume {
             capacity_bytes: u64::from(self.segments.count()) * self.shape.segment_bytes,
             objects: self.index.len(),
             index_bytes: self.index.bytes(),
-            verified_bytes: self.verified.bytes() + self.residents.bytes(),
+            verified_bytes: self.verified.bytes() + self.residents.bytes() + self.heads.bytes(),
             queue_bytes: self.queue.bytes(),
             queue_messages: self.queue.len() as u64,
             digest: self.digest.load(Ordering::Relaxed),

@@ -11,15 +11,21 @@ use crate::disk::location::Location;
 use crate::disk::volume::Volume;
 
 /// A record with its meta checked.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::disk) struct Record {
     pub(in crate::disk) header: RecordHeader,
-    pub(super) at: u64,
+    /// Where it begins, in bytes from the device's start.
+    pub(in crate::disk) at: u64,
     /// The meta and as much of what follows as was read along.
     bytes: Bytes,
 }
 
 impl Record {
+    #[cfg(test)]
+    pub(in crate::disk) fn of(header: RecordHeader, at: u64, bytes: Bytes) -> Self {
+        Self { header, at, bytes }
+    }
+
     pub(in crate::disk) fn key(&self) -> &[u8] {
         &self.bytes[self.header.key_range()]
     }
@@ -30,6 +36,15 @@ impl Record {
 
     pub(in crate::disk) fn table(&self) -> Bytes {
         self.bytes.slice(self.header.table_range())
+    }
+
+    /// Without what was read along, in memory of its own.
+    pub(in crate::disk) fn meta_alone(&self) -> Self {
+        Self {
+            header: self.header,
+            at: self.at,
+            bytes: Bytes::copy_from_slice(&self.bytes[..self.header.meta_bytes()]),
+        }
     }
 
     /// What of the body was read along.
@@ -79,6 +94,10 @@ impl Volume {
     ) -> Result<Record, NotRead> {
         let segment = self.segments.segment_at(at).ok_or(Miss::Reclaimed)?;
         let epoch = self.segments.epoch(segment);
+        let remembers = wait == Wait::Never && self.lends();
+        if remembers && let Some(record) = self.heads.find(at, epoch) {
+            return Ok(record);
+        }
         let room = self.segments.end(segment) - at;
         let mut bytes = self.read_bytes(at, first_bytes.min(room), wait)?;
         let seed = self.superblock.checksum_seed;
@@ -120,7 +139,11 @@ impl Volume {
         if let Err(error) = header.check(&bytes[..meta_bytes], seed) {
             return Err(self.blamed(blame(), at, &error).into());
         }
-        Ok(Record { header, at, bytes })
+        let record = Record { header, at, bytes };
+        if remembers {
+            self.heads.note(&record);
+        }
+        Ok(record)
     }
 
     fn blamed(&self, miss: Miss, at: u64, error: &RecordError) -> Miss {

@@ -110,12 +110,24 @@ fn what_was_read_once_is_lent_from_then_on_until_it_must_be_compared_again() {
 }
 
 #[test]
-fn a_small_body_comes_with_its_head_and_nothing_is_lent_without_a_clock_or_when_it_is_turned_off() {
-    for (every, ticks, length) in [
-        (EVERY, true, 1000),
-        (EVERY, false, 20_000),
-        (Duration::ZERO, true, 20_000),
-    ] {
+fn a_small_body_comes_with_its_head_and_is_lent_while_that_is_remembered() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cache = open(small(folder.path()));
+    let body = pattern(1, 1000);
+    put(&cache, 1, &body, true);
+    cache.sync().expect("it is durable");
+    let reads = || cache.counters().total(|device| device.read_ops);
+    let before = reads();
+    assert_eq!(whole(&object(&cache, 1)), (body.clone(), 0));
+    assert_eq!(reads(), before + 1);
+    // Its meta is known by now, so there is nothing it could come along with: the span is all that is read.
+    assert_eq!(whole(&object(&cache, 1)), (body, 1000));
+    assert_eq!(reads(), before + 2);
+}
+
+#[test]
+fn nothing_is_lent_without_a_clock_or_when_it_is_turned_off() {
+    for (every, ticks, length) in [(EVERY, false, 20_000), (Duration::ZERO, true, 20_000)] {
         let folder = tempfile::tempdir().expect("a folder");
         let settings = DiskSettings {
             verify_every: every,

@@ -164,9 +164,11 @@ impl RotatingBloom {
             return Seen::Before;
         }
         let seen = secondary.contains_at(block, &probe);
-        let new_bits = primary.add(&probe);
         if block & (self.geometry.stride - 1) == 0 {
+            let new_bits = primary.add(&probe);
             self.count(epoch, block, &probe, new_bits, seen);
+        } else {
+            primary.add_at(block, &probe);
         }
         if seen { Seen::Before } else { Seen::New }
     }

@@ -16,7 +16,7 @@ use edgeward_dedup::codec::{Codec, Method, Methods};
 use edgeward_dedup::endpoint::{Endpoint, EndpointConfig, Event};
 use edgeward_dedup::id::IdKey;
 use edgeward_dedup::receiver::{ReceiverConfig, ReceiverEvent, Taken};
-use edgeward_dedup::sender::SenderConfig;
+use edgeward_dedup::sender::{Lane, SenderConfig};
 use edgeward_dedup::wire::{Role, decode, frame_length};
 use edgeward_store::disk::FileDevice;
 
@@ -48,7 +48,7 @@ impl End {
     fn transmit(&mut self, out: &mut Vec<u8>) {
         while self
             .endpoint
-            .transmit(true, &mut self.store, &mut self.codec, out)
+            .transmit(Lane::Any, true, &mut self.store, &mut self.codec, out)
         {}
     }
 

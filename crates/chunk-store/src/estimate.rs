@@ -12,7 +12,7 @@ use edgeward_dedup::chunker::ChunkerParams;
 use edgeward_dedup::codec::{Codec, Method, Methods};
 use edgeward_dedup::id::IdKey;
 use edgeward_dedup::knowledge::Knowledge;
-use edgeward_dedup::sender::{SendError, Sender, SenderConfig};
+use edgeward_dedup::sender::{Lane, SendError, Sender, SenderConfig};
 use edgeward_dedup::wire::{Acked, Frame, StreamId, StreamState, decode, frame_length};
 use edgeward_store::disk::Device;
 
@@ -189,7 +189,7 @@ impl Estimator {
             frames.clear();
             let (sender, mut tools) = self.parts();
             // The line is always busy: that is why one wants a link.
-            if !sender.transmit(true, &mut tools, &mut frames) {
+            if !sender.transmit(Lane::Any, true, &mut tools, &mut frames) {
                 break;
             }
             let whole = frame_length(&frames).expect("our own frame");

@@ -8,7 +8,7 @@ use crate::codec::Codec;
 use crate::id::IdKey;
 use crate::knowledge::Knowledge;
 use crate::receiver::{Receiver, ReceiverConfig, ReceiverEvent, Taken};
-use crate::sender::{SendError, Sender, SenderConfig, SenderEvent};
+use crate::sender::{Lane, SendError, Sender, SenderConfig, SenderEvent};
 use crate::store::ChunkStore;
 use crate::wire::{Agreed, Disagreement, Frame, Hello, Role, StreamId};
 use crate::{Tools, Violation};
@@ -117,6 +117,12 @@ impl Endpoint {
         Ok(agreed)
     }
 
+    /// One of several connections broke, and what was under way on it is lost: it goes again on the others.
+    pub fn line_lost(&mut self) {
+        self.sender.reconnected();
+        self.receiver.reconnected();
+    }
+
     /// Takes a frame.
     pub fn handle<S: ChunkStore, C: Codec>(
         &mut self,
@@ -141,21 +147,23 @@ impl Endpoint {
         }
     }
 
-    /// Appends the next frame to `out`; false if there is none. Answers go before bodies.
+    /// Appends the next frame to `out` that may go on this lane; false if there is none. Answers go before bodies.
     pub fn transmit<S: ChunkStore, C: Codec>(
         &mut self,
+        lane: Lane,
         line_busy: bool,
         store: &mut S,
         codec: &mut C,
         out: &mut Vec<u8>,
     ) -> bool {
         self.watch_store(store);
-        if std::mem::take(&mut self.epoch_due) {
+        let answers = lane != Lane::Long;
+        if answers && std::mem::take(&mut self.epoch_due) {
             Frame::Epoch(self.epoch).encode(out);
             return true;
         }
         let (sender, receiver, mut tools) = self.parts(store, codec);
-        receiver.transmit(out) || sender.transmit(line_busy, &mut tools, out)
+        (answers && receiver.transmit(out)) || sender.transmit(lane, line_busy, &mut tools, out)
     }
 
     /// Begins a body; [`Sender::open`].
@@ -186,6 +194,23 @@ impl Endpoint {
         self.watch_store(store);
         let (sender, _, mut tools) = self.parts(store, codec);
         sender.flush(stream, &mut tools);
+    }
+
+    /// Lets whole chunks not wait; [`Sender::flush_whole`].
+    pub fn flush_whole<S: ChunkStore, C: Codec>(
+        &mut self,
+        stream: StreamId,
+        store: &mut S,
+        codec: &mut C,
+    ) {
+        self.watch_store(store);
+        let (sender, _, mut tools) = self.parts(store, codec);
+        sender.flush_whole(stream, &mut tools);
+    }
+
+    /// Looks no more of a body up; [`Sender::bypass`].
+    pub fn bypass(&mut self, stream: StreamId) -> bool {
+        self.sender.bypass(stream)
     }
 
     /// Ends a body; [`Sender::close`].

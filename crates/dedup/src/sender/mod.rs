@@ -72,6 +72,20 @@ impl SenderConfig {
     }
 }
 
+/// Which of the frames that wait may go on a connection.
+///
+/// A question that waits behind a download waits as long as the line takes for what the system has buffered of it. With a
+/// connection of their own short frames do not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// All: there is one connection.
+    Any,
+    /// Answers, beginnings, ends, and what is as short as a request.
+    Short,
+    /// The rest.
+    Long,
+}
+
 /// What became of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SenderEvent {
@@ -252,6 +266,45 @@ impl Sender {
         Ok(bytes.len())
     }
 
+    /// Whole chunks that were written wait no longer for a batch to become full; the last, unfinished one does.
+    pub fn flush_whole<S: ChunkStore, C: Codec>(
+        &mut self,
+        stream: StreamId,
+        tools: &mut Tools<'_, S, C>,
+    ) {
+        if let Some(outgoing) = self.streams.get_mut(&stream) {
+            outgoing.flush_whole(&mut finder(tools, self.config.delta));
+            self.make_ready(stream);
+        }
+    }
+
+    /// What is written from now on is neither looked up nor kept, if the body is not beyond its first bytes yet: they showed that it
+    /// will not be seen again, or that nothing will be saved on it. Whether it was in time.
+    pub fn bypass(&mut self, stream: StreamId) -> bool {
+        let outgoing = self.streams.get_mut(&stream);
+        outgoing.is_some_and(Outgoing::bypass)
+    }
+
+    /// Bytes of a body that were written and wait for a chunk or a batch to become full.
+    pub fn unsealed(&self, stream: StreamId) -> usize {
+        let outgoing = self.streams.get(&stream);
+        outgoing.map_or(0, |outgoing| {
+            usize::try_from(outgoing.written - outgoing.sealed()).expect("it is in memory")
+        })
+    }
+
+    /// Whether a body has a frame for this lane. What was just sent on one may leave something for the other.
+    pub fn is_ready(&self, lane: Lane) -> bool {
+        let short = lane != Lane::Long && !self.short.is_empty();
+        short || (lane != Lane::Short && !self.long.is_empty())
+    }
+
+    /// Whether frames of a body wait for the line.
+    pub fn backlog(&self, stream: StreamId) -> bool {
+        let outgoing = self.streams.get(&stream);
+        outgoing.is_some_and(|outgoing| !outgoing.queue.is_empty())
+    }
+
     /// Nothing that was written waits any longer for a chunk or a batch to become full.
     pub fn flush<S: ChunkStore, C: Codec>(
         &mut self,
@@ -293,12 +346,14 @@ impl Sender {
     /// the line: compression follows it.
     pub fn transmit<S: ChunkStore, C: Codec>(
         &mut self,
+        lane: Lane,
         line_busy: bool,
         tools: &mut Tools<'_, S, C>,
         out: &mut Vec<u8>,
     ) -> bool {
         let start = out.len();
-        let sent = self.transmit_reset(out) || self.transmit_item(line_busy, tools, out);
+        let sent = (lane != Lane::Long && self.transmit_reset(out))
+            || self.transmit_item(lane, line_busy, tools, out);
         self.counters.wire += (out.len() - start) as u64;
         sent
     }
@@ -387,16 +442,24 @@ impl Sender {
     /// One item of the stream whose turn it is.
     fn transmit_item<S: ChunkStore, C: Codec>(
         &mut self,
+        lane: Lane,
         line_busy: bool,
         tools: &mut Tools<'_, S, C>,
         out: &mut Vec<u8>,
     ) -> bool {
-        while let Some(stream) = self.next_ready() {
+        while let Some(stream) = self.next_ready(lane) {
             let Some(outgoing) = self.streams.get_mut(&stream) else {
                 continue;
             };
             outgoing.ready = false;
             let mut sent = false;
+            // What goes on another connection than OPEN may overtake it, so OPEN goes there too.
+            if lane == Lane::Long && outgoing.opens_long_lane() {
+                let label = &outgoing.label;
+                Frame::Open { stream, label }.encode(out);
+                self.make_ready(stream);
+                return true;
+            }
             while let Some(item) = outgoing.queue.pop_front() {
                 sent = match item {
                     Item::Open => {
@@ -504,7 +567,12 @@ impl Sender {
     }
 
     /// Whose turn it is. Short frames go first, so that a question does not wait behind a download, but not for ever.
-    fn next_ready(&mut self) -> Option<StreamId> {
+    fn next_ready(&mut self, lane: Lane) -> Option<StreamId> {
+        match lane {
+            Lane::Any => {}
+            Lane::Short => return self.short.pop_front(),
+            Lane::Long => return self.long.pop_front(),
+        }
         if self.short_in_a_row < SHORT_IN_A_ROW_MAX
             && let Some(stream) = self.short.pop_front()
         {

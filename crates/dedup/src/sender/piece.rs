@@ -182,6 +182,17 @@ impl Building {
         self.skip == 0 && self.chunks.windows(2).all(follows)
     }
 
+    /// Whole chunks become a piece.
+    pub(super) fn flush_whole<S: ChunkStore>(
+        &mut self,
+        finder: &mut Finder<'_, S>,
+        pieces: &mut Vec<Piece>,
+    ) {
+        if !self.chunks.is_empty() {
+            self.seal_chunks(finder, pieces);
+        }
+    }
+
     /// All there is becomes pieces, the unfinished chunk too: nothing waits here.
     pub(super) fn flush<S: ChunkStore>(
         &mut self,

@@ -32,6 +32,8 @@ pub(super) struct Outgoing {
     pub(super) ready: bool,
     /// Something was acknowledged, so the peer knows of the stream.
     is_open: bool,
+    /// OPEN went along with its long frames.
+    opened_long_lane: bool,
     /// A chunk the peer makes of the body's last bytes when it is told that they are the last.
     pub(super) tail: Option<Place>,
     bypass: u64,
@@ -53,6 +55,7 @@ impl Outgoing {
             queue: VecDeque::new(),
             ready: false,
             is_open: false,
+            opened_long_lane: false,
             tail: None,
             bypass,
             digest: BodyDigest::default(),
@@ -119,6 +122,29 @@ impl Outgoing {
             self.building.flush(finder, &mut pieces);
         }
         self.enqueue(pieces);
+    }
+
+    pub(super) fn flush_whole<S: ChunkStore>(&mut self, finder: &mut Finder<'_, S>) {
+        if self.written > self.bypass {
+            let mut pieces = Vec::new();
+            self.building.flush_whole(finder, &mut pieces);
+            self.enqueue(pieces);
+        }
+    }
+
+    /// The whole body goes by unseen, if it is not too late for that.
+    pub(super) fn bypass(&mut self) -> bool {
+        let in_time = self.written <= self.bypass;
+        if in_time {
+            self.bypass = u64::MAX;
+        }
+        in_time
+    }
+
+    /// Whether OPEN has to go before a long frame: the peer may not know of the stream, and the connection for long ones did
+    /// not bring OPEN yet.
+    pub(super) fn opens_long_lane(&mut self) -> bool {
+        !self.is_open && !std::mem::replace(&mut self.opened_long_lane, true)
     }
 
     pub(super) fn close<S: ChunkStore>(&mut self, finder: &mut Finder<'_, S>, batch: usize) {
@@ -223,6 +249,7 @@ impl Outgoing {
     /// All that was not acknowledged goes again, as bytes; how many.
     pub(super) fn send_again(&mut self) -> u64 {
         self.queue.clear();
+        self.opened_long_lane = false;
         if !self.is_open {
             self.queue.push_back(Item::Open);
         }

@@ -4,6 +4,7 @@ use edgeward_dedup::codec::Method;
 use edgeward_dedup::id::{BodyDigest, ChunkId, IdKey, row_check};
 use edgeward_dedup::knowledge::Knowledge;
 use edgeward_dedup::receiver::{Receiver, ReceiverConfig, ReceiverEvent, Sharing, Taken};
+use edgeward_dedup::sender::Lane;
 use edgeward_dedup::store::ChunkStore;
 use edgeward_dedup::wire::{
     Acked, Frame, NakCause, Role, Run, Span, StreamId, StreamState, decode,
@@ -478,11 +479,13 @@ fn no_row_of_frames_breaks_an_end() {
                 5 => _ = end.endpoint.take(StreamId(stream.below(4) as u32)),
                 6 => {
                     let mut out = Vec::new();
-                    while end
-                        .endpoint
-                        .transmit(true, &mut end.store, &mut PatchCodec, &mut out)
-                    {
-                    }
+                    while end.endpoint.transmit(
+                        Lane::Any,
+                        true,
+                        &mut end.store,
+                        &mut PatchCodec,
+                        &mut out,
+                    ) {}
                 }
                 _ => {
                     let bytes = say(&mut stream, &ids);

@@ -10,7 +10,7 @@ use edgeward_dedup::endpoint::{Endpoint, EndpointConfig, Event};
 use edgeward_dedup::id::IdKey;
 use edgeward_dedup::reason;
 use edgeward_dedup::receiver::{ReceiverConfig, ReceiverEvent, Sharing, Taken};
-use edgeward_dedup::sender::{SenderConfig, SenderEvent};
+use edgeward_dedup::sender::{Lane, SenderConfig, SenderEvent};
 use edgeward_dedup::wire::{Role, StreamId, decode, frame_length};
 
 use super::store::{MemoryStore, PatchCodec};
@@ -250,10 +250,13 @@ impl World {
             let mut bytes = Vec::new();
             let end = &mut self.ends[side];
             let busy = self.stream.below(3) > 0;
-            if !end
-                .endpoint
-                .transmit(busy, &mut end.store, &mut end.codec, &mut bytes)
-            {
+            // One connection or two; of two, one may have nothing for now while the other has.
+            let lanes = [[Lane::Any, Lane::Any], [Lane::Short, Lane::Long]][self.stream.below(2)];
+            let sent = lanes.into_iter().any(|lane| {
+                end.endpoint
+                    .transmit(lane, busy, &mut end.store, &mut end.codec, &mut bytes)
+            });
+            if !sent {
                 return;
             }
             room = room.saturating_sub(bytes.len());
@@ -322,6 +325,9 @@ impl World {
             *written += taken.expect("it is open");
             if self.plan.flush > 0 && self.stream.below(self.plan.flush) == 0 {
                 end.endpoint.flush(stream, &mut end.store, &mut end.codec);
+            } else if self.plan.flush > 0 && self.stream.below(self.plan.flush) == 0 {
+                end.endpoint
+                    .flush_whole(stream, &mut end.store, &mut end.codec);
             }
             if *written == body.len() {
                 end.endpoint

@@ -9,6 +9,9 @@ mod store;
 #[path = "../support/mod.rs"]
 mod support;
 
+use edgeward_dedup::sender::Lane;
+use edgeward_dedup::wire::{Frame, decode, frame_length};
+
 use link::{DELAY, Faults, Plan, World};
 use support::Stream;
 
@@ -273,7 +276,7 @@ fn short_bodies_do_not_wait_behind_long_ones() {
         let codec = &mut store::PatchCodec;
         let sent = end
             .endpoint
-            .transmit(true, &mut end.store, codec, &mut bytes);
+            .transmit(Lane::Any, true, &mut end.store, codec, &mut bytes);
         sent.then_some(bytes.len())
     };
     write(end, &noise);
@@ -289,6 +292,93 @@ fn short_bodies_do_not_wait_behind_long_ones() {
     );
     let questions = lengths.iter().filter(|bytes| **bytes == 43);
     assert_eq!(questions.count(), 12);
+}
+
+/// With a connection for each, short and long frames of one body never wait for each other: OPEN goes on both.
+#[test]
+fn either_lane_begins_a_body() {
+    let mut world = World::new(Plan::quiet(10));
+    let noise = world.stream.noise(30_000);
+    let [end, _] = &mut world.ends;
+    let mut codec = store::PatchCodec;
+    let stream = end.endpoint.open(b"a label", true).expect("the first");
+    let written = end
+        .endpoint
+        .write(stream, &noise, &mut end.store, &mut codec);
+    assert_eq!(written, Ok(30_000));
+    let whole = |end: &link::End| end.endpoint.sender().unsealed(stream);
+    assert_eq!(whole(end), 30_000 - 4096, "the first bytes do not wait");
+    end.endpoint.flush_whole(stream, &mut end.store, &mut codec);
+    let unfinished = whole(end);
+    assert!((1..20_000).contains(&unfinished), "{unfinished} bytes wait");
+    end.endpoint.flush(stream, &mut end.store, &mut codec);
+    assert_eq!(whole(end), 0);
+    assert!(end.endpoint.sender().backlog(stream));
+    let transmit = |world: &mut World, lane| {
+        let mut bytes = Vec::new();
+        let end = &mut world.ends[0];
+        let mut codec = store::PatchCodec;
+        while end
+            .endpoint
+            .transmit(lane, true, &mut end.store, &mut codec, &mut bytes)
+        {}
+        kinds(&bytes)
+    };
+    assert_eq!(transmit(&mut world, Lane::Short), ["open", "plain"]);
+    let ready = |end: &link::End| {
+        [Lane::Short, Lane::Long, Lane::Any].map(|lane| end.endpoint.sender().is_ready(lane))
+    };
+    assert_eq!(ready(&world.ends[0]), [false, true, true]);
+    let long = transmit(&mut world, Lane::Long);
+    assert_eq!(long[0], "open");
+    assert!(long.len() > 1 && long[1..].iter().all(|kind| *kind == "literal"));
+    assert!(
+        transmit(&mut world, Lane::Any).len() < 2,
+        "nothing but a short end"
+    );
+    assert!(!world.ends[0].endpoint.sender().backlog(stream));
+}
+
+fn kinds(mut bytes: &[u8]) -> Vec<&'static str> {
+    let mut kinds = Vec::new();
+    while let Ok(Some(length)) = frame_length(bytes) {
+        kinds.push(match decode(&bytes[..length]) {
+            Ok(Frame::Open { label, .. }) if label == b"a label" => "open",
+            Ok(Frame::Plain { .. }) => "plain",
+            Ok(Frame::Literal { .. }) => "literal",
+            _ => "another",
+        });
+        bytes = &bytes[length..];
+    }
+    kinds
+}
+
+/// A body that turns out to be of no use to anybody else is not kept, if that is found out in time.
+#[test]
+fn a_body_goes_by_unseen_from_its_first_bytes_on() {
+    let mut world = World::new(Plan::quiet(11));
+    let noise = world.stream.noise(30_000);
+    let [end, _] = &mut world.ends;
+    let mut codec = store::PatchCodec;
+    for (first, in_time) in [(4096, true), (4097, false)] {
+        let stream = end.endpoint.open(b"", true).expect("one of two");
+        for (nth, bytes) in [&noise[..first], &noise[first..]].into_iter().enumerate() {
+            let written = end
+                .endpoint
+                .write(stream, bytes, &mut end.store, &mut codec);
+            assert_eq!(written, Ok(bytes.len()));
+            assert!(nth > 0 || end.endpoint.bypass(stream) == in_time);
+        }
+        end.endpoint
+            .close(stream, &mut end.store, &mut codec)
+            .expect("it is open");
+        let mut bytes = Vec::new();
+        while end
+            .endpoint
+            .transmit(Lane::Any, true, &mut end.store, &mut codec, &mut bytes)
+        {}
+        assert_eq!(kinds(&bytes).contains(&"literal"), !in_time);
+    }
 }
 
 /// A store that says it was wiped is believed: nothing is named that is gone.

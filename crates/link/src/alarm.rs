@@ -1,0 +1,97 @@
+//! Waking up on time: the runtime's own timers tick once a millisecond, and bytes wait no longer than a fifth of one.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+use tokio::io::unix::AsyncFd;
+
+/// A timer of the kernel, late by some tens of microseconds.
+pub(crate) struct Alarm {
+    timer: AsyncFd<OwnedFd>,
+    at: Option<Instant>,
+}
+
+impl Alarm {
+    pub(crate) fn new() -> io::Result<Self> {
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        #[expect(
+            deprecated,
+            reason = "its successor is unsafe for types that change their descriptor; an OwnedFd \
+                      never does"
+        )]
+        let timer = AsyncFd::new(timer)?;
+        Ok(Self { timer, at: None })
+    }
+
+    /// When to ring. One that rings too early does no harm, so nothing is done if it is set and later is wanted.
+    pub(crate) fn set(&mut self, at: Option<Instant>) -> io::Result<()> {
+        let Some(at) = at else { return Ok(()) };
+        if self.at.is_some_and(|set| set <= at) {
+            return Ok(());
+        }
+        // Nothing at all would turn it off.
+        let left = at.saturating_duration_since(Instant::now());
+        let left = left.max(Duration::from_nanos(1));
+        let spec = Itimerspec {
+            it_interval: timespec(Duration::ZERO),
+            it_value: timespec(left),
+        };
+        timerfd_settime(self.timer.get_ref(), TimerfdTimerFlags::empty(), &spec)?;
+        self.at = Some(at);
+        Ok(())
+    }
+
+    /// Ready once for each time it rings.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.at.is_none() {
+            return Poll::Pending;
+        }
+        loop {
+            let mut ready = std::task::ready!(self.timer.poll_read_ready(cx))?;
+            let mut rung = [0; 8];
+            match ready.try_io(|timer| Ok(rustix::io::read(timer, &mut rung)?)) {
+                Ok(read) => {
+                    read?;
+                    self.at = None;
+                    return Poll::Ready(Ok(()));
+                }
+                Err(_would_block) => {}
+            }
+        }
+    }
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(duration.subsec_nanos()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_alarm_rings_once_for_the_earliest_time() {
+        let mut alarm = Alarm::new().expect("a timer");
+        for micros in [3000, 0, 50] {
+            let at = Instant::now() + Duration::from_micros(micros);
+            alarm.set(Some(at)).expect("set");
+            alarm
+                .set(Some(at + Duration::from_secs(60)))
+                .expect("later changes nothing");
+            std::future::poll_fn(|cx| alarm.poll(cx))
+                .await
+                .expect("a ring");
+            assert!(Instant::now() >= at);
+        }
+    }
+}

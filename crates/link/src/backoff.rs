@@ -1,0 +1,56 @@
+//! How long to wait before the next attempt to connect.
+//!
+//! Twice as long after each that failed, up to a bound, and each time a random share of it: a gateway that comes back is not met
+//! by all its edges at once.
+
+use std::time::Duration;
+
+/// Attempts that failed in a row.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Backoff {
+    least: Duration,
+    most: Duration,
+    failed: u32,
+}
+
+impl Backoff {
+    pub(crate) fn new(least: Duration, most: Duration) -> Self {
+        Self {
+            least,
+            most: most.max(least),
+            failed: 0,
+        }
+    }
+
+    /// An attempt failed: how long to wait. `random` is any number.
+    pub(crate) fn failed(&mut self, random: u32) -> Duration {
+        let doubled = 2_u32.saturating_pow(self.failed.min(30));
+        let whole = self.least.saturating_mul(doubled).min(self.most);
+        self.failed = self.failed.saturating_add(1);
+        // Between half of it and all.
+        whole / 2 + whole.mul_f64(f64::from(random) / f64::from(u32::MAX) / 2.0)
+    }
+
+    /// An attempt did not fail.
+    pub(crate) fn succeeded(&mut self) {
+        self.failed = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_a_bound() {
+        let ms = Duration::from_millis;
+        let mut backoff = Backoff::new(ms(100), ms(1000));
+        let full: Vec<_> = (0..6).map(|_| backoff.failed(u32::MAX)).collect();
+        assert_eq!(full, [100, 200, 400, 800, 1000, 1000].map(ms));
+        assert_eq!(backoff.failed(0), ms(500));
+        backoff.succeeded();
+        assert_eq!(backoff.failed(0), ms(50));
+        let mut long = Backoff::new(ms(1), Duration::from_secs(30));
+        assert!((0..100).all(|n| long.failed(n) <= Duration::from_secs(30)));
+    }
+}

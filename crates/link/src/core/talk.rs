@@ -1,0 +1,354 @@
+//! Conversations: what their users ask of the machines.
+
+use std::task::Waker;
+use std::time::Instant;
+
+use edgeward_dedup::reason;
+use edgeward_dedup::receiver::Taken;
+use edgeward_dedup::sender::SendError;
+use edgeward_dedup::wire::StreamId;
+
+use super::{Core, TalkId};
+use crate::hold::{Hold, SMALL_BYTES};
+use crate::label::{Label, Target};
+use crate::probe;
+
+/// A conversation: who waits for what, and what waits for time.
+pub(super) struct Talk {
+    pub(super) target: Target,
+    /// Tallies of its host.
+    pub(super) host: usize,
+    pub(super) ours: bool,
+    pub(super) out: Option<StreamId>,
+    /// It may be written to.
+    pub(super) out_open: bool,
+    /// The peer has all of it.
+    pub(super) out_complete: bool,
+    /// The peer stopped it, or it ended with everything.
+    pub(super) out_stopped: Option<u32>,
+    pub(super) incoming: Option<StreamId>,
+    pub(super) in_end: Option<Result<(), u32>>,
+    pub(super) reader: Option<Waker>,
+    pub(super) writer: Option<Waker>,
+    pub(super) hold: Option<Hold>,
+    pub(super) due: Option<Instant>,
+    pub(super) written: bool,
+}
+
+/// What became of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Written {
+    Bytes(usize),
+    /// Nothing for now; the waker is kept.
+    Full,
+    /// Never again: stopped with this reason, or closed.
+    Ended(u32),
+}
+
+/// What there is to read.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Read {
+    Bytes(Vec<u8>),
+    /// Nothing for now; the waker is kept.
+    Wait,
+    End,
+    Failed(u32),
+}
+
+impl Core {
+    /// Begins a conversation.
+    pub(crate) fn open(&mut self, target: Target) -> Result<TalkId, SendError> {
+        let label = Label::Begin(target.clone()).encode();
+        let out = self.endpoint.open(&label, self.config.dedup)?;
+        let id = self.new_talk(target, true);
+        let talk = self.talks.get_mut(&id).expect("it was just made");
+        (talk.out, talk.out_open) = (Some(out), true);
+        self.by_out.insert(out, (id, talk.host));
+        self.kick();
+        Ok(id)
+    }
+
+    /// The next conversation the peer began.
+    pub(crate) fn accept(&mut self, waker: &Waker) -> Option<(TalkId, Target)> {
+        while let Some(id) = self.begun.pop_front() {
+            if let Some(talk) = self.talks.get(&id) {
+                return Some((id, talk.target.clone()));
+            }
+        }
+        self.begun_waker = Some(waker.clone());
+        None
+    }
+
+    /// Takes a conversation up: from now on it can be written to.
+    pub(crate) fn answer(&mut self, id: TalkId) -> Result<(), u32> {
+        let talk = self.talks.get_mut(&id).ok_or(reason::RESTARTED)?;
+        let incoming = talk.incoming.ok_or(reason::RESTARTED)?;
+        let label = Label::Answer(incoming).encode();
+        let out = self.endpoint.open(&label, self.config.dedup);
+        let out = out.map_err(|_| reason::TOO_MANY)?;
+        (talk.out, talk.out_open) = (Some(out), true);
+        self.by_out.insert(out, (id, talk.host));
+        self.kick();
+        Ok(())
+    }
+
+    /// Takes a conversation not up.
+    pub(crate) fn refuse(&mut self, id: TalkId, reason: u32) {
+        self.end(id, reason);
+    }
+
+    /// Takes bytes of a body.
+    pub(crate) fn write(
+        &mut self,
+        id: TalkId,
+        bytes: &[u8],
+        now: Instant,
+        waker: &Waker,
+    ) -> Written {
+        let Some(talk) = self.talks.get_mut(&id) else {
+            return Written::Ended(reason::RESTARTED);
+        };
+        if let Some(reason) = talk.out_stopped {
+            return Written::Ended(reason);
+        }
+        let Some(stream) = talk.out.filter(|_| talk.out_open) else {
+            return Written::Ended(reason::GIVEN_UP);
+        };
+        if !std::mem::replace(&mut talk.written, true)
+            && self.config.probe
+            && probe::is_opaque(bytes)
+        {
+            self.endpoint.bypass(stream);
+            self.tallies.bypassed += 1;
+        }
+        let written = self
+            .endpoint
+            .write(stream, bytes, &mut self.store, &mut self.codec);
+        let written = match written {
+            Ok(0) if !bytes.is_empty() => {
+                talk.writer = Some(waker.clone());
+                if self.endpoint.sender().unacked() >= self.config.unacked_max {
+                    self.crowded.push_back(id);
+                }
+                return Written::Full;
+            }
+            Ok(written) => written,
+            Err(_) => return Written::Ended(reason::GIVEN_UP),
+        };
+        match &mut talk.hold {
+            Some(hold) => hold.wrote(now),
+            None => talk.hold = Some(Hold::new(now)),
+        }
+        if self.endpoint.sender().backlog(stream) {
+            self.kick();
+        } else if talk.due.is_none() {
+            let due = talk.hold.as_ref().map_or(now, Hold::due);
+            talk.due = Some(due);
+            let first = self.due.first().is_none_or(|(first, _)| due < *first);
+            self.due.insert((due, id));
+            if first {
+                self.kick();
+            }
+        }
+        Written::Bytes(written)
+    }
+
+    /// Whoever writes has no more for now.
+    pub(crate) fn flush(&mut self, id: TalkId) {
+        let Some(talk) = self.talks.get_mut(&id) else {
+            return;
+        };
+        let Some(stream) = talk.out else { return };
+        let unsealed = self.endpoint.sender().unsealed(stream);
+        if (1..=SMALL_BYTES).contains(&unsealed) && !self.endpoint.sender().backlog(stream) {
+            self.endpoint
+                .flush(stream, &mut self.store, &mut self.codec);
+            talk.hold = None;
+            if let Some(due) = talk.due.take() {
+                self.due.remove(&(due, id));
+            }
+            self.kick();
+        }
+    }
+
+    /// The body is whole.
+    pub(crate) fn close(&mut self, id: TalkId) -> Result<(), u32> {
+        let talk = self.talks.get_mut(&id).ok_or(reason::RESTARTED)?;
+        if let Some(reason) = talk.out_stopped {
+            return Err(reason);
+        }
+        if let Some(stream) = talk.out.filter(|_| talk.out_open) {
+            talk.out_open = false;
+            talk.hold = None;
+            let closed = self
+                .endpoint
+                .close(stream, &mut self.store, &mut self.codec);
+            self.kick();
+            return closed.map_err(|_| reason::GIVEN_UP);
+        }
+        Ok(())
+    }
+
+    /// The next bytes of the peer's body.
+    pub(crate) fn read(&mut self, id: TalkId, waker: &Waker) -> Read {
+        let Some(talk) = self.talks.get_mut(&id) else {
+            return Read::Failed(reason::RESTARTED);
+        };
+        match talk.in_end {
+            Some(Ok(())) => return Read::End,
+            Some(Err(reason)) => return Read::Failed(reason),
+            None => {}
+        }
+        let Some(stream) = talk.incoming else {
+            // Refused before it was answered.
+            if let Some(reason) = talk.out_stopped {
+                return Read::Failed(reason);
+            }
+            talk.reader = Some(waker.clone());
+            return Read::Wait;
+        };
+        let ended = match self.endpoint.take(stream) {
+            Taken::Bytes(bytes) => {
+                // There is credit to give.
+                self.kick();
+                return Read::Bytes(bytes);
+            }
+            Taken::Wait => {
+                talk.reader = Some(waker.clone());
+                return Read::Wait;
+            }
+            Taken::Complete => Ok(()),
+            Taken::Failed(reason) => Err(reason),
+            Taken::Unknown => Err(reason::RESTARTED),
+        };
+        talk.in_end = Some(ended);
+        self.by_in.remove(&stream);
+        self.kick();
+        match ended {
+            Ok(()) => Read::End,
+            Err(reason) => Read::Failed(reason),
+        }
+    }
+
+    /// Whether the peer took the conversation up, or why not. `None`: neither yet, and the waker is kept.
+    pub(crate) fn answered(&mut self, id: TalkId, waker: &Waker) -> Option<Result<(), u32>> {
+        let Some(talk) = self.talks.get_mut(&id) else {
+            return Some(Err(reason::RESTARTED));
+        };
+        if talk.incoming.is_some() {
+            return Some(Ok(()));
+        }
+        if let Some(reason) = talk.out_stopped {
+            return Some(Err(reason));
+        }
+        talk.reader = Some(waker.clone());
+        None
+    }
+
+    /// Nobody uses the conversation any more. What was closed is still delivered; what was not is given up.
+    pub(crate) fn detach(&mut self, id: TalkId) {
+        let Some(talk) = self.talks.remove(&id) else {
+            return;
+        };
+        if let Some(due) = talk.due {
+            self.due.remove(&(due, id));
+        }
+        if let Some(stream) = talk.out {
+            let under_way = !talk.out_open && !talk.out_complete && talk.out_stopped.is_none();
+            if !under_way {
+                self.by_out.remove(&stream);
+            }
+            if talk.out_open && talk.out_stopped.is_none() {
+                self.endpoint.reset(stream, reason::GIVEN_UP);
+            }
+        }
+        if let Some(stream) = talk.incoming {
+            self.by_in.remove(&stream);
+            if talk.in_end.is_none() {
+                self.endpoint.stop(stream, reason::GIVEN_UP);
+            }
+        }
+        self.kick();
+    }
+
+    /// Breaks a conversation off, both ways.
+    fn end(&mut self, id: TalkId, reason: u32) {
+        let Some(talk) = self.talks.get_mut(&id) else {
+            return;
+        };
+        if let Some(stream) = talk.out
+            && talk.out_stopped.is_none()
+        {
+            self.endpoint.reset(stream, reason);
+        }
+        if let Some(stream) = talk.incoming
+            && talk.in_end.is_none()
+        {
+            self.endpoint.stop(stream, reason);
+            self.by_in.remove(&stream);
+        }
+        talk.out_stopped.get_or_insert(reason);
+        talk.in_end.get_or_insert(Err(reason));
+        self.wake.extend(talk.reader.take());
+        self.wake.extend(talk.writer.take());
+        self.kick();
+    }
+
+    /// The line was down for too long, or the end is coming: every conversation is broken off.
+    pub(crate) fn give_up(&mut self, reason: u32) {
+        let all: Vec<_> = self.talks.keys().copied().collect();
+        all.into_iter().for_each(|id| self.end(id, reason));
+    }
+
+    /// As [`give_up`](Self::give_up), and nobody comes after it.
+    pub(crate) fn shut(&mut self) {
+        self.closed = true;
+        self.give_up(reason::GIVEN_UP);
+        self.wake.extend(self.begun_waker.take());
+    }
+
+    pub(crate) fn is_shut(&self) -> bool {
+        self.closed
+    }
+
+    /// The machines forgot all streams; so do conversations.
+    pub(super) fn end_all(&mut self, reason: u32) {
+        self.by_out.clear();
+        self.by_in.clear();
+        self.begun.clear();
+        self.due.clear();
+        self.crowded.clear();
+        for talk in self.talks.values_mut() {
+            (talk.out, talk.incoming, talk.hold, talk.due) = (None, None, None, None);
+            talk.out_open = false;
+            talk.out_stopped.get_or_insert(reason);
+            talk.in_end.get_or_insert(Err(reason));
+            self.wake.extend(talk.reader.take());
+            self.wake.extend(talk.writer.take());
+        }
+    }
+
+    pub(super) fn new_talk(&mut self, target: Target, ours: bool) -> TalkId {
+        let id = self.talk_next;
+        self.talk_next += 1;
+        let host = self.tallies.host(&target);
+        let talk = Talk {
+            target,
+            host,
+            ours,
+            out: None,
+            out_open: false,
+            out_complete: false,
+            out_stopped: None,
+            incoming: None,
+            in_end: None,
+            reader: None,
+            writer: None,
+            hold: None,
+            due: None,
+            written: false,
+        };
+        self.talks.insert(id, talk);
+        id
+    }
+}

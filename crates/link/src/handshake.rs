@@ -1,0 +1,206 @@
+//! From a TCP connection to one of a peer's: TLS, and HELLO from both ends.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
+
+use edgeward_dedup::wire::{Disagreement, Frame, Hello, decode};
+
+use crate::config::Encryption;
+use crate::keys::gateway_name;
+use crate::line::{LineError, ReadAhead, read_frame_of};
+
+/// Why a connection did not become one of the link's.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum HandshakeError {
+    /// There is none.
+    #[error("cannot connect to {to}")]
+    Connect {
+        /// Where to.
+        to: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The certificates, or what was said with them, are not right; or it is not encrypted on one side.
+    #[error("no TLS with the peer")]
+    Tls(#[source] io::Error),
+    /// HELLO did not come, or something else did.
+    #[error("the peer said no HELLO")]
+    Hello(#[source] LineError),
+    /// The two have nothing in common.
+    #[error("the two ends do not agree")]
+    Disagreement(#[from] Disagreement),
+    /// It took too long.
+    #[error("the peer took longer than {0:?} to say HELLO")]
+    Timeout(Duration),
+    /// As many peers as may be.
+    #[error("{0} peers are connected, which is the limit")]
+    TooManyPeers(usize),
+}
+
+impl HandshakeError {
+    /// Whether it will be the same at the next attempt: somebody has to do something.
+    pub(crate) fn is_lasting(&self) -> bool {
+        matches!(self, Self::Tls(_) | Self::Disagreement(_) | Self::Hello(_))
+    }
+}
+
+/// A connection, encrypted or not.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a few of them, each with megabytes of buffers"
+)]
+pub(crate) enum Wire {
+    Plain(TcpStream),
+    Tls(TlsStream<ReadAhead<TcpStream>>),
+}
+
+impl Wire {
+    pub(crate) async fn connect(
+        tcp: TcpStream,
+        encryption: &Encryption,
+    ) -> Result<Self, HandshakeError> {
+        match encryption {
+            Encryption::Off => Ok(Self::Plain(tcp)),
+            Encryption::Tls(keys) => {
+                let connector = TlsConnector::from(keys.client.clone());
+                let stream = connector.connect(gateway_name(), ReadAhead::new(tcp)).await;
+                let stream = stream.map_err(HandshakeError::Tls)?;
+                Ok(Self::Tls(stream.into()))
+            }
+        }
+    }
+
+    pub(crate) async fn accept(
+        tcp: TcpStream,
+        encryption: &Encryption,
+    ) -> Result<Self, HandshakeError> {
+        match encryption {
+            Encryption::Off => Ok(Self::Plain(tcp)),
+            Encryption::Tls(keys) => {
+                let acceptor = TlsAcceptor::from(keys.server.clone());
+                let stream = acceptor.accept(ReadAhead::new(tcp)).await;
+                Ok(Self::Tls(stream.map_err(HandshakeError::Tls)?.into()))
+            }
+        }
+    }
+
+    /// The certificate of the other end.
+    pub(crate) fn certificate(&self) -> Option<Vec<u8>> {
+        match self {
+            Self::Plain(_) => None,
+            Self::Tls(stream) => {
+                let (_, session) = stream.get_ref();
+                let first = session.peer_certificates().and_then(|chain| chain.first());
+                first.map(|certificate| certificate.to_vec())
+            }
+        }
+    }
+
+    /// Both say HELLO, the connector first: a gateway tells strangers nothing.
+    pub(crate) async fn say(&mut self, hello: Hello) -> Result<(), HandshakeError> {
+        let mut bytes = Vec::new();
+        Frame::Hello(hello).encode(&mut bytes);
+        let said = async {
+            self.write_all(&bytes).await?;
+            self.flush().await
+        };
+        said.await
+            .map_err(|error| HandshakeError::Hello(error.into()))
+    }
+
+    pub(crate) async fn hear(&mut self) -> Result<Hello, HandshakeError> {
+        let frame = read_frame_of(self, HELLO_BYTES_MAX).await;
+        let frame = frame.map_err(HandshakeError::Hello)?;
+        match decode(&frame) {
+            Ok(Frame::Hello(hello)) => Ok(hello),
+            Ok(_) => {
+                let error = edgeward_dedup::Violation::Direction.into();
+                Err(HandshakeError::Hello(error))
+            }
+            Err(error) => Err(HandshakeError::Hello(error.into())),
+        }
+    }
+}
+
+/// How sockets of the link are set.
+///
+/// What the system has taken cannot be overtaken any more, so it gets little in advance: a question waits no longer than that takes. A peer that
+/// acknowledges nothing for ten seconds is gone, whatever TCP thinks.
+pub(crate) fn tune(tcp: &TcpStream) -> io::Result<()> {
+    tcp.set_nodelay(true)?;
+    let socket = SockRef::from(tcp);
+    socket.set_tcp_user_timeout(Some(Duration::from_secs(10)))?;
+    let keep_alive = TcpKeepalive::new()
+        .with_time(Duration::from_secs(10))
+        .with_interval(Duration::from_secs(5));
+    socket.set_tcp_keepalive(&keep_alive)?;
+    socket.set_tcp_notsent_lowat(UNSENT_BYTES)
+}
+
+/// Frames of 256 KiB are written in parts anyway.
+const UNSENT_BYTES: u32 = 128 << 10;
+
+/// HELLO of today has 84; that of tomorrow may have more.
+const HELLO_BYTES_MAX: usize = 512;
+
+/// Connects to a name's addresses in turn; the first that answers.
+pub(crate) async fn connect(to: &str) -> io::Result<(TcpStream, SocketAddr)> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{to} has no address"));
+    for addr in tokio::net::lookup_host(to).await? {
+        match TcpStream::connect(addr).await {
+            Ok(tcp) => return Ok((tcp, addr)),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(tcp) => Pin::new(tcp).poll_read(cx, buffer),
+            Self::Tls(tls) => Pin::new(tls).poll_read(cx, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(tcp) => Pin::new(tcp).poll_write(cx, bytes),
+            Self::Tls(tls) => Pin::new(tls).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(tcp) => Pin::new(tcp).poll_flush(cx),
+            Self::Tls(tls) => Pin::new(tls).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(tcp) => Pin::new(tcp).poll_shutdown(cx),
+            Self::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! Who an end is, and whom it believes: a private CA, a certificate for each end, and the key that names chunks.
+//!
+//! There is no public CA in this: whoever has a certificate of the link's own CA is let in, and nobody else. The gateway's is for
+//! servers and the edges' are for clients, so that an edge cannot pass for the gateway. TLS 1.3 alone, and AES-128-GCM first:
+//! processors have it in silicon.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, KeyUsagePurpose,
+};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use thiserror::Error;
+
+use edgeward_dedup::id::IdKey;
+
+/// What one end needs for TLS.
+#[derive(Clone, Debug)]
+pub struct Keys {
+    pub(crate) server: Arc<ServerConfig>,
+    pub(crate) client: Arc<ClientConfig>,
+}
+
+/// Why there are no keys.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum KeysError {
+    /// A file cannot be read or written.
+    #[error("{} cannot be used", .path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file has something else in it.
+    #[error("{} holds no {what}", .path.display())]
+    Content {
+        /// Which.
+        path: PathBuf,
+        /// What it should hold.
+        what: &'static str,
+    },
+    /// The files do not belong together.
+    #[error("the certificate and key in {} cannot be used together", .path.display())]
+    Refused {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        source: rustls::Error,
+    },
+    /// The CA in the folder is none.
+    #[error("the CA in {} cannot be used", .path.display())]
+    Authority {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// Certificates could not be made.
+    #[error("certificates cannot be made")]
+    Generate(#[from] rcgen::Error),
+    /// There is no randomness.
+    #[error("the system has no randomness")]
+    Random(#[source] io::Error),
+}
+
+impl Keys {
+    /// Reads an end's folder, as [`generate`] made it: certificates, and the key that names chunks.
+    pub fn load(folder: &Path) -> Result<(Self, IdKey), KeysError> {
+        let authority = folder.join(CA);
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates(&authority)? {
+            roots
+                .add(certificate)
+                .map_err(|source| KeysError::Authority {
+                    path: folder.to_owned(),
+                    source: source.into(),
+                })?;
+        }
+        let chain = certificates(&folder.join(CERTIFICATE))?;
+        let key = folder.join(KEY);
+        warn_if_open(&key);
+        let key =
+            PrivateKeyDer::from_pem_file(&key).map_err(|error| pem(&key, PRIVATE_KEY, error))?;
+        let refused = |source| KeysError::Refused {
+            path: folder.to_owned(),
+            source,
+        };
+        let roots = Arc::new(roots);
+        let provider = provider();
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider));
+        let verifier = verifier.build().map_err(|source| KeysError::Authority {
+            path: folder.to_owned(),
+            source: source.into(),
+        })?;
+        let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(VERSIONS)
+            .map_err(refused)?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(chain.clone(), key.clone_key())
+            .map_err(refused)?;
+        // Connections last for days; tickets would be one more secret.
+        server.send_tls13_tickets = 0;
+        server.alpn_protocols = vec![ALPN.to_vec()];
+        let mut client = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(VERSIONS)
+            .map_err(refused)?
+            .with_root_certificates(roots)
+            .with_client_auth_cert(chain, key)
+            .map_err(refused)?;
+        client.resumption = rustls::client::Resumption::disabled();
+        client.alpn_protocols = vec![ALPN.to_vec()];
+        let keys = Self {
+            server: Arc::new(server),
+            client: Arc::new(client),
+        };
+        Ok((keys, load_store_key(&folder.join(STORE_KEY))?))
+    }
+}
+
+/// What an edge expects the gateway's certificate to be for, wherever it runs.
+pub(crate) fn gateway_name() -> ServerName<'static> {
+    ServerName::try_from(GATEWAY_NAME).expect("a name")
+}
+
+/// Reads the key that names chunks: 64 hexadecimal digits.
+pub fn load_store_key(path: &Path) -> Result<IdKey, KeysError> {
+    let file = |source| KeysError::File {
+        path: path.to_owned(),
+        source,
+    };
+    warn_if_open(path);
+    let mut text = String::new();
+    let opened = fs::File::open(path).map_err(file)?;
+    opened.take(1024).read_to_string(&mut text).map_err(file)?;
+    let digits = text.trim();
+    let mut key = [0; 32];
+    let wrong = || KeysError::Content {
+        path: path.to_owned(),
+        what: "store key of 64 hexadecimal digits",
+    };
+    if digits.len() != 64 || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(wrong());
+    }
+    for (byte, pair) in key.iter_mut().zip(digits.as_bytes().chunks(2)) {
+        let pair = std::str::from_utf8(pair).map_err(|_| wrong())?;
+        *byte = u8::from_str_radix(pair, 16).map_err(|_| wrong())?;
+    }
+    Ok(IdKey::new(key))
+}
+
+/// Makes a CA, and a folder each for the gateway and the edges: `gateway/` and `edge/`, each with all that [`Keys::load`] reads.
+/// The CA's own key stays in `ca/`; nothing needs it but certificates for further ends.
+///
+/// Certificates do not expire: whoever wants others makes others. A file that is there is not overwritten.
+pub fn generate(folder: &Path) -> Result<(), KeysError> {
+    let authority_key = KeyPair::generate()?;
+    let mut params = CertificateParams::new(Vec::<String>::new())?;
+    params
+        .distinguished_name
+        .push(DnType::CommonName, "edgeward link CA");
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    let authority = CertifiedIssuer::self_signed(params, &authority_key)?;
+    let store_key = hex(&crate::random::<32>().map_err(KeysError::Random)?);
+    let authority_folder = folder.join("ca");
+    make_folder(&authority_folder)?;
+    write(&authority_folder.join(CA), &authority.pem(), false)?;
+    write(
+        &authority_folder.join(KEY),
+        &authority_key.serialize_pem(),
+        true,
+    )?;
+    let ends = [
+        ("gateway", GATEWAY_NAME, ExtendedKeyUsagePurpose::ServerAuth),
+        ("edge", EDGE_NAME, ExtendedKeyUsagePurpose::ClientAuth),
+    ];
+    for (end, name, purpose) in ends {
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::new(vec![name.to_owned()])?;
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![purpose];
+        let certificate = params.signed_by(&key, &authority)?;
+        let folder = folder.join(end);
+        make_folder(&folder)?;
+        write(&folder.join(CA), &authority.pem(), false)?;
+        write(&folder.join(CERTIFICATE), &certificate.pem(), false)?;
+        write(&folder.join(KEY), &key.serialize_pem(), true)?;
+        write(&folder.join(STORE_KEY), &format!("{store_key}\n"), true)?;
+    }
+    Ok(())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn make_folder(path: &Path) -> Result<(), KeysError> {
+    fs::create_dir_all(path).map_err(|source| KeysError::File {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn write(path: &Path, text: &str, secret: bool) -> Result<(), KeysError> {
+    let written = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(if secret { 0o600 } else { 0o644 })
+        .open(path)
+        .and_then(|mut file| {
+            file.write_all(text.as_bytes())?;
+            file.sync_all()
+        });
+    written.map_err(|source| KeysError::File {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn warn_if_open(path: &Path) {
+    let mode = fs::metadata(path).map_or(0, |found| found.permissions().mode());
+    if mode & 0o077 != 0 {
+        tracing::warn!(path = %path.display(), "others may read this key; chmod 600 it");
+    }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, KeysError> {
+    let read = |error| pem(path, "certificate", error);
+    let chain = CertificateDer::pem_file_iter(path)
+        .map_err(read)?
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(read)?;
+    if chain.is_empty() {
+        return Err(pem(
+            path,
+            "certificate",
+            rustls_pki_types::pem::Error::NoItemsFound,
+        ));
+    }
+    Ok(chain)
+}
+
+fn pem(path: &Path, what: &'static str, error: rustls_pki_types::pem::Error) -> KeysError {
+    let path = path.to_owned();
+    match error {
+        rustls_pki_types::pem::Error::Io(source) => KeysError::File { path, source },
+        _ => KeysError::Content { path, what },
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    let mut provider = aws_lc_rs::default_provider();
+    provider.cipher_suites = vec![
+        aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256,
+        aws_lc_rs::cipher_suite::TLS13_AES_256_GCM_SHA384,
+        aws_lc_rs::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
+    ];
+    Arc::new(provider)
+}
+
+static VERSIONS: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS13];
+
+/// So that nothing else that listens with such a certificate is taken for a gateway.
+const ALPN: &[u8] = b"edgeward-link/1";
+
+const GATEWAY_NAME: &str = "gateway.link.edgeward";
+const EDGE_NAME: &str = "edge.link.edgeward";
+
+const CA: &str = "ca.pem";
+const CERTIFICATE: &str = "cert.pem";
+const KEY: &str = "key.pem";
+const STORE_KEY: &str = "store.key";
+const PRIVATE_KEY: &str = "private key";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is made can be loaded, both ends name chunks alike, secrets are the owner's, and nothing is overwritten.
+    #[test]
+    fn generated_keys_are_loaded() {
+        let folder = tempfile::tempdir().expect("a folder");
+        generate(folder.path()).expect("keys");
+        let [one, other] = ["gateway", "edge"].map(|end| {
+            let (_, ids) = Keys::load(&folder.path().join(end)).expect("keys");
+            ids.check()
+        });
+        assert_eq!(one, other);
+        for secret in ["ca/key.pem", "gateway/key.pem", "edge/store.key"] {
+            let found = fs::metadata(folder.path().join(secret)).expect("a file");
+            assert_eq!(found.permissions().mode() & 0o777, 0o600, "{secret}");
+        }
+        assert!(matches!(
+            generate(folder.path()),
+            Err(KeysError::File { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists
+        ));
+    }
+
+    #[test]
+    fn store_keys_are_64_digits() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("store.key");
+        for (text, good) in [
+            ("ab".repeat(32), true),
+            (format!("{}\n", "0F".repeat(32)), true),
+            ("ab".repeat(31), false),
+            ("+b".repeat(32), false),
+            (String::new(), false),
+        ] {
+            fs::write(&path, &text).expect("written");
+            assert_eq!(load_store_key(&path).is_ok(), good, "{text:?}");
+        }
+    }
+}

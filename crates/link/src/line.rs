@@ -1,0 +1,298 @@
+//! One connection to a peer at work.
+//!
+//! Each turn reads what there is, hands the frames to the machines under one lock, asks them for frames until there is a good
+//! write's worth, and writes. Nothing waits in between, so a frame that comes for another connection's stream, or
+//! bytes that a user wrote, find the line idle or busy, and that is all the machines need to know of it.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Interval;
+
+use edgeward_dedup::Violation;
+use edgeward_dedup::wire::{WireError, decode};
+
+use crate::alarm::Alarm;
+use crate::core::LineId;
+use crate::inbox::Inbox;
+use crate::peer::Peer;
+
+/// Why a connection ended.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum LineError {
+    /// It broke.
+    #[error("the connection broke")]
+    Io(#[from] io::Error),
+    /// The peer closed it.
+    #[error("the peer closed the connection")]
+    Closed,
+    /// What came is no frame.
+    #[error("what came is no frame")]
+    Wire(#[from] WireError),
+    /// The peer broke the protocol.
+    #[error("the peer broke the protocol")]
+    Violation(#[from] Violation),
+    /// Nothing came for too long.
+    #[error("nothing came for {0:?}")]
+    Silent(Duration),
+    /// The peer began anew on another connection, or the link ends.
+    #[error("the connection is not needed any more")]
+    Superseded,
+}
+
+/// A connection after the handshake.
+pub(crate) struct Line<S> {
+    io: S,
+    peer: Arc<Peer>,
+    id: LineId,
+    inbox: Inbox,
+    out: Vec<u8>,
+    /// Of `out`, what was written.
+    written: usize,
+    /// The socket took not all it was given since frames were last made.
+    busy: bool,
+    alarm: Alarm,
+    ticks: Interval,
+    keep_alive: Duration,
+    heard: Instant,
+    said: Instant,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
+    pub(crate) fn new(
+        io: S,
+        peer: Arc<Peer>,
+        id: LineId,
+        keep_alive: Duration,
+    ) -> io::Result<Self> {
+        let now = Instant::now();
+        Ok(Self {
+            io,
+            peer,
+            id,
+            inbox: Inbox::new(),
+            out: Vec::new(),
+            written: 0,
+            busy: false,
+            alarm: Alarm::new()?,
+            ticks: tokio::time::interval(keep_alive / 2),
+            keep_alive,
+            heard: now,
+            said: now,
+        })
+    }
+
+    /// Works until it ends; why it did.
+    pub(crate) async fn run(mut self) -> LineError {
+        let error = std::future::poll_fn(|cx| self.poll(cx)).await;
+        self.peer.with(|core| core.line_down(self.id));
+        error
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<LineError> {
+        match self.turns(cx) {
+            Ok(()) => Poll::Pending,
+            Err(error) => Poll::Ready(error),
+        }
+    }
+
+    /// Turns until neither direction moves. After some, others have theirs.
+    fn turns(&mut self, cx: &mut Context<'_>) -> Result<(), LineError> {
+        for _ in 0..TURNS {
+            let read = self.read(cx)?;
+            let written = self.write(cx)?;
+            if !read && !written {
+                return self.watch(cx);
+            }
+        }
+        cx.waker().wake_by_ref();
+        Ok(())
+    }
+
+    /// Reads once and handles what became whole; whether anything came.
+    fn read(&mut self, cx: &mut Context<'_>) -> Result<bool, LineError> {
+        let mut room = ReadBuf::new(self.inbox.room());
+        match Pin::new(&mut self.io).poll_read(cx, &mut room) {
+            Poll::Pending => return Ok(false),
+            Poll::Ready(read) => read?,
+        }
+        let bytes = room.filled().len();
+        if bytes == 0 {
+            return Err(LineError::Closed);
+        }
+        self.inbox.filled(bytes);
+        self.heard = Instant::now();
+        let Self {
+            peer, inbox, id, ..
+        } = self;
+        peer.with(|core| {
+            while let Some(range) = inbox.frame()? {
+                let bytes = inbox.bytes(range);
+                let handled = core.handle(*id, decode(bytes)?, bytes.len());
+                handled.map_err(|_| LineError::Superseded)??;
+            }
+            Ok(true)
+        })
+    }
+
+    /// Makes frames if there are none, and writes what the socket takes; whether it took anything.
+    fn write(&mut self, cx: &mut Context<'_>) -> Result<bool, LineError> {
+        if self.written == self.out.len() {
+            self.out.clear();
+            self.written = 0;
+            let now = Instant::now();
+            let (id, busy, out) = (self.id, self.busy, &mut self.out);
+            let filled = self
+                .peer
+                .with(|core| core.fill(id, busy, now, cx.waker(), out));
+            let due = filled.map_err(|_| LineError::Superseded)?;
+            self.busy = false;
+            self.alarm.set(due)?;
+            if out.is_empty() {
+                // The last bytes may still lie in a cipher's buffer.
+                if Pin::new(&mut self.io).poll_flush(cx)?.is_pending() {
+                    self.busy = true;
+                }
+                return Ok(false);
+            }
+        }
+        let mut moved = false;
+        while self.written < self.out.len() {
+            let rest = &self.out[self.written..];
+            match Pin::new(&mut self.io).poll_write(cx, rest)? {
+                Poll::Ready(0) => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
+                Poll::Ready(bytes) => {
+                    self.written += bytes;
+                    moved = true;
+                }
+                Poll::Pending => {
+                    self.busy = true;
+                    break;
+                }
+            }
+        }
+        if moved {
+            self.said = Instant::now();
+        }
+        Ok(moved)
+    }
+
+    /// Nothing moves: see to the time.
+    fn watch(&mut self, cx: &mut Context<'_>) -> Result<(), LineError> {
+        while self.ticks.poll_tick(cx).is_ready() {
+            let now = Instant::now();
+            let silence = self.keep_alive * 3;
+            if now - self.heard > silence {
+                return Err(LineError::Silent(silence));
+            }
+            if now - self.said >= self.keep_alive / 2 && self.out.len() == self.written {
+                self.peer.with(|core| core.keep_alive(&mut self.out));
+                // It is short, and an idle socket takes it; otherwise the next turn does.
+                cx.waker().wake_by_ref();
+            }
+        }
+        if self.alarm.poll(cx)?.is_ready() {
+            cx.waker().wake_by_ref();
+        }
+        Ok(())
+    }
+}
+
+/// Waits for a whole HELLO before anything else is believed.
+pub(crate) async fn read_frame_of(
+    io: &mut (impl AsyncRead + Unpin),
+    bytes_max: usize,
+) -> Result<Vec<u8>, LineError> {
+    use tokio::io::AsyncReadExt as _;
+
+    let mut frame = vec![0; edgeward_dedup::wire::HEADER_BYTES];
+    io.read_exact(&mut frame).await?;
+    let length = edgeward_dedup::wire::frame_length(&frame)?.unwrap_or(0);
+    if length > bytes_max {
+        return Err(WireError::TooLong(u32::try_from(length).unwrap_or(u32::MAX)).into());
+    }
+    let header = frame.len();
+    frame.resize(length, 0);
+    io.read_exact(&mut frame[header..]).await?;
+    Ok(frame)
+}
+
+/// Turns before other tasks have theirs: some MiB.
+const TURNS: usize = 16;
+
+/// Reads ahead of who asks for little: a TLS record is otherwise fetched 4 KiB at a time.
+pub(crate) struct ReadAhead<S> {
+    io: S,
+    bytes: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl<S> ReadAhead<S> {
+    pub(crate) fn new(io: S) -> Self {
+        Self {
+            io,
+            bytes: vec![0; AHEAD_BYTES],
+            start: 0,
+            end: 0,
+        }
+    }
+}
+
+/// A good part of what the system buffers, and less than a second-level cache.
+const AHEAD_BYTES: usize = 128 << 10;
+
+impl<S: AsyncRead + Unpin> AsyncRead for ReadAhead<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.start == this.end {
+            let mut room = ReadBuf::new(&mut this.bytes);
+            ready!(Pin::new(&mut this.io).poll_read(cx, &mut room))?;
+            (this.start, this.end) = (0, room.filled().len());
+        }
+        let taken = buffer.remaining().min(this.end - this.start);
+        buffer.put_slice(&this.bytes[this.start..this.start + taken]);
+        this.start += taken;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for ReadAhead<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().io).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().io).poll_write_vectored(cx, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().io).poll_shutdown(cx)
+    }
+}

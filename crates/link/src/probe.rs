@@ -1,0 +1,73 @@
+//! What a body's first bytes say about the rest: whether there is anything to save.
+//!
+//! Encrypted bytes never come again, and media are compressed already; cutting and naming them costs time and displaces what would be
+//! found again. A list of beginnings is enough: what is not on it is tried, and shows itself soon.
+
+/// Whether a body that begins like this is not worth looking at.
+pub(crate) fn is_opaque(first: &[u8]) -> bool {
+    let first = &first[..first.len().min(64)];
+    is_tls(first)
+        || first.starts_with(b"SSH-")
+        || is_media(first)
+        || BEGINNINGS.iter().any(|magic| first.starts_with(magic))
+}
+
+/// A handshake record of TLS (RFC 8446 §5.1, appendix D.4): the rest will be encrypted.
+fn is_tls(first: &[u8]) -> bool {
+    matches!(first, [0x16, 3, 0..=4, _, _, 1 | 2, ..])
+}
+
+fn is_media(first: &[u8]) -> bool {
+    // ISO base media (MP4, MOV, AVIF, HEIC), RIFF (WebP, AVI).
+    let iso = first.get(4..8) == Some(b"ftyp");
+    let riff = first.starts_with(b"RIFF") && matches!(first.get(8..12), Some(b"WEBP" | b"AVI "));
+    iso || riff
+}
+
+/// Images, sound, video, compressed files. Archives that are compressed file by file (zip) are not here: the next version has most
+/// files as they were.
+const BEGINNINGS: [&[u8]; 12] = [
+    b"\xff\xd8\xff",             // JPEG
+    b"\x89PNG\r\n\x1a\n",        // PNG
+    b"GIF8",                     // GIF
+    b"\x1a\x45\xdf\xa3",         // Matroska, WebM
+    b"OggS",                     // Ogg
+    b"ID3",                      // MP3
+    b"fLaC",                     // FLAC
+    b"\x1f\x8b\x08",             // gzip
+    b"\x28\xb5\x2f\xfd",         // Zstandard
+    b"\xfd7zXZ\0",               // xz
+    b"BZh",                      // bzip2
+    b"\0\0\0\x0cJXL \r\n\x87\n", // JPEG XL
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_saved_on_is_recognised_by_its_beginning() {
+        let hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
+        let opaque = [
+            &hello[..],
+            b"SSH-2.0-OpenSSH_9.9\r\n",
+            b"\xff\xd8\xff\xe0\0\x10JFIF",
+            b"\0\0\0\x20ftypisom",
+            b"RIFF\x10\0\0\0WEBPVP8 ",
+            b"\x1f\x8b\x08\0\0\0\0\0",
+        ];
+        let open = [
+            &b""[..],
+            b"GET / HTTP/1.1\r\n",
+            b"\x16",
+            b"RIFF\x10\0\0\0WAVEfmt ",
+            b"PK\x03\x04",
+            b"J\0\0\0\x0a8.4.2",
+        ];
+        for first in opaque {
+            assert!(is_opaque(first), "{first:?}");
+            assert!(!is_opaque(&first[..2]), "two bytes say nothing");
+        }
+        assert!(open.into_iter().all(|first| !is_opaque(first)));
+    }
+}

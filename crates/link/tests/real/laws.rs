@@ -1,0 +1,155 @@
+//! No wrong byte, whatever happens to the line, the ends and their stores.
+
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use crate::bodies::Stream;
+use crate::stand::{EDGE, Echo, GATEWAY, Harm, Stand, Wire, echo, tcp, within};
+
+fn runs(default: u64) -> u64 {
+    let runs = std::env::var("EDGEWARD_LINK_REAL_RUNS").ok();
+    runs.map_or(default, |runs| {
+        runs.parse().expect("EDGEWARD_LINK_REAL_RUNS is a number")
+    })
+}
+
+/// Bodies with a history: noise, texts, versions of them.
+fn bodies(random: &mut Stream) -> Vec<Vec<u8>> {
+    let mut text = random.text(150_000);
+    (0..8)
+        .map(|_| match random.below(4) {
+            0 => {
+                let bytes = random.below(400_000);
+                random.noise(bytes)
+            }
+            1 => {
+                let bytes = random.below(6000);
+                random.text(bytes)
+            }
+            _ => {
+                let edits = random.below(5);
+                text = random.edited(&text, edits);
+                text.clone()
+            }
+        })
+        .collect()
+}
+
+/// A store that was not closed well, in one of the ways there are.
+fn harm_store(stand: &Stand, end: usize, random: &mut Stream) {
+    let path = stand.store_path(end);
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .expect("a store");
+    match random.below(4) {
+        0 => std::fs::remove_file(&path).expect("removed"),
+        1 => {
+            // The device grows again when it is opened, with zeroes.
+            let bytes = 4096 + random.below(20 << 20) as u64;
+            file.set_len(bytes).expect("truncated");
+        }
+        2 => {
+            for _ in 0..2000 {
+                let at = 4096 + random.below(20 << 20) as u64;
+                file.write_all_at(&[random.below(256) as u8], at)
+                    .expect("written");
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Every body comes back as it was sent, or its conversation fails for a reason that was made; after the faults all come back.
+///
+/// Method: a gateway and a client with a line between that breaks and turns bits (what encryption would notice first, so half of the runs
+/// are without), several conversations at once, in three rounds; between rounds one of the ends is dropped as a crash would drop it, and
+/// its store harmed. The digest is the comparison of whole bodies.
+#[tokio::test]
+async fn no_wrong_byte_ever() {
+    let mut delivered = 0;
+    for run in 0..runs(20) {
+        let mut random = Stream(0x11ae + run);
+        let target = Echo::start().await;
+        let mut stand = Stand::new(run % 2 == 0);
+        let harm = Harm {
+            break_every: [0, 50_000, 400_000][random.below(3)],
+            flip_every: [0, 30_000, 300_000][random.below(3)],
+            connections: 3 + random.below(6) as u64,
+        };
+        let mut gateway = Some(stand.gateway(target.addr).await);
+        let addr = gateway.as_ref().expect("it is there").local_addr();
+        let wire = Wire::start(addr, harm).await;
+        let mut client = Some(stand.client(wire.addr));
+        let all = bodies(&mut random);
+        for round in 0..3 {
+            let ends = (gateway.as_ref(), client.as_ref());
+            let (Some(_), Some(link)) = ends else {
+                unreachable!("both are there at the beginning of a round");
+            };
+            within(link.up()).await;
+            let mut conversations = JoinSet::new();
+            for (nth, body) in all.iter().enumerate() {
+                let (link, body, to) = (link.clone(), body.clone(), tcp(target.addr));
+                conversations.spawn(async move {
+                    for attempt in 0..50 {
+                        let Ok(stream) = link.open(to.clone()) else {
+                            within(link.up()).await;
+                            continue;
+                        };
+                        match within(echo(stream, &body)).await {
+                            Ok(back) => {
+                                assert!(back == body, "run {run}: body {nth} is wrong");
+                                return attempt;
+                            }
+                            // Something was refused or broke off; never a wrong body.
+                            Err(_) => within(link.up()).await,
+                        }
+                    }
+                    panic!("run {run}: body {nth} does not get through");
+                });
+            }
+            while let Some(done) = conversations.join_next().await {
+                done.expect("as it was sent");
+                delivered += 1;
+            }
+            if round == 2 {
+                break;
+            }
+            // A crash: nothing is flushed, nobody is told.
+            if random.below(2) == 0 {
+                drop(gateway.take());
+                wait_for_lock(&stand, GATEWAY).await;
+                harm_store(&stand, GATEWAY, &mut random);
+                let mut config = stand.gateway_config(target.addr);
+                config.listen = addr;
+                gateway = Some(edgeward_link::Gateway::bind(config).await.expect("listens"));
+            } else {
+                drop(client.take());
+                wait_for_lock(&stand, EDGE).await;
+                harm_store(&stand, EDGE, &mut random);
+                client = Some(stand.client(wire.addr));
+            }
+        }
+        assert!(wire.carried.load(Ordering::Relaxed) > 0);
+        drop((gateway, client));
+    }
+    assert_eq!(delivered, runs(20) * 3 * 8);
+}
+
+/// A store is locked until the last task of its end is gone.
+async fn wait_for_lock(stand: &Stand, end: usize) {
+    let free = async {
+        loop {
+            let path = stand.store_path(end);
+            match edgeward_store::disk::FileDevice::open_to_read(&path) {
+                Ok(_) => return,
+                Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
+            }
+        }
+    };
+    within(free).await;
+}

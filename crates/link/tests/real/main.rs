@@ -1,0 +1,249 @@
+//! Two ends and what is between them, with real sockets, files and clocks, on loopback.
+//!
+//! `EDGEWARD_LINK_REAL_RUNS=100` makes as many runs of the laws with random faults; the default is less, to be quick.
+
+#[path = "../../../dedup/tests/support/mod.rs"]
+mod bodies;
+mod laws;
+mod security;
+mod stand;
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use bodies::Stream;
+use edgeward_link::{Client, LinkStream, OpenError, State, refusal};
+use stand::{EDGE, Echo, Stand, echo, tcp, within};
+
+/// A target behind the gateway is reached, with and without encryption, and what went once goes by name the next time.
+#[tokio::test]
+async fn a_target_is_reached_and_nothing_goes_twice() {
+    for encrypted in [true, false] {
+        let target = Echo::start().await;
+        let mut stand = Stand::new(encrypted);
+        let gateway = stand.gateway(target.addr).await;
+        let client = stand.client(gateway.local_addr());
+        let body = Stream(1).noise(3_000_000);
+        let mut wire = Vec::new();
+        for _ in 0..2 {
+            let stream = client.open(tcp(target.addr)).expect("it is up");
+            let back = within(echo(stream, &body)).await.expect("it answers");
+            assert!(back == body, "encrypted: {encrypted}");
+            wire.push(client.status().sent.wire);
+        }
+        assert!(wire[0] > 3_000_000, "noise does not compress");
+        let again = wire[1] - wire[0];
+        assert!(again < 300_000, "{again} bytes for what was there");
+        let status = &gateway.status().peers[0];
+        assert_eq!(status.encrypted, encrypted);
+        assert!(status.received.from_store > 2_500_000);
+        let (host, tally) = &status.hosts[0];
+        assert_eq!(*host, target.addr.to_string());
+        assert_eq!(
+            (tally.streams, tally.sent, tally.received),
+            (2, 6_000_000, 6_000_000)
+        );
+        within(client.shutdown(Duration::from_secs(5)))
+            .await
+            .expect("flushed");
+        within(gateway.shutdown(Duration::from_secs(5)))
+            .await
+            .expect("flushed");
+    }
+}
+
+/// Many conversations at once, each its own.
+#[tokio::test]
+async fn conversations_do_not_mix() {
+    let target = Echo::start().await;
+    let mut stand = Stand::new(true);
+    let gateway = stand.gateway(target.addr).await;
+    let client = stand.client(gateway.local_addr());
+    let mut conversations = tokio::task::JoinSet::new();
+    for n in 0..60 {
+        let stream = client.open(tcp(target.addr)).expect("there is room");
+        conversations.spawn(async move {
+            let mut random = Stream(n);
+            let bytes = random.below(200_000);
+            let body = random.text(bytes);
+            let back = within(echo(stream, &body)).await.expect("it answers");
+            assert!(back == body, "conversation {n}");
+        });
+    }
+    while let Some(done) = conversations.join_next().await {
+        done.expect("as it was sent");
+    }
+    assert_eq!(client.status().conversations, 0, "nothing is left behind");
+    drop(gateway);
+}
+
+/// A question that is answered before more is written: nothing waits for a buffer to fill.
+#[tokio::test]
+async fn short_messages_go_back_and_forth() {
+    let target = Echo::start().await;
+    let mut stand = Stand::new(true);
+    let gateway = stand.gateway(target.addr).await;
+    let client = stand.client(gateway.local_addr());
+    let mut stream = client.open(tcp(target.addr)).expect("it is up");
+    // Beyond the first 4 KiB, too.
+    for n in 0..200_u32 {
+        let question = [&n.to_le_bytes()[..], &[7; 40]].concat();
+        stream.write_all(&question).await.expect("it is open");
+        // Half of them without a flush.
+        if n % 2 == 0 {
+            stream.flush().await.expect("it is open");
+        }
+        let mut answer = vec![0; question.len()];
+        within(stream.read_exact(&mut answer))
+            .await
+            .expect("an answer");
+        assert_eq!(answer, question);
+    }
+    drop(gateway);
+}
+
+/// What a target sends is not lost when the other direction ends first, and an end is an end, not a break.
+#[tokio::test]
+async fn directions_end_one_by_one() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("listens");
+    let addr = listener.local_addr().expect("an address");
+    let mut stand = Stand::new(true);
+    let gateway = stand.gateway(addr).await;
+    let client = stand.client(gateway.local_addr());
+    let mut stream = client.open(tcp(addr)).expect("it is up");
+    stream.write_all(b"question").await.expect("it is open");
+    stream.shutdown().await.expect("it is open");
+    let (mut served, _) = within(listener.accept()).await.expect("a connection");
+    let mut question = Vec::new();
+    within(served.read_to_end(&mut question))
+        .await
+        .expect("all of it");
+    assert_eq!(question, b"question");
+    served.write_all(b"answer").await.expect("it is open");
+    drop(served);
+    let mut answer = Vec::new();
+    within(stream.read_to_end(&mut answer))
+        .await
+        .expect("all of it");
+    assert_eq!(answer, b"answer");
+    drop(gateway);
+}
+
+/// A conversation that is dropped resets the target's connection; a target that resets breaks the conversation.
+#[tokio::test]
+async fn breaks_are_no_ends() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("listens");
+    let addr = listener.local_addr().expect("an address");
+    let mut stand = Stand::new(true);
+    let gateway = stand.gateway(addr).await;
+    let client = stand.client(gateway.local_addr());
+    let mut byte = [0];
+
+    let mut stream = client.open(tcp(addr)).expect("it is up");
+    stream.write_all(b"x").await.expect("it is open");
+    let (mut served, _) = within(listener.accept()).await.expect("a connection");
+    within(served.read_exact(&mut byte)).await.expect("a byte");
+    drop(stream);
+    let end = within(served.read(&mut byte)).await;
+    let kind = end.expect_err("a reset").kind();
+    assert_eq!(kind, std::io::ErrorKind::ConnectionReset);
+
+    let mut stream = client.open(tcp(addr)).expect("it is up");
+    stream.write_all(b"x").await.expect("it is open");
+    let (mut served, _) = within(listener.accept()).await.expect("a connection");
+    within(served.read_exact(&mut byte)).await.expect("a byte");
+    socket2::SockRef::from(&served)
+        .set_linger(Some(Duration::ZERO))
+        .expect("set");
+    drop(served);
+    within(stream.read(&mut byte)).await.expect_err("a break");
+    drop(gateway);
+}
+
+/// Refusals say why, at the end that asked.
+#[tokio::test]
+async fn what_is_not_allowed_or_not_there_is_refused() {
+    let target = Echo::start().await;
+    let nobody = {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("listens");
+        listener.local_addr().expect("an address")
+    };
+    let mut stand = Stand::new(true);
+    let mut config = stand.gateway_config(nobody);
+    config.allow = config
+        .allow
+        .and("no-such-host.invalid:*".parse().expect("a rule"));
+    let gateway = edgeward_link::Gateway::bind(config).await.expect("listens");
+    let client = stand.client(gateway.local_addr());
+    let no_such = edgeward_link::Target::Tcp("no-such-host.invalid:1".parse().expect("a place"));
+    for (asked, reason) in [
+        (tcp(target.addr), refusal::NOT_ALLOWED),
+        (tcp(nobody), refusal::UNREACHABLE),
+        (no_such, refusal::NO_SUCH_HOST),
+        (edgeward_link::Target::Origin, refusal::NOT_ALLOWED),
+    ] {
+        let mut stream = client.open(asked.clone()).expect("it is up");
+        let refused = within(stream.answered()).await.expect_err("it is refused");
+        assert_eq!(refused.reason, reason, "{asked}");
+        let mut byte = [0];
+        let error = stream.read(&mut byte).await.expect_err("nothing to read");
+        assert_eq!(error.to_string(), refusal::describe(reason));
+    }
+    let counters = gateway.status().counters;
+    assert_eq!((counters.not_allowed, counters.unreachable), (2, 2));
+    assert_eq!(target.taken.load(std::sync::atomic::Ordering::Relaxed), 0);
+}
+
+/// Without a gateway a conversation is refused at once, and with one again it is not.
+#[tokio::test]
+async fn a_link_comes_up_again() {
+    let target = Echo::start().await;
+    let mut stand = Stand::new(true);
+    let gateway = stand.gateway(target.addr).await;
+    let addr = gateway.local_addr();
+    within(gateway.shutdown(Duration::ZERO))
+        .await
+        .expect("flushed");
+    let client = stand.client(addr);
+    assert_eq!(within(client.settled()).await, State::Down);
+    assert!(matches!(
+        client.open(tcp(target.addr)),
+        Err(OpenError::Down)
+    ));
+    let mut config = stand.gateway_config(target.addr);
+    config.listen = addr;
+    let gateway = edgeward_link::Gateway::bind(config).await.expect("listens");
+    within(client.up()).await;
+    let stream = client.open(tcp(target.addr)).expect("it is up");
+    let back = within(echo(stream, b"hello")).await.expect("it answers");
+    assert_eq!(back, b"hello");
+    drop(gateway);
+}
+
+/// Conversations outlive the line by the client's patience, and no longer.
+#[tokio::test]
+async fn patience_ends() {
+    let target = Echo::start().await;
+    let mut stand = Stand::new(true);
+    let gateway = stand.gateway(target.addr).await;
+    let mut config = stand.config(EDGE);
+    config.times.patience = Duration::from_millis(50);
+    let client = Client::start(config, &gateway.local_addr().to_string()).expect("starts");
+    within(client.up()).await;
+    let mut stream: LinkStream = client.open(tcp(target.addr)).expect("it is up");
+    within(stream.answered()).await.expect("it is taken up");
+    within(gateway.shutdown(Duration::ZERO))
+        .await
+        .expect("flushed");
+    let mut byte = [0];
+    within(stream.read(&mut byte))
+        .await
+        .expect_err("nobody is there");
+}

@@ -1,0 +1,332 @@
+//! Who is not let in, and what is done to those who break the rules.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use edgeward_dedup::chunker::ChunkerParams;
+use edgeward_dedup::codec::Method;
+use edgeward_dedup::id::IdKey;
+use edgeward_dedup::wire::{Frame, Hello, Span, StreamId, decode, frame_length};
+use edgeward_link::{Client, Encryption, Gateway, Keys, State};
+
+use crate::stand::{EDGE, Echo, Stand, tcp, within};
+
+/// Certificates of another CA, the gateway's own certificate at an edge, an edge's at a gateway, and no encryption at all.
+#[tokio::test]
+async fn strangers_are_not_let_in() {
+    let target = Echo::start().await;
+    let mut stand = Stand::new(true);
+    let gateway = stand.gateway(target.addr).await;
+    let foreign = tempfile::tempdir().expect("a folder");
+    edgeward_link::generate(foreign.path()).expect("keys");
+    let load = |end: &str| Keys::load(&foreign.path().join(end)).expect("keys").0;
+    let own = stand.folder.path().join("keys/gateway");
+    let own = Keys::load(&own).expect("keys").0;
+    let strangers = [
+        Encryption::Tls(Arc::new(load("edge"))),
+        Encryption::Tls(Arc::new(own)),
+        Encryption::Off,
+    ];
+    let mut config = stand.config(EDGE);
+    for (nth, encryption) in strangers.into_iter().enumerate() {
+        config.encryption = encryption;
+        config.times.handshake = Duration::from_secs(2);
+        let client = Client::start(config.clone(), &gateway.local_addr().to_string());
+        let client = client.expect("it starts");
+        assert_eq!(
+            within(client.settled()).await,
+            State::Down,
+            "stranger {nth}"
+        );
+        drop(client);
+    }
+    let status = gateway.status();
+    assert!(status.counters.refused >= 2, "{:?}", status.counters);
+    assert!(status.peers.is_empty());
+}
+
+/// An edge does not talk to a gateway that another CA vouches for, nor to one whose certificate is an edge's.
+#[tokio::test]
+async fn edges_do_not_believe_strangers() {
+    let target = Echo::start().await;
+    let mut stand = Stand::new(true);
+    let foreign = tempfile::tempdir().expect("a folder");
+    edgeward_link::generate(foreign.path()).expect("keys");
+    let folders = [
+        foreign.path().join("gateway"),
+        stand.folder.path().join("keys/edge"),
+    ];
+    let client_config = stand.config(EDGE);
+    let mut config = stand.gateway_config(target.addr);
+    for folder in folders {
+        let keys = Keys::load(&folder).expect("keys").0;
+        config.link.encryption = Encryption::Tls(Arc::new(keys));
+        let gateway = Gateway::bind(config.clone()).await.expect("listens");
+        let addr = gateway.local_addr().to_string();
+        let client = Client::start(client_config.clone(), &addr).expect("starts");
+        assert_eq!(within(client.settled()).await, State::Down);
+        assert!(gateway.status().peers.is_empty());
+    }
+}
+
+/// TLS 1.2 is not spoken, whatever a peer offers.
+#[tokio::test]
+async fn nobody_talks_them_down_to_tls_1_2() {
+    let target = Echo::start().await;
+    let mut stand = Stand::new(true);
+    let gateway = stand.gateway(target.addr).await;
+    // A ClientHello of TLS 1.2, with signature_algorithms and without supported_versions (RFC 5246 §7.4.1.2).
+    let body = [
+        &[3, 3][..],
+        &[7; 32],
+        &[0],
+        &[0, 4, 0xc0, 0x2b, 0xc0, 0x2f],
+        &[1, 0],
+        &[0, 8, 0, 13, 0, 4, 0, 2, 4, 3],
+    ]
+    .concat();
+    let handshake = [&[1, 0, 0, body.len() as u8][..], &body].concat();
+    let record = [&[0x16, 3, 1, 0, handshake.len() as u8][..], &handshake].concat();
+    let mut tcp = TcpStream::connect(gateway.local_addr())
+        .await
+        .expect("connects");
+    tcp.write_all(&record).await.expect("sent");
+    let mut answer = Vec::new();
+    within(tcp.read_to_end(&mut answer)).await.expect("an end");
+    // An alert, protocol_version (RFC 8446 §6.2), fatal.
+    assert_eq!(answer, [0x15, 3, 3, 0, 2, 2, 70]);
+    assert_eq!(gateway.status().counters.refused, 1);
+}
+
+/// What a peer without encryption says, frame by frame.
+struct Intruder {
+    tcp: TcpStream,
+}
+
+impl Intruder {
+    async fn connect(gateway: &Gateway) -> Self {
+        let tcp = TcpStream::connect(gateway.local_addr())
+            .await
+            .expect("connects");
+        Self { tcp }
+    }
+
+    async fn say(&mut self, frame: &Frame<'_>) {
+        let mut bytes = Vec::new();
+        frame.encode(&mut bytes);
+        // It may be gone already.
+        _ = self.tcp.write_all(&bytes).await;
+    }
+
+    async fn hello(&mut self, hello: Hello) -> Option<Hello> {
+        self.say(&Frame::Hello(hello)).await;
+        match self.hear().await.map(|frame| {
+            decode(&frame).map(|frame| match frame {
+                Frame::Hello(hello) => Some(hello),
+                _ => None,
+            })
+        }) {
+            Some(Ok(hello)) => hello,
+            _ => None,
+        }
+    }
+
+    async fn hear(&mut self) -> Option<Vec<u8>> {
+        let mut frame = vec![0; 16];
+        within(self.tcp.read_exact(&mut frame)).await.ok()?;
+        let length = frame_length(&frame).ok()??;
+        frame.resize(length, 0);
+        within(self.tcp.read_exact(&mut frame[16..])).await.ok()?;
+        Some(frame)
+    }
+
+    /// Waits for the gateway to end the connection.
+    async fn is_thrown_out(&mut self) {
+        while self.hear().await.is_some() {}
+    }
+}
+
+fn hello(ids: &IdKey, session: u64, epoch: u64) -> Hello {
+    let chunker = ChunkerParams::new(8 << 10, 0).expect("a size");
+    Hello::new(ids, chunker, session, epoch)
+}
+
+async fn stand() -> (Stand, Gateway, IdKey, Echo) {
+    let target = Echo::start().await;
+    let mut stand = Stand::new(false);
+    let gateway = stand.gateway(target.addr).await;
+    let key = stand.folder.path().join("keys/edge/store.key");
+    let ids = edgeward_link::load_store_key(&key).expect("a key");
+    (stand, gateway, ids, target)
+}
+
+/// Another key, another version, no HELLO, a HELLO twice: the connection ends, and it is counted.
+#[tokio::test]
+async fn who_does_not_agree_is_refused() {
+    let (_stand, gateway, ids, _target) = stand().await;
+    let other = IdKey::new([9; 32]);
+    let good = hello(&ids, 1, 1);
+    let newer = Hello {
+        version_min: 2,
+        version_max: 9,
+        ..good
+    };
+    for (nth, wrong) in [hello(&other, 1, 1), newer].into_iter().enumerate() {
+        let mut intruder = Intruder::connect(&gateway).await;
+        assert_eq!(intruder.hello(wrong).await, None, "{nth}: nothing is told");
+    }
+    let mut intruder = Intruder::connect(&gateway).await;
+    intruder.say(&Frame::Epoch(1)).await;
+    intruder.is_thrown_out().await;
+    let mut intruder = Intruder::connect(&gateway).await;
+    intruder
+        .tcp
+        .write_all(b"GET / HTTP/1.1\r\n\r\n")
+        .await
+        .expect("sent");
+    intruder.is_thrown_out().await;
+    assert_eq!(gateway.status().counters.refused, 4);
+    assert!(
+        gateway.status().peers.is_empty(),
+        "nothing is kept for them"
+    );
+
+    let mut intruder = Intruder::connect(&gateway).await;
+    assert!(intruder.hello(good).await.is_some());
+    intruder.say(&Frame::Hello(good)).await;
+    intruder.is_thrown_out().await;
+    assert_eq!(gateway.status().counters.violations, 1);
+}
+
+/// Frames that are too long, harmed, beyond their credit, or about chunks that were never exchanged.
+#[tokio::test]
+async fn who_breaks_the_rules_is_thrown_out() {
+    let (_stand, gateway, ids, target) = stand().await;
+    let label = [&[1][..], target.addr.to_string().as_bytes()].concat();
+    let stream = StreamId(0);
+    let span = |offset, length| Span {
+        stream,
+        offset,
+        length,
+    };
+    let mut session = 0;
+    let mut enter = async || {
+        session += 1;
+        let mut intruder = Intruder::connect(&gateway).await;
+        let theirs = intruder.hello(hello(&ids, session, 7)).await;
+        intruder
+            .say(&Frame::Open {
+                stream,
+                label: &label,
+            })
+            .await;
+        (intruder, theirs.expect("it agrees"))
+    };
+
+    let (mut intruder, _) = enter().await;
+    let mut header = [0; 16];
+    header[..4].copy_from_slice(&(600_u32 << 10).to_le_bytes());
+    header[4] = 3;
+    intruder.tcp.write_all(&header).await.expect("sent");
+    intruder.is_thrown_out().await;
+
+    let (mut intruder, _) = enter().await;
+    let mut bytes = Vec::new();
+    let plain = |payload| Frame::Plain {
+        span: span(0, 5),
+        method: Method::None,
+        payload,
+    };
+    plain(&b"hello"[..]).encode(&mut bytes);
+    *bytes.last_mut().expect("a byte") ^= 1;
+    intruder.tcp.write_all(&bytes).await.expect("sent");
+    intruder.is_thrown_out().await;
+    assert_eq!(gateway.status().counters.malformed, 2);
+    assert_eq!(gateway.status().counters.violations, 0);
+
+    let (mut intruder, theirs) = enter().await;
+    let beyond = Frame::Plain {
+        span: span(theirs.credit - 1, 2),
+        method: Method::None,
+        payload: b"hi",
+    };
+    intruder.say(&beyond).await;
+    intruder.is_thrown_out().await;
+    assert_eq!(gateway.status().counters.violations, 1);
+
+    // Once too often, from another connection: positions are absolute, so a replay changes nothing.
+    let (mut intruder, _) = enter().await;
+    intruder.say(&plain(b"hello")).await;
+    intruder.say(&plain(b"hello")).await;
+    let mut echoed = Vec::new();
+    while echoed.len() < 5 {
+        let frame = intruder.hear().await.expect("an answer");
+        if let Ok(Frame::Plain { payload, .. }) = decode(&frame) {
+            echoed.extend_from_slice(payload);
+        }
+    }
+    assert_eq!(echoed, b"hello", "once");
+}
+
+/// A chunk that another peer brought is not there for one who only knows its name.
+#[tokio::test]
+async fn names_alone_bring_nothing() {
+    let (mut stand, gateway, ids, target) = stand().await;
+    let secret = crate::bodies::Stream(5).text(40_000);
+    let client = stand.client(gateway.local_addr());
+    let stream = client.open(tcp(target.addr)).expect("it is up");
+    let back = within(crate::stand::echo(stream, &secret)).await;
+    assert_eq!(back.expect("it answers"), secret);
+
+    let mut intruder = Intruder::connect(&gateway).await;
+    let theirs = intruder
+        .hello(hello(&ids, 99, 99))
+        .await
+        .expect("it agrees");
+    // The chunks of what it wants to know whether it is there.
+    let mut chunker = edgeward_dedup::chunker::Chunker::new(theirs.chunker);
+    let rest = &secret[4096..];
+    let length = chunker.next_cut(rest).expect("it is long enough");
+    let id = ids.id(&rest[..length]);
+    let label = [&[1][..], target.addr.to_string().as_bytes()].concat();
+    let stream = StreamId(0);
+    intruder
+        .say(&Frame::Open {
+            stream,
+            label: &label,
+        })
+        .await;
+    let span = Span {
+        stream,
+        offset: 0,
+        length: length as u32,
+    };
+    intruder
+        .say(&Frame::Ref {
+            span,
+            skip: 0,
+            ids: vec![id],
+        })
+        .await;
+    loop {
+        let frame = intruder.hear().await.expect("an answer");
+        match decode(&frame).expect("a frame") {
+            Frame::Nak { stream, offset, .. } => {
+                assert_eq!((stream, offset), (StreamId(0), 0));
+                break;
+            }
+            Frame::Plain { .. } | Frame::Literal { .. } => panic!("it was delivered"),
+            _ => {}
+        }
+    }
+    let foreign: u64 = gateway
+        .status()
+        .peers
+        .iter()
+        .map(|peer| peer.received.foreign)
+        .sum();
+    assert_eq!(foreign, 1, "and it is counted");
+}

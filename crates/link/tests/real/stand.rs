@@ -1,0 +1,232 @@
+//! A gateway, a client, a target behind the gateway, all on loopback; and a line between them that can be harmed.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use edgeward_chunk_store::{ChunkSettings, Chunks};
+use edgeward_dedup::id::IdKey;
+use edgeward_link::{
+    Client, Encryption, Gateway, GatewayConfig, Keys, LinkConfig, LinkStream, Rule, Target, Times,
+};
+use edgeward_store::disk::FileDevice;
+
+/// Folders and keys, and what they are used for.
+pub(crate) struct Stand {
+    pub(crate) folder: TempDir,
+    keys: Option<[Keys; 2]>,
+    ids: IdKey,
+    pub(crate) stores_opened: u64,
+}
+
+pub(crate) const GATEWAY: usize = 0;
+pub(crate) const EDGE: usize = 1;
+
+impl Stand {
+    pub(crate) fn new(encrypted: bool) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let keys = folder.path().join("keys");
+        edgeward_link::generate(&keys).expect("keys are made");
+        let load = |end: &str| Keys::load(&keys.join(end)).expect("keys are there");
+        let [(gateway, ids), (edge, _)] = ["gateway", "edge"].map(load);
+        Self {
+            folder,
+            keys: encrypted.then_some([gateway, edge]),
+            ids,
+            stores_opened: 0,
+        }
+    }
+
+    pub(crate) fn store_path(&self, end: usize) -> PathBuf {
+        self.folder.path().join(["gateway", "edge"][end])
+    }
+
+    pub(crate) fn config(&mut self, end: usize) -> LinkConfig {
+        self.stores_opened += 1;
+        let store = open(&self.store_path(end), self.stores_opened);
+        let encryption = match &self.keys {
+            Some(keys) => Encryption::Tls(Arc::new(keys[end].clone())),
+            None => Encryption::Off,
+        };
+        LinkConfig {
+            times: Times {
+                backoff_min: Duration::from_millis(5),
+                backoff_max: Duration::from_millis(100),
+                ..Times::default()
+            },
+            ..LinkConfig::new(encryption, self.ids.clone(), store)
+        }
+    }
+
+    pub(crate) async fn gateway(&mut self, target: SocketAddr) -> Gateway {
+        let config = self.gateway_config(target);
+        Gateway::bind(config).await.expect("it listens")
+    }
+
+    pub(crate) fn gateway_config(&mut self, target: SocketAddr) -> GatewayConfig {
+        let listen = "127.0.0.1:0".parse().expect("an address");
+        let mut config = GatewayConfig::new(self.config(GATEWAY), listen, None);
+        let rule: Rule = target.to_string().parse().expect("a rule");
+        config.allow = config.allow.and(rule);
+        config
+    }
+
+    pub(crate) fn client(&mut self, gateway: SocketAddr) -> Client {
+        Client::start(self.config(EDGE), &gateway.to_string()).expect("it starts")
+    }
+}
+
+/// A store of 64 MiB, as it was left.
+fn open(path: &Path, epoch: u64) -> Chunks {
+    let device = FileDevice::open(path, Some(64 << 20)).expect("a device");
+    Chunks::open(Arc::new(device), ChunkSettings::new(8 << 10, epoch)).expect("a store")
+}
+
+pub(crate) fn tcp(target: SocketAddr) -> Target {
+    Target::Tcp(target.to_string().parse().expect("a place"))
+}
+
+/// Nothing on loopback takes this long but what hangs.
+pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
+    let limit = Duration::from_secs(60);
+    tokio::time::timeout(limit, future)
+        .await
+        .expect("it takes no minute")
+}
+
+/// Sends back what it gets, and says when it has it all by ending.
+pub(crate) struct Echo {
+    pub(crate) addr: SocketAddr,
+    pub(crate) taken: Arc<AtomicU64>,
+    _tasks: JoinSet<()>,
+}
+
+impl Echo {
+    pub(crate) async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("it listens");
+        let addr = listener.local_addr().expect("it has an address");
+        let taken = Arc::new(AtomicU64::new(0));
+        let mut tasks = JoinSet::new();
+        let all = Arc::clone(&taken);
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                let (mut tcp, _) = listener.accept().await.expect("it accepts");
+                all.fetch_add(1, Ordering::Relaxed);
+                connections.spawn(async move {
+                    let (mut read, mut write) = tcp.split();
+                    _ = tokio::io::copy(&mut read, &mut write).await;
+                    _ = write.shutdown().await;
+                });
+            }
+        });
+        Self {
+            addr,
+            taken,
+            _tasks: tasks,
+        }
+    }
+}
+
+/// Sends a body and takes it back, both at the same time.
+pub(crate) async fn echo(stream: LinkStream, body: &[u8]) -> std::io::Result<Vec<u8>> {
+    let (mut read, mut write) = tokio::io::split(stream);
+    let sent = async {
+        write.write_all(body).await?;
+        write.shutdown().await
+    };
+    let mut back = Vec::new();
+    let (sent, taken) = tokio::join!(sent, read.read_to_end(&mut back));
+    taken?;
+    sent?;
+    Ok(back)
+}
+
+/// A line to the gateway that breaks and turns bits.
+pub(crate) struct Wire {
+    pub(crate) addr: SocketAddr,
+    pub(crate) carried: Arc<AtomicU64>,
+    _tasks: JoinSet<()>,
+}
+
+/// How a line is harmed: after how many bytes it breaks, and which bytes are turned; 0 is never.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Harm {
+    pub(crate) break_every: u64,
+    pub(crate) flip_every: u64,
+    /// Harm ends after so many connections, or nothing would ever arrive.
+    pub(crate) connections: u64,
+}
+
+impl Wire {
+    pub(crate) async fn start(to: SocketAddr, harm: Harm) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("it listens");
+        let addr = listener.local_addr().expect("it has an address");
+        let carried = Arc::new(AtomicU64::new(0));
+        let mut tasks = JoinSet::new();
+        let all = Arc::clone(&carried);
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            for nth in 0.. {
+                let (near, _) = listener.accept().await.expect("it accepts");
+                let harm = if nth < harm.connections {
+                    harm
+                } else {
+                    Harm::default()
+                };
+                connections.spawn(carry(near, to, harm, Arc::clone(&all)));
+            }
+        });
+        Self {
+            addr,
+            carried,
+            _tasks: tasks,
+        }
+    }
+}
+
+async fn carry(near: TcpStream, to: SocketAddr, harm: Harm, carried: Arc<AtomicU64>) {
+    let Ok(far) = TcpStream::connect(to).await else {
+        return;
+    };
+    let (near, far) = (near.into_split(), far.into_split());
+    let there = one_way(near.0, far.1, harm, &carried);
+    let back = one_way(far.0, near.1, harm, &carried);
+    // Whichever ends takes the other along, as a broken connection does.
+    tokio::select! {
+        () = there => {}
+        () = back => {}
+    }
+}
+
+async fn one_way(
+    mut from: tokio::net::tcp::OwnedReadHalf,
+    mut to: tokio::net::tcp::OwnedWriteHalf,
+    harm: Harm,
+    carried: &AtomicU64,
+) {
+    let (mut buffer, mut sum) = (vec![0; 16 << 10], 0_u64);
+    while let Ok(bytes @ 1..) = from.read(&mut buffer).await {
+        let piece = &mut buffer[..bytes];
+        let before = sum;
+        sum += bytes as u64;
+        carried.fetch_add(bytes as u64, Ordering::Relaxed);
+        if harm.flip_every > 0 && before / harm.flip_every != sum / harm.flip_every {
+            let at = usize::try_from(sum % harm.flip_every).expect("small") % bytes;
+            piece[at] ^= 1 << (sum % 8);
+        }
+        if to.write_all(piece).await.is_err() {
+            return;
+        }
+        if harm.break_every > 0 && sum >= harm.break_every {
+            return;
+        }
+    }
+}

@@ -22,6 +22,7 @@ use crate::core::{Core, CoreConfig};
 use crate::handshake::{HandshakeError, Wire, tune};
 use crate::label::{HostPort, Target, refusal};
 use crate::line::{Line, LineError};
+use crate::origin::Origin;
 use crate::peer::Peer;
 use crate::pump::pump;
 use crate::status::{GatewayStatus, PeerStatus};
@@ -35,8 +36,10 @@ pub struct GatewayConfig {
     pub link: LinkConfig,
     /// Where it listens.
     pub listen: SocketAddr,
-    /// Where [`Target::Origin`] is.
+    /// Where [`Target::Origin`] is: it speaks HTTP/1.1.
     pub origin: Option<HostPort>,
+    /// Whether the origin is asked for bodies that are not compressed.
+    pub identity: bool,
     /// Where else it connects to.
     pub allow: Allow,
     /// Peers whose chunks it remembers, connected or not.
@@ -53,6 +56,7 @@ impl GatewayConfig {
             link,
             listen,
             origin,
+            identity: true,
             allow: Allow::default(),
             peers_max: 64,
             sharing: Sharing::Exchanged,
@@ -72,6 +76,7 @@ pub struct Gateway {
 #[derive(Debug)]
 struct Shared {
     config: GatewayConfig,
+    origin: Option<Arc<Origin>>,
     peers: Mutex<HashMap<PeerKey, Entry>>,
     counters: Mutex<GatewayCounters>,
 }
@@ -127,8 +132,16 @@ impl Gateway {
                 "the link is NOT ENCRYPTED: whoever reaches this port can use the gateway"
             );
         }
+        let origin = config.origin.clone().map(|place| {
+            Arc::new(Origin::new(
+                place,
+                config.identity,
+                config.link.times.connect,
+            ))
+        });
         let shared = Arc::new(Shared {
             config,
+            origin,
             peers: Mutex::default(),
             counters: Mutex::default(),
         });
@@ -152,16 +165,19 @@ impl Gateway {
         let mut peers: Vec<_> = self
             .shared
             .peers()
-            .values()
-            .map(|entry| (entry.from, Arc::clone(&entry.peer)))
+            .iter()
+            // A port changes with each connection, a store stays.
+            .map(|(key, entry)| (entry.from.ip(), key.epoch & 0xffff, Arc::clone(&entry.peer)))
             .collect();
-        peers.sort_by_key(|(from, _)| *from);
+        peers.sort_by_key(|(from, epoch, _)| (*from, *epoch));
         let peers = peers.into_iter();
         GatewayStatus {
             encrypted,
             counters: *self.shared.counters(),
             peers: peers
-                .map(|(from, peer)| PeerStatus::of(&peer, &from.to_string(), encrypted))
+                .map(|(from, epoch, peer)| {
+                    PeerStatus::of(&peer, &format!("{from}#{epoch:04x}"), encrypted)
+                })
                 .collect(),
         }
     }
@@ -196,6 +212,9 @@ impl Gateway {
 impl Drop for Gateway {
     fn drop(&mut self) {
         // Conversations know the gateway, and are known to it.
+        if let Some(origin) = &self.shared.origin {
+            origin.close();
+        }
         let peers = std::mem::take(&mut *self.shared.peers());
         for entry in peers.into_values() {
             entry.peer.with(|core| {
@@ -335,7 +354,20 @@ impl Shared {
     async fn serve(self: Arc<Self>, begun: Begun) {
         self.counters().conversations += 1;
         let place = match begun.target() {
-            Target::Origin => self.config.origin.clone(),
+            Target::Origin => {
+                if let Some(origin) = &self.origin {
+                    match begun.answer() {
+                        Ok(stream) => {
+                            if let Err(error) = origin.serve(stream).await {
+                                tracing::debug!(%error, "an exchange broke off");
+                            }
+                        }
+                        Err(refused) => tracing::debug!(%refused, "nobody waits any more"),
+                    }
+                    return;
+                }
+                None
+            }
             Target::Tcp(place) if self.config.allow.permits(place) => Some(place.clone()),
             Target::Tcp(place) if self.config.origin.as_ref() == Some(place) => Some(place.clone()),
             Target::Tcp(_) => None,

@@ -25,12 +25,14 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod admin;
 mod alarm;
 mod allow;
 mod backoff;
 mod client;
 mod config;
 mod core;
+mod entry;
 mod gateway;
 mod handshake;
 mod hold;
@@ -38,9 +40,12 @@ mod inbox;
 mod keys;
 mod label;
 mod line;
+mod metrics;
+mod origin;
 mod peer;
 mod probe;
 mod pump;
+mod socks;
 mod status;
 mod stream;
 mod tally;
@@ -52,16 +57,18 @@ use thiserror::Error;
 
 use edgeward_dedup::chunker::ChunkerError;
 
+pub use admin::{Admin, Report};
 pub use allow::{Allow, NotARule, Rule};
 pub use client::{Client, OpenError, State};
 pub use config::{Encryption, LinkConfig, Times};
+pub use entry::{Entry, Way};
 pub use gateway::{Gateway, GatewayConfig, GatewayCounters};
 pub use handshake::HandshakeError;
 pub use keys::{Keys, KeysError, generate, load_store_key};
 pub use label::{HostPort, NotHostPort, Target, refusal};
 pub use line::LineError;
 pub use pump::pump;
-pub use status::{GatewayStatus, PeerStatus};
+pub use status::{EndStatus, GatewayStatus, PeerStatus};
 pub use stream::{LinkStream, Refused};
 pub use tally::Tally;
 

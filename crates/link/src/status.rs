@@ -1,9 +1,14 @@
 //! What an operator wants to know.
 
+use serde_json::{Value, json};
+
+use edgeward_chunk_store::ChunkCounters;
+use edgeward_chunk_store::format::Layout;
 use edgeward_dedup::receiver::ReceiverCounters;
 use edgeward_dedup::sender::SenderCounters;
 
-use crate::gateway::GatewayCounters;
+use crate::client::Client;
+use crate::gateway::{Gateway, GatewayCounters};
 use crate::peer::Peer;
 use crate::tally::Tally;
 
@@ -58,4 +63,135 @@ pub struct GatewayStatus {
     pub counters: GatewayCounters,
     /// Who was there.
     pub peers: Vec<PeerStatus>,
+}
+
+/// One end with all there is to tell: what `/status` and `/metrics` are made of.
+#[derive(Clone, Debug)]
+pub struct EndStatus {
+    /// Whether connections are encrypted.
+    pub encrypted: bool,
+    /// What happened at the door, if it is a gateway.
+    pub door: Option<GatewayCounters>,
+    /// Who is at the other end.
+    pub peers: Vec<PeerStatus>,
+    /// What is kept.
+    pub store: ChunkCounters,
+    /// Bytes of chunks there is room for.
+    pub store_bytes_max: u64,
+}
+
+impl EndStatus {
+    /// Bytes of chunks that are kept, to a container.
+    pub fn store_bytes(&self) -> u64 {
+        let there = self.store.recovered + self.store.written;
+        let containers = there.saturating_sub(self.store.evicted);
+        let bytes = containers * Layout::DEFAULT.container_bytes() as u64;
+        bytes.min(self.store_bytes_max)
+    }
+
+    /// For programs.
+    pub fn to_json(&self) -> Value {
+        json!({
+            "pid": std::process::id(),
+            "encrypted": self.encrypted,
+            "door": self.door.map(|door| json!({
+                "connections": door.connections,
+                "refused": door.refused,
+                "malformed": door.malformed,
+                "violations": door.violations,
+                "conversations": door.conversations,
+                "not_allowed": door.not_allowed,
+                "unreachable": door.unreachable,
+            })),
+            "store": {
+                "bytes": self.store_bytes(),
+                "bytes_max": self.store_bytes_max,
+                "chunks": self.store.indexed,
+                "index_bytes": self.store.index_bytes,
+                "containers_written": self.store.written,
+                "containers_evicted": self.store.evicted,
+                "trailers_read": self.store.trailers_read,
+                "harmed_chunks": self.store.forgotten,
+                "errors": self.store.errors,
+            },
+            "peers": self.peers.iter().map(PeerStatus::to_json).collect::<Vec<_>>(),
+        })
+    }
+}
+
+impl From<&Gateway> for EndStatus {
+    fn from(gateway: &Gateway) -> Self {
+        let status = gateway.status();
+        Self {
+            encrypted: status.encrypted,
+            door: Some(status.counters),
+            peers: status.peers,
+            store: gateway.store().counters(),
+            store_bytes_max: gateway.store().capacity_bytes(),
+        }
+    }
+}
+
+impl From<&Client> for EndStatus {
+    fn from(client: &Client) -> Self {
+        let peer = client.status();
+        Self {
+            encrypted: peer.encrypted,
+            door: None,
+            peers: vec![peer],
+            store: client.store().counters(),
+            store_bytes_max: client.store().capacity_bytes(),
+        }
+    }
+}
+
+impl PeerStatus {
+    fn to_json(&self) -> Value {
+        let (sent, received) = (&self.sent, &self.received);
+        json!({
+            "peer": self.name,
+            "encrypted": self.encrypted,
+            "connections": self.connections,
+            "conversations": self.conversations,
+            "unacked_bytes": self.unacked,
+            "granted_bytes": self.granted,
+            "bypassed": self.bypassed,
+            "sent": {
+                "bytes": sent.plain + sent.literal + sent.delta + sent.named,
+                "wire_bytes": sent.wire,
+                "named_bytes": sent.named,
+                "delta_bytes": sent.delta,
+                "literal_bytes": sent.literal,
+                "plain_bytes": sent.plain,
+                "again_bytes": sent.again,
+                "naks": sent.naks,
+            },
+            "received": {
+                "bytes": received.delivered,
+                "wire_bytes": self.received_wire(),
+                "named_bytes": received.from_store,
+                "missing": received.missing,
+                "foreign": received.foreign,
+                "disordered": received.disordered,
+                "digest_failures": received.digest_failures,
+            },
+            "hosts": self.hosts.iter().map(|(host, tally)| json!({
+                "host": host,
+                "conversations": tally.streams,
+                "sent_bytes": tally.sent,
+                "sent_wire_bytes": tally.sent_wire,
+                "sent_named_bytes": tally.sent_named,
+                "sent_delta_bytes": tally.sent_delta,
+                "received_bytes": tally.received,
+                "received_wire_bytes": tally.received_wire,
+                "received_named_bytes": tally.received_named,
+            })).collect::<Vec<_>>(),
+        })
+    }
+
+    /// Bytes of the frames that brought bodies.
+    pub fn received_wire(&self) -> u64 {
+        let hosts = self.hosts.iter();
+        hosts.map(|(_, tally)| tally.received_wire).sum()
+    }
 }

@@ -73,6 +73,14 @@ impl LinkStream {
         .map_err(|reason| Refused { reason })
     }
 
+    /// What is known of the conversation beside its bytes, while somebody else has the stream.
+    pub(crate) fn control(&self) -> Control {
+        Control {
+            peer: Arc::clone(&self.peer),
+            talk: self.talk,
+        }
+    }
+
     /// The next bytes, without a copy; `None` at the end.
     pub fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Vec<u8>>>> {
         if self.at < self.bytes.len() {
@@ -152,6 +160,20 @@ impl AsyncWrite for LinkStream {
 impl Drop for LinkStream {
     fn drop(&mut self) {
         self.peer.with(|core| core.detach(self.talk));
+    }
+}
+
+/// A hand on a conversation whose stream somebody else has.
+#[derive(Clone, Debug)]
+pub(crate) struct Control {
+    peer: Arc<Peer>,
+    talk: TalkId,
+}
+
+impl Control {
+    /// What is written from now on is neither looked up nor kept.
+    pub(crate) fn bypass(&self) {
+        self.peer.with(|core| core.bypass(self.talk));
     }
 }
 

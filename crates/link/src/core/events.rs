@@ -90,8 +90,12 @@ impl Core {
                 self.wake.extend(talk.writer.take());
             }
         }
-        if heard && self.endpoint.sender().unacked() < self.config.unacked_max {
-            for id in self.crowded.drain(..self.crowded.len().min(CROWD)) {
+        // As many as there may be room for; who finds none waits again.
+        let unacked = self.endpoint.sender().unacked();
+        let free = self.config.unacked_max.saturating_sub(unacked);
+        if heard && free > 0 {
+            let crowd = self.crowded.len().min(1 + free / SHARE_BYTES);
+            for id in self.crowded.drain(..crowd) {
                 let talk = self.talks.get_mut(&id);
                 self.wake.extend(talk.and_then(|talk| talk.writer.take()));
             }
@@ -99,5 +103,5 @@ impl Core {
     }
 }
 
-/// Writers that are woken together when there is room again.
-const CROWD: usize = 32;
+/// What a writer that waited may be expected to write at once.
+const SHARE_BYTES: usize = 16 << 10;

@@ -153,6 +153,16 @@ impl Core {
         Written::Bytes(written)
     }
 
+    /// What is written from now on is not worth looking at.
+    pub(crate) fn bypass(&mut self, id: TalkId) {
+        let talk = self.talks.get(&id).filter(|_| self.config.probe);
+        if let Some(stream) = talk.and_then(|talk| talk.out)
+            && self.endpoint.bypass(stream)
+        {
+            self.tallies.bypassed += 1;
+        }
+    }
+
     /// Whoever writes has no more for now.
     pub(crate) fn flush(&mut self, id: TalkId) {
         let Some(talk) = self.talks.get_mut(&id) else {

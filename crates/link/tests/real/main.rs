@@ -5,8 +5,10 @@
 #[path = "../../../dedup/tests/support/mod.rs"]
 mod bodies;
 mod laws;
+mod memory;
 mod security;
 mod stand;
+mod ways;
 
 use std::time::Duration;
 

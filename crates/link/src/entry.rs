@@ -1,0 +1,171 @@
+//! Ways into a link for whoever speaks TCP: a port that leads to one target, and a port for a proxy's clients.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::SetupError;
+use crate::client::{Client, OpenError};
+use crate::label::{Target, refusal};
+use crate::pump::pump;
+use crate::socks::{HEAD_BYTES_MAX, Step, Style, read, reply};
+use crate::stream::LinkStream;
+
+/// Where connections lead.
+#[derive(Clone, Debug)]
+pub enum Way {
+    /// All to one target.
+    To(Target),
+    /// Where each client says, in SOCKS5 or by CONNECT.
+    Proxy,
+}
+
+/// A listener whose connections travel the link; dropping it ends it and them.
+#[derive(Debug)]
+pub struct Entry {
+    addr: SocketAddr,
+    _tasks: JoinSet<()>,
+}
+
+impl Entry {
+    /// Listens from now on, on the runtime this is called in; for `connections_max` connections at the same time, others wait.
+    pub async fn bind(
+        client: Client,
+        listen: SocketAddr,
+        way: Way,
+        connections_max: usize,
+    ) -> Result<Self, SetupError> {
+        let cannot = |source| SetupError::Listen {
+            addr: listen,
+            source,
+        };
+        let listener = TcpListener::bind(listen).await.map_err(cannot)?;
+        let addr = listener.local_addr().map_err(cannot)?;
+        let mut tasks = JoinSet::new();
+        tasks.spawn(accept(listener, client, way, connections_max.max(1)));
+        Ok(Self {
+            addr,
+            _tasks: tasks,
+        })
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.addr
+    }
+}
+
+async fn accept(listener: TcpListener, client: Client, way: Way, connections_max: usize) {
+    let places = Arc::new(Semaphore::new(connections_max));
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        let place = Arc::clone(&places).acquire_owned().await;
+        match listener.accept().await {
+            Ok((tcp, from)) => {
+                _ = tcp.set_nodelay(true);
+                let (client, way) = (client.clone(), way.clone());
+                connections.spawn(async move {
+                    let carried = match way {
+                        Way::To(target) => forward(&client, target, tcp).await,
+                        Way::Proxy => proxy(&client, tcp).await,
+                    };
+                    if let Err(error) = carried {
+                        tracing::info!(%from, %error, "a connection broke off");
+                    }
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                // Usually too many open files: some will be closed.
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Whoever connects here means the target; if it is not to be had, the connection is reset.
+async fn forward(client: &Client, target: Target, tcp: TcpStream) -> io::Result<()> {
+    match client.open(target) {
+        Ok(stream) => pump(stream, tcp).await,
+        Err(error) => {
+            _ = socket2::SockRef::from(&tcp).set_linger(Some(Duration::ZERO));
+            Err(io::Error::other(error))
+        }
+    }
+}
+
+async fn proxy(client: &Client, mut tcp: TcpStream) -> io::Result<()> {
+    let asked = tokio::time::timeout(WORDS_TIMEOUT, listen_to(&mut tcp)).await;
+    let Some((target, style, rest)) =
+        asked.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?
+    else {
+        return Ok(());
+    };
+    let opened = open(client, target).await;
+    let outcome = opened.as_ref().map(|_| ()).map_err(|reason| *reason);
+    tcp.write_all(&reply(style, outcome)).await?;
+    match opened {
+        Ok(mut stream) => {
+            // A client that did not wait has said more already.
+            stream.write_all(&rest).await?;
+            pump(stream, tcp).await
+        }
+        Err(_) => tcp.shutdown().await,
+    }
+}
+
+async fn open(client: &Client, target: Target) -> Result<LinkStream, u32> {
+    let opened = client.open(target).map_err(|error| match error {
+        OpenError::Down => refusal::LINK_DOWN,
+        OpenError::Streams(_) => edgeward_dedup::reason::TOO_MANY,
+    });
+    let mut stream = opened?;
+    stream.answered().await.map_err(|refused| refused.reason)?;
+    Ok(stream)
+}
+
+/// Where a client wants to go, how it says so, and what else it said. `None`: it was refused.
+async fn listen_to(tcp: &mut TcpStream) -> io::Result<Option<(Target, Style, Vec<u8>)>> {
+    let (mut heard, mut greeted) = (Vec::new(), false);
+    loop {
+        match read(&heard, greeted) {
+            Step::More => {
+                let mut more = [0; 1024];
+                let bytes = tcp.read(&mut more).await?;
+                if bytes == 0 {
+                    return Ok(None);
+                }
+                heard.extend_from_slice(&more[..bytes]);
+                if heard.len() > 2 * HEAD_BYTES_MAX {
+                    return Err(io::ErrorKind::InvalidData.into());
+                }
+            }
+            Step::Say { reply, used } => {
+                heard.drain(..used);
+                greeted = true;
+                tcp.write_all(&reply).await?;
+            }
+            Step::Connect { place, style, used } => {
+                heard.drain(..used);
+                return Ok(Some((Target::Tcp(place), style, heard)));
+            }
+            Step::Refuse(reply) => {
+                tcp.write_all(&reply).await?;
+                tcp.shutdown().await?;
+                return Ok(None);
+            }
+        }
+    }
+}
+
+const WORDS_TIMEOUT: Duration = Duration::from_secs(10);
+
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

@@ -1,0 +1,296 @@
+//! What Prometheus is told, in its text format.
+
+use std::fmt::Write as _;
+
+use crate::status::{EndStatus, PeerStatus};
+
+/// Rows of one metric: labels and value.
+type Rows = Vec<(String, u64)>;
+
+/// All metrics of an end.
+pub(crate) fn render(status: &EndStatus) -> String {
+    let mut text = String::new();
+    let peer = |value: fn(&PeerStatus) -> u64| -> Rows {
+        let peers = status.peers.iter();
+        peers
+            .map(|peer| (label("peer", &peer.name), value(peer)))
+            .collect()
+    };
+    let both = |sent: fn(&PeerStatus) -> u64, received: fn(&PeerStatus) -> u64| -> Rows {
+        let rows = |direction: &'static str, value: fn(&PeerStatus) -> u64| {
+            status.peers.iter().map(move |peer| {
+                let labels = format!(
+                    "{},{}",
+                    label("peer", &peer.name),
+                    label("direction", direction)
+                );
+                (labels, value(peer))
+            })
+        };
+        rows("sent", sent)
+            .chain(rows("received", received))
+            .collect()
+    };
+    let one = |value: u64| vec![(String::new(), value)];
+
+    family(
+        &mut text,
+        "body_bytes_total",
+        "counter",
+        "Bytes of bodies, as their users see them.",
+        both(
+            |peer| peer.sent.plain + peer.sent.literal + peer.sent.delta + peer.sent.named,
+            |peer| peer.received.delivered,
+        ),
+    );
+    family(
+        &mut text,
+        "wire_bytes_total",
+        "counter",
+        "Bytes of the frames that carried them.",
+        both(|peer| peer.sent.wire, PeerStatus::received_wire),
+    );
+    family(
+        &mut text,
+        "named_bytes_total",
+        "counter",
+        "Bytes of bodies that were named instead of sent.",
+        both(|peer| peer.sent.named, |peer| peer.received.from_store),
+    );
+    family(
+        &mut text,
+        "delta_bytes_total",
+        "counter",
+        "Bytes of bodies that were sent compressed against earlier ones.",
+        peer(|peer| peer.sent.delta),
+    );
+    family(
+        &mut text,
+        "plain_bytes_total",
+        "counter",
+        "Bytes of bodies that were neither looked up nor kept.",
+        peer(|peer| peer.sent.plain),
+    );
+    family(
+        &mut text,
+        "again_bytes_total",
+        "counter",
+        "Bytes of bodies that were sent again.",
+        peer(|peer| peer.sent.again),
+    );
+    family(
+        &mut text,
+        "naks_total",
+        "counter",
+        "Frames that the peer could not use.",
+        peer(|peer| peer.sent.naks),
+    );
+    family(
+        &mut text,
+        "missing_total",
+        "counter",
+        "Frames refused because a chunk was not here, or harmed.",
+        peer(|peer| peer.received.missing),
+    );
+    family(
+        &mut text,
+        "foreign_total",
+        "counter",
+        "Frames refused because the peer named what it never had.",
+        peer(|peer| peer.received.foreign),
+    );
+    family(
+        &mut text,
+        "disordered_total",
+        "counter",
+        "Frames refused because chunks lie in another order here.",
+        peer(|peer| peer.received.disordered),
+    );
+    family(
+        &mut text,
+        "digest_failures_total",
+        "counter",
+        "Bodies that were not as they had been sent.",
+        peer(|peer| peer.received.digest_failures),
+    );
+    family(
+        &mut text,
+        "bypassed_total",
+        "counter",
+        "Bodies left alone because of how they begin.",
+        peer(|peer| peer.bypassed),
+    );
+    family(
+        &mut text,
+        "connections",
+        "gauge",
+        "Connections that are up.",
+        peer(|peer| peer.connections as u64),
+    );
+    family(
+        &mut text,
+        "conversations",
+        "gauge",
+        "Conversations under way.",
+        peer(|peer| peer.conversations as u64),
+    );
+    family(
+        &mut text,
+        "unacked_bytes",
+        "gauge",
+        "Bytes kept until the peer has them.",
+        peer(|peer| peer.unacked as u64),
+    );
+    family(
+        &mut text,
+        "granted_bytes",
+        "gauge",
+        "Bytes that may come, or were not taken yet.",
+        peer(|peer| peer.granted),
+    );
+
+    let host = |value: [fn(&crate::Tally) -> u64; 2]| -> Rows {
+        let mut rows = Rows::new();
+        for peer in &status.peers {
+            for (name, tally) in &peer.hosts {
+                for (direction, value) in ["sent", "received"].into_iter().zip(value) {
+                    let labels = [
+                        label("peer", &peer.name),
+                        label("host", name),
+                        label("direction", direction),
+                    ];
+                    rows.push((labels.join(","), value(tally)));
+                }
+            }
+        }
+        rows
+    };
+    family(
+        &mut text,
+        "host_body_bytes_total",
+        "counter",
+        "Bytes of bodies, by target.",
+        host([|tally| tally.sent, |tally| tally.received]),
+    );
+    family(
+        &mut text,
+        "host_wire_bytes_total",
+        "counter",
+        "Bytes of their frames, by target.",
+        host([|tally| tally.sent_wire, |tally| tally.received_wire]),
+    );
+
+    family(
+        &mut text,
+        "encrypted",
+        "gauge",
+        "Whether connections are encrypted.",
+        one(status.encrypted.into()),
+    );
+    family(
+        &mut text,
+        "store_bytes",
+        "gauge",
+        "Bytes of chunks that are kept.",
+        one(status.store_bytes()),
+    );
+    family(
+        &mut text,
+        "store_bytes_max",
+        "gauge",
+        "Bytes of chunks there is room for.",
+        one(status.store_bytes_max),
+    );
+    family(
+        &mut text,
+        "store_chunks",
+        "gauge",
+        "Chunks the index knows.",
+        one(status.store.indexed),
+    );
+    family(
+        &mut text,
+        "store_index_bytes",
+        "gauge",
+        "Bytes of the index in memory.",
+        one(status.store.index_bytes),
+    );
+    family(
+        &mut text,
+        "store_harmed_chunks_total",
+        "counter",
+        "Chunks that were not what their names say.",
+        one(status.store.forgotten),
+    );
+    family(
+        &mut text,
+        "store_errors_total",
+        "counter",
+        "Reads and writes of the store that failed.",
+        one(status.store.errors),
+    );
+
+    if let Some(door) = status.door {
+        family(
+            &mut text,
+            "accepted_total",
+            "counter",
+            "Connections that came.",
+            one(door.connections),
+        );
+        let ended = [
+            ("refused", door.refused),
+            ("malformed", door.malformed),
+            ("violation", door.violations),
+        ];
+        family(
+            &mut text,
+            "ended_total",
+            "counter",
+            "Connections that were ended, and why.",
+            causes(ended),
+        );
+        let refused = [
+            ("not_allowed", door.not_allowed),
+            ("unreachable", door.unreachable),
+        ];
+        family(
+            &mut text,
+            "refused_conversations_total",
+            "counter",
+            "Conversations that were refused, and why.",
+            causes(refused),
+        );
+    }
+    text
+}
+
+fn causes<const N: usize>(causes: [(&str, u64); N]) -> Rows {
+    let causes = causes.into_iter();
+    causes
+        .map(|(cause, count)| (label("cause", cause), count))
+        .collect()
+}
+
+fn family(text: &mut String, name: &str, kind: &str, help: &str, rows: Rows) {
+    _ = writeln!(
+        text,
+        "# HELP edgeward_link_{name} {help}\n# TYPE edgeward_link_{name} {kind}"
+    );
+    for (labels, value) in rows {
+        _ = if labels.is_empty() {
+            writeln!(text, "edgeward_link_{name} {value}")
+        } else {
+            writeln!(text, "edgeward_link_{name}{{{labels}}} {value}")
+        };
+    }
+}
+
+/// Values are names of hosts and addresses, in which nothing needs escaping, but one never knows.
+fn label(name: &str, value: &str) -> String {
+    let value = value
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n");
+    format!("{name}=\"{value}\"")
+}

@@ -1,0 +1,287 @@
+//! The gateway's own origin: HTTP/1.1 that is understood rather than carried.
+//!
+//! Each conversation is one exchange. The origin is asked for bodies that are not compressed: compressed ones resemble nothing,
+//! and the link compresses better than one response alone can be. Bodies that are compressed all the same, and images,
+//! sound and video, are left alone. Connections to the origin are kept and used again.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
+use http::{HeaderMap, Request, Response, StatusCode, Version};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self as client, SendRequest};
+use hyper::server::conn::http1 as server;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::gateway::connect_within;
+use crate::label::{HostPort, refusal};
+use crate::stream::{Control, LinkStream};
+
+/// The origin, with connections to it.
+#[derive(Debug)]
+pub(crate) struct Origin {
+    place: HostPort,
+    identity: bool,
+    connect: Duration,
+    idle: Mutex<Vec<(SendRequest<Incoming>, Instant)>>,
+    connections: Mutex<JoinSet<()>>,
+}
+
+type Answer = Response<BoxBody<Bytes, hyper::Error>>;
+
+impl Origin {
+    pub(crate) fn new(place: HostPort, identity: bool, connect: Duration) -> Self {
+        Self {
+            place,
+            identity,
+            connect,
+            idle: Mutex::default(),
+            connections: Mutex::default(),
+        }
+    }
+
+    /// One exchange over a conversation.
+    pub(crate) async fn serve(self: &Arc<Self>, stream: LinkStream) -> Result<(), hyper::Error> {
+        let control = stream.control();
+        let service = service_fn(|request: Request<Incoming>| {
+            let control = control.clone();
+            async move { Ok::<_, Infallible>(self.exchange(request, &control).await) }
+        });
+        server::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_TIMEOUT)
+            .max_headers(HEADERS_MAX)
+            // Bodies of different kinds on one stream could not be told apart.
+            .keep_alive(false)
+            .serve_connection(TokioIo::new(stream), service)
+            .await
+    }
+
+    async fn exchange(
+        self: &Arc<Self>,
+        mut request: Request<Incoming>,
+        control: &Control,
+    ) -> Answer {
+        drop_hop_by_hop(request.headers_mut());
+        *request.version_mut() = Version::HTTP_11;
+        if self.identity {
+            let identity = HeaderValue::from_static("identity");
+            request.headers_mut().insert(ACCEPT_ENCODING, identity);
+        }
+        let response = match self.send(request).await {
+            Ok(response) => response,
+            Err(error) => {
+                tracing::warn!(origin = %self.place, %error, "the origin did not answer");
+                return refused(&error);
+            }
+        };
+        let (mut head, body) = response.into_parts();
+        drop_hop_by_hop(&mut head.headers);
+        if is_opaque(&head.headers) {
+            control.bypass();
+        }
+        Response::from_parts(head, body.boxed())
+    }
+
+    /// Over a connection that is there, or a new one.
+    async fn send(
+        self: &Arc<Self>,
+        mut request: Request<Incoming>,
+    ) -> io::Result<Response<Incoming>> {
+        loop {
+            let idle = self.take_idle();
+            let was_idle = idle.is_some();
+            let mut sender = match idle {
+                Some(sender) => sender,
+                None => self.connect().await?,
+            };
+            match sender.try_send_request(request).await {
+                Ok(response) => {
+                    self.keep(sender);
+                    return Ok(response);
+                }
+                // It was closed before it took the request.
+                Err(mut error) => match error.take_message().filter(|_| was_idle) {
+                    Some(again) => request = again,
+                    None => return Err(io::Error::other(error.into_error())),
+                },
+            }
+        }
+    }
+
+    fn take_idle(&self) -> Option<SendRequest<Incoming>> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some((sender, since)) = idle.pop() {
+            if sender.is_ready() && since.elapsed() < IDLE_TIME {
+                return Some(sender);
+            }
+        }
+        None
+    }
+
+    /// Keeps a connection for when its response was read: hyper says it is not ready before.
+    fn keep(self: &Arc<Self>, mut sender: SendRequest<Incoming>) {
+        let origin = Arc::clone(self);
+        let mut connections = self.connections();
+        while connections.try_join_next().is_some() {}
+        connections.spawn(async move {
+            let ready = tokio::time::timeout(BODY_TIME, sender.ready()).await;
+            if matches!(ready, Ok(Ok(()))) {
+                let mut idle = origin.idle.lock().unwrap_or_else(PoisonError::into_inner);
+                if idle.len() < IDLE_MAX {
+                    idle.push((sender, Instant::now()));
+                }
+            }
+        });
+    }
+
+    /// Ends what waits for responses to be read.
+    pub(crate) fn close(&self) {
+        self.connections().abort_all();
+    }
+
+    async fn connect(&self) -> io::Result<SendRequest<Incoming>> {
+        let connected = connect_within(&self.place, self.connect).await;
+        let tcp = connected.map_err(|reason| {
+            let kind = match reason {
+                refusal::TIMEOUT => io::ErrorKind::TimedOut,
+                _ => io::ErrorKind::ConnectionRefused,
+            };
+            io::Error::new(kind, refusal::describe(reason))
+        })?;
+        let shaken = client::Builder::new()
+            .max_headers(HEADERS_MAX)
+            .handshake(TokioIo::new(tcp))
+            .await;
+        let (sender, connection) = shaken.map_err(io::Error::other)?;
+        self.connections().spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection to the origin ended");
+            }
+        });
+        Ok(sender)
+    }
+
+    fn connections(&self) -> std::sync::MutexGuard<'_, JoinSet<()>> {
+        let connections = self.connections.lock();
+        connections.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What belongs to one connection alone (RFC 9110 §7.6.1).
+fn drop_hop_by_hop(headers: &mut HeaderMap) {
+    let named: Vec<String> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(|name| name.trim().to_owned())
+        .collect();
+    for name in named {
+        headers.remove(name.as_str());
+    }
+    for name in HOP_BY_HOP {
+        headers.remove(name);
+    }
+}
+
+const HOP_BY_HOP: [&str; 7] = [
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Whether a body is compressed already.
+fn is_opaque(headers: &HeaderMap) -> bool {
+    let text = |name| {
+        headers
+            .get(name)
+            .and_then(|value: &HeaderValue| value.to_str().ok())
+    };
+    let coded =
+        text(CONTENT_ENCODING).is_some_and(|coding| !coding.eq_ignore_ascii_case("identity"));
+    let kind = text(CONTENT_TYPE).unwrap_or("").to_ascii_lowercase();
+    let media = ["image/", "video/", "audio/", "font/woff"];
+    // SVG is text, and BMP and WAV are as the camera or microphone saw it.
+    let open = ["image/svg", "image/bmp", "audio/wav"];
+    coded
+        || (media.iter().any(|media| kind.starts_with(media))
+            && !open.iter().any(|open| kind.starts_with(open)))
+}
+
+fn refused(error: &io::Error) -> Answer {
+    let status = match error.kind() {
+        io::ErrorKind::TimedOut => StatusCode::GATEWAY_TIMEOUT,
+        _ => StatusCode::BAD_GATEWAY,
+    };
+    let text = Full::new(Bytes::from_static(
+        b"the gateway got no answer from the origin\n",
+    ));
+    let mut response = Response::new(text.map_err(|never| match never {}).boxed());
+    *response.status_mut() = status;
+    response
+}
+
+const HEADERS_MAX: usize = 256;
+
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Connections to the origin that wait for the next request, and for how long: shorter than most servers wait.
+const IDLE_MAX: usize = 64;
+const IDLE_TIME: Duration = Duration::from_secs(4);
+
+/// A body that takes longer has its connection closed after it.
+const BODY_TIME: Duration = Duration::from_secs(600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let pairs = pairs.iter().map(|(name, value)| {
+            let name = http::HeaderName::from_static(name);
+            (name, HeaderValue::from_static(value))
+        });
+        pairs.collect()
+    }
+
+    #[test]
+    fn compressed_bodies_are_left_alone() {
+        for (name, value, opaque) in [
+            ("content-type", "text/html", false),
+            ("content-type", "application/octet-stream", false),
+            ("content-type", "Image/PNG", true),
+            ("content-type", "image/svg+xml", false),
+            ("content-type", "video/mp4", true),
+            ("content-encoding", "gzip", true),
+            ("content-encoding", "identity", false),
+        ] {
+            assert_eq!(is_opaque(&headers(&[(name, value)])), opaque, "{value}");
+        }
+    }
+
+    #[test]
+    fn what_belongs_to_a_connection_does_not_go_further() {
+        let mut given = headers(&[
+            ("connection", "close, x-mine"),
+            ("x-mine", "1"),
+            ("transfer-encoding", "chunked"),
+            ("x-yours", "2"),
+        ]);
+        drop_hop_by_hop(&mut given);
+        assert_eq!(given, headers(&[("x-yours", "2")]));
+    }
+}

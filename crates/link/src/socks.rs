@@ -1,0 +1,267 @@
+//! What a client says to a proxy before its bytes begin: SOCKS5 (RFC 1928) or HTTP's CONNECT (RFC 9110 §9.3.6), told apart by
+//! their first byte.
+//!
+//! Pure: bytes in, what to do out. SOCKS5 without authentication and CONNECT alone; whoever can reach the port may use it, so it
+//! listens on loopback unless told otherwise.
+
+use crate::label::{HostPort, refusal};
+
+/// How far a client's words got.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// They go on.
+    More,
+    /// Say this; the next word begins after so many bytes.
+    Say { reply: Vec<u8>, used: usize },
+    /// Connect there; its bytes begin after so many.
+    Connect {
+        place: HostPort,
+        style: Style,
+        used: usize,
+    },
+    /// Say this, and close.
+    Refuse(Vec<u8>),
+}
+
+/// Which words a client uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Style {
+    Socks,
+    Http,
+}
+
+/// Reads the first word, or after a greeting the second.
+pub(crate) fn read(bytes: &[u8], greeted: bool) -> Step {
+    match bytes.first() {
+        None => Step::More,
+        Some(&VERSION) if greeted => read_request(bytes),
+        Some(&VERSION) => read_greeting(bytes),
+        _ if greeted => Step::Refuse(socks_reply(FAILURE)),
+        _ => read_connect(bytes),
+    }
+}
+
+/// What a client is told once the target is connected, or why it is not.
+pub(crate) fn reply(style: Style, outcome: Result<(), u32>) -> Vec<u8> {
+    match (style, outcome) {
+        (Style::Socks, Ok(())) => socks_reply(0),
+        (Style::Socks, Err(reason)) => socks_reply(match reason {
+            refusal::NOT_ALLOWED => 2,
+            refusal::LINK_DOWN => 3,
+            refusal::NO_SUCH_HOST => 4,
+            refusal::UNREACHABLE => 5,
+            refusal::TIMEOUT => 6,
+            _ => FAILURE,
+        }),
+        (Style::Http, Ok(())) => b"HTTP/1.1 200 Connection Established\r\n\r\n".to_vec(),
+        (Style::Http, Err(reason)) => http_refusal(
+            match reason {
+                refusal::NOT_ALLOWED => "403 Forbidden",
+                refusal::LINK_DOWN => "503 Service Unavailable",
+                refusal::TIMEOUT => "504 Gateway Timeout",
+                _ => "502 Bad Gateway",
+            },
+            refusal::describe(reason),
+        ),
+    }
+}
+
+fn read_greeting(bytes: &[u8]) -> Step {
+    let Some(&methods) = bytes.get(1) else {
+        return Step::More;
+    };
+    let used = 2 + usize::from(methods);
+    match bytes.get(2..used) {
+        None => Step::More,
+        Some(methods) if methods.contains(&NO_AUTHENTICATION) => Step::Say {
+            reply: vec![VERSION, NO_AUTHENTICATION],
+            used,
+        },
+        Some(_) => Step::Refuse(vec![VERSION, 0xff]),
+    }
+}
+
+fn read_request(bytes: &[u8]) -> Step {
+    let (Some(&command), Some(&kind)) = (bytes.get(1), bytes.get(3)) else {
+        return Step::More;
+    };
+    if command != CONNECT {
+        return Step::Refuse(socks_reply(7));
+    }
+    let (start, length) = match kind {
+        IPV4 => (4, 4),
+        IPV6 => (4, 16),
+        NAME => match bytes.get(4) {
+            None => return Step::More,
+            Some(&length) => (5, usize::from(length)),
+        },
+        _ => return Step::Refuse(socks_reply(8)),
+    };
+    let used = start + length + 2;
+    let Some(port) = bytes.get(start + length..used) else {
+        return Step::More;
+    };
+    let port = u16::from_be_bytes([port[0], port[1]]);
+    let host = &bytes[start..start + length];
+    let host = match kind {
+        IPV4 => <[u8; 4]>::try_from(host)
+            .ok()
+            .map(|host| std::net::Ipv4Addr::from(host).to_string()),
+        IPV6 => <[u8; 16]>::try_from(host)
+            .ok()
+            .map(|host| format!("[{}]", std::net::Ipv6Addr::from(host))),
+        _ => std::str::from_utf8(host).ok().map(str::to_owned),
+    };
+    match host.and_then(|host| format!("{host}:{port}").parse().ok()) {
+        Some(place) => Step::Connect {
+            place,
+            style: Style::Socks,
+            used,
+        },
+        None => Step::Refuse(socks_reply(FAILURE)),
+    }
+}
+
+fn read_connect(bytes: &[u8]) -> Step {
+    let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else {
+        return if bytes.len() >= HEAD_BYTES_MAX {
+            Step::Refuse(http_refusal(
+                "431 Request Header Fields Too Large",
+                "the head is too long",
+            ))
+        } else {
+            Step::More
+        };
+    };
+    let line = bytes
+        .split(|&byte| byte == b'\r')
+        .next()
+        .unwrap_or_default();
+    let mut words = std::str::from_utf8(line).unwrap_or("").split(' ');
+    let method = words.next();
+    let (target, version) = (words.next(), words.next());
+    let versioned = version.is_some_and(|version| version.starts_with("HTTP/1."));
+    if !versioned || words.next().is_some() {
+        return Step::Refuse(http_refusal(
+            "400 Bad Request",
+            "this is neither SOCKS5 nor HTTP",
+        ));
+    }
+    if method != Some("CONNECT") {
+        return Step::Refuse(http_refusal("405 Method Not Allowed", "CONNECT only"));
+    }
+    match target.and_then(|target| target.parse().ok()) {
+        Some(place) => Step::Connect {
+            place,
+            style: Style::Http,
+            used: end + 4,
+        },
+        None => Step::Refuse(http_refusal("400 Bad Request", "CONNECT wants HOST:PORT")),
+    }
+}
+
+fn socks_reply(code: u8) -> Vec<u8> {
+    // The address is of no use to anybody; zeroes are customary.
+    vec![VERSION, code, 0, IPV4, 0, 0, 0, 0, 0, 0]
+}
+
+fn http_refusal(status: &str, why: &str) -> Vec<u8> {
+    let length = why.len() + 1;
+    format!(
+        "HTTP/1.1 {status}\r\nConnection: close\r\nContent-Type: text/plain\r\n\
+         Content-Length: {length}\r\n\r\n{why}\n"
+    )
+    .into_bytes()
+}
+
+const VERSION: u8 = 5;
+const NO_AUTHENTICATION: u8 = 0;
+const CONNECT: u8 = 1;
+const IPV4: u8 = 1;
+const NAME: u8 = 3;
+const IPV6: u8 = 4;
+const FAILURE: u8 = 1;
+
+/// Of a CONNECT, or of the longest SOCKS5 word, which has 262.
+pub(crate) const HEAD_BYTES_MAX: usize = 8192;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(text: &str) -> HostPort {
+        text.parse().expect("a place")
+    }
+
+    /// Each word is understood when its last byte is there, and not before.
+    #[test]
+    fn words_are_understood_when_they_are_whole() {
+        let name = [&[5, 1, 0, 3, 2][..], b"db", &[0x0c, 0xea]].concat();
+        let words: [(&[u8], bool, &str, Style); 4] = [
+            (
+                &[5, 1, 0, 1, 127, 0, 0, 1, 0, 80],
+                true,
+                "127.0.0.1:80",
+                Style::Socks,
+            ),
+            (&name, true, "db:3306", Style::Socks),
+            (
+                &[
+                    5, 1, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 187,
+                ],
+                true,
+                "[::1]:443",
+                Style::Socks,
+            ),
+            (
+                b"CONNECT db:3306 HTTP/1.1\r\nHost: db:3306\r\n\r\n",
+                false,
+                "db:3306",
+                Style::Http,
+            ),
+        ];
+        for (word, greeted, target, style) in words {
+            for end in 0..word.len() {
+                assert_eq!(read(&word[..end], greeted), Step::More, "{target} {end}");
+            }
+            let more = [word, b"and its bytes"].concat();
+            let connect = Step::Connect {
+                place: place(target),
+                style,
+                used: word.len(),
+            };
+            assert_eq!(read(&more, greeted), connect);
+        }
+        assert_eq!(read(&[5, 2, 2], false), Step::More);
+        let reply = vec![5, 0];
+        assert_eq!(read(&[5, 2, 2, 0], false), Step::Say { reply, used: 4 });
+    }
+
+    #[test]
+    fn what_is_not_served_is_refused_in_its_own_words() {
+        let refused = |bytes: &[u8], greeted| match read(bytes, greeted) {
+            Step::Refuse(reply) => reply,
+            other => panic!("{bytes:?}: {other:?}"),
+        };
+        assert_eq!(refused(&[5, 1, 2], false), [5, 0xff]);
+        assert_eq!(refused(&[5, 2, 0, 1, 0], true)[..2], [5, 7]);
+        assert_eq!(refused(&[5, 1, 0, 9, 0], true)[..2], [5, 8]);
+        assert_eq!(refused(&[5, 1, 0, 3, 1, b'/', 0, 80], true)[..2], [5, 1]);
+        assert_eq!(
+            refused(&[5, 1, 0, 1, 1, 2, 3, 4, 0, 0], true)[..2],
+            [5, 1],
+            "port 0"
+        );
+        for (head, status) in [
+            (&b"GET http://a/ HTTP/1.1\r\n\r\n"[..], "405"),
+            (b"CONNECT db HTTP/1.1\r\n\r\n", "400"),
+            (b"hello\r\n\r\n", "400"),
+            (&[b'x'; HEAD_BYTES_MAX], "431"),
+        ] {
+            let reply = String::from_utf8(refused(head, false)).expect("text");
+            assert_eq!(&reply[9..12], status);
+        }
+        assert_eq!(reply(Style::Socks, Err(refusal::NOT_ALLOWED))[1], 2);
+        assert!(reply(Style::Http, Err(refusal::NOT_ALLOWED)).starts_with(b"HTTP/1.1 403"));
+    }
+}

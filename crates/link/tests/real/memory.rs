@@ -1,0 +1,131 @@
+//! What is under way is bounded, however many bodies there are and whatever a peer grants.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use edgeward_dedup::chunker::ChunkerParams;
+use edgeward_dedup::wire::{Acked, Frame, Hello, StreamId, StreamState, decode, frame_length};
+use edgeward_link::{Client, Target};
+
+use crate::bodies::Stream;
+use crate::stand::{EDGE, Stand, within};
+
+/// A gateway that grants everything and acknowledges what it likes.
+struct Miser {
+    tcp: TcpStream,
+    /// How far each body came.
+    came: BTreeMap<StreamId, u64>,
+    inbox: Vec<u8>,
+}
+
+impl Miser {
+    async fn hear(&mut self) -> bool {
+        let mut more = vec![0; 64 << 10];
+        let read = tokio::time::timeout(Duration::from_millis(500), self.tcp.read(&mut more));
+        let Ok(read) = read.await else { return false };
+        self.inbox
+            .extend_from_slice(&more[..read.expect("it is open")]);
+        while let Some(length) = frame_length(&self.inbox).expect("frames")
+            && length <= self.inbox.len()
+        {
+            match decode(&self.inbox[..length]).expect("a frame") {
+                Frame::Plain { span, .. } | Frame::Literal { span, .. } => {
+                    let came = self.came.entry(span.stream).or_default();
+                    *came = (*came).max(span.end());
+                }
+                _ => {}
+            }
+            self.inbox.drain(..length);
+        }
+        true
+    }
+
+    async fn say(&mut self, frame: &Frame<'_>) {
+        let mut bytes = Vec::new();
+        frame.encode(&mut bytes);
+        self.tcp.write_all(&bytes).await.expect("it is open");
+    }
+}
+
+/// A thousand bodies that nobody acknowledges stay within what an edge was given, although the gateway would take more; what is acknowledged makes
+/// room for as much again.
+///
+/// Method: an end that reads, grants every body a megabyte, and acknowledges nothing until nothing moves any more.
+#[tokio::test]
+async fn unacknowledged_bodies_keep_to_their_budget() {
+    const STREAMS: usize = 1000;
+    const BUDGET: usize = 8 << 20;
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("it listens");
+    let addr = listener.local_addr().expect("an address");
+    let mut stand = Stand::new(false);
+    let key = stand.folder.path().join("keys/edge/store.key");
+    let ids = edgeward_link::load_store_key(&key).expect("a key");
+    let mut config = stand.config(EDGE);
+    config.unacked_bytes_max = BUDGET;
+    config.connections = 1;
+    let client = Client::start(config, &addr.to_string()).expect("starts");
+    let (tcp, _) = within(listener.accept()).await.expect("it connects");
+    let mut miser = Miser {
+        tcp,
+        came: BTreeMap::new(),
+        inbox: Vec::new(),
+    };
+    let chunker = ChunkerParams::new(8 << 10, 0).expect("a size");
+    let hello = Hello {
+        credit: 1 << 20,
+        streams_max: STREAMS as u32,
+        ..Hello::new(&ids, chunker, 1, 1)
+    };
+    miser.say(&Frame::Hello(hello)).await;
+    within(client.up()).await;
+
+    let mut writers = JoinSet::new();
+    for n in 0..STREAMS {
+        let target = Target::Tcp("db:3306".parse().expect("a place"));
+        let mut stream = client.open(target).expect("there is room");
+        writers.spawn(async move {
+            let body = Stream(n as u64).noise(50_000);
+            stream
+                .write_all(&body)
+                .await
+                .expect("it is taken, some day");
+            // Nobody answers; the body is held until the end of the test.
+            std::future::pending::<()>().await;
+        });
+    }
+    assert!(
+        client.open(Target::Origin).is_err(),
+        "one more than the peer takes"
+    );
+    let mut full = 0;
+    for round in 0..4 {
+        while miser.hear().await {
+            let unacked = client.status().unacked;
+            assert!(unacked <= BUDGET, "round {round}: {unacked} bytes are kept");
+        }
+        let status = client.status();
+        // All of it is used: what is missing is the last write of each who waits.
+        assert!(
+            status.unacked > BUDGET * 9 / 10,
+            "round {round}: {}",
+            status.unacked
+        );
+        assert!(status.sent.written > full, "round {round}: nothing moved");
+        full = status.sent.written;
+        let acks = miser.came.iter().map(|(&stream, &offset)| Acked {
+            stream,
+            state: StreamState::Open,
+            offset,
+        });
+        let acks: Vec<_> = acks.collect();
+        miser.say(&Frame::Ack(acks)).await;
+    }
+    assert!(
+        full < (STREAMS * 50_000) as u64,
+        "everything fitted: the test shows nothing"
+    );
+}

@@ -1,0 +1,260 @@
+//! Ways into the link, the gateway's own origin, what operators see, and what everything together may take.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Empty, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use edgeward_link::{Admin, Client, EndStatus, Entry, Gateway, Target, Way};
+
+use crate::bodies::Stream;
+use crate::stand::{Echo, Stand, tcp, within};
+
+fn loopback() -> std::net::SocketAddr {
+    "127.0.0.1:0".parse().expect("an address")
+}
+
+async fn send_and_take(mut tcp: TcpStream, body: &[u8]) -> Vec<u8> {
+    let (mut read, mut write) = tcp.split();
+    let mut back = Vec::new();
+    let send = async {
+        write.write_all(body).await.expect("it takes all");
+        write.shutdown().await.expect("it ends");
+    };
+    let (_, taken) = within(async { tokio::join!(send, read.read_to_end(&mut back)) }).await;
+    taken.expect("it comes back");
+    back
+}
+
+/// A port that leads to a target, and a proxy's port with both its languages; what is not allowed is refused in each.
+#[tokio::test]
+async fn any_tcp_client_finds_a_way_in() {
+    let target = Echo::start().await;
+    let elsewhere = Echo::start().await;
+    let mut stand = Stand::new(true);
+    let gateway = stand.gateway(target.addr).await;
+    let client = stand.client(gateway.local_addr());
+    within(client.up()).await;
+    let body = Stream(3).text(300_000);
+
+    let way = Way::To(tcp(target.addr));
+    let forward = Entry::bind(client.clone(), loopback(), way, 10).await;
+    let forward = forward.expect("it listens");
+    let near = TcpStream::connect(forward.local_addr())
+        .await
+        .expect("connects");
+    assert_eq!(send_and_take(near, &body).await, body);
+
+    let proxy = Entry::bind(client.clone(), loopback(), Way::Proxy, 10).await;
+    let proxy = proxy.expect("it listens");
+    let socks = |port: u16| [&[5, 1, 0, 1, 127, 0, 0, 1][..], &port.to_be_bytes()].concat();
+    for (to, code) in [(target.addr, 0), (elsewhere.addr, 2)] {
+        let mut near = TcpStream::connect(proxy.local_addr())
+            .await
+            .expect("connects");
+        near.write_all(&[5, 1, 0]).await.expect("sent");
+        let mut chosen = [0; 2];
+        within(near.read_exact(&mut chosen))
+            .await
+            .expect("an answer");
+        assert_eq!(chosen, [5, 0]);
+        near.write_all(&socks(to.port())).await.expect("sent");
+        let mut reply = [0; 10];
+        within(near.read_exact(&mut reply))
+            .await
+            .expect("an answer");
+        assert_eq!(reply[..2], [5, code]);
+        if code == 0 {
+            assert_eq!(send_and_take(near, &body).await, body);
+        }
+    }
+    for (to, status) in [(target.addr, "200"), (elsewhere.addr, "403")] {
+        let mut near = TcpStream::connect(proxy.local_addr())
+            .await
+            .expect("connects");
+        let ask = format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n");
+        near.write_all(ask.as_bytes()).await.expect("sent");
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(within(near.read_u8()).await.expect("a head"));
+        }
+        assert_eq!(&head[9..12], status.as_bytes());
+        if status == "200" {
+            assert_eq!(send_and_take(near, &body).await, body);
+        }
+    }
+    assert_eq!(gateway.status().counters.not_allowed, 2);
+}
+
+/// An origin that tells what it was asked for.
+async fn origin(
+    bodies: Arc<Vec<(&'static str, Bytes)>>,
+) -> (std::net::SocketAddr, JoinSet<()>, Arc<AtomicU64>) {
+    let listener = TcpListener::bind(loopback()).await.expect("it listens");
+    let addr = listener.local_addr().expect("an address");
+    let connections = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&connections);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        let mut all = JoinSet::new();
+        loop {
+            let (tcp, _) = listener.accept().await.expect("it accepts");
+            counted.fetch_add(1, Ordering::Relaxed);
+            let bodies = Arc::clone(&bodies);
+            all.spawn(async move {
+                let service = service_fn(move |request: Request<Incoming>| {
+                    let bodies = Arc::clone(&bodies);
+                    async move {
+                        assert_eq!(request.headers()["accept-encoding"], "identity");
+                        assert!(!request.headers().contains_key("te"));
+                        let nth: usize = request.uri().path()[1..].parse().expect("a number");
+                        let (kind, body) = bodies[nth].clone();
+                        let response = Response::builder().header("content-type", kind);
+                        let response = response.header("x-host", &request.headers()["host"]);
+                        Ok::<_, Infallible>(response.body(Full::new(body)).expect("a response"))
+                    }
+                });
+                let http = hyper::server::conn::http1::Builder::new();
+                _ = http.serve_connection(TokioIo::new(tcp), service).await;
+            });
+        }
+    });
+    (addr, tasks, connections)
+}
+
+async fn get(client: &Client, path: &str) -> (http::response::Parts, Bytes) {
+    let stream = client.open(Target::Origin).expect("it is up");
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .expect("HTTP");
+    let exchange = async {
+        let request = Request::get(path)
+            .header("host", "site.example")
+            .header("accept-encoding", "gzip, br")
+            .header("te", "trailers")
+            .body(Empty::<Bytes>::new())
+            .expect("a request");
+        let response = sender.send_request(request).await.expect("a response");
+        let (head, body) = response.into_parts();
+        (head, body.collect().await.expect("a body").to_bytes())
+    };
+    let (_, answer) = within(async { tokio::join!(connection, exchange) }).await;
+    answer
+}
+
+/// The origin is asked for what the link can save on, over connections that are used again; media go by unseen.
+#[tokio::test]
+async fn the_gateway_speaks_http_with_its_origin() {
+    let text = Bytes::from(Stream(8).text(400_000));
+    let noise = Bytes::from(Stream(9).noise(400_000));
+    let bodies = Arc::new(vec![
+        ("text/plain", text.clone()),
+        ("video/mp4", noise.clone()),
+    ]);
+    let (addr, _tasks, connections) = origin(bodies).await;
+    let mut stand = Stand::new(true);
+    let mut config = stand.gateway_config(addr);
+    config.origin = Some(addr.to_string().parse().expect("a place"));
+    let gateway = Gateway::bind(config).await.expect("it listens");
+    let client = stand.client(gateway.local_addr());
+    within(client.up()).await;
+    let received = |client: &Client| client.status().received.from_store;
+    for round in 0..2 {
+        let (head, body) = get(&client, "/0").await;
+        assert_eq!((head.status.as_u16(), &body), (200, &text));
+        assert_eq!(head.headers["x-host"], "site.example");
+        assert_eq!(
+            head.headers["connection"], "close",
+            "one exchange a conversation"
+        );
+        assert_eq!(received(&client) > 350_000, round == 1);
+    }
+    for _ in 0..2 {
+        let before = received(&client);
+        let (_, body) = get(&client, "/1").await;
+        assert_eq!(body, noise);
+        assert_eq!(received(&client), before, "nothing of it is looked up");
+    }
+    assert_eq!(gateway.status().peers[0].bypassed, 2);
+    assert!(
+        connections.load(Ordering::Relaxed) < 4,
+        "connections are used again"
+    );
+}
+
+/// Without an origin that answers a client is told so, in HTTP.
+#[tokio::test]
+async fn an_origin_that_is_away_is_a_bad_gateway() {
+    let nobody = TcpListener::bind(loopback()).await.expect("listens");
+    let addr = nobody.local_addr().expect("an address");
+    drop(nobody);
+    let mut stand = Stand::new(true);
+    let mut config = stand.gateway_config(addr);
+    config.origin = Some(addr.to_string().parse().expect("a place"));
+    let gateway = Gateway::bind(config).await.expect("it listens");
+    let client = stand.client(gateway.local_addr());
+    within(client.up()).await;
+    let (head, _) = get(&client, "/0").await;
+    assert_eq!(head.status.as_u16(), 502);
+}
+
+/// What an operator is shown adds up, for people and for Prometheus.
+#[tokio::test]
+async fn figures_are_served() {
+    let target = Echo::start().await;
+    let mut stand = Stand::new(false);
+    let gateway = Arc::new(stand.gateway(target.addr).await);
+    let client = stand.client(gateway.local_addr());
+    let stream = client.open(tcp(target.addr)).expect("it is up");
+    let body = Stream(4).noise(100_000);
+    assert_eq!(
+        within(crate::stand::echo(stream, &body))
+            .await
+            .expect("back"),
+        body
+    );
+    let asked = Arc::clone(&gateway);
+    let report = Arc::new(move || EndStatus::from(&*asked));
+    let admin = Admin::bind(loopback(), report).await.expect("it listens");
+    let fetch = async |path: &str| {
+        let mut tcp = TcpStream::connect(admin.local_addr())
+            .await
+            .expect("connects");
+        let ask = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        tcp.write_all(ask.as_bytes()).await.expect("sent");
+        let mut text = String::new();
+        within(tcp.read_to_string(&mut text)).await.expect("text");
+        let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+        (head[9..12].to_owned(), body.to_owned())
+    };
+    let (_, status) = fetch("/status").await;
+    let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+    assert_eq!(status["encrypted"], false);
+    assert_eq!(status["peers"][0]["received"]["bytes"], 100_000);
+    assert_eq!(status["peers"][0]["sent"]["bytes"], 100_000);
+    assert_eq!(status["door"]["conversations"], 1);
+    let (_, metrics) = fetch("/metrics").await;
+    let name = status["peers"][0]["peer"].as_str().expect("a name");
+    let line = format!(
+        "edgeward_link_body_bytes_total{{peer=\"{name}\",direction=\"received\"}} 100000\n"
+    );
+    assert!(metrics.contains(&line), "{metrics}");
+    for line in metrics.lines().filter(|line| !line.starts_with('#')) {
+        let (name, value) = line.rsplit_once(' ').expect("a value");
+        assert!(
+            name.starts_with("edgeward_link_") && value.parse::<u64>().is_ok(),
+            "{line}"
+        );
+    }
+    assert_eq!(fetch("/healthz").await.0, "200");
+    assert_eq!(fetch("/other").await.0, "404");
+}

@@ -1,13 +1,13 @@
-//! What the link would send of two versions of a folder: both machines, both stores and the compressors, without the line.
+//! What the link sends of one folder or file after the other: both machines, both stores and the compressors, without the line.
 //!
-//! `cargo run --release -p edgeward-chunk-store --example link_savings -- OLD NEW [AVERAGE]`
+//! `cargo run --release -p edgeward-chunk-store --example link_savings -- [--json] [--average 8192] OLD NEW NEW …`
 //!
-//! Each file is a body. Seconds are one core's, for both ends together.
+//! Each file is a body. Seconds are the thread's CPU time, for both ends together; the comparison with zstd alone does not
+//! count. `make bench-link` reads the JSON.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 
 use edgeward_chunk_store::codec::Compressors;
 use edgeward_chunk_store::{ChunkSettings, Chunks};
@@ -115,14 +115,22 @@ fn send(from: &mut End, to: &mut End, body: &[u8], out: &mut Vec<u8>) -> usize {
 
 #[expect(clippy::print_stdout, reason = "an example's result")]
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [old, new, rest @ ..] = &arguments[..] else {
-        eprintln!("usage: link_savings OLD NEW [AVERAGE]");
+    let (mut json, mut average, mut paths) = (false, 8192, Vec::new());
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--json" => json = true,
+            "--average" => {
+                let value = arguments.next().and_then(|value| value.parse().ok());
+                average = value.expect("a number");
+            }
+            _ => paths.push(argument),
+        }
+    }
+    if paths.is_empty() {
+        eprintln!("usage: link_savings [--json] [--average BYTES] PATH…");
         std::process::exit(2);
-    };
-    let average = rest
-        .first()
-        .map_or(8192, |average| average.parse().expect("a number"));
+    }
     let folder = tempfile::tempdir().expect("a folder");
     let mut ends = ["sender", "receiver"]
         .map(|name| End::new(folder.path(), name, average, name.len() as u64));
@@ -138,54 +146,68 @@ fn main() {
         .connected(Role::Listener, &theirs, &ours)
         .expect("they agree");
 
-    for (name, path) in [("first", old), ("next", new), ("again", new)] {
-        let mut bodies = Vec::new();
-        gather(Path::new(path), &mut bodies);
-        let raw: usize = bodies.iter().map(Vec::len).sum();
-        let (mut alone, mut codec, mut packed) = (0, Compressors::new(), Vec::new());
-        for piece in bodies.iter().flat_map(|body| body.chunks(256 << 10)) {
-            packed.clear();
-            let shorter = codec.compress(Method::Zstd, &[], piece, &mut packed);
-            alone += if shorter { packed.len() } else { piece.len() };
+    for path in &paths {
+        let mut files = Vec::new();
+        gather(Path::new(path), &mut files);
+        let before = from.endpoint.sender().counters();
+        let (mut codec, mut packed, mut out) = (Compressors::new(), Vec::new(), Vec::new());
+        let (mut raw, mut alone, mut wire, mut seconds) = (0, 0, 0, 0.0);
+        for file in &files {
+            let body = fs::read(file).expect("a file that was just there");
+            raw += body.len();
+            for piece in body.chunks(256 << 10) {
+                packed.clear();
+                let shorter = codec.compress(Method::Zstd, &[], piece, &mut packed);
+                alone += if shorter { packed.len() } else { piece.len() };
+            }
+            let start = cpu_seconds();
+            wire += send(from, to, &body, &mut out);
+            seconds += cpu_seconds() - start;
         }
-        let (before, mut out, start) = (
-            from.endpoint.sender().counters(),
-            Vec::new(),
-            Instant::now(),
-        );
-        let wire: usize = bodies
-            .iter()
-            .map(|body| send(from, to, body, &mut out))
-            .sum();
-        let seconds = start.elapsed().as_secs_f64();
         let now = from.endpoint.sender().counters();
+        let (named, delta) = (now.named - before.named, now.delta - before.delta);
+        let (literal, plain) = (now.literal - before.literal, now.plain - before.plain);
+        let naks = now.naks - before.naks;
+        let bodies = files.len();
+        if json {
+            println!(
+                r#"{{"path":{path:?},"average":{average},"bodies":{bodies},"bytes":{raw},"wire":{wire},"zstd_1_by_256k":{alone},"cpu_seconds":{seconds:.4},"named":{named},"delta":{delta},"literal":{literal},"plain":{plain},"naks":{naks}}}"#,
+            );
+            continue;
+        }
         let share = |part: u64| part as f64 / raw as f64 * 100.0;
         println!(
-            "{name:<6} {:>4} bodies {:>7.1} MB  link {:>6.2}x  zstd-1 {:>5.2}x  {:>6.0} MB/s  named {:.0} % delta {:.0} % literal {:.0} % plain {:.0} %, {} refusals",
-            bodies.len(),
+            "{path}: {bodies} bodies {:.1} MB  link {:.2}x  zstd-1 {:.2}x  {:.0} MB/s  named {:.0} % delta {:.0} % literal {:.0} % plain {:.0} %, {naks} refusals",
             raw as f64 / 1e6,
             raw as f64 / wire as f64,
             raw as f64 / alone as f64,
             raw as f64 / 1e6 / seconds,
-            share(now.named - before.named),
-            share(now.delta - before.delta),
-            share(now.literal - before.literal),
-            share(now.plain - before.plain),
-            now.naks - before.naks,
+            share(named),
+            share(delta),
+            share(literal),
+            share(plain),
         );
     }
-    let counters = to.store.counters();
-    println!("receiver's store: {counters:?}");
+    if !json {
+        println!("receiver's store: {:?}", to.store.counters());
+    }
 }
 
-fn gather(path: &Path, bodies: &mut Vec<Vec<u8>>) {
+/// CPU time of this thread: all work is done on it.
+fn cpu_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// The files at or within a path, by name.
+fn gather(path: &Path, files: &mut Vec<PathBuf>) {
     if path.is_file() {
-        bodies.push(fs::read(path).unwrap_or_default());
+        files.push(path.to_owned());
         return;
     }
     let entries = fs::read_dir(path).map(|entries| entries.flatten().map(|entry| entry.path()));
     let mut paths: Vec<PathBuf> = entries.map(Iterator::collect).unwrap_or_default();
     paths.sort();
     let inside = paths.iter().filter(|path| !path.is_symlink());
-    inside.for_each(|path| gather(path, bodies));
+    inside.for_each(|path| gather(path, files));
 }

@@ -5,42 +5,64 @@
 //! from its tag (as in cuckoo filters: Fan et al., CoNEXT 2014, section 3.1). So nearly all slots can be used. Where that does not help
 //! an older entry gives way: that chunk is sent once more some day. Whether a chunk is where its tag says, its container's
 //! trailer decides.
+//!
+//! A lookup is two lines anywhere in gigabytes, so what it costs is finding their pages. The table lies in huge pages where
+//! the system has them, and has all of its pages from the beginning: a page that comes with the first chunk in it costs as
+//! much as the chunk.
 
 use edgeward_dedup::id::ChunkId;
+use memmap2::{Advice, MmapMut};
 
 /// Bytes of memory for each slot.
-pub const SLOT_BYTES: f64 = size_of::<Bucket>() as f64 / SLOTS as f64;
+pub const SLOT_BYTES: f64 = BUCKET_BYTES as f64 / SLOTS as f64;
 
 const SLOTS: usize = 10;
 
-/// A position is stored plus one: zero is an empty slot.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(align(64))]
-struct Bucket {
-    positions: [u32; SLOTS],
-    tags: [u16; SLOTS],
-}
+/// A cache line.
+const BUCKET_BYTES: usize = 64;
 
-const _: () = assert!(size_of::<Bucket>() == 64);
+/// Ten positions, each plus one, so that zero is an empty slot; ten tags; four bytes of nothing.
+type Bucket = [u8; BUCKET_BYTES];
+
+const TAGS_AT: usize = 4 * SLOTS;
+
+const _: () = assert!(TAGS_AT + 2 * SLOTS <= BUCKET_BYTES);
 
 /// Positions of containers by names of chunks, as hints.
 #[derive(Debug)]
 pub struct Index {
-    buckets: Vec<Bucket>,
+    /// Page by page, so that buckets are lines.
+    table: MmapMut,
+    buckets: usize,
     used: u64,
     dropped: u64,
 }
 
 impl Index {
     /// Room for so many chunks, and a tenth more, below which entries have to give way.
+    ///
+    /// # Panics
+    ///
+    /// If there is no memory for it.
     pub fn for_chunks(chunks: u64) -> Self {
         let buckets = chunks
             .saturating_add(chunks / 9)
             .div_ceil(SLOTS as u64)
             .max(2);
         let buckets = usize::try_from(buckets).expect("an index fits the memory");
+        let bytes = buckets.checked_mul(BUCKET_BYTES);
+        let table = bytes.map(MmapMut::map_anon);
+        let mut table = table
+            .expect("an index fits the memory")
+            .expect("there is memory");
+        // Where there are none, small ones do. Where pages cannot be asked for, each is touched.
+        _ = table.advise(Advice::HugePage);
+        if table.advise(Advice::PopulateWrite).is_err() {
+            table.iter_mut().step_by(4096).for_each(|byte| *byte = 0);
+        }
         Self {
-            buckets: vec![Bucket::default(); buckets],
+            table,
+            buckets,
             used: 0,
             dropped: 0,
         }
@@ -49,7 +71,7 @@ impl Index {
     /// Positions of containers that may have the chunk.
     pub fn candidates(&self, id: &ChunkId) -> impl Iterator<Item = u32> + use<> {
         let (pair, tag) = self.row(id);
-        let found = pair.map(|bucket| self.buckets[bucket].matching(tag));
+        let found = pair.map(|bucket| matching(self.bucket(bucket), tag));
         // The two of a pair may be one bucket, which then answers twice.
         let second = if pair[0] == pair[1] {
             [0; SLOTS]
@@ -65,13 +87,9 @@ impl Index {
     /// The chunk is in the container at `position`.
     pub fn insert(&mut self, id: &ChunkId, position: u32) {
         let (pair, tag) = self.row(id);
-        let free = pair.map(|bucket| self.buckets[bucket].free());
+        let free = pair.map(|bucket| free(self.bucket(bucket)));
         let bucket = pair[usize::from(free[1] > free[0])];
-        let empty = self.buckets[bucket]
-            .positions
-            .iter()
-            .position(|slot| *slot == 0);
-        let (bucket, slot) = match empty {
+        let (bucket, slot) = match empty(self.bucket(bucket)) {
             Some(slot) => (bucket, slot),
             None => self.make_room(pair).unwrap_or_else(|| {
                 self.dropped += 1;
@@ -80,8 +98,7 @@ impl Index {
                 (bucket, usize::from(tag) % SLOTS)
             }),
         };
-        self.buckets[bucket].positions[slot] = position + 1;
-        self.buckets[bucket].tags[slot] = tag;
+        put(self.bucket_mut(bucket), slot, position + 1, tag);
         self.used += 1;
     }
 
@@ -89,13 +106,12 @@ impl Index {
     fn make_room(&mut self, pair: [usize; 2]) -> Option<(usize, usize)> {
         for bucket in pair {
             for slot in 0..SLOTS {
-                let Bucket { positions, tags } = self.buckets[bucket];
-                let other = self.other(bucket, tags[slot]);
-                let target = &mut self.buckets[other];
-                if let Some(free) = target.positions.iter().position(|slot| *slot == 0) {
-                    target.positions[free] = positions[slot];
-                    target.tags[free] = tags[slot];
-                    self.buckets[bucket].positions[slot] = 0;
+                let full = self.bucket(bucket);
+                let (moved, its_tag) = (position(full, slot), tag(full, slot));
+                let other = self.other(bucket, its_tag);
+                if let Some(free) = empty(self.bucket(other)) {
+                    put(self.bucket_mut(other), free, moved, its_tag);
+                    put(self.bucket_mut(bucket), slot, 0, 0);
                     return Some((bucket, slot));
                 }
             }
@@ -107,11 +123,10 @@ impl Index {
     pub fn remove(&mut self, id: &ChunkId, position: u32) {
         let (pair, tag) = self.row(id);
         for bucket in pair {
-            let bucket = &mut self.buckets[bucket];
-            let slots = bucket.positions.iter().zip(&bucket.tags);
-            let mut slots = slots.map(|(slot, its_tag)| *slot == position + 1 && *its_tag == tag);
-            if let Some(slot) = slots.position(|is_it| is_it) {
-                bucket.positions[slot] = 0;
+            let bucket = self.bucket_mut(bucket);
+            let found = matching(bucket, tag);
+            if let Some(slot) = found.iter().position(|found| *found == position + 1) {
+                put(bucket, slot, 0, 0);
                 self.used -= 1;
                 return;
             }
@@ -130,7 +145,7 @@ impl Index {
 
     /// Bytes of memory.
     pub fn bytes(&self) -> usize {
-        self.buckets.len() * size_of::<Bucket>()
+        self.table.len()
     }
 
     /// Two buckets and a tag. Names are hashes already.
@@ -145,32 +160,63 @@ impl Index {
     /// The other bucket of an entry: the two add up to a number that its tag gives.
     fn other(&self, bucket: usize, tag: u16) -> usize {
         let sum = self.scaled(u64::from(tag).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let buckets = self.buckets.len();
-        (sum + buckets - bucket) % buckets
+        let other = sum + self.buckets - bucket;
+        if other < self.buckets {
+            other
+        } else {
+            other - self.buckets
+        }
     }
 
     /// A bucket for a hash: even, whatever the number of buckets.
     fn scaled(&self, hash: u64) -> usize {
-        let scaled = (u128::from(hash) * self.buckets.len() as u128) >> 64;
+        let scaled = (u128::from(hash) * self.buckets as u128) >> 64;
         usize::try_from(scaled).expect("below the number of buckets")
+    }
+
+    fn bucket(&self, bucket: usize) -> &Bucket {
+        &self.table.as_chunks().0[bucket]
+    }
+
+    fn bucket_mut(&mut self, bucket: usize) -> &mut Bucket {
+        &mut self.table.as_chunks_mut().0[bucket]
     }
 }
 
-impl Bucket {
-    /// Positions plus one under this tag, and zeroes.
-    fn matching(&self, tag: u16) -> [u32; SLOTS] {
-        std::array::from_fn(|slot| {
-            if self.tags[slot] == tag {
-                self.positions[slot]
-            } else {
-                0
-            }
-        })
-    }
+fn position(bucket: &Bucket, slot: usize) -> u32 {
+    let bytes = bucket[4 * slot..].first_chunk();
+    u32::from_le_bytes(*bytes.expect("slots lie within the bucket"))
+}
 
-    fn free(&self) -> usize {
-        self.positions.iter().filter(|slot| **slot == 0).count()
-    }
+fn tag(bucket: &Bucket, slot: usize) -> u16 {
+    let bytes = bucket[TAGS_AT + 2 * slot..].first_chunk();
+    u16::from_le_bytes(*bytes.expect("slots lie within the bucket"))
+}
+
+/// Positions plus one under this tag, and zeroes.
+fn matching(bucket: &Bucket, wanted: u16) -> [u32; SLOTS] {
+    std::array::from_fn(|slot| {
+        if tag(bucket, slot) == wanted {
+            position(bucket, slot)
+        } else {
+            0
+        }
+    })
+}
+
+fn free(bucket: &Bucket) -> usize {
+    (0..SLOTS)
+        .filter(|slot| position(bucket, *slot) == 0)
+        .count()
+}
+
+fn empty(bucket: &Bucket) -> Option<usize> {
+    (0..SLOTS).find(|slot| position(bucket, *slot) == 0)
+}
+
+fn put(bucket: &mut Bucket, slot: usize, position: u32, tag: u16) {
+    bucket[4 * slot..][..4].copy_from_slice(&position.to_le_bytes());
+    bucket[TAGS_AT + 2 * slot..][..2].copy_from_slice(&tag.to_le_bytes());
 }
 
 #[cfg(test)]

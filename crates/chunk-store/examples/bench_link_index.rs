@@ -1,0 +1,241 @@
+//! What the link's index costs, whatever the size of the store: memory, lookups, and the speed at which new bodies are taken in.
+//!
+//! ```sh
+//! cargo run --release --package edgeward-chunk-store --example bench_link_index -- [--wait] [AVERAGE_KIB]…
+//! ```
+//!
+//! Stores of 1 GB, 10 GB and 10 TB, for chunks of 64, 16 and 8 KiB, which take 1, 2 and 8 GB of memory; with `--wait` it measures when a line
+//! comes in, so that the machine can be made quiet. Each index is filled to what
+//! its store holds, with made-up names. Then, as in a full store: noise is cut, named, looked up, and entered, and for each
+//! chunk that comes an old one is taken out. A measurement is a tenth of a second of the thread's CPU time; told is the median of
+//! several, taken in turns between all the indexes that fit the memory at the same time. One JSON object a line.
+
+use std::hint::black_box;
+use std::io::{self, Write as _};
+use std::time::Instant;
+
+use edgeward_chunk_store::Index;
+use edgeward_dedup::chunker::{Chunker, ChunkerParams};
+use edgeward_dedup::id::{ChunkId, IdKey};
+
+fn main() -> io::Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let wait = arguments.iter().any(|argument| argument == "--wait");
+    let averages = arguments.iter().filter_map(|kib| kib.parse().ok());
+    let mut averages: Vec<u32> = averages.collect();
+    if averages.is_empty() {
+        averages = vec![64, 16, 8];
+    }
+    let noise = noise();
+    for kib in averages {
+        let fill = |store: u64| Filled::new(store * 1_000_000_000, kib << 10);
+        let mut filled = [1, 10, 10_000].map(fill);
+        if wait {
+            eprintln!("{kib} KiB: filled");
+            io::stdin().read_line(&mut String::new())?;
+        }
+        for _ in 0..ROUNDS {
+            for filled in &mut filled {
+                filled.measure(&noise);
+            }
+        }
+        for filled in &mut filled {
+            filled.tell()?;
+        }
+    }
+    Ok(())
+}
+
+/// An index of a full store.
+struct Filled {
+    index: Index,
+    store_bytes: u64,
+    average: u32,
+    containers: u64,
+    chunks: u64,
+    chunk_bytes: u64,
+    /// The next to be taken out.
+    oldest: u64,
+    /// What came after it was filled.
+    entered: Vec<ChunkId>,
+    fill_nanos: f64,
+    rss_bytes: u64,
+    figures: [Vec<f64>; 4],
+}
+
+impl Filled {
+    fn new(store_bytes: u64, average: u32) -> Self {
+        // As a store counts them.
+        let chunk_bytes = u64::from(average) * 9 / 8;
+        let chunks = store_bytes / chunk_bytes;
+        let before = rss_bytes();
+        let mut index = Index::for_chunks(chunks);
+        let rss_bytes = rss_bytes() - before;
+        let containers = (store_bytes >> 20).max(1);
+        let start = Instant::now();
+        for n in 0..chunks {
+            index.insert(&id(n), place(n, chunks, containers));
+        }
+        Self {
+            fill_nanos: start.elapsed().as_nanos() as f64 / chunks as f64,
+            index,
+            store_bytes,
+            average,
+            containers,
+            chunks,
+            chunk_bytes,
+            oldest: 0,
+            entered: Vec::new(),
+            rss_bytes,
+            figures: Default::default(),
+        }
+    }
+
+    fn measure(&mut self, noise: &[u8]) {
+        let (index, chunks) = (&self.index, self.chunks);
+        // The next name follows from the last answer, so nothing overlaps.
+        let (mut n, mut last) = (self.oldest, 0);
+        let dependent = nanos(|| {
+            for _ in 0..LOOKUPS {
+                n = mix(n ^ last) % chunks;
+                last = index.candidates(&id(n)).next().map_or(0, u64::from);
+            }
+            black_box(last);
+        });
+        let mut n = self.oldest + 1;
+        let overlapping = nanos(|| {
+            let mut found = 0;
+            for _ in 0..LOOKUPS {
+                n += 1;
+                found += index.candidates(&id(mix(n) % chunks)).count();
+            }
+            black_box(found);
+        });
+        self.figures[0].push(dependent / LOOKUPS as f64);
+        self.figures[1].push(overlapping / LOOKUPS as f64);
+
+        let params = ChunkerParams::new(self.average, self.oldest).expect("a power of two");
+        let without = nanos(|| {
+            take_in(noise, params, self.oldest, |id, _| {
+                _ = black_box(id);
+            });
+        });
+        let (mut oldest, containers) = (self.oldest, self.containers);
+        let (index, entered) = (&mut self.index, &mut self.entered);
+        let with = nanos(|| {
+            take_in(noise, params, oldest + 1, |name, _| {
+                if index.candidates(name).next().is_some() {
+                    return;
+                }
+                let old = match oldest.checked_sub(chunks) {
+                    None => id(oldest),
+                    Some(nth) => entered[nth as usize],
+                };
+                let place = place(oldest % chunks, chunks, containers);
+                index.remove(&old, place);
+                index.insert(name, place);
+                entered.push(*name);
+                oldest += 1;
+            });
+        });
+        self.oldest = oldest;
+        self.figures[2].push(noise.len() as f64 / with);
+        self.figures[3].push(noise.len() as f64 / without);
+    }
+
+    fn tell(&mut self) -> io::Result<()> {
+        let [dependent, overlapping, with, without] = self.figures.each_mut().map(|all| {
+            all.sort_by(f64::total_cmp);
+            all[all.len() / 2]
+        });
+        let bytes = self.index.bytes() as f64;
+        writeln!(
+            io::stdout(),
+            r#"{{"average":{},"store_gb":{},"chunks":{},"chunk_bytes":{},"index_bytes":{bytes},"rss_bytes":{},"gb_per_tb":{:.3},"full":{:.3},"dropped":{},"fill_ns":{:.0},"lookup_dependent_ns":{dependent:.0},"lookup_overlapping_ns":{overlapping:.0},"gb_per_s":{with:.3},"gb_per_s_without_index":{without:.3},"load_average":{}}}"#,
+            self.average,
+            self.store_bytes / 1_000_000_000,
+            self.chunks,
+            self.chunk_bytes,
+            self.rss_bytes,
+            bytes / self.store_bytes as f64 * 1e3,
+            self.index.used() as f64 * 6.4 / bytes,
+            self.index.dropped(),
+            self.fill_nanos,
+            load_average(),
+        )
+    }
+}
+
+/// Cuts and names noise, some at a time, as bodies of 4 MiB that were never seen before.
+fn take_in(noise: &[u8], params: ChunkerParams, seed: u64, mut chunk: impl FnMut(&ChunkId, usize)) {
+    let mut key = [0; 32];
+    key[..8].copy_from_slice(&seed.to_le_bytes());
+    let key = IdKey::new(key);
+    let mut nth = 0;
+    for body in noise.chunks(4 << 20) {
+        let (mut chunker, mut rest) = (Chunker::new(params), body);
+        while let Some(end) = chunker.next_cut(rest) {
+            chunk(&key.id(&rest[..end]), nth);
+            rest = &rest[end..];
+            nth += 1;
+        }
+    }
+}
+
+/// Names as a hash gives them.
+fn id(n: u64) -> ChunkId {
+    let halves = [mix(n), mix(n ^ 0x5555_5555_5555_5555)];
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&halves[0].to_le_bytes());
+    bytes[8..].copy_from_slice(&halves[1].to_le_bytes());
+    ChunkId(bytes)
+}
+
+fn place(n: u64, chunks: u64, containers: u64) -> u32 {
+    (u128::from(n) * u128::from(containers) / u128::from(chunks)) as u32
+}
+
+/// SplitMix64's output step: a bijection.
+fn mix(n: u64) -> u64 {
+    let n = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    n ^ (n >> 31)
+}
+
+fn noise() -> Vec<u8> {
+    (0..NOISE_BYTES as u64 / 8)
+        .flat_map(|n| mix(n).to_le_bytes())
+        .collect()
+}
+
+/// CPU time of this thread.
+fn nanos(mut work: impl FnMut()) -> f64 {
+    let now = || {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+    };
+    let start = now();
+    work();
+    now() - start
+}
+
+fn rss_bytes() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux tells");
+    let pages = statm
+        .split(' ')
+        .nth(1)
+        .and_then(|pages| pages.parse::<u64>().ok());
+    pages.expect("resident pages come second") * rustix::param::page_size() as u64
+}
+
+/// Over the last minute: what else the machine does falsifies times.
+fn load_average() -> f64 {
+    let text = std::fs::read_to_string("/proc/loadavg").expect("Linux tells");
+    let first = text.split(' ').next().and_then(|word| word.parse().ok());
+    first.expect("a number comes first")
+}
+
+const NOISE_BYTES: usize = 256 << 20;
+const LOOKUPS: u64 = 300_000;
+const ROUNDS: usize = 7;

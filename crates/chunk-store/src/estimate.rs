@@ -53,6 +53,33 @@ pub struct Saved {
     pub plain: u64,
 }
 
+impl Saved {
+    /// Both together.
+    #[must_use]
+    pub fn plus(&self, other: &Self) -> Self {
+        self.with(other, |one, other| one + other)
+    }
+
+    /// What was counted after `before`, an earlier count.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        self.with(before, |now, before| now - before)
+    }
+
+    fn with(&self, other: &Self, of: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            bodies: of(self.bodies, other.bodies),
+            bytes: of(self.bytes, other.bytes),
+            wire: of(self.wire, other.wire),
+            compressed: of(self.compressed, other.compressed),
+            named: of(self.named, other.named),
+            delta: of(self.delta, other.delta),
+            literal: of(self.literal, other.literal),
+            plain: of(self.plain, other.plain),
+        }
+    }
+}
+
 /// Counts what a link would send.
 #[derive(Debug)]
 pub struct Estimator {
@@ -275,15 +302,7 @@ mod tests {
             estimator.write(stream, part).expect("it is open");
         }
         estimator.end(stream).expect("it is open");
-        let now = estimator.saved();
-        Saved {
-            wire: now.wire - before.wire,
-            named: now.named - before.named,
-            delta: now.delta - before.delta,
-            compressed: now.compressed - before.compressed,
-            bytes: now.bytes - before.bytes,
-            ..now
-        }
+        estimator.saved().since(&before)
     }
 
     fn noise(bytes: usize, mut word: u64) -> Vec<u8> {

@@ -79,6 +79,79 @@ fn a_log_tells_what_it_sent_again() {
     assert_eq!(as_body["rows"][0]["bodies"], 1);
 }
 
+/// A page that two clients fetch is sent once; what is encrypted is passed by. Made of packets in any order.
+#[test]
+fn a_capture_is_put_together_and_sent() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let page = [&b"HTTP/1.1 200 OK\r\n\r\n"[..], &noise(400_000)].concat();
+    let tls = [&[22, 3, 1, 1, 0][..], &noise(50_000)].concat();
+    let mut packets = Vec::new();
+    for client in [50_001, 50_002] {
+        packets.push(segment(client, 80, b"GET / HTTP/1.1\r\n\r\n", 1));
+        let parts = page.chunks(1400).enumerate();
+        let mut parts: Vec<_> = parts
+            .map(|(nth, part)| segment(80, client, part, 1 + 1400 * nth as u32))
+            .collect();
+        // The first is what the direction is known by.
+        parts[1..].reverse();
+        packets.extend(parts);
+    }
+    let parts = tls.chunks(1400).enumerate();
+    packets.extend(parts.map(|(nth, part)| segment(50_003, 443, part, 1400 * nth as u32)));
+    let mut file = Vec::new();
+    for number in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 101] {
+        file.extend(number.to_le_bytes());
+    }
+    for packet in &packets {
+        let length = packet.len() as u32;
+        file.extend(
+            [0, 0, length, length]
+                .into_iter()
+                .flat_map(u32::to_le_bytes),
+        );
+        file.extend(packet);
+    }
+    let capture = folder.path().join("capture.pcap");
+    fs::write(&capture, &file).expect("a file");
+    let found = estimated(&[name(&capture)]);
+    let [plain, tls_row] = &found["rows"].as_array().expect("rows")[..] else {
+        panic!("{found:#}");
+    };
+    assert_eq!(plain["bytes"], 2 * (page.len() as u64 + 18));
+    let sent = plain["link_bytes"].as_u64().expect("bytes");
+    assert!((400_000..420_000).contains(&sent), "{found:#}");
+    assert!(
+        tls_row["name"]
+            .as_str()
+            .is_some_and(|name| name.ends_with("port 443 (TLS)"))
+    );
+    assert_eq!(tls_row["link_bytes"], tls_row["bytes"]);
+    assert_eq!(found["captures"][0]["connections"], 3);
+    assert_eq!(found["captures"][0]["lost_bytes"], 0);
+
+    // Cut off it tells what was before, and that it was cut.
+    fs::write(&capture, &file[..file.len() - 10]).expect("a file");
+    let out = output(&["link", "estimate", name(&capture)]);
+    assert_eq!(out.status.code(), Some(2));
+    assert!(text(&out.stdout).contains("port 80"));
+    assert!(text(&out.stderr).contains("breaks off after"));
+}
+
+/// A raw IPv4 packet from one port to another.
+fn segment(from: u16, to: u16, payload: &[u8], sequence: u32) -> Vec<u8> {
+    let total = (40 + payload.len()) as u16;
+    let client = u8::from(from.max(to) != from);
+    let mut packet = vec![0x45, 0];
+    packet.extend(total.to_be_bytes());
+    packet.extend([0, 0, 0x40, 0, 64, 6, 0, 0]);
+    packet.extend([192, 0, 2, client, 192, 0, 2, 1 - client]);
+    packet.extend([from.to_be_bytes(), to.to_be_bytes()].concat());
+    packet.extend(sequence.to_be_bytes());
+    packet.extend([0, 0, 0, 0, 0x50, 0x10, 0, 0, 0, 0, 0, 0]);
+    packet.extend(payload);
+    packet
+}
+
 #[test]
 fn what_cannot_be_estimated_is_said() {
     let folder = tempfile::tempdir().expect("a folder");

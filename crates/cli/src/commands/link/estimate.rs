@@ -1,9 +1,10 @@
 //! `edgeward link estimate`: what a link would save, before there is one.
 //!
 //! Files go through the link's own sender in the order in which they are named, so an older version named first is known when the
-//! newer one comes. An access log has no bodies; of it is told how many bytes it sent again.
+//! newer one comes. Of a capture, what TCP connections said is sent. An access log has no bodies; of it is told how many bytes it sent again.
 
 mod bodies;
+mod capture;
 mod document;
 mod log;
 
@@ -17,6 +18,7 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 
 use edgeward_analysis::{Names, recognise};
+use edgeward_capture::is_capture;
 use edgeward_chunk_store::estimate::{EstimateSettings, Estimator};
 use edgeward_chunk_store::{OpenError, ScratchDevice};
 use edgeward_dedup::chunker::ChunkerParams;
@@ -34,12 +36,14 @@ use document::Document;
 /// the compression it uses on a line slower than the processor. Name an older version first to see what an
 /// update costs.
 ///
+/// Captures (pcap, pcapng): each direction of each TCP connection is a body. TLS and SSH would be passed by.
+///
 /// Access logs: how many bytes were sent again for a URL that was sent before. They hold no bodies, so what
 /// lies in common between different URLs is not seen.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct EstimateArgs {
-    /// Files, folders, access logs
+    /// Files, folders, captures, access logs
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
 
@@ -79,6 +83,8 @@ enum Kind {
     Auto,
     /// Bodies
     Files,
+    /// Packets
+    Capture,
     /// A log of requests
     Log,
 }
@@ -94,6 +100,7 @@ pub(crate) fn run(args: &EstimateArgs) -> anyhow::Result<ExitCode> {
     for path in &args.paths {
         match args.kind_of(path)? {
             Kind::Log => estimate.log(path, args)?,
+            Kind::Capture => estimate.capture(path)?,
             Kind::Auto | Kind::Files => estimate.files(path)?,
         }
     }
@@ -168,6 +175,9 @@ impl EstimateArgs {
             });
         }
         let beginning = beginning(path).with_context(|| format!("{}", path.display()))?;
+        if is_capture(&beginning) {
+            return Ok(Kind::Capture);
+        }
         let is_log = recognise(&beginning, &Names::default()).is_ok();
         Ok(if is_log { Kind::Log } else { Kind::Files })
     }
@@ -190,5 +200,6 @@ const EXAMPLES: &str = "\
 Examples:
   edgeward link estimate releases/5.2.6 releases/5.2.7
   edgeward link estimate backup-monday.tar backup-tuesday.tar --chunk 64KiB
+  tcpdump -i eth0 -s 0 -w office.pcap tcp; edgeward link estimate office.pcap
   edgeward link estimate /var/log/nginx/access.log
   edgeward link estimate old/ new/ --json | jq '.rows[1].saved_share'";

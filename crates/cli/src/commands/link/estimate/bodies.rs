@@ -27,7 +27,7 @@ impl Estimate {
             }
         }
         let name = path.display().to_string();
-        let row = Row::new(name, "files", &before, &self.estimator.saved());
+        let row = Row::of(name, "files", &self.estimator.saved().since(&before));
         self.document.rows.push(row);
         Ok(())
     }

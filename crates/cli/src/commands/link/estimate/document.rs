@@ -20,6 +20,8 @@ pub(super) struct Document {
     delta: bool,
     /// What was sent, in this order.
     pub(super) rows: Vec<Row>,
+    /// What captures held besides.
+    pub(super) captures: Vec<CaptureRow>,
     /// What logs say.
     pub(super) logs: Vec<LogRow>,
 }
@@ -43,6 +45,17 @@ pub(super) struct Row {
     plain_bytes: u64,
 }
 
+/// A capture.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct CaptureRow {
+    pub(super) name: String,
+    pub(super) packets: u64,
+    pub(super) not_tcp: u64,
+    pub(super) connections: u64,
+    pub(super) repeated_bytes: u64,
+    pub(super) lost_bytes: u64,
+}
+
 /// A log.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct LogRow {
@@ -54,24 +67,21 @@ pub(super) struct LogRow {
 }
 
 impl Row {
-    /// What came between two counts.
-    pub(super) fn new(name: String, kind: &'static str, before: &Saved, now: &Saved) -> Self {
-        let bytes = now.bytes - before.bytes;
-        let link_bytes = now.wire - before.wire;
-        let compressed_bytes = now.compressed - before.compressed;
+    /// What was saved of something.
+    pub(super) fn of(name: String, kind: &'static str, saved: &Saved) -> Self {
         Self {
             name,
             kind,
-            bodies: now.bodies - before.bodies,
-            bytes,
-            link_bytes,
-            saved_share: saved_share(link_bytes, bytes),
-            compressed_bytes,
-            compressed_saved_share: saved_share(compressed_bytes, bytes),
-            named_bytes: now.named - before.named,
-            delta_bytes: now.delta - before.delta,
-            literal_bytes: now.literal - before.literal,
-            plain_bytes: now.plain - before.plain,
+            bodies: saved.bodies,
+            bytes: saved.bytes,
+            link_bytes: saved.wire,
+            saved_share: saved_share(saved.wire, saved.bytes),
+            compressed_bytes: saved.compressed,
+            compressed_saved_share: saved_share(saved.compressed, saved.bytes),
+            named_bytes: saved.named,
+            delta_bytes: saved.delta,
+            literal_bytes: saved.literal,
+            plain_bytes: saved.plain,
         }
     }
 
@@ -100,6 +110,7 @@ impl Document {
             compression: !args.no_compression,
             delta: !args.no_delta && !args.no_compression,
             rows: Vec::new(),
+            captures: Vec::new(),
             logs: Vec::new(),
         }
     }
@@ -113,6 +124,18 @@ impl Document {
                 out,
                 "\nsaved: of the bytes; zstd: by compression alone; named: found in the store; delta: compressed against \
                  what is there; new: neither; unkept: beginnings, small or encrypted bodies"
+            )?;
+        }
+        for capture in &self.captures {
+            writeln!(
+                out,
+                "{}: {} packets, {} of them not TCP; {} connections; {} sent again by TCP, {} not captured",
+                capture.name,
+                count(capture.packets),
+                count(capture.not_tcp),
+                count(capture.connections),
+                ByteSize(capture.repeated_bytes),
+                ByteSize(capture.lost_bytes),
             )?;
         }
         if !self.logs.is_empty() {
@@ -156,7 +179,7 @@ impl Document {
             literal: sum(|row| row.literal_bytes),
             plain: sum(|row| row.plain_bytes),
         };
-        Row::new("together".to_owned(), "total", &Saved::default(), &all)
+        Row::of("together".to_owned(), "total", &all)
     }
 
     fn requests(&self) -> Table {

@@ -1,0 +1,209 @@
+//! The TCP segment in a packet: past the link's header, VLAN tags, IPv4 or IPv6.
+
+// Of `core`, where there are addresses and no sockets.
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use crate::file::{LinkType, Packet};
+
+/// Who speaks to whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Endpoints {
+    /// Who sent it.
+    pub from: SocketAddr,
+    /// To whom.
+    pub to: SocketAddr,
+}
+
+/// A TCP segment, as far as it was captured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment<'b> {
+    /// Who speaks to whom.
+    pub endpoints: Endpoints,
+    /// The number of its first byte, or of SYN.
+    pub sequence: u32,
+    /// It begins the connection's direction.
+    pub syn: bool,
+    /// It ends the direction.
+    pub fin: bool,
+    /// It ends the connection.
+    pub rst: bool,
+    /// Its bytes.
+    pub payload: &'b [u8],
+    /// How many it had on the line; more than were captured, if the capture was cut.
+    pub length: u32,
+}
+
+/// Why there is no segment in a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Skipped {
+    /// Its link is not known here.
+    Link,
+    /// Not IP: ARP and the like.
+    NotIp,
+    /// IP, but not TCP.
+    NotTcp,
+    /// A fragment of an IP packet: TCP avoids them.
+    Fragment,
+    /// Its headers were not captured as a whole, or are none.
+    Malformed,
+}
+
+/// The segment in a packet.
+///
+/// # Errors
+///
+/// If there is none that can be used.
+pub fn segment<'b>(packet: &Packet<'b>) -> Result<Segment<'b>, Skipped> {
+    let (network, version) = link(packet.link, packet.bytes)?;
+    match version {
+        4 => v4(network),
+        6 => v6(network),
+        _ => Err(Skipped::NotIp),
+    }
+}
+
+/// What follows the link's header, and its version of IP.
+fn link(link: LinkType, bytes: &[u8]) -> Result<(&[u8], u8), Skipped> {
+    let (rest, ether_type) = match link.0 {
+        // Ethernet
+        1 => tags(after(bytes, 12)?)?,
+        // Linux cooked, versions 1 and 2
+        113 => tags(after(bytes, 14)?)?,
+        276 => (after(bytes, 20)?, half(bytes, 0)?),
+        // BSD loopback: a protocol family, in the order of the machine that captured.
+        0 | 108 => (after(bytes, 4)?, 0),
+        // Raw IP
+        12 | 101 | 228 | 229 => (bytes, 0),
+        _ => return Err(Skipped::Link),
+    };
+    match ether_type {
+        0x0800 => Ok((rest, 4)),
+        0x86dd => Ok((rest, 6)),
+        // The first four bits of a packet say which it is.
+        0 => rest
+            .first()
+            .map(|byte| (rest, byte >> 4))
+            .ok_or(Skipped::Malformed),
+        _ => Err(Skipped::NotIp),
+    }
+}
+
+/// Past an EtherType and the VLAN tags before it (802.1Q, 802.1ad).
+fn tags(mut bytes: &[u8]) -> Result<(&[u8], u16), Skipped> {
+    for _ in 0..=TAGS_MAX {
+        let ether_type = half(bytes, 0)?;
+        bytes = after(bytes, 2)?;
+        match ether_type {
+            0x8100 | 0x88a8 | 0x9100 => bytes = after(bytes, 2)?,
+            0 => return Err(Skipped::NotIp),
+            other => return Ok((bytes, other)),
+        }
+    }
+    Err(Skipped::Malformed)
+}
+
+fn v4(bytes: &[u8]) -> Result<Segment<'_>, Skipped> {
+    let header: &[u8; 20] = bytes.first_chunk().ok_or(Skipped::Malformed)?;
+    let header_bytes = usize::from(header[0] & 15) * 4;
+    if header[0] >> 4 != 4 || header_bytes < 20 {
+        return Err(Skipped::Malformed);
+    }
+    // More fragments, or not the first.
+    if half(header, 6)? & 0x3fff != 0 {
+        return Err(Skipped::Fragment);
+    }
+    if header[9] != TCP {
+        return Err(Skipped::NotTcp);
+    }
+    // Zero where the network card cuts segments up.
+    let total = match usize::from(half(header, 2)?) {
+        0 => bytes.len(),
+        total => total,
+    };
+    let length = total.checked_sub(header_bytes).ok_or(Skipped::Malformed)?;
+    let address = |at: usize| {
+        let octets: [u8; 4] = *header[at..].first_chunk().expect("within twenty bytes");
+        IpAddr::V4(Ipv4Addr::from(octets))
+    };
+    tcp(
+        after(bytes, header_bytes)?,
+        length,
+        address(12),
+        address(16),
+    )
+}
+
+fn v6(bytes: &[u8]) -> Result<Segment<'_>, Skipped> {
+    let header: &[u8; 40] = bytes.first_chunk().ok_or(Skipped::Malformed)?;
+    if header[0] >> 4 != 6 {
+        return Err(Skipped::Malformed);
+    }
+    let address = |at: usize| {
+        let octets: [u8; 16] = *header[at..].first_chunk().expect("within forty bytes");
+        IpAddr::V6(Ipv6Addr::from(octets))
+    };
+    let mut rest = &bytes[40..];
+    let mut length = match usize::from(half(header, 4)?) {
+        0 => rest.len(),
+        length => length,
+    };
+    let mut next = header[6];
+    // Hop-by-hop options, routing, destination options (RFC 8200, section 4).
+    for _ in 0..=EXTENSIONS_MAX {
+        match next {
+            TCP => return tcp(rest, length, address(8), address(24)),
+            0 | 43 | 60 => {
+                let [following, eights, ..] = rest else {
+                    return Err(Skipped::Malformed);
+                };
+                let extension = (usize::from(*eights) + 1) * 8;
+                next = *following;
+                rest = after(rest, extension)?;
+                length = length.checked_sub(extension).ok_or(Skipped::Malformed)?;
+            }
+            44 => return Err(Skipped::Fragment),
+            _ => return Err(Skipped::NotTcp),
+        }
+    }
+    Err(Skipped::Malformed)
+}
+
+/// `length` is that of header and payload on the line; what was captured may be shorter, or have the link's padding behind it.
+fn tcp(bytes: &[u8], length: usize, from: IpAddr, to: IpAddr) -> Result<Segment<'_>, Skipped> {
+    let header: &[u8; 20] = bytes.first_chunk().ok_or(Skipped::Malformed)?;
+    let header_bytes = usize::from(header[12] >> 4) * 4;
+    let length = length.checked_sub(header_bytes).ok_or(Skipped::Malformed)?;
+    if header_bytes < 20 {
+        return Err(Skipped::Malformed);
+    }
+    let payload = after(bytes, header_bytes)?;
+    let flag = |bit: u8| header[13] & bit != 0;
+    let port = |at: usize| half(header, at);
+    Ok(Segment {
+        endpoints: Endpoints {
+            from: SocketAddr::new(from, port(0)?),
+            to: SocketAddr::new(to, port(2)?),
+        },
+        sequence: u32::from_be_bytes(*header[4..].first_chunk().expect("within twenty bytes")),
+        syn: flag(2),
+        fin: flag(1),
+        rst: flag(4),
+        payload: &payload[..payload.len().min(length)],
+        length: u32::try_from(length).map_err(|_| Skipped::Malformed)?,
+    })
+}
+
+fn after(bytes: &[u8], skip: usize) -> Result<&[u8], Skipped> {
+    bytes.get(skip..).ok_or(Skipped::Malformed)
+}
+
+fn half(bytes: &[u8], at: usize) -> Result<u16, Skipped> {
+    let bytes = bytes.get(at..).and_then(<[u8]>::first_chunk);
+    bytes
+        .map(|bytes| u16::from_be_bytes(*bytes))
+        .ok_or(Skipped::Malformed)
+}
+
+const TCP: u8 = 6;
+const TAGS_MAX: usize = 4;
+const EXTENSIONS_MAX: usize = 8;

@@ -1,0 +1,234 @@
+//! Captures: each direction of each TCP connection is a body, told apart by the port that was connected to.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::Path;
+
+use anyhow::Context as _;
+
+use edgeward_capture::{
+    Direction, Endpoints, FlowId, FlowLimits, Flows, Heard, PacketReader, Speech, recognise,
+    segment,
+};
+use edgeward_chunk_store::estimate::{Estimator, Saved};
+use edgeward_dedup::wire::StreamId;
+
+use crate::complaint::Complaint;
+use crate::output::Progress;
+
+use super::Estimate;
+use super::document::{CaptureRow, Row};
+
+impl Estimate {
+    /// Puts together what TCP connections said and sends it. What is encrypted would be sent as it is.
+    pub(super) fn capture(&mut self, path: &Path) -> anyhow::Result<()> {
+        let name = path.display().to_string();
+        let file = File::open(path).with_context(|| name.clone())?;
+        let input = Counted {
+            input: BufReader::with_capacity(1 << 20, file),
+            progress: &self.progress,
+        };
+        let mut packets = PacketReader::new(input).map_err(|error| {
+            Complaint::new(error.to_string())
+                .in_file(path)
+                .hint("pcap and pcapng are read; unpack one that is compressed")
+        })?;
+        let mut flows = Flows::new(LIMITS);
+        let mut hearing = Hearing {
+            estimator: &mut self.estimator,
+            flows: HashMap::new(),
+            services: BTreeMap::new(),
+        };
+        let (mut count, mut not_tcp) = (0, 0);
+        let broken = loop {
+            match packets.next_packet() {
+                Ok(Some(packet)) => {
+                    count += 1;
+                    match segment(&packet) {
+                        Ok(segment) => flows.take(&segment, |heard| hearing.take(heard)),
+                        Err(_) => not_tcp += 1,
+                    }
+                }
+                Ok(None) => break None,
+                Err(error) => break Some(error),
+            }
+        };
+        flows.finish(|heard| hearing.take(heard));
+        let services = hearing.services;
+        // What was read before is told all the same.
+        if let Some(error) = broken {
+            self.problems.push(format!("{name}: {error}"));
+        }
+        let mut services: Vec<(Service, Saved)> = services.into_iter().collect();
+        services.sort_by_key(|(_, saved)| std::cmp::Reverse(saved.bytes));
+        for (nth, (service, saved)) in services.iter().enumerate() {
+            if nth == SERVICES_SHOWN && services.len() > SERVICES_SHOWN + 1 {
+                let rest = services[nth..].iter();
+                let rest = rest.fold(Saved::default(), |sum, (_, saved)| sum.plus(saved));
+                let label = format!("{name}: other ports");
+                self.document.rows.push(Row::of(label, "flows", &rest));
+                break;
+            }
+            let label = match service.speech {
+                Speech::Tls => format!("{name}: port {} (TLS)", service.port),
+                Speech::Ssh => format!("{name}: port {} (SSH)", service.port),
+                _ => format!("{name}: port {}", service.port),
+            };
+            self.document.rows.push(Row::of(label, "flows", saved));
+        }
+        let counters = flows.counters();
+        self.document.captures.push(CaptureRow {
+            name,
+            packets: count,
+            not_tcp,
+            connections: counters.flows,
+            repeated_bytes: counters.repeated,
+            lost_bytes: counters.lost,
+        });
+        Ok(())
+    }
+}
+
+/// What is told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Service {
+    port: u16,
+    speech: Speech,
+}
+
+/// Sends what is heard.
+struct Hearing<'e> {
+    estimator: &'e mut Estimator,
+    flows: HashMap<FlowId, Flow>,
+    services: BTreeMap<Service, Saved>,
+}
+
+struct Flow {
+    service: Service,
+    spoke: Direction,
+    /// One way and the other, if they began and are not passed by.
+    bodies: [Option<StreamId>; 2],
+    ended: usize,
+}
+
+impl Hearing<'_> {
+    fn take(&mut self, heard: Heard<'_>) {
+        match heard {
+            Heard::Begins {
+                flow,
+                direction,
+                endpoints,
+            } => {
+                self.flows.entry(flow).or_insert_with(|| Flow {
+                    service: Service {
+                        port: port(&endpoints),
+                        speech: Speech::Plain,
+                    },
+                    spoke: direction,
+                    bodies: [None; 2],
+                    ended: 0,
+                });
+            }
+            Heard::Bytes {
+                flow,
+                direction,
+                bytes,
+            } => self.bytes(flow, direction, bytes),
+            Heard::Ends { flow, direction } => {
+                let Some(of) = self.flows.get_mut(&flow) else {
+                    return;
+                };
+                of.ended += 1;
+                let body = of.bodies[usize::from(direction == Direction::Back)].take();
+                let service = of.service;
+                if of.ended == 2 {
+                    self.flows.remove(&flow);
+                }
+                if let Some(body) = body {
+                    self.counted(service, |estimator| {
+                        estimator.end(body).expect("it is open");
+                    });
+                }
+            }
+        }
+    }
+
+    fn bytes(&mut self, flow: FlowId, direction: Direction, bytes: &[u8]) {
+        let Some(of) = self.flows.get_mut(&flow) else {
+            return;
+        };
+        let way = usize::from(direction == Direction::Back);
+        // The first to speak says what is spoken; what was sent of it by then is nothing, or a greeting.
+        if of.service.speech == Speech::Plain && of.bodies[way].is_none() {
+            of.service.speech = recognise(bytes);
+        }
+        let service = of.service;
+        if service.speech != Speech::Plain {
+            let saved = self.services.entry(service).or_default();
+            *saved = saved.plus(&Saved {
+                bytes: bytes.len() as u64,
+                wire: bytes.len() as u64,
+                compressed: bytes.len() as u64,
+                plain: bytes.len() as u64,
+                ..Saved::default()
+            });
+            return;
+        }
+        // Whoever waits for an answer has let nothing wait.
+        let turn = std::mem::replace(&mut of.spoke, direction) != direction;
+        let other = of.bodies[1 - way].filter(|_| turn);
+        let begun = of.bodies[way];
+        let mut body = begun;
+        self.counted(service, |estimator| {
+            if let Some(other) = other {
+                estimator.flush(other);
+            }
+            let begin = || estimator.begin(b"", true).ok();
+            // There are as many bodies as directions of connections, and a room for each.
+            body = begun.or_else(begin);
+            if let Some(body) = body {
+                estimator.write(body, bytes).expect("it is open");
+            }
+        });
+        if let Some(of) = self.flows.get_mut(&flow) {
+            of.bodies[way] = body;
+        }
+    }
+
+    fn counted(&mut self, service: Service, action: impl FnOnce(&mut Estimator)) {
+        let before = self.estimator.saved();
+        action(self.estimator);
+        let more = self.estimator.saved().since(&before);
+        let saved = self.services.entry(service).or_default();
+        *saved = saved.plus(&more);
+    }
+}
+
+/// The port that was connected to: the lower one, for a capture may begin in the middle.
+fn port(endpoints: &Endpoints) -> u16 {
+    endpoints.from.port().min(endpoints.to.port())
+}
+
+/// Tells how far it was read.
+struct Counted<'p, R> {
+    input: R,
+    progress: &'p Progress,
+}
+
+impl<R: Read> Read for Counted<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.input.read(buffer)?;
+        self.progress.advance(bytes as u64);
+        Ok(bytes)
+    }
+}
+
+/// Two bodies a connection, and half a MiB for each.
+const LIMITS: FlowLimits = FlowLimits {
+    flows_max: super::BODIES_MAX / 2,
+    waiting_max: 4 << 20,
+    waiting_all_max: 64 << 20,
+};
+
+const SERVICES_SHOWN: usize = 12;

@@ -20,7 +20,7 @@ EDGEWARD := $(or $(CARGO_TARGET_DIR),target)/release/edgeward
 PROGRAM := $(abspath $(or $(CARGO_TARGET_DIR),target)/debug/edgeward)
 
 # The crates that decide. They must not need an operating system: wasm32 has none.
-PURE := types policy semantics filter trace analysis sim report dedup
+PURE := types policy semantics filter trace analysis sim report dedup capture
 
 # Where the property tests begin. Always the same in `make test`, so that a red run can be repeated; SEED=$$RANDOM
 # explores.
@@ -143,6 +143,17 @@ bench-prediction: build ## the simulator's hit ratio beside a replay's (BENCH_AR
 .PHONY: bench-index
 bench-index: rust compiler ## the disk cache's index with 100 million objects (BENCH_ARGS="OBJECTS GIB FOLDER")
 	$(CARGO) run $(LOCKED) --release --quiet --package edgeward-store --example bench_index -- $(BENCH_ARGS)
+
+# Peers that cannot be installed are left out, and named.
+.PHONY: bench-link
+bench-link: rust compiler ## what the link saves, beside zstd, borg, restic, casync, rsync (BENCH_ARGS="--few …")
+	@scripts/ensure-debian bench-link || true
+	$(CARGO) build $(LOCKED) --release --package edgeward-chunk-store --example link_savings
+	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-link $(BENCH_ARGS)
+
+.PHONY: bench-link-index
+bench-link-index: rust compiler ## the link's index for stores up to 10 TB: 8 GB of memory (BENCH_ARGS="64" is 64 KiB alone)
+	$(CARGO) run $(LOCKED) --release --quiet --package edgeward-chunk-store --example bench_link_index -- $(BENCH_ARGS)
 
 .PHONY: bench-disk
 bench-disk: build ## the disk cache: what admission saves, as a page (BENCH_ARGS="replay TRACE …", "hits …", "write …")

@@ -7,7 +7,7 @@
 
 mod engines;
 mod logs;
-mod usage;
+pub(crate) mod usage;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -3,6 +3,7 @@
 mod bench_analyze;
 mod bench_disk;
 mod bench_hits;
+mod bench_link;
 mod bench_prediction;
 mod tidy;
 mod vectors;
@@ -19,6 +20,7 @@ usage: cargo xtask <chore> [options]
   bench-analyze counting a log's requests, beside DuckDB and awk; --help tells its options
   bench-disk    the disk cache: what is written, hits beside nginx's, writing beside fio's
   bench-hits    edgeward, nginx and Varnish side by side; --help tells its options
+  bench-link    what the link saves, beside zstd, borg, restic, casync, rsync
   bench-prediction
                 the simulator's hit ratio beside one measured through HTTP; --help likewise
   vectors       write the golden files under vectors/ anew; --help likewise
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
         Some("bench-analyze") => bench_analyze::run(&workspace_root(), arguments),
         Some("bench-disk") => bench_disk::run(&workspace_root(), arguments),
         Some("bench-hits") => bench_hits::run(&workspace_root(), arguments),
+        Some("bench-link") => bench_link::run(&workspace_root(), arguments),
         Some("bench-prediction") => bench_prediction::run(&workspace_root(), arguments),
         Some("vectors") => vectors::run(&workspace_root(), arguments),
         Some("help" | "--help" | "-h") | None => {

@@ -10,13 +10,13 @@ use anyhow::Context as _;
 
 /// What a finished process took.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Usage {
-    pub(super) success: bool,
-    pub(super) wall: Duration,
+pub(crate) struct Usage {
+    pub(crate) success: bool,
+    pub(crate) wall: Duration,
     /// User and system time, of children that were waited for too.
-    pub(super) cpu: Duration,
+    pub(crate) cpu: Duration,
     /// The most memory it had resident; nothing for a shell, whose children had it.
-    pub(super) rss_bytes: Option<u64>,
+    pub(crate) rss_bytes: Option<u64>,
 }
 
 /// Runs a command to its end: what it wrote, and what it took.
@@ -24,7 +24,7 @@ pub(super) struct Usage {
 /// A process that has ended stays in `/proc` until it is waited for, and its times are then final.
 /// Its memory is gone by then and is looked at while it runs, every few milliseconds; the kernel
 /// keeps the highest mark.
-pub(super) fn of(command: &mut Command) -> anyhow::Result<(Vec<u8>, Usage)> {
+pub(crate) fn of(command: &mut Command) -> anyhow::Result<(Vec<u8>, Usage)> {
     let shell = command.get_program() == "sh";
     let begun = Instant::now();
     let mut child = command

@@ -1,0 +1,315 @@
+//! Successive versions of real packages, as tar, from their registries by the registries' own clients.
+//!
+//! A set is one version of each package; sets follow each other in time, as on a machine that is kept up to date. Tars
+//! have their files by name, without owners and times, so that two differ where the files do. Made once, and kept.
+//!
+//! Where a registry cannot be reached there is a corpus made up from a seed. It is called so in every row, for what a
+//! made-up text saves says little of real ones.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, bail, ensure};
+
+use crate::bench_hits::process::find;
+use crate::say;
+
+/// Versions of packages that lie on disk.
+#[derive(Debug)]
+pub(crate) struct Corpus {
+    /// One folder a set, oldest first, each with a tar for each package.
+    pub(crate) sets: Vec<PathBuf>,
+    /// The packages' names.
+    pub(crate) packages: Vec<&'static str>,
+    /// Made up, and not from a registry.
+    pub(crate) synthetic: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Package {
+    name: &'static str,
+    client: Client,
+    /// As the registry calls it.
+    registered: &'static str,
+    versions: [&'static str; SETS],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Client {
+    /// `pip download`
+    Pip,
+    /// `npm pack`
+    Npm,
+}
+
+/// Python sources, JSON descriptions of interfaces (the text of the goals), compiled libraries, JavaScript.
+const PACKAGES: [Package; 4] = [
+    Package {
+        name: "django",
+        client: Client::Pip,
+        registered: "Django",
+        versions: ["5.2.5", "5.2.6", "5.2.7"],
+    },
+    Package {
+        name: TEXT,
+        client: Client::Pip,
+        registered: "google-api-python-client",
+        versions: ["2.181.0", "2.182.0", "2.183.0"],
+    },
+    Package {
+        name: "numpy",
+        client: Client::Pip,
+        registered: "numpy",
+        versions: ["2.3.2", "2.3.3", "2.3.4"],
+    },
+    Package {
+        name: "typescript",
+        client: Client::Npm,
+        registered: "typescript",
+        versions: ["5.8.3", "5.9.2", "5.9.3"],
+    },
+];
+
+/// The package that is text throughout.
+pub(crate) const TEXT: &str = "api-descriptions";
+
+const SETS: usize = 3;
+
+impl Corpus {
+    /// What is in `folder`, fetched first if it is not there. `few` leaves the large packages out.
+    pub(crate) fn ensure(folder: &Path, few: bool, synthetic: bool) -> anyhow::Result<Self> {
+        if synthetic {
+            return made_up(folder);
+        }
+        let wanted: Vec<Package> = PACKAGES
+            .into_iter()
+            .filter(|package| !few || matches!(package.name, "django" | "typescript"))
+            .collect();
+        let mut packages = Vec::new();
+        for package in wanted {
+            match package.ensure(folder) {
+                Ok(()) => packages.push(package.name),
+                Err(error) => say(format!("{}: left out: {error:#}\n", package.name)),
+            }
+        }
+        if packages.is_empty() {
+            say(
+                "\nNO PACKAGE COULD BE FETCHED: what follows is of a corpus made up from a seed.\n\n",
+            );
+            return made_up(folder);
+        }
+        Ok(Self {
+            sets: (1..=SETS).map(|set| folder.join(set.to_string())).collect(),
+            packages,
+            synthetic: false,
+        })
+    }
+
+    /// A package's tar in a set, counted from 0.
+    pub(crate) fn tar(&self, set: usize, package: &str) -> PathBuf {
+        self.sets[set].join(format!("{package}.tar"))
+    }
+
+    /// Its tars in a set.
+    pub(crate) fn tars(&self, set: usize) -> Vec<PathBuf> {
+        let tars = self.packages.iter().map(|package| self.tar(set, package));
+        tars.collect()
+    }
+}
+
+impl Package {
+    fn ensure(&self, folder: &Path) -> anyhow::Result<()> {
+        for (set, version) in self.versions.iter().enumerate() {
+            let set = folder.join((set + 1).to_string());
+            let tar = set.join(format!("{}.tar", self.name));
+            if tar.is_file() {
+                continue;
+            }
+            fs::create_dir_all(&set)?;
+            say(format!("fetching {} {version}\n", self.registered));
+            let work = folder.join("work");
+            _ = fs::remove_dir_all(&work);
+            fs::create_dir_all(work.join("tree"))?;
+            self.fetch(version, &work)?;
+            let unfinished = work.join("tar");
+            run(Command::new("tar")
+                .args(["--sort=name", "--mtime=@0", "--owner=0", "--group=0"])
+                .args(["--numeric-owner", "--mode=u=rwX,go=rX", "--format=ustar"])
+                .arg("-cf")
+                .arg(&unfinished)
+                .arg("-C")
+                .arg(work.join("tree"))
+                .arg("."))?;
+            fs::rename(&unfinished, &tar)?;
+            fs::remove_dir_all(&work)?;
+        }
+        Ok(())
+    }
+
+    /// Fetches a version and unpacks it into `work/tree`.
+    fn fetch(&self, version: &str, work: &Path) -> anyhow::Result<()> {
+        let packed = work.join("packed");
+        fs::create_dir(&packed)?;
+        match self.client {
+            Client::Pip => {
+                // The same files whatever Python and machine this runs on.
+                run(Command::new("python3")
+                    .args(["-m", "pip", "download", "--quiet", "--no-deps"])
+                    .args(["--disable-pip-version-check", "--only-binary", ":all:"])
+                    .args(["--python-version", "3.12"])
+                    .args(["--platform", "manylinux_2_28_x86_64", "--dest"])
+                    .arg(&packed)
+                    .arg(format!("{}=={version}", self.registered)))?;
+                run(Command::new("python3")
+                    .args(["-m", "zipfile", "-e"])
+                    .arg(only_file(&packed)?)
+                    .arg(work.join("tree")))
+            }
+            Client::Npm => {
+                run(Command::new("npm")
+                    .args(["pack", "--silent"])
+                    .arg(format!("{}@{version}", self.registered))
+                    .current_dir(&packed))?;
+                run(Command::new("tar")
+                    .arg("-xzf")
+                    .arg(only_file(&packed)?)
+                    .arg("-C")
+                    .arg(work.join("tree")))
+            }
+        }
+    }
+}
+
+fn only_file(folder: &Path) -> anyhow::Result<PathBuf> {
+    let mut entries = fs::read_dir(folder)?;
+    let entry = entries.next().context("nothing was fetched")??;
+    ensure!(entries.next().is_none(), "more than one file was fetched");
+    Ok(entry.path())
+}
+
+/// Runs to the end within five minutes, quietly.
+fn run(command: &mut Command) -> anyhow::Result<()> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    if find(&program).is_err() {
+        bail!("{program} is not installed");
+    }
+    let mut bounded = Command::new("timeout");
+    bounded.arg("300").arg(&program).args(command.get_args());
+    if let Some(folder) = command.get_current_dir() {
+        bounded.current_dir(folder);
+    }
+    let output = bounded
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("{program} cannot be run"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let last = said.trim().lines().last().unwrap_or_default().to_owned();
+    ensure!(output.status.success(), "{program}: {last}");
+    Ok(())
+}
+
+/// Two packages that nobody wrote: prose of made-up words, and tables of numbers, each edited twice.
+fn made_up(folder: &Path) -> anyhow::Result<Corpus> {
+    let folder = folder.join("synthetic");
+    let sets: Vec<PathBuf> = (1..=SETS).map(|set| folder.join(set.to_string())).collect();
+    for (set, path) in sets.iter().enumerate() {
+        fs::create_dir_all(path)?;
+        for (name, write) in [
+            (TEXT, prose as fn(&mut Random, usize) -> Vec<u8>),
+            ("tables", tables),
+        ] {
+            let tar = path.join(format!("{name}.tar"));
+            if !tar.is_file() {
+                let unfinished = path.join("unfinished");
+                let mut file = fs::File::create(&unfinished)?;
+                file.write_all(&edited(write, set))?;
+                fs::rename(&unfinished, &tar)?;
+            }
+        }
+    }
+    Ok(Corpus {
+        sets,
+        packages: vec![TEXT, "tables"],
+        synthetic: true,
+    })
+}
+
+/// Sections of 4 KB or so; each edition writes one in fifty anew and the rest as before.
+fn edited(write: fn(&mut Random, usize) -> Vec<u8>, edition: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for section in 0..SECTIONS {
+        let anew = (1..=edition).rev();
+        let mut last = anew.filter(|edition| Random::at(section * 31 + edition).below(50) == 0);
+        let edition = last.next().unwrap_or(0);
+        let mut random = Random::at(1_000_000 + section * 10 + edition);
+        bytes.extend(write(&mut random, section));
+    }
+    bytes
+}
+
+fn prose(random: &mut Random, section: usize) -> Vec<u8> {
+    let mut text = format!("\n== {section}\n").into_bytes();
+    for word in 0..700 {
+        // Few words are frequent, and a word is always spelt alike.
+        let ranks = 1 << (1 + random.below(12));
+        let rank = random.below(ranks);
+        let mut letters = Random::at(rank);
+        for _ in 0..2 + letters.below(8) {
+            text.push(b'a' + letters.below(26) as u8);
+        }
+        text.push(if word % 12 == 11 { b'\n' } else { b' ' });
+    }
+    text
+}
+
+fn tables(random: &mut Random, section: usize) -> Vec<u8> {
+    let mut table = (section as u64).to_le_bytes().to_vec();
+    for row in 0..200 {
+        let noise = [random.below(1 << 16), random.below(1 << 30)];
+        let row = [row, section, noise[0], noise[1]];
+        table.extend(row.into_iter().flat_map(|n| (n as u32).to_le_bytes()));
+    }
+    table
+}
+
+const SECTIONS: usize = 5000;
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn at(place: usize) -> Self {
+        Self((place as u64).wrapping_mul(0xd134_2543_de82_ef95))
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ (mixed >> 31)) % end as u64) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    /// An edition has nearly all lines of the one before, and not all.
+    #[test]
+    fn editions_differ_a_little() {
+        let lines = |edition| -> Vec<Vec<u8>> {
+            let text = edited(prose, edition);
+            let lines = text.split(|byte| *byte == b'\n');
+            lines.map(<[u8]>::to_vec).collect()
+        };
+        let old: HashSet<_> = lines(0).into_iter().collect();
+        let new = lines(1);
+        let same = new.iter().filter(|line| old.contains(*line)).count();
+        let most = new.len() * 95 / 100..new.len();
+        assert!(most.contains(&same), "{same} of {}", new.len());
+    }
+}

@@ -1,0 +1,209 @@
+//! What else keeps things from being sent or stored twice, given the same sets one after the other.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+
+use crate::bench_analyze::usage::{self, Usage};
+use crate::bench_hits::process::find;
+
+use super::corpus::Corpus;
+
+/// What a tool made of a corpus.
+#[derive(Clone, Debug)]
+pub(super) struct Outcome {
+    pub(super) tool: String,
+    /// Bytes for each set, given those before; one figure where sets cannot be told apart.
+    pub(super) bytes: Vec<u64>,
+    pub(super) cpu_seconds: f64,
+}
+
+/// All peers: what each made of the corpus, or why it is left out.
+pub(super) fn all(corpus: &Corpus, work: &Path) -> Vec<Result<Outcome, String>> {
+    type Peer = fn(&Corpus, &Path) -> anyhow::Result<Outcome>;
+    let peers: [(&str, &str, Peer); 7] = [
+        ("zstd", "zstd -1", |corpus, _| zstd_alone(corpus)),
+        ("zstd", "zstd -1 --long=27", |corpus, _| long(corpus, "-1")),
+        ("zstd", "zstd -3 --long=27", |corpus, _| long(corpus, "-3")),
+        ("borg", "borg", borg),
+        ("restic", "restic", restic),
+        ("casync", "casync", casync),
+        ("rsync", "rsync", rsync),
+    ];
+    let run = |(program, name, peer): (&str, &str, Peer)| {
+        find(program).map_err(|_| format!("{name}: not installed"))?;
+        let work = work.join(program);
+        _ = fs::remove_dir_all(&work);
+        let outcome = fs::create_dir_all(&work)
+            .context("no folder")
+            .and_then(|()| peer(corpus, &work));
+        _ = fs::remove_dir_all(&work);
+        outcome.map_err(|error| format!("{name}: {error:#}"))
+    };
+    peers.into_iter().map(run).collect()
+}
+
+/// Each package alone.
+fn zstd_alone(corpus: &Corpus) -> anyhow::Result<Outcome> {
+    let (mut bytes, mut cpu_seconds) = (Vec::new(), 0.0);
+    for set in 0..corpus.sets.len() {
+        let mut of_set = 0;
+        for tar in corpus.tars(set) {
+            let mut zstd = Command::new("zstd");
+            let (out, used) = took(zstd.args(["-1", "-T1", "-q", "-c"]).arg(tar))?;
+            of_set += out.len() as u64;
+            cpu_seconds += used.cpu.as_secs_f64();
+        }
+        bytes.push(of_set);
+    }
+    Ok(Outcome {
+        tool: "zstd -1".to_owned(),
+        bytes,
+        cpu_seconds,
+    })
+}
+
+/// All sets as one stream, with a window of 128 MiB.
+fn long(corpus: &Corpus, level: &str) -> anyhow::Result<Outcome> {
+    let tars: Vec<PathBuf> = (0..corpus.sets.len())
+        .flat_map(|set| corpus.tars(set))
+        .collect();
+    let script = "level=$1; shift; cat \"$@\" | zstd $level -T1 -q --long=27 -c";
+    let mut command = Command::new("sh");
+    let (out, used) = took(command.args(["-c", script, "sh", level]).args(tars))?;
+    Ok(Outcome {
+        tool: format!("zstd {level} --long=27"),
+        bytes: vec![out.len() as u64],
+        cpu_seconds: used.cpu.as_secs_f64(),
+    })
+}
+
+fn borg(corpus: &Corpus, work: &Path) -> anyhow::Result<Outcome> {
+    let borg = || {
+        let mut borg = Command::new("borg");
+        borg.env("BORG_BASE_DIR", work.join("home"))
+            .env("BORG_UNKNOWN_UNENCRYPTED_REPO_ACCESS_IS_OK", "yes");
+        borg
+    };
+    let store = work.join("store");
+    took(borg().args(["init", "--encryption=none"]).arg(&store))?;
+    by_set("borg (zstd,1)", corpus, &store, |set| {
+        let mut name = store.clone().into_os_string();
+        name.push(format!("::{set}"));
+        let mut create = borg();
+        create
+            .args(["create", "--compression=zstd,1"])
+            .arg(name)
+            .args(corpus.tars(set));
+        create
+    })
+}
+
+fn restic(corpus: &Corpus, work: &Path) -> anyhow::Result<Outcome> {
+    let store = work.join("store");
+    let restic = || {
+        let mut restic = Command::new("restic");
+        restic
+            .env("RESTIC_PASSWORD", "none")
+            .arg("--quiet")
+            .arg("--repo")
+            .arg(&store)
+            .arg("--cache-dir")
+            .arg(work.join("cache"));
+        restic
+    };
+    took(restic().arg("init"))?;
+    by_set("restic", corpus, &store, |set| {
+        let mut backup = restic();
+        backup.arg("backup").args(corpus.tars(set));
+        backup
+    })
+}
+
+fn casync(corpus: &Corpus, work: &Path) -> anyhow::Result<Outcome> {
+    let store = work.join("store.castr");
+    fs::create_dir(&store)?;
+    by_set("casync (8 KiB)", corpus, work, |set| {
+        // One blob a call.
+        let script = "store=$1; work=$2; shift 2; for tar; do casync make --chunk-size=2048:8192:65536 --store=\"$store\" \
+                      \"$work/$(basename \"$tar\").caibx\" \"$tar\" || exit; done";
+        let mut make = Command::new("sh");
+        make.args(["-c", script, "sh"])
+            .arg(&store)
+            .arg(work)
+            .args(corpus.tars(set));
+        make
+    })
+}
+
+/// How much a store grows by each set.
+fn by_set(
+    tool: &str,
+    corpus: &Corpus,
+    store: &Path,
+    mut command: impl FnMut(usize) -> Command,
+) -> anyhow::Result<Outcome> {
+    let (mut bytes, mut cpu_seconds) = (Vec::new(), 0.0);
+    for set in 0..corpus.sets.len() {
+        let before = folder_bytes(store)?;
+        let (_, used) = took(&mut command(set))?;
+        bytes.push(folder_bytes(store)?.saturating_sub(before));
+        cpu_seconds += used.cpu.as_secs_f64();
+    }
+    Ok(Outcome {
+        tool: tool.to_owned(),
+        bytes,
+        cpu_seconds,
+    })
+}
+
+/// Each set over the one before. Both directions count; it says so itself.
+fn rsync(corpus: &Corpus, work: &Path) -> anyhow::Result<Outcome> {
+    let (mut bytes, mut cpu_seconds) = (Vec::new(), 0.0);
+    for set in 0..corpus.sets.len() {
+        let mut rsync = Command::new("rsync");
+        rsync
+            .args(["--no-whole-file", "--compress", "--stats", "--ignore-times"])
+            .args(corpus.tars(set))
+            .arg(work);
+        let (out, used) = took(&mut rsync)?;
+        let out = String::from_utf8_lossy(&out);
+        let figure = |what: &str| {
+            let line = out.lines().find_map(|line| line.strip_prefix(what));
+            let digits = line.map(|line| line.replace([',', '.', ' '], ""));
+            digits.and_then(|digits| digits.parse::<u64>().ok())
+        };
+        let sent = figure("Total bytes sent:").context("it tells no bytes")?;
+        let received = figure("Total bytes received:").context("it tells no bytes")?;
+        bytes.push(sent + received);
+        cpu_seconds += used.cpu.as_secs_f64();
+    }
+    Ok(Outcome {
+        tool: "rsync -z".to_owned(),
+        bytes,
+        cpu_seconds,
+    })
+}
+
+fn took(command: &mut Command) -> anyhow::Result<(Vec<u8>, Usage)> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let (out, used) = usage::of(command).with_context(|| program.clone())?;
+    ensure!(used.success, "{program} failed");
+    Ok((out, used))
+}
+
+fn folder_bytes(folder: &Path) -> anyhow::Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let facts = entry.metadata()?;
+        bytes += if facts.is_dir() {
+            folder_bytes(&entry.path())?
+        } else {
+            facts.len()
+        };
+    }
+    Ok(bytes)
+}

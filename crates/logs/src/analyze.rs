@@ -113,7 +113,13 @@ fn analyze_rows<R: Row>(
     let sample_max = sample_max(settings.memory, readers);
     let workers: Vec<Worker<'_, R>> = thread::scope(|scope| {
         let work = || {
-            let worker = Worker::<R>::new(settings, &spill, progress, sample_max);
+            let worker = Worker::<R>::new(
+                settings,
+                &spill,
+                progress,
+                sample_max,
+                threads >= 2 * readers,
+            );
             worker.run(sources, &order, &next)
         };
         let others: Vec<_> = (1..readers).map(|_| scope.spawn(work)).collect();

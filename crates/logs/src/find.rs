@@ -94,6 +94,8 @@ pub fn find(typed: &[PathBuf]) -> Result<Vec<Source>, FindError> {
 struct Found {
     sources: Vec<Source>,
     seen: HashSet<PathBuf>,
+    /// Those that were met before among them.
+    files_met: usize,
     stdin: bool,
 }
 
@@ -102,15 +104,16 @@ impl Found {
         if !path.is_dir() {
             return self.take_file(path);
         }
-        let before = (self.sources.len(), self.seen.len());
+        let before = self.files_met;
         self.take_folder(path, 0)?;
-        if before == (self.sources.len(), self.seen.len()) {
+        if before == self.files_met {
             return Err(FindError::EmptyFolder { path: path.into() });
         }
         Ok(())
     }
 
     fn take_file(&mut self, path: &Path) -> Result<(), FindError> {
+        self.files_met += 1;
         let missing = |source| FindError::Missing {
             path: path.into(),
             source,
@@ -275,6 +278,7 @@ mod tests {
             all,
             "once each"
         );
+        assert_eq!(names(root.path(), &[".", "."]), all, "once each");
         assert_eq!(
             names(root.path(), &["edge-2"]),
             pairs(&[("edge-2/a.log", "")])

@@ -16,6 +16,7 @@
 //! It is told in the file's [`FileReport`] and counted, and the others are read.
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod analyze;
 mod count;
 mod find;

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use edgeward_analysis::{
     Entry, Fingerprints, Format, Parser, Sample, Tally, Unrecognised, recognise,
@@ -11,6 +12,7 @@ use edgeward_trace::raw::{self, Buffer, Decoder};
 use edgeward_trace::{Compression, Problem};
 use edgeward_types::Timestamp;
 
+use crate::ahead::Ahead;
 use crate::analyze::{Depth, Settings};
 use crate::find::Source;
 use crate::lines::{Line, for_each_line};
@@ -120,6 +122,8 @@ pub(crate) struct Worker<'a, R> {
     settings: &'a Settings,
     spill: &'a Spill,
     progress: &'a (dyn Fn(u64) + Sync),
+    /// Whether there is a thread to spare for decoding.
+    ahead: bool,
     fingerprints: Fingerprints,
     pub(crate) partitions: Partitions<R>,
     pub(crate) full: Option<(Tally, Sample)>,
@@ -133,11 +137,13 @@ impl<'a, R: Row> Worker<'a, R> {
         spill: &'a Spill,
         progress: &'a (dyn Fn(u64) + Sync),
         sample_max: usize,
+        ahead: bool,
     ) -> Self {
         Self {
             settings,
             spill,
             progress,
+            ahead,
             fingerprints: Fingerprints::new(settings.query),
             partitions: Partitions::new(spill.chunk_bytes),
             full: (settings.depth == Depth::Full)
@@ -187,10 +193,26 @@ impl<'a, R: Row> Worker<'a, R> {
             input,
             progress: self.progress,
         };
-        let mut input = Decoder::open(Box::new(metered), self.settings.zstd_window_log_max)
+        let mut decoder = Decoder::open(Box::new(metered), self.settings.zstd_window_log_max)
             .map_err(FileProblem::Read)?;
-        report.compression = Some(input.compression());
+        let compression = decoder.compression();
+        report.compression = Some(compression);
+        if self.ahead && compression != Compression::None {
+            return thread::scope(|scope| {
+                let mut input = Ahead::start(scope, decoder);
+                self.read_decoded(&mut input, compression, report)
+            });
+        }
+        self.read_decoded(&mut decoder, compression, report)
+    }
 
+    fn read_decoded(
+        &mut self,
+        mut input: &mut dyn Read,
+        compression: Compression,
+        report: &mut FileReport,
+    ) -> Result<(), FileProblem> {
+        let problem = |failure| FileProblem::Read(compression.problem_of(failure));
         let mut buffer = Buffer::new();
         while !buffer.ended() && buffer.filled().len() < BEGINNING_BYTES {
             buffer.fill(&mut input);
@@ -200,9 +222,7 @@ impl<'a, R: Row> Worker<'a, R> {
         }
         if buffer.filled().is_empty() {
             // An empty log is what rotation leaves behind.
-            let failure = buffer.take_failure();
-            let failure = failure.map(|failure| FileProblem::Read(input.problem_of(failure)));
-            return failure.map_or(Ok(()), Err);
+            return buffer.take_failure().map_or(Ok(()), |f| Err(problem(f)));
         }
         let format = match &self.settings.format {
             Some(format) => format.clone(),
@@ -211,9 +231,9 @@ impl<'a, R: Row> Worker<'a, R> {
         };
         let mut parser = Parser::new(&format);
         report.format = Some(format);
-        self.read_lines(&mut buffer, &mut input, &mut parser, report);
+        self.read_lines(&mut buffer, input, &mut parser, report);
         if let Some(failure) = buffer.take_failure() {
-            return Err(FileProblem::Read(input.problem_of(failure)));
+            return Err(problem(failure));
         }
         if self.spill.failed() {
             return Err(FileProblem::NoRoom);
@@ -224,14 +244,14 @@ impl<'a, R: Row> Worker<'a, R> {
     fn read_lines(
         &mut self,
         buffer: &mut Buffer,
-        input: &mut Decoder<'_>,
+        mut input: &mut dyn Read,
         parser: &mut Parser,
         report: &mut FileReport,
     ) {
         let line_bytes_max = self.settings.line_bytes_max;
         let machine = report.machine.clone();
         let mut latest = Timestamp::ZERO;
-        report.lines = for_each_line(buffer, input, line_bytes_max, |number, line| {
+        report.lines = for_each_line(buffer, &mut input, line_bytes_max, |number, line| {
             let line = match line {
                 Line::Whole(line) => line,
                 Line::TooLong(beginning) => {

@@ -22,6 +22,29 @@ pub enum Compression {
     Bzip2,
 }
 
+impl Compression {
+    /// Tells a stream so compressed that broke off from one that is damaged and from a device that
+    /// failed, by what its decoder said.
+    pub fn problem_of(self, source: io::Error) -> Problem {
+        match (self, source.kind()) {
+            (Self::None, _) => Problem::Io(source),
+            (_, io::ErrorKind::UnexpectedEof) => Problem::CutShort {
+                compression: self,
+                source,
+            },
+            // The decoders report damage as one of these; anything else came from below them.
+            (
+                _,
+                io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput | io::ErrorKind::Other,
+            ) => Problem::Undecodable {
+                compression: self,
+                source,
+            },
+            _ => Problem::Io(source),
+        }
+    }
+}
+
 impl fmt::Display for Compression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -78,23 +101,7 @@ impl<'a> Decoder<'a> {
 
     /// Tells a stream that broke off from one that is damaged and from a device that failed.
     pub fn problem_of(&self, source: io::Error) -> Problem {
-        let compression = self.compression;
-        match (compression, source.kind()) {
-            (Compression::None, _) => Problem::Io(source),
-            (_, io::ErrorKind::UnexpectedEof) => Problem::CutShort {
-                compression,
-                source,
-            },
-            // The decoders report damage as one of these; anything else came from below them.
-            (
-                _,
-                io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput | io::ErrorKind::Other,
-            ) => Problem::Undecodable {
-                compression,
-                source,
-            },
-            _ => Problem::Io(source),
-        }
+        self.compression.problem_of(source)
     }
 }
 

@@ -49,6 +49,17 @@ impl Fingerprints {
         }
     }
 
+    /// Another 64 bits, for whoever wants 128: among a million million URLs two share theirs with
+    /// probability 1e-15.
+    #[inline]
+    pub fn second(&mut self, entry: &Entry<'_>) -> u64 {
+        let url = self.counted(entry.url);
+        if entry.host != self.host {
+            self.learn_host(entry.host);
+        }
+        xxh3_64_with_seed(url, self.host_seed ^ SECOND_SEED)
+    }
+
     /// The part of the URL that counts.
     #[inline]
     pub fn counted<'l>(&self, url: &'l [u8]) -> &'l [u8] {
@@ -72,6 +83,9 @@ impl Fingerprints {
         };
     }
 }
+
+/// The golden ratio's bits, as they are used wherever any would do.
+const SECOND_SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[cfg(test)]
 mod tests {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use edgeward_types::Timestamp;
 
+use crate::wire::{Garbled, Reader, Writer};
 use crate::{Entry, Outcome};
 
 /// What was requested in each hour. Holds at most [`Hours::MAX`] of them: junk that passes for
@@ -50,6 +51,28 @@ impl Hour {
         self.hits += other.hits;
         self.misses += other.misses;
         self.passes += other.passes;
+    }
+
+    pub(crate) fn write_to(&self, out: &mut Writer) {
+        for number in [
+            self.requests,
+            self.bytes,
+            self.hits,
+            self.misses,
+            self.passes,
+        ] {
+            out.number(number);
+        }
+    }
+
+    pub(crate) fn read_from(from: &mut Reader<'_>) -> Result<Self, Garbled> {
+        Ok(Self {
+            requests: from.counted()?,
+            bytes: from.number()?,
+            hits: from.counted()?,
+            misses: from.counted()?,
+            passes: from.counted()?,
+        })
     }
 
     /// Hits among hits and misses, where the log tells either.
@@ -108,6 +131,39 @@ impl Hours {
         self.rows
             .iter()
             .map(|(hour, row)| (Timestamp::from_secs(hour.saturating_mul(3600)), row))
+    }
+
+    pub(crate) fn write_to(&self, out: &mut Writer) {
+        let mut all = self.clone();
+        all.settle();
+        out.number(all.dropped);
+        out.number(all.rows.len() as u64);
+        for (hour, row) in &all.rows {
+            out.number(*hour);
+            row.write_to(out);
+        }
+    }
+
+    pub(crate) fn read_from(from: &mut Reader<'_>) -> Result<Self, Garbled> {
+        let mut hours = Self {
+            dropped: from.counted()?,
+            ..Self::default()
+        };
+        for _ in 0..from.count(6)? {
+            let hour = from.number()?;
+            if hours
+                .rows
+                .last_key_value()
+                .is_some_and(|(last, _)| *last >= hour)
+            {
+                return Err(from.garbled());
+            }
+            hours.rows.insert(hour, Hour::read_from(from)?);
+        }
+        if hours.rows.len() > Self::MAX {
+            return Err(from.garbled());
+        }
+        Ok(hours)
     }
 
     /// Requests of hours that found no place.

@@ -26,6 +26,7 @@ mod sample;
 mod sizes;
 mod tally;
 mod texts;
+pub mod wire;
 
 pub use entry::{Entry, Malformed, Outcome};
 pub use fingerprint::{Fingerprints, QueryRule};

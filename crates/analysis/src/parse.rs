@@ -28,6 +28,9 @@ pub enum Format {
 }
 
 impl Format {
+    /// All that [`Self::name`] says.
+    pub const NAMES: [&str; 4] = ["ncsa", "json", "w3c", "format-string"];
+
     /// What it is called.
     pub const fn name(&self) -> &'static str {
         match self {

@@ -4,6 +4,7 @@ use hashbrown::HashMap;
 
 use crate::Entry;
 use crate::hours::Hour;
+use crate::wire::{Garbled, Reader, Writer};
 
 /// Requests and bytes by name, for hosts, media types, machines and methods.
 ///
@@ -111,6 +112,43 @@ impl Ranking {
         (all, others)
     }
 
+    pub(crate) fn write_to(&self, out: &mut Writer) {
+        out.number(self.names_max as u64);
+        out.number(self.undercount_max);
+        self.others.write_to(out);
+        out.number(self.rows.len() as u64);
+        // In order, so that equal tables are equal bytes.
+        let mut rows: Vec<_> = self.rows.iter().collect();
+        rows.sort_unstable_by_key(|(name, _)| *name);
+        for (name, row) in rows {
+            out.text(name);
+            row.write_to(out);
+        }
+    }
+
+    pub(crate) fn read_from(from: &mut Reader<'_>) -> Result<Self, Garbled> {
+        let names_max = usize::try_from(from.number()?).map_err(|_| from.garbled())?;
+        if !(1..=NAMES_MAX).contains(&names_max) {
+            return Err(from.garbled());
+        }
+        let mut ranking = Self::new(names_max);
+        ranking.undercount_max = from.counted()?;
+        ranking.others = Hour::read_from(from)?;
+        let count = from.count(6)?;
+        if count > 2 * names_max {
+            return Err(from.garbled());
+        }
+        for _ in 0..count {
+            let name = from.text()?;
+            let row = Hour::read_from(from)?;
+            if name.len() > Self::NAME_BYTES_MAX || ranking.rows.contains_key(name) {
+                return Err(from.garbled());
+            }
+            ranking.rows.insert(name.into(), row);
+        }
+        Ok(ranking)
+    }
+
     /// How many names there are; more than could be held are not counted.
     pub fn names(&self) -> usize {
         self.rows.len()
@@ -124,6 +162,9 @@ impl Ranking {
     /// A host name has at most 253 bytes (RFC 1035); media types and machines are shorter.
     pub const NAME_BYTES_MAX: usize = 256;
 }
+
+/// More than any table here is made for.
+const NAMES_MAX: usize = 1 << 20;
 
 #[cfg(test)]
 mod tests {

@@ -13,6 +13,7 @@ use hashbrown::HashMap;
 use edgeward_trace::Record;
 use edgeward_types::Timestamp;
 
+use crate::wire::{Garbled, Reader, Writer};
 use crate::{Entry, Object};
 
 /// A sample under way.
@@ -21,8 +22,18 @@ pub struct Sample {
     /// Fingerprints whose low 24 bits are below it are in.
     threshold: u32,
     records: Vec<Record>,
+    /// Which log the records are of. Of requests at the same time those of the earlier log come
+    /// first, whoever read it and when: so samples that were taken apart order alike.
+    runs: Vec<Run>,
     records_max: usize,
     requests: u64,
+}
+
+/// Records of one log: up to where the next run begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    log: u32,
+    start: usize,
 }
 
 /// A sample that is complete: requests in order, each with its object's size.
@@ -42,9 +53,28 @@ impl Sample {
         Self {
             threshold: ALL,
             records: Vec::new(),
+            runs: vec![Run { log: 0, start: 0 }],
             records_max: records_max.max(1),
             requests: 0,
         }
+    }
+
+    /// What comes now is of this log.
+    pub fn begin_log(&mut self, log: u32) {
+        let start = self.records.len();
+        self.runs.push(Run { log, start });
+    }
+
+    /// Gives the logs other numbers.
+    pub fn renumber(&mut self, number: impl Fn(u32) -> u32) {
+        for run in &mut self.runs {
+            run.log = number(run.log);
+        }
+    }
+
+    /// The largest number a log has.
+    pub fn log_max(&self) -> u32 {
+        self.runs.iter().map(|run| run.log).max().unwrap_or(0)
     }
 
     /// Takes a request in if it is one a cache could have answered: a GET that came to a complete
@@ -75,22 +105,125 @@ impl Sample {
         // is said of reuse.
         while self.records.len() > self.records_max {
             self.threshold /= 2;
-            let threshold = self.threshold;
-            self.records
-                .retain(|record| low_bits(record.key) < threshold);
+            self.let_go();
         }
+    }
+
+    /// Lets go what lies above the threshold.
+    fn let_go(&mut self) {
+        let mut kept = 0;
+        for at in 0..self.runs.len() {
+            let end = self.run_end(at);
+            let start = std::mem::replace(&mut self.runs[at].start, kept);
+            for from in start..end {
+                let record = self.records[from];
+                if low_bits(record.key) < self.threshold {
+                    self.records[kept] = record;
+                    kept += 1;
+                }
+            }
+        }
+        self.records.truncate(kept);
+        // Runs without records are those of logs with nothing in the sample. The last may get some.
+        let starts: Vec<usize> = self.runs.iter().map(|run| run.start).collect();
+        let mut at = 0;
+        self.runs.retain(|run| {
+            at += 1;
+            starts.get(at).is_none_or(|next| run.start < *next)
+        });
+    }
+
+    fn run_end(&self, at: usize) -> usize {
+        let next = self.runs.get(at + 1);
+        next.map_or(self.records.len(), |next| next.start)
     }
 
     /// Adds what another sampled.
     pub fn merge(&mut self, mut other: Self) {
         self.requests += other.requests;
         self.threshold = self.threshold.min(other.threshold);
-        let threshold = self.threshold;
-        let stays = |record: &Record| low_bits(record.key) < threshold;
-        self.records.retain(stays);
-        other.records.retain(stays);
+        other.threshold = self.threshold;
+        self.let_go();
+        other.let_go();
+        let before = self.records.len();
+        self.runs.extend(other.runs.iter().map(|run| Run {
+            start: before + run.start,
+            ..*run
+        }));
         self.records.append(&mut other.records);
+        self.records_max = self.records_max.min(other.records_max);
         self.shrink();
+    }
+
+    /// All of it as bytes.
+    pub fn write_to(&self, out: &mut Writer) {
+        out.number(u64::from(self.threshold));
+        out.number(self.records_max as u64);
+        out.number(self.requests);
+        out.number(self.runs.len() as u64);
+        for (at, run) in self.runs.iter().enumerate() {
+            out.number(u64::from(run.log));
+            out.number((self.run_end(at) - run.start) as u64);
+        }
+        let mut before = 0u64;
+        for record in &self.records {
+            let time = record.time.as_millis();
+            // Times of a log lie close together, and may go back: zigzag.
+            let step = time.wrapping_sub(before).cast_signed();
+            out.number((step.cast_unsigned() << 1) ^ (step >> 63).cast_unsigned());
+            before = time;
+            out.fixed(record.key);
+            out.number(record.size.rotate_left(1));
+        }
+    }
+
+    /// And back.
+    ///
+    /// # Errors
+    ///
+    /// If the bytes are not what [`Self::write_to`] makes.
+    pub fn read_from(from: &mut Reader<'_>) -> Result<Self, Garbled> {
+        let threshold = u32::try_from(from.number()?).map_err(|_| from.garbled())?;
+        let records_max = usize::try_from(from.number()?).map_err(|_| from.garbled())?;
+        let requests = from.counted()?;
+        if threshold > ALL || !(1..=RECORDS_MAX).contains(&records_max) {
+            return Err(from.garbled());
+        }
+        let mut runs = Vec::new();
+        let mut start = 0usize;
+        for _ in 0..from.count(2)? {
+            let log = u32::try_from(from.number()?).map_err(|_| from.garbled())?;
+            runs.push(Run { log, start });
+            let records = usize::try_from(from.number()?).map_err(|_| from.garbled())?;
+            start = start.saturating_add(records);
+        }
+        if start > records_max {
+            return Err(from.garbled());
+        }
+        // Nothing is reserved for what may not be there.
+        let mut records = Vec::new();
+        let mut time = 0u64;
+        for _ in 0..start {
+            let step = from.number()?;
+            let step = (step >> 1) ^ (step & 1).wrapping_neg();
+            time = time.wrapping_add(step);
+            let key = from.fixed()?;
+            if low_bits(key) >= threshold {
+                return Err(from.garbled());
+            }
+            records.push(Record {
+                time: Timestamp::from_millis(time),
+                key,
+                size: from.number()?.rotate_right(1),
+            });
+        }
+        Ok(Self {
+            threshold,
+            records,
+            runs,
+            records_max,
+            requests,
+        })
     }
 
     /// Puts the requests in order and gives each its object's size: that of the largest complete
@@ -104,11 +237,17 @@ impl Sample {
         for record in &mut self.records {
             record.size = objects[&record.key].size.max(1);
         }
+        let mut order: Vec<usize> = (0..self.runs.len()).collect();
+        order.sort_by_key(|at| self.runs[*at].log);
+        let mut records = Vec::with_capacity(self.records.len());
+        for at in order {
+            records.extend_from_slice(&self.records[self.runs[at].start..self.run_end(at)]);
+        }
         // Stable: within a second the order is the log's.
-        self.records.sort_by_key(|record| record.time);
+        records.sort_by_key(|record| record.time);
         Sampled {
             rate: f64::from(self.threshold) / f64::from(ALL),
-            records: self.records,
+            records,
             requests: self.requests,
         }
     }
@@ -125,6 +264,9 @@ const ALL: u32 = 1 << 24;
 
 /// The top bit tells a complete answer until sizes are settled.
 const SIZE_MAX: u64 = u64::MAX >> 1;
+
+/// More than is ever kept.
+const RECORDS_MAX: usize = 1 << 24;
 
 #[cfg(test)]
 mod tests {
@@ -168,6 +310,36 @@ mod tests {
             .map(|record| (record.time.as_secs(), record.key, record.size))
             .collect();
         assert_eq!(rows, [(3, 1, 500), (5, 1, 500), (7, 2, 1), (9, 1, 500)]);
+    }
+
+    /// Method: twelve logs, read by one and by two, in an order that each of them changes, one of the
+    /// samples by way of bytes; with room for all and for some.
+    #[test]
+    fn samples_taken_apart_are_the_one_taken_at_once() {
+        for records_max in [100_000, 3000] {
+            let mut samples = [0; 3].map(|_| Sample::new(records_max));
+            for (log, reader) in [7, 2, 11, 0, 9, 4, 1, 10, 3, 8, 6, 5]
+                .into_iter()
+                .zip([1, 2].into_iter().cycle())
+            {
+                for which in [0, reader] {
+                    let at = if which == 0 { log } else { 11 - log };
+                    samples[which].begin_log(at);
+                    for n in 0..500u64 {
+                        let url = (u64::from(at) * 31 + n * n) % 4001;
+                        samples[which].add(&entry(n / 7, 200, n % 3), fingerprint(url));
+                    }
+                }
+            }
+            let [whole, mut one, two] = samples;
+            let mut wire = Writer::new();
+            two.write_to(&mut wire);
+            let mut reader = Reader::new(wire.bytes(), "sample");
+            one.merge(Sample::read_from(&mut reader).expect("just written"));
+            reader.end().expect("nothing is left");
+            assert!(whole.records.len() < 6000 || whole.threshold == ALL);
+            assert_eq!(one.finish(), whole.finish());
+        }
     }
 
     /// Method: 20,000 objects, each requested three times, by two threads; room for 6,000 requests.

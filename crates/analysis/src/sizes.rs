@@ -1,5 +1,7 @@
 //! How large things are: a histogram with four buckets to a doubling.
 
+use crate::wire::{Garbled, Reader, Writer};
+
 /// Sizes counted in buckets, each a quarter of a doubling wide: no size is off by more than a
 /// fifth, and the whole takes 4 KiB.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +51,34 @@ impl Sizes {
             self.bytes[at] = self.bytes[at].saturating_add(other.bytes[at]);
         }
         self.max = self.max.max(other.max);
+    }
+
+    pub(crate) fn write_to(&self, out: &mut Writer) {
+        out.number(self.max);
+        let filled = || (0..BUCKETS).filter(|at| self.counts[*at] > 0);
+        out.number(filled().count() as u64);
+        for at in filled() {
+            out.byte(at as u8);
+            out.number(self.counts[at]);
+            out.number(self.bytes[at]);
+        }
+    }
+
+    pub(crate) fn read_from(from: &mut Reader<'_>) -> Result<Self, Garbled> {
+        let mut sizes = Self {
+            max: from.number()?,
+            ..Self::default()
+        };
+        for _ in 0..from.count(3)? {
+            let at = usize::from(from.byte()?);
+            let count = from.counted()?;
+            if at >= BUCKETS || count == 0 || sizes.counts[at] > 0 {
+                return Err(from.garbled());
+            }
+            sizes.counts[at] = count;
+            sizes.bytes[at] = from.number()?;
+        }
+        Ok(sizes)
     }
 
     /// How many sizes were counted.
@@ -113,6 +143,7 @@ const fn floor_of(bucket: usize) -> u64 {
 
 /// 0 to 3, then four for each of the 62 octaves from 4 to 2^64.
 const BUCKETS: usize = 4 + 62 * 4;
+const _: () = assert!(BUCKETS <= 256, "a bucket's number is a byte");
 
 #[cfg(test)]
 mod tests {

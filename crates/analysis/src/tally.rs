@@ -3,6 +3,7 @@
 use edgeward_types::Timestamp;
 
 use crate::hours::Hour;
+use crate::wire::{Garbled, Reader, Writer};
 use crate::{Entry, Hours, Ranking, Sizes, Texts};
 
 /// What a log says of its requests. Its size has a bound whatever the log says.
@@ -132,6 +133,67 @@ impl Tally {
     }
 }
 
+impl Tally {
+    /// All of it as bytes.
+    pub fn write_to(&self, out: &mut Writer) {
+        self.total.write_to(out);
+        out.number(self.statuses.rows().count() as u64);
+        for (status, row) in self.statuses.rows() {
+            out.number(u64::from(status));
+            row.write_to(out);
+        }
+        self.hours.write_to(out);
+        for ranking in [&self.methods, &self.hosts, &self.types, &self.machines] {
+            ranking.write_to(out);
+        }
+        self.sizes.write_to(out);
+        out.byte(u8::from(self.span.is_some()));
+        if let Some(span) = &self.span {
+            out.number(span.from.as_millis());
+            out.number(span.to.as_millis());
+        }
+        self.texts.write_to(out);
+    }
+
+    /// And back.
+    ///
+    /// # Errors
+    ///
+    /// If the bytes are not what [`Self::write_to`] makes.
+    pub fn read_from(from: &mut Reader<'_>) -> Result<Self, Garbled> {
+        let mut tally = Self {
+            total: Hour::read_from(from)?,
+            ..Self::default()
+        };
+        for _ in 0..from.count(6)? {
+            let status = usize::try_from(from.number()?).map_err(|_| from.garbled())?;
+            let row = Hour::read_from(from)?;
+            let place = tally
+                .statuses
+                .0
+                .get_mut(status)
+                .ok_or_else(|| from.garbled())?;
+            *place = row;
+        }
+        tally.hours = Hours::read_from(from)?;
+        tally.methods = Ranking::read_from(from)?;
+        tally.hosts = Ranking::read_from(from)?;
+        tally.types = Ranking::read_from(from)?;
+        tally.machines = Ranking::read_from(from)?;
+        tally.sizes = Sizes::read_from(from)?;
+        tally.span = match from.byte()? {
+            0 => None,
+            1 => Some(Span {
+                from: Timestamp::from_millis(from.number()?),
+                to: Timestamp::from_millis(from.number()?),
+            }),
+            _ => return Err(from.garbled()),
+        };
+        tally.texts = Texts::read_from(from)?;
+        Ok(tally)
+    }
+}
+
 /// The media type without its parameters; in a log without media types the ending of the path,
 /// as `.png`, or `/` where it has none.
 fn type_of<'l>(entry: &Entry<'l>) -> &'l [u8] {
@@ -210,6 +272,12 @@ mod tests {
             half.add(&entry, n, entry.url, b"edge-1");
             Tally::add(&mut whole, &entry, n, entry.url, b"edge-1");
         }
+        // Through bytes and back on the way.
+        let mut wire = Writer::new();
+        two.write_to(&mut wire);
+        let mut reader = Reader::new(wire.bytes(), "figures");
+        two = Tally::read_from(&mut reader).expect("just written");
+        reader.end().expect("nothing is left");
         one.merge(two);
         assert_eq!(one.total, whole.total);
         assert_eq!(one.statuses, whole.statuses);

@@ -2,6 +2,8 @@
 
 use hashbrown::HashMap;
 
+use crate::wire::{Garbled, Reader, Writer};
+
 /// Texts by fingerprint, those likely to be wanted: of the URLs requested most.
 ///
 /// Looks at every request until it holds as many texts as it may, then lets the half that was seen
@@ -91,6 +93,42 @@ impl Texts {
         }
     }
 
+    pub(crate) fn write_to(&self, out: &mut Writer) {
+        out.number(self.texts_max as u64);
+        out.number(u64::from(self.skip_log));
+        out.number(self.rows.len() as u64);
+        // In order, so that equal tables are equal bytes.
+        let mut rows: Vec<_> = self.rows.iter().collect();
+        rows.sort_unstable_by_key(|(fingerprint, _)| **fingerprint);
+        for (fingerprint, row) in rows {
+            out.fixed(*fingerprint);
+            out.number(row.weight);
+            out.text(&row.text);
+        }
+    }
+
+    pub(crate) fn read_from(from: &mut Reader<'_>) -> Result<Self, Garbled> {
+        let texts_max = usize::try_from(from.number()?).map_err(|_| from.garbled())?;
+        let skip_log = u32::try_from(from.number()?).map_err(|_| from.garbled())?;
+        let count = from.count(10)?;
+        if !(2..=TEXTS_MAX).contains(&texts_max) || skip_log > SKIP_LOG_MAX || count > texts_max {
+            return Err(from.garbled());
+        }
+        let mut texts = Self::new(texts_max);
+        texts.skip_log = skip_log;
+        for _ in 0..count {
+            let fingerprint = from.fixed()?;
+            let weight = from.counted()?;
+            let text = from.text()?;
+            if text.len() > Self::TEXT_BYTES_MAX || texts.rows.contains_key(&fingerprint) {
+                return Err(from.garbled());
+            }
+            let text = text.into();
+            texts.rows.insert(fingerprint, Row { text, weight });
+        }
+        Ok(texts)
+    }
+
     /// The text of a fingerprint, its first [`Self::TEXT_BYTES_MAX`] bytes, if it was kept.
     pub fn of(&self, fingerprint: u64) -> Option<&[u8]> {
         self.rows.get(&fingerprint).map(|row| &*row.text)
@@ -103,6 +141,9 @@ impl Texts {
 /// One request in a thousand: a URL with a share of one in ten thousand is still seen ten times
 /// in a hundred million requests.
 const SKIP_LOG_MAX: u32 = 10;
+
+/// More than is ever kept.
+const TEXTS_MAX: usize = 1 << 20;
 
 #[cfg(test)]
 mod tests {

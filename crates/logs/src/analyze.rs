@@ -2,17 +2,20 @@
 
 use std::cmp::Reverse;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use edgeward_analysis::{Format, Names, Objects, QueryRule, Sample, Sampled, Tally};
 use edgeward_types::ByteSize;
 
-use crate::count::count;
+use crate::checkpoint::{self, CheckpointError};
+use crate::count::{count, together};
 use crate::find::Source;
+use crate::partial::PartialError;
+use crate::report::FileReport;
 use crate::row::{Bare, Row, Sized};
-use crate::scan::{FileReport, Worker};
-use crate::spill::{PARTITIONS, Spill, SpillError};
+use crate::scan::{Pause, Shared, Task, Worker};
+use crate::spill::{PARTITIONS, Partitions, Spill, SpillError};
 
 /// How logs are read.
 #[derive(Clone, Debug)]
@@ -25,6 +28,8 @@ pub struct Settings {
     pub names: Names,
     /// Whether queries count.
     pub query: QueryRule,
+    /// How many bits a URL is known by. Partial results have 128 whatever is said here.
+    pub fingerprints: FingerprintBits,
     /// Threads that read and count.
     pub threads: usize,
     /// Memory for buffers and tables. The program itself and the decoders come on top.
@@ -39,6 +44,8 @@ pub struct Settings {
     pub zstd_window_log_max: u32,
     /// How many of the most requested URLs are named.
     pub top_max: usize,
+    /// Where to keep what was counted, to go on after an interruption.
+    pub checkpoint: Option<Checkpoint>,
 }
 
 /// What is wanted of the logs.
@@ -49,6 +56,25 @@ pub enum Depth {
     /// Everything.
     #[default]
     Full,
+}
+
+/// How many bits a URL is known by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FingerprintBits {
+    /// Two of 15 million URLs share theirs with probability 6e-6.
+    #[default]
+    B64,
+    /// Two of a million million do with 1e-15. Costs eight bytes more a request.
+    B128,
+}
+
+/// Keeping what was counted.
+#[derive(Clone, Debug)]
+pub struct Checkpoint {
+    /// A folder of its own.
+    pub folder: PathBuf,
+    /// How much is read before it is kept: bytes of the logs as they lie.
+    pub every: ByteSize,
 }
 
 /// What the logs say.
@@ -68,6 +94,21 @@ pub struct Analysis {
     pub temp: ByteSize,
 }
 
+/// Why an analysis came to nothing. What is wrong with logs is in their [`FileReport`]s.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AnalyzeError {
+    /// The temporary file cannot be read back.
+    #[error(transparent)]
+    Spill(#[from] SpillError),
+    /// A partial result cannot be written, or is none.
+    #[error(transparent)]
+    Partial(#[from] PartialError),
+    /// What was kept does not fit what is asked now.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+}
+
 impl Analysis {
     /// Whether every log was read to its end.
     pub fn is_complete(&self) -> bool {
@@ -80,16 +121,23 @@ impl Analysis {
 ///
 /// # Errors
 ///
-/// If the temporary file cannot be read back. What is wrong with logs is in the [`FileReport`]s.
+/// If the temporary file cannot be read back, or a checkpoint be used. What is wrong with logs is
+/// in the [`FileReport`]s.
 pub fn analyze(
     sources: &[Source],
     settings: &Settings,
     progress: &(dyn Fn(u64) + Sync),
-) -> Result<Analysis, SpillError> {
-    match settings.depth {
-        Depth::Counts => analyze_rows::<Bare>(sources, settings, progress),
-        Depth::Full => analyze_rows::<Sized>(sources, settings, progress),
+) -> Result<Analysis, AnalyzeError> {
+    if settings.checkpoint.is_some() {
+        return checkpoint::analyze(sources, settings, progress);
     }
+    let once = match (settings.depth, settings.fingerprints) {
+        (Depth::Counts, FingerprintBits::B64) => analyze_rows::<Bare<u64>>,
+        (Depth::Counts, FingerprintBits::B128) => analyze_rows::<Bare<u128>>,
+        (Depth::Full, FingerprintBits::B64) => analyze_rows::<Sized<u64>>,
+        (Depth::Full, FingerprintBits::B128) => analyze_rows::<Sized<u128>>,
+    };
+    Ok(once(sources, settings, progress)?)
 }
 
 fn analyze_rows<R: Row>(
@@ -97,31 +145,78 @@ fn analyze_rows<R: Row>(
     settings: &Settings,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Analysis, SpillError> {
-    let threads = settings.threads.max(1);
-    let readers = threads.min(sources.len().max(1));
-    let chunk_bytes = chunk_bytes(settings.memory, readers);
-    let spill = Spill::new(
-        &settings.temp_folder,
-        settings.temp_max.bytes(),
-        chunk_bytes,
-    );
+    let spill = Spill::of(settings, sources.len());
+    let tasks = all_tasks(sources);
+    let pause = Pause::after(u64::MAX);
+    let mut scanned = scan::<R>(sources, tasks, settings, &spill, pause, progress);
+    let top_max = settings.top_max;
+    let objects = count(
+        &scanned.parts,
+        &spill,
+        settings.threads.max(1),
+        count_bytes(settings),
+        || Objects::new(top_max),
+    )?;
+    scanned.files.sort_by_key(|(task, _)| task.source);
+    let (tally, sample) = scanned.full.unzip();
+    Ok(Analysis {
+        files: scanned.files.into_iter().map(|(_, file)| file).collect(),
+        objects: together(objects, top_max),
+        tally,
+        sampled: sample.map(Sample::finish),
+        spill_error: scanned.spill_error,
+        temp: ByteSize(spill.bytes()),
+    })
+}
 
+/// What was read, before it is counted.
+pub(crate) struct Scanned<R> {
+    pub(crate) parts: Vec<Partitions<R>>,
+    pub(crate) files: Vec<(Task, FileReport)>,
+    pub(crate) full: Option<(Tally, Sample)>,
+    pub(crate) spill_error: Option<SpillError>,
+    /// What was not begun because it was time to pause.
+    pub(crate) left: Vec<Task>,
+}
+
+/// Every log from its beginning, each with its place in the order of names.
+pub(crate) fn all_tasks(sources: &[Source]) -> Vec<Task> {
+    let mut by_name: Vec<usize> = (0..sources.len()).collect();
+    by_name.sort_by_key(|at| (&sources[*at].label, &sources[*at].machine));
+    let tasks = (0..).zip(by_name).map(|(log, source)| Task {
+        source,
+        log,
+        rest: None,
+    });
+    tasks.collect()
+}
+
+/// Reads logs with all threads.
+pub(crate) fn scan<R: Row>(
+    sources: &[Source],
+    mut tasks: Vec<Task>,
+    settings: &Settings,
+    spill: &Spill,
+    pause: Pause,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Scanned<R> {
     // The largest first, so that no thread is left with it in the end.
-    let mut order: Vec<usize> = (0..sources.len()).collect();
-    order.sort_by_key(|at| Reverse(sources[*at].bytes));
-    let next = AtomicUsize::new(0);
-    let sample_max = sample_max(settings.memory, readers);
+    tasks.sort_by_key(|task| (Reverse(sources[task.source].bytes), task.source));
+    let threads = settings.threads.max(1);
+    let readers = threads.min(tasks.len().max(1));
+    let shared = Shared {
+        sources,
+        tasks: &tasks,
+        next: AtomicUsize::new(0),
+        settings,
+        spill,
+        progress,
+        pause,
+        ahead: threads >= 2 * readers,
+        sample_max: sample_max(settings),
+    };
     let workers: Vec<Worker<'_, R>> = thread::scope(|scope| {
-        let work = || {
-            let worker = Worker::<R>::new(
-                settings,
-                &spill,
-                progress,
-                sample_max,
-                threads >= 2 * readers,
-            );
-            worker.run(sources, &order, &next)
-        };
+        let work = || Worker::<R>::new(&shared).run();
         let others: Vec<_> = (1..readers).map(|_| scope.spawn(work)).collect();
         let mine = work();
         let others = others.into_iter().map(|thread| {
@@ -131,35 +226,45 @@ fn analyze_rows<R: Row>(
         });
         std::iter::once(mine).chain(others).collect()
     });
-
-    let mut files = Vec::new();
-    let mut parts = Vec::new();
-    let mut full: Option<(Tally, Sample)> = None;
-    let mut spill_error = None;
+    let mut all = Scanned {
+        parts: Vec::new(),
+        files: Vec::new(),
+        full: None,
+        spill_error: None,
+        left: Vec::new(),
+    };
     for worker in workers {
-        files.extend(worker.reports);
-        parts.push(worker.partitions);
-        spill_error = spill_error.or(worker.spill_error);
-        match (&mut full, worker.full) {
+        all.files.extend(worker.reports);
+        all.parts.push(worker.partitions);
+        all.spill_error = all.spill_error.or(worker.spill_error);
+        match (&mut all.full, worker.full) {
             (Some((tally, sample)), Some((more_tally, more_sample))) => {
                 tally.merge(more_tally);
                 sample.merge(more_sample);
             }
-            (all, more) => *all = all.take().or(more),
+            (full, more) => *full = full.take().or(more),
         }
     }
-    files.sort_by_key(|(at, _)| *at);
-    let memory_bytes = settings.memory.bytes() / 2;
-    let objects = count(&parts, &spill, threads, memory_bytes, settings.top_max)?;
-    let (tally, sampled) = full.map(|(tally, sample)| (tally, sample.finish())).unzip();
-    Ok(Analysis {
-        files: files.into_iter().map(|(_, report)| report).collect(),
-        objects,
-        tally,
-        sampled,
-        spill_error,
-        temp: ByteSize(spill.bytes()),
-    })
+    let begun = shared.next.load(Ordering::Relaxed).min(tasks.len());
+    all.left = tasks.split_off(begun);
+    all
+}
+
+impl Spill {
+    /// The temporary file of an analysis of so many logs.
+    pub(crate) fn of(settings: &Settings, logs: usize) -> Self {
+        let readers = settings.threads.clamp(1, logs.max(1));
+        Self::new(
+            &settings.temp_folder,
+            settings.temp_max.bytes(),
+            chunk_bytes(settings.memory, readers),
+        )
+    }
+}
+
+/// Half of the memory for tables.
+pub(crate) const fn count_bytes(settings: &Settings) -> u64 {
+    settings.memory.bytes() / 2
 }
 
 /// A quarter of the memory for the partitions' buffers, within what is worth a system call and
@@ -170,11 +275,13 @@ fn chunk_bytes(memory: ByteSize, readers: usize) -> usize {
     share.clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX) / 16 * 16
 }
 
-/// An eighth of the memory for the samples, 24 bytes a request, and no more than is of use.
-fn sample_max(memory: ByteSize, readers: usize) -> usize {
-    let share = memory.bytes() / 8 / 24 / readers as u64;
+/// An eighth of the memory for the samples, 24 bytes a request, and no more than is of use. By the
+/// threads that are allowed rather than by those that have a log to read: parts of an analysis
+/// should sample as the whole would.
+fn sample_max(settings: &Settings) -> usize {
+    let share = settings.memory.bytes() / 8 / 24 / settings.threads.max(1) as u64;
     let share = usize::try_from(share).unwrap_or(usize::MAX);
-    share.min(SAMPLE_MAX)
+    share.clamp(1, SAMPLE_MAX)
 }
 
 /// A million requests are reuse distances and four simulations in a few seconds. SHARDS's authors

@@ -9,32 +9,75 @@ use std::thread;
 
 use hashbrown::HashTable;
 
-use edgeward_analysis::Objects;
+use edgeward_analysis::{Object, Objects};
 
-use crate::row::Row;
+use crate::row::{Key, Row};
 use crate::spill::{PARTITIONS, Partitions, Spill, SpillError};
 
+/// Who takes the sums, URL by URL. Each thread has one.
+pub(crate) trait Fold<K>: Send {
+    type Error: From<SpillError> + Send;
+
+    /// Whether the URLs of a partition must come in the order of their keys.
+    const SORTED: bool;
+
+    /// A URL with all its requests.
+    fn add(&mut self, key: K, object: &Object) -> Result<(), Self::Error>;
+
+    /// All URLs of this partition were given.
+    fn end_partition(&mut self, partition: usize) -> Result<(), Self::Error>;
+}
+
+impl<K: Key> Fold<K> for Objects {
+    type Error = SpillError;
+    const SORTED: bool = false;
+
+    #[inline]
+    fn add(&mut self, key: K, object: &Object) -> Result<(), SpillError> {
+        Self::add(self, key.first(), object);
+        Ok(())
+    }
+
+    fn end_partition(&mut self, _partition: usize) -> Result<(), SpillError> {
+        Ok(())
+    }
+}
+
 /// Counts all partitions, those of the same number of all threads together.
-pub(crate) fn count<R: Row>(
+pub(crate) fn count<R: Row, F: Fold<R::Key>>(
     parts: &[Partitions<R>],
     spill: &Spill,
     threads: usize,
     memory_bytes: u64,
-    top_max: usize,
-) -> Result<Objects, SpillError> {
-    let next = AtomicUsize::new(0);
+    fold: impl Fn() -> F + Sync,
+) -> Result<Vec<F>, F::Error> {
     let urls_max = urls_max::<R>(memory_bytes / threads as u64);
+    for_each_partition(
+        threads,
+        || Counter::<R, F>::new(urls_max, fold()),
+        |counter, partition| counter.count(parts, partition, spill),
+    )
+    .map(|counters| counters.into_iter().map(|counter| counter.fold).collect())
+}
+
+/// Lets threads, each with a value of its own, do something with every partition.
+pub(crate) fn for_each_partition<T: Send, E: Send>(
+    threads: usize,
+    begin: impl Fn() -> T + Sync,
+    each: impl Fn(&mut T, usize) -> Result<(), E> + Sync,
+) -> Result<Vec<T>, E> {
+    let next = AtomicUsize::new(0);
     let one = || {
-        let mut counter = Counter::<R>::new(urls_max, top_max);
+        let mut own = begin();
         loop {
             let partition = next.fetch_add(1, Ordering::Relaxed);
             if partition >= PARTITIONS {
-                return Ok(counter.objects);
+                return Ok(own);
             }
-            counter.count(parts, partition, spill)?;
+            each(&mut own, partition)?;
         }
     };
-    let results: Vec<Result<Objects, SpillError>> = thread::scope(|scope| {
+    thread::scope(|scope| {
         let others: Vec<_> = (1..threads).map(|_| scope.spawn(one)).collect();
         let mine = one();
         let others = others.into_iter().map(|thread| {
@@ -43,38 +86,46 @@ pub(crate) fn count<R: Row>(
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         });
         std::iter::once(mine).chain(others).collect()
-    });
-    let mut all = Objects::new(top_max);
-    for objects in results {
-        all.merge(&objects?);
-    }
-    Ok(all)
+    })
 }
 
-/// How many URLs' sums fit. A table doubles when it is 7/8 full and for a moment holds both.
+/// All threads' objects together.
+pub(crate) fn together(results: Vec<Objects>, top_max: usize) -> Objects {
+    let mut all = Objects::new(top_max);
+    for objects in results {
+        all.merge(&objects);
+    }
+    all
+}
+
+/// How many URLs' sums fit. A table doubles when it is 7/8 full and for a moment holds both; later
+/// they may be copied to be put in order.
 fn urls_max<R: Row>(memory_bytes: u64) -> usize {
-    let entry = size_of::<(u64, R::Sum)>() + 1;
+    let entry = size_of::<(R::Key, R::Sum)>() + 1;
     let urls = memory_bytes / (entry as u64 * 3);
     usize::try_from(urls).unwrap_or(usize::MAX).max(URLS_MIN)
 }
 
-struct Counter<R: Row> {
-    table: HashTable<(u64, R::Sum)>,
+struct Counter<R: Row, F> {
+    table: HashTable<(R::Key, R::Sum)>,
+    /// What the table holds, in order, where that is wanted.
+    sorted: Vec<(R::Key, R::Sum)>,
     urls_max: usize,
     /// As many as the partition before needed, for they are alike.
     passes_log: u32,
     scratch: Vec<u8>,
-    objects: Objects,
+    fold: F,
 }
 
-impl<R: Row> Counter<R> {
-    fn new(urls_max: usize, top_max: usize) -> Self {
+impl<R: Row, F: Fold<R::Key>> Counter<R, F> {
+    fn new(urls_max: usize, fold: F) -> Self {
         Self {
             table: HashTable::new(),
+            sorted: Vec::new(),
             urls_max,
             passes_log: 0,
             scratch: Vec::new(),
-            objects: Objects::new(top_max),
+            fold,
         }
     }
 
@@ -83,7 +134,7 @@ impl<R: Row> Counter<R> {
         parts: &[Partitions<R>],
         partition: usize,
         spill: &Spill,
-    ) -> Result<(), SpillError> {
+    ) -> Result<(), F::Error> {
         let rows: u64 = parts.iter().map(|part| part.rows(partition)).sum();
         if rows <= self.urls_max as u64 {
             // Even if no URL came twice.
@@ -92,9 +143,7 @@ impl<R: Row> Counter<R> {
         let mut pass = 0;
         while pass < 1 << self.passes_log {
             if self.pass(parts, partition, spill, pass)? {
-                for (fingerprint, sum) in &self.table {
-                    self.objects.add(*fingerprint, &R::object(sum));
-                }
+                self.give()?;
                 pass += 1;
             } else {
                 // The URLs of the passes that went well are those of twice as many now.
@@ -102,7 +151,21 @@ impl<R: Row> Counter<R> {
                 pass *= 2;
             }
         }
-        Ok(())
+        self.fold.end_partition(partition)
+    }
+
+    /// Passes the table's URLs on. Passes go by the keys' leading bits, so that each one's URLs
+    /// come behind those of the pass before.
+    fn give(&mut self) -> Result<(), F::Error> {
+        let fold = &mut self.fold;
+        let mut add = |(key, sum): &(R::Key, R::Sum)| fold.add(*key, &R::object(sum));
+        if !F::SORTED {
+            return self.table.iter().try_for_each(add);
+        }
+        self.sorted.clear();
+        self.sorted.extend(self.table.iter().copied());
+        self.sorted.sort_unstable_by_key(|(key, _)| *key);
+        self.sorted.iter().try_for_each(&mut add)
     }
 
     /// Sums up the URLs whose turn it is; false if they are too many.
@@ -123,16 +186,16 @@ impl<R: Row> Counter<R> {
         let passes_log = self.passes_log;
         for part in parts {
             let fits = part.for_each(partition, spill, scratch, |row| {
-                let fingerprint = row.fingerprint();
-                if passes_log > 0 && turn(fingerprint, passes_log) != pass {
+                let key = row.key();
+                if passes_log > 0 && turn(key.first(), passes_log) != pass {
                     return true;
                 }
                 let entry = table.entry(
-                    spread(fingerprint),
-                    |(other, _)| *other == fingerprint,
-                    |(other, _)| spread(*other),
+                    spread(key.first()),
+                    |(other, _)| *other == key,
+                    |(other, _)| spread(other.first()),
                 );
-                let mut entry = entry.or_insert((fingerprint, R::Sum::default()));
+                let mut entry = entry.or_insert((key, R::Sum::default()));
                 row.add_to(&mut entry.get_mut().1);
                 table.len() <= *urls_max || passes_log >= PASSES_LOG_MAX
             })?;
@@ -194,11 +257,12 @@ mod tests {
                 if same_partition {
                     fingerprint >>= 8;
                 }
-                let row = Sized { fingerprint, bytes: *bytes, complete: *complete };
+                let row = Sized { key: fingerprint, bytes: *bytes, complete: *complete };
                 parts[n % 2].push(row, &spill).expect("there is room");
                 exact.entry(fingerprint).or_default().request(*bytes, *complete);
             }
-            let counted = count(&parts, &spill, threads, memory_bytes, 50).expect("the file is there");
+            let counted = count(&parts, &spill, threads, memory_bytes, || Objects::new(50));
+            let counted = together(counted.expect("the file is there"), 50);
             let mut expected = Objects::new(50);
             for (fingerprint, object) in &exact {
                 expected.add(*fingerprint, object);

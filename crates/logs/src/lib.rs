@@ -12,20 +12,28 @@
 //! holds the partitions' buffers and one table a thread, whatever the number of URLs. The
 //! temporary file has no name: whatever becomes of the process, the system takes its space back.
 //!
+//! Counted sums can also be kept: as a partial result that merges with those of other machines, or
+//! as a checkpoint from which an interrupted analysis goes on.
+//!
 //! What is wrong with one file (cut, damaged, unreadable, no log at all) costs that file's rest.
 //! It is told in the file's [`FileReport`] and counted, and the others are read.
 #![forbid(unsafe_code)]
 
 mod ahead;
 mod analyze;
+mod checkpoint;
 mod count;
 mod find;
 mod lines;
+mod partial;
+mod report;
 mod row;
 mod scan;
 mod spill;
 
-pub use analyze::{Analysis, Depth, Settings, analyze};
+pub use analyze::{Analysis, AnalyzeError, Checkpoint, Depth, FingerprintBits, Settings, analyze};
+pub use checkpoint::CheckpointError;
 pub use find::{FindError, Source, find};
-pub use scan::{Backwards, FileProblem, FileReport, MalformedLines};
+pub use partial::{PartialError, Written, analyze_to_partial, check, merge, merge_to_partial};
+pub use report::{Backwards, FileProblem, FileReport, Found, MalformedLines, Rest};
 pub use spill::SpillError;

@@ -12,15 +12,17 @@ pub(crate) enum Line<'b> {
     TooLong(&'b [u8]),
 }
 
-/// Gives every line to `each` with its number from 1, until that says to stop. The last line needs
-/// no line feed, unless it was cut by a failure: then it is none.
+/// Gives every line to `each` with its number, of which there were `before` before it, until that
+/// says to stop; what it was given is then consumed. The last line needs no line feed, unless it was
+/// cut by a failure: then it is none.
 pub(crate) fn for_each_line(
     buffer: &mut Buffer,
     input: &mut impl Read,
     line_bytes_max: usize,
+    before: u64,
     mut each: impl FnMut(u64, Line<'_>) -> bool,
 ) -> u64 {
-    let mut number = 0;
+    let mut number = before;
     let mut inside_long_line = false;
     loop {
         let filled = buffer.filled();
@@ -34,6 +36,7 @@ pub(crate) fn for_each_line(
             }
             number += 1;
             if !each(number, judged(line, line_bytes_max)) {
+                buffer.consume(at);
                 return number;
             }
         }
@@ -107,7 +110,7 @@ mod tests {
             }
             let mut lines = Vec::new();
             let mut input = Dribble(text.as_bytes(), step);
-            let last = for_each_line(&mut Buffer::new(), &mut input, line_bytes_max, |number, line| {
+            let last = for_each_line(&mut Buffer::new(), &mut input, line_bytes_max, 0, |number, line| {
                 lines.push(match line {
                     Line::Whole(line) => Some(String::from_utf8(line.to_vec()).expect("text")),
                     Line::TooLong(_) => None,

@@ -1,20 +1,89 @@
 //! What is kept of a request until it is counted.
 
-use edgeward_analysis::{Entry, Object};
+use std::fmt::Debug;
+use std::hash::Hash;
+
+use edgeward_analysis::{Entry, Fingerprints, Object};
+
+/// What a URL is known by while it is counted: 64 bits, or 128.
+pub(crate) trait Key: Copy + Ord + Hash + Debug + Send + Sync {
+    const BYTES: usize;
+
+    /// The key of a URL whose first 64 bits are known.
+    fn of(first: u64, fingerprints: &mut Fingerprints, entry: &Entry<'_>) -> Self;
+
+    /// The first 64 bits: what partitions, samples and tables go by.
+    fn first(self) -> u64;
+
+    fn write(self, out: &mut Vec<u8>);
+
+    fn read(bytes: &[u8]) -> Self;
+}
+
+impl Key for u64 {
+    const BYTES: usize = 8;
+
+    #[inline]
+    fn of(first: u64, _fingerprints: &mut Fingerprints, _entry: &Entry<'_>) -> Self {
+        first
+    }
+
+    #[inline]
+    fn first(self) -> u64 {
+        self
+    }
+
+    #[inline]
+    fn write(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.to_le_bytes());
+    }
+
+    #[inline]
+    fn read(bytes: &[u8]) -> Self {
+        number(bytes)
+    }
+}
+
+impl Key for u128 {
+    const BYTES: usize = 16;
+
+    #[inline]
+    fn of(first: u64, fingerprints: &mut Fingerprints, entry: &Entry<'_>) -> Self {
+        Self::from(first) << 64 | Self::from(fingerprints.second(entry))
+    }
+
+    #[inline]
+    fn first(self) -> u64 {
+        (self >> 64) as u64
+    }
+
+    #[inline]
+    fn write(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.to_le_bytes());
+    }
+
+    #[inline]
+    fn read(bytes: &[u8]) -> Self {
+        Self::from_le_bytes(bytes.try_into().expect("a key is read in its own length"))
+    }
+}
 
 /// A request as a partition holds it, and what many of one URL become.
-pub(crate) trait Row: Copy + Send + Sync {
+pub(crate) trait Row: Copy + Debug + Send + Sync {
     /// Bytes of a row in a partition.
     const BYTES: usize;
+
+    /// What URLs are known by.
+    type Key: Key;
 
     /// What the requests of one URL add up to.
     type Sum: Copy + Default + Send;
 
-    /// What is kept of a request for the URL with this fingerprint.
-    fn of(fingerprint: u64, entry: &Entry<'_>) -> Self;
+    /// What is kept of a request for the URL with this key.
+    fn of(key: Self::Key, entry: &Entry<'_>) -> Self;
 
     /// Whose URL it was.
-    fn fingerprint(self) -> u64;
+    fn key(self) -> Self::Key;
 
     fn write(self, out: &mut Vec<u8>);
 
@@ -26,32 +95,33 @@ pub(crate) trait Row: Copy + Send + Sync {
     fn object(sum: &Self::Sum) -> Object;
 }
 
-/// A request and no more: its fingerprint.
+/// A request and no more: its URL.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bare(pub(crate) u64);
+pub(crate) struct Bare<K>(pub(crate) K);
 
-impl Row for Bare {
-    const BYTES: usize = 8;
+impl<K: Key> Row for Bare<K> {
+    const BYTES: usize = K::BYTES;
+    type Key = K;
     type Sum = u64;
 
     #[inline]
-    fn of(fingerprint: u64, _entry: &Entry<'_>) -> Self {
-        Self(fingerprint)
+    fn of(key: K, _entry: &Entry<'_>) -> Self {
+        Self(key)
     }
 
     #[inline]
-    fn fingerprint(self) -> u64 {
+    fn key(self) -> K {
         self.0
     }
 
     #[inline]
     fn write(self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.0.to_le_bytes());
+        self.0.write(out);
     }
 
     #[inline]
     fn read(bytes: &[u8]) -> Self {
-        Self(number(bytes))
+        Self(K::read(bytes))
     }
 
     #[inline]
@@ -69,21 +139,22 @@ impl Row for Bare {
 
 /// A request with the bytes it was answered with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sized {
-    pub(crate) fingerprint: u64,
+pub(crate) struct Sized<K> {
+    pub(crate) key: K,
     pub(crate) bytes: u64,
     /// Whether that was all of an object.
     pub(crate) complete: bool,
 }
 
-impl Row for Sized {
-    const BYTES: usize = 16;
+impl<K: Key> Row for Sized<K> {
+    const BYTES: usize = K::BYTES + 8;
+    type Key = K;
     type Sum = Object;
 
     #[inline]
-    fn of(fingerprint: u64, entry: &Entry<'_>) -> Self {
+    fn of(key: K, entry: &Entry<'_>) -> Self {
         Self {
-            fingerprint,
+            key,
             bytes: entry.bytes.unwrap_or(0),
             // A 206 is a part, and the answer to a HEAD has no body (RFC 9110, 15.3.7 and 9.3.2).
             complete: entry.status == 200 && entry.method == b"GET",
@@ -91,23 +162,23 @@ impl Row for Sized {
     }
 
     #[inline]
-    fn fingerprint(self) -> u64 {
-        self.fingerprint
+    fn key(self) -> K {
+        self.key
     }
 
     #[inline]
     fn write(self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.fingerprint.to_le_bytes());
+        self.key.write(out);
         let bytes = self.bytes.min(BYTES_MAX) | u64::from(self.complete) << 63;
         out.extend_from_slice(&bytes.to_le_bytes());
     }
 
     #[inline]
     fn read(bytes: &[u8]) -> Self {
-        let (fingerprint, rest) = bytes.split_at(8);
+        let (key, rest) = bytes.split_at(K::BYTES);
         let rest = number(rest);
         Self {
-            fingerprint: number(fingerprint),
+            key: K::read(key),
             bytes: rest & BYTES_MAX,
             complete: rest > BYTES_MAX,
         }
@@ -135,20 +206,25 @@ const BYTES_MAX: u64 = u64::MAX >> 1;
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_row_reads_back_as_it_was_written() {
+    fn reads_back<K: Key>(key: K) {
         for complete in [false, true] {
             for bytes in [0, 1, BYTES_MAX] {
                 let row = Sized {
-                    fingerprint: 0xfeed_face_dead_beef,
+                    key,
                     bytes,
                     complete,
                 };
                 let mut out = Vec::new();
                 row.write(&mut out);
-                assert_eq!(out.len(), Sized::BYTES);
+                assert_eq!(out.len(), Sized::<K>::BYTES);
                 assert_eq!(Sized::read(&out), row);
             }
         }
+    }
+
+    #[test]
+    fn a_row_reads_back_as_it_was_written() {
+        reads_back(0xfeed_face_dead_beef_u64);
+        reads_back(0xfeed_face_dead_beef_0123_4567_89ab_cdef_u128);
     }
 }

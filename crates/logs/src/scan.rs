@@ -1,203 +1,156 @@
 //! The first half: a thread reads log after log and takes their requests in.
 
 use std::fs::File;
-use std::io::{self, Read};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::io::{self, Read, Seek as _, SeekFrom};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
+use std::time::UNIX_EPOCH;
 
-use edgeward_analysis::{
-    Entry, Fingerprints, Format, Parser, Sample, Tally, Unrecognised, recognise,
-};
-use edgeward_trace::raw::{self, Buffer, Decoder};
-use edgeward_trace::{Compression, Problem};
+use edgeward_analysis::{Entry, Fingerprints, Format, Parser, Sample, Tally, recognise};
+use edgeward_trace::Compression;
+use edgeward_trace::raw::{Buffer, Decoder};
 use edgeward_types::Timestamp;
 
 use crate::ahead::Ahead;
 use crate::analyze::{Depth, Settings};
 use crate::find::Source;
 use crate::lines::{Line, for_each_line};
-use crate::row::Row;
+use crate::report::{FileProblem, FileReport, Found, Rest};
+use crate::row::{Key, Row};
 use crate::spill::{Partitions, Spill, SpillError};
 
-/// What came of one log.
+/// A log to read, or the rest of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Task {
+    /// Which source.
+    pub(crate) source: usize,
+    /// Its place among all logs in the order of their names, which does not depend on who reads it.
+    pub(crate) log: u32,
+    /// Where to go on, and the lines before.
+    pub(crate) rest: Option<(Rest, u64)>,
+}
+
+/// When reading is to be interrupted: after so many bytes, as they lie in the files.
 #[derive(Debug)]
-pub struct FileReport {
-    /// What it is called.
-    pub label: String,
-    /// The machine that wrote it, as far as its folder tells.
-    pub machine: String,
-    /// How it was compressed, once that was seen.
-    pub compression: Option<Compression>,
-    /// How its lines were laid out, once that was seen.
-    pub format: Option<Format>,
-    /// Lines read.
-    pub lines: u64,
-    /// Lines that told of a request for a URL.
-    pub requests: u64,
-    /// Lines that told of none: blank, comments, connections that ended before they asked.
-    pub passed_over: u64,
-    /// Lines left out because they could not be understood.
-    pub malformed: MalformedLines,
-    /// Lines earlier than one before them.
-    pub backwards: Backwards,
-    /// Why the rest of it was not read, if it was not.
-    pub problem: Option<FileProblem>,
+pub(crate) struct Pause {
+    bytes_max: u64,
+    bytes: AtomicU64,
 }
 
-/// Lines left out because they could not be understood.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MalformedLines {
-    /// How many.
-    pub lines: u64,
-    /// The first few: number, what is wrong, and how the line begins.
-    pub examples: Vec<(u64, String, String)>,
-}
-
-/// Lines earlier than one before them. Servers that log a request at its end with the time of its
-/// beginning go back by seconds; a clock that was set goes back by more.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Backwards {
-    /// How many.
-    pub lines: u64,
-    /// The farthest a line lay behind the latest before it.
-    pub millis_max: u64,
-}
-
-/// Why a log, or the rest of it, was not read.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum FileProblem {
-    /// It cannot be opened.
-    #[error("it cannot be opened: {0}")]
-    Open(#[source] io::Error),
-    /// It breaks off, is damaged, or cannot be read further.
-    #[error("{}{}", .0, cause(.0))]
-    Read(Problem),
-    /// It is no log of a known format.
-    #[error("{}", unrecognised(.0))]
-    Unrecognised(Unrecognised),
-    /// There was no room for what it tells, see [`crate::Analysis::spill_error`].
-    #[error("there was no room for the rest of it")]
-    NoRoom,
-}
-
-impl FileProblem {
-    /// The way out, where there is one.
-    pub fn hint(&self) -> Option<String> {
-        match self {
-            Self::Open(_) | Self::NoRoom => None,
-            Self::Read(problem) => problem.hint(),
-            Self::Unrecognised(found) if found.binary => {
-                Some("is it the right file? gzip, zstd and bzip2 are recognised".to_owned())
-            }
-            Self::Unrecognised(_) => {
-                Some("if it has a format of its own, say which with --format".to_owned())
-            }
+impl Pause {
+    pub(crate) const fn after(bytes_max: u64) -> Self {
+        Self {
+            bytes_max,
+            bytes: AtomicU64::new(0),
         }
     }
-}
 
-fn cause(problem: &Problem) -> String {
-    match problem {
-        Problem::Io(source)
-        | Problem::CutShort { source, .. }
-        | Problem::Undecodable { source, .. } => format!(": {source}"),
-        _ => String::new(),
+    fn is_due(&self) -> bool {
+        self.bytes.load(Ordering::Relaxed) >= self.bytes_max
     }
 }
 
-fn unrecognised(found: &Unrecognised) -> String {
-    if found.binary {
-        "it is no text".to_owned()
-    } else if found.first_line.is_empty() {
-        "it begins with blank lines and comments only".to_owned()
-    } else {
-        let line = raw::shown(found.first_line.trim_ascii());
-        format!("its format is not recognised: `{line}`")
-    }
+/// What all threads share.
+pub(crate) struct Shared<'a> {
+    pub(crate) sources: &'a [Source],
+    pub(crate) tasks: &'a [Task],
+    pub(crate) next: AtomicUsize,
+    pub(crate) settings: &'a Settings,
+    pub(crate) spill: &'a Spill,
+    pub(crate) progress: &'a (dyn Fn(u64) + Sync),
+    pub(crate) pause: Pause,
+    /// Whether there is a thread to spare for decoding.
+    pub(crate) ahead: bool,
+    pub(crate) sample_max: usize,
 }
 
 /// One thread's share of the logs.
 pub(crate) struct Worker<'a, R> {
-    settings: &'a Settings,
-    spill: &'a Spill,
-    progress: &'a (dyn Fn(u64) + Sync),
-    /// Whether there is a thread to spare for decoding.
-    ahead: bool,
+    shared: &'a Shared<'a>,
     fingerprints: Fingerprints,
     pub(crate) partitions: Partitions<R>,
     pub(crate) full: Option<(Tally, Sample)>,
     pub(crate) spill_error: Option<SpillError>,
-    pub(crate) reports: Vec<(usize, FileReport)>,
+    pub(crate) reports: Vec<(Task, FileReport)>,
 }
 
 impl<'a, R: Row> Worker<'a, R> {
-    pub(crate) fn new(
-        settings: &'a Settings,
-        spill: &'a Spill,
-        progress: &'a (dyn Fn(u64) + Sync),
-        sample_max: usize,
-        ahead: bool,
-    ) -> Self {
+    pub(crate) fn new(shared: &'a Shared<'a>) -> Self {
+        let full = shared.settings.depth == Depth::Full;
         Self {
-            settings,
-            spill,
-            progress,
-            ahead,
-            fingerprints: Fingerprints::new(settings.query),
-            partitions: Partitions::new(spill.chunk_bytes),
-            full: (settings.depth == Depth::Full)
-                .then(|| (Tally::default(), Sample::new(sample_max))),
+            shared,
+            fingerprints: Fingerprints::new(shared.settings.query),
+            partitions: Partitions::new(shared.spill.chunk_bytes),
+            full: full.then(|| (Tally::default(), Sample::new(shared.sample_max))),
             spill_error: None,
             reports: Vec::new(),
         }
     }
 
-    /// Reads logs until none are left. `order` says which is next.
-    pub(crate) fn run(mut self, sources: &[Source], order: &[usize], next: &AtomicUsize) -> Self {
-        while let Some(&at) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let report = self.read(&sources[at]);
-            self.reports.push((at, report));
+    /// Reads logs until none are left, or until it is time to pause.
+    pub(crate) fn run(mut self) -> Self {
+        while !self.shared.pause.is_due()
+            && let Some(task) = self.shared.next()
+        {
+            let source = &self.shared.sources[task.source];
+            let mut report = FileReport::new(&source.label, &source.machine);
+            if let Some((_, sample)) = &mut self.full {
+                sample.begin_log(task.log);
+            }
+            if let Err(problem) = self.read(source, task.rest, &mut report) {
+                report.problem = Some(problem);
+            }
+            self.reports.push((task, report));
         }
         self
     }
 
-    fn read(&mut self, source: &Source) -> FileReport {
-        let mut report = FileReport {
-            label: source.label.clone(),
-            machine: source.machine.clone(),
-            compression: None,
-            format: None,
-            lines: 0,
-            requests: 0,
-            passed_over: 0,
-            malformed: MalformedLines::default(),
-            backwards: Backwards::default(),
-            problem: None,
-        };
-        if let Err(problem) = self.try_read(source, &mut report) {
-            report.problem = Some(problem);
-        }
-        report
-    }
-
-    fn try_read(&mut self, source: &Source, report: &mut FileReport) -> Result<(), FileProblem> {
-        if self.spill.failed() {
+    fn read(
+        &mut self,
+        source: &Source,
+        rest: Option<(Rest, u64)>,
+        report: &mut FileReport,
+    ) -> Result<(), FileProblem> {
+        if self.shared.spill.failed() {
             return Err(FileProblem::NoRoom);
         }
-        let input: Box<dyn Read + Send> = match &source.path {
-            Some(path) => Box::new(File::open(path).map_err(FileProblem::Open)?),
-            None => Box::new(io::stdin()),
+        let Some(path) = &source.path else {
+            return self.read_from(Box::new(io::stdin()), report);
         };
-        let metered = Metered {
+        let mut file = File::open(path).map_err(FileProblem::Open)?;
+        report.found = found(&file);
+        let Some((rest, lines)) = rest else {
+            return self.read_from(Box::new(file), report);
+        };
+        // Only what is not compressed was ever interrupted.
+        let format = self.format(&beginning(&mut file).map_err(FileProblem::Open)?)?;
+        let place = SeekFrom::Start(rest.position);
+        file.seek(place).map_err(FileProblem::Open)?;
+        report.compression = Some(Compression::None);
+        report.rest = Some(rest);
+        let mut input = self.metered(Box::new(file));
+        self.read_lines(&mut Buffer::new(), &mut input, &format, report, lines)
+    }
+
+    fn metered(&self, input: Box<dyn Read + Send + 'a>) -> Metered<'a> {
+        Metered {
             input,
-            progress: self.progress,
-        };
-        let mut decoder = Decoder::open(Box::new(metered), self.settings.zstd_window_log_max)
+            progress: self.shared.progress,
+            pause: &self.shared.pause,
+        }
+    }
+
+    fn read_from(
+        &mut self,
+        input: Box<dyn Read + Send + 'a>,
+        report: &mut FileReport,
+    ) -> Result<(), FileProblem> {
+        let input = Box::new(self.metered(input));
+        let mut decoder = Decoder::open(input, self.shared.settings.zstd_window_log_max)
             .map_err(FileProblem::Read)?;
         let compression = decoder.compression();
         report.compression = Some(compression);
-        if self.ahead && compression != Compression::None {
+        if self.shared.ahead && compression != Compression::None {
             return thread::scope(|scope| {
                 let mut input = Ahead::start(scope, decoder);
                 self.read_decoded(&mut input, compression, report)
@@ -212,7 +165,6 @@ impl<'a, R: Row> Worker<'a, R> {
         compression: Compression,
         report: &mut FileReport,
     ) -> Result<(), FileProblem> {
-        let problem = |failure| FileProblem::Read(compression.problem_of(failure));
         let mut buffer = Buffer::new();
         while !buffer.ended() && buffer.filled().len() < BEGINNING_BYTES {
             buffer.fill(&mut input);
@@ -222,74 +174,113 @@ impl<'a, R: Row> Worker<'a, R> {
         }
         if buffer.filled().is_empty() {
             // An empty log is what rotation leaves behind.
-            return buffer.take_failure().map_or(Ok(()), |f| Err(problem(f)));
+            let failure = buffer.take_failure();
+            return failure.map_or(Ok(()), |failure| {
+                Err(FileProblem::Read(compression.problem_of(failure)))
+            });
         }
-        let format = match &self.settings.format {
-            Some(format) => format.clone(),
-            None => recognise(buffer.filled(), &self.settings.names)
-                .map_err(FileProblem::Unrecognised)?,
-        };
-        let mut parser = Parser::new(&format);
-        report.format = Some(format);
-        self.read_lines(&mut buffer, input, &mut parser, report);
-        if let Some(failure) = buffer.take_failure() {
-            return Err(problem(failure));
-        }
-        if self.spill.failed() {
-            return Err(FileProblem::NoRoom);
-        }
-        Ok(())
+        let format = self.format(buffer.filled())?;
+        self.read_lines(&mut buffer, input, &format, report, 0)
     }
 
+    fn format(&self, beginning: &[u8]) -> Result<Format, FileProblem> {
+        match &self.shared.settings.format {
+            Some(format) => Ok(format.clone()),
+            None => {
+                recognise(beginning, &self.shared.settings.names).map_err(FileProblem::Unrecognised)
+            }
+        }
+    }
+
+    /// Reads to the end, or until it is time to pause. `before` lines were read another time.
     fn read_lines(
         &mut self,
         buffer: &mut Buffer,
         mut input: &mut dyn Read,
-        parser: &mut Parser,
+        format: &Format,
         report: &mut FileReport,
-    ) {
-        let line_bytes_max = self.settings.line_bytes_max;
+        before: u64,
+    ) -> Result<(), FileProblem> {
+        let shared = self.shared;
+        let mut parser = Parser::new(format);
+        report.format = Some(format.name());
+        let compression = report.compression.unwrap_or_default();
+        // What is compressed has no places to go on at, and W3C's columns are told somewhere above.
+        let can_pause = compression == Compression::None
+            && *format != Format::W3c
+            && report.found.is_some_and(|found| found.bytes > 0);
+        let line_bytes_max = shared.settings.line_bytes_max;
         let machine = report.machine.clone();
-        let mut latest = Timestamp::ZERO;
-        report.lines = for_each_line(buffer, &mut input, line_bytes_max, |number, line| {
-            let line = match line {
-                Line::Whole(line) => line,
-                Line::TooLong(beginning) => {
-                    let what = format!("the line is longer than {line_bytes_max} bytes");
-                    note(&mut report.malformed, number, beginning, || what);
-                    return true;
-                }
-            };
-            match parser.parse(line) {
-                Ok(Some(entry)) => {
-                    if !self.take(&entry, &machine) {
-                        return false;
+        let begun = report.rest.take();
+        let mut latest = begun.map_or(Timestamp::ZERO, |rest| rest.latest);
+        let (mut paused, mut refused) = (false, 0);
+        let last = for_each_line(
+            buffer,
+            &mut input,
+            line_bytes_max,
+            before,
+            |number, line| {
+                let line = match line {
+                    Line::Whole(line) => line,
+                    Line::TooLong(beginning) => {
+                        let what = format!("the line is longer than {line_bytes_max} bytes");
+                        report.malformed.note(number, beginning, || what);
+                        return true;
                     }
-                    report.requests += 1;
-                    if let Some(time) = entry.time {
-                        if time < latest {
-                            let millis = latest.as_millis() - time.as_millis();
-                            report.backwards.lines += 1;
-                            report.backwards.millis_max = report.backwards.millis_max.max(millis);
-                        } else {
-                            latest = time;
+                };
+                match parser.parse(line) {
+                    Ok(Some(entry)) => {
+                        if !self.take(&entry, &machine) {
+                            refused = 1;
+                            return false;
+                        }
+                        report.requests += 1;
+                        if let Some(time) = entry.time {
+                            if time < latest {
+                                let millis = latest.as_millis() - time.as_millis();
+                                report.backwards.lines += 1;
+                                report.backwards.millis_max =
+                                    report.backwards.millis_max.max(millis);
+                            } else {
+                                latest = time;
+                            }
                         }
                     }
+                    Ok(None) => report.passed_over += 1,
+                    Err(what) => report.malformed.note(number, line, || what.to_string()),
                 }
-                Ok(None) => report.passed_over += 1,
-                Err(what) => note(&mut report.malformed, number, line, || what.to_string()),
-            }
-            // Once a thousand lines: another thread may have found the disk full.
-            number % 1024 != 0 || !self.spill.failed()
-        });
+                if number % LINES_A_LOOK != 0 {
+                    return true;
+                }
+                paused = can_pause && shared.pause.is_due();
+                // Another thread may have found the disk full.
+                !paused && !shared.spill.failed()
+            },
+        );
+        report.lines = last - before - refused;
+        if paused {
+            report.rest = Some(Rest {
+                position: begun.map_or(0, |rest| rest.position) + buffer.offset(),
+                latest,
+            });
+            return Ok(());
+        }
+        if let Some(failure) = buffer.take_failure() {
+            return Err(FileProblem::Read(compression.problem_of(failure)));
+        }
+        if shared.spill.failed() {
+            return Err(FileProblem::NoRoom);
+        }
+        Ok(())
     }
 
     /// Takes a request in; false if there is no room.
     #[inline]
     fn take(&mut self, entry: &Entry<'_>, machine: &str) -> bool {
         let fingerprint = self.fingerprints.of(entry);
-        let row = R::of(fingerprint, entry);
-        if let Err(error) = self.partitions.push(row, self.spill) {
+        let key = R::Key::of(fingerprint, &mut self.fingerprints, entry);
+        let row = R::of(key, entry);
+        if let Err(error) = self.partitions.push(row, self.shared.spill) {
             self.spill_error = Some(error);
             return false;
         }
@@ -302,23 +293,42 @@ impl<'a, R: Row> Worker<'a, R> {
     }
 }
 
-#[cold]
-fn note(malformed: &mut MalformedLines, number: u64, line: &[u8], what: impl FnOnce() -> String) {
-    malformed.lines += 1;
-    if malformed.examples.len() < EXAMPLES_MAX {
-        malformed.examples.push((number, what(), raw::shown(line)));
+impl Shared<'_> {
+    fn next(&self) -> Option<Task> {
+        let at = self.next.fetch_add(1, Ordering::Relaxed);
+        self.tasks.get(at).copied()
     }
+}
+
+/// Size and last change of what is a file, and nothing of a pipe.
+pub(crate) fn found(file: &File) -> Option<Found> {
+    let facts = file.metadata().ok().filter(|facts| facts.is_file())?;
+    let modified = facts.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+    Some(Found {
+        bytes: facts.len(),
+        modified: Timestamp::from_millis(u64::try_from(modified.as_millis()).ok()?),
+    })
+}
+
+fn beginning(file: &mut File) -> io::Result<Vec<u8>> {
+    let mut beginning = Vec::with_capacity(BEGINNING_BYTES);
+    file.take(BEGINNING_BYTES as u64)
+        .read_to_end(&mut beginning)?;
+    let text = beginning.strip_prefix(UTF8_BOM);
+    Ok(text.map_or_else(|| beginning.clone(), <[u8]>::to_vec))
 }
 
 /// An input that says how far it was read.
 struct Metered<'a> {
-    input: Box<dyn Read + Send>,
+    input: Box<dyn Read + Send + 'a>,
     progress: &'a (dyn Fn(u64) + Sync),
+    pause: &'a Pause,
 }
 
 impl Read for Metered<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let count = self.input.read(out)?;
+        self.pause.bytes.fetch_add(count as u64, Ordering::Relaxed);
         (self.progress)(count as u64);
         Ok(count)
     }
@@ -329,4 +339,5 @@ const BEGINNING_BYTES: usize = 64 << 10;
 
 const UTF8_BOM: &[u8] = b"\xef\xbb\xbf";
 
-const EXAMPLES_MAX: usize = 5;
+/// How often a log's reader looks whether it should stop.
+const LINES_A_LOOK: u64 = 1024;

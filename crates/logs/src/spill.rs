@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::row::Row;
+use crate::row::{Key as _, Row};
 
 /// How many partitions there are: one for each value of a fingerprint's top byte.
 pub(crate) const PARTITIONS: usize = 256;
@@ -156,7 +156,7 @@ impl<R: Row> Partitions<R> {
     /// Takes a row in. On an error it was not, and all rows before it are still there.
     #[inline]
     pub(crate) fn push(&mut self, row: R, spill: &Spill) -> Result<(), SpillError> {
-        let partition = (row.fingerprint() >> 56) as usize;
+        let partition = (row.key().first() >> 56) as usize;
         if self.buffers[partition].len() >= self.chunk_bytes {
             self.flush(partition, spill)?;
         }
@@ -210,11 +210,11 @@ mod tests {
 
     use super::*;
 
-    fn read_all(partitions: &Partitions<Bare>, spill: &Spill) -> Vec<u64> {
+    fn read_all(partitions: &Partitions<Bare<u64>>, spill: &Spill) -> Vec<u64> {
         let mut all = Vec::new();
         for partition in 0..PARTITIONS {
             let before = all.len();
-            let each = |row: Bare| {
+            let each = |row: Bare<u64>| {
                 assert_eq!(row.0 >> 56, partition as u64);
                 all.push(row.0);
                 true
@@ -271,8 +271,10 @@ mod tests {
     fn a_folder_that_is_not_there_is_named() {
         let spill = Spill::new(Path::new("/nonexistent/folder"), u64::MAX, 8);
         let mut partitions = Partitions::new(8);
-        partitions.push(Bare(1), &spill).expect("memory has room");
-        let error = partitions.push(Bare(1), &spill).expect_err("no folder");
+        partitions
+            .push(Bare(1u64), &spill)
+            .expect("memory has room");
+        let error = partitions.push(Bare(1u64), &spill).expect_err("no folder");
         assert!(error.to_string().contains("/nonexistent/folder"), "{error}");
     }
 }

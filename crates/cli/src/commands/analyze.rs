@@ -3,6 +3,7 @@
 //! Crate `logs` reads and counts; [`document`] turns that into the figures that are told, once,
 //! and the table, the JSON and the page are three ways of telling them.
 
+mod complaints;
 mod document;
 mod page;
 mod prediction;
@@ -14,16 +15,17 @@ use std::process::ExitCode;
 use std::thread;
 
 use anyhow::Context;
-use clap::Args;
+use clap::{Args, Subcommand};
 
 use edgeward_analysis::{Field, Format, Names, QueryRule, Template};
-use edgeward_logs::{Analysis, Depth, FileReport, FindError, Settings, Source};
+use edgeward_logs::{Analysis, Checkpoint, Depth, FingerprintBits, Settings, Source, Written};
 use edgeward_types::ByteSize;
 
 use crate::complaint::Complaint;
 use crate::input::LimitArgs;
 use crate::output::{self, Progress};
 
+use complaints::{complaint_of, incomplete, nothing_read, of_analysis};
 use document::Document;
 use prediction::Wished;
 
@@ -34,9 +36,19 @@ use prediction::Wished;
 ///
 /// A log that is cut, damaged or unreadable costs its rest: the others are read, the result is
 /// marked incomplete, and the exit code is 2.
+///
+/// Logs that lie on several machines are analyzed where they are, each with --partial, and `merge`
+/// makes one report of the partial results.
 #[derive(Args, Debug)]
-#[command(after_long_help = EXAMPLES)]
+#[command(
+    after_long_help = EXAMPLES,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true
+)]
 pub(crate) struct AnalyzeArgs {
+    #[command(subcommand)]
+    step: Option<Step>,
+
     /// Logs: files, folders, patterns; - for stdin
     #[arg(required = true, value_name = "LOG")]
     logs: Vec<PathBuf>,
@@ -44,10 +56,6 @@ pub(crate) struct AnalyzeArgs {
     /// Only how often each URL was requested: several times as fast
     #[arg(long)]
     counts: bool,
-
-    /// How many of the most requested URLs, hosts, … are named
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    top: u16,
 
     /// Leave the query out of URLs
     #[arg(long)]
@@ -88,6 +96,81 @@ pub(crate) struct AnalyzeArgs {
     #[command(flatten)]
     limits: LimitArgs,
 
+    /// Bits that a URL is known by: 64 or 128
+    ///
+    /// With 64, two of 15 million URLs are taken for one with probability 6e-6, two of a thousand
+    /// million with 3 %. 128 costs eight bytes more a request. Partial results have 128 always.
+    #[arg(
+        long,
+        value_name = "BITS",
+        default_value = "64",
+        value_parser = fingerprint_bits,
+        hide_short_help = true
+    )]
+    fingerprint_bits: FingerprintBits,
+
+    /// Who wrote these logs, where neither they nor their folders tell
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
+    machine: Option<String>,
+
+    /// Write a partial result instead of a report, for `edgeward analyze merge`
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "report", "hot", "disk"])]
+    partial: Option<PathBuf>,
+
+    /// Keep in a folder what was counted, and go on from there after an interruption
+    ///
+    /// Run the same command again: what is in the folder is not read once more. It is removed when
+    /// the analysis is done.
+    #[arg(long, value_name = "DIR")]
+    checkpoint: Option<PathBuf>,
+
+    /// How much to read before it is kept, as the logs lie there
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "4GiB",
+        requires = "checkpoint",
+        hide_short_help = true
+    )]
+    checkpoint_every: ByteSize,
+
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Step {
+    /// Make one report of partial results
+    ///
+    /// It is the one that analyzing all their logs at once would have made.
+    Merge(MergeArgs),
+}
+
+#[derive(Args, Debug)]
+struct MergeArgs {
+    /// Partial results, as --partial writes them
+    #[arg(required = true, value_name = "PART")]
+    parts: Vec<PathBuf>,
+
+    /// Threads [default: one a core]
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    threads: Option<NonZeroUsize>,
+
+    /// Write one partial result instead of a report
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "report", "hot", "disk"])]
+    partial: Option<PathBuf>,
+
+    #[command(flatten)]
+    show: ShowArgs,
+}
+
+/// How the figures are told.
+#[derive(Args, Debug)]
+struct ShowArgs {
+    /// How many of the most requested URLs, hosts, … are named
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    top: u16,
+
     /// RAM of the cache to predict for [default: what suits the logs]
     #[arg(long, value_name = "SIZE", hide_short_help = true)]
     hot: Option<ByteSize>,
@@ -107,33 +190,94 @@ pub(crate) struct AnalyzeArgs {
 
 /// Carries it out. What was read of logs that break off is shown before the error.
 pub(crate) fn run(args: &AnalyzeArgs) -> anyhow::Result<ExitCode> {
-    let sources = edgeward_logs::find(&args.logs).map_err(complaint_of)?;
+    if let Some(Step::Merge(merge)) = &args.step {
+        return merge.run();
+    }
+    let mut sources = edgeward_logs::find(&args.logs).map_err(complaint_of)?;
+    if let Some(machine) = &args.machine {
+        let unnamed = sources
+            .iter_mut()
+            .filter(|source| source.machine.is_empty());
+        unnamed.for_each(|source| source.machine.clone_from(machine));
+    }
     let settings = args.settings()?;
-    let analysis = read(&sources, &settings)?;
-    let requests = analysis.objects.requests();
-    if requests == 0 {
-        return Err(nothing_read(&analysis).into());
+    let progress = progress(&sources);
+    let advance = |bytes| progress.advance(bytes);
+    if let Some(out) = &args.partial {
+        let written = edgeward_logs::analyze_to_partial(&sources, &settings, out, &advance);
+        drop(progress);
+        return tell_of_partial(&written.map_err(of_analysis)?, out);
     }
-    let incomplete = incomplete(&analysis);
-    let wished = Wished {
-        ram: args.hot,
-        disk: args.disk,
-    };
-    let document = Document::of(analysis, usize::from(args.top), wished);
-    if let Some(path) = &args.report {
-        let html = page::render(&document, &label(&sources));
-        std::fs::write(path, html).with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    if args.json {
-        output::print_json(&document)?;
-    } else {
-        table::print(&document)?;
-        if let Some(path) = &args.report {
-            eprintln!("report: {}", path.display());
+    let analysis = edgeward_logs::analyze(&sources, &settings, &advance).map_err(of_analysis)?;
+    drop(progress);
+    args.show.tell(analysis, &label(&sources))
+}
+
+impl MergeArgs {
+    fn run(&self) -> anyhow::Result<ExitCode> {
+        let threads = threads(self.threads);
+        if let Some(out) = &self.partial {
+            let written = edgeward_logs::merge_to_partial(&self.parts, out, threads);
+            return tell_of_partial(&written.map_err(of_analysis)?, out);
         }
+        let top = usize::from(self.show.top);
+        let analysis = edgeward_logs::merge(&self.parts, threads, top).map_err(of_analysis)?;
+        let label = match &self.parts[..] {
+            [one] => one.display().to_string(),
+            parts => format!("{} partial results", parts.len()),
+        };
+        self.show.tell(analysis, &label)
     }
-    document.warn();
+}
+
+impl ShowArgs {
+    /// Tells the figures in the ways that were asked for.
+    fn tell(&self, analysis: Analysis, label: &str) -> anyhow::Result<ExitCode> {
+        if analysis.objects.requests() == 0 {
+            return Err(nothing_read(&analysis.files).into());
+        }
+        let incomplete = incomplete(&analysis.files, analysis.spill_error.as_ref());
+        let wished = Wished {
+            ram: self.hot,
+            disk: self.disk,
+        };
+        let document = Document::of(analysis, usize::from(self.top), wished);
+        if let Some(path) = &self.report {
+            let html = page::render(&document, label);
+            std::fs::write(path, html)
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        if self.json {
+            output::print_json(&document)?;
+        } else {
+            table::print(&document)?;
+            if let Some(path) = &self.report {
+                eprintln!("report: {}", path.display());
+            }
+        }
+        document.warn();
+        incomplete.map_or(Ok(ExitCode::SUCCESS), |complaint| Err(complaint.into()))
+    }
+}
+
+fn tell_of_partial(written: &Written, out: &Path) -> anyhow::Result<ExitCode> {
+    let requests: u64 = written.files.iter().map(|file| file.requests).sum();
+    eprintln!(
+        "{}: {} requests for {} URLs, {}",
+        out.display(),
+        output::count(requests),
+        output::count(written.urls),
+        written.bytes
+    );
+    document::warn_of(&written.files);
+    let incomplete = incomplete(&written.files, written.spill_error.as_ref());
     incomplete.map_or(Ok(ExitCode::SUCCESS), |complaint| Err(complaint.into()))
+}
+
+fn threads(wanted: Option<NonZeroUsize>) -> usize {
+    wanted
+        .or_else(|| thread::available_parallelism().ok())
+        .map_or(1, NonZeroUsize::get)
 }
 
 impl AnalyzeArgs {
@@ -161,10 +305,10 @@ impl AnalyzeArgs {
             Some(size) => size,
             None => ByteSize(free_bytes(&temp_folder)? / 10 * 9),
         };
-        let threads = self
-            .threads
-            .or_else(|| thread::available_parallelism().ok())
-            .map_or(1, NonZeroUsize::get);
+        let checkpoint = self.checkpoint.clone().map(|folder| Checkpoint {
+            folder,
+            every: self.checkpoint_every,
+        });
         Ok(Settings {
             depth: if self.counts {
                 Depth::Counts
@@ -178,13 +322,15 @@ impl AnalyzeArgs {
             } else {
                 QueryRule::Keep
             },
-            threads,
+            fingerprints: self.fingerprint_bits,
+            threads: threads(self.threads),
             memory: self.memory,
             temp_folder,
             temp_max,
             line_bytes_max: self.limits.line_bytes_max,
             zstd_window_log_max: self.limits.zstd_window_log,
-            top_max: usize::from(self.top),
+            top_max: usize::from(self.show.top),
+            checkpoint,
         })
     }
 }
@@ -205,12 +351,10 @@ fn label(sources: &[Source]) -> String {
     }
 }
 
-fn read(sources: &[Source], settings: &Settings) -> anyhow::Result<Analysis> {
+fn progress(sources: &[Source]) -> Progress {
     let known = sources.iter().all(|source| source.path.is_some());
     let total = known.then(|| sources.iter().map(|source| source.bytes).sum());
-    let progress = Progress::new("reading", "bytes", total);
-    let advance = |bytes| progress.advance(bytes);
-    Ok(edgeward_logs::analyze(sources, settings, &advance)?)
+    Progress::new("reading", "bytes", total)
 }
 
 fn free_bytes(folder: &Path) -> anyhow::Result<u64> {
@@ -222,74 +366,6 @@ fn free_bytes(folder: &Path) -> anyhow::Result<u64> {
         .hint("name another with --temp")
     })?;
     Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
-}
-
-fn complaint_of(error: FindError) -> Complaint {
-    let hint = match &error {
-        FindError::StdinTwice => "name `-` once",
-        FindError::EmptyFolder { .. } => {
-            "hidden files are passed over; name them to have them read"
-        }
-        FindError::TooMany => "analyze them in parts",
-        _ => "",
-    };
-    let cause = std::error::Error::source(&error);
-    let message = cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"));
-    let complaint = Complaint::new(message);
-    if hint.is_empty() {
-        complaint
-    } else {
-        complaint.hint(hint)
-    }
-}
-
-/// There is nothing to show: the first thing wrong is why.
-fn nothing_read(analysis: &Analysis) -> Complaint {
-    if let Some(file) = analysis.files.iter().find(|file| file.problem.is_some()) {
-        return complaint_about(file);
-    }
-    let malformed = analysis.files.iter().find(|file| file.malformed.lines > 0);
-    if let Some(file) = malformed {
-        let mut complaint =
-            Complaint::new("no line of it could be understood").in_file(&file.label);
-        if let Some((number, what, _)) = file.malformed.examples.first() {
-            complaint = complaint
-                .at_line(usize::try_from(*number).unwrap_or(usize::MAX))
-                .hint(what.clone());
-        }
-        return complaint;
-    }
-    Complaint::new("the logs hold no requests")
-}
-
-fn complaint_about(file: &FileReport) -> Complaint {
-    let problem = file.problem.as_ref().expect("it has one");
-    let complaint = Complaint::new(problem.to_string()).in_file(&file.label);
-    match problem.hint() {
-        Some(hint) => complaint.hint(hint),
-        None => complaint,
-    }
-}
-
-/// What the exit code says when there is a result, but not of everything.
-fn incomplete(analysis: &Analysis) -> Option<Complaint> {
-    if analysis.is_complete() {
-        return None;
-    }
-    if let Some(error) = &analysis.spill_error {
-        let cause = std::error::Error::source(error);
-        let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
-        let message = format!("the result is incomplete: {error}{cause}");
-        return Some(Complaint::new(message).hint(
-            "give it more room with --temp DIR and --temp-max SIZE, or analyze fewer logs at a time",
-        ));
-    }
-    let cut = analysis.files.iter().filter(|file| file.problem.is_some());
-    Some(Complaint::new(format!(
-        "the result is incomplete: {} of {} logs were not read to the end",
-        cut.count(),
-        analysis.files.len()
-    )))
 }
 
 /// `url=req.path`.
@@ -305,6 +381,15 @@ fn field(text: &str) -> Result<(Field, String), String> {
     Ok((field, name.to_owned()))
 }
 
+/// 64 or 128.
+fn fingerprint_bits(text: &str) -> Result<FingerprintBits, String> {
+    match text {
+        "64" => Ok(FingerprintBits::B64),
+        "128" => Ok(FingerprintBits::B128),
+        _ => Err("fingerprints have 64 bits or 128".to_owned()),
+    }
+}
+
 /// Less would be buffers of a few rows.
 const MEMORY_MIN: ByteSize = ByteSize::mib(16);
 
@@ -313,5 +398,7 @@ const EXAMPLES: &str = r#"Examples:
   edgeward analyze logs/ --report report.html
   edgeward analyze --counts 'logs/edge-*/2026-11-*.gz'
   edgeward analyze x.log --format '$host [$time_local] "$request" $status $body_bytes_sent'
+  edgeward analyze /var/log/nginx --partial edge-3.part; edgeward analyze merge edge-*.part
+  edgeward analyze logs/ --checkpoint kept/
   ssh edge-3 cat /var/log/nginx/access.log | edgeward analyze -
   edgeward analyze logs/ --json | jq .once_share"#;

@@ -311,28 +311,38 @@ impl Document {
 
     /// Says on stderr what is wrong with logs.
     pub(super) fn warn(&self) {
-        let troubled = |file: &&FileRow| file.problem.is_some() || file.lines_malformed > 0;
-        let mut files = self.files.iter().filter(troubled);
-        for file in files.by_ref().take(FILES_WARNED_OF) {
-            let label = &file.file;
-            if let Some(problem) = &file.problem {
-                eprintln!("warning: {label}: {problem}");
-                if let Some(hint) = &file.hint {
-                    eprintln!("  hint: {hint}");
-                }
-            }
-            if file.lines_malformed > 0 {
-                let lines = count(file.lines_malformed);
-                eprintln!("warning: {lines} malformed lines of {label} left out, such as");
-                for MalformedRow { line, what, text } in &file.malformed {
-                    eprintln!("  line {line}: {what}: `{text}`");
-                }
+        warn(&self.files);
+    }
+}
+
+/// Says on stderr what is wrong with logs of which no document is made.
+pub(super) fn warn_of(files: &[FileReport]) {
+    let files: Vec<FileRow> = files.iter().map(FileRow::of).collect();
+    warn(&files);
+}
+
+fn warn(files: &[FileRow]) {
+    let troubled = |file: &&FileRow| file.problem.is_some() || file.lines_malformed > 0;
+    let mut files = files.iter().filter(troubled);
+    for file in files.by_ref().take(FILES_WARNED_OF) {
+        let label = &file.file;
+        if let Some(problem) = &file.problem {
+            eprintln!("warning: {label}: {problem}");
+            if let Some(hint) = &file.hint {
+                eprintln!("  hint: {hint}");
             }
         }
-        let more = files.count();
-        if more > 0 {
-            eprintln!("warning: {more} more logs have such trouble; --json lists them all");
+        if file.lines_malformed > 0 {
+            let lines = count(file.lines_malformed);
+            eprintln!("warning: {lines} malformed lines of {label} left out, such as");
+            for MalformedRow { line, what, text } in &file.malformed {
+                eprintln!("  line {line}: {what}: `{text}`");
+            }
         }
+    }
+    let more = files.count();
+    if more > 0 {
+        eprintln!("warning: {more} more logs have such trouble; --json lists them all");
     }
 }
 
@@ -478,7 +488,7 @@ impl FileRow {
             file: file.label.clone(),
             machine: machine.cloned(),
             compression: file.compression.map(|compression| compression.to_string()),
-            format: file.format.as_ref().map(|format| format.name().to_owned()),
+            format: file.format.map(ToOwned::to_owned),
             lines: file.lines,
             requests: file.requests,
             lines_passed_over: file.passed_over,

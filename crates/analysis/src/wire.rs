@@ -1,0 +1,253 @@
+//! Figures as bytes, for results that are kept or that travel: `docs/partial-format.md`.
+//!
+//! Numbers are LEB128 unless their size is fixed; those are little-endian. Whoever reads trusts
+//! nothing: each length is held against what is left before anything is allocated for it.
+
+use std::fmt;
+
+/// Bytes that do not say what they must.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Garbled {
+    /// What was being read.
+    pub what: &'static str,
+}
+
+impl fmt::Display for Garbled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "its {} are garbled", self.what)
+    }
+}
+
+impl std::error::Error for Garbled {}
+
+/// Puts values behind each other.
+#[derive(Clone, Debug, Default)]
+pub struct Writer(Vec<u8>);
+
+impl Writer {
+    /// Nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What was put so far.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// All that was put.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+
+    /// Begins anew.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Bytes as they are; the reader must know how many.
+    pub fn raw(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    /// One byte.
+    pub fn byte(&mut self, byte: u8) {
+        self.0.push(byte);
+    }
+
+    /// A number, seven bits a byte.
+    #[inline]
+    pub fn number(&mut self, mut number: u64) {
+        while number >= 0x80 {
+            self.0.push(number as u8 | 0x80);
+            number >>= 7;
+        }
+        self.0.push(number as u8);
+    }
+
+    /// Eight bytes.
+    pub fn fixed(&mut self, number: u64) {
+        self.raw(&number.to_le_bytes());
+    }
+
+    /// Bytes behind their length.
+    pub fn text(&mut self, bytes: &[u8]) {
+        self.number(bytes.len() as u64);
+        self.raw(bytes);
+    }
+}
+
+/// Takes them off again.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader<'b> {
+    left: &'b [u8],
+    what: &'static str,
+}
+
+impl<'b> Reader<'b> {
+    /// A reader; `what` is named if the bytes are garbled.
+    pub const fn new(bytes: &'b [u8], what: &'static str) -> Self {
+        Self { left: bytes, what }
+    }
+
+    /// The complaint that something is not as it must be.
+    pub const fn garbled(&self) -> Garbled {
+        Garbled { what: self.what }
+    }
+
+    /// So many bytes.
+    ///
+    /// # Errors
+    ///
+    /// If there are fewer.
+    #[inline]
+    pub fn raw(&mut self, length: usize) -> Result<&'b [u8], Garbled> {
+        let garbled = self.garbled();
+        let (taken, left) = self.left.split_at_checked(length).ok_or(garbled)?;
+        self.left = left;
+        Ok(taken)
+    }
+
+    /// One byte.
+    ///
+    /// # Errors
+    ///
+    /// If none is left.
+    #[inline]
+    pub fn byte(&mut self) -> Result<u8, Garbled> {
+        Ok(self.raw(1)?[0])
+    }
+
+    /// A number, in the shortest form only.
+    ///
+    /// # Errors
+    ///
+    /// If it is cut, too large, or longer than it need be.
+    #[inline]
+    pub fn number(&mut self) -> Result<u64, Garbled> {
+        let mut number = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            let bits = u64::from(byte & 0x7f);
+            if (bits << shift) >> shift != bits || (byte == 0 && shift > 0) {
+                return Err(self.garbled());
+            }
+            number |= bits << shift;
+            if byte < 0x80 {
+                return Ok(number);
+            }
+        }
+        Err(self.garbled())
+    }
+
+    /// A number of things counted: one that still adds up when thousands of results are merged.
+    ///
+    /// # Errors
+    ///
+    /// If it is cut, or more than anybody counts.
+    #[inline]
+    pub fn counted(&mut self) -> Result<u64, Garbled> {
+        let counted = self.number()?;
+        if counted > COUNTED_MAX {
+            return Err(self.garbled());
+        }
+        Ok(counted)
+    }
+
+    /// Eight bytes.
+    ///
+    /// # Errors
+    ///
+    /// If there are fewer.
+    pub fn fixed(&mut self) -> Result<u64, Garbled> {
+        let bytes = self.raw(8)?;
+        Ok(u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
+    }
+
+    /// Bytes behind their length.
+    ///
+    /// # Errors
+    ///
+    /// If there are fewer than that says.
+    pub fn text(&mut self) -> Result<&'b [u8], Garbled> {
+        let length = self.number()?;
+        let length = usize::try_from(length).map_err(|_| self.garbled())?;
+        self.raw(length)
+    }
+
+    /// How many things follow that take at least `bytes_min` bytes each.
+    ///
+    /// # Errors
+    ///
+    /// If so many cannot be there.
+    pub fn count(&mut self, bytes_min: usize) -> Result<usize, Garbled> {
+        let count = self.number()?;
+        let count = usize::try_from(count).map_err(|_| self.garbled())?;
+        if count > self.left.len() / bytes_min.max(1) {
+            return Err(self.garbled());
+        }
+        Ok(count)
+    }
+
+    /// Whether all was read.
+    pub const fn is_empty(&self) -> bool {
+        self.left.is_empty()
+    }
+
+    /// Ends reading.
+    ///
+    /// # Errors
+    ///
+    /// If something is left.
+    pub fn end(self) -> Result<(), Garbled> {
+        if self.left.is_empty() {
+            return Ok(());
+        }
+        Err(self.garbled())
+    }
+}
+
+/// A million million, about: what a thousand machines log in some years.
+const COUNTED_MAX: u64 = 1 << 40;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_was_put_is_taken_off_again(numbers in prop::collection::vec(any::<u64>(), 0..9), text in any::<Vec<u8>>()) {
+            let mut writer = Writer::new();
+            numbers.iter().for_each(|n| writer.number(*n));
+            numbers.iter().for_each(|n| writer.number(*n >> 40));
+            writer.text(&text);
+            writer.fixed(7);
+            let bytes = writer.into_bytes();
+            let mut reader = Reader::new(&bytes, "figures");
+            for number in &numbers {
+                prop_assert_eq!(reader.number(), Ok(*number));
+            }
+            for number in &numbers {
+                prop_assert_eq!(reader.number(), Ok(*number >> 40));
+            }
+            prop_assert_eq!(reader.text(), Ok(&text[..]));
+            prop_assert_eq!(reader.fixed(), Ok(7));
+            prop_assert_eq!(reader.end(), Ok(()));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let number = |bytes: &[u8]| Reader::new(bytes, "figures").number();
+        assert_eq!(number(&[0xff; 9]), Err(Garbled { what: "figures" }), "cut");
+        assert!(number(&[0xff; 11]).is_err(), "without an end");
+        assert!(number(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]).is_err());
+        assert!(number(&[0x80, 0]).is_err(), "zero takes one byte");
+        assert!(Reader::new(&[5, 1, 2], "x").text().is_err());
+        assert!(Reader::new(&[3, 1, 2, 3, 4, 5], "x").count(2).is_err());
+        assert_eq!(Reader::new(&[2, 1, 2, 3, 4], "x").count(2), Ok(2));
+        assert!(Reader::new(&[1], "x").end().is_err());
+    }
+}

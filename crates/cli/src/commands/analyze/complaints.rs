@@ -1,0 +1,125 @@
+//! What is said when an analysis comes to nothing, or not to all.
+
+use edgeward_logs::{
+    AnalyzeError, CheckpointError, FileReport, FindError, PartialError, SpillError,
+};
+
+use crate::complaint::Complaint;
+
+/// What went wrong with the analysis itself rather than with a log.
+pub(super) fn of_analysis(error: AnalyzeError) -> Complaint {
+    let hint = match &error {
+        AnalyzeError::Partial(error) => partial_hint(error),
+        AnalyzeError::Checkpoint(error) => checkpoint_hint(error),
+        _ => None,
+    };
+    let cause = std::error::Error::source(&error);
+    let message = cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"));
+    let complaint = Complaint::new(message);
+    match hint {
+        Some(hint) => complaint.hint(hint),
+        None => complaint,
+    }
+}
+
+fn partial_hint(error: &PartialError) -> Option<&'static str> {
+    match error {
+        PartialError::NotOne { .. } => Some(
+            "`edgeward analyze LOG… --partial FILE` writes one; logs are analyzed without `merge`",
+        ),
+        PartialError::Version { .. } => {
+            Some("merge with the version of edgeward that wrote it, or analyze the logs again")
+        }
+        PartialError::CutShort { .. } | PartialError::Damaged { .. } => {
+            Some("copy it again, or analyze the logs again")
+        }
+        PartialError::Differs { .. } => Some("analyze all logs with the same options"),
+        PartialError::Twice { .. } => Some("name each once"),
+        _ => None,
+    }
+}
+
+fn checkpoint_hint(error: &CheckpointError) -> Option<&'static str> {
+    match error {
+        CheckpointError::Asked { .. } | CheckpointError::Stranger { .. } => {
+            Some("run the command as it was, or remove the folder to begin anew")
+        }
+        CheckpointError::Changed { .. } => Some(
+            "its part cannot be taken out of what was counted: remove the checkpoint folder to begin anew",
+        ),
+        CheckpointError::Pipe { .. } => Some("leave --checkpoint out, or put it into a file"),
+        CheckpointError::Folder { .. } | CheckpointError::Busy { .. } => {
+            Some("name another with --checkpoint")
+        }
+        _ => None,
+    }
+}
+
+pub(super) fn complaint_of(error: FindError) -> Complaint {
+    let hint = match &error {
+        FindError::StdinTwice => "name `-` once",
+        FindError::EmptyFolder { .. } => {
+            "hidden files are passed over; name them to have them read"
+        }
+        FindError::TooMany => "analyze them in parts",
+        _ => "",
+    };
+    let cause = std::error::Error::source(&error);
+    let message = cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"));
+    let complaint = Complaint::new(message);
+    if hint.is_empty() {
+        complaint
+    } else {
+        complaint.hint(hint)
+    }
+}
+
+/// There is nothing to show: the first thing wrong is why.
+pub(super) fn nothing_read(files: &[FileReport]) -> Complaint {
+    if let Some(file) = files.iter().find(|file| file.problem.is_some()) {
+        return complaint_about(file);
+    }
+    let malformed = files.iter().find(|file| file.malformed.lines > 0);
+    if let Some(file) = malformed {
+        let mut complaint =
+            Complaint::new("no line of it could be understood").in_file(&file.label);
+        if let Some((number, what, _)) = file.malformed.examples.first() {
+            complaint = complaint
+                .at_line(usize::try_from(*number).unwrap_or(usize::MAX))
+                .hint(what.clone());
+        }
+        return complaint;
+    }
+    Complaint::new("the logs hold no requests")
+}
+
+fn complaint_about(file: &FileReport) -> Complaint {
+    let problem = file.problem.as_ref().expect("it has one");
+    let complaint = Complaint::new(problem.to_string()).in_file(&file.label);
+    match problem.hint() {
+        Some(hint) => complaint.hint(hint),
+        None => complaint,
+    }
+}
+
+/// What the exit code says when there is a result, but not of everything.
+pub(super) fn incomplete(
+    files: &[FileReport],
+    spill_error: Option<&SpillError>,
+) -> Option<Complaint> {
+    if let Some(error) = spill_error {
+        let cause = std::error::Error::source(error);
+        let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
+        let message = format!("the result is incomplete: {error}{cause}");
+        return Some(Complaint::new(message).hint(
+            "give it more room with --temp DIR and --temp-max SIZE, or analyze fewer logs at a time",
+        ));
+    }
+    let cut = files.iter().filter(|file| file.problem.is_some()).count();
+    (cut > 0).then(|| {
+        Complaint::new(format!(
+            "the result is incomplete: {cut} of {} logs were not read to the end",
+            files.len()
+        ))
+    })
+}

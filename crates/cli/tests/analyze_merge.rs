@@ -1,0 +1,236 @@
+//! Partial results, interrupted analyses and full disks, as a person meets them.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// A log of so many requests for up to a third as many URLs, each line about 100 bytes.
+fn log(requests: u64, seed: u64) -> String {
+    let mut text = String::new();
+    for n in 0..requests {
+        let mixed = (n + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        // Some of them far more often than others, so that who comes first is no matter of chance.
+        let url = mixed % (1 + (mixed >> 12) % (requests / 3));
+        let (minute, second) = (n / 60 % 60, n % 60);
+        text += &format!(
+            "192.0.2.{} - - [17/May/2015:10:{minute:02}:{second:02} +0000] \"GET /{url:x}.js HTTP/1.1\" 200 {} \"-\" \"agent\"\n",
+            n % 250,
+            url % 5000
+        );
+    }
+    text
+}
+
+fn machines(folder: &Path) {
+    for (n, machine) in ["edge-1", "edge-2", "edge-3"].iter().enumerate() {
+        let folder = folder.join(machine);
+        fs::create_dir_all(&folder).expect("a folder");
+        let text = log(2000 + 500 * n as u64, 7 * n as u64) + "junk\n";
+        fs::write(folder.join("access.log"), text).expect("a file");
+    }
+}
+
+/// Method: each machine alone; table and JSON are those of all logs at once.
+#[test]
+fn partial_results_merge_into_the_report_of_all_logs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    machines(&folder.path().join("logs"));
+    for depth in [&[][..], &["--counts"]] {
+        let names = ["edge-2", "edge-1", "edge-3"];
+        for name in names {
+            let (logs, part) = (format!("logs/{name}"), format!("{name}.part"));
+            let args = [&["--partial", &part, "--machine", name, &logs], depth].concat();
+            let out = edgeward(folder.path(), &args);
+            let said = String::from_utf8_lossy(&out.stderr).into_owned();
+            assert!(out.status.success() && out.stdout.is_empty(), "{said}");
+            assert!(
+                said.contains("requests for") && said.contains("malformed"),
+                "{said}"
+            );
+        }
+        let two = [
+            "merge",
+            "edge-2.part",
+            "edge-1.part",
+            "--partial",
+            "two.part",
+        ];
+        assert!(edgeward(folder.path(), &two).status.success());
+        let whole = [&["logs"][..], depth].concat();
+        let whole_json = json(folder.path(), &whole);
+        let whole_table = edgeward(folder.path(), &whole).stdout;
+        for parts in [
+            &names.map(|name| format!("{name}.part"))[..],
+            &["two.part".into(), "edge-3.part".into()],
+        ] {
+            let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+            let merge = [&["merge"][..], &parts].concat();
+            let merged = json(folder.path(), &merge);
+            assert_eq!(merged["requests"], 7500);
+            assert_eq!(merged["prediction"].is_object(), depth.is_empty());
+            assert_eq!(merged, whole_json);
+            let table = edgeward(folder.path(), &merge).stdout;
+            assert_eq!(
+                String::from_utf8_lossy(&table),
+                String::from_utf8_lossy(&whole_table)
+            );
+        }
+    }
+}
+
+#[test]
+fn what_is_no_whole_partial_result_is_refused_by_name() {
+    let folder = tempfile::tempdir().expect("a folder");
+    machines(&folder.path().join("logs"));
+    let made = edgeward(folder.path(), &["logs", "--partial", "a.part"]);
+    assert!(made.status.success());
+    let bytes = fs::read(folder.path().join("a.part")).expect("just written");
+    let says = |bytes: &[u8]| {
+        fs::write(folder.path().join("b.part"), bytes).expect("a file");
+        let out = edgeward(folder.path(), &["merge", "b.part"]);
+        assert_eq!((out.status.code(), out.stdout.len()), (Some(2), 0));
+        String::from_utf8_lossy(&out.stderr).into_owned()
+    };
+    let said = says(&bytes[..bytes.len() - 1]);
+    assert!(said.contains("b.part ends in the middle"), "{said}");
+    for at in [20, bytes.len() / 2, bytes.len() - 100] {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 4;
+        let said = says(&damaged);
+        assert!(said.contains("b.part is damaged"), "{said}");
+        assert!(said.contains("copy it again"), "{said}");
+    }
+    let mut newer = bytes;
+    newer[8] = 9;
+    let said = says(&newer);
+    assert!(said.contains("format 9"), "{said}");
+    let said = says(b"hello");
+    assert!(said.contains("no partial result"), "{said}");
+}
+
+/// Method: killed with -9 while it reads the second of two logs; the first is then made junk of the
+/// same size and time, so that reading it again would show.
+#[test]
+fn an_analysis_that_was_killed_goes_on_from_where_it_was() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let first = folder.path().join("a.log");
+    fs::write(&first, log(30_000, 1)).expect("a file");
+    fs::write(folder.path().join("b.log"), log(29_000, 2)).expect("a file");
+    let whole = json(folder.path(), &["a.log", "b.log"]);
+    let kept = [
+        "a.log",
+        "b.log",
+        "--threads",
+        "1",
+        "--checkpoint",
+        "kept",
+        "--checkpoint-every",
+        "1KiB",
+    ];
+    let mut child = command(folder.path(), &kept).spawn().expect("it starts");
+    // A round reads a thousand lines, so the 40th is in the middle of the second log.
+    let mark = folder.path().join("kept/000040.partial");
+    let patience = Instant::now() + Duration::from_secs(60);
+    while !mark.exists() && Instant::now() < patience {
+        std::thread::yield_now();
+    }
+    child.kill().expect("it runs");
+    let killed = child.wait_with_output().expect("it ends");
+    assert!(!killed.status.success() && mark.exists(), "{killed:?}");
+
+    let other = edgeward(folder.path(), &[&kept[..], &["--cut-query"]].concat());
+    let said = String::from_utf8_lossy(&other.stderr).into_owned();
+    assert_eq!(other.status.code(), Some(2));
+    assert!(said.contains("other options"), "{said}");
+
+    let facts = first.metadata().expect("it is there");
+    fs::write(&first, log(30_000, 1) + "\n").expect("a file");
+    let changed = edgeward(folder.path(), &kept);
+    let said = String::from_utf8_lossy(&changed.stderr).into_owned();
+    assert_eq!(changed.status.code(), Some(2));
+    assert!(said.contains("a.log has changed"), "{said}");
+
+    fs::write(&first, "x".repeat(facts.len() as usize)).expect("a file");
+    let file = File::options().write(true).open(&first).expect("a file");
+    file.set_modified(facts.modified().expect("a time"))
+        .expect("a time");
+    assert_eq!(json(folder.path(), &kept), whole);
+    assert!(!folder.path().join("kept").exists());
+}
+
+/// Method: a tmpfs of a megabyte in a mount namespace of its own.
+#[test]
+fn a_temporary_folder_that_is_full_ends_the_reading_and_keeps_what_was_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let temp = folder.path().join("temp");
+    fs::create_dir(&temp).expect("a folder");
+    fs::write(folder.path().join("a.log"), log(400_000, 5)).expect("a file");
+    let script = "mount -t tmpfs -o size=1m none \"$0\" && exec \"$@\"";
+    let inside = |program: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--map-root-user", "--mount", "sh", "-c", script]);
+        command.arg(&temp).args(program).current_dir(folder.path());
+        command.output()
+    };
+    if !inside(&["true"]).is_ok_and(|out| out.status.success()) {
+        eprintln!("skipped: no mount namespaces here");
+        return;
+    }
+    let out = inside(&[
+        env!("CARGO_BIN_EXE_edgeward"),
+        "--quiet",
+        "analyze",
+        "a.log",
+        "--json",
+        "--memory",
+        "16MiB",
+        "--threads",
+        "1",
+        "--temp",
+        "temp",
+        "--temp-max",
+        "1GiB",
+    ]);
+    let out = out.expect("it runs");
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(2), "{said}");
+    assert!(said.contains("No space left on device"), "{said}");
+    assert!(said.contains("--temp"), "{said}");
+    let found: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    assert_eq!(found["complete"], false);
+    let requests = found["requests"].as_u64().expect("a number");
+    assert!((60_000..400_000).contains(&requests), "{requests}");
+    assert_eq!(found["lines"], requests, "what was read is counted");
+    assert_eq!(
+        found["files"][0]["problem"],
+        "there was no room for the rest of it"
+    );
+}
+
+/// The document, but for what says how the run went rather than what was found.
+fn json(folder: &Path, args: &[&str]) -> Value {
+    let out = edgeward(folder, &[args, &["--json"]].concat());
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{args:?}: {said}");
+    let mut document: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    document["temp_bytes"] = Value::Null;
+    document
+}
+
+fn command(folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_edgeward"));
+    command.args(["--quiet", "analyze"]).args(args);
+    command
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+fn edgeward(folder: &Path, args: &[&str]) -> Output {
+    command(folder, args).output().expect("it runs")
+}

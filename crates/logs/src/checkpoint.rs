@@ -1,0 +1,319 @@
+//! An analysis that goes on where it was interrupted.
+//!
+//! After so many bytes of logs, all that was read since is counted and kept as a partial result in
+//! a folder. Whoever finds the folder later reads only what is not in there; in the end the partial
+//! results are merged. Compressed logs are kept whole, others up to a line.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use edgeward_types::ByteSize;
+
+use crate::analyze::{
+    Analysis, AnalyzeError, Checkpoint, Depth, Scanned, Settings, all_tasks, scan,
+};
+use crate::find::Source;
+use crate::partial::{Merged, Part, PartialFile, Written, write};
+use crate::report::{FileReport, Found};
+use crate::row::{Bare, Row, Sized};
+use crate::scan::{Pause, Task, found};
+use crate::spill::{Spill, SpillError};
+
+/// Why an analysis cannot be kept, or cannot go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckpointError {
+    /// The folder cannot be used.
+    #[error("the checkpoint folder {} cannot be used", .folder.display())]
+    Folder {
+        /// Which.
+        folder: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Another process is at it.
+    #[error("the checkpoint folder {} is in use by another analysis", .folder.display())]
+    Busy {
+        /// Which.
+        folder: PathBuf,
+    },
+    /// What was kept answers another question.
+    #[error("the checkpoint in {} was made with other options", .folder.display())]
+    Asked {
+        /// Which.
+        folder: PathBuf,
+    },
+    /// What was kept is of other logs.
+    #[error("the checkpoint in {} is of other logs too: {label}", .folder.display())]
+    Stranger {
+        /// Which.
+        folder: PathBuf,
+        /// One of these logs.
+        label: String,
+    },
+    /// A log is not what it was.
+    #[error("{label} has changed since it was read")]
+    Changed {
+        /// Which.
+        label: String,
+    },
+    /// What came through a pipe does not come again.
+    #[error("{label} cannot be read again, so there is nothing to go on with")]
+    Pipe {
+        /// What it is.
+        label: String,
+    },
+}
+
+/// [`crate::analyze`], kept.
+pub(crate) fn analyze(
+    sources: &[Source],
+    settings: &Settings,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Analysis, AnalyzeError> {
+    let kept = Kept::read_all(sources, settings, progress)?;
+    let merged = Merged::open(&kept.paths)?;
+    let mut analysis = merged.analysis(settings.threads, settings.top_max)?;
+    // As they were named.
+    let place = |file: &FileReport| sources.iter().position(|source| is_of(source, file));
+    analysis.files.sort_by_cached_key(place);
+    analysis.temp = kept.temp;
+    analysis.spill_error = kept.finish()?;
+    Ok(analysis)
+}
+
+/// [`crate::analyze_to_partial`], kept.
+pub(crate) fn analyze_to_partial(
+    sources: &[Source],
+    settings: &Settings,
+    out: &Path,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Written, AnalyzeError> {
+    let kept = Kept::read_all(sources, settings, progress)?;
+    let mut written = Merged::open(&kept.paths)?.into_partial(out, settings.threads)?;
+    written.spill_error = kept.finish()?;
+    Ok(written)
+}
+
+/// What lies in the folder when all logs were read.
+struct Kept {
+    folder: PathBuf,
+    /// Held by whoever is at it; the system lets go of it whatever becomes of the process.
+    _lock: File,
+    paths: Vec<PathBuf>,
+    spill_error: Option<SpillError>,
+    temp: ByteSize,
+}
+
+impl Kept {
+    fn read_all(
+        sources: &[Source],
+        settings: &Settings,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<Self, AnalyzeError> {
+        let checkpoint = settings.checkpoint.as_ref().expect("this is its analysis");
+        if let Some(source) = sources.iter().find(|source| !is_file(source)) {
+            let label = source.label.clone();
+            return Err(CheckpointError::Pipe { label }.into());
+        }
+        let mut kept = Self::open(checkpoint)?;
+        let tasks = kept.left(sources, settings, progress)?;
+        match settings.depth {
+            Depth::Counts => {
+                kept.rounds::<Bare<u128>>(sources, tasks, settings, checkpoint, progress)?;
+            }
+            Depth::Full => {
+                kept.rounds::<Sized<u128>>(sources, tasks, settings, checkpoint, progress)?;
+            }
+        }
+        Ok(kept)
+    }
+
+    fn open(checkpoint: &Checkpoint) -> Result<Self, CheckpointError> {
+        let folder = &checkpoint.folder;
+        let error = |source| CheckpointError::Folder {
+            folder: folder.clone(),
+            source,
+        };
+        fs::create_dir_all(folder).map_err(error)?;
+        let lock = File::create(folder.join(LOCK)).map_err(error)?;
+        lock.try_lock().map_err(|failure| match failure {
+            fs::TryLockError::WouldBlock => CheckpointError::Busy {
+                folder: folder.clone(),
+            },
+            fs::TryLockError::Error(source) => error(source),
+        })?;
+        let mut paths = Vec::new();
+        for entry in folder.read_dir().map_err(error)? {
+            let path = entry.map_err(error)?.path();
+            let name = path.file_name().and_then(|name| name.to_str());
+            let name = name.unwrap_or_default();
+            let number = name.strip_suffix(ENDING).unwrap_or_default();
+            if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) {
+                paths.push(path);
+            } else if name == INCOMPLETE || name.ends_with(".unfinished") {
+                // Of a run that had no room, or that was killed while it wrote.
+                fs::remove_file(&path).map_err(error)?;
+            }
+        }
+        paths.sort();
+        Ok(Self {
+            folder: folder.clone(),
+            _lock: lock,
+            paths,
+            spill_error: None,
+            temp: ByteSize(0),
+        })
+    }
+
+    /// What of the logs is not kept yet.
+    fn left(
+        &self,
+        sources: &[Source],
+        settings: &Settings,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<Vec<Task>, AnalyzeError> {
+        let mut tasks: Vec<Option<Task>> = vec![None; sources.len()];
+        for task in all_tasks(sources) {
+            tasks[task.source] = Some(task);
+        }
+        let asked = asked(settings);
+        for path in &self.paths {
+            let about = Part::open(path)?.about;
+            let same = (about.depth, about.query) == (settings.depth, settings.query);
+            if !same || about.asked != asked {
+                let folder = self.folder.clone();
+                return Err(CheckpointError::Asked { folder }.into());
+            }
+            for file in &about.files {
+                let at = sources.iter().position(|source| is_of(source, file));
+                let Some(at) = at else {
+                    return Err(CheckpointError::Stranger {
+                        folder: self.folder.clone(),
+                        label: file.label.clone(),
+                    }
+                    .into());
+                };
+                tasks[at] = match (tasks[at], file.rest) {
+                    (Some(task), Some(rest)) => Some(Task {
+                        rest: Some((rest, task.rest.map_or(0, |(_, lines)| lines) + file.lines)),
+                        ..task
+                    }),
+                    _ => None,
+                };
+                is_unchanged(&sources[at], file)?;
+            }
+        }
+        for (source, task) in sources.iter().zip(&tasks) {
+            let read = match task {
+                None => source.bytes,
+                Some(task) => task.rest.map_or(0, |(rest, _)| rest.position),
+            };
+            progress(read);
+        }
+        Ok(tasks.into_iter().flatten().collect())
+    }
+
+    /// Reads and keeps until nothing is left, or no room.
+    fn rounds<R: Row<Key = u128>>(
+        &mut self,
+        sources: &[Source],
+        mut tasks: Vec<Task>,
+        settings: &Settings,
+        checkpoint: &Checkpoint,
+        progress: &(dyn Fn(u64) + Sync),
+    ) -> Result<(), AnalyzeError> {
+        // A log of no bytes is due too, and a pause before anything was read would come again.
+        let every = checkpoint.every.bytes().max(1);
+        while !tasks.is_empty() && self.spill_error.is_none() {
+            let spill = Spill::of(settings, tasks.len());
+            let pause = Pause::after(every);
+            let mut scanned = scan::<R>(sources, tasks, settings, &spill, pause, progress);
+            tasks = left_of(&mut scanned);
+            let name = if scanned.spill_error.is_some() {
+                INCOMPLETE.to_owned()
+            } else {
+                format!("{:06}{ENDING}", self.paths.len() + 1)
+            };
+            let path = self.folder.join(name);
+            let file = PartialFile::create(&path)?;
+            let written = write(file, scanned, &spill, settings, asked(settings))?;
+            self.paths.push(path);
+            self.spill_error = written.spill_error;
+            self.temp = ByteSize(self.temp.bytes().max(spill.bytes()));
+        }
+        Ok(())
+    }
+
+    /// Removes what was kept. If there was no room for all, the rest can still be had.
+    fn finish(self) -> Result<Option<SpillError>, CheckpointError> {
+        let error = |source| CheckpointError::Folder {
+            folder: self.folder.clone(),
+            source,
+        };
+        if self.spill_error.is_none() {
+            for path in &self.paths {
+                fs::remove_file(path).map_err(error)?;
+            }
+            fs::remove_file(self.folder.join(LOCK)).map_err(error)?;
+            // Somebody else's files may be in there.
+            _ = fs::remove_dir(&self.folder);
+        }
+        Ok(self.spill_error)
+    }
+}
+
+/// What was not begun, and the rests of what was.
+fn left_of<R>(scanned: &mut Scanned<R>) -> Vec<Task> {
+    let mut left = std::mem::take(&mut scanned.left);
+    for (task, file) in &scanned.files {
+        if let Some(rest) = file.rest {
+            let before = task.rest.map_or(0, |(_, lines)| lines);
+            left.push(Task {
+                rest: Some((rest, before + file.lines)),
+                ..*task
+            });
+        }
+    }
+    left
+}
+
+fn is_of(source: &Source, file: &FileReport) -> bool {
+    source.label == file.label && source.machine == file.machine
+}
+
+fn is_file(source: &Source) -> bool {
+    let path = source.path.as_ref();
+    path.is_some_and(|path| path.is_file())
+}
+
+/// What was read to its end must be as it was; what was not may have grown.
+fn is_unchanged(source: &Source, file: &FileReport) -> Result<(), CheckpointError> {
+    let path = source.path.as_ref();
+    let now: Option<Found> = path.and_then(|path| found(&File::open(path).ok()?));
+    let unchanged = match file.rest {
+        None => now == file.found,
+        Some(rest) => now.is_some_and(|now| now.bytes >= rest.position),
+    };
+    if unchanged {
+        return Ok(());
+    }
+    Err(CheckpointError::Changed {
+        label: file.label.clone(),
+    })
+}
+
+/// What decides how a line is understood, but for what has its own place.
+fn asked(settings: &Settings) -> String {
+    format!(
+        "format {:?}, names {:?}, lines of {} bytes",
+        settings.format, settings.names, settings.line_bytes_max
+    )
+}
+
+const LOCK: &str = "lock";
+const ENDING: &str = ".partial";
+
+/// What a run that had no room could read. It is told of and not gone on with.
+const INCOMPLETE: &str = "incomplete";

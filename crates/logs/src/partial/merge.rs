@@ -1,0 +1,269 @@
+//! Partial results made one: the same as if all logs had been read at once.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::path::{Path, PathBuf};
+
+use edgeward_analysis::{Object, Objects, Sample, Tally};
+use edgeward_types::ByteSize;
+
+use super::write::{BlockWriter, PartialFile, Written};
+use super::{About, Part, PartialError};
+use crate::analyze::{Analysis, AnalyzeError};
+use crate::count::{Fold, for_each_partition, together};
+use crate::report::{FileProblem, FileReport};
+
+/// Merges partial results into what analysing all their logs at once would have found. Files are
+/// listed by name.
+///
+/// # Errors
+///
+/// If one of them cannot be read, is damaged or none, or if they do not fit together.
+pub fn merge(paths: &[PathBuf], threads: usize, top_max: usize) -> Result<Analysis, AnalyzeError> {
+    Merged::open(paths)?.analysis(threads, top_max)
+}
+
+/// Merges partial results into one.
+///
+/// # Errors
+///
+/// As [`merge`], and if the result cannot be written.
+pub fn merge_to_partial(
+    paths: &[PathBuf],
+    out: &Path,
+    threads: usize,
+) -> Result<Written, AnalyzeError> {
+    Merged::open(paths)?.into_partial(out, threads)
+}
+
+/// Partial results that fit together.
+pub(crate) struct Merged {
+    parts: Vec<Part>,
+    pub(crate) files: Vec<FileReport>,
+    /// For each part, the places of its files among all.
+    places: Vec<Vec<u32>>,
+}
+
+impl Merged {
+    pub(crate) fn open(paths: &[PathBuf]) -> Result<Self, PartialError> {
+        let mut parts: Vec<Part> = Vec::with_capacity(paths.len());
+        for path in paths {
+            let part = Part::open(path)?;
+            if let Some(first) = parts.first() {
+                fit(first, &part)?;
+            }
+            if let Some(same) = parts.iter().find(|other| other.is_same(&part)) {
+                return Err(PartialError::Twice {
+                    path: part.path,
+                    other: same.path.clone(),
+                });
+            }
+            parts.push(part);
+        }
+        Ok(Self::of(parts))
+    }
+
+    /// Parts that are known to fit, in the order in which they were written.
+    fn of(mut parts: Vec<Part>) -> Self {
+        let mut files: Vec<FileReport> = Vec::new();
+        // Logs of which something is left, and where they stand.
+        let mut unfinished: HashMap<(String, String), usize> = HashMap::new();
+        let mut places: Vec<Vec<usize>> = Vec::new();
+        for part in &mut parts {
+            let mut of_part = Vec::new();
+            for file in std::mem::take(&mut part.about.files) {
+                let name = (file.label.clone(), file.machine.clone());
+                let goes_on = file.rest.is_some();
+                let at = match unfinished.remove(&name) {
+                    Some(at) => {
+                        files[at].go_on(file);
+                        at
+                    }
+                    None => {
+                        files.push(file);
+                        files.len() - 1
+                    }
+                };
+                if goes_on {
+                    unfinished.insert(name, at);
+                }
+                of_part.push(at);
+            }
+            places.push(of_part);
+        }
+        // In the order of names, as one analysis would have numbered them.
+        let mut order: Vec<usize> = (0..files.len()).collect();
+        order.sort_by(|a, b| {
+            let name = |at: usize| (&files[at].label, &files[at].machine);
+            name(*a).cmp(&name(*b))
+        });
+        let mut rank = vec![0; files.len()];
+        for (number, at) in (0..).zip(&order) {
+            rank[*at] = number;
+        }
+        let places = places.iter().map(|part| {
+            let ranks = part.iter().map(|at| rank[*at]);
+            ranks.collect()
+        });
+        let places = places.collect();
+        let mut by_name: Vec<(u32, FileReport)> = rank.into_iter().zip(files).collect();
+        by_name.sort_by_key(|(rank, _)| *rank);
+        Self {
+            parts,
+            files: by_name.into_iter().map(|(_, file)| file).collect(),
+            places,
+        }
+    }
+
+    /// The figures of all parts; one part's at a time is in memory beside them.
+    fn figures(&self) -> Result<Option<(Tally, Sample)>, PartialError> {
+        let mut all: Option<(Tally, Sample)> = None;
+        for (part, places) in self.parts.iter().zip(&self.places) {
+            let Some((tally, mut sample)) = part.figures()? else {
+                continue;
+            };
+            sample.renumber(|log| places.get(log as usize).copied().unwrap_or(0));
+            match &mut all {
+                Some((all_tallies, all_samples)) => {
+                    all_tallies.merge(tally);
+                    all_samples.merge(sample);
+                }
+                None => all = Some((tally, sample)),
+            }
+        }
+        Ok(all)
+    }
+
+    pub(crate) fn analysis(
+        mut self,
+        threads: usize,
+        top_max: usize,
+    ) -> Result<Analysis, AnalyzeError> {
+        let (tally, sample) = self.figures()?.unzip();
+        let objects = self.urls(threads, || Objects::new(top_max))?;
+        tell_of_rests(&mut self.files);
+        Ok(Analysis {
+            files: self.files,
+            objects: together(objects, top_max),
+            tally,
+            sampled: sample.map(Sample::finish),
+            spill_error: None,
+            temp: ByteSize(0),
+        })
+    }
+
+    pub(crate) fn into_partial(
+        mut self,
+        out: &Path,
+        threads: usize,
+    ) -> Result<Written, AnalyzeError> {
+        let file = PartialFile::create(out)?;
+        let full = self.figures()?;
+        let Some(first) = self.parts.first().map(|part| &part.about) else {
+            return Ok(Written {
+                files: Vec::new(),
+                urls: 0,
+                bytes: ByteSize(0),
+                spill_error: None,
+            });
+        };
+        let (depth, query) = (first.depth, first.query);
+        self.urls(threads, || BlockWriter::new(&file, depth))?;
+        tell_of_rests(&mut self.files);
+        let about = About {
+            depth,
+            query,
+            asked: String::new(),
+            files: self.files,
+        };
+        let (urls, bytes) = file.finish(&about, full.as_ref())?;
+        Ok(Written {
+            files: about.files,
+            urls,
+            bytes: ByteSize(bytes),
+            spill_error: None,
+        })
+    }
+
+    fn urls<F: Fold<u128>>(
+        &self,
+        threads: usize,
+        fold: impl Fn() -> F + Sync,
+    ) -> Result<Vec<F>, AnalyzeError>
+    where
+        AnalyzeError: From<F::Error>,
+    {
+        for_each_partition(threads.max(1), fold, |fold, partition| {
+            self.partition(partition, fold)
+        })
+    }
+
+    /// A walk through all parts' URLs of one partition, in order.
+    fn partition<F: Fold<u128>>(&self, partition: usize, fold: &mut F) -> Result<(), AnalyzeError>
+    where
+        AnalyzeError: From<F::Error>,
+    {
+        let mut cursors: Vec<_> = self
+            .parts
+            .iter()
+            .map(|part| part.cursor(partition))
+            .collect();
+        // The least key first, with its cursor; the objects wait beside.
+        let mut heads = BinaryHeap::new();
+        let mut waiting = vec![Object::default(); cursors.len()];
+        for (at, cursor) in cursors.iter_mut().enumerate() {
+            if let Some((key, object)) = cursor.next()? {
+                waiting[at] = object;
+                heads.push(Reverse((key, at)));
+            }
+        }
+        let mut sum: Option<(u128, Object)> = None;
+        while let Some(Reverse((key, at))) = heads.pop() {
+            match &mut sum {
+                Some((same, object)) if *same == key => object.merge(&waiting[at]),
+                _ => {
+                    if let Some((key, object)) = sum.replace((key, waiting[at])) {
+                        fold.add(key, &object)?;
+                    }
+                }
+            }
+            if let Some((key, object)) = cursors[at].next()? {
+                waiting[at] = object;
+                heads.push(Reverse((key, at)));
+            }
+        }
+        if let Some((key, object)) = sum {
+            fold.add(key, &object)?;
+        }
+        fold.end_partition(partition)?;
+        Ok(())
+    }
+}
+
+fn fit(one: &Part, other: &Part) -> Result<(), PartialError> {
+    let (a, b) = (&one.about, &other.about);
+    let what = if a.depth != b.depth {
+        "one was made with --counts"
+    } else if a.query != b.query {
+        "one was made with --cut-query"
+    } else {
+        return Ok(());
+    };
+    Err(PartialError::Differs {
+        path: other.path.clone(),
+        other: one.path.clone(),
+        what,
+    })
+}
+
+/// What was interrupted and never went on is incomplete.
+fn tell_of_rests(files: &mut [FileReport]) {
+    for file in files {
+        if let Some(rest) = file.rest.take() {
+            file.problem = Some(FileProblem::Told {
+                what: format!("it was read up to byte {} only", rest.position),
+                hint: None,
+            });
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! Reads a partial result, trusting none of its bytes.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use edgeward_analysis::wire::{Garbled, Reader};
+use edgeward_analysis::{Object, Sample, Tally};
+
+use super::write::header;
+use super::{
+    About, Block, FOOTER_BYTES, HEADER_BYTES, KEY_BYTES, KEY_ROW_BYTES_MAX, KEYS_A_BLOCK, MAGIC,
+    PartialError, VERSION,
+};
+use crate::analyze::Depth;
+use crate::spill::PARTITIONS;
+
+/// A partial result that was opened: all of it but the blocks and figures was checked.
+pub(crate) struct Part {
+    pub(crate) path: PathBuf,
+    bytes: Bytes,
+    pub(crate) about: About,
+    /// How many files there are, wherever their reports have gone.
+    files: u64,
+    figures: Section,
+    blocks: Vec<Vec<Block>>,
+    /// What tells this partial result from every other.
+    footer: [u8; FOOTER_BYTES],
+}
+
+/// Where the bytes are.
+enum Bytes {
+    File(File),
+    Memory(Vec<u8>),
+}
+
+#[derive(Clone, Copy)]
+struct Section {
+    at: u64,
+    bytes: u64,
+    checksum: u64,
+}
+
+impl Bytes {
+    fn len(&self) -> io::Result<u64> {
+        match self {
+            Self::File(file) => Ok(file.metadata()?.len()),
+            Self::Memory(bytes) => Ok(bytes.len() as u64),
+        }
+    }
+
+    fn read(&self, at: u64, out: &mut [u8]) -> io::Result<()> {
+        match self {
+            Self::File(file) => file.read_exact_at(out, at),
+            Self::Memory(bytes) => {
+                let from = usize::try_from(at).ok().and_then(|at| bytes.get(at..));
+                let from = from.and_then(|from| from.get(..out.len()));
+                out.copy_from_slice(from.ok_or(io::ErrorKind::UnexpectedEof)?);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Reads a partial result from memory to its last byte: how many URLs it has.
+///
+/// # Errors
+///
+/// If it is none, or damaged.
+pub fn check(bytes: Vec<u8>) -> Result<u64, PartialError> {
+    let part = Part::of(Path::new("memory"), Bytes::Memory(bytes))?;
+    part.figures()?;
+    let mut urls = 0;
+    for partition in 0..PARTITIONS {
+        let mut cursor = part.cursor(partition);
+        while cursor.next()?.is_some() {
+            urls += 1;
+        }
+    }
+    Ok(urls)
+}
+
+impl Part {
+    pub(crate) fn open(path: &Path) -> Result<Self, PartialError> {
+        let file = File::open(path).map_err(|source| PartialError::Read {
+            path: path.into(),
+            source,
+        })?;
+        Self::of(path, Bytes::File(file))
+    }
+
+    fn of(path: &Path, bytes: Bytes) -> Result<Self, PartialError> {
+        let read_error = |source| PartialError::Read {
+            path: path.into(),
+            source,
+        };
+        let damaged = |what: &str| PartialError::Damaged {
+            path: path.into(),
+            what: what.to_owned(),
+        };
+        let length = bytes.len().map_err(read_error)?;
+        let mut begins = [0; HEADER_BYTES];
+        let known = usize::try_from(length).map_or(HEADER_BYTES, |length| length.min(HEADER_BYTES));
+        bytes.read(0, &mut begins[..known]).map_err(read_error)?;
+        if begins[..MAGIC.len()] != *MAGIC {
+            return Err(PartialError::NotOne { path: path.into() });
+        }
+        let version = u32::from_le_bytes([begins[8], begins[9], begins[10], begins[11]]);
+        if known == HEADER_BYTES && version != VERSION {
+            return Err(PartialError::Version {
+                path: path.into(),
+                found: version,
+            });
+        }
+        let cut_short = || PartialError::CutShort { path: path.into() };
+        let footer_at = length
+            .checked_sub(FOOTER_BYTES as u64)
+            .filter(|at| *at >= HEADER_BYTES as u64)
+            .ok_or_else(cut_short)?;
+        let mut footer = [0; FOOTER_BYTES];
+        bytes.read(footer_at, &mut footer).map_err(read_error)?;
+        let (covered, rest) = footer.split_at(6 * 8);
+        if rest[8..] != *MAGIC {
+            return Err(cut_short());
+        }
+        let sum = xxh3_64(&[&begins, covered].concat()).to_le_bytes();
+        if rest[..8] != sum || begins != header() {
+            return Err(damaged("the checksum of its footer does not agree"));
+        }
+        let mut numbers = covered
+            .chunks_exact(8)
+            .map(|bytes| u64::from_le_bytes(bytes.try_into().expect("chunks of eight")));
+        let mut section = || {
+            let (bytes, checksum) = (numbers.next()?, numbers.next()?);
+            let at = 0;
+            Some(Section {
+                at,
+                bytes,
+                checksum,
+            })
+        };
+        let (Some(mut figures), Some(mut about), Some(mut index)) =
+            (section(), section(), section())
+        else {
+            return Err(damaged("its footer is garbled"));
+        };
+        // They lie behind each other, the index last.
+        let mut end = footer_at;
+        for section in [&mut index, &mut about, &mut figures] {
+            end = end.checked_sub(section.bytes).ok_or_else(cut_short)?;
+            section.at = end;
+        }
+        let mut part = Self {
+            path: path.into(),
+            bytes,
+            about: About {
+                depth: Depth::Counts,
+                query: Default::default(),
+                asked: String::new(),
+                files: Vec::new(),
+            },
+            files: 0,
+            figures,
+            blocks: Vec::new(),
+            footer,
+        };
+        let bytes = part.section(about, "description")?;
+        let mut reader = Reader::new(&bytes, "description");
+        let read = About::read_from(&mut reader).and_then(|about| reader.end().map(|()| about));
+        part.about = read.map_err(|garbled| part.garbled(garbled))?;
+        part.files = part.about.files.len() as u64;
+        let bytes = part.section(index, "index")?;
+        part.blocks = blocks(&bytes, figures.at).map_err(|garbled| part.garbled(garbled))?;
+        Ok(part)
+    }
+
+    /// What tells two files apart that were written by two runs.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.footer == other.footer
+    }
+
+    fn damaged(&self, what: String) -> PartialError {
+        PartialError::Damaged {
+            path: self.path.clone(),
+            what,
+        }
+    }
+
+    fn garbled(&self, garbled: Garbled) -> PartialError {
+        self.damaged(garbled.to_string())
+    }
+
+    fn section(&self, section: Section, what: &str) -> Result<Vec<u8>, PartialError> {
+        // No longer than the file, whose length was asked for.
+        let length = usize::try_from(section.bytes)
+            .map_err(|_| self.damaged(format!("its {what} is too long")))?;
+        let mut bytes = vec![0; length];
+        self.read(section.at, &mut bytes)?;
+        if xxh3_64(&bytes) != section.checksum {
+            return Err(self.damaged(format!("the checksum of its {what} does not agree")));
+        }
+        Ok(bytes)
+    }
+
+    fn read(&self, at: u64, out: &mut [u8]) -> Result<(), PartialError> {
+        self.bytes
+            .read(at, out)
+            .map_err(|source| PartialError::Read {
+                path: self.path.clone(),
+                source,
+            })
+    }
+
+    /// What was counted line by line.
+    pub(crate) fn figures(&self) -> Result<Option<(Tally, Sample)>, PartialError> {
+        let bytes = self.section(self.figures, "figures")?;
+        if self.about.depth == Depth::Counts {
+            return Ok(None);
+        }
+        let mut reader = Reader::new(&bytes, "figures");
+        let read = |reader: &mut Reader<'_>| {
+            let full = (Tally::read_from(reader)?, Sample::read_from(reader)?);
+            if !reader.is_empty() || u64::from(full.1.log_max()) >= self.files.max(1) {
+                return Err(reader.garbled());
+            }
+            Ok(full)
+        };
+        read(&mut reader)
+            .map(Some)
+            .map_err(|garbled| self.garbled(garbled))
+    }
+
+    /// A partition's URLs in order.
+    pub(super) fn cursor(&self, partition: usize) -> Cursor<'_> {
+        Cursor {
+            part: self,
+            partition,
+            next_block: 0,
+            rows: Vec::new(),
+            at: 0,
+            last: None,
+        }
+    }
+}
+
+/// The blocks of each partition; together they end where the figures begin.
+fn blocks(index: &[u8], end: u64) -> Result<Vec<Vec<Block>>, Garbled> {
+    let mut reader = Reader::new(index, "index");
+    let mut blocks = vec![Vec::new(); PARTITIONS];
+    let mut at = HEADER_BYTES as u64;
+    for _ in 0..reader.count(11)? {
+        let partition = reader.byte()?;
+        let keys = reader.number()?;
+        let bytes = reader.number()?;
+        let plausible =
+            (1..=KEYS_A_BLOCK as u64).contains(&keys) && bytes <= keys * KEY_ROW_BYTES_MAX as u64;
+        if !plausible {
+            return Err(reader.garbled());
+        }
+        blocks[usize::from(partition)].push(Block {
+            partition,
+            at,
+            bytes: bytes as u32,
+            keys: keys as u32,
+            checksum: reader.fixed()?,
+        });
+        at += bytes;
+    }
+    if at != end {
+        return Err(reader.garbled());
+    }
+    reader.end()?;
+    Ok(blocks)
+}
+
+/// Walks a partition's URLs, a block of them in memory.
+pub(super) struct Cursor<'p> {
+    part: &'p Part,
+    partition: usize,
+    next_block: usize,
+    rows: Vec<(u128, Object)>,
+    at: usize,
+    last: Option<u128>,
+}
+
+impl Cursor<'_> {
+    pub(super) fn next(&mut self) -> Result<Option<(u128, Object)>, PartialError> {
+        if self.at == self.rows.len() {
+            let Some(block) = self.part.blocks[self.partition].get(self.next_block) else {
+                return Ok(None);
+            };
+            self.load(*block)?;
+            self.next_block += 1;
+        }
+        let row = self.rows[self.at];
+        self.at += 1;
+        if self.last.is_some_and(|last| last >= row.0) {
+            return Err(self.part.damaged("its URLs are not in order".to_owned()));
+        }
+        self.last = Some(row.0);
+        Ok(Some(row))
+    }
+
+    fn load(&mut self, block: Block) -> Result<(), PartialError> {
+        let section = Section {
+            at: block.at,
+            bytes: u64::from(block.bytes),
+            checksum: block.checksum,
+        };
+        let bytes = self.part.section(section, "block of URLs")?;
+        self.rows.clear();
+        self.at = 0;
+        self.decode(block, &bytes)
+            .map_err(|garbled| self.part.garbled(garbled))
+    }
+
+    fn decode(&mut self, block: Block, bytes: &[u8]) -> Result<(), Garbled> {
+        let mut reader = Reader::new(bytes, "URLs");
+        for _ in 0..block.keys {
+            let mut key = [block.partition; KEY_BYTES + 1];
+            key[1..].copy_from_slice(reader.raw(KEY_BYTES)?);
+            let mut object = Object {
+                requests: reader.counted()?,
+                ..Object::default()
+            };
+            if object.requests == 0 {
+                return Err(reader.garbled());
+            }
+            if self.part.about.depth == Depth::Full {
+                object.bytes = reader.number()?;
+                let size = reader.number()?;
+                object.size = size >> 1;
+                object.complete = size & 1 == 1;
+            }
+            self.rows.push((u128::from_be_bytes(key), object));
+        }
+        reader.end()
+    }
+}

@@ -1,0 +1,309 @@
+//! Writes a partial result: blocks as they come, the rest at the end, and then the name.
+
+use std::fs::Permissions;
+use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use tempfile::NamedTempFile;
+use xxhash_rust::xxh3::xxh3_64;
+
+use edgeward_analysis::wire::Writer;
+use edgeward_analysis::{Object, Sample, Tally};
+use edgeward_types::ByteSize;
+
+use super::{About, Block, FOOTER_BYTES, HEADER_BYTES, KEYS_A_BLOCK, MAGIC, PartialError, VERSION};
+use crate::analyze::{AnalyzeError, Depth, Scanned, Settings, all_tasks, count_bytes, scan};
+use crate::checkpoint;
+use crate::count::{Fold, count};
+use crate::find::Source;
+use crate::report::FileReport;
+use crate::row::{Bare, Row, Sized};
+use crate::scan::Pause;
+use crate::spill::{Spill, SpillError};
+
+/// What was written.
+#[derive(Debug)]
+pub struct Written {
+    /// What came of each log.
+    pub files: Vec<FileReport>,
+    /// How many URLs there are.
+    pub urls: u64,
+    /// How large the partial result is.
+    pub bytes: ByteSize,
+    /// Why reading stopped early, if there was no room. All that was read is counted.
+    pub spill_error: Option<SpillError>,
+}
+
+impl Written {
+    /// Whether every log was read to its end.
+    pub fn is_complete(&self) -> bool {
+        self.spill_error.is_none() && self.files.iter().all(|file| file.problem.is_none())
+    }
+}
+
+/// Reads the logs and writes what is in them into a partial result. It has its name only when it is
+/// whole.
+///
+/// # Errors
+///
+/// As [`crate::analyze`], and if the partial result cannot be written.
+pub fn analyze_to_partial(
+    sources: &[Source],
+    settings: &Settings,
+    out: &Path,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Written, AnalyzeError> {
+    if settings.checkpoint.is_some() {
+        return checkpoint::analyze_to_partial(sources, settings, out, progress);
+    }
+    match settings.depth {
+        Depth::Counts => to_partial::<Bare<u128>>(sources, settings, out, progress),
+        Depth::Full => to_partial::<Sized<u128>>(sources, settings, out, progress),
+    }
+}
+
+fn to_partial<R: Row<Key = u128>>(
+    sources: &[Source],
+    settings: &Settings,
+    out: &Path,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Written, AnalyzeError> {
+    // Found out now rather than in an hour.
+    let file = PartialFile::create(out)?;
+    let spill = Spill::of(settings, sources.len());
+    let pause = Pause::after(u64::MAX);
+    let scanned = scan::<R>(
+        sources,
+        all_tasks(sources),
+        settings,
+        &spill,
+        pause,
+        progress,
+    );
+    write(file, scanned, &spill, settings, String::new())
+}
+
+/// Counts what was read and writes it.
+pub(crate) fn write<R: Row<Key = u128>>(
+    file: PartialFile,
+    scanned: Scanned<R>,
+    spill: &Spill,
+    settings: &Settings,
+    asked: String,
+) -> Result<Written, AnalyzeError> {
+    count(
+        &scanned.parts,
+        spill,
+        settings.threads.max(1),
+        count_bytes(settings),
+        || BlockWriter::new(&file, settings.depth),
+    )?;
+    let mut files = scanned.files;
+    files.sort_by_key(|(task, _)| task.log);
+    let logs: Vec<u32> = files.iter().map(|(task, _)| task.log).collect();
+    let mut full = scanned.full;
+    if let Some((_, sample)) = &mut full {
+        // By their places among the files of this result.
+        sample.renumber(|log| logs.binary_search(&log).map_or(0, |at| at as u32));
+    }
+    let about = About {
+        depth: settings.depth,
+        query: settings.query,
+        asked,
+        files: files.into_iter().map(|(_, file)| file).collect(),
+    };
+    let (urls, bytes) = file.finish(&about, full.as_ref())?;
+    Ok(Written {
+        files: about.files,
+        urls,
+        bytes: ByteSize(bytes),
+        spill_error: scanned.spill_error,
+    })
+}
+
+/// A partial result under way: a file with a name of its own beside the one it will have.
+pub(crate) struct PartialFile {
+    path: PathBuf,
+    state: Mutex<State>,
+}
+
+struct State {
+    file: io::BufWriter<NamedTempFile>,
+    at: u64,
+    blocks: Vec<Block>,
+}
+
+impl PartialFile {
+    pub(crate) fn create(path: &Path) -> Result<Self, PartialError> {
+        let folder = match path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        let begin = || {
+            let file = tempfile::Builder::new()
+                .prefix(".edgeward-")
+                .suffix(".unfinished")
+                // Less whatever the umask takes off, as of any file.
+                .permissions(Permissions::from_mode(0o666))
+                .tempfile_in(folder)?;
+            let mut file = io::BufWriter::new(file);
+            file.write_all(&header())?;
+            Ok(file)
+        };
+        let file = begin().map_err(|source| PartialError::Write {
+            path: path.into(),
+            source,
+        })?;
+        Ok(Self {
+            path: path.into(),
+            state: Mutex::new(State {
+                file,
+                at: HEADER_BYTES as u64,
+                blocks: Vec::new(),
+            }),
+        })
+    }
+
+    fn error(&self, source: io::Error) -> PartialError {
+        PartialError::Write {
+            path: self.path.clone(),
+            source,
+        }
+    }
+
+    fn append(&self, partition: u8, keys: usize, bytes: &[u8]) -> Result<(), PartialError> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state
+            .file
+            .write_all(bytes)
+            .map_err(|source| self.error(source))?;
+        let block = Block {
+            partition,
+            at: state.at,
+            bytes: bytes.len() as u32,
+            keys: keys as u32,
+            checksum: xxh3_64(bytes),
+        };
+        state.at += bytes.len() as u64;
+        state.blocks.push(block);
+        Ok(())
+    }
+
+    /// Writes the rest and gives it its name: how many URLs, how many bytes.
+    pub(crate) fn finish(
+        self,
+        about: &About,
+        full: Option<&(Tally, Sample)>,
+    ) -> Result<(u64, u64), PartialError> {
+        let mut wire = Writer::new();
+        if let Some((tally, sample)) = full {
+            tally.write_to(&mut wire);
+            sample.write_to(&mut wire);
+        }
+        let figures = std::mem::take(&mut wire).into_bytes();
+        about.write_to(&mut wire);
+        let about = std::mem::take(&mut wire).into_bytes();
+        let Self { path, state } = self;
+        let state = state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let error = |source| PartialError::Write {
+            path: path.clone(),
+            source,
+        };
+        wire.number(state.blocks.len() as u64);
+        for block in &state.blocks {
+            wire.byte(block.partition);
+            wire.number(u64::from(block.keys));
+            wire.number(u64::from(block.bytes));
+            wire.fixed(block.checksum);
+        }
+        let index = wire.into_bytes();
+        let mut bytes = state.at + FOOTER_BYTES as u64;
+        let mut footer = Writer::new();
+        let mut file = state.file;
+        for section in [&figures, &about, &index] {
+            file.write_all(section).map_err(error)?;
+            footer.fixed(section.len() as u64);
+            footer.fixed(xxh3_64(section));
+            bytes += section.len() as u64;
+        }
+        let covered = [&header(), footer.bytes()].concat();
+        footer.fixed(xxh3_64(&covered));
+        footer.raw(MAGIC);
+        file.write_all(footer.bytes()).map_err(error)?;
+        let file = file
+            .into_inner()
+            .map_err(|failure| error(failure.into_error()))?;
+        file.as_file().sync_all().map_err(error)?;
+        file.persist(&path)
+            .map_err(|failure| error(failure.error))?;
+        let urls = state.blocks.iter().map(|block| u64::from(block.keys)).sum();
+        Ok((urls, bytes))
+    }
+}
+
+pub(super) fn header() -> [u8; HEADER_BYTES] {
+    let mut header = [0; HEADER_BYTES];
+    header[..8].copy_from_slice(MAGIC);
+    header[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    header
+}
+
+/// One thread's blocks.
+pub(super) struct BlockWriter<'a> {
+    file: &'a PartialFile,
+    depth: Depth,
+    wire: Writer,
+    keys: usize,
+    partition: u8,
+}
+
+impl<'a> BlockWriter<'a> {
+    pub(super) fn new(file: &'a PartialFile, depth: Depth) -> Self {
+        Self {
+            file,
+            depth,
+            wire: Writer::new(),
+            keys: 0,
+            partition: 0,
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), PartialError> {
+        if self.keys > 0 {
+            self.file
+                .append(self.partition, self.keys, self.wire.bytes())?;
+            self.wire.clear();
+            self.keys = 0;
+        }
+        Ok(())
+    }
+}
+
+impl Fold<u128> for BlockWriter<'_> {
+    type Error = AnalyzeError;
+    const SORTED: bool = true;
+
+    fn add(&mut self, key: u128, object: &Object) -> Result<(), AnalyzeError> {
+        let [partition, rest @ ..] = key.to_be_bytes();
+        self.partition = partition;
+        self.wire.raw(&rest);
+        self.wire.number(object.requests);
+        if self.depth == Depth::Full {
+            self.wire.number(object.bytes);
+            // A size may have all bits but the first, and the flag goes below.
+            self.wire
+                .number(object.size << 1 | u64::from(object.complete));
+        }
+        self.keys += 1;
+        if self.keys == KEYS_A_BLOCK {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn end_partition(&mut self, _partition: usize) -> Result<(), AnalyzeError> {
+        Ok(self.flush()?)
+    }
+}

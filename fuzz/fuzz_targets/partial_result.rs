@@ -1,0 +1,31 @@
+//! Partial results: any bytes are read or refused, never a panic; figures that are read are written
+//! so that they read the same, and merge with themselves.
+//!
+//! Run: `cargo +nightly fuzz run partial_result`.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+use edgeward_analysis::wire::{Reader, Writer};
+use edgeward_analysis::{Sample, Tally};
+
+fuzz_target!(|input: &[u8]| {
+    // Checksums stop nearly all of these, so the figures are read without them too.
+    _ = edgeward_logs::check(input.to_vec());
+    if let Ok(mut tally) = Tally::read_from(&mut Reader::new(input, "figures")) {
+        let mut once = Writer::new();
+        tally.write_to(&mut once);
+        let again = Tally::read_from(&mut Reader::new(once.bytes(), "figures")).expect("just written");
+        let mut twice = Writer::new();
+        again.write_to(&mut twice);
+        assert_eq!(once.bytes(), twice.bytes());
+        tally.merge(again);
+    }
+    if let Ok(mut sample) = Sample::read_from(&mut Reader::new(input, "sample")) {
+        let mut once = Writer::new();
+        sample.write_to(&mut once);
+        let again = Sample::read_from(&mut Reader::new(once.bytes(), "sample")).expect("just written");
+        sample.merge(again);
+        _ = sample.finish();
+    }
+});

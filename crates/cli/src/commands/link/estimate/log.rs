@@ -22,6 +22,8 @@ impl Estimate {
             format: None,
             names: Names::default(),
             query: QueryRule::Keep,
+            fingerprints: Default::default(),
+            checkpoint: None,
             threads: thread::available_parallelism().map_or(1, NonZeroUsize::get),
             memory: MEMORY,
             temp_folder: args.temp_folder(),

@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::bloom;
 use crate::format::{Header, Kind, Layout, OpenError, open};
-use crate::fuse::{mix, shard_of};
+use crate::fuse::{BATCH, Batch, Shard, mix, shard_of};
 use crate::id::{IdHash, IdHasher};
 use crate::rate::Rate;
 
@@ -97,17 +97,47 @@ impl<B: AsRef<[u8]>> Filter<B> {
     pub fn contains(&self, id: IdHash) -> bool {
         let bytes = self.bytes.as_ref();
         match &self.layout {
-            Layout::Fuse { shards } => {
-                // Below the number of shards, which is at least one.
-                let shard = &shards[shard_of(id.0, shards.len() as u32)];
-                shard.shape.start_segments != 0
-                    && bytes
-                        .get(shard.from..shard.to)
-                        .is_none_or(|area| shard.shape.matches(mix(id.0, shard.seed), area))
-            }
+            Layout::Fuse { shards } => shard_for(shards, id.0).has(id.0, bytes),
             Layout::Bloom { blocks } => bytes
                 .get(crate::format::HEADER_BYTES..)
                 .is_none_or(|area| bloom::matches(id.0, *blocks, area)),
+        }
+    }
+
+    /// What [`Self::contains`] says of each of `ids`, in their order.
+    ///
+    /// Of a static filter it takes three quarters of the time an id, and less when the filter is larger than
+    /// the CPU's cache: questions are worked on side by side.
+    ///
+    /// # Panics
+    /// When there are not as many answers as ids.
+    pub fn contains_many(&self, ids: &[IdHash], answers: &mut [bool]) {
+        assert_eq!(ids.len(), answers.len(), "an answer for each id");
+        match &self.layout {
+            Layout::Fuse { shards } if shards.iter().all(|shard| !shard.shape().is_empty()) => {
+                match &**shards {
+                    [only] => self.ask_many(|_| only, ids, answers),
+                    many => self.ask_many(|id| shard_for(many, id), ids, answers),
+                }
+            }
+            _ => {
+                for (id, answer) in ids.iter().zip(answers) {
+                    *answer = self.contains(*id);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn ask_many<'a>(&self, shard: impl Fn(u64) -> &'a Shard, ids: &[IdHash], answers: &mut [bool]) {
+        let bytes = self.bytes.as_ref();
+        let mut batch = Batch::new();
+        for (ids, answers) in ids.chunks(BATCH).zip(answers.chunks_mut(BATCH)) {
+            let mut hashes = [0; BATCH];
+            for (hash, id) in hashes.iter_mut().zip(ids) {
+                *hash = id.0;
+            }
+            batch.has(&hashes, &shard, bytes, answers);
         }
     }
 
@@ -126,7 +156,7 @@ impl<B: AsRef<[u8]>> Filter<B> {
         let header = &self.header;
         let expected_rate = match &self.layout {
             Layout::Fuse { shards } => {
-                let sum: f64 = shards.iter().map(|shard| shard.shape.rate()).sum();
+                let sum: f64 = shards.iter().map(|shard| shard.shape().rate()).sum();
                 sum / shards.len() as f64
             }
             Layout::Bloom { blocks } => {
@@ -155,8 +185,17 @@ impl<B: AsRef<[u8]>> Filter<B> {
     /// Of random 64-bit hashes none is likely to be an id's, so what passes passes wrongly.
     pub fn measured_rate(&self, probes: u64, seed: Seed) -> f64 {
         let start = mix(seed.0, MEASURE);
-        let passed = (0..probes).filter(|n| self.contains(IdHash(mix(start.wrapping_add(*n), 0))));
-        passed.count() as f64 / probes.max(1) as f64
+        let mut answers = [false; MEASURE_STEP];
+        let mut passed = 0;
+        for from in (0..probes).step_by(MEASURE_STEP) {
+            let step = (probes - from).min(MEASURE_STEP as u64) as usize;
+            let ids: [IdHash; MEASURE_STEP] = std::array::from_fn(|n| {
+                IdHash(mix(start.wrapping_add(from).wrapping_add(n as u64), 0))
+            });
+            self.contains_many(&ids[..step], &mut answers[..step]);
+            passed += answers[..step].iter().filter(|&&maybe| maybe).count();
+        }
+        passed as f64 / probes.max(1) as f64
     }
 
     /// Of an updatable filter the rate that its very bits have; of a static one the expected rate.
@@ -190,6 +229,17 @@ impl<B: AsRef<[u8]>> Filter<B> {
     }
 }
 
+/// The shard that would have an id.
+#[inline]
+fn shard_for(shards: &[Shard], hash: u64) -> &Shard {
+    match shards {
+        // Nearly all filters have one. It spares the product and the look at the slice's length.
+        [only] => only,
+        // Below the number of shards, which is at least one.
+        many => &many[shard_of(hash, many.len() as u32)],
+    }
+}
+
 /// Bytes below which no filter with `ids` ids and this rate can be.
 pub fn bytes_limit(ids: u64, rate: f64) -> f64 {
     ids as f64 * -rate.log2() / 8.0
@@ -197,3 +247,6 @@ pub fn bytes_limit(ids: u64, rate: f64) -> f64 {
 
 /// Keeps measuring streams apart from others with the same seed.
 const MEASURE: u64 = 0x6d65_6173_7572_6521;
+
+/// Random hashes that are asked for at once.
+const MEASURE_STEP: usize = 8 * BATCH;

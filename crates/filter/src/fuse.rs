@@ -15,9 +15,11 @@
 //! Sets are cut into shards of at most a million ids, so that building one touches only what a
 //! CPU's cache holds and needs the same memory for a hundred million ids as for one.
 
+mod ask;
 mod build;
 mod shape;
 
+pub(crate) use ask::{BATCH, Batch, Shard};
 pub(crate) use build::{BuildError, Solved, build};
 pub(crate) use shape::{Shape, Width, mix};
 
@@ -26,6 +28,7 @@ pub(crate) use shape::{Shape, Width, mix};
 pub(crate) const SHARD_IDS: u64 = 1 << 20;
 
 /// Which of `shards` an id belongs to: its hash scaled to their number.
+#[inline]
 pub(crate) fn shard_of(hash: u64, shards: u32) -> usize {
     // The product is below 2^96 and the quotient below `shards`.
     ((u128::from(hash) * u128::from(shards)) >> 64) as usize

@@ -104,6 +104,7 @@ pub struct IdHasher {
 
 impl IdHasher {
     /// The hash of an id already in its canonical form.
+    #[inline]
     pub fn canonical(&self, canonical: &[u8]) -> IdHash {
         IdHash(xxh3_64_with_seed(canonical, self.seed))
     }

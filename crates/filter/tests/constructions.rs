@@ -29,6 +29,27 @@ fn static_filter(ids: impl Iterator<Item = IdHash>, request: Request) -> Filter<
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
+    /// Many ids asked at once are answered like each by itself, however many they are.
+    #[test]
+    fn many_questions_have_the_answers_of_each(
+        held in 0u64..3_000, asked in 0u64..200, share in 1e-6f64..0.5,
+    ) {
+        let request = Request::with_rate(rate(share));
+        let fixed = static_filter(ids(held, 1), request);
+        let mut growing = UpdatableFilter::new(request, held).expect("it fits");
+        for id in ids(held, 1) {
+            growing.insert(id).expect("room for each");
+        }
+        let questions: Vec<IdHash> = ids(asked, 1).chain(ids(asked, 2)).collect();
+        let mut answers = vec![false; questions.len()];
+        for filter in [fixed, growing.to_filter(1)] {
+            filter.contains_many(&questions, &mut answers);
+            for (id, answer) in questions.iter().zip(&answers) {
+                prop_assert_eq!(filter.contains(*id), *answer);
+            }
+        }
+    }
+
     /// No id that was put in is ever called absent, whatever the construction, the rate, the
     /// number of ids and duplicates, and however the bytes are held.
     #[test]

@@ -4,23 +4,18 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::header::{HEADER_BYTES, Header, HeaderError, Kind, SHARD_BYTES, ShardEntry, VERSION};
 use crate::bloom::BLOCK_BYTES;
-use crate::fuse::Shape;
+use crate::fuse::Shard;
 
 /// Where things are, checked against the bytes that are there.
 #[derive(Clone, Debug)]
 pub(crate) enum Layout {
-    Fuse { shards: Box<[Shard]> },
-    Bloom { blocks: u32 },
-}
-
-/// A shard whose bytes all exist.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Shard {
-    pub(crate) shape: Shape,
-    pub(crate) seed: u64,
-    /// The first of its bytes in the file, and the first beyond.
-    pub(crate) from: usize,
-    pub(crate) to: usize,
+    /// All bytes of the shards exist.
+    Fuse {
+        shards: Box<[Shard]>,
+    },
+    Bloom {
+        blocks: u32,
+    },
 }
 
 /// Reads header and directory; with `verify` also holds the payload against its checksum.
@@ -93,12 +88,8 @@ fn shards(header: &Header, payload: &[u8]) -> Result<Layout, OpenError> {
         if next > payload.len() as u64 {
             return Err(OpenError::Shard { number });
         }
-        shards.push(Shard {
-            shape: entry.shape,
-            seed: entry.seed,
-            from: HEADER_BYTES + entry.at as usize,
-            to: HEADER_BYTES + next as usize,
-        });
+        let from = HEADER_BYTES + entry.at as usize;
+        shards.push(Shard::new(entry.shape, entry.seed, from));
     }
     if next != payload.len() as u64 {
         return Err(OpenError::Field {

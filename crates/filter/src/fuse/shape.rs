@@ -93,6 +93,11 @@ impl Shape {
         shape
     }
 
+    /// Whether it is a shard without ids.
+    pub(crate) fn is_empty(self) -> bool {
+        self.start_segments == 0
+    }
+
     /// Slots in which an id's first may lie.
     pub(crate) fn starts(self) -> u32 {
         self.start_segments << self.segment_log2
@@ -100,7 +105,7 @@ impl Shape {
 
     /// All slots.
     pub(crate) fn slots(self) -> u32 {
-        if self.start_segments == 0 {
+        if self.is_empty() {
             return 0;
         }
         (self.start_segments + ARITY as u32 - 1) << self.segment_log2
@@ -108,7 +113,7 @@ impl Shape {
 
     /// Bytes of all slots, and the seven beyond that let each be read as part of eight.
     pub(crate) fn bytes(self) -> u64 {
-        if self.start_segments == 0 {
+        if self.is_empty() {
             return 0;
         }
         self.bit_of(self.slots()).div_ceil(8) + PADDING_BYTES
@@ -116,7 +121,7 @@ impl Shape {
 
     /// The chance that an absent id passes here.
     pub(crate) fn rate(self) -> f64 {
-        if self.start_segments == 0 {
+        if self.is_empty() {
             return 0.0;
         }
         let narrow = f64::from(self.wide_from.min(self.starts())) / f64::from(self.starts());
@@ -125,7 +130,7 @@ impl Shape {
 
     /// Whether it can be what [`Self::for_ids`] made, and nothing in it overflows.
     pub(crate) fn is_sound(self) -> bool {
-        if self.start_segments == 0 {
+        if self.is_empty() {
             return self == Self::EMPTY;
         }
         let segments = u64::from(self.start_segments) + ARITY as u64 - 1;
@@ -162,7 +167,8 @@ impl Shape {
         }
     }
 
-    /// Whether the four slots in `area` XOR to the fingerprint of `mixed`.
+    /// Whether the four slots in `area` XOR to the fingerprint of `mixed`: as the format's page has it,
+    /// and what the faster ways in `ask` are held against.
     pub(crate) fn matches(self, mixed: u64, area: &[u8]) -> bool {
         let probe = self.probe(mixed);
         let mut sum = probe.fingerprint;
@@ -188,6 +194,7 @@ pub(crate) struct Probe {
 }
 
 /// A hash mixed with an attempt's seed: the finaliser of MurmurHash3 (public domain, Austin Appleby).
+#[inline]
 pub(crate) fn mix(hash: u64, seed: u64) -> u64 {
     let mut x = hash ^ seed;
     x = (x ^ (x >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
@@ -196,7 +203,8 @@ pub(crate) fn mix(hash: u64, seed: u64) -> u64 {
 }
 
 /// A second number from a mixed hash: each of its bits depends on many of the first's.
-fn fold(mixed: u64) -> u64 {
+#[inline]
+pub(crate) fn fold(mixed: u64) -> u64 {
     let product = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     product ^ (product >> 32)
 }
@@ -211,7 +219,7 @@ pub(crate) const PADDING_BYTES: u64 = 7;
 const SEGMENT_LOG2_MAX: u8 = 16;
 
 /// More than any shard needs (a million ids, and as much again for luck); keeps sums in 32 bits.
-const SLOTS_MAX: u32 = 1 << 28;
+pub(crate) const SLOTS_MAX: u32 = 1 << 28;
 
 // The last bit of the last slot, and what is read beyond, stays far from overflowing.
 const _: () = assert!((SLOTS_MAX as u64) * 33 < u32::MAX as u64 * 8);

@@ -102,16 +102,15 @@ impl StaticBuilder {
         let mut pieces = std::mem::take(&mut self.full);
         pieces.push(std::mem::take(&mut self.last));
         let width = Width::for_rate(self.request.rate);
-        let work = |number: u32, hashes: Vec<u64>| ShardWork {
+        let work = |number: u32, pieces: Vec<Vec<u64>>| ShardWork {
             number,
-            hashes,
+            pieces,
             width,
         };
-        if let ([only], 1) = (&mut pieces[..], shards) {
-            let only = std::mem::take(only);
+        if shards == 1 {
             return Ok(Plan {
                 request: self.request,
-                works: vec![work(0, only)],
+                works: vec![work(0, pieces)],
             });
         }
         let mut counts = vec![0usize; shards as usize];
@@ -126,7 +125,10 @@ impl StaticBuilder {
         }
         Ok(Plan {
             request: self.request,
-            works: (0..).zip(dealt).map(|(n, ids)| work(n, ids)).collect(),
+            works: (0..)
+                .zip(dealt)
+                .map(|(n, ids)| work(n, vec![ids]))
+                .collect(),
         })
     }
 
@@ -161,20 +163,20 @@ impl Plan {
 #[derive(Debug)]
 pub struct ShardWork {
     number: u32,
-    hashes: Vec<u64>,
+    pieces: Vec<Vec<u64>>,
     width: Width,
 }
 
 impl ShardWork {
     /// Ids in it, duplicates included.
     pub fn gathered(&self) -> u64 {
-        self.hashes.len() as u64
+        self.pieces.iter().map(|piece| piece.len() as u64).sum()
     }
 
     /// Solves it: some 30 ns an id.
-    pub fn solve(mut self) -> Result<ShardPart, BuildError> {
+    pub fn solve(self) -> Result<ShardPart, BuildError> {
         let shard = self.number;
-        let solved = fuse::build(&mut self.hashes, self.width, u64::from(shard))
+        let solved = fuse::build(self.pieces, self.width, u64::from(shard))
             .map_err(|fuse::BuildError::Unsolvable| BuildError::Unsolvable { shard })?;
         Ok(ShardPart { shard, solved })
     }

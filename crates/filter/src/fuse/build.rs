@@ -27,29 +27,37 @@ pub(crate) enum BuildError {
     Unsolvable,
 }
 
-/// Builds a shard from hashes, among which there may be duplicates.
+/// Builds a shard from pieces of hashes, among which there may be duplicates.
 ///
 /// The order of the hashes does not matter for the rate, but it does for which of many equal
 /// solutions is found; `seed` begins the attempts.
-pub(crate) fn build(hashes: &mut Vec<u64>, width: Width, seed: u64) -> Result<Solved, BuildError> {
+pub(crate) fn build(
+    mut pieces: Vec<Vec<u64>>,
+    width: Width,
+    seed: u64,
+) -> Result<Solved, BuildError> {
     let mut room = Room::default();
+    let mut ids = pieces.iter().map(Vec::len).sum();
     let mut distinct = false;
     for attempt in 0..ATTEMPTS_MAX {
-        let shape = Shape::for_ids(hashes.len(), width, attempt / 2);
+        let shape = Shape::for_ids(ids, width, attempt / 2);
         let attempt_seed = mix(u64::from(attempt), seed);
-        if room.peel(hashes, shape, attempt_seed) {
+        if room.peel(&pieces, shape, attempt_seed) {
             return Ok(Solved {
                 area: room.fill(shape),
                 shape,
                 seed: attempt_seed,
-                ids: hashes.len(),
+                ids,
             });
         }
         if !distinct {
             // Two equal hashes share all slots and are never peeled. Looking for them costs a
             // third of an attempt, so it waits until one failed.
+            let mut hashes = pieces.concat();
             hashes.sort_unstable();
             hashes.dedup();
+            ids = hashes.len();
+            pieces = vec![hashes];
             distinct = true;
         }
     }
@@ -59,115 +67,134 @@ pub(crate) fn build(hashes: &mut Vec<u64>, width: Width, seed: u64) -> Result<So
 /// Tables that attempts share.
 #[derive(Default)]
 struct Room {
-    /// Mixed hashes, dealt to the segments of their first slots.
-    dealt: Vec<u64>,
+    /// Mixed hashes: first dealt to the segments of their first slots, then, once the sums hold them
+    /// all, in the order in which they are peeled.
+    pile: Vec<u64>,
+    /// Which of its slots each of the pile owns.
+    owned: Vec<u8>,
     /// For each slot the XOR of the mixed hashes that use it.
     sums: Vec<u64>,
     /// For each slot how many use it, times four, and the XOR of which of their slots it is.
     uses: Vec<u8>,
-    /// The ids in the order in which they were peeled, and which of its slots each owns.
-    pile: Vec<u64>,
-    owned: Vec<u8>,
 }
 
 impl Room {
     /// Piles up all ids, if it can.
-    fn peel(&mut self, hashes: &[u64], shape: Shape, seed: u64) -> bool {
+    fn peel(&mut self, pieces: &[Vec<u64>], shape: Shape, seed: u64) -> bool {
         let slots = shape.slots() as usize;
-        self.deal(hashes, shape, seed);
-        reset(&mut self.sums, slots, 0);
-        reset(&mut self.uses, slots, 0);
-        for &mixed in &self.dealt {
+        self.deal(pieces, shape, seed);
+        reset(&mut self.sums, slots);
+        reset(&mut self.uses, slots);
+        let (sums, uses) = (&mut self.sums[..], &mut self.uses[..]);
+        for &mixed in &self.pile {
             for (n, slot) in shape.probe(mixed).slots.into_iter().enumerate() {
                 let slot = slot as usize;
-                let uses = &mut self.uses[slot];
+                let uses = &mut uses[slot];
                 if *uses >= USES_MAX {
                     // Four ids a slot are usual, 63 only ever come from duplicates.
                     return false;
                 }
                 *uses = (*uses + 4) ^ n as u8;
-                self.sums[slot] ^= mixed;
+                sums[slot] ^= mixed;
             }
         }
-        self.pile.clear();
-        self.pile.reserve(hashes.len());
-        self.owned.clear();
-        self.owned.reserve(hashes.len());
-        let mut alone: Vec<u32> = Vec::with_capacity(1024);
-        for slot in 0..slots {
-            if self.uses[slot] >> 2 == 1 {
-                alone.push(slot as u32);
-                self.follow(&mut alone, shape);
-            }
-        }
-        self.pile.len() == hashes.len()
+        self.follow(shape) == self.pile.len()
     }
 
-    /// Peels from the slots in `alone` until none is left.
-    fn follow(&mut self, alone: &mut Vec<u32>, shape: Shape) {
-        while let Some(slot) = alone.pop() {
-            let uses = self.uses[slot as usize];
-            if uses >> 2 != 1 {
-                // Its id was peeled from another slot meanwhile.
+    /// Peels from every slot with one id until none is left; returns how many ids it was.
+    ///
+    /// The slot an id is peeled from is treated like its other three, which leaves it empty: which of the
+    /// four it is no CPU foresees.
+    fn follow(&mut self, shape: Shape) -> usize {
+        reset(&mut self.owned, self.pile.len());
+        let (sums, uses) = (&mut self.sums[..], &mut self.uses[..]);
+        let (pile, owned) = (&mut self.pile[..], &mut self.owned[..]);
+        let mut alone: Vec<u32> = Vec::with_capacity(1024);
+        let mut piled = 0;
+        for begin in 0..uses.len() {
+            if uses[begin] >> 2 != 1 {
                 continue;
             }
-            let own = uses & 3;
-            let mixed = self.sums[slot as usize];
-            self.pile.push(mixed);
-            self.owned.push(own);
-            self.uses[slot as usize] = 0;
-            for (n, other) in shape.probe(mixed).slots.into_iter().enumerate() {
-                if n as u8 == own {
+            alone.push(begin as u32);
+            while let Some(slot) = alone.pop() {
+                let slot = slot as usize;
+                if uses[slot] >> 2 != 1 {
+                    // Its id was peeled from another slot meanwhile.
                     continue;
                 }
-                let uses = &mut self.uses[other as usize];
-                *uses = (*uses - 4) ^ n as u8;
-                self.sums[other as usize] ^= mixed;
-                if *uses >> 2 == 1 {
-                    alone.push(other);
+                let mixed = sums[slot];
+                pile[piled] = mixed;
+                owned[piled] = uses[slot] & 3;
+                piled += 1;
+                for (n, other) in shape.probe(mixed).slots.into_iter().enumerate() {
+                    let uses = &mut uses[other as usize];
+                    *uses = (*uses - 4) ^ n as u8;
+                    sums[other as usize] ^= mixed;
+                    if *uses >> 2 == 1 {
+                        alone.push(other);
+                    }
                 }
             }
         }
+        piled
     }
 
-    /// Writes the mixed hashes to `dealt`, by segment.
-    fn deal(&mut self, hashes: &[u64], shape: Shape, seed: u64) {
+    /// Writes the mixed hashes to `pile`, by segment.
+    fn deal(&mut self, pieces: &[Vec<u64>], shape: Shape, seed: u64) {
         let segment = |mixed: u64| {
             (((mixed >> 32) * u64::from(shape.starts())) >> (32 + shape.segment_log2)) as usize
         };
         let mut next = vec![0u32; shape.start_segments as usize + 1];
-        for &hash in hashes {
+        for &hash in pieces.iter().flatten() {
             next[segment(mix(hash, seed)) + 1] += 1;
         }
         for n in 1..next.len() {
             next[n] += next[n - 1];
         }
-        reset(&mut self.dealt, hashes.len(), 0);
-        for &hash in hashes {
-            let mixed = mix(hash, seed);
-            let place = &mut next[segment(mixed)];
-            self.dealt[*place as usize] = mixed;
-            *place += 1;
+        let ids = pieces.iter().map(Vec::len).sum();
+        reset(&mut self.pile, ids);
+        for piece in pieces {
+            for &hash in piece {
+                let mixed = mix(hash, seed);
+                let place = &mut next[segment(mixed)];
+                self.pile[*place as usize] = mixed;
+                *place += 1;
+            }
         }
     }
 
     /// Settles all slots from the top of the pile, and packs them.
-    fn fill(&mut self, shape: Shape) -> Vec<u8> {
-        let slots = shape.slots() as usize;
-        // The sums are all zero now; their room is used again.
-        reset(&mut self.sums, slots, 0);
+    fn fill(&self, shape: Shape) -> Vec<u8> {
+        // The smaller the values, the more of them a cache holds.
+        match shape.bits + u8::from(shape.wide_from < shape.slots()) {
+            0..=8 => pack(&self.settle::<u8>(shape), shape),
+            9..=16 => pack(&self.settle::<u16>(shape), shape),
+            _ => pack(&self.settle::<u64>(shape), shape),
+        }
+    }
+
+    fn settle<T: Value>(&self, shape: Shape) -> Vec<T> {
+        let mut values = vec![T::default(); shape.slots() as usize];
         for (&mixed, &own) in self.pile.iter().zip(&self.owned).rev() {
             let probe = shape.probe(mixed);
-            let settled = probe.slots.map(|slot| self.sums[slot as usize]);
+            let settled = probe.slots.map(|slot| values[slot as usize].get());
             // Its own slot is still zero: nobody on top of the pile owns it.
             let value = probe.fingerprint ^ settled[0] ^ settled[1] ^ settled[2] ^ settled[3];
-            self.sums[probe.slots[usize::from(own) % ARITY] as usize] = value & probe.mask;
+            values[probe.slots[usize::from(own) % ARITY] as usize] = T::of(value & probe.mask);
         }
-        let mut area = Vec::with_capacity(shape.bytes() as usize);
-        let (mut word, mut filled) = (0u64, 0u32);
-        for (slot, &value) in self.sums.iter().enumerate() {
-            let bits = u32::from(shape.bits) + u32::from(slot >= shape.wide_from as usize);
-            word |= value << filled;
+        values
+    }
+}
+
+/// Slots side by side.
+fn pack<T: Value>(values: &[T], shape: Shape) -> Vec<u8> {
+    let mut area = Vec::with_capacity(shape.bytes() as usize);
+    let (mut word, mut filled) = (0u64, 0u32);
+    let (narrow, wide) = values.split_at(shape.wide_from as usize);
+    let bits = u32::from(shape.bits);
+    for (values, bits) in [(narrow, bits), (wide, bits + 1)] {
+        for &value in values {
+            word |= value.get() << filled;
             filled += bits;
             // At most 31 bits stayed and at most 33 came.
             if filled >= 32 {
@@ -176,15 +203,58 @@ impl Room {
                 filled -= 32;
             }
         }
-        area.extend_from_slice(&word.to_le_bytes()[..filled.div_ceil(8) as usize]);
-        area.resize(shape.bytes() as usize, 0);
-        area
+    }
+    area.extend_from_slice(&word.to_le_bytes()[..filled.div_ceil(8) as usize]);
+    area.resize(shape.bytes() as usize, 0);
+    area
+}
+
+/// What a slot holds while it is being settled.
+trait Value: Copy + Default {
+    /// From a number that fits.
+    fn of(value: u64) -> Self;
+
+    fn get(self) -> u64;
+}
+
+impl Value for u8 {
+    fn of(value: u64) -> Self {
+        value as Self
+    }
+
+    fn get(self) -> u64 {
+        u64::from(self)
     }
 }
 
-fn reset<T: Clone>(table: &mut Vec<T>, len: usize, value: T) {
-    table.clear();
-    table.resize(len, value);
+impl Value for u16 {
+    fn of(value: u64) -> Self {
+        value as Self
+    }
+
+    fn get(self) -> u64 {
+        u64::from(self)
+    }
+}
+
+impl Value for u64 {
+    fn of(value: u64) -> Self {
+        value
+    }
+
+    fn get(self) -> u64 {
+        self
+    }
+}
+
+/// Makes a table of zeros. Fresh memory is zero already, and the system is told that this is enough.
+fn reset<T: Copy + Default>(table: &mut Vec<T>, len: usize) {
+    if table.capacity() < len {
+        *table = vec![T::default(); len];
+    } else {
+        table.clear();
+        table.resize(len, T::default());
+    }
 }
 
 /// More than chance ever needs.
@@ -228,7 +298,7 @@ mod tests {
             if twice {
                 all.extend_from_slice(&ids);
             }
-            let solved = build(&mut all, width(share), seed).expect("solvable");
+            let solved = build(vec![all], width(share), seed).expect("solvable");
             prop_assert_eq!(solved.ids, ids.len());
             for id in ids {
                 prop_assert!(solved.has(id));
@@ -238,7 +308,7 @@ mod tests {
 
     #[test]
     fn a_thousand_copies_of_one_id_are_one() {
-        let solved = build(&mut vec![7; 1000], width(0.01), 0).expect("solvable");
+        let solved = build(vec![vec![7; 1000]], width(0.01), 0).expect("solvable");
         assert_eq!(solved.ids, 1);
         assert!(solved.has(7));
     }
@@ -247,7 +317,7 @@ mod tests {
     #[test]
     fn absent_ids_pass_at_the_stated_rate() {
         for share in [0.4, 0.1, 0.03, 0.01] {
-            let solved = build(&mut hashes(20_000, 1), width(share), 3).expect("solvable");
+            let solved = build(vec![hashes(20_000, 1)], width(share), 3).expect("solvable");
             let probes = 400_000;
             let passed = hashes(probes, 2).into_iter().filter(|&h| solved.has(h));
             let measured = passed.count() as f64 / probes as f64;
@@ -278,7 +348,7 @@ mod tests {
             None => (1 << 12, 100_000),
         };
         for ids in sizes.filter(|&ids| ids < ids_max) {
-            let all = hashes(ids as u64, 11);
+            let all = [hashes(ids as u64, 11)];
             let shape = Shape::for_ids(ids, width(0.01), 0);
             let runs = (work / ids as u64).clamp(20, 1_000);
             let good = (0..runs).filter(|&seed| room.peel(&all, shape, mix(seed, 5)));

@@ -38,6 +38,10 @@ pub use build::{IdSource, ScanError};
 pub use clock::{ClockFn, system_clock};
 pub use config::{Coverage, PublishConfig, PublishLimits};
 pub use feed::{Changes, Feed, FeedError};
+#[doc(hidden)]
+pub use position::Position;
 pub use publisher::{PublishError, Publisher, RunningPublisher};
 pub use state::StateError;
+#[doc(hidden)]
+pub use state::read_log;
 pub use token::{Token, TokenError};

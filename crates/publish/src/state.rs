@@ -270,28 +270,26 @@ fn read_kept(folder: &Path, bytes: &[u8], set: &str, hasher: IdHasher) -> Result
 }
 
 /// The whole records from the beginning on, where they end, and whether more than a torn end is lost.
-fn read_log(bytes: &[u8]) -> (Vec<Delta>, u64, bool) {
+///
+/// What a crash cut off is the last that was written. So where a whole record stands anywhere behind a
+/// broken place, even one whose beginning or length is what broke, acknowledged ids are missing.
+pub fn read_log(bytes: &[u8]) -> (Vec<Delta>, u64, bool) {
     let mut deltas = Vec::new();
     let mut at = 0;
-    while at < bytes.len() {
-        let rest = &bytes[at..];
-        let Some(length) = Delta::whole_bytes(rest).filter(|length| *length <= rest.len() as u64)
-        else {
-            // Shorter than it says: cut, unless what it says is wrong, which nobody can tell.
-            break;
-        };
-        let Ok(delta) = usize::try_from(length).map(|length| Delta::from_bytes(&rest[..length]))
-        else {
-            break;
-        };
-        match delta {
-            Ok(delta) => deltas.push(delta),
-            // A torn write may leave a hole in the last record; behind it there is nothing.
-            Err(_) => return (deltas, at as u64, length < rest.len() as u64),
-        }
-        at += usize::try_from(length).expect("it is a slice's length");
+    while let Some((delta, length)) = whole_record(&bytes[at..]) {
+        deltas.push(delta);
+        at += length;
     }
-    (deltas, at as u64, false)
+    let rest = bytes.get(at + 1..).unwrap_or_default();
+    let is_lost = (0..rest.len()).any(|behind| whole_record(&rest[behind..]).is_some());
+    (deltas, at as u64, is_lost)
+}
+
+/// The record that bytes begin with, and its length.
+fn whole_record(bytes: &[u8]) -> Option<(Delta, usize)> {
+    let length = usize::try_from(Delta::whole_bytes(bytes)?).ok()?;
+    let delta = Delta::from_bytes(bytes.get(..length)?).ok()?;
+    Some((delta, length))
 }
 
 pub(crate) fn write_whole(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
@@ -365,6 +363,8 @@ pub enum StateError {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn open(folder: &Path) -> Restored {
@@ -430,6 +430,38 @@ mod tests {
         assert!(restored.damaged);
         assert_ne!(restored.folder.kept.lineage, lineage);
         assert!(restored.journal.serial() > serial);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+        /// Whichever byte of a log changed: all records before it are read, it and those behind are not, and
+        /// that there were some is noticed. Whatever was cut off: that is no damage.
+        #[test]
+        fn a_changed_record_is_told_from_a_cut_one(
+            sizes in prop::collection::vec(0u64..5, 1..5), place: prop::sample::Index, bits in 1u8..,
+        ) {
+            let mut log = Vec::new();
+            let mut ends = Vec::new();
+            for (n, &size) in sizes.iter().enumerate() {
+                let (n, ids) = (n as u64, (0..size).map(|id| IdHash(id << 8 | n as u64)));
+                log.extend(Delta::new(7, n, n + 1, 0, ids.collect()).to_bytes());
+                ends.push(log.len());
+            }
+            let place = place.index(log.len());
+            let broken = ends.iter().filter(|&&end| end <= place).count();
+            let begin = broken.checked_sub(1).map_or(0, |last| ends[last]);
+
+            let (deltas, end, is_lost) = read_log(&log[..place]);
+            prop_assert_eq!((deltas.len(), end, is_lost), (broken, begin as u64, false));
+
+            log[place] ^= bits;
+            let (deltas, end, is_lost) = read_log(&log);
+            let is_last = broken + 1 == sizes.len();
+            prop_assert_eq!((deltas.len(), end, is_lost), (broken, begin as u64, !is_last));
+            let read: Vec<u8> = deltas.iter().flat_map(Delta::to_bytes).collect();
+            prop_assert_eq!(&read[..], &log[..begin]);
+        }
     }
 
     #[test]

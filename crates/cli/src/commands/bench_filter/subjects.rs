@@ -52,6 +52,7 @@ impl Subjects<'_> {
             present_ns,
             absent_ns,
             query_hashed_ns: None,
+            query_many_ns: None,
             bytes: buckets * 17 + set.len() as u64 * 48,
             false_positives: passed,
         }
@@ -130,6 +131,7 @@ impl Subjects<'_> {
             present_ns,
             absent_ns,
             query_hashed_ns: None,
+            query_many_ns: None,
             bytes: filter.to_bytes().len() as u64,
             false_positives: passed,
         })
@@ -139,11 +141,16 @@ impl Subjects<'_> {
     fn row(&self, name: &str, filter: &Filter<Vec<u8>>) -> Row {
         let hasher = hasher();
         let (present_ns, absent_ns, passed) = self.ask(|id| filter.contains(hasher.canonical(id)));
-        let mut hashed = 0.0;
+        let (mut hashed, mut many) = (0.0, 0.0);
         for ids in [self.present, self.absent] {
             let hashes = hashes(ids);
             hashed += self.best(&hashes, |hashes| {
                 black_box(hashes.iter().filter(|hash| filter.contains(**hash)).count());
+            });
+            let mut answers = vec![false; hashes.len()];
+            many += self.best(&hashes, |hashes| {
+                filter.contains_many(hashes, &mut answers);
+                black_box(&answers);
             });
         }
         Row {
@@ -153,6 +160,7 @@ impl Subjects<'_> {
             present_ns,
             absent_ns,
             query_hashed_ns: Some(hashed / 2.0),
+            query_many_ns: Some(many / 2.0),
             bytes: filter.bytes().len() as u64,
             false_positives: passed,
         }

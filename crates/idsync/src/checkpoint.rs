@@ -139,6 +139,21 @@ impl Checkpoint {
         Ok((checkpoint, resumed))
     }
 
+    /// What the bytes of one say, and its hashes to `each`: what opening one goes by.
+    #[doc(hidden)]
+    pub fn read(
+        bytes: &[u8],
+        identity: Identity,
+        each: &mut dyn FnMut(&[u64]),
+    ) -> Result<Resumed, CheckpointError> {
+        let read = replay(bytes, identity, each)?;
+        Ok(Resumed {
+            ledger: read.ledger,
+            began_ms: read.began_ms,
+            torn_bytes: bytes.len() as u64 - read.bytes,
+        })
+    }
+
     /// Gives the hashes it holds to `each`, some thousands at a time.
     pub fn hashes(&mut self, each: &mut dyn FnMut(&[u64])) -> Result<(), CheckpointError> {
         self.file.seek(SeekFrom::Start(0))?;
@@ -529,7 +544,36 @@ mod tests {
         #[test]
         fn any_bytes_are_read_without_harm(bytes: Vec<u8>) {
             let whole = [header(SCAN, 1), bytes].concat();
-            prop_assert!(replay(&whole[..], SCAN, &mut |_| ()).is_ok());
+            prop_assert!(Checkpoint::read(&whole, SCAN, &mut |_| ()).is_ok());
+        }
+
+        /// Batches against a plain account of them, with counts that no database has.
+        #[test]
+        fn a_ledger_adds_up_to_what_was_appended(
+            batches in prop::collection::vec((0usize..3, any::<u64>(), any::<bool>(), any::<Vec<u64>>()), 0..8),
+        ) {
+            let folder = tempfile::tempdir().expect("a folder");
+            let path = folder.path().join("scan");
+            let (mut checkpoint, _) = Checkpoint::open(&path, SCAN, 5).expect("opens");
+            let plan = Ledger::over(vec![vec![]; 3]);
+            checkpoint.begin(IdForm::Text, &plan).expect("written");
+            let (mut rows, mut done, mut expected) = ([0u64; 3], [false; 3], Vec::new());
+            for (span, count, ends_span, hashes) in &batches {
+                let batch = Reached { rows: *count, ..reached(*span, None, *ends_span) };
+                checkpoint.append(&batch, hashes).expect("written");
+                rows[*span] = rows[*span].saturating_add(*count);
+                done[*span] |= *ends_span;
+                expected.extend_from_slice(hashes);
+            }
+            let mut hashes = Vec::new();
+            let bytes = std::fs::read(&path).expect("readable");
+            let read = Checkpoint::read(&bytes, SCAN, &mut |more| hashes.extend_from_slice(more));
+            let ledger = read.expect("ours").ledger;
+            for (n, span) in ledger.spans().iter().enumerate() {
+                prop_assert_eq!((span.rows, span.done), (rows[n], done[n]));
+            }
+            let whole = rows.iter().fold(0u64, |sum, rows| sum.saturating_add(*rows));
+            prop_assert_eq!((ledger.rows(), hashes), (whole, expected));
         }
     }
 }

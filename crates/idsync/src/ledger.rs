@@ -66,8 +66,9 @@ impl Ledger {
     /// When they are of no span of this ledger.
     pub(crate) fn note(&mut self, reached: &Reached) {
         let span = &mut self.spans[reached.span];
-        span.rows += reached.rows;
-        span.malformed += reached.malformed;
+        // A checkpoint that somebody made up may claim any number.
+        span.rows = span.rows.saturating_add(reached.rows);
+        span.malformed = span.malformed.saturating_add(reached.malformed);
         span.done |= reached.ends_span;
         if reached.position.is_some() {
             span.position.clone_from(&reached.position);
@@ -76,12 +77,16 @@ impl Ledger {
 
     /// Rows read so far.
     pub fn rows(&self) -> u64 {
-        self.spans.iter().map(|span| span.rows).sum()
+        self.spans
+            .iter()
+            .fold(0, |sum, span| sum.saturating_add(span.rows))
     }
 
     /// Rows left out so far.
     pub fn malformed(&self) -> u64 {
-        self.spans.iter().map(|span| span.malformed).sum()
+        self.spans
+            .iter()
+            .fold(0, |sum, span| sum.saturating_add(span.malformed))
     }
 
     /// Spans read to their end.

@@ -80,8 +80,8 @@ pub struct PathPattern {
 }
 
 impl PathPattern {
-    /// The id in a path, if the path is of this form.
-    fn id<'a>(&self, path: &'a str) -> Option<Cow<'a, [u8]>> {
+    /// The id in a path, percent-decoded, if the path is of this form.
+    pub fn id<'a>(&self, path: &'a str) -> Option<Cow<'a, [u8]>> {
         let id = path
             .strip_prefix(self.before.as_str())?
             .strip_suffix(self.after.as_str())?;
@@ -334,6 +334,8 @@ fn percent_decoded(text: &str) -> Cow<'_, [u8]> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn id(pattern: &str, path: &str) -> Option<String> {
@@ -358,6 +360,40 @@ mod tests {
             ("/u/{id}/photo", "/u/7/photo", Some("7")),
         ] {
             assert_eq!(id(pattern, path).as_deref(), expected, "{pattern} {path}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+        /// Against a search of all places where an id could begin and end, and a decoder that cuts at each
+        /// percent sign.
+        #[test]
+        fn a_pattern_finds_what_stands_between_its_halves(
+            before in "/[a%.]{0,3}", after in "[/a%.]{0,3}", path in "/[a%41./]{0,9}",
+        ) {
+            let text = format!("{before}{{id}}{after}");
+            let pattern: PathPattern = text.parse().expect("a pattern");
+            prop_assert_eq!(pattern.to_string(), text);
+            let places = (0..=path.len()).flat_map(|from| (from..=path.len()).map(move |to| (from, to)));
+            let found = places
+                .filter(|&(from, to)| path[..from] == before && path[to..] == after)
+                .map(|(from, to)| &path[from..to])
+                .find(|id| !id.is_empty() && !id.contains('/'));
+            let expected = found.map(|id| {
+                let mut parts = id.split('%');
+                let mut decoded = parts.next().unwrap_or_default().as_bytes().to_vec();
+                for part in parts {
+                    let byte = part.get(..2).filter(|hex| hex.bytes().all(|c| c.is_ascii_hexdigit()));
+                    match byte.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+                        Some(byte) => decoded.push(byte),
+                        None => decoded.extend_from_slice(&[b"%", &part.as_bytes()[..part.len().min(2)]].concat()),
+                    }
+                    decoded.extend_from_slice(part.get(2..).unwrap_or_default().as_bytes());
+                }
+                decoded
+            });
+            prop_assert_eq!(pattern.id(&path).map(Cow::into_owned), expected);
         }
     }
 

@@ -1,0 +1,61 @@
+//! The checkpoint of a scan is read up to the first broken record, whatever the bytes.
+//!
+//! With an odd first byte the input becomes the payloads of records whose checksums are right: for each a byte for
+//! its kind, one for its length, and so many bytes. Run: `cargo +nightly fuzz run idsync_checkpoint`.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128};
+
+use edgeward_idsync::{Checkpoint, Identity};
+
+fuzz_target!(|bytes: &[u8]| {
+    let Some((&choice, input)) = bytes.split_first() else {
+        return;
+    };
+    let file = if choice & 1 == 1 {
+        forged(input)
+    } else {
+        input.to_vec()
+    };
+    let scan = Identity::of(&[SCAN]);
+    let mut hashes = Vec::new();
+    let Ok(read) = Checkpoint::read(&file, scan, &mut |more| hashes.extend_from_slice(more)) else {
+        assert!(choice & 1 == 0, "the header is right");
+        return;
+    };
+    assert!(hashes.len() * 8 <= file.len());
+    _ = (read.ledger.rows(), read.ledger.malformed());
+    assert_eq!(
+        read.ledger.done() + read.ledger.open().count(),
+        read.ledger.spans().len()
+    );
+    // Without what was torn it is the same scan.
+    let whole = &file[..file.len() - usize::try_from(read.torn_bytes).expect("within the file")];
+    let mut same = Vec::new();
+    let again = Checkpoint::read(whole, scan, &mut |more| same.extend_from_slice(more));
+    let again = again.expect("the header is right");
+    assert_eq!((again.torn_bytes, again.ledger, same), (0, read.ledger, hashes));
+});
+
+fn forged(mut input: &[u8]) -> Vec<u8> {
+    let identity = [&(SCAN.len() as u64).to_le_bytes()[..], SCAN.as_bytes()].concat();
+    let mut file = b"edgscan1".to_vec();
+    file.extend_from_slice(&xxh3_128(&identity).to_le_bytes());
+    file.extend_from_slice(&7u64.to_le_bytes());
+    let mut chain = xxh3_64_with_seed(&file, 0);
+    file.extend_from_slice(&chain.to_le_bytes());
+    while let [kind, length, rest @ ..] = input {
+        let (payload, rest) = rest.split_at(usize::from(*length).min(rest.len()));
+        let mut record = vec![1 + kind % 3];
+        record.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+        record.extend_from_slice(payload);
+        chain = xxh3_64_with_seed(&record, chain);
+        file.extend_from_slice(&record);
+        file.extend_from_slice(&chain.to_le_bytes());
+        input = rest;
+    }
+    file
+}
+
+const SCAN: &str = "fuzz";

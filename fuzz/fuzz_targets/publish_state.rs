@@ -1,0 +1,53 @@
+//! A publisher's journal is read up to the first broken record, and its position is one or none.
+//!
+//! The first byte chooses the file, and whether the records of a journal get the checksums they need, so that the
+//! fuzzer reaches what comes after them. Run: `cargo +nightly fuzz run publish_state`.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+use edgeward_filter::IdHash;
+use edgeward_filter::delta::Delta;
+use edgeward_publish::{Position, read_log};
+
+fuzz_target!(|bytes: &[u8]| {
+    let Some((&choice, input)) = bytes.split_first() else {
+        return;
+    };
+    match choice % 3 {
+        0 => log(input),
+        1 => log(&records(input)),
+        _ => {
+            if let Some(position) = Position::from_bytes(input) {
+                assert_eq!(Position::from_bytes(&position.to_bytes()), Some(position));
+            }
+        }
+    }
+});
+
+fn log(bytes: &[u8]) {
+    let (deltas, end, is_lost) = read_log(bytes);
+    let end = usize::try_from(end).expect("within the bytes");
+    let written: Vec<u8> = deltas.iter().flat_map(Delta::to_bytes).collect();
+    assert_eq!(written, bytes[..end]);
+    assert!(!is_lost || end + 64 < bytes.len(), "a record is behind the end");
+    // What is kept of it is whole.
+    let (again, same_end, is_lost) = read_log(&bytes[..end]);
+    assert_eq!((again, same_end, is_lost), (deltas, end as u64, false));
+}
+
+/// Each byte begins a record with so many ids, or, above 0xf0, is itself there in between.
+fn records(input: &[u8]) -> Vec<u8> {
+    let mut log = Vec::new();
+    for (n, &byte) in input.iter().take(64).enumerate() {
+        let n = n as u64;
+        match byte {
+            0xf0.. => log.push(byte),
+            ids => {
+                let ids = (0..u64::from(ids)).map(|id| IdHash(id << 16 | n)).collect();
+                log.extend(Delta::new(7, n, n + 1, 0, ids).to_bytes());
+            }
+        }
+    }
+    log
+}

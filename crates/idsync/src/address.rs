@@ -72,6 +72,7 @@ fn scheme(address: &str) -> Option<&str> {
 }
 
 /// The address without its password, to be shown.
+#[cfg(any(test, feature = "postgres", feature = "cassandra"))]
 pub(crate) fn without_password(address: &str) -> String {
     let Some((scheme, rest)) = address.split_once("://") else {
         return address.to_owned();

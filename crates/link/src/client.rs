@@ -151,6 +151,11 @@ impl Client {
         &self.0.config.store
     }
 
+    /// Waits until everything that was written is delivered and no conversation is left, at most for `grace`.
+    pub async fn drain(&self, grace: Duration) {
+        drain(&self.0.peer, grace).await;
+    }
+
     /// Waits until everything that was written is delivered and no conversation is left, at most for `grace`; then ends
     /// the link and writes the store's last container.
     pub async fn shutdown(self, grace: Duration) -> io::Result<()> {

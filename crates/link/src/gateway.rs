@@ -187,8 +187,8 @@ impl Gateway {
         &self.shared.config.link.store
     }
 
-    /// Takes no new conversations, waits for those under way, at most for `grace`, and writes the store's last container.
-    pub async fn shutdown(mut self, grace: Duration) -> io::Result<()> {
+    /// Waits until no conversation is left, at most for `grace`.
+    pub async fn drain(&self, grace: Duration) {
         let end = Instant::now() + grace;
         let peers: Vec<_> = {
             let peers = self.shared.peers();
@@ -200,6 +200,11 @@ impl Gateway {
         for peer in &peers {
             drain(peer, end.saturating_duration_since(Instant::now())).await;
         }
+    }
+
+    /// As [`drain`](Self::drain), and then ends, with the store's last container written.
+    pub async fn shutdown(mut self, grace: Duration) -> io::Result<()> {
+        self.drain(grace).await;
         let store = self.shared.config.link.store.clone();
         self.tasks.shutdown().await;
         drop(self);

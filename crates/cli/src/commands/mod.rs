@@ -10,6 +10,7 @@ mod check_config;
 mod demo;
 mod demo_filter;
 mod filter;
+mod gateway;
 mod link;
 mod origin;
 mod replay;
@@ -26,6 +27,7 @@ use clap::Subcommand;
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Serve(serve::ServeArgs),
+    Gateway(gateway::GatewayArgs),
     Analyze(analyze::AnalyzeArgs),
     Simulate(simulate::SimulateArgs),
     Origin(origin::OriginArgs),
@@ -47,6 +49,7 @@ impl Command {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Self::Serve(args) => serve::run(&args),
+            Self::Gateway(args) => gateway::run(&args),
             Self::Analyze(args) => analyze::run(&args),
             Self::Simulate(args) => simulate::run(args),
             Self::Origin(args) => origin::run(args),
@@ -65,7 +68,8 @@ impl Command {
     /// What is logged when nobody asked: servers say what they do, tools only what is wrong.
     pub(crate) fn default_log(&self) -> &'static str {
         match self {
-            Self::Serve(_) => "info",
+            Self::Serve(_) | Self::Gateway(_) => "info",
+            Self::Link(args) => args.default_log(),
             Self::Filter(args) => args.default_log(),
             Self::Analyze(_)
             | Self::Simulate(_)
@@ -74,7 +78,6 @@ impl Command {
             | Self::Trace(_)
             | Self::BenchFilter(_)
             | Self::Store(_)
-            | Self::Link(_)
             | Self::CheckConfig(_)
             | Self::Demo(_)
             | Self::DemoFilter(_) => "warn",

@@ -10,6 +10,7 @@ mod help;
 mod kill;
 mod large;
 mod link;
+mod link_ends;
 mod negative;
 mod pipes;
 mod run;

@@ -1,0 +1,154 @@
+//! `edgeward gateway`: the end of links near the origin, until a signal ends it.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+
+use edgeward_dedup::receiver::Sharing;
+use edgeward_link::{Admin, Allow, EndStatus, Gateway, GatewayConfig, HostPort, Rule};
+
+use super::link::end::{EndArgs, OnOff, admin, announce, until_signal, with_way_out};
+use crate::complaint::Complaint;
+
+/// Be the end near the origin of links to edges
+#[derive(Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct GatewayArgs {
+    /// Where edges connect; port 0 takes a free one
+    #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:7443", value_parser = address)]
+    listen: SocketAddr,
+
+    /// Whom edges' misses ask, as http://HOST:PORT
+    #[arg(long, value_name = "URL", value_parser = origin)]
+    origin: Option<HostPort>,
+
+    /// Where else it connects, as db:3306, *.example.com:443; may be given again
+    #[arg(long, value_name = "HOST:PORT")]
+    allow: Vec<Rule>,
+
+    #[command(flatten)]
+    end: EndArgs,
+
+    /// Edges whose chunks are remembered
+    #[arg(long, value_name = "N", default_value_t = 64, hide_short_help = true)]
+    peers_max: usize,
+
+    /// What the origin is asked for: identity, which saves most, or what the client asked for
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = Encoding::Identity, hide_short_help = true)]
+    accept_encoding: Encoding,
+
+    /// Let edges name chunks of each other: for edges of one owner
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnOff::Off, hide_short_help = true)]
+    share: OnOff,
+}
+
+/// What the origin is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Encoding {
+    /// Bodies that are not compressed
+    Identity,
+    /// What the client takes
+    Forward,
+}
+
+/// `:7443` is what people write for all addresses.
+fn address(text: &str) -> Result<SocketAddr, std::net::AddrParseError> {
+    match text.strip_prefix(':') {
+        Some(port) => format!("0.0.0.0:{port}").parse(),
+        None => text.parse(),
+    }
+}
+
+fn origin(text: &str) -> Result<HostPort, String> {
+    let rest = text.strip_prefix("http://").ok_or(
+        "an origin is http://HOST:PORT; for one by TLS put the gateway next to it, or a proxy between",
+    )?;
+    let rest = rest.trim_end_matches('/');
+    let has_port = rest.rsplit_once(':').is_some_and(|(_, port)| {
+        !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())
+    });
+    let place = if has_port {
+        rest.parse()
+    } else {
+        format!("{rest}:80").parse()
+    };
+    place.map_err(|error: edgeward_link::NotHostPort| error.to_string())
+}
+
+/// Serves until a signal.
+pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<ExitCode> {
+    if args.origin.is_none() && args.allow.is_empty() {
+        return Err(Complaint::new("there is nowhere to connect to")
+            .hint("give --origin http://HOST:PORT, or --allow HOST:PORT")
+            .into());
+    }
+    let mut config = GatewayConfig::new(args.end.config()?, args.listen, args.origin.clone());
+    config.allow = args
+        .allow
+        .iter()
+        .cloned()
+        .fold(Allow::default(), Allow::and);
+    config.identity = args.accept_encoding == Encoding::Identity;
+    config.peers_max = args.peers_max;
+    if args.share == OnOff::On {
+        config.sharing = Sharing::Everything;
+    }
+    let start = async || {
+        let gateway = Gateway::bind(config).await.map_err(with_way_out)?;
+        let gateway = Arc::new(gateway);
+        let asked = Arc::clone(&gateway);
+        let report = Arc::new(move || EndStatus::from(&*asked));
+        let admin = admin(args.end.admin, report).await?;
+        let addr = gateway.local_addr();
+        let origin = args
+            .origin
+            .as_ref()
+            .map(|origin| format!("http://{origin}"));
+        let text = format!(
+            "gateway on {addr}{}{}",
+            origin
+                .as_ref()
+                .map_or_else(String::new, |origin| format!(", origin {origin}")),
+            super::link::unencrypted(args.end.encryption)
+        );
+        let told = json!({ "listening": addr.to_string(), "origin": origin });
+        announce(args.end.json, &text, admin.as_ref(), told)?;
+        Ok((gateway, admin))
+    };
+    until_signal(start, stop)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn stop(running: (Arc<Gateway>, Option<Admin>)) -> anyhow::Result<()> {
+    let (gateway, admin) = running;
+    gateway.drain(GRACE).await;
+    // With its last question gone nobody else has the gateway.
+    drop(admin);
+    while Arc::strong_count(&gateway) > 1 {
+        tokio::task::yield_now().await;
+    }
+    if let Some(gateway) = Arc::into_inner(gateway) {
+        gateway.shutdown(Duration::ZERO).await?;
+    }
+    Ok(())
+}
+
+/// A download of some MB on a slow line; another signal ends it sooner.
+const GRACE: Duration = Duration::from_secs(10);
+
+const EXAMPLES: &str = "\
+The edge beside it: `[origin.link]` in its configuration, `edgeward link forward` or
+`edgeward link socks`. docs/link.md sets a link up in five minutes.
+
+Examples:
+  edgeward link keygen --out keys
+  edgeward gateway --listen :7443 --origin http://127.0.0.1:8080 --keys keys/gateway \\
+    --store /var/lib/edgeward/link --store-size 1TiB --admin 127.0.0.1:7444
+  For databases and an intranet as well:
+    … --allow db:3306 --allow '*.intranet.example:80'
+  Inside a VPN:
+    … --encryption off";

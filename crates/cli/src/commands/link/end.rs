@@ -1,0 +1,285 @@
+//! What every end of a link is told at the prompt, and how it runs until a signal.
+
+use std::future::Future;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
+
+use edgeward_chunk_store::{ChunkSettings, Chunks, OpenError};
+use edgeward_dedup::codec::{Method, Methods};
+use edgeward_link::{
+    Admin, Encryption, Keys, KeysError, LinkConfig, Report, SetupError, Times, load_store_key,
+};
+use edgeward_store::disk::FileDevice;
+use edgeward_types::ByteSize;
+
+use crate::commands::origin::duration;
+use crate::complaint::Complaint;
+use crate::output;
+
+/// Keys, store, and what is done to bodies.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct EndArgs {
+    /// This end's keys, from `edgeward link keygen`
+    #[arg(long, value_name = "DIR")]
+    pub(crate) keys: PathBuf,
+
+    /// Folder, file or device for chunks, its own
+    #[arg(long, value_name = "PATH")]
+    pub(crate) store: PathBuf,
+
+    /// How much of it to use, as in 1TiB
+    #[arg(long, value_name = "SIZE", default_value = "4GiB")]
+    pub(crate) store_size: ByteSize,
+
+    /// Where /metrics and /status are served
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) admin: Option<SocketAddr>,
+
+    /// TLS 1.3 with the keys, or off: inside a VPN, and at both ends
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnOff::On, hide_short_help = true)]
+    pub(crate) encryption: OnOff,
+
+    /// What bodies are compressed with; it gives way where the line is faster
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = Compression::Zstd, hide_short_help = true)]
+    pub(crate) compression: Compression,
+
+    /// Name what was sent before instead of sending it
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnOff::On, hide_short_help = true)]
+    pub(crate) dedup: OnOff,
+
+    /// Compress what is new against what was sent before
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnOff::On, hide_short_help = true)]
+    pub(crate) delta: OnOff,
+
+    /// Leave alone what begins like something encrypted or compressed
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnOff::On, hide_short_help = true)]
+    pub(crate) probe: OnOff,
+
+    /// Bytes of a chunk on average, 4KiB to 64KiB; what the gateway says counts
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "8KiB",
+        hide_short_help = true
+    )]
+    pub(crate) chunk: ByteSize,
+
+    /// Streams of one peer at the same time
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=65536), hide_short_help = true)]
+    pub(crate) streams_max: u32,
+
+    /// Memory for what one peer sends and nobody took yet
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "256MiB",
+        hide_short_help = true
+    )]
+    pub(crate) receive_memory: ByteSize,
+
+    /// Memory for what one peer was sent and did not acknowledge
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "128MiB",
+        hide_short_help = true
+    )]
+    pub(crate) send_memory: ByteSize,
+
+    /// Conversations survive a line that is down for so long
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "15s", hide_short_help = true)]
+    pub(crate) patience: Duration,
+
+    /// Print the start line as JSON
+    #[arg(long, hide_short_help = true)]
+    pub(crate) json: bool,
+}
+
+/// A switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnOff {
+    /// Yes
+    On,
+    /// No
+    Off,
+}
+
+/// What bodies are compressed with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Compression {
+    /// zstd, LZ4, or nothing, as the line asks for
+    Zstd,
+    /// LZ4 or nothing
+    Lz4,
+    /// Nothing
+    None,
+}
+
+impl EndArgs {
+    /// Opens the store and reads the keys.
+    pub(crate) fn config(&self) -> anyhow::Result<LinkConfig> {
+        let (encryption, ids) = keys(&self.keys, self.encryption == OnOff::On)?;
+        let chunk_bytes = u32::try_from(self.chunk.bytes()).unwrap_or(u32::MAX);
+        let store = open_store(&self.store, self.store_size, chunk_bytes)?;
+        let none = Methods::NONE;
+        Ok(LinkConfig {
+            chunk_bytes,
+            dedup: self.dedup == OnOff::On,
+            delta: self.delta == OnOff::On,
+            probe: self.probe == OnOff::On,
+            methods: match self.compression {
+                Compression::Zstd => Methods::ALL,
+                Compression::Lz4 => none.with(Method::Lz4),
+                Compression::None => none,
+            },
+            times: Times {
+                patience: self.patience,
+                ..Times::default()
+            },
+            streams_max: self.streams_max as usize,
+            receive_bytes_max: self.receive_memory.bytes(),
+            unacked_bytes_max: usize::try_from(self.send_memory.bytes()).unwrap_or(usize::MAX),
+            ..LinkConfig::new(encryption, ids, store)
+        })
+    }
+}
+
+/// An end's keys, and whether they are used for TLS.
+pub(crate) fn keys(
+    folder: &Path,
+    encrypted: bool,
+) -> anyhow::Result<(Encryption, edgeward_dedup::id::IdKey)> {
+    let loaded = if encrypted {
+        Keys::load(folder).map(|(keys, ids)| (Encryption::Tls(Arc::new(keys)), ids))
+    } else {
+        load_store_key(&folder.join("store.key")).map(|ids| (Encryption::Off, ids))
+    };
+    loaded.map_err(|error| {
+        let hint = match &error {
+            KeysError::File { .. } => {
+                "`edgeward link keygen --out DIR` makes DIR/gateway and DIR/edge; name one of them"
+            }
+            _ => "copy the folder that `edgeward link keygen` made as it is",
+        };
+        Complaint::new(one_line(&error)).hint(hint).into()
+    })
+}
+
+/// Opens the store, or begins one.
+pub(crate) fn open_store(path: &Path, size: ByteSize, chunk_bytes: u32) -> anyhow::Result<Chunks> {
+    if !path.exists() {
+        std::fs::create_dir_all(path)
+            .with_context(|| format!("the folder {} cannot be made", path.display()))?;
+    }
+    let device = FileDevice::open(path, Some(size.bytes())).map_err(|error| {
+        let hint = match error.kind() {
+            std::io::ErrorKind::WouldBlock => "another program uses it: give each end its own",
+            std::io::ErrorKind::StorageFull => "give a smaller --store-size",
+            _ => "name a folder, file or device that can be written",
+        };
+        Complaint::new(format!("the store cannot be used: {error}"))
+            .in_file(path)
+            .hint(hint)
+    })?;
+    let mut epoch = [0; 8];
+    rustix::rand::getrandom(&mut epoch[..], rustix::rand::GetRandomFlags::empty())
+        .context("the system has no randomness")?;
+    let settings = ChunkSettings::new(chunk_bytes, u64::from_le_bytes(epoch));
+    Chunks::open(Arc::new(device), settings).map_err(|error| {
+        let hint = match &error {
+            OpenError::TooSmall { .. } => "give a larger --store-size: 64MiB at least",
+            OpenError::Superblock { .. } => "it holds something else; name another place",
+            _ => "look at the disk",
+        };
+        Complaint::new(one_line(&error)).hint(hint).into()
+    })
+}
+
+/// An error with its causes.
+pub(crate) fn one_line(error: &(dyn std::error::Error + 'static)) -> String {
+    let all = std::iter::successors(Some(error), |error| error.source());
+    all.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+/// Why an end did not start, with the way out.
+pub(crate) fn with_way_out(error: SetupError) -> anyhow::Error {
+    let hint = match &error {
+        SetupError::Listen { .. } => "`ss -ltnp` says who listens there; port 0 takes a free one",
+        SetupError::Chunks(_) => "give --chunk 4KiB, 8KiB, 16KiB, 32KiB or 64KiB",
+        _ => return error.into(),
+    };
+    Complaint::new(one_line(&error)).hint(hint).into()
+}
+
+/// Runs what `start` starts until a signal ends it, and hands it to `stop`.
+pub(crate) fn until_signal<T, S: Future<Output = anyhow::Result<()>>>(
+    start: impl AsyncFnOnce() -> anyhow::Result<T>,
+    stop: impl FnOnce(T) -> S,
+) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("the runtime cannot be started")?;
+    runtime.block_on(async {
+        // Before the start line: whoever has read it may send a signal at once.
+        let listen = |kind| signal(kind).context("signals cannot be listened to");
+        let mut terminate = listen(SignalKind::terminate())?;
+        let mut interrupt = listen(SignalKind::interrupt())?;
+        let running = start().await?;
+        let name = tokio::select! {
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+        };
+        tracing::info!(signal = name, "stopping");
+        tokio::select! {
+            stopped = stop(running) => stopped,
+            _ = terminate.recv() => Ok(()),
+            _ = interrupt.recv() => Ok(()),
+        }
+    })
+}
+
+/// The listener for figures, if there is to be one.
+pub(crate) async fn admin(
+    addr: Option<SocketAddr>,
+    report: Report,
+) -> anyhow::Result<Option<Admin>> {
+    match addr {
+        None => Ok(None),
+        Some(addr) => Ok(Some(Admin::bind(addr, report).await.map_err(with_way_out)?)),
+    }
+}
+
+/// One line that says where an end listens, for people and for the program that started it.
+pub(crate) fn announce(
+    as_json: bool,
+    text: &str,
+    admin: Option<&Admin>,
+    mut told: Value,
+) -> anyhow::Result<()> {
+    let admin = admin.map(|admin| format!("http://{}", admin.local_addr()));
+    let written = if as_json {
+        told["admin"] = json!(admin);
+        told["pid"] = json!(std::process::id());
+        output::print_json_line(&told)
+    } else {
+        let mut out = output::stdout();
+        let admin = admin.map_or_else(String::new, |url| format!(", admin on {url}"));
+        writeln!(out, "{text}{admin}")
+            .and_then(|()| out.flush())
+            .map_err(Into::into)
+    };
+    match written {
+        // Started with its stdout closed: it serves all the same.
+        Err(error) if output::stdout_closed(&error) => Ok(()),
+        other => other,
+    }
+}

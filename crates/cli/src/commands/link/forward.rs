@@ -1,0 +1,148 @@
+//! `edgeward link forward` and `edgeward link socks`: ways into a link for whoever speaks TCP.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+
+use edgeward_link::{Admin, Client, EndStatus, Entry, HostPort, Target, Way};
+
+use super::end::{EndArgs, admin, announce, until_signal, with_way_out};
+use crate::complaint::Complaint;
+
+/// Lead a local port to a target behind the gateway
+#[derive(Args, Debug)]
+#[command(
+    after_long_help = FORWARD_EXAMPLES,
+    override_usage = "edgeward link forward [OPTIONS] --listen ADDR --to HOST:PORT --gateway …"
+)]
+pub(crate) struct ForwardArgs {
+    /// Where programs connect; may be given again, once for each --to
+    #[arg(long, value_name = "ADDR", required = true)]
+    listen: Vec<SocketAddr>,
+
+    /// Where the gateway connects, as db:3306
+    #[arg(long, value_name = "HOST:PORT", required = true)]
+    to: Vec<HostPort>,
+
+    #[command(flatten)]
+    link: ClientArgs,
+}
+
+/// Take SOCKS5 and HTTP CONNECT on a port, and let the gateway connect
+#[derive(Args, Debug)]
+#[command(
+    after_long_help = SOCKS_EXAMPLES,
+    override_usage = "edgeward link socks [OPTIONS] --gateway HOST:PORT --keys DIR --store PATH"
+)]
+pub(crate) struct SocksArgs {
+    /// Where programs connect; whoever can may use it
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:1080")]
+    listen: SocketAddr,
+
+    #[command(flatten)]
+    link: ClientArgs,
+}
+
+#[derive(Args, Debug)]
+struct ClientArgs {
+    /// The gateway
+    #[arg(long, value_name = "HOST:PORT")]
+    gateway: HostPort,
+
+    #[command(flatten)]
+    end: EndArgs,
+
+    /// TCP connections to the gateway, one of them for what is short
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=16), hide_short_help = true)]
+    connections: u8,
+
+    /// Connections of programs at the same time; others wait
+    #[arg(long, value_name = "N", default_value_t = 1000, hide_short_help = true)]
+    connections_max: usize,
+}
+
+/// Forwards until a signal.
+pub(crate) fn forward(args: &ForwardArgs) -> anyhow::Result<ExitCode> {
+    if args.listen.len() != args.to.len() {
+        let message = format!(
+            "--listen is given {} times and --to {} times",
+            args.listen.len(),
+            args.to.len()
+        );
+        return Err(Complaint::new(message)
+            .hint("each --listen leads to the --to in the same place")
+            .into());
+    }
+    let targets = args.to.iter().cloned().map(Target::Tcp);
+    let ways = args.listen.iter().copied().zip(targets.map(Way::To));
+    serve(&args.link, ways.collect())
+}
+
+/// Takes a proxy's clients until a signal.
+pub(crate) fn socks(args: &SocksArgs) -> anyhow::Result<ExitCode> {
+    serve(&args.link, vec![(args.listen, Way::Proxy)])
+}
+
+fn serve(args: &ClientArgs, ways: Vec<(SocketAddr, Way)>) -> anyhow::Result<ExitCode> {
+    let mut config = args.end.config()?;
+    config.connections = usize::from(args.connections);
+    let gateway = args.gateway.to_string();
+    let start = async || {
+        let client = Client::start(config, &gateway).map_err(with_way_out)?;
+        let mut entries = Vec::new();
+        for (listen, way) in ways {
+            let entry = Entry::bind(client.clone(), listen, way, args.connections_max).await;
+            entries.push(entry.map_err(with_way_out)?);
+        }
+        let asked = client.clone();
+        let report = Arc::new(move || EndStatus::from(&asked));
+        let admin = admin(args.end.admin, report).await?;
+        let addrs: Vec<String> = entries
+            .iter()
+            .map(|entry| entry.local_addr().to_string())
+            .collect();
+        let text = format!(
+            "listening on {}, gateway {gateway}{}",
+            addrs.join(" and "),
+            super::unencrypted(args.end.encryption)
+        );
+        let told = json!({ "listening": addrs, "gateway": gateway });
+        announce(args.end.json, &text, admin.as_ref(), told)?;
+        Ok((client, entries, admin))
+    };
+    until_signal(start, stop)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn stop(running: (Client, Vec<Entry>, Option<Admin>)) -> anyhow::Result<()> {
+    let (client, entries, admin) = running;
+    // Nobody new; who is there may finish.
+    client.drain(GRACE).await;
+    drop((entries, admin));
+    client.shutdown(Duration::ZERO).await?;
+    Ok(())
+}
+
+/// A download of some MB on a slow line; another signal ends it sooner.
+const GRACE: Duration = Duration::from_secs(10);
+
+const FORWARD_EXAMPLES: &str = "\
+The gateway must allow the target. docs/link.md sets a link up in five minutes.
+
+Examples:
+  edgeward link forward --listen 127.0.0.1:3307 --to db:3306 --gateway gw.example:7443 \\
+    --keys keys/edge --store /var/lib/edgeward/link --store-size 20GiB
+  mysql --host 127.0.0.1 --port 3307";
+
+const SOCKS_EXAMPLES: &str = "\
+Names are looked up by the gateway, which must allow the targets.
+
+Examples:
+  edgeward link socks --listen 127.0.0.1:1080 --gateway gw.example:7443 \\
+    --keys keys/edge --store /var/lib/edgeward/link
+  curl --proxy socks5h://127.0.0.1:1080 http://intranet.example/
+  git -c http.proxy=http://127.0.0.1:1080 clone http://git.example/project";

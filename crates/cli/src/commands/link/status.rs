@@ -1,0 +1,195 @@
+//! `edgeward link status`: what an end says of itself.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Args;
+use serde_json::Value;
+
+use edgeward_types::ByteSize;
+
+use crate::complaint::Complaint;
+use crate::output::{self, Column, Table};
+
+/// Show what a running end saved, per peer and per host
+#[derive(Args, Debug)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct StatusArgs {
+    /// The end's admin address, as HOST:PORT
+    #[arg(value_name = "ADDR")]
+    addr: String,
+
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Asks and prints.
+pub(crate) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
+    let addr = args
+        .addr
+        .trim_start_matches("http://")
+        .trim_end_matches('/');
+    let status = ask(addr).map_err(|error| {
+        Complaint::new(format!("{addr} does not answer: {error:#}"))
+            .hint("give the end's --admin address, or that of link.admin on an edge")
+    })?;
+    if args.json {
+        output::print_json(&status)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut out = output::stdout();
+    print(&status, &mut out)?;
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn ask(addr: &str) -> anyhow::Result<Value> {
+    let mut tcp = TcpStream::connect(addr)?;
+    tcp.set_read_timeout(Some(TIMEOUT))?;
+    tcp.set_write_timeout(Some(TIMEOUT))?;
+    // Without keep-alive the body ends with the connection.
+    write!(tcp, "GET /status HTTP/1.0\r\nHost: {addr}\r\n\r\n")?;
+    let mut bytes = Vec::new();
+    tcp.take(STATUS_BYTES_MAX).read_to_end(&mut bytes)?;
+    let end = bytes.windows(4).position(|four| four == b"\r\n\r\n");
+    let end = end.context("this is no HTTP")?;
+    let head = String::from_utf8_lossy(&bytes[..end]);
+    anyhow::ensure!(
+        head.split(' ').nth(1) == Some("200"),
+        "{}",
+        head.lines().next().unwrap_or_default()
+    );
+    let status: Value = serde_json::from_slice(&bytes[end + 4..]).context("this is no JSON")?;
+    anyhow::ensure!(status["peers"].is_array(), "this is no end of a link");
+    Ok(status)
+}
+
+fn print(status: &Value, out: &mut impl std::io::Write) -> anyhow::Result<()> {
+    if status["encrypted"] != true {
+        writeln!(out, "NOT ENCRYPTED\n")?;
+    }
+    let store = &status["store"];
+    writeln!(
+        out,
+        "store {} of {}, {} chunks, index {} of memory",
+        size(&store["bytes"]),
+        size(&store["bytes_max"]),
+        number(&store["chunks"]),
+        size(&store["index_bytes"]),
+    )?;
+    let door = &status["door"];
+    if door.is_object() {
+        writeln!(
+            out,
+            "{} connections, {} refused, {} malformed, {} violations; {} conversations, {} not allowed, {} unreachable",
+            number(&door["connections"]),
+            number(&door["refused"]),
+            number(&door["malformed"]),
+            number(&door["violations"]),
+            number(&door["conversations"]),
+            number(&door["not_allowed"]),
+            number(&door["unreachable"]),
+        )?;
+    }
+    let mut peers = Table::new(
+        [Column::words("peer"), Column::words("")]
+            .into_iter()
+            .chain(FIGURES.map(Column::figures))
+            .chain(["naks", "lines"].map(Column::figures)),
+    );
+    let mut hosts = Table::new(
+        [Column::words("host"), Column::words("")]
+            .into_iter()
+            .chain(["bytes", "on the line", "saved", "named"].map(Column::figures)),
+    );
+    for peer in status["peers"].as_array().into_iter().flatten() {
+        let name = text(&peer["peer"]);
+        for direction in ["sent", "received"] {
+            let side = &peer[direction];
+            let bytes = number(&side["bytes"]);
+            let naks = match direction {
+                "sent" => number(&side["naks"]),
+                _ => ["missing", "foreign", "disordered"]
+                    .iter()
+                    .map(|cause| number(&side[cause]))
+                    .sum(),
+            };
+            peers.row([
+                name.to_owned(),
+                direction.to_owned(),
+                size(&side["bytes"]),
+                size(&side["wire_bytes"]),
+                saved(bytes, number(&side["wire_bytes"])),
+                share(number(&side["named_bytes"]), bytes),
+                share(number(&side["delta_bytes"]), bytes),
+                naks.to_string(),
+                number(&peer["connections"]).to_string(),
+            ]);
+        }
+        for host in peer["hosts"].as_array().into_iter().flatten() {
+            for direction in ["sent", "received"] {
+                let field = |field: &str| &host[format!("{direction}_{field}")];
+                let bytes = number(field("bytes"));
+                if bytes == 0 {
+                    continue;
+                }
+                hosts.row([
+                    text(&host["host"]).to_owned(),
+                    direction.to_owned(),
+                    size(field("bytes")),
+                    size(field("wire_bytes")),
+                    saved(bytes, number(field("wire_bytes"))),
+                    share(number(field("named_bytes")), bytes),
+                ]);
+            }
+        }
+    }
+    write!(out, "\n{peers}\n{hosts}")?;
+    Ok(())
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or("?")
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or(0)
+}
+
+fn size(value: &Value) -> String {
+    ByteSize(number(value)).to_string()
+}
+
+/// What did not travel; frames are more than bodies where nothing could be saved.
+fn saved(bytes: u64, wire: u64) -> String {
+    if bytes == 0 {
+        return "-".to_owned();
+    }
+    format!("{:.1} %", (1.0 - wire as f64 / bytes as f64) * 100.0)
+}
+
+fn share(part: u64, bytes: u64) -> String {
+    if bytes == 0 {
+        return "-".to_owned();
+    }
+    format!("{:.1} %", part as f64 / bytes as f64 * 100.0)
+}
+
+const FIGURES: [&str; 5] = ["bytes", "on the line", "saved", "named", "delta"];
+
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+const STATUS_BYTES_MAX: u64 = 64 << 20;
+
+const EXAMPLES: &str = "\
+`saved` is what did not travel, `named` what was there already, `delta` what was sent
+compressed against it. `naks` are frames that had to be sent again as bytes: a few after a
+crash or a lost store.
+
+Examples:
+  edgeward link status 127.0.0.1:7444
+  edgeward link status 127.0.0.1:7444 --json | jq .peers";

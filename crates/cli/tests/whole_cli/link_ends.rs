@@ -1,0 +1,327 @@
+//! `gateway`, `link keygen`, `link forward`, `link socks` and `link status`, as an operator runs them.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::run::{Server, output, text, until};
+
+/// Sends back what it gets. Its threads end with the test's process.
+fn echo() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("it listens");
+    let addr = listener.local_addr().expect("an address");
+    thread::spawn(move || {
+        for tcp in listener.incoming().flatten() {
+            thread::spawn(move || {
+                let mut read = &tcp;
+                let mut write = &tcp;
+                _ = std::io::copy(&mut read, &mut write);
+                _ = tcp.shutdown(Shutdown::Write);
+            });
+        }
+    });
+    addr
+}
+
+/// A body there and back; what came, and whether it ended well.
+fn through(addr: SocketAddr, body: &[u8]) -> std::io::Result<Vec<u8>> {
+    let tcp = TcpStream::connect(addr)?;
+    tcp.set_read_timeout(Some(Duration::from_secs(60)))?;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // A link that breaks resets the connection.
+            _ = (&tcp).write_all(body);
+            _ = tcp.shutdown(Shutdown::Write);
+        });
+        let mut back = Vec::new();
+        (&tcp).read_to_end(&mut back)?;
+        Ok(back)
+    })
+}
+
+fn noise(bytes: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed;
+    let next = || {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        (state >> 56) as u8
+    };
+    std::iter::repeat_with(next).take(bytes).collect()
+}
+
+struct Ends {
+    folder: tempfile::TempDir,
+    target: SocketAddr,
+    options: Vec<&'static str>,
+}
+
+impl Ends {
+    fn new(options: &[&'static str]) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let keys = folder.path().join("keys");
+        let made = output(&["link", "keygen", "--out", &shown(&keys)]);
+        assert!(made.status.success(), "{}", text(&made.stderr));
+        assert!(text(&made.stdout).contains("gateway goes to the gateway"));
+        Self {
+            folder,
+            target: echo(),
+            options: options.to_vec(),
+        }
+    }
+
+    fn start(&self, end: &str, args: &[&str]) -> Server {
+        let keys = shown(&self.folder.path().join("keys").join(end));
+        let store = shown(&self.folder.path().join("stores").join(end));
+        let common = [
+            "--keys",
+            &keys,
+            "--store",
+            &store,
+            "--store-size",
+            "64MiB",
+            "--admin",
+            "127.0.0.1:0",
+            "--json",
+            "-q",
+            "--log",
+            "warn",
+        ];
+        let all: Vec<&str> = args
+            .iter()
+            .copied()
+            .chain(common)
+            .chain(self.options.iter().copied())
+            .collect();
+        Server::start(&all)
+    }
+
+    fn gateway(&self, listen: &str) -> Server {
+        let allow = self.target.to_string();
+        self.start(
+            "gateway",
+            &["gateway", "--listen", listen, "--allow", &allow],
+        )
+    }
+
+    fn forward(&self, gateway: SocketAddr) -> Server {
+        let (to, gateway) = (self.target.to_string(), gateway.to_string());
+        let args = [
+            "link",
+            "forward",
+            "--listen",
+            "127.0.0.1:0",
+            "--to",
+            &to,
+            "--gateway",
+            &gateway,
+        ];
+        self.start("edge", &args)
+    }
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn listening(server: &Server) -> SocketAddr {
+    server.addr("/listening")
+}
+
+fn status(of: &Server) -> Value {
+    let admin = of.addr("/admin").to_string();
+    let out = output(&["link", "status", &admin, "--json"]);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    serde_json::from_slice(&out.stdout).expect("JSON")
+}
+
+/// Keys, gateway and a forwarded port in four commands; the second time a body goes by name; both ends end in good order and remember
+/// their chunks.
+#[test]
+fn a_forwarded_port_saves_what_was_sent_before() {
+    let ends = Ends::new(&[]);
+    let gateway = ends.gateway("127.0.0.1:0");
+    let forward = ends.forward(listening(&gateway));
+    let body = noise(500_000, 1);
+    for _ in 0..2 {
+        let back = through(forward.addr("/listening/0"), &body).expect("it comes back");
+        assert!(back == body);
+    }
+    let said = status(&gateway);
+    let peer = &said["peers"][0];
+    assert_eq!(said["encrypted"], true);
+    assert_eq!(peer["received"]["bytes"], 1_000_000);
+    let wire = peer["received"]["wire_bytes"].as_u64().expect("bytes");
+    assert!(
+        (500_000..600_000).contains(&wire),
+        "{wire} bytes on the line"
+    );
+    assert_eq!(peer["hosts"][0]["host"], ends.target.to_string());
+    let admin = gateway.addr("/admin").to_string();
+    let table = text(&output(&["link", "status", &admin]).stdout);
+    assert!(
+        table.contains("saved") && table.contains(&ends.target.to_string()),
+        "{table}"
+    );
+    for end in [forward, gateway] {
+        end.signal(Signal::TERM);
+        let (status, _, err) = end.ended();
+        assert!(status.success(), "{err}");
+    }
+    let again = ends.gateway("127.0.0.1:0");
+    let chunks = status_of_store(&again);
+    assert!(chunks > 30, "{chunks} chunks after a restart");
+}
+
+fn status_of_store(of: &Server) -> u64 {
+    status(of)["store"]["chunks"].as_u64().expect("a number")
+}
+
+/// Either end is killed in the middle of it: bodies come back as they were or not at all, and after that all do.
+#[test]
+fn a_killed_end_costs_no_wrong_byte() {
+    // While a gateway is away nobody waits for it to come back.
+    let ends = Ends::new(&["--patience", "200ms"]);
+    let mut gateway = ends.gateway("127.0.0.1:0");
+    let addr = listening(&gateway);
+    let mut forward = ends.forward(addr);
+    let bodies: Vec<Vec<u8>> = (0..4).map(|n| noise(2_000_000, n % 2)).collect();
+    for round in 0..4 {
+        let port = forward.addr("/listening/0");
+        thread::scope(|scope| {
+            let under_way: Vec<_> = bodies
+                .iter()
+                .map(|body| scope.spawn(move || (body, through(port, body))))
+                .collect();
+            // Somewhere within them; where does not matter.
+            until("something is under way", || {
+                let bytes = &status(&gateway)["peers"][0]["received"]["bytes"];
+                bytes.as_u64().filter(|bytes| *bytes > 0)
+            });
+            if round % 2 == 0 {
+                gateway.signal(Signal::KILL);
+            } else {
+                forward.signal(Signal::KILL);
+            }
+            for body in under_way {
+                let (body, back) = body.join().expect("it ends");
+                if let Ok(back) = back {
+                    // A killed forwarder cannot even reset: what came is a beginning.
+                    assert!(body.starts_with(&back), "round {round}");
+                    assert!(
+                        round % 2 == 1 || back == *body,
+                        "round {round}: an end that is none"
+                    );
+                }
+            }
+        });
+        if round % 2 == 0 {
+            drop(gateway);
+            gateway = ends.gateway(&addr.to_string());
+        } else {
+            drop(forward);
+            forward = ends.forward(addr);
+        }
+        let port = forward.addr("/listening/0");
+        for body in &bodies {
+            until("the link is up again", || {
+                through(port, body).ok().filter(|back| back == body)
+            });
+        }
+    }
+}
+
+/// Any program that speaks SOCKS5; what the gateway does not allow is refused, and without encryption it is said.
+#[test]
+fn a_proxy_port_leads_where_the_gateway_allows() {
+    let ends = Ends::new(&["--encryption", "off"]);
+    let gateway = ends.gateway("127.0.0.1:0");
+    let to = listening(&gateway).to_string();
+    let socks = ends.start(
+        "edge",
+        &["link", "socks", "--listen", "127.0.0.1:0", "--gateway", &to],
+    );
+    let port = socks.addr("/listening/0");
+    let ask = |target: SocketAddr| {
+        let mut tcp = TcpStream::connect(port).expect("connects");
+        tcp.set_read_timeout(Some(Duration::from_secs(60)))
+            .expect("set");
+        tcp.write_all(&[5, 1, 0]).expect("sent");
+        let request = [
+            &[5, 1, 0, 1, 127, 0, 0, 1][..],
+            &target.port().to_be_bytes(),
+        ]
+        .concat();
+        tcp.write_all(&request).expect("sent");
+        let mut reply = [0; 12];
+        tcp.read_exact(&mut reply).expect("two answers");
+        (tcp, reply[3])
+    };
+    let mut tcp = until("the link is up", || {
+        let (tcp, code) = ask(ends.target);
+        (code == 0).then_some(tcp)
+    });
+    tcp.write_all(b"hello").expect("sent");
+    let mut back = [0; 5];
+    tcp.read_exact(&mut back).expect("back");
+    assert_eq!(&back, b"hello");
+    assert_eq!(ask(listening(&gateway)).1, 2, "not allowed");
+    let said = status(&gateway);
+    assert_eq!(
+        (&said["encrypted"], &said["door"]["not_allowed"]),
+        (&Value::Bool(false), &Value::from(1))
+    );
+    let admin = gateway.addr("/admin").to_string();
+    let table = text(&output(&["link", "status", &admin]).stdout);
+    assert!(table.starts_with("NOT ENCRYPTED"), "{table}");
+}
+
+/// What is wrong is said with the way out.
+#[test]
+fn mistakes_have_a_way_out() {
+    let ends = Ends::new(&[]);
+    let folder = ends.folder.path();
+    let (keys, store) = (
+        shown(&folder.join("keys/gateway")),
+        shown(&folder.join("s")),
+    );
+    let none = shown(&folder.join("none"));
+    let out = shown(&folder.join("keys"));
+    let common = ["--keys", &keys, "--store", &store, "--store-size", "64MiB"];
+    let cases: [(Vec<&str>, &str); 6] = [
+        ([&["gateway"][..], &common].concat(), "give --origin"),
+        (
+            vec![
+                "gateway", "--origin", "http://a", "--keys", &none, "--store", &store,
+            ],
+            "keygen --out",
+        ),
+        (
+            [&["gateway", "--origin", "https://a"][..], &common].concat(),
+            "http://HOST:PORT",
+        ),
+        (
+            [
+                &["gateway", "--origin", "http://a", "--chunk", "5KiB"][..],
+                &common,
+            ]
+            .concat(),
+            "--chunk 4KiB",
+        ),
+        (
+            vec!["link", "keygen", "--out", &out],
+            "there are keys already",
+        ),
+        (vec!["link", "status", "127.0.0.1:1"], "--admin address"),
+    ];
+    for (args, said) in cases {
+        let out = output(&args);
+        let err = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(2), "{args:?}: {err}");
+        assert!(err.contains(said), "{args:?}: {err}");
+    }
+    assert!(!PathBuf::from(&none).exists());
+}

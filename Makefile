@@ -40,6 +40,12 @@ demo: rust compiler ## LRU against AdaptSize over real HTTP on loopback, with a 
 demo-filter: rust compiler ## lookups that are nearly all 404, with and without an id filter (DEMO_ARGS=…)
 	$(CARGO) run $(LOCKED) --release --package edgeward-cli -- demo-filter $(DEMO_ARGS)
 
+.PHONY: demo-link
+demo-link: rust compiler ## two versions of packages over a long line: plain, gzip, by the link (DEMO_ARGS="--mbps 50 …")
+	@scripts/ensure-debian demo-link || true
+	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-link --fetch --few
+	$(CARGO) run $(LOCKED) --release --quiet --package edgeward-link --example demo_link -- bench/scratch/link/corpus $(DEMO_ARGS)
+
 .PHONY: build
 build: rust compiler ## the release binary, target/release/edgeward
 	$(CARGO) build $(LOCKED) --release --package edgeward-cli
@@ -149,6 +155,7 @@ bench-index: rust compiler ## the disk cache's index with 100 million objects (B
 bench-link: rust compiler ## what the link saves, beside zstd, borg, restic, casync, rsync (BENCH_ARGS="--few …")
 	@scripts/ensure-debian bench-link || true
 	$(CARGO) build $(LOCKED) --release --package edgeward-chunk-store --example link_savings
+	$(CARGO) build $(LOCKED) --release --package edgeward-link --example bench_link_speed
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-link $(BENCH_ARGS)
 
 .PHONY: bench-link-index

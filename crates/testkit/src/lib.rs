@@ -4,7 +4,8 @@
 //! its own, so that it serves blocking and async tests alike and can say what no HTTP
 //! library would let it say: a length it does not keep, a hundred megabytes of headers,
 //! half a body and a reset. What it answers is an [`Answer`]; where an answer must wait
-//! for the test, a [`Gate`] stands in it, so that no test sleeps. The disk is [`disk::SimulatedDisk`].
+//! for the test, a [`Gate`] stands in it, so that no test sleeps. The disk is [`disk::SimulatedDisk`]; [`Wan`] is a
+//! line that is slow and long.
 //!
 //! ```
 //! use edgeward_testkit::{Answer, Gate, ScriptedOrigin};
@@ -24,11 +25,13 @@ pub mod disk;
 mod gate;
 mod origin;
 mod request;
+mod wan;
 
 pub use answer::{Answer, Step};
 pub use gate::Gate;
 pub use origin::ScriptedOrigin;
 pub use request::RecordedRequest;
+pub use wan::{Wan, WanSettings};
 
 /// The bytes of [`Answer::pattern`]: byte `offset` of every such body.
 ///

@@ -1,0 +1,257 @@
+//! A source, a proxy, a gateway and an edge, each a thread whose CPU time can be told.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use edgeward_chunk_store::{ChunkSettings, Chunks, ScratchDevice};
+use edgeward_dedup::codec::Methods;
+use edgeward_link::{
+    Client, Encryption, Entry, Gateway, GatewayConfig, Keys, LinkConfig, Target, Way,
+};
+use edgeward_testkit::{Wan, WanSettings};
+
+/// What of the link is on.
+#[derive(Clone, Copy)]
+pub(crate) struct Switches {
+    pub(crate) tls: bool,
+    pub(crate) dedup: bool,
+    pub(crate) delta: bool,
+    pub(crate) methods: Methods,
+    pub(crate) chunk_bytes: u32,
+}
+
+pub(crate) const STORE_BYTES: u64 = 512 << 20;
+
+/// Sends a body to whoever connects.
+pub(crate) struct Source {
+    pub(crate) addr: SocketAddr,
+    body: Arc<Mutex<Arc<Vec<u8>>>>,
+}
+
+impl Source {
+    pub(crate) fn start() -> io::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let addr = listener.local_addr()?;
+        let body = Arc::new(Mutex::new(Arc::new(Vec::new())));
+        let sent = Arc::clone(&body);
+        thread::spawn(move || {
+            for mut tcp in listener.incoming().flatten() {
+                let body = Arc::clone(&sent.lock().expect("nobody panics with it"));
+                _ = tcp.write_all(&body);
+            }
+        });
+        Ok(Self { addr, body })
+    }
+
+    pub(crate) fn set(&self, body: &Arc<Vec<u8>>) {
+        *self.body.lock().expect("nobody panics with it") = Arc::clone(body);
+    }
+}
+
+/// Reads a body from a port, and holds it against what it should be.
+pub(crate) fn fetch(from: SocketAddr, body: &[u8]) -> io::Result<()> {
+    let mut tcp = TcpStream::connect(from)?;
+    tcp.set_read_timeout(Some(Duration::from_secs(120)))?;
+    let (mut buffer, mut at) = (vec![0; 256 << 10], 0);
+    loop {
+        match tcp.read(&mut buffer)? {
+            0 => break,
+            bytes => {
+                let expected = body.get(at..at + bytes);
+                assert_eq!(expected, Some(&buffer[..bytes]), "bytes at {at}");
+                at += bytes;
+            }
+        }
+    }
+    assert_eq!(at, body.len(), "all of it");
+    Ok(())
+}
+
+/// What everybody compares with: one thread that reads and writes.
+pub(crate) struct Plain {
+    pub(crate) addr: SocketAddr,
+    thread: Account,
+}
+
+impl Plain {
+    pub(crate) fn start(to: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let addr = listener.local_addr()?;
+        let thread = spawn("plain", move |ready| {
+            ready();
+            for mut near in listener.incoming().flatten() {
+                let Ok(mut far) = TcpStream::connect(to) else {
+                    continue;
+                };
+                let mut buffer = vec![0; 128 << 10];
+                while let Ok(bytes @ 1..) = far.read(&mut buffer) {
+                    if near.write_all(&buffer[..bytes]).is_err() {
+                        break;
+                    }
+                }
+            }
+        });
+        Ok(Self { addr, thread })
+    }
+
+    pub(crate) fn cpu(&self) -> f64 {
+        self.thread.seconds()
+    }
+}
+
+/// A gateway and an edge with a port that leads to the source.
+pub(crate) struct Stand {
+    /// Where the edge listens.
+    pub(crate) addr: SocketAddr,
+    threads: [Account; 2],
+    client: Client,
+    wan: Option<Wan>,
+    /// Dropping them ends the threads.
+    _ends: [tokio::sync::oneshot::Sender<()>; 2],
+}
+
+impl Stand {
+    pub(crate) fn start(
+        target: SocketAddr,
+        with: &Switches,
+        line: Option<u64>,
+    ) -> io::Result<Self> {
+        let wan = |rate| WanSettings {
+            bits_per_second: rate,
+            delay: Duration::from_micros(100),
+        };
+        Self::over(target, with, line.map(wan))
+    }
+
+    pub(crate) fn over(
+        target: SocketAddr,
+        with: &Switches,
+        line: Option<WanSettings>,
+    ) -> io::Result<Self> {
+        let keys = TempDir::new()?;
+        edgeward_link::generate(&keys.path().join("keys")).map_err(io::Error::other)?;
+        let [gateway, edge] = ["gateway", "edge"].map(|end| config(&keys, end, with));
+        let (gateway, edge) = (gateway?, edge?);
+
+        let mut config =
+            GatewayConfig::new(gateway, "127.0.0.1:0".parse().expect("an address"), None);
+        config.allow = config
+            .allow
+            .and(target.to_string().parse().expect("a rule"));
+        let (end, ended) = tokio::sync::oneshot::channel::<()>();
+        let (tell, told) = channel();
+        let gateway_thread = spawn("gateway", move |ready| {
+            runtime().block_on(async {
+                let gateway = Gateway::bind(config).await.expect("it listens");
+                ready();
+                tell.send(gateway.local_addr()).expect("somebody asked");
+                _ = ended.await;
+            });
+        });
+        let gateway = told.recv().expect("it listens");
+        let wan = line.map(|line| Wan::start(gateway, line)).transpose()?;
+        let reached = wan.as_ref().map_or(gateway, Wan::addr);
+
+        let (edge_end, ended) = tokio::sync::oneshot::channel::<()>();
+        let (tell, told) = channel();
+        let edge_thread = spawn("edge", move |ready| {
+            runtime().block_on(async {
+                let client = Client::start(edge, &reached.to_string()).expect("it starts");
+                client.up().await;
+                let target = Target::Tcp(target.to_string().parse().expect("a place"));
+                let listen = "127.0.0.1:0".parse().expect("an address");
+                let entry = Entry::bind(client.clone(), listen, Way::To(target), 100).await;
+                let entry = entry.expect("it listens");
+                ready();
+                tell.send((entry.local_addr(), client))
+                    .expect("somebody asked");
+                _ = ended.await;
+            });
+        });
+        let (addr, client) = told.recv().expect("it listens");
+        Ok(Self {
+            addr,
+            threads: [gateway_thread, edge_thread],
+            client,
+            wan,
+            _ends: [end, edge_end],
+        })
+    }
+
+    pub(crate) fn fetch(&self, body: &[u8]) -> io::Result<()> {
+        fetch(self.addr, body)
+    }
+
+    /// CPU seconds of gateway and edge.
+    pub(crate) fn cpu(&self) -> [f64; 2] {
+        self.threads.each_ref().map(Account::seconds)
+    }
+
+    /// Bytes on the line towards the edge: of frames, or with all that TLS adds where the line counts.
+    pub(crate) fn wire(&self) -> u64 {
+        match &self.wan {
+            Some(wan) => wan.bytes()[1],
+            None => self.client.status().received_wire(),
+        }
+    }
+}
+
+fn config(keys: &TempDir, end: &str, with: &Switches) -> io::Result<LinkConfig> {
+    let folder = keys.path().join("keys").join(end);
+    let (keys, ids) = Keys::load(&folder).map_err(io::Error::other)?;
+    let device = ScratchDevice::new(&std::env::temp_dir(), STORE_BYTES)?;
+    let settings = ChunkSettings::new(with.chunk_bytes, end.len() as u64);
+    let store = Chunks::open(Arc::new(device), settings).map_err(io::Error::other)?;
+    let encryption = if with.tls {
+        Encryption::Tls(Arc::new(keys))
+    } else {
+        Encryption::Off
+    };
+    Ok(LinkConfig {
+        chunk_bytes: with.chunk_bytes,
+        dedup: with.dedup,
+        delta: with.delta,
+        methods: with.methods,
+        ..LinkConfig::new(encryption, ids, store)
+    })
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.expect("a runtime")
+}
+
+/// A thread's CPU time, as the kernel keeps it.
+pub(crate) struct Account(String);
+
+impl Account {
+    pub(crate) fn seconds(&self) -> f64 {
+        let text = fs::read_to_string(&self.0).expect("the thread lives");
+        let nanos = text
+            .split(' ')
+            .next()
+            .and_then(|nanos| nanos.parse::<f64>().ok());
+        nanos.expect("nanoseconds come first") / 1e9
+    }
+}
+
+/// Begins a thread that says when it is ready.
+fn spawn(name: &str, work: impl FnOnce(&dyn Fn()) + Send + 'static) -> Account {
+    let (tell, told): (Sender<String>, _) = channel();
+    let named = thread::Builder::new().name(name.to_owned()).spawn(move || {
+        let link = fs::read_link("/proc/thread-self").expect("Linux tells");
+        let path = format!("/proc/{}/schedstat", link.display());
+        work(&|| tell.send(path.clone()).expect("somebody asked"));
+    });
+    named.expect("there is room for a thread");
+    Account(told.recv().expect("it becomes ready"))
+}

@@ -1,0 +1,186 @@
+//! What the link adds to a short question and its answer: alone, and beside a download.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use edgeward_dedup::codec::Methods;
+use edgeward_testkit::WanSettings;
+
+use crate::ends::{Stand, Switches};
+
+const EVERYTHING: Switches = Switches {
+    tls: true,
+    dedup: true,
+    delta: true,
+    methods: Methods::ALL,
+    chunk_bytes: 8 << 10,
+};
+
+/// On a line with nothing else on it: the link, and a relay that reads and writes, in turns.
+pub(crate) fn idle() -> io::Result<()> {
+    let target = target()?;
+    let stand = Stand::start(target, &EVERYTHING, None)?;
+    let relay = relay(target)?;
+    let (mut link, mut plain) = (Vec::new(), Vec::new());
+    let mut through = [TcpStream::connect(stand.addr)?, TcpStream::connect(relay)?];
+    for round in 0..20 {
+        for (tcp, times) in through.iter_mut().zip([&mut link, &mut plain]) {
+            for _ in 0..500 {
+                let took = ask(tcp)?;
+                if round > 0 {
+                    times.push(took);
+                }
+            }
+        }
+    }
+    let [link, plain] = [link, plain].map(Quantiles::of);
+    crate::tell(&format!(
+        r#"{{"row":"latency, idle","questions":9500,"link_us":{},"relay_us":{},"added_p99_us":{:.0},"load_average":{}}}"#,
+        link.json(),
+        plain.json(),
+        link.p99 - plain.p99,
+        crate::load_average(),
+    ));
+    Ok(())
+}
+
+/// On a line of 100 Mb/s and 10 ms each way: alone, and while a body without end comes down it.
+pub(crate) fn beside_bulk() -> io::Result<()> {
+    let target = target()?;
+    let line = WanSettings {
+        bits_per_second: 100_000_000,
+        delay: Duration::from_millis(10),
+    };
+    let stand = Stand::over(target, &EVERYTHING, Some(line))?;
+    let mut tcp = TcpStream::connect(stand.addr)?;
+    let mut series = |count| {
+        (0..count)
+            .map(|_| ask(&mut tcp))
+            .collect::<io::Result<Vec<_>>>()
+    };
+    series(20)?;
+    let alone = Quantiles::of(series(300)?);
+
+    let over = Arc::new(AtomicBool::new(false));
+    let (stop, addr) = (Arc::clone(&over), stand.addr);
+    let bulk = thread::spawn(move || -> io::Result<u64> {
+        let mut tcp = TcpStream::connect(addr)?;
+        tcp.write_all(&[BULK; QUESTION_BYTES])?;
+        let (mut buffer, mut bytes) = (vec![0; 64 << 10], 0);
+        while !stop.load(Ordering::Relaxed) {
+            bytes += tcp.read(&mut buffer)? as u64;
+        }
+        Ok(bytes)
+    });
+    // Until it has filled whatever it can fill.
+    thread::sleep(Duration::from_secs(2));
+    let begun = Instant::now();
+    let beside = Quantiles::of(series(300)?);
+    let seconds = begun.elapsed().as_secs_f64();
+    over.store(true, Ordering::Relaxed);
+    let bytes = bulk.join().expect("it does not panic")?;
+    crate::tell(&format!(
+        r#"{{"row":"latency, beside a download","line":"100 Mb/s, 10 ms each way","questions":300,"alone_us":{},"beside_us":{},"raised_p99_us":{:.0},"bulk_mbps":{:.0},"load_average":{}}}"#,
+        alone.json(),
+        beside.json(),
+        beside.p99 - alone.p99,
+        bytes as f64 * 8.0 / 1e6 / (seconds + 2.0),
+        crate::load_average(),
+    ));
+    Ok(())
+}
+
+/// Answers each question of 200 bytes with 1 KiB, or with noise without end.
+fn target() -> io::Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let addr = listener.local_addr()?;
+    thread::spawn(move || {
+        for tcp in listener.incoming().flatten() {
+            thread::spawn(move || answer(tcp));
+        }
+    });
+    Ok(addr)
+}
+
+fn answer(mut tcp: TcpStream) -> io::Result<()> {
+    tcp.set_nodelay(true)?;
+    let (mut question, mut word) = ([0; QUESTION_BYTES], 1_u64);
+    loop {
+        tcp.read_exact(&mut question)?;
+        if question[0] != BULK {
+            tcp.write_all(&[7; ANSWER_BYTES])?;
+            continue;
+        }
+        let mut noise = vec![0; 64 << 10];
+        loop {
+            for eight in noise.chunks_exact_mut(8) {
+                word = word.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                eight.copy_from_slice(&(word ^ (word >> 29)).to_le_bytes());
+            }
+            tcp.write_all(&noise)?;
+        }
+    }
+}
+
+/// A relay of two threads, as plain as can be.
+fn relay(to: SocketAddr) -> io::Result<SocketAddr> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let addr = listener.local_addr()?;
+    thread::spawn(move || -> io::Result<()> {
+        for near in listener.incoming().flatten() {
+            let far = TcpStream::connect(to)?;
+            for (mut from, mut to) in [(near.try_clone()?, far.try_clone()?), (far, near)] {
+                to.set_nodelay(true)?;
+                thread::spawn(move || io::copy(&mut from, &mut to));
+            }
+        }
+        Ok(())
+    });
+    Ok(addr)
+}
+
+fn ask(tcp: &mut TcpStream) -> io::Result<Duration> {
+    tcp.set_nodelay(true)?;
+    let mut answer = [0; ANSWER_BYTES];
+    let begun = Instant::now();
+    tcp.write_all(&[1; QUESTION_BYTES])?;
+    tcp.read_exact(&mut answer)?;
+    Ok(begun.elapsed())
+}
+
+/// Microseconds.
+struct Quantiles {
+    p50: f64,
+    p99: f64,
+    most: f64,
+}
+
+impl Quantiles {
+    fn of(mut times: Vec<Duration>) -> Self {
+        times.sort();
+        let at =
+            |share: f64| times[((times.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e6;
+        Self {
+            p50: at(0.5),
+            p99: at(0.99),
+            most: at(1.0),
+        }
+    }
+
+    fn json(&self) -> String {
+        format!(
+            r#"{{"p50":{:.0},"p99":{:.0},"max":{:.0}}}"#,
+            self.p50, self.p99, self.most
+        )
+    }
+}
+
+const QUESTION_BYTES: usize = 200;
+const ANSWER_BYTES: usize = 1024;
+
+/// The first byte of a question that is answered without end.
+const BULK: u8 = 9;

@@ -1,0 +1,269 @@
+//! How fast one core of each end is, beside a plain TCP proxy in the same run, and what the link adds to a short question.
+//!
+//! ```sh
+//! cargo run --release --package edgeward-link --example bench_link_speed -- [--text FILE] [--rounds 5] [--rows "NAME;…"]
+//! ```
+//!
+//! A source sends a body to the gateway, the link carries it to the edge's port, a sink reads it there and compares every byte.
+//! Gateway, edge and proxy are a thread each; what counts is the thread's own CPU time by the kernel's account, so source and
+//! sink are free, and other programs on the machine matter less. A row's speed is that of its busier end, and its ratio
+//! the median over pairs of a pass through the link and one through the proxy (which reads and writes 128 KiB at a time).
+//! One JSON object a row on stdout.
+
+mod ends;
+mod latency;
+
+use std::fs;
+use std::io;
+use std::sync::Arc;
+
+use edgeward_dedup::codec::{Method, Methods};
+
+use ends::{Plain, Source, Stand, Switches};
+
+/// As the program has it.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+fn main() -> io::Result<()> {
+    let options = Options::parse();
+    let text = options.text.as_ref().map(fs::read).transpose()?;
+    for row in rows() {
+        if !options.wants(row.name) {
+            continue;
+        }
+        match row.body {
+            Body::Text => match &text {
+                Some(text) => measure(&row, options.rounds, text)?,
+                None => eprintln!("{}: needs --text FILE, left out", row.name),
+            },
+            _ => measure(&row, options.rounds, &[])?,
+        }
+    }
+    if options.wants("latency") {
+        latency::idle()?;
+    }
+    if options.wants("bulk") {
+        latency::beside_bulk()?;
+    }
+    Ok(())
+}
+
+/// What is sent, and how.
+struct Row {
+    name: &'static str,
+    body: Body,
+    switches: Switches,
+    /// Bits a second of the line; none where the processor is the limit.
+    line: Option<u64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Body {
+    /// Never seen before, and not to be compressed.
+    Noise,
+    /// The same each time.
+    Repeated,
+    /// A file, to ends that have not seen it.
+    Text,
+}
+
+/// The goals' rows, then those of the product to beat as far as there is the like here.
+fn rows() -> Vec<Row> {
+    let all = Switches {
+        tls: true,
+        dedup: true,
+        delta: true,
+        methods: Methods::ALL,
+        chunk_bytes: 8 << 10,
+    };
+    let dedup_only = Switches {
+        tls: false,
+        delta: false,
+        methods: Methods::NONE,
+        ..all
+    };
+    let noise = |name, switches| Row {
+        name,
+        body: Body::Noise,
+        switches,
+        line: None,
+    };
+    vec![
+        noise("everything on, incompressible", all),
+        noise("without TLS", Switches { tls: false, ..all }),
+        noise(
+            "dedup only, chunks of 64 KiB",
+            Switches {
+                chunk_bytes: 64 << 10,
+                ..dedup_only
+            },
+        ),
+        noise("dedup only", dedup_only),
+        noise(
+            "TLS only",
+            Switches {
+                tls: true,
+                dedup: false,
+                ..dedup_only
+            },
+        ),
+        noise(
+            "frames only",
+            Switches {
+                dedup: false,
+                ..dedup_only
+            },
+        ),
+        Row {
+            name: "all duplicate",
+            body: Body::Repeated,
+            switches: all,
+            line: None,
+        },
+        Row {
+            name: "all duplicate, without TLS",
+            body: Body::Repeated,
+            switches: dedup_only,
+            line: None,
+        },
+        Row {
+            name: "text, zstd",
+            body: Body::Text,
+            switches: Switches {
+                methods: Methods::NONE.with(Method::Zstd),
+                ..all
+            },
+            line: Some(200_000_000),
+        },
+    ]
+}
+
+fn measure(row: &Row, rounds: usize, text: &[u8]) -> io::Result<()> {
+    let source = Source::start()?;
+    let plain = Plain::start(source.addr)?;
+    let mut stand = Stand::start(source.addr, &row.switches, row.line)?;
+    let mut noise = Noise(0x1234_5678);
+    // Stores that are full take chunks as fast as they ever will.
+    let warm_up = match row.body {
+        Body::Noise => ends::STORE_BYTES as usize / BODY_BYTES + 1,
+        Body::Repeated => 1,
+        Body::Text => 0,
+    };
+    let (mut ratios, mut fastest, mut plain_speeds, mut smaller) = (vec![], vec![], vec![], vec![]);
+    let mut split = Vec::new();
+    let mut repeated = None;
+    for round in 0..warm_up + rounds {
+        let body = match row.body {
+            Body::Noise => Arc::new(noise.body()),
+            Body::Repeated => Arc::clone(repeated.get_or_insert_with(|| Arc::new(noise.body()))),
+            Body::Text => {
+                // Ends that have not seen it.
+                stand = Stand::start(source.addr, &row.switches, row.line)?;
+                Arc::new(text.to_vec())
+            }
+        };
+        source.set(&body);
+        let before = (stand.cpu(), stand.wire());
+        stand.fetch(&body)?;
+        let after = (stand.cpu(), stand.wire());
+        if round < warm_up {
+            continue;
+        }
+        let plain_before = plain.cpu();
+        ends::fetch(plain.addr, &body)?;
+        let bits = body.len() as f64 * 8.0 / 1e9;
+        let plain_speed = bits / (plain.cpu() - plain_before);
+        let cpu = [0, 1].map(|end| after.0[end] - before.0[end]);
+        let speed = bits / cpu[0].max(cpu[1]);
+        ratios.push(speed / plain_speed);
+        fastest.push(speed);
+        plain_speeds.push(plain_speed);
+        smaller.push(body.len() as f64 / (after.1 - before.1).max(1) as f64);
+        split.push(format!("[{:.4},{:.4}]", cpu[0], cpu[1]));
+    }
+    tell(&format!(
+        r#"{{"row":"{}","ratio":{:.3},"gbps":{:.2},"plain_gbps":{:.2},"smaller":{:.2},"ratios":{:.3?},"cpu_seconds_gateway_edge":[{}],"load_average":{}}}"#,
+        row.name,
+        median(&mut ratios.clone()),
+        median(&mut fastest),
+        median(&mut plain_speeds),
+        median(&mut smaller),
+        ratios,
+        split.join(","),
+        load_average(),
+    ));
+    Ok(())
+}
+
+/// A row.
+#[expect(clippy::print_stdout, reason = "a measurement's result")]
+pub(crate) fn tell(row: &str) {
+    println!("{row}");
+}
+
+struct Options {
+    text: Option<String>,
+    rounds: usize,
+    rows: Vec<String>,
+}
+
+impl Options {
+    fn parse() -> Self {
+        let mut options = Self {
+            text: None,
+            rounds: 5,
+            rows: Vec::new(),
+        };
+        let mut arguments = std::env::args().skip(1);
+        while let Some(argument) = arguments.next() {
+            let value = arguments.next().unwrap_or_default();
+            match argument.as_str() {
+                "--text" => options.text = Some(value),
+                "--rounds" => options.rounds = value.parse().expect("a number"),
+                "--rows" => options.rows = value.split(';').map(str::to_owned).collect(),
+                _ => {
+                    eprintln!(
+                        "usage: bench_link_speed [--text FILE] [--rounds N] [--rows ROW;ROW…]"
+                    );
+                    std::process::exit(2);
+                }
+            }
+        }
+        options
+    }
+
+    fn wants(&self, row: &str) -> bool {
+        self.rows.is_empty() || self.rows.iter().any(|wanted| wanted == row)
+    }
+}
+
+/// SplitMix64: bodies that nobody can compress.
+struct Noise(u64);
+
+impl Noise {
+    fn body(&mut self) -> Vec<u8> {
+        let mut body = Vec::with_capacity(BODY_BYTES);
+        for _ in 0..BODY_BYTES / 8 {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            body.extend((mixed ^ (mixed >> 31)).to_le_bytes());
+        }
+        body
+    }
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Over the last minute: what else the machine does falsifies times.
+fn load_average() -> f64 {
+    let text = fs::read_to_string("/proc/loadavg").expect("Linux tells");
+    let first = text.split(' ').next().and_then(|word| word.parse().ok());
+    first.expect("a number comes first")
+}
+
+const BODY_BYTES: usize = 128 << 20;

@@ -1,0 +1,249 @@
+//! What a link does for a long line: two versions of packages over 20 Mb/s and 80 ms, as they are, with gzip, and by the link.
+//!
+//! ```sh
+//! cargo run --release --package edgeward-link --example demo_link -- FOLDER [--mbps 20] [--rtt-ms 80]
+//! ```
+//!
+//! `FOLDER/1` and `FOLDER/2` hold files of the same names in two versions (`make demo-link` fetches packages). An origin serves
+//! them over HTTP/1.1; the line is a relay on loopback that lets through what the line would and delays it. Without the
+//! link, a client reaches the origin over the line; with it, the client asks a port of the edge, the edge the gateway over the
+//! line, and the gateway the origin. Nothing is cached at the edge but chunks, so every body is asked for anew. Every body is
+//! held against the file.
+
+mod origin;
+
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use flate2::read::GzDecoder;
+
+use edgeward_chunk_store::{ChunkSettings, Chunks, ScratchDevice};
+use edgeward_link::{
+    Client, Encryption, Entry, Gateway, GatewayConfig, Keys, LinkConfig, Target, Way,
+};
+use edgeward_testkit::{Wan, WanSettings};
+
+use origin::Origin;
+
+#[expect(clippy::print_stdout, reason = "a demonstration's result")]
+fn main() -> io::Result<()> {
+    let options = Options::parse()?;
+    let versions = [1, 2].map(|version| files(&options.folder.join(version.to_string())));
+    let [old, new] = versions;
+    let (old, new) = (old?, new?);
+    let bytes = |files: &[PathBuf]| -> io::Result<u64> {
+        let bytes = files
+            .iter()
+            .map(|file| fs::metadata(file).map(|facts| facts.len()));
+        bytes.sum()
+    };
+    println!(
+        "{} files in two versions, {:.1} and {:.1} MB, over {} Mb/s and {} ms there and back{}\n",
+        new.len(),
+        bytes(&old)? as f64 / 1e6,
+        bytes(&new)? as f64 / 1e6,
+        options.mbps,
+        options.rtt.as_millis(),
+        if options.synthetic {
+            "; MADE UP FROM A SEED"
+        } else {
+            ""
+        },
+    );
+    let origin = Origin::start(&options.folder)?;
+    let settings = WanSettings {
+        bits_per_second: options.mbps * 1_000_000,
+        delay: options.rtt / 2,
+    };
+    let direct = Wan::start(origin.addr, settings)?;
+    let site = Site::start(origin.addr, settings)?;
+
+    println!(
+        "{:<28}{:>12}{:>10}{:>12}",
+        "", "MB on WAN", "seconds", "times less"
+    );
+    let pass =
+        |name: &str, files: &[PathBuf], wan: &Wan, to: SocketAddr, gzip: bool| -> io::Result<()> {
+            let sum = |wan: &Wan| wan.bytes().iter().sum::<u64>();
+            let (before, begun) = (sum(wan), Instant::now());
+            for file in files {
+                fetch(to, &options.folder, file, gzip)?;
+            }
+            let seconds = begun.elapsed().as_secs_f64();
+            let sent = sum(wan) - before;
+            println!(
+                "{name:<28}{:>12.2}{seconds:>10.1}{:>12.1}",
+                sent as f64 / 1e6,
+                bytes(files)? as f64 / sent as f64
+            );
+            Ok(())
+        };
+    pass("plain", &old, &direct, direct.addr(), false)?;
+    pass("gzip", &old, &direct, direct.addr(), true)?;
+    pass("link, first version", &old, &site.wan, site.addr, false)?;
+    pass("link, second version", &new, &site.wan, site.addr, false)?;
+    pass(
+        "link, second version again",
+        &new,
+        &site.wan,
+        site.addr,
+        false,
+    )?;
+    println!("\nevery body came as the origin has it");
+    Ok(())
+}
+
+/// Gateway, line and edge.
+struct Site {
+    addr: SocketAddr,
+    wan: Wan,
+}
+
+impl Site {
+    fn start(origin: SocketAddr, line: WanSettings) -> io::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let keys = folder.path().join("keys");
+        edgeward_link::generate(&keys).map_err(io::Error::other)?;
+        let config = |end: &str, epoch: u64| -> io::Result<LinkConfig> {
+            let (keys, ids) = Keys::load(&keys.join(end)).map_err(io::Error::other)?;
+            let device = ScratchDevice::new(&std::env::temp_dir(), STORE_BYTES)?;
+            let store = Chunks::open(Arc::new(device), ChunkSettings::new(8 << 10, epoch));
+            let store = store.map_err(io::Error::other)?;
+            Ok(LinkConfig::new(Encryption::Tls(Arc::new(keys)), ids, store))
+        };
+        let (gateway, edge) = (config("gateway", 1)?, config("edge", 2)?);
+        let listen: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+        let place = origin.to_string().parse().expect("a place");
+        let gateway = GatewayConfig::new(gateway, listen, Some(place));
+        let reached = end(async move {
+            let gateway = Gateway::bind(gateway).await.expect("it listens");
+            (gateway.local_addr(), gateway)
+        });
+        let wan = Wan::start(reached, line)?;
+        let gateway = wan.addr().to_string();
+        let addr = end(async move {
+            let client = Client::start(edge, &gateway).expect("it starts");
+            client.up().await;
+            let entry = Entry::bind(client, listen, Way::To(Target::Origin), 100).await;
+            let entry = entry.expect("it listens");
+            (entry.local_addr(), entry)
+        });
+        Ok(Self { addr, wan })
+    }
+}
+
+/// An end of the link on a thread of its own, until the process ends; where it listens.
+fn end<E>(starts: impl Future<Output = (SocketAddr, E)> + Send + 'static) -> SocketAddr {
+    let (tell, told) = channel();
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        runtime.expect("a runtime").block_on(async {
+            let (addr, _end) = starts.await;
+            tell.send(addr).expect("somebody asked");
+            std::future::pending::<()>().await;
+        });
+    });
+    told.recv().expect("it listens")
+}
+
+/// Asks for a file and holds what comes against it.
+fn fetch(from: SocketAddr, folder: &Path, file: &Path, gzip: bool) -> io::Result<()> {
+    let name = file.strip_prefix(folder).expect("it lies there").display();
+    let mut tcp = TcpStream::connect(from)?;
+    let accept = if gzip {
+        "accept-encoding: gzip\r\n"
+    } else {
+        ""
+    };
+    write!(
+        tcp,
+        "GET /{name} HTTP/1.1\r\nhost: origin\r\nconnection: close\r\n{accept}\r\n"
+    )?;
+    let mut answer = BufReader::new(tcp);
+    let (mut length, mut packed, mut line) = (None, false, String::new());
+    loop {
+        line.clear();
+        answer.read_line(&mut line)?;
+        let head = line.trim().to_ascii_lowercase();
+        if head.is_empty() {
+            break;
+        }
+        if head.starts_with("http/") && !head.contains(" 200") {
+            return Err(io::Error::other(format!("{name}: {head}")));
+        }
+        if let Some(value) = head.strip_prefix("content-length:") {
+            length = value.trim().parse::<u64>().ok();
+        }
+        packed |= head == "content-encoding: gzip";
+    }
+    let length = length.ok_or_else(|| io::Error::other("no length"))?;
+    let mut body = Vec::new();
+    if packed {
+        GzDecoder::new(answer.take(length)).read_to_end(&mut body)?;
+    } else {
+        answer.take(length).read_to_end(&mut body)?;
+    }
+    if body != fs::read(file)? {
+        return Err(io::Error::other(format!("{name} came as something else")));
+    }
+    Ok(())
+}
+
+fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files: Vec<PathBuf> = fs::read_dir(folder)?
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<io::Result<_>>()?;
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "tar"));
+    // The larger packages would take minutes at 20 Mb/s.
+    files.retain(|file| fs::metadata(file).is_ok_and(|facts| facts.len() < 40_000_000));
+    files.sort();
+    Ok(files)
+}
+
+struct Options {
+    folder: PathBuf,
+    synthetic: bool,
+    mbps: u64,
+    rtt: Duration,
+}
+
+impl Options {
+    fn parse() -> io::Result<Self> {
+        let mut options = Self {
+            folder: PathBuf::new(),
+            synthetic: false,
+            mbps: 20,
+            rtt: Duration::from_millis(80),
+        };
+        let mut arguments = std::env::args().skip(1);
+        while let Some(argument) = arguments.next() {
+            let mut number = || {
+                arguments
+                    .next()
+                    .and_then(|value| value.parse().ok())
+                    .expect("a number")
+            };
+            match argument.as_str() {
+                "--mbps" => options.mbps = number(),
+                "--rtt-ms" => options.rtt = Duration::from_millis(number()),
+                _ => options.folder = PathBuf::from(argument),
+            }
+        }
+        if !options.folder.join("1").is_dir() && options.folder.join("synthetic/1").is_dir() {
+            options.folder.push("synthetic");
+            options.synthetic = true;
+        }
+        options.folder = options.folder.canonicalize()?;
+        Ok(options)
+    }
+}
+
+const STORE_BYTES: u64 = 1 << 30;

@@ -1,0 +1,137 @@
+//! How fast an end of the link is on one core, beside a plain TCP proxy in the same run; and what it adds to a question.
+//!
+//! The example `bench_link_speed` of the crate `link` measures; here its rows are shown beside the goals, and beside what the
+//! product to beat said of itself (one core of 2 GHz, 2012, first pass of random data).
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
+
+use crate::bench_hits::facts;
+use crate::say;
+
+use super::Plan;
+use super::corpus::{Corpus, TEXT};
+
+/// A row.
+struct Row {
+    name: &'static str,
+    /// The ratio to the plain proxy that is asked for.
+    goal: Option<f64>,
+    /// What it corresponds to there, with Mb/s.
+    theirs: &'static [(&'static str, u32)],
+}
+
+const fn row(name: &'static str, goal: Option<f64>, theirs: &'static [(&'static str, u32)]) -> Row {
+    Row { name, goal, theirs }
+}
+
+/// Stores are not compressed here, so two of their rows are one.
+const ROWS: [Row; 9] = [
+    row(
+        "everything on, incompressible",
+        Some(0.40),
+        &[("TLS, compression, dedup, cache compression", 314)],
+    ),
+    row(
+        "without TLS",
+        None,
+        &[("without TLS", 442), ("nor cache compression", 550)],
+    ),
+    row(
+        "dedup only, chunks of 64 KiB",
+        None,
+        &[("fast chunker", 705)],
+    ),
+    row("dedup only", Some(0.60), &[("dedup only", 880)]),
+    row("TLS only", None, &[]),
+    row("frames only", None, &[]),
+    row("all duplicate", Some(1.0), &[]),
+    row("all duplicate, without TLS", None, &[]),
+    row("text, zstd", Some(0.15), &[]),
+];
+
+/// Of the product to beat: the network card's limit.
+const PLAIN_2012: u32 = 896;
+
+const TEXT_GOAL: f64 = 5.5;
+const ADDED_P99_GOAL_US: f64 = 1000.0;
+const RAISED_P99_GOAL_US: f64 = 5000.0;
+
+pub(super) fn run(root: &Path, plan: &Plan, corpus: &Corpus) -> anyhow::Result<bool> {
+    let mut command = Command::new(&plan.speed);
+    command.args(["--rounds", &plan.rounds.to_string()]);
+    if corpus.packages.contains(&TEXT) {
+        command.arg("--text").arg(corpus.tar(1, TEXT));
+    }
+    say("\nmeasuring speed: a minute or two\n");
+    let output = command.output().context("bench_link_speed cannot be run")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "bench_link_speed: {}", said.trim());
+    let text = String::from_utf8(output.stdout)?;
+    let measured: Vec<Value> = text
+        .lines()
+        .map(serde_json::from_str)
+        .collect::<Result<_, _>>()?;
+    let found = |name: &str| measured.iter().find(|row| row["row"] == name);
+    say(format!(
+        "\none core of the busier end; ratios are medians of {} pairs with a plain proxy\n{:<32}{:>8}{:>8}{:>8}{:>9}   {}\n",
+        plan.rounds, "", "Gb/s", "ratio", "goal", "smaller", "the product of 2012: Mb/s, ratio"
+    ));
+    let mut met = true;
+    for Row { name, goal, theirs } in ROWS {
+        let Some(row) = found(name) else {
+            say(format!("{name:<32}       left out\n"));
+            continue;
+        };
+        let figure = |field: &str| row[field].as_f64().unwrap_or(f64::NAN);
+        let (ratio, smaller) = (figure("ratio"), figure("smaller"));
+        let goal_shown = goal.map_or_else(|| "-".to_owned(), |goal| format!("{goal:.2}"));
+        let theirs = theirs.iter().map(|(words, mbps)| {
+            let ratio = f64::from(*mbps) / f64::from(PLAIN_2012);
+            format!("{mbps}, {ratio:.2}: {words}")
+        });
+        let theirs = theirs.collect::<Vec<_>>().join("; ");
+        say(format!(
+            "{name:<32}{:>8.2}{ratio:>8.2}{goal_shown:>8}{smaller:>9.2}   {theirs}\n",
+            figure("gbps")
+        ));
+        let reached = goal.is_none_or(|goal| ratio >= goal);
+        let small = name != "text, zstd" || smaller >= TEXT_GOAL;
+        if !(reached && small) {
+            say("  short of its goal\n");
+            met = false;
+        }
+    }
+    let latencies = [
+        ("latency, idle", "added_p99_us", ADDED_P99_GOAL_US),
+        (
+            "latency, beside a download",
+            "raised_p99_us",
+            RAISED_P99_GOAL_US,
+        ),
+    ];
+    for (name, field, goal) in latencies {
+        let Some(micros) = found(name).and_then(|row| row[field].as_f64()) else {
+            continue;
+        };
+        say(format!(
+            "{name}: p99 {micros:.0} µs more, {goal:.0} at most are asked for\n"
+        ));
+        met &= micros <= goal;
+    }
+    let path = plan.out.join("speed.jsonl");
+    let machine = serde_json::json!({
+        "kind": "machine",
+        "date": facts::today(),
+        "load_average": facts::load_average(),
+    });
+    fs::write(&path, format!("{machine}\n{text}"))
+        .with_context(|| format!("{}", path.display()))?;
+    let shown = path.strip_prefix(root).unwrap_or(&path);
+    say(format!("\nraw results in {}\n", shown.display()));
+    Ok(met)
+}

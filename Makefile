@@ -117,6 +117,18 @@ test-cassandra: rust compiler ## ids out of a real Cassandra node, with scan and
 	EDGEWARD_CASSANDRA_IDS=$(CASSANDRA_IDS) $(CARGO) test $(LOCKED) --release --package edgeward-idsync \
 		--features cassandra --test cassandra -- --nocapture
 
+# Three engines by pip, and a JVM for Spark: half a gigabyte, and not a part of `make test`.
+SQL_VENV := $(abspath target/sql-venv)
+
+.PHONY: test-analyze-sql
+test-analyze-sql: rust compiler ## the queries of sql/ in DataFusion, DuckDB and Spark against `analyze`
+	@scripts/ensure-debian analyze-sql
+	$(CARGO) build $(LOCKED) --quiet --package edgeward-cli --features parquet
+	@test -x $(SQL_VENV)/bin/python || python3 -m venv $(SQL_VENV)
+	@$(STEP) "engines (pip)" $(SQL_VENV)/bin/pip install --quiet --disable-pip-version-check \
+		datafusion duckdb pyarrow pyspark pytz
+	@$(STEP) "SQL over Parquet (DataFusion, DuckDB, Spark)" $(SQL_VENV)/bin/python sql/test_sql.py "$(PROGRAM)" $(SQL_LOGS)
+
 .PHONY: fuzz-smoke
 fuzz-smoke: rust compiler ## ten seconds of each fuzz target (needs nightly and cargo-fuzz; FUZZ_SECONDS=…)
 	@scripts/fuzz-smoke

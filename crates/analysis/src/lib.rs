@@ -38,5 +38,5 @@ pub use ranking::{Ranked, Ranking, Share};
 pub use reuse::{ReuseCurve, ReusePoint, WorkingSet};
 pub use sample::{Sample, Sampled};
 pub use sizes::{SizeBucket, Sizes};
-pub use tally::{Span, Statuses, Tally};
+pub use tally::{Span, Statuses, Tally, type_of};
 pub use texts::Texts;

@@ -196,7 +196,7 @@ impl Tally {
 
 /// The media type without its parameters; in a log without media types the ending of the path,
 /// as `.png`, or `/` where it has none.
-fn type_of<'l>(entry: &Entry<'l>) -> &'l [u8] {
+pub fn type_of<'l>(entry: &Entry<'l>) -> &'l [u8] {
     if !entry.media_type.is_empty() {
         let end = memchr::memchr(b';', entry.media_type).unwrap_or(entry.media_type.len());
         return entry.media_type[..end].trim_ascii();

@@ -14,7 +14,8 @@ use crate::find::Source;
 use crate::partial::PartialError;
 use crate::report::FileReport;
 use crate::row::{Bare, Row, Sized};
-use crate::scan::{Pause, Shared, Task, Worker};
+use crate::rows::Rows;
+use crate::scan::{Intake, Pause, Shared, Task, Worker};
 use crate::spill::{PARTITIONS, Partitions, Spill, SpillError};
 
 /// How logs are read.
@@ -191,15 +192,55 @@ pub(crate) fn all_tasks(sources: &[Source]) -> Vec<Task> {
     tasks.collect()
 }
 
-/// Reads logs with all threads.
+/// Reads logs into partitions.
 pub(crate) fn scan<R: Row>(
     sources: &[Source],
-    mut tasks: Vec<Task>,
+    tasks: Vec<Task>,
     settings: &Settings,
     spill: &Spill,
     pause: Pause,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Scanned<R> {
+    let intake = || Rows::<R>::new(settings, spill);
+    let read = read_all(sources, tasks, settings, pause, progress, intake);
+    let mut all = Scanned {
+        parts: Vec::new(),
+        files: read.files,
+        full: None,
+        spill_error: None,
+        left: read.left,
+    };
+    for rows in read.intakes {
+        all.parts.push(rows.partitions);
+        all.spill_error = all.spill_error.or(rows.spill_error);
+        match (&mut all.full, rows.full) {
+            (Some((tally, sample)), Some((more_tally, more_sample))) => {
+                tally.merge(more_tally);
+                sample.merge(more_sample);
+            }
+            (full, more) => *full = full.take().or(more),
+        }
+    }
+    all
+}
+
+/// What all threads took in.
+pub(crate) struct ReadAll<I> {
+    pub(crate) intakes: Vec<I>,
+    pub(crate) files: Vec<(Task, FileReport)>,
+    /// What was not begun because it was time to pause.
+    pub(crate) left: Vec<Task>,
+}
+
+/// Reads logs with all threads.
+pub(crate) fn read_all<I: Intake>(
+    sources: &[Source],
+    mut tasks: Vec<Task>,
+    settings: &Settings,
+    pause: Pause,
+    progress: &(dyn Fn(u64) + Sync),
+    intake: impl Fn() -> I + Sync,
+) -> ReadAll<I> {
     // The largest first, so that no thread is left with it in the end.
     tasks.sort_by_key(|task| (Reverse(sources[task.source].bytes), task.source));
     let threads = settings.threads.max(1);
@@ -209,14 +250,12 @@ pub(crate) fn scan<R: Row>(
         tasks: &tasks,
         next: AtomicUsize::new(0),
         settings,
-        spill,
         progress,
         pause,
         ahead: threads >= 2 * readers,
-        sample_max: sample_max(settings),
     };
-    let workers: Vec<Worker<'_, R>> = thread::scope(|scope| {
-        let work = || Worker::<R>::new(&shared).run();
+    let workers: Vec<Worker<'_, I>> = thread::scope(|scope| {
+        let work = || Worker::new(&shared, intake()).run();
         let others: Vec<_> = (1..readers).map(|_| scope.spawn(work)).collect();
         let mine = work();
         let others = others.into_iter().map(|thread| {
@@ -226,24 +265,14 @@ pub(crate) fn scan<R: Row>(
         });
         std::iter::once(mine).chain(others).collect()
     });
-    let mut all = Scanned {
-        parts: Vec::new(),
+    let mut all = ReadAll {
+        intakes: Vec::new(),
         files: Vec::new(),
-        full: None,
-        spill_error: None,
         left: Vec::new(),
     };
     for worker in workers {
         all.files.extend(worker.reports);
-        all.parts.push(worker.partitions);
-        all.spill_error = all.spill_error.or(worker.spill_error);
-        match (&mut all.full, worker.full) {
-            (Some((tally, sample)), Some((more_tally, more_sample))) => {
-                tally.merge(more_tally);
-                sample.merge(more_sample);
-            }
-            (full, more) => *full = full.take().or(more),
-        }
+        all.intakes.push(worker.intake);
     }
     let begun = shared.next.load(Ordering::Relaxed).min(tasks.len());
     all.left = tasks.split_off(begun);
@@ -278,7 +307,7 @@ fn chunk_bytes(memory: ByteSize, readers: usize) -> usize {
 /// An eighth of the memory for the samples, 24 bytes a request, and no more than is of use. By the
 /// threads that are allowed rather than by those that have a log to read: parts of an analysis
 /// should sample as the whole would.
-fn sample_max(settings: &Settings) -> usize {
+pub(crate) fn sample_max(settings: &Settings) -> usize {
     let share = settings.memory.bytes() / 8 / 24 / settings.threads.max(1) as u64;
     let share = usize::try_from(share).unwrap_or(usize::MAX);
     share.clamp(1, SAMPLE_MAX)

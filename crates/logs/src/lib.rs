@@ -25,15 +25,20 @@ mod checkpoint;
 mod count;
 mod find;
 mod lines;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod partial;
 mod report;
 mod row;
+mod rows;
 mod scan;
 mod spill;
 
 pub use analyze::{Analysis, AnalyzeError, Checkpoint, Depth, FingerprintBits, Settings, analyze};
 pub use checkpoint::CheckpointError;
 pub use find::{FindError, Source, find};
+#[cfg(feature = "parquet")]
+pub use parquet::{ParquetWritten, ToParquetError, to_parquet};
 pub use partial::{PartialError, Written, analyze_to_partial, check, merge, merge_to_partial};
 pub use report::{Backwards, FileProblem, FileReport, Found, MalformedLines, Rest};
 pub use spill::SpillError;

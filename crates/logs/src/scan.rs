@@ -6,18 +6,16 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::UNIX_EPOCH;
 
-use edgeward_analysis::{Entry, Fingerprints, Format, Parser, Sample, Tally, recognise};
+use edgeward_analysis::{Entry, Format, Parser, recognise};
 use edgeward_trace::Compression;
 use edgeward_trace::raw::{Buffer, Decoder};
 use edgeward_types::Timestamp;
 
 use crate::ahead::Ahead;
-use crate::analyze::{Depth, Settings};
+use crate::analyze::Settings;
 use crate::find::Source;
 use crate::lines::{Line, for_each_line};
 use crate::report::{FileProblem, FileReport, Found, Rest};
-use crate::row::{Key, Row};
-use crate::spill::{Partitions, Spill, SpillError};
 
 /// A log to read, or the rest of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,39 +48,42 @@ impl Pause {
     }
 }
 
+/// Who takes requests in. Each thread has one.
+pub(crate) trait Intake: Send {
+    /// What comes now is of this log.
+    fn begin(&mut self, task: Task);
+
+    /// A request of a machine, unless its line names another; false if there is no room.
+    fn take(&mut self, entry: &Entry<'_>, machine: &str) -> bool;
+
+    /// Whether some thread found no room, so that nobody need read on.
+    fn is_full(&self) -> bool;
+}
+
 /// What all threads share.
 pub(crate) struct Shared<'a> {
     pub(crate) sources: &'a [Source],
     pub(crate) tasks: &'a [Task],
     pub(crate) next: AtomicUsize,
     pub(crate) settings: &'a Settings,
-    pub(crate) spill: &'a Spill,
     pub(crate) progress: &'a (dyn Fn(u64) + Sync),
     pub(crate) pause: Pause,
     /// Whether there is a thread to spare for decoding.
     pub(crate) ahead: bool,
-    pub(crate) sample_max: usize,
 }
 
 /// One thread's share of the logs.
-pub(crate) struct Worker<'a, R> {
+pub(crate) struct Worker<'a, I> {
     shared: &'a Shared<'a>,
-    fingerprints: Fingerprints,
-    pub(crate) partitions: Partitions<R>,
-    pub(crate) full: Option<(Tally, Sample)>,
-    pub(crate) spill_error: Option<SpillError>,
+    pub(crate) intake: I,
     pub(crate) reports: Vec<(Task, FileReport)>,
 }
 
-impl<'a, R: Row> Worker<'a, R> {
-    pub(crate) fn new(shared: &'a Shared<'a>) -> Self {
-        let full = shared.settings.depth == Depth::Full;
+impl<'a, I: Intake> Worker<'a, I> {
+    pub(crate) fn new(shared: &'a Shared<'a>, intake: I) -> Self {
         Self {
             shared,
-            fingerprints: Fingerprints::new(shared.settings.query),
-            partitions: Partitions::new(shared.spill.chunk_bytes),
-            full: full.then(|| (Tally::default(), Sample::new(shared.sample_max))),
-            spill_error: None,
+            intake,
             reports: Vec::new(),
         }
     }
@@ -94,9 +95,7 @@ impl<'a, R: Row> Worker<'a, R> {
         {
             let source = &self.shared.sources[task.source];
             let mut report = FileReport::new(&source.label, &source.machine);
-            if let Some((_, sample)) = &mut self.full {
-                sample.begin_log(task.log);
-            }
+            self.intake.begin(task);
             if let Err(problem) = self.read(source, task.rest, &mut report) {
                 report.problem = Some(problem);
             }
@@ -111,7 +110,7 @@ impl<'a, R: Row> Worker<'a, R> {
         rest: Option<(Rest, u64)>,
         report: &mut FileReport,
     ) -> Result<(), FileProblem> {
-        if self.shared.spill.failed() {
+        if self.intake.is_full() {
             return Err(FileProblem::NoRoom);
         }
         let Some(path) = &source.path else {
@@ -230,7 +229,7 @@ impl<'a, R: Row> Worker<'a, R> {
                 };
                 match parser.parse(line) {
                     Ok(Some(entry)) => {
-                        if !self.take(&entry, &machine) {
+                        if !self.intake.take(&entry, &machine) {
                             refused = 1;
                             return false;
                         }
@@ -254,7 +253,7 @@ impl<'a, R: Row> Worker<'a, R> {
                 }
                 paused = can_pause && shared.pause.is_due();
                 // Another thread may have found the disk full.
-                !paused && !shared.spill.failed()
+                !paused && !self.intake.is_full()
             },
         );
         report.lines = last - before - refused;
@@ -268,28 +267,10 @@ impl<'a, R: Row> Worker<'a, R> {
         if let Some(failure) = buffer.take_failure() {
             return Err(FileProblem::Read(compression.problem_of(failure)));
         }
-        if shared.spill.failed() {
+        if self.intake.is_full() {
             return Err(FileProblem::NoRoom);
         }
         Ok(())
-    }
-
-    /// Takes a request in; false if there is no room.
-    #[inline]
-    fn take(&mut self, entry: &Entry<'_>, machine: &str) -> bool {
-        let fingerprint = self.fingerprints.of(entry);
-        let key = R::Key::of(fingerprint, &mut self.fingerprints, entry);
-        let row = R::of(key, entry);
-        if let Err(error) = self.partitions.push(row, self.shared.spill) {
-            self.spill_error = Some(error);
-            return false;
-        }
-        if let Some((tally, sample)) = &mut self.full {
-            let url = self.fingerprints.counted(entry.url);
-            tally.add(entry, fingerprint, url, machine.as_bytes());
-            sample.add(entry, fingerprint);
-        }
-        true
     }
 }
 

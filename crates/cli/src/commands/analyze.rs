@@ -6,6 +6,7 @@
 mod complaints;
 mod document;
 mod page;
+mod parquet;
 mod prediction;
 mod table;
 
@@ -117,6 +118,18 @@ pub(crate) struct AnalyzeArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "report", "hot", "disk"])]
     partial: Option<PathBuf>,
 
+    /// Write the requests as Parquet instead of a report, into an empty folder
+    ///
+    /// A row a request, a folder a day: for SQL in DuckDB, DataFusion or Spark. Queries that answer
+    /// what a report does are in sql/. Needs a build with the feature `parquet`.
+    #[arg(
+        long,
+        value_name = "DIR",
+        hide_short_help = true,
+        conflicts_with_all = ["json", "report", "hot", "disk", "partial", "counts", "checkpoint"]
+    )]
+    to_parquet: Option<PathBuf>,
+
     /// Keep in a folder what was counted, and go on from there after an interruption
     ///
     /// Run the same command again: what is in the folder is not read once more. It is removed when
@@ -207,6 +220,9 @@ pub(crate) fn run(args: &AnalyzeArgs) -> anyhow::Result<ExitCode> {
         let written = edgeward_logs::analyze_to_partial(&sources, &settings, out, &advance);
         drop(progress);
         return tell_of_partial(&written.map_err(of_analysis)?, out);
+    }
+    if let Some(folder) = &args.to_parquet {
+        return parquet::write(&sources, &settings, folder, &advance);
     }
     let analysis = edgeward_logs::analyze(&sources, &settings, &advance).map_err(of_analysis)?;
     drop(progress);

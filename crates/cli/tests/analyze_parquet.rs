@@ -1,0 +1,65 @@
+//! `edgeward analyze --to-parquet`, as far as it can be seen without an engine: `make
+//! test-analyze-sql` asks three.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn edgeward(folder: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_edgeward"))
+        .args(["--quiet", "analyze", "access.log", "--to-parquet", "out"])
+        .args(args)
+        .current_dir(folder)
+        .output()
+        .expect("it runs")
+}
+
+fn log(folder: &Path) {
+    let line =
+        |day: u32| format!("c - - [{day}/May/2015:10:05:03 +0000] \"GET /a HTTP/1.1\" 200 5\n");
+    let text = [17, 18, 17].map(line).concat();
+    fs::write(folder.join("access.log"), text).expect("a file");
+}
+
+#[cfg(not(feature = "parquet"))]
+#[test]
+fn a_build_without_parquet_says_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    log(folder.path());
+    let out = edgeward(folder.path(), &[]);
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(2));
+    assert!(said.contains("--features parquet"), "{said}");
+}
+
+#[cfg(feature = "parquet")]
+#[test]
+fn each_day_is_a_folder_and_an_incomplete_result_is_marked() {
+    let folder = tempfile::tempdir().expect("a folder");
+    log(folder.path());
+    let out = edgeward(folder.path(), &[]);
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.success(), "{said}");
+    assert!(said.contains("3 requests in 2 files"), "{said}");
+    for day in ["day=2015-05-17", "day=2015-05-18"] {
+        let mut files = folder
+            .path()
+            .join("out")
+            .join(day)
+            .read_dir()
+            .expect("a day");
+        let file = files.next().expect("a file").expect("a file");
+        let bytes = fs::read(file.path()).expect("a file");
+        assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));
+        assert!(files.next().is_none());
+    }
+    let again = edgeward(folder.path(), &[]);
+    let said = String::from_utf8_lossy(&again.stderr).into_owned();
+    assert!(said.contains("not empty"), "{said}");
+
+    fs::remove_dir_all(folder.path().join("out")).expect("it was there");
+    fs::write(folder.path().join("junk.bin"), [0, 1, 2, 3]).expect("a file");
+    let out = edgeward(folder.path(), &["junk.bin"]);
+    assert_eq!(out.status.code(), Some(2));
+    assert!(folder.path().join("out/INCOMPLETE").exists());
+}

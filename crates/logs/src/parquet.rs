@@ -1,0 +1,324 @@
+//! Requests as Parquet, for whoever asks with SQL, on one machine or on many.
+//!
+//! ```text
+//! DIR/day=2015-05-17/000001.parquet   a row a request, in the order of the logs
+//! ```
+//!
+//! Days are folders, as Hive has them and every engine reads them. Hosts are not: a site may have
+//! thousands, and as many small files. Within a file, the statistics of each row group let engines pass
+//! over hours, hosts and types that were not asked for.
+
+mod columns;
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::errors::ParquetError;
+use parquet::file::properties::{WriterProperties, WriterPropertiesPtr};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::TypePtr;
+
+use edgeward_analysis::{Entry, Fingerprints};
+use edgeward_trace::raw::rfc3339;
+
+use crate::analyze::{Settings, all_tasks, read_all};
+use crate::find::Source;
+use crate::report::FileReport;
+use crate::scan::{Intake, Pause, Task};
+
+use columns::{Columns, schema};
+
+/// What was written.
+#[derive(Debug)]
+pub struct ParquetWritten {
+    /// What came of each log, in the order they were named.
+    pub files: Vec<FileReport>,
+    /// Requests, a row each.
+    pub rows: u64,
+    /// Files with rows.
+    pub parquet_files: u64,
+    /// Why writing stopped early. What was read before is written.
+    pub write_error: Option<ToParquetError>,
+}
+
+/// Why rows could not be written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ToParquetError {
+    /// The folder has requests already; there is no telling which.
+    #[error("{} is not empty", .folder.display())]
+    NotEmpty {
+        /// Which.
+        folder: PathBuf,
+    },
+    /// The folder cannot be used.
+    #[error("{} cannot be used", .folder.display())]
+    Folder {
+        /// Which.
+        folder: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A file cannot be written: most often, the disk is full.
+    #[error("{} cannot be written", .path.display())]
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        source: ParquetError,
+    },
+    /// Times that jump about would make a file of each request.
+    #[error("the times of the logs would make more than {FILES_MAX} files")]
+    TooManyFiles,
+}
+
+/// Reads the logs and writes their requests into an empty folder.
+///
+/// # Errors
+///
+/// If the folder is not empty or cannot be used. What is wrong with logs is in the [`FileReport`]s.
+pub fn to_parquet(
+    sources: &[Source],
+    settings: &Settings,
+    folder: &Path,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<ParquetWritten, ToParquetError> {
+    let error = |source| ToParquetError::Folder {
+        folder: folder.into(),
+        source,
+    };
+    fs::create_dir_all(folder).map_err(error)?;
+    if folder.read_dir().map_err(error)?.next().is_some() {
+        return Err(ToParquetError::NotEmpty {
+            folder: folder.into(),
+        });
+    }
+    let level = ZstdLevel::try_new(ZSTD_LEVEL).expect("zstd has this level");
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(level))
+        .set_created_by(concat!("edgeward ", env!("CARGO_PKG_VERSION")).to_owned())
+        .build();
+    let target = Target {
+        folder: folder.into(),
+        schema: Arc::new(schema()),
+        properties: Arc::new(properties),
+        files: AtomicU64::new(0),
+        failed: AtomicBool::new(false),
+        error: Mutex::new(None),
+    };
+    let pause = Pause::after(u64::MAX);
+    let days = || Days::new(settings, &target);
+    let mut read = read_all(sources, all_tasks(sources), settings, pause, progress, days);
+    let mut rows = 0;
+    for mut days in read.intakes {
+        while let Some(day) = days.open.pop_front() {
+            days.close(day);
+        }
+        rows += days.rows;
+    }
+    read.files.sort_by_key(|(task, _)| task.source);
+    Ok(ParquetWritten {
+        files: read.files.into_iter().map(|(_, file)| file).collect(),
+        rows,
+        parquet_files: target.files.load(Ordering::Relaxed),
+        write_error: target
+            .error
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner),
+    })
+}
+
+/// Where all threads write.
+struct Target {
+    folder: PathBuf,
+    schema: TypePtr,
+    properties: WriterPropertiesPtr,
+    files: AtomicU64,
+    failed: AtomicBool,
+    error: Mutex<Option<ToParquetError>>,
+}
+
+impl Target {
+    fn fail(&self, error: ToParquetError) {
+        self.failed.store(true, Ordering::Relaxed);
+        let mut first = self.error.lock().unwrap_or_else(PoisonError::into_inner);
+        first.get_or_insert(error);
+    }
+}
+
+/// One thread's files: of the days that its lines were of lately.
+struct Days<'a> {
+    target: &'a Target,
+    fingerprints: Fingerprints,
+    /// The one used last in front.
+    open: VecDeque<Day>,
+    rows_max: usize,
+    rows: u64,
+}
+
+/// A day's file under way.
+struct Day {
+    /// Days since 1970, or nothing for requests without a time.
+    number: Option<u64>,
+    columns: Columns,
+    path: PathBuf,
+    writer: Option<SerializedFileWriter<File>>,
+    rows: u64,
+}
+
+impl<'a> Days<'a> {
+    fn new(settings: &Settings, target: &'a Target) -> Self {
+        let threads = settings.threads.max(1) as u64;
+        let share = settings.memory.bytes() / 2 / threads / DAYS_OPEN_MAX as u64 / ROW_BYTES;
+        let share = usize::try_from(share).unwrap_or(usize::MAX);
+        Self {
+            target,
+            fingerprints: Fingerprints::new(settings.query),
+            open: VecDeque::new(),
+            rows_max: share.clamp(ROWS_MIN, ROWS_MAX),
+            rows: 0,
+        }
+    }
+
+    /// Brings the day of a request to the front.
+    fn turn_to(&mut self, number: Option<u64>, entry: &Entry<'_>) -> bool {
+        if self.open.front().is_some_and(|day| day.number == number) {
+            return true;
+        }
+        if let Some(at) = self.open.iter().position(|day| day.number == number) {
+            let day = self.open.remove(at).expect("it was just found");
+            self.open.push_front(day);
+            return true;
+        }
+        if self.open.len() >= DAYS_OPEN_MAX
+            && let Some(oldest) = self.open.pop_back()
+        {
+            self.close(oldest);
+        }
+        let at = self.target.files.fetch_add(1, Ordering::Relaxed) + 1;
+        if at > FILES_MAX {
+            self.target.fail(ToParquetError::TooManyFiles);
+            return false;
+        }
+        let day = entry.time.map(rfc3339);
+        let day = day.as_deref().and_then(|time| time.split('T').next());
+        let folder = self
+            .target
+            .folder
+            .join(format!("day={}", day.unwrap_or(NO_DAY)));
+        self.open.push_front(Day {
+            number,
+            columns: Columns::default(),
+            path: folder.join(format!("{at:06}.parquet")),
+            writer: None,
+            rows: 0,
+        });
+        true
+    }
+
+    /// Writes what a day has gathered.
+    fn flush(&mut self, day: &mut Day) {
+        if day.columns.is_empty() || self.target.failed.load(Ordering::Relaxed) {
+            return;
+        }
+        let rows = day.columns.len() as u64;
+        if let Err(source) = day.write(self.target) {
+            let path = day.path.clone();
+            self.target.fail(ToParquetError::Write { path, source });
+            return;
+        }
+        day.rows += rows;
+    }
+
+    /// Writes a day's file to its end and gives it its name. A file that breaks off has none, and
+    /// its rows do not count.
+    fn close(&mut self, mut day: Day) {
+        self.flush(&mut day);
+        let Some(writer) = day.writer.take() else {
+            return;
+        };
+        let unfinished = unfinished(&day.path);
+        let finish = || {
+            let file = writer.into_inner()?;
+            file.sync_all()?;
+            fs::rename(&unfinished, &day.path)?;
+            Ok(())
+        };
+        match finish() {
+            Ok(()) => self.rows += day.rows,
+            Err(source) => {
+                _ = fs::remove_file(&unfinished);
+                let path = day.path;
+                self.target.fail(ToParquetError::Write { path, source });
+            }
+        }
+    }
+}
+
+impl Day {
+    fn write(&mut self, target: &Target) -> Result<(), ParquetError> {
+        if self.writer.is_none() {
+            let folder = self.path.parent().unwrap_or(&target.folder);
+            fs::create_dir_all(folder)?;
+            let file = File::create(unfinished(&self.path))?;
+            let (schema, properties) = (target.schema.clone(), target.properties.clone());
+            self.writer = Some(SerializedFileWriter::new(file, schema, properties)?);
+        }
+        let writer = self.writer.as_mut().expect("it was just made");
+        self.columns.write(writer)
+    }
+}
+
+/// Engines pass over what begins with a dot.
+fn unfinished(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.unfinished"))
+}
+
+impl Intake for Days<'_> {
+    fn begin(&mut self, _task: Task) {}
+
+    fn take(&mut self, entry: &Entry<'_>, machine: &str) -> bool {
+        let number = entry.time.map(|time| time.as_secs() / 86_400);
+        if !self.turn_to(number, entry) {
+            return false;
+        }
+        let fingerprint = self.fingerprints.of(entry);
+        let url = self.fingerprints.counted(entry.url);
+        let mut day = self.open.pop_front().expect("its day was turned to");
+        day.columns.push(entry, fingerprint, url, machine);
+        if day.columns.len() >= self.rows_max {
+            self.flush(&mut day);
+        }
+        self.open.push_front(day);
+        !self.is_full()
+    }
+
+    fn is_full(&self) -> bool {
+        self.target.failed.load(Ordering::Relaxed)
+    }
+}
+
+/// Around midnight lines are of two days; those of four come at once from clocks that jump.
+const DAYS_OPEN_MAX: usize = 4;
+
+/// What a row takes while it waits, about.
+const ROW_BYTES: u64 = 400;
+
+/// Row groups of a hundred thousand rows compress well and are passed over in useful steps.
+const ROWS_MAX: usize = 128 << 10;
+const ROWS_MIN: usize = 1 << 10;
+
+/// More than anybody lists.
+const FILES_MAX: u64 = 100_000;
+
+/// What Hive calls a partition of nothing.
+const NO_DAY: &str = "__HIVE_DEFAULT_PARTITION__";
+
+/// Half again as small as Snappy, and quicker to read from disk.
+const ZSTD_LEVEL: i32 = 3;

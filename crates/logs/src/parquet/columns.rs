@@ -1,0 +1,160 @@
+//! Requests by columns.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use parquet::basic::{LogicalType, Repetition, TimeUnit, Type as Physical};
+use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
+use parquet::errors::ParquetError;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::Type;
+
+use edgeward_analysis::{Entry, Outcome, type_of};
+
+/// A column, and in which rows it has a value.
+#[derive(Default)]
+struct Column<T> {
+    values: Vec<T>,
+    /// 1 for a value, 0 for none.
+    there: Vec<i16>,
+}
+
+impl<T> Column<T> {
+    fn push(&mut self, value: Option<T>) {
+        self.there.push(i16::from(value.is_some()));
+        self.values.extend(value);
+    }
+
+    fn clear(&mut self) {
+        self.values.clear();
+        self.there.clear();
+    }
+}
+
+/// Rows that wait to be a row group.
+#[derive(Default)]
+pub(super) struct Columns {
+    time: Column<i64>,
+    status: Column<i32>,
+    bytes: Column<i64>,
+    fingerprint: Column<i64>,
+    method: Column<ByteArray>,
+    host: Column<ByteArray>,
+    url: Column<ByteArray>,
+    media_type: Column<ByteArray>,
+    cache: Column<ByteArray>,
+    machine: Column<ByteArray>,
+}
+
+impl Columns {
+    pub(super) fn len(&self) -> usize {
+        self.url.there.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(super) fn push(&mut self, entry: &Entry<'_>, fingerprint: u64, url: &[u8], machine: &str) {
+        let time = entry.time.map(|time| time.as_millis());
+        self.time
+            .push(time.and_then(|time| i64::try_from(time).ok()));
+        self.status
+            .push((entry.status > 0).then(|| i32::from(entry.status)));
+        let bytes = entry.bytes.and_then(|bytes| i64::try_from(bytes).ok());
+        self.bytes.push(bytes);
+        // SQL has no unsigned numbers that all engines agree on: the same bits.
+        self.fingerprint.push(Some(fingerprint.cast_signed()));
+        self.method.push(text(entry.method));
+        // Compared without regard to case (RFC 9110, section 4.2.3).
+        self.host.push(text(&entry.host.to_ascii_lowercase()));
+        self.url.push(text(url));
+        self.media_type.push(text(type_of(entry)));
+        self.cache.push(entry.outcome.map(|outcome| {
+            let word = match outcome {
+                Outcome::Hit => "hit",
+                Outcome::Miss => "miss",
+                Outcome::Pass => "pass",
+            };
+            ByteArray::from(word)
+        }));
+        let machine = if entry.machine.is_empty() {
+            machine.as_bytes()
+        } else {
+            entry.machine
+        };
+        self.machine.push(text(machine));
+    }
+
+    /// Writes a row group, in the order of [`schema`], and is empty after that.
+    pub(super) fn write(
+        &mut self,
+        writer: &mut SerializedFileWriter<File>,
+    ) -> Result<(), ParquetError> {
+        let mut group = writer.next_row_group()?;
+        macro_rules! column {
+            ($name:ident, $type:ty) => {
+                let mut column = group.next_column()?.expect("the schema has it");
+                let (values, there) = (&self.$name.values, &self.$name.there);
+                column
+                    .typed::<$type>()
+                    .write_batch(values, Some(there), None)?;
+                column.close()?;
+                self.$name.clear();
+            };
+        }
+        column!(time, Int64Type);
+        column!(status, Int32Type);
+        column!(bytes, Int64Type);
+        column!(fingerprint, Int64Type);
+        column!(method, ByteArrayType);
+        column!(host, ByteArrayType);
+        column!(url, ByteArrayType);
+        column!(media_type, ByteArrayType);
+        column!(cache, ByteArrayType);
+        column!(machine, ByteArrayType);
+        group.close()?;
+        Ok(())
+    }
+}
+
+/// Text as Parquet has it, in UTF-8; nothing for what is empty. A URL that is not UTF-8 is still told from
+/// others by its fingerprint.
+fn text(bytes: &[u8]) -> Option<ByteArray> {
+    if bytes.is_empty() {
+        return None;
+    }
+    Some(match String::from_utf8_lossy(bytes) {
+        std::borrow::Cow::Borrowed(text) => ByteArray::from(text),
+        std::borrow::Cow::Owned(text) => ByteArray::from(text.into_bytes()),
+    })
+}
+
+/// The columns, all of which may be without a value.
+pub(super) fn schema() -> Type {
+    let column = |name: &str, physical, logical| {
+        let column = Type::primitive_type_builder(name, physical)
+            .with_repetition(Repetition::OPTIONAL)
+            .with_logical_type(logical)
+            .build();
+        Arc::new(column.expect("the types agree"))
+    };
+    let string = |name| column(name, Physical::BYTE_ARRAY, Some(LogicalType::String));
+    let time = LogicalType::timestamp(true, TimeUnit::MILLIS);
+    let fields = vec![
+        column("time", Physical::INT64, Some(time)),
+        column("status", Physical::INT32, None),
+        column("bytes", Physical::INT64, None),
+        column("fingerprint", Physical::INT64, None),
+        string("method"),
+        string("host"),
+        string("url"),
+        string("type"),
+        string("cache"),
+        string("machine"),
+    ];
+    Type::group_type_builder("request")
+        .with_fields(fields)
+        .build()
+        .expect("names differ")
+}

@@ -1,0 +1,58 @@
+//! Requests taken in to be counted: each a row of its URL's partition, and a line of the tally.
+
+use edgeward_analysis::{Entry, Fingerprints, Sample, Tally};
+
+use crate::analyze::{Depth, Settings, sample_max};
+use crate::row::{Key as _, Row};
+use crate::scan::{Intake, Task};
+use crate::spill::{Partitions, Spill, SpillError};
+
+/// What one thread took in.
+pub(crate) struct Rows<'a, R> {
+    spill: &'a Spill,
+    fingerprints: Fingerprints,
+    pub(crate) partitions: Partitions<R>,
+    pub(crate) full: Option<(Tally, Sample)>,
+    pub(crate) spill_error: Option<SpillError>,
+}
+
+impl<'a, R: Row> Rows<'a, R> {
+    pub(crate) fn new(settings: &Settings, spill: &'a Spill) -> Self {
+        let full = settings.depth == Depth::Full;
+        Self {
+            spill,
+            fingerprints: Fingerprints::new(settings.query),
+            partitions: Partitions::new(spill.chunk_bytes),
+            full: full.then(|| (Tally::default(), Sample::new(sample_max(settings)))),
+            spill_error: None,
+        }
+    }
+}
+
+impl<R: Row> Intake for Rows<'_, R> {
+    fn begin(&mut self, task: Task) {
+        if let Some((_, sample)) = &mut self.full {
+            sample.begin_log(task.log);
+        }
+    }
+
+    #[inline]
+    fn take(&mut self, entry: &Entry<'_>, machine: &str) -> bool {
+        let fingerprint = self.fingerprints.of(entry);
+        let key = R::Key::of(fingerprint, &mut self.fingerprints, entry);
+        if let Err(error) = self.partitions.push(R::of(key, entry), self.spill) {
+            self.spill_error = Some(error);
+            return false;
+        }
+        if let Some((tally, sample)) = &mut self.full {
+            let url = self.fingerprints.counted(entry.url);
+            tally.add(entry, fingerprint, url, machine.as_bytes());
+            sample.add(entry, fingerprint);
+        }
+        true
+    }
+
+    fn is_full(&self) -> bool {
+        self.spill.failed()
+    }
+}

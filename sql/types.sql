@@ -1,0 +1,10 @@
+-- Requests, bytes and the logged cache's hits by type.
+SELECT CAST(type AS VARCHAR(300)) AS name,
+       count(*) AS requests,
+       CAST(coalesce(sum(bytes), 0) AS BIGINT) AS bytes,
+       count(*) FILTER (WHERE cache = 'hit') AS hits,
+       count(*) FILTER (WHERE cache = 'miss') AS misses
+FROM requests
+WHERE type IS NOT NULL
+GROUP BY type
+ORDER BY requests DESC, name

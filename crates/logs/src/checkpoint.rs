@@ -66,7 +66,7 @@ pub enum CheckpointError {
     },
 }
 
-/// [`crate::analyze`], kept.
+/// [`crate::analyze()`], kept.
 pub(crate) fn analyze(
     sources: &[Source],
     settings: &Settings,

@@ -48,7 +48,7 @@ impl Written {
 ///
 /// # Errors
 ///
-/// As [`crate::analyze`], and if the partial result cannot be written.
+/// As [`crate::analyze()`], and if the partial result cannot be written.
 pub fn analyze_to_partial(
     sources: &[Source],
     settings: &Settings,

@@ -1,7 +1,7 @@
 //! What was said over TCP, read from a capture of packets.
 //!
 //! [`PacketReader`] takes packets out of a pcap or pcapng file, [`segment`] finds the TCP segment in one, and [`Flows`] puts
-//! segments in order and hands each direction's bytes on as they come. [`recognise`] says what a direction begins with, as far as
+//! segments in order and hands each direction's bytes on as they come. [`recognise()`] says what a direction begins with, as far as
 //! that decides whether a link can do something for it.
 //!
 //! Nothing here trusts a capture: lengths are held against what there is, and what can grow (packets, flows, bytes that wait

@@ -144,9 +144,9 @@ bench: build ## hit ratios and speed of the policies, simulated over a generated
 	$(EDGEWARD) simulate $(BENCH_TRACE) --policy $(BENCH_POLICIES) --capacity 0.1%,1%
 
 .PHONY: bench-analyze
-bench-analyze: rust compiler ## counting a log's requests, beside DuckDB and awk (BENCH_ARGS="--lines 100000000 …")
+bench-analyze: rust compiler ## counting a log's requests, beside DuckDB, DataFusion, chDB and awk (LINES=100000000)
 	$(CARGO) build $(LOCKED) --profile dist --package edgeward-cli
-	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-analyze $(BENCH_ARGS)
+	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-analyze $(if $(LINES),--lines $(LINES)) $(BENCH_ARGS)
 
 .PHONY: bench-hits
 bench-hits: rust compiler ## edgeward, nginx and Varnish side by side (BENCH_ARGS="--sizes 1k --runs 3 …")

@@ -59,7 +59,7 @@ pub(crate) struct AnalyzeArgs {
     counts: bool,
 
     /// Leave the query out of URLs
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     cut_query: bool,
 
     /// The logs' format, where it is not recognised: ncsa, json, w3c, or a format string
@@ -134,7 +134,7 @@ pub(crate) struct AnalyzeArgs {
     ///
     /// Run the same command again: what is in the folder is not read once more. It is removed when
     /// the analysis is done.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
     checkpoint: Option<PathBuf>,
 
     /// How much to read before it is kept, as the logs lie there
@@ -160,6 +160,7 @@ enum Step {
 }
 
 #[derive(Args, Debug)]
+#[command(after_long_help = MERGE_EXAMPLES)]
 struct MergeArgs {
     /// Partial results, as --partial writes them
     #[arg(required = true, value_name = "PART")]
@@ -418,3 +419,7 @@ const EXAMPLES: &str = r#"Examples:
   edgeward analyze logs/ --checkpoint kept/
   ssh edge-3 cat /var/log/nginx/access.log | edgeward analyze -
   edgeward analyze logs/ --json | jq .once_share"#;
+
+const MERGE_EXAMPLES: &str = "Examples:
+  edgeward analyze merge edge-*.part --report report.html
+  edgeward analyze merge eu-*.part --partial eu.part";

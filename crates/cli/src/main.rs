@@ -11,6 +11,7 @@ mod commands;
 mod complaint;
 mod config;
 mod input;
+mod link_edge;
 mod logging;
 mod negative;
 mod output;

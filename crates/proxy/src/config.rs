@@ -20,6 +20,7 @@ use edgeward_types::ByteSize;
 
 pub use crate::disk::admission::{HostAdmission, HostPattern, ParseHostPatternError};
 use crate::negative::NegativeRule;
+use crate::origin::Dial;
 
 /// One edge: where it listens, whom it asks, what it keeps and what it bears.
 #[derive(Clone, Debug)]
@@ -132,6 +133,8 @@ pub struct OriginConfig {
     pub tls: OriginTls,
     /// The `Host` an origin sees.
     pub host: HostPolicy,
+    /// Who makes connections, where they are no TCP to the URL's host. Default: nobody.
+    pub dial: Option<Arc<dyn Dial>>,
 }
 
 impl OriginConfig {
@@ -149,6 +152,7 @@ impl OriginConfig {
             retries_max: 2,
             tls: OriginTls::default(),
             host: HostPolicy::Forward,
+            dial: None,
         }
     }
 }

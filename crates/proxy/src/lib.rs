@@ -47,5 +47,5 @@ pub use access_log::AccessLogError;
 pub use config::EdgeConfig;
 pub use disk::{DiskError, head as disk_head};
 pub use edge::{Edge, RunningEdge, StartError};
-pub use origin::ConnectorError;
+pub use origin::{ConnectorError, Dial, DialedStream};
 pub use tls::TlsError;

@@ -11,7 +11,7 @@ mod demo;
 mod demo_filter;
 mod filter;
 mod gateway;
-mod link;
+pub(crate) mod link;
 mod origin;
 mod replay;
 mod serve;

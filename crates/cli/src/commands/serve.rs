@@ -13,6 +13,7 @@ use edgeward_types::ByteSize;
 
 use crate::complaint::Complaint;
 use crate::config::{self, FlagSetting};
+use crate::link_edge::EdgeLink;
 use crate::negative;
 use crate::output;
 use crate::signals::Signals;
@@ -188,11 +189,13 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let checked = config::load(args.config.as_deref(), &args.settings()?)?;
     let mut edge_config = checked.edge;
     edge_config.negative = negative::start(&checked.negative)?;
+    let link = checked.link.as_ref().map(EdgeLink::start).transpose()?;
+    edge_config.origin.dial = link.as_ref().map(EdgeLink::dial);
     let drain = edge_config.drain_timeout;
     // Before the start line: whoever has read it may send a signal at once.
     let mut signals = Signals::listen()?;
     let edge = Edge::start(edge_config.clone()).map_err(with_way_out)?;
-    announce(&edge, &edge_config, args.json)?;
+    announce(&edge, &edge_config, link.as_ref(), args.json)?;
     let name = signals.next();
     tracing::info!(signal = name, drain_seconds = drain.as_secs(), "draining");
     let stopping = std::thread::Builder::new()
@@ -242,7 +245,12 @@ fn with_way_out(error: StartError) -> anyhow::Error {
 }
 
 /// One line that says where it listens, for people and for the program that started it.
-fn announce(edge: &RunningEdge, config: &EdgeConfig, as_json: bool) -> anyhow::Result<()> {
+fn announce(
+    edge: &RunningEdge,
+    config: &EdgeConfig,
+    link: Option<&EdgeLink>,
+    as_json: bool,
+) -> anyhow::Result<()> {
     let urls: Vec<String> = edge
         .addrs()
         .iter()
@@ -263,6 +271,9 @@ fn announce(edge: &RunningEdge, config: &EdgeConfig, as_json: bool) -> anyhow::R
             "listening": urls,
             "admin": admin,
             "origin": config.origin.url.to_string(),
+            "link": link.map(|link| json!({
+                "admin": link.admin_addr().map(|addr| format!("http://{addr}")),
+            })),
             "policy": hot.policy.to_string(),
             "hot_bytes": hot.capacity.bytes(),
             "disk": config.disk.as_ref().map(|disk| json!({

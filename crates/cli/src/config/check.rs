@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use edgeward_policy::DiskAdmissionSpec;
 use edgeward_proxy::config::{
     AccessLogConfig, DiskConfig, EdgeConfig, HostAdmission, HostPattern, ListenerConfig,
-    ListenerTls, LogDestination, LogFormat,
+    ListenerTls, LogDestination, LogFormat, OriginProtocol,
 };
 use edgeward_semantics::Heuristic;
 use edgeward_store::disk::{DeviceSettings, DiskSettings};
@@ -15,6 +15,7 @@ use edgeward_types::ByteSize;
 use super::keys::{KEYS, Key, is_repeated};
 use super::{Checked, Setting, Source, Told, Typed};
 use crate::complaint::{Complaint, Complaints};
+use crate::link_edge::LinkSettings;
 use crate::negative::{FilterPlace, NegativeSettings};
 
 /// A configuration in the making: what depends on several keys is put together at the end.
@@ -25,6 +26,7 @@ pub(super) struct Draft {
     pub(super) disk: DiskConfig,
     pub(super) disk_hosts: Vec<DraftHost>,
     pub(super) negative: Vec<NegativeSettings>,
+    pub(super) link: LinkSettings,
     pub(super) access_log: AccessLogConfig,
     pub(super) access_log_given: bool,
     pub(super) heuristic: Heuristic,
@@ -62,6 +64,7 @@ impl Draft {
             disk: DiskConfig::with(DiskSettings::default()),
             disk_hosts: Vec::new(),
             negative: Vec::new(),
+            link: LinkSettings::default(),
             access_log: AccessLogConfig::new(LogDestination::Stdout, LogFormat::default()),
             access_log_given: false,
             heuristic: Heuristic::default(),
@@ -151,6 +154,7 @@ pub(super) fn check(
         return Ok(Checked {
             settings: settings(&typed, &draft),
             negative: draft.negative.clone(),
+            link: draft.link.gateway.is_some().then(|| draft.link.clone()),
             edge: finished(draft),
         });
     }
@@ -213,6 +217,59 @@ fn together(
     disk(typed, draft, complaints);
     disk_hosts(typed, draft, complaints);
     negative(typed, draft, complaints);
+    link(typed, draft, complaints);
+}
+
+/// A link is whole, and leads to an origin that it can speak with.
+fn link(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Complaint)>) {
+    const TABLE: &str = "origin.link.";
+    let given = |path: &str| typed.iter().find(|one| one.key.path == path);
+    let Some(first) = typed.iter().find(|one| one.key.path.starts_with(TABLE)) else {
+        return;
+    };
+    for (key, why, hint) in [
+        (
+            "gateway",
+            "where to?",
+            "add gateway = \"gateway.example:7443\"",
+        ),
+        (
+            "keys",
+            "who is the edge?",
+            "add keys = \"keys/edge\", as `edgeward link keygen` made it",
+        ),
+        (
+            "store",
+            "where do chunks lie?",
+            "add store = \"/var/lib/edgeward/link\"",
+        ),
+    ] {
+        if given(&format!("{TABLE}{key}")).is_none() {
+            let complaint = Complaint::new(format!("[origin.link] has no {key}: {why}"));
+            complaints.push((first.source.clone(), complaint.hint(hint)));
+        }
+    }
+    let origin = &draft.edge.origin;
+    let unspoken = [
+        (
+            "origin.url",
+            origin.url.tls,
+            "https",
+            "write http: the link is encrypted, and the gateway asks its --origin",
+        ),
+        (
+            "origin.protocol",
+            origin.protocol == OriginProtocol::Http2,
+            "HTTP/2",
+            "leave it at http1",
+        ),
+    ];
+    for (path, is_it, what, hint) in unspoken {
+        if let Some(one) = given(path).filter(|_| is_it) {
+            let complaint = Complaint::new(format!("a link carries no {what} to the origin"));
+            complaints.push((one.source.clone(), complaint.hint(hint)));
+        }
+    }
 }
 
 /// What a rule lacks, said where the rule begins.
@@ -405,6 +462,7 @@ fn finished(draft: Draft) -> EdgeConfig {
         mut disk,
         disk_hosts,
         negative: _,
+        link: _,
         access_log,
         access_log_given,
         heuristic,
@@ -443,7 +501,7 @@ fn settings(typed: &[Typed], draft: &Draft) -> Vec<Setting> {
             .find(|one| one.key.path == key.path && one.item == item)
             .map_or(Source::Default, |one| one.source.clone())
     };
-    let table_of = |key: &Key| key.path.split_once('.').expect("a key is in a table");
+    let table_of = |key: &Key| key.path.rsplit_once('.').expect("a key is in a table");
     let repeated = [
         ("listener", draft.listeners.len()),
         ("disk_device", draft.disk.settings.devices.len()),

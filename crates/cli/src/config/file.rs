@@ -104,6 +104,13 @@ impl Walk<'_> {
     fn table(&mut self, table: &str, item: usize, entries: &DeTable<'_>) {
         for (name, value) in entries {
             let path = format!("{table}.{}", name.get_ref());
+            // A table within a table, as [origin.link].
+            if let DeValue::Table(inner) = value.get_ref()
+                && nearest::tables().any(|known| known == path)
+            {
+                self.table(&path, 0, inner);
+                continue;
+            }
             let Some(key) = keys::find(&path) else {
                 let complaint =
                     Complaint::new(format!("there is no key {path}")).hint(nearest::hint(&path));

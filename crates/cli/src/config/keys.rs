@@ -4,6 +4,7 @@
 //! Defaults are not in it: they stand, with their reasons, in `edgeward_proxy::config`.
 
 mod disk;
+mod link;
 mod negative;
 mod taken;
 
@@ -50,12 +51,17 @@ pub(super) fn is_repeated(table: &str) -> bool {
 }
 
 /// What the tables are for, in the order of the reference.
-pub(super) const TABLES: [(&str, &str); 13] = [
+pub(super) const TABLES: [(&str, &str); 14] = [
     (
         "listener",
         "Where the edge answers. Write `[[listener]]` once for each address.",
     ),
     ("origin", "Whom a miss asks, and how patiently."),
+    (
+        "origin.link",
+        "The link to a gateway near the origin, over which misses travel; the gateway asks its own `--origin`, and `origin.url` \
+         names it for `Host` alone. Without `gateway` there is no link. See docs/link.md.",
+    ),
     ("hot", "The cache in memory."),
     (
         "disk_device",
@@ -257,6 +263,17 @@ pub(super) static KEYS: &[Key] = &[
         set: |draft, _, value| draft.edge.origin.tls.server_name = Some(value.text()),
         show: |draft, _| draft.edge.origin.tls.server_name.clone(),
     },
+    link::GATEWAY,
+    link::KEYS,
+    link::STORE,
+    link::STORE_SIZE,
+    link::ENCRYPTION,
+    link::COMPRESSION,
+    link::DEDUP,
+    link::DELTA,
+    link::CONNECTIONS,
+    link::PATIENCE,
+    link::ADMIN,
     Key {
         path: "hot.capacity",
         flag: Some("--hot"),

@@ -53,6 +53,8 @@ pub(super) enum Kind {
     Host(&'static [&'static str]),
     /// A host, or all below a domain.
     HostPattern,
+    /// `"gateway.example:7443"`.
+    HostPort,
     /// A name for the edge in headers.
     Token,
     /// A path with one `{id}` in it.
@@ -256,6 +258,15 @@ impl Kind {
                     )
                 })
             }
+            Self::HostPort => {
+                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
+                let place: Result<edgeward_link::HostPort, _> = text.parse();
+                place
+                    .map(|place| Value::Text(place.to_string()))
+                    .map_err(|_| {
+                        Refusal::new("is not HOST:PORT").hint("write \"gateway.example:7443\"")
+                    })
+            }
             Self::Token => {
                 let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
                 // What is both a token for `Via` (RFC 9110 §5.6.2) and one for `Cache-Status`
@@ -397,6 +408,7 @@ impl Kind {
                 let words: Vec<String> = words.iter().map(|word| format!("`\"{word}\"`")).collect();
                 format!("{} or a host", words.join(", "))
             }
+            Self::HostPort => "host and port".to_owned(),
             Self::Token => "name".to_owned(),
             Self::Pattern => "path with `{id}`".to_owned(),
             Self::Filter => "file or URL".to_owned(),
@@ -447,6 +459,7 @@ impl Kind {
             Self::DiskAdmission => "a rule of admission to disk",
             Self::Reinsertion => "a rule of reinsertion",
             Self::Host(_) | Self::HostPattern => "a host",
+            Self::HostPort => "a host and port",
             Self::Token => "a name",
             Self::Pattern => "a path with {id} in it",
             Self::Filter => "a file or a URL",
@@ -472,6 +485,7 @@ impl Kind {
             Self::DiskAdmission => "\"second-hit\"".to_owned(),
             Self::Reinsertion => "\"fifo-reinsertion\"".to_owned(),
             Self::Host(_) | Self::HostPattern => "\"www.example.com\"".to_owned(),
+            Self::HostPort => "\"gateway.example:7443\"".to_owned(),
             Self::Token => "\"edge-1\"".to_owned(),
             Self::Pattern => "\"/resource/{id}\"".to_owned(),
             Self::Filter => "\"resource.ids\" or \"https://HOST/sets/NAME\"".to_owned(),

@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use edgeward_proxy::config::EdgeConfig;
 
 use crate::complaint::{Complaint, Complaints};
+use crate::link_edge::LinkSettings;
 use crate::negative::NegativeSettings;
 use keys::Key;
 use kind::Raw;
@@ -29,6 +30,8 @@ pub(crate) struct Checked {
     pub(crate) edge: EdgeConfig,
     /// Filters to start beside it.
     pub(crate) negative: Vec<NegativeSettings>,
+    /// The link to start beside it.
+    pub(crate) link: Option<LinkSettings>,
     pub(crate) settings: Vec<Setting>,
 }
 

@@ -26,7 +26,7 @@ pub(super) fn table_hint(unknown: &str) -> String {
 pub(super) fn tables() -> impl Iterator<Item = &'static str> {
     let mut last = "";
     KEYS.iter().filter_map(move |key| {
-        let (table, _) = key.path.split_once('.')?;
+        let (table, _) = key.path.rsplit_once('.')?;
         (std::mem::replace(&mut last, table) != table).then_some(table)
     })
 }

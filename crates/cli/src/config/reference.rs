@@ -17,7 +17,7 @@ pub(crate) fn markdown() -> String {
         };
         _ = write!(text, "\n## `{brackets}`\n\n{about}\n");
         for key in KEYS.iter() {
-            let Some((_, name)) = key.path.split_once('.').filter(|(of, _)| *of == table) else {
+            let Some((_, name)) = key.path.rsplit_once('.').filter(|(of, _)| *of == table) else {
                 continue;
             };
             let default = match (key.path, (key.show)(&draft, 0)) {

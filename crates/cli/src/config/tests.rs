@@ -46,6 +46,46 @@ fn a_file_says_what_an_edge_needs() {
 }
 
 #[test]
+fn a_link_is_a_table_within_a_table() {
+    let link = "[origin.link]\ngateway = \"GW.example:7443\"\nkeys = \"keys\"\nstore = \"chunks\"\nencryption = false\n";
+    let shown = verdict(&format!("{LEAST}{link}"), &[]);
+    assert!(
+        shown.contains("origin.link.gateway = gw.example:7443 (line 6)\n"),
+        "{shown}"
+    );
+    assert!(
+        shown.contains("origin.link.encryption = false (line 9)\n"),
+        "{shown}"
+    );
+    let flag = [("--set origin.link.gateway", "origin.link.gateway", "gw:1")];
+    assert!(verdict(&format!("{LEAST}{link}"), &flag).contains("gw:1 (--set origin.link.gateway)"));
+}
+
+#[test]
+fn a_link_that_is_not_whole_says_what_it_lacks() {
+    let text = format!(
+        "{LEAST}protocol = \"http2\"\n[origin.link]\ngatway = \"gw:1\"\ngateway = \"gw\"\n"
+    );
+    insta::assert_snapshot!(verdict(&text, &[]), @r#"
+    error: a link carries no HTTP/2 to the origin
+      in edge.toml, line 5
+      hint: leave it at http1
+    error: there is no key origin.link.gatway
+      in edge.toml, line 7
+      hint: did you mean origin.link.gateway?
+    error: origin.link.gateway = "gw" is not HOST:PORT
+      in edge.toml, line 8
+      hint: write "gateway.example:7443"
+    error: [origin.link] has no keys: who is the edge?
+      in edge.toml, line 8
+      hint: add keys = "keys/edge", as `edgeward link keygen` made it
+    error: [origin.link] has no store: where do chunks lie?
+      in edge.toml, line 8
+      hint: add store = "/var/lib/edgeward/link"
+    "#);
+}
+
+#[test]
 fn a_flag_wins_over_the_file() {
     let flags = [
         ("--hot", "hot.capacity", "32MiB"),

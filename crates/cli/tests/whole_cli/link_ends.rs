@@ -1,8 +1,11 @@
 //! `gateway`, `link keygen`, `link forward`, `link socks` and `link status`, as an operator runs them.
 
-use std::io::{Read as _, Write as _};
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -277,6 +280,124 @@ fn a_proxy_port_leads_where_the_gateway_allows() {
     let admin = gateway.addr("/admin").to_string();
     let table = text(&output(&["link", "status", &admin]).stdout);
     assert!(table.starts_with("NOT ENCRYPTED"), "{table}");
+}
+
+/// An origin that serves one body under every path, and counts requests that do not ask for it as it is.
+fn origin(body: Vec<u8>) -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("it listens");
+    let addr = listener.local_addr().expect("an address");
+    let compressed = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&compressed);
+    let body = Arc::new(body);
+    thread::spawn(move || {
+        for tcp in listener.incoming().flatten() {
+            let (body, counted) = (Arc::clone(&body), Arc::clone(&counted));
+            thread::spawn(move || {
+                let mut lines = BufReader::new(&tcp);
+                loop {
+                    let mut head = String::new();
+                    while !head.ends_with("\r\n\r\n") {
+                        if lines.read_line(&mut head).is_ok_and(|bytes| bytes > 0) {
+                            continue;
+                        }
+                        return;
+                    }
+                    if !head
+                        .to_lowercase()
+                        .contains("accept-encoding: identity\r\n")
+                    {
+                        counted.fetch_add(1, Ordering::Relaxed);
+                    }
+                    let answer = format!(
+                        "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nCache-Control: max-age=60\r\n\r\n",
+                        body.len()
+                    );
+                    let mut write = &tcp;
+                    if write
+                        .write_all(answer.as_bytes())
+                        .and_then(|()| write.write_all(&body))
+                        .is_err()
+                    {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    (addr, compressed)
+}
+
+/// An edge's misses travel the link, the second body of the same bytes by name; hits do not travel at all; without the gateway misses
+/// are refused, and with it again they are not.
+#[test]
+fn an_edge_s_misses_travel_the_link() {
+    let ends = Ends::new(&[]);
+    let body = noise(300_000, 7);
+    let (origin, compressed) = origin(body.clone());
+    let url = format!("http://{origin}");
+    let args = ["gateway", "--listen", "127.0.0.1:0", "--origin", &url];
+    let gateway = ends.start("gateway", &args);
+    let at = listening(&gateway);
+    let file = ends.folder.path().join("edge.toml");
+    let text_of = format!(
+        "[[listener]]\naddress = \"127.0.0.1:0\"\n[origin]\nurl = \"http://site.example\"\n\
+         [origin.link]\ngateway = \"{at}\"\nkeys = \"keys/edge\"\nstore = \"stores/edge\"\n\
+         store_size = \"64MiB\"\npatience = \"200ms\"\nadmin = \"127.0.0.1:0\"\n"
+    );
+    fs::write(&file, text_of).expect("written");
+    let edge = Server::start(&[
+        "serve",
+        "--config",
+        &shown(&file),
+        "--json",
+        "-q",
+        "--log",
+        "error",
+    ]);
+    let get = |path: &str| {
+        let mut tcp = TcpStream::connect(edge.addr("/listening/0")).expect("connects");
+        let ask = format!(
+            "GET {path} HTTP/1.1\r\nHost: site.example\r\nAccept-Encoding: gzip\r\nConnection: close\r\n\r\n"
+        );
+        tcp.write_all(ask.as_bytes()).expect("sent");
+        let mut bytes = Vec::new();
+        tcp.read_to_end(&mut bytes).expect("an answer");
+        let end = bytes
+            .windows(4)
+            .position(|four| four == b"\r\n\r\n")
+            .expect("a head");
+        let status = String::from_utf8_lossy(&bytes[9..12]).into_owned();
+        (status, bytes[end + 4..].to_vec())
+    };
+    let admin = edge.addr("/link/admin").to_string();
+    let received = || {
+        let out = output(&["link", "status", &admin, "--json"]);
+        let said: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+        let side = &said["peers"][0]["received"];
+        ["bytes", "wire_bytes"].map(|field| side[field].as_u64().expect("bytes"))
+    };
+    until("the link is up", || (get("/0").0 == "200").then_some(()));
+    let before = received();
+    assert!(get("/1") == ("200".to_owned(), body.clone()));
+    let after = received();
+    assert!(after[0] - before[0] > 300_000, "{before:?} {after:?}");
+    assert!(after[1] - before[1] < 30_000, "{before:?} {after:?}");
+    assert!(get("/1") == ("200".to_owned(), body.clone()));
+    assert_eq!(received(), after, "a hit");
+    assert_eq!(compressed.load(Ordering::Relaxed), 0);
+
+    gateway.signal(Signal::KILL);
+    drop(gateway);
+    until("the link is down", || (get("/2").0 == "502").then_some(()));
+    assert_eq!(get("/1").0, "200", "a hit all the same");
+    let listen = at.to_string();
+    let _again = ends.start(
+        "gateway",
+        &["gateway", "--listen", &listen, "--origin", &url],
+    );
+    until("the link is up again", || {
+        (get("/3") == ("200".to_owned(), body.clone())).then_some(())
+    });
 }
 
 /// What is wrong is said with the way out.

@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use super::dial::{Dial, DialedStream};
 use crate::config::{OriginConfig, OriginProtocol};
 use crate::tls;
 
@@ -28,6 +29,8 @@ pub(crate) trait OriginStream: AsyncRead + AsyncWrite + Unpin + 'static {
 }
 
 impl OriginStream for TlsStream<TcpStream> {}
+
+impl OriginStream for Box<dyn DialedStream> {}
 
 impl OriginStream for Plain {
     fn is_quiet(&mut self) -> bool {
@@ -88,6 +91,7 @@ impl AsyncWrite for Plain {
 /// Makes connections to one origin.
 #[derive(Clone)]
 pub(crate) struct Connector {
+    dial: Option<Arc<dyn Dial>>,
     host: String,
     port: u16,
     tls: Option<(TlsConnector, ServerName<'static>)>,
@@ -125,6 +129,7 @@ impl Connector {
             None
         };
         Ok(Self {
+            dial: config.dial.clone(),
             host: config.url.host.clone(),
             port: config.url.port,
             tls,
@@ -133,6 +138,9 @@ impl Connector {
 
     /// Tries the name's addresses in turn and keeps the first that answers.
     pub(crate) async fn connect(&self) -> io::Result<Box<dyn OriginStream>> {
+        if let Some(dial) = &self.dial {
+            return Ok(Box::new(dial.dial()?));
+        }
         let mut last = None;
         for addr in tokio::net::lookup_host((self.host.as_str(), self.port)).await? {
             match self.connect_to(addr).await {

@@ -2,6 +2,7 @@
 
 mod body;
 mod connect;
+mod dial;
 mod error;
 mod h1;
 mod lease;
@@ -10,6 +11,7 @@ mod pool;
 pub(crate) use body::OriginBody;
 pub(crate) use connect::Connector;
 pub use connect::ConnectorError;
+pub use dial::{Dial, DialedStream};
 pub(crate) use error::OriginError;
 pub(crate) use h1::{Fields, Lines};
 pub(crate) use pool::{Attempt, OriginPool, Received};

@@ -1,0 +1,128 @@
+//! The settings of the link to a gateway.
+
+use std::time::Duration;
+
+use edgeward_types::ByteSize;
+
+use super::super::check::path_text;
+use super::super::kind::{Kind, Value, duration_text, size_text};
+use super::{Key, or_none};
+use crate::commands::link::end::Compression;
+
+pub(super) const GATEWAY: Key = Key {
+    path: "origin.link.gateway",
+    flag: None,
+    kind: Kind::HostPort,
+    doc: "Where the gateway listens.",
+    set: |draft, _, value| draft.link.gateway = value.text().parse().ok(),
+    show: |draft, _| draft.link.gateway.as_ref().map(ToString::to_string),
+};
+
+pub(super) const KEYS: Key = Key {
+    path: "origin.link.keys",
+    flag: None,
+    kind: Kind::Path,
+    doc: "The edge's folder of what `edgeward link keygen` made.",
+    set: |draft, _, value| draft.link.keys = Some(value.file()),
+    show: |draft, _| draft.link.keys.as_deref().map(path_text),
+};
+
+pub(super) const STORE: Key = Key {
+    path: "origin.link.store",
+    flag: None,
+    kind: Kind::Path,
+    doc: "A folder, file or device for the chunks of bodies that came: its own, not that of the cache.",
+    set: |draft, _, value| draft.link.store = Some(value.file()),
+    show: |draft, _| draft.link.store.as_deref().map(path_text),
+};
+
+pub(super) const STORE_SIZE: Key = Key {
+    path: "origin.link.store_size",
+    flag: None,
+    kind: Kind::Size {
+        least: ByteSize::mib(16),
+        most: ByteSize::gib(32 << 10),
+    },
+    doc: "How much of it to use. It takes 0.8 GB of memory for a terabyte.",
+    set: |draft, _, value| draft.link.store_size = value.size(),
+    show: |draft, _| Some(size_text(draft.link.store_size)),
+};
+
+pub(super) const ENCRYPTION: Key = Key {
+    path: "origin.link.encryption",
+    flag: None,
+    kind: Kind::Switch,
+    doc: "TLS 1.3 with the keys. Off is for a link inside a VPN, and off at the gateway, too.",
+    set: |draft, _, value| draft.link.encryption = value.switch(),
+    show: |draft, _| Some(draft.link.encryption.to_string()),
+};
+
+pub(super) const COMPRESSION: Key = Key {
+    path: "origin.link.compression",
+    flag: None,
+    kind: Kind::Choice(&["zstd", "lz4", "none"]),
+    doc: "What bodies are compressed with. It gives way to what is faster, or nothing, where the line is faster than the processor.",
+    set: |draft, _, value| {
+        draft.link.compression = match value.text().as_str() {
+            "lz4" => Compression::Lz4,
+            "none" => Compression::None,
+            _ => Compression::Zstd,
+        }
+    },
+    show: |draft, _| {
+        let word = match draft.link.compression {
+            Compression::Zstd => "zstd",
+            Compression::Lz4 => "lz4",
+            Compression::None => "none",
+        };
+        Some(word.to_owned())
+    },
+};
+
+pub(super) const DEDUP: Key = Key {
+    path: "origin.link.dedup",
+    flag: None,
+    kind: Kind::Switch,
+    doc: "Name what was sent before instead of sending it. Each end decides for what it sends.",
+    set: |draft, _, value| draft.link.dedup = value.switch(),
+    show: |draft, _| Some(draft.link.dedup.to_string()),
+};
+
+pub(super) const DELTA: Key = Key {
+    path: "origin.link.delta",
+    flag: None,
+    kind: Kind::Switch,
+    doc: "Compress what is new against what was sent before. Each end decides for what it sends.",
+    set: |draft, _, value| draft.link.delta = value.switch(),
+    show: |draft, _| Some(draft.link.delta.to_string()),
+};
+
+pub(super) const CONNECTIONS: Key = Key {
+    path: "origin.link.connections",
+    flag: None,
+    kind: Kind::Count { least: 1, most: 16 },
+    doc: "TCP connections to the gateway. Of several the first is for what is short.",
+    set: |draft, _, value| draft.link.connections = value.count(),
+    show: |draft, _| Some(draft.link.connections.to_string()),
+};
+
+pub(super) const PATIENCE: Key = Key {
+    path: "origin.link.patience",
+    flag: None,
+    kind: Kind::Duration {
+        least: Duration::from_millis(1),
+        most: Duration::from_secs(3600),
+    },
+    doc: "Requests under way survive a line that is down for so long. New ones are refused at once.",
+    set: |draft, _, value| draft.link.patience = value.duration(),
+    show: |draft, _| Some(duration_text(draft.link.patience)),
+};
+
+pub(super) const ADMIN: Key = Key {
+    path: "origin.link.admin",
+    flag: None,
+    kind: Kind::AddressOrNone,
+    doc: "Where the link's own `/metrics` and `/status` are served, for `edgeward link status`.",
+    set: |draft, _, value| draft.link.admin = value.optional(Value::address),
+    show: |draft, _| Some(or_none(draft.link.admin.map(|addr| addr.to_string()))),
+};

@@ -1,0 +1,154 @@
+//! The edge's way to its origin by a link.
+//!
+//! The edge speaks HTTP/1.1 on whatever somebody dials; the crate of the link knows nothing of an edge. Here the link runs, on a
+//! thread of its own, and dials.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::sync::oneshot;
+
+use edgeward_dedup::codec::{Method, Methods};
+use edgeward_link::{Client, EndStatus, HostPort, LinkConfig, Target};
+use edgeward_proxy::{Dial, DialedStream};
+use edgeward_types::ByteSize;
+
+use crate::commands::link::end::{self, Compression};
+
+/// `[origin.link]` as it was typed and checked.
+#[derive(Clone, Debug)]
+pub(crate) struct LinkSettings {
+    pub(crate) gateway: Option<HostPort>,
+    pub(crate) keys: Option<PathBuf>,
+    pub(crate) store: Option<PathBuf>,
+    pub(crate) store_size: ByteSize,
+    pub(crate) encryption: bool,
+    pub(crate) compression: Compression,
+    pub(crate) dedup: bool,
+    pub(crate) delta: bool,
+    pub(crate) connections: usize,
+    pub(crate) patience: Duration,
+    pub(crate) admin: Option<SocketAddr>,
+}
+
+impl Default for LinkSettings {
+    /// 4 GiB are a working set for a start, and 30 MB of memory.
+    fn default() -> Self {
+        Self {
+            gateway: None,
+            keys: None,
+            store: None,
+            store_size: ByteSize::gib(4),
+            encryption: true,
+            compression: Compression::Zstd,
+            dedup: true,
+            delta: true,
+            connections: 2,
+            patience: Duration::from_secs(15),
+            admin: None,
+        }
+    }
+}
+
+/// A link at work; dropping it ends it and waits for that.
+#[derive(Debug)]
+pub(crate) struct EdgeLink {
+    client: Client,
+    admin: Option<SocketAddr>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl EdgeLink {
+    /// Starts it. A gateway that cannot be reached is no error: it may come.
+    pub(crate) fn start(settings: &LinkSettings) -> anyhow::Result<Self> {
+        let (Some(gateway), Some(keys), Some(store)) =
+            (&settings.gateway, &settings.keys, &settings.store)
+        else {
+            anyhow::bail!("[origin.link] is not whole");
+        };
+        let (encryption, ids) = end::keys(keys, settings.encryption)?;
+        let none = Methods::NONE;
+        let mut config = LinkConfig::new(encryption, ids, {
+            let chunk_bytes = 8 << 10;
+            end::open_store(store, settings.store_size, chunk_bytes)?
+        });
+        config.dedup = settings.dedup;
+        config.delta = settings.delta;
+        config.connections = settings.connections;
+        config.times.patience = settings.patience;
+        config.methods = match settings.compression {
+            Compression::Zstd => Methods::ALL,
+            Compression::Lz4 => none.with(Method::Lz4),
+            Compression::None => none,
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("the link's runtime cannot be started")?;
+        let (client, admin) = runtime.block_on(async {
+            let client = Client::start(config, &gateway.to_string()).map_err(end::with_way_out)?;
+            let asked = client.clone();
+            let report = Arc::new(move || EndStatus::from(&asked));
+            let admin = end::admin(settings.admin, report).await?;
+            anyhow::Ok((client, admin))
+        })?;
+        let admin_addr = admin.as_ref().map(edgeward_link::Admin::local_addr);
+        let (stop, stopped) = oneshot::channel();
+        let ending = client.clone();
+        let thread = std::thread::Builder::new()
+            .name("edgeward-link".to_owned())
+            .spawn(move || {
+                runtime.block_on(async {
+                    _ = stopped.await;
+                    drop(admin);
+                    // Nothing is under way: the edge ended before.
+                    if let Err(error) = ending.shutdown(Duration::from_secs(1)).await {
+                        tracing::warn!(%error, "the link's store could not be written");
+                    }
+                });
+            })
+            .context("the link's thread cannot be started")?;
+        Ok(Self {
+            client,
+            admin: admin_addr,
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+
+    /// For the edge.
+    pub(crate) fn dial(&self) -> Arc<dyn Dial> {
+        Arc::new(LinkDial(self.client.clone()))
+    }
+
+    /// Where its figures are.
+    pub(crate) fn admin_addr(&self) -> Option<SocketAddr> {
+        self.admin
+    }
+}
+
+impl Drop for EdgeLink {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            _ = thread.join();
+        }
+    }
+}
+
+#[derive(Debug)]
+struct LinkDial(Client);
+
+impl Dial for LinkDial {
+    fn dial(&self) -> io::Result<Box<dyn DialedStream>> {
+        let opened = self.0.open(Target::Origin);
+        let stream = opened.map_err(|error| io::Error::new(io::ErrorKind::NotConnected, error))?;
+        Ok(Box::new(stream))
+    }
+}

@@ -184,6 +184,9 @@ pub(crate) async fn drain(peer: &Peer, grace: Duration) {
     }
 }
 
+/// A gateway that refuses does so within this.
+const SETTLED_AFTER: Duration = Duration::from_secs(1);
+
 const DRAIN_PAUSE: Duration = Duration::from_millis(20);
 
 impl Drop for Shared {
@@ -261,7 +264,7 @@ impl Keeper {
                         ),
                     }
                     // One that broke at once would break again.
-                    if began.elapsed() > times.backoff_max {
+                    if began.elapsed() > SETTLED_AFTER {
                         backoff.succeeded();
                     }
                 }

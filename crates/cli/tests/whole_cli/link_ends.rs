@@ -192,6 +192,12 @@ fn a_killed_end_costs_no_wrong_byte() {
     let addr = listening(&gateway);
     let mut forward = ends.forward(addr);
     let bodies: Vec<Vec<u8>> = (0..4).map(|n| noise(2_000_000, n % 2)).collect();
+    // Whoever comes before the link is up waits for that no longer than for one that is down.
+    until("the link is up", || {
+        through(forward.addr("/listening/0"), b"hello")
+            .ok()
+            .filter(|back| back == b"hello")
+    });
     for round in 0..4 {
         let port = forward.addr("/listening/0");
         thread::scope(|scope| {

@@ -9,14 +9,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use edgeward_filter::guava::FunnelError;
 use edgeward_filter::manifest::Snapshot;
 use edgeward_filter::{BuildError, Digest, Filter, IdError, Request, StaticBuilder};
 use edgeward_types::Timestamp;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::config::PublishConfig;
 use crate::content::{File, FileKind};
 use crate::counters::Counters;
+use crate::guava::{Gathering, GuavaFile};
 use crate::state::StateFolder;
 use crate::writer::{Built, Command, Scan};
 
@@ -44,6 +46,9 @@ pub enum ScanError {
     /// The ids do not make a filter.
     #[error(transparent)]
     Build(#[from] BuildError),
+    /// It has an id that Guava's funnel cannot take.
+    #[error(transparent)]
+    Funnel(#[from] FunnelError),
     /// Suspiciously few.
     #[error("only {found} ids were found where there were {before}; is the source whole?")]
     TooFew {
@@ -81,6 +86,7 @@ pub(crate) struct Builder {
     pub(crate) stop: Arc<AtomicBool>,
     /// Of the last snapshot.
     pub(crate) ids_before: u64,
+    pub(crate) guava: watch::Sender<Option<Arc<GuavaFile>>>,
 }
 
 impl Builder {
@@ -160,6 +166,8 @@ impl Builder {
             ids_max: self.config.ids_max,
         };
         let mut builder = StaticBuilder::new(request);
+        let funnel = self.config.guava;
+        let mut guava = funnel.map(|funnel| Gathering::new(funnel, self.config.hasher.form));
         let (hasher, skip) = (self.config.hasher, self.config.skip_malformed);
         let (counters, stop) = (Arc::clone(&self.counters), Arc::clone(&self.stop));
         self.source.scan(&mut |spelling| {
@@ -167,7 +175,10 @@ impl Builder {
                 return Err(ScanError::Stopped);
             }
             match hasher.spelled(spelling) {
-                Ok(id) => Ok(builder.insert(id)?),
+                Ok(id) => {
+                    builder.insert(id)?;
+                    guava.as_mut().map_or(Ok(()), |guava| guava.take(spelling))
+                }
                 Err(_) if skip => {
                     counters.malformed.one();
                     Ok(())
@@ -205,6 +216,22 @@ impl Builder {
         };
         self.ask(|done| Command::Publish { built, done })??;
         self.ids_before = found;
+        if let Some(guava) = guava {
+            match guava.finish(
+                self.config.rate,
+                Timestamp::from_millis(now.wall.as_millis()),
+            ) {
+                Ok(file) => {
+                    tracing::info!(
+                        ids = file.ids,
+                        bytes = file.content.len(),
+                        "in Guava's form, too"
+                    );
+                    self.guava.send_replace(Some(Arc::new(file)));
+                }
+                Err(error) => tracing::error!(%error, "no filter in Guava's form was made"),
+            }
+        }
         tracing::info!(
             epoch = scan.epoch,
             ids,

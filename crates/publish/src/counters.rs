@@ -26,6 +26,7 @@ counters! {
     proofs "edgeward_publish_proofs_total" "Proofs signed."
     snapshots "edgeward_publish_snapshots_total" "Snapshots handed out, whole or in part."
     deltas "edgeward_publish_deltas_total" "Deltas handed out, whole or in part."
+    guava "edgeward_publish_guava_total" "Filters in Guava's form handed out, whole or in part."
     bytes "edgeward_publish_response_bytes_total" "Body bytes handed to clients' connections."
     posts "edgeward_publish_posts_total" "Lists of ids that were journaled."
     posts_refused "edgeward_publish_posts_refused_total" "Lists of ids that were not journaled."

@@ -25,6 +25,8 @@ mod config;
 mod content;
 mod counters;
 mod feed;
+mod guava;
+mod origins;
 mod position;
 mod publisher;
 mod routes;
@@ -38,6 +40,7 @@ pub use build::{IdSource, ScanError};
 pub use clock::{ClockFn, system_clock};
 pub use config::{Coverage, PublishConfig, PublishLimits};
 pub use feed::{Changes, Feed, FeedError};
+pub use origins::{AllowedOrigins, OriginError, PageOrigin};
 #[doc(hidden)]
 pub use position::Position;
 pub use publisher::{PublishError, Publisher, RunningPublisher};

@@ -94,6 +94,7 @@ impl Publisher {
         let (writer, shown) =
             Writer::new(Arc::clone(&config), restored, Arc::clone(&counters), hurry);
         let (stop, stopping) = watch::channel(false);
+        let (guava, guava_shown) = watch::channel(None);
         let stop_scan = Arc::new(AtomicBool::new(false));
         let mut running = RunningPublisher {
             addr,
@@ -113,11 +114,13 @@ impl Publisher {
             counters: Arc::clone(&counters),
             stop: stop_scan,
             ids_before: shown.borrow().snapshot_ids,
+            guava,
         };
         let routes = Server {
             answers: Routes {
                 config: Arc::clone(&config),
                 shown: shown.clone(),
+                guava: guava_shown,
                 commands,
                 posts: Arc::new(Semaphore::new(config.limits.posts_max)),
                 counters: Arc::clone(&counters),

@@ -1,5 +1,6 @@
 //! Requests and their answers: what docs/id-filter.md describes, path by path.
 
+mod guava;
 mod ids;
 mod manifest;
 
@@ -12,7 +13,7 @@ use edgeward_semantics::conditional::{self, Answer};
 use edgeward_semantics::range::{self, RangeAnswer};
 use http::header::{
     ACCEPT_ENCODING, ACCEPT_RANGES, ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_RANGE,
-    CONTENT_TYPE, ETAG, HeaderMap, HeaderValue, RETRY_AFTER, VARY,
+    CONTENT_TYPE, ETAG, HeaderMap, HeaderValue, LAST_MODIFIED, ORIGIN, RETRY_AFTER, VARY,
 };
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
@@ -22,6 +23,8 @@ use tokio::sync::{mpsc, watch};
 use crate::config::PublishConfig;
 use crate::content::{Coding, Content, FileKind};
 use crate::counters::Counters;
+use crate::guava::GuavaFile;
+use crate::origins::AllowedOrigins;
 use crate::server::Answers;
 use crate::writer::{Command, Shown};
 
@@ -30,6 +33,7 @@ use crate::writer::{Command, Shown};
 pub(crate) struct Routes {
     pub(crate) config: Arc<PublishConfig>,
     pub(crate) shown: watch::Receiver<Arc<Shown>>,
+    pub(crate) guava: watch::Receiver<Option<Arc<GuavaFile>>>,
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) posts: Arc<tokio::sync::Semaphore>,
     pub(crate) counters: Arc<Counters>,
@@ -40,7 +44,14 @@ impl Answers for Routes {
     async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         self.counters.requests.one();
         let head_only = request.method() == Method::HEAD;
+        // Only what can be read is ever for pages.
+        let reads = head_only || matches!(*request.method(), Method::GET | Method::OPTIONS);
+        let asked = reads.then(|| request.headers().get(ORIGIN).cloned());
         let mut response = self.route(request).await;
+        if let Some(origin) = asked {
+            let origins = &self.config.allowed_origins;
+            origins.mark(origin.as_ref(), response.headers_mut());
+        }
         if matches!(
             response.status(),
             StatusCode::NOT_MODIFIED | StatusCode::NO_CONTENT
@@ -67,6 +78,13 @@ impl Routes {
             let text = format!("there is /sets/{} here", self.config.set);
             return refuse(StatusCode::NOT_FOUND, &text);
         };
+        if *request.method() == Method::OPTIONS
+            && self.config.allowed_origins.is_preflight(request.headers())
+        {
+            let mut headers = HeaderMap::with_capacity(8);
+            AllowedOrigins::permit(&mut headers);
+            return whole(StatusCode::NO_CONTENT, headers, Bytes::new());
+        }
         let parts: Vec<&str> = rest.split('/').skip(1).collect();
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
         match (rest.is_empty(), &parts[..]) {
@@ -83,13 +101,14 @@ impl Routes {
             (false, ["delta", name]) if reads => {
                 self.file(FileKind::Delta, name, request.method(), request.headers())
             }
+            (false, ["guava"]) if reads => self.guava(request.method(), request.headers()),
             (false, ["ids"]) if request.method() == Method::POST => self.add(request).await,
             (false, ["removed"]) if request.method() == Method::POST => self.remove(request).await,
             (false, ["ids" | "removed"]) => not_allowed("POST"),
-            (true, _) | (false, ["snapshot" | "delta", _]) => not_allowed("GET, HEAD"),
+            (true, _) | (false, ["snapshot" | "delta", _] | ["guava"]) => not_allowed("GET, HEAD"),
             _ => refuse(
                 StatusCode::NOT_FOUND,
-                "there are the manifest, /snapshot/SHA256, /delta/SHA256, /ids and /removed here",
+                "there are the manifest, /snapshot/SHA256, /delta/SHA256, /guava, /ids and /removed here",
             ),
         }
     }
@@ -117,7 +136,24 @@ impl Routes {
             FileKind::Snapshot => self.counters.snapshots.one(),
             FileKind::Delta => self.counters.deltas.one(),
         }
-        represent(&file.content, method, headers, IMMUTABLE, OCTETS)
+        represent(&file.content, method, headers, Kept::for_ever(OCTETS))
+    }
+}
+
+/// What is said of a content beside its bytes.
+struct Kept {
+    media_type: HeaderValue,
+    cache_control: HeaderValue,
+    modified: Option<HeaderValue>,
+}
+
+impl Kept {
+    fn for_ever(media_type: HeaderValue) -> Self {
+        Self {
+            media_type,
+            cache_control: IMMUTABLE,
+            modified: None,
+        }
     }
 }
 
@@ -126,8 +162,7 @@ fn represent(
     content: &Content,
     method: &Method,
     request: &HeaderMap,
-    cache_control: HeaderValue,
-    media_type: HeaderValue,
+    kept: Kept,
 ) -> Response<Full<Bytes>> {
     let accepted = request
         .get(ACCEPT_ENCODING)
@@ -136,8 +171,11 @@ fn represent(
     let (coding, bytes) = content.select(accepted);
     let mut headers = HeaderMap::with_capacity(8);
     headers.insert(ETAG, content.etag(coding));
-    headers.insert(CACHE_CONTROL, cache_control);
-    headers.insert(CONTENT_TYPE, media_type);
+    headers.insert(CACHE_CONTROL, kept.cache_control);
+    headers.insert(CONTENT_TYPE, kept.media_type);
+    if let Some(modified) = kept.modified {
+        headers.insert(LAST_MODIFIED, modified);
+    }
     headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     if content.varies() {
         headers.insert(VARY, HeaderValue::from_static("accept-encoding"));

@@ -11,7 +11,7 @@ use http::{Method, Response, StatusCode, Uri};
 use http_body_util::Full;
 use tokio::sync::oneshot;
 
-use super::{NO_STORE, Routes, refuse, represent, whole};
+use super::{Kept, NO_STORE, Routes, refuse, represent, whole};
 use crate::writer::{Command, Covers, Shown};
 
 /// What a request for the manifest asks for beyond it.
@@ -62,8 +62,12 @@ impl Routes {
         let mut response = if question.have == Some(position(&shown)) {
             whole(StatusCode::NO_CONTENT, HeaderMap::new(), Bytes::new())
         } else {
-            let text = HeaderValue::from_static("text/plain; charset=utf-8");
-            represent(manifest, method, headers, NO_STORE, text)
+            let kept = Kept {
+                media_type: HeaderValue::from_static("text/plain; charset=utf-8"),
+                cache_control: NO_STORE,
+                modified: None,
+            };
+            represent(manifest, method, headers, kept)
         };
         let headers = response.headers_mut();
         headers.insert(CACHE_CONTROL, cache_control);

@@ -1,6 +1,7 @@
 //! What a publisher answers: to clients, to caches, to writers, and to those who mean no good.
 #![forbid(unsafe_code)]
 
+mod pages;
 mod support;
 mod trouble;
 

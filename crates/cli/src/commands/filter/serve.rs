@@ -11,11 +11,12 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
+use edgeward_filter::guava::Funnel;
 use edgeward_filter::{IdForm, IdHasher, Rate};
 use edgeward_idsync::{Ledger, Scan, ScanConfig, SourceError};
 use edgeward_publish::{
-    Coverage, IdSource, PublishConfig, PublishError, Publisher, RunningPublisher, ScanError,
-    StateError, Token,
+    AllowedOrigins, Coverage, IdSource, OriginError, PublishConfig, PublishError, Publisher,
+    RunningPublisher, ScanError, StateError, Token,
 };
 
 use super::changes::{ChangesArgs, Prepared};
@@ -116,6 +117,15 @@ pub(crate) struct ServeArgs {
     /// Leave out what is no id of the form, and count it, instead of refusing the scan
     #[arg(long, hide_short_help = true)]
     skip_malformed: bool,
+
+    /// Make each scan's ids a file in Guava's form, too, at /sets/NAME/guava: utf8,
+    /// unencoded-chars, long
+    #[arg(long, value_name = "FUNNEL", hide_short_help = true)]
+    guava: Option<Funnel>,
+
+    /// Let pages of this origin read what is published: https://shop.example, several times, or *
+    #[arg(long, value_name = "ORIGIN", hide_short_help = true)]
+    allow_origin: Vec<String>,
 
     /// Connections served at once
     #[arg(long, value_name = "N", default_value_t = 4096, hide_short_help = true)]
@@ -224,8 +234,27 @@ fn config(args: &ServeArgs) -> anyhow::Result<PublishConfig> {
     }
     config.least_share = args.least_share;
     config.manifest_max_age = args.manifest_max_age;
+    config.guava = args.guava;
+    config.allowed_origins = allowed_origins(&args.allow_origin)?;
     config.limits.connections_max = args.connections_max.max(1);
     Ok(config)
+}
+
+fn allowed_origins(texts: &[String]) -> anyhow::Result<AllowedOrigins> {
+    if texts.iter().any(|text| text == "*") {
+        return Ok(AllowedOrigins::Anyone);
+    }
+    let origins = texts.iter().map(|text| text.parse());
+    match origins.collect::<Result<Vec<_>, OriginError>>() {
+        Ok(origins) if origins.is_empty() => Ok(AllowedOrigins::Nobody),
+        Ok(origins) => Ok(AllowedOrigins::These(origins)),
+        Err(error) => {
+            let hint = "--allow-origin https://shop.example, as the browser's address line begins; * is every page";
+            Err(Complaint::new(format!("--allow-origin: {error}"))
+                .hint(hint)
+                .into())
+        }
+    }
 }
 
 fn token(path: &Path) -> anyhow::Result<Token> {

@@ -1,0 +1,176 @@
+//! Which web pages may read what is published (CORS, in the Fetch standard).
+//!
+//! A browser lets a page of another origin read an answer only if the answer says so, and asks
+//! beforehand (a preflight) because the clients' fields, `Edgeward-Challenge` and `Cache-Control`, are
+//! not among those that any page may send. Only reading is ever allowed: a page cannot post ids, nor
+//! send credentials. Nobody is allowed unless the operator names him.
+
+use std::fmt;
+use std::str::FromStr;
+
+use http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD,
+    HeaderMap, HeaderValue, ORIGIN, VARY,
+};
+
+/// The origins whose pages may read what is published.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum AllowedOrigins {
+    /// None: answers say nothing about pages.
+    #[default]
+    Nobody,
+    /// Every page.
+    Anyone,
+    /// Pages of these.
+    These(Vec<PageOrigin>),
+}
+
+/// Where a page comes from, as `Origin` spells it: `https://shop.example`, with its port where that is
+/// not the scheme's own.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PageOrigin(HeaderValue);
+
+/// Why something is no origin of pages.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("`{text}` is no origin of pages: {why}")]
+pub struct OriginError {
+    text: String,
+    why: &'static str,
+}
+
+impl FromStr for PageOrigin {
+    type Err = OriginError;
+
+    fn from_str(text: &str) -> Result<Self, OriginError> {
+        let wrong = |why| OriginError {
+            text: text.to_owned(),
+            why,
+        };
+        let form = "scheme and host, as https://shop.example or http://localhost:3000";
+        let (scheme, host) = text.split_once("://").ok_or_else(|| wrong(form))?;
+        if !matches!(scheme, "http" | "https") || host.is_empty() {
+            return Err(wrong(form));
+        }
+        if host.contains(['/', '?', '#', '@', ',', '*']) || host.contains(char::is_whitespace) {
+            return Err(wrong("it ends with the host or its port"));
+        }
+        // Browsers send it in this form, and it is compared byte by byte.
+        if text.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            return Err(wrong("browsers write it in small letters"));
+        }
+        let own_port = match scheme {
+            "http" => ":80",
+            _ => ":443",
+        };
+        if host.ends_with(own_port) {
+            return Err(wrong("browsers leave the scheme's own port out"));
+        }
+        let value = HeaderValue::try_from(text);
+        let value = value.map_err(|_| wrong("other letters are written in Punycode"))?;
+        Ok(Self(value))
+    }
+}
+
+impl fmt::Debug for PageOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl AllowedOrigins {
+    /// Tells the browser who may read an answer, if it asks for a page of `asks`.
+    pub(crate) fn mark(&self, asks: Option<&HeaderValue>, answer: &mut HeaderMap) {
+        let allowed = match self {
+            Self::Nobody => return,
+            Self::Anyone => HeaderValue::from_static("*"),
+            Self::These(list) => {
+                // A cache must not hand one page's answer to another's, nor one that was given
+                // without an origin to a page.
+                answer.append(VARY, HeaderValue::from_static("origin"));
+                match list.iter().find(|origin| Some(&origin.0) == asks) {
+                    Some(origin) => origin.0.clone(),
+                    None => return,
+                }
+            }
+        };
+        answer.insert(ACCESS_CONTROL_ALLOW_ORIGIN, allowed);
+        answer.insert(ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
+    }
+
+    /// Whether a request is a browser's question about one to come.
+    pub(crate) fn is_preflight(&self, request: &HeaderMap) -> bool {
+        *self != Self::Nobody
+            && request.contains_key(ORIGIN)
+            && request.contains_key(ACCESS_CONTROL_REQUEST_METHOD)
+    }
+
+    /// The answer to a preflight, beside [`Self::mark`]'s.
+    pub(crate) fn permit(answer: &mut HeaderMap) {
+        answer.insert(ACCESS_CONTROL_ALLOW_METHODS, METHODS);
+        answer.insert(ACCESS_CONTROL_ALLOW_HEADERS, SENT);
+        answer.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("86400"));
+    }
+}
+
+const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD");
+/// What clients send beyond what any page may. `Range` only is in that list in its plain form.
+const SENT: HeaderValue =
+    HeaderValue::from_static("edgeward-challenge, cache-control, if-none-match, if-range, range");
+/// What clients read beyond what any page may.
+const EXPOSED: HeaderValue = HeaderValue::from_static(
+    "edgeward-proof, etag, date, age, content-range, accept-ranges, retry-after",
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origin(text: &str) -> PageOrigin {
+        text.parse().expect("an origin")
+    }
+
+    #[test]
+    fn what_no_browser_would_send_is_no_origin() {
+        for good in [
+            "https://shop.example",
+            "http://localhost:3000",
+            "http://[::1]:8080",
+        ] {
+            assert_eq!(origin(good).0, good);
+        }
+        for (text, why) in [
+            ("shop.example", "scheme and host"),
+            ("ftp://shop.example", "scheme and host"),
+            ("https://", "scheme and host"),
+            ("https://shop.example/", "ends with the host"),
+            ("https://*.shop.example", "ends with the host"),
+            ("https://Shop.example", "small letters"),
+            ("https://shop.example:443", "own port"),
+            ("http://shop.example:80", "own port"),
+        ] {
+            let error = text.parse::<PageOrigin>().expect_err(text);
+            assert!(error.to_string().contains(why), "{error}");
+        }
+    }
+
+    #[test]
+    fn only_pages_that_were_named_may_read() {
+        let these = AllowedOrigins::These(vec![origin("https://a.example"), origin("http://b")]);
+        for (allowed, asks, answered, varies) in [
+            (AllowedOrigins::Nobody, Some("http://b"), None, false),
+            (AllowedOrigins::Anyone, Some("http://b"), Some("*"), false),
+            (AllowedOrigins::Anyone, None, Some("*"), false),
+            (these.clone(), Some("http://b"), Some("http://b"), true),
+            (these.clone(), Some("http://c"), None, true),
+            (these, None, None, true),
+        ] {
+            let mut answer = HeaderMap::new();
+            let sent = asks.map(HeaderValue::from_static);
+            allowed.mark(sent.as_ref(), &mut answer);
+            let told = answer.get(ACCESS_CONTROL_ALLOW_ORIGIN);
+            assert_eq!(told.map(HeaderValue::as_bytes), answered.map(str::as_bytes));
+            assert_eq!(answer.contains_key(VARY), varies, "{allowed:?} {asks:?}");
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The set in Guava's form: a file like any other, replaced by each scan.
+
+use bytes::Bytes;
+use http::header::{HeaderMap, HeaderValue};
+use http::{Method, Response, StatusCode};
+use http_body_util::Full;
+
+use super::{Kept, OCTETS, Routes, refuse, represent};
+
+impl Routes {
+    pub(super) fn guava(&self, method: &Method, headers: &HeaderMap) -> Response<Full<Bytes>> {
+        if self.config.guava.is_none() {
+            let text = "this publisher makes no filter in Guava's form; `filter serve --guava utf8` does, \
+                        and FilterClient reads the set's own form on the JVM";
+            return refuse(StatusCode::NOT_FOUND, text);
+        }
+        let file = self.guava.borrow().clone();
+        let Some(file) = file else {
+            let text = "the filter in Guava's form is made by the scan that is under way";
+            return refuse(StatusCode::SERVICE_UNAVAILABLE, text);
+        };
+        self.counters.guava.one();
+        let secs = self.config.manifest_max_age.as_secs();
+        let kept = Kept {
+            media_type: OCTETS,
+            cache_control: HeaderValue::try_from(format!("public, max-age={secs}"))
+                .expect("digits"),
+            modified: Some(file.modified.clone()),
+        };
+        represent(&file.content, method, headers, kept)
+    }
+}

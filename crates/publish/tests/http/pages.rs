@@ -1,0 +1,137 @@
+//! What is published for others than our own clients: pages in browsers, and Guava on the JVM.
+
+use edgeward_filter::guava::{Funnel, GuavaFilter};
+use edgeward_publish::AllowedOrigins;
+
+use crate::SET;
+use crate::support::{Answer, Table, ask, config, get, post, start, until};
+
+const PAGE: &str = "https://shop.example";
+
+fn preflight(addr: std::net::SocketAddr, path: &str, origin: &str) -> Answer {
+    let fields = [
+        ("origin", origin),
+        ("access-control-request-method", "GET"),
+        (
+            "access-control-request-headers",
+            "cache-control,edgeward-challenge",
+        ),
+    ];
+    ask(addr, "OPTIONS", path, &fields, b"")
+}
+
+/// A page that was named is let through the preflight and may read the answer with its proof; others
+/// are told nothing, and none may post.
+#[test]
+fn a_page_reads_only_where_its_origin_was_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut config = config(folder.path());
+    config.allowed_origins = AllowedOrigins::These(vec![PAGE.parse().expect("an origin")]);
+    let publisher = start(config, &Table::with(0..10));
+    let addr = publisher.addr();
+
+    let asked = preflight(addr, SET, PAGE);
+    assert_eq!((asked.status, asked.body.len()), (204, 0));
+    assert_eq!(asked.field("access-control-allow-origin"), PAGE);
+    assert_eq!(asked.field("access-control-allow-methods"), "GET, HEAD");
+    let sent = asked.field("access-control-allow-headers");
+    for name in ["edgeward-challenge", "cache-control", "if-none-match"] {
+        assert!(sent.contains(name), "{sent}");
+    }
+    let read = get(addr, SET, &[("origin", PAGE)]);
+    assert_eq!(read.field("access-control-allow-origin"), PAGE);
+    let exposed = read.field("access-control-expose-headers");
+    assert!(exposed.contains("edgeward-proof"), "{exposed}");
+    // Not even refused without a word: a page sees why.
+    let missing = get(
+        addr,
+        &format!("{SET}/snapshot/{}", "0".repeat(64)),
+        &[("origin", PAGE)],
+    );
+    assert_eq!(
+        (missing.status, missing.field("access-control-allow-origin")),
+        (404, PAGE)
+    );
+
+    for other in ["https://evil.example", "https://shop.example.evil", "null"] {
+        let asked = preflight(addr, SET, other);
+        assert_eq!(asked.field("access-control-allow-origin"), "", "{other}");
+        let read = get(addr, SET, &[("origin", other)]);
+        assert_eq!(read.field("access-control-allow-origin"), "", "{other}");
+        // A cache keeps it apart from what the page that was named gets.
+        assert_eq!(read.status, 200);
+    }
+    let posted = post(addr, &format!("{SET}/ids"), "77");
+    assert_eq!(
+        (posted.status, posted.field("access-control-allow-origin")),
+        (200, "")
+    );
+}
+
+/// Unless somebody is named, answers are as if pages did not exist.
+#[test]
+fn no_page_reads_by_default_and_every_page_with_a_star() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let publisher = start(config(folder.path()), &Table::with(0..10));
+    let read = get(publisher.addr(), SET, &[("origin", PAGE)]);
+    assert_eq!(read.field("access-control-allow-origin"), "");
+    assert_eq!(preflight(publisher.addr(), SET, PAGE).status, 405);
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut config = config(folder.path());
+    config.allowed_origins = AllowedOrigins::Anyone;
+    let publisher = start(config, &Table::with(0..10));
+    for fields in [&[("origin", PAGE)][..], &[]] {
+        let read = get(publisher.addr(), SET, fields);
+        assert_eq!(read.field("access-control-allow-origin"), "*");
+        assert!(!read.field("vary").contains("origin"));
+    }
+}
+
+/// Every id of the scan is in it, it has validators and the date of the scan, and the next scan
+/// replaces it.
+#[test]
+fn a_set_is_handed_out_in_guavas_form_where_that_is_wanted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut config = config(folder.path());
+    config.guava = Some(Funnel::Utf8);
+    let table = Table::with(0..3000);
+    let publisher = start(config, &table);
+    let (addr, path) = (publisher.addr(), format!("{SET}/guava"));
+    let fetched = || {
+        let answer = get(addr, &path, &[]);
+        (answer.status == 200).then_some(answer)
+    };
+    let first = until("a filter in Guava's form", fetched);
+    let contains = |file: &Answer, id: u64| {
+        let filter = GuavaFilter::from_bytes(&file.body).expect("Guava's form");
+        let hash = Funnel::Utf8.hash(id.to_string().as_bytes());
+        filter.might_contain(hash.expect("UTF-8"))
+    };
+    assert!((0..3000).all(|id| contains(&first, id)));
+    assert!(!first.field("last-modified").is_empty());
+    let tag = first.field("etag").to_owned();
+    let unchanged = get(addr, &path, &[("if-none-match", &tag)]);
+    assert_eq!((unchanged.status, unchanged.body.len()), (304, 0));
+    assert_eq!(
+        unchanged.field("last-modified"),
+        first.field("last-modified")
+    );
+
+    let added = (3000..6000).map(|id: u64| id.to_string());
+    table.0.lock().expect("no panic").extend(added);
+    publisher.rebuild();
+    let second = until("the next scan's", || {
+        fetched().filter(|file| file.field("etag") != tag)
+    });
+    assert!((0..6000).all(|id| contains(&second, id)));
+}
+
+#[test]
+fn a_set_without_guavas_form_says_how_it_would_have_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let publisher = start(config(folder.path()), &Table::with(0..10));
+    let answer = get(publisher.addr(), &format!("{SET}/guava"), &[]);
+    assert_eq!(answer.status, 404);
+    assert!(answer.text().contains("--guava"), "{}", answer.text());
+}

@@ -112,7 +112,7 @@ test-client-java: program
 CASSANDRA_IDS ?= 620000
 
 .PHONY: test-cassandra
-test-cassandra: rust compiler ## ids out of a real Cassandra node, with scan and build times (CASSANDRA_IDS=10000000)
+test-cassandra: check-cassandra ## ids out of a real Cassandra node, with scan and build times (CASSANDRA_IDS=10000000)
 	@scripts/ensure-debian cassandra
 	EDGEWARD_CASSANDRA_IDS=$(CASSANDRA_IDS) $(CARGO) test $(LOCKED) --release --package edgeward-idsync \
 		--features cassandra --test cassandra -- --nocapture
@@ -128,6 +128,13 @@ test-analyze-sql: rust compiler ## the queries of sql/ in DataFusion, DuckDB and
 	@$(STEP) "engines (pip)" $(SQL_VENV)/bin/pip install --quiet --disable-pip-version-check \
 		datafusion duckdb pyarrow pyspark pytz
 	@$(STEP) "SQL over Parquet (DataFusion, DuckDB, Spark)" $(SQL_VENV)/bin/python sql/test_sql.py "$(PROGRAM)" $(SQL_LOGS)
+
+# What `make check` leaves out: the client alone takes a minute to compile.
+.PHONY: check-cassandra
+check-cassandra: rust compiler ## lints of what reads Cassandra, which `make check` leaves out
+	@$(STEP) "lints with the feature cassandra (clippy, warnings denied)" \
+		$(CARGO) clippy $(LOCKED) --package edgeward-cli --package edgeward-idsync \
+		--features edgeward-cli/cassandra --all-targets --quiet -- --deny warnings
 
 .PHONY: fuzz-smoke
 fuzz-smoke: rust compiler ## ten seconds of each fuzz target (needs nightly and cargo-fuzz; FUZZ_SECONDS=…)
@@ -157,6 +164,18 @@ bench-hits: rust compiler ## edgeward, nginx and Varnish side by side (BENCH_ARG
 .PHONY: bench-prediction
 bench-prediction: build ## the simulator's hit ratio beside a replay's (BENCH_ARGS="TRACE --requests 100000 …")
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-prediction $(BENCH_ARGS)
+
+# The databases stay in bench/scratch/ids, so that ten million rows are loaded once.
+.PHONY: bench-ids
+bench-ids: rust compiler ## ids out of PostgreSQL and Cassandra, and filters of them (BENCH_ARGS="--ids 620000 …")
+	@scripts/ensure-debian cassandra database
+	$(CARGO) build $(LOCKED) --release --package edgeward-cli --features cassandra
+	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-ids $(BENCH_ARGS)
+
+.PHONY: bench-negative
+bench-negative: build ## an edge with a filter of 100 million ids: hits, 404s, memory (BENCH_ARGS="--ids 10000000 …")
+	@scripts/ensure-debian bench
+	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-negative $(BENCH_ARGS)
 
 .PHONY: bench-index
 bench-index: rust compiler ## the disk cache's index with 100 million objects (BENCH_ARGS="OBJECTS GIB FOLDER")

@@ -14,7 +14,7 @@ mod options;
 mod page;
 mod replay;
 mod sample;
-mod servers;
+pub(crate) mod servers;
 mod write;
 
 use std::path::Path;

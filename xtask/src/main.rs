@@ -3,7 +3,9 @@
 mod bench_analyze;
 mod bench_disk;
 mod bench_hits;
+mod bench_ids;
 mod bench_link;
+mod bench_negative;
 mod bench_prediction;
 mod tidy;
 mod vectors;
@@ -20,6 +22,9 @@ usage: cargo xtask <chore> [options]
   bench-analyze counting a log's requests, beside DuckDB and awk; --help tells its options
   bench-disk    the disk cache: what is written, hits beside nginx's, writing beside fio's
   bench-hits    edgeward, nginx and Varnish side by side; --help tells its options
+  bench-ids     ids out of real databases, and filters of them; --help tells its options
+  bench-negative
+                an edge with an id filter beside one without; --help likewise
   bench-link    what the link saves, beside zstd, borg, restic, casync, rsync
   bench-prediction
                 the simulator's hit ratio beside one measured through HTTP; --help likewise
@@ -33,6 +38,8 @@ fn main() -> ExitCode {
         Some("bench-analyze") => bench_analyze::run(&workspace_root(), arguments),
         Some("bench-disk") => bench_disk::run(&workspace_root(), arguments),
         Some("bench-hits") => bench_hits::run(&workspace_root(), arguments),
+        Some("bench-ids") => bench_ids::run(&workspace_root(), arguments),
+        Some("bench-negative") => bench_negative::run(&workspace_root(), arguments),
         Some("bench-link") => bench_link::run(&workspace_root(), arguments),
         Some("bench-prediction") => bench_prediction::run(&workspace_root(), arguments),
         Some("vectors") => vectors::run(&workspace_root(), arguments),

@@ -11,6 +11,26 @@ use super::process::find;
 
 /// Everything worth knowing about this machine, once per benchmark.
 pub(crate) fn machine(root: &Path, edgeward: &Path, plan: &Plan) -> Value {
+    let mut machine = here(root, edgeward);
+    let versions = &mut machine["versions"];
+    versions["nginx"] = json!(version("nginx", "-v"));
+    versions["varnish"] = json!(version("varnishd", "-V"));
+    versions["wrk"] = json!(version("wrk", "-v"));
+    machine["plan"] = json!({
+        "runs": plan.runs,
+        "seconds": plan.seconds,
+        "connections": plan.connections,
+        "keys": plan.keys,
+        "server_core": plan.server_core,
+        "client_core": plan.client_core,
+        "edgeward_binary": edgeward.file_name().map(|_| plan.edgeward.as_str()),
+        "edgeward_args": plan.edgeward_args,
+    });
+    machine
+}
+
+/// What every benchmark depends on: the machine, the moment, the code.
+pub(crate) fn here(root: &Path, edgeward: &Path) -> Value {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo
         .lines()
@@ -38,20 +58,7 @@ pub(crate) fn machine(root: &Path, edgeward: &Path, plan: &Plan) -> Value {
         "uncommitted_changes": !changed.is_empty(),
         "versions": {
             "edgeward": output(Command::new(edgeward).arg("--version")),
-            "nginx": version("nginx", "-v"),
-            "varnish": version("varnishd", "-V"),
-            "wrk": version("wrk", "-v"),
             "rustc": output(Command::new("rustc").arg("--version")),
-        },
-        "plan": {
-            "runs": plan.runs,
-            "seconds": plan.seconds,
-            "connections": plan.connections,
-            "keys": plan.keys,
-            "server_core": plan.server_core,
-            "client_core": plan.client_core,
-            "edgeward_binary": edgeward.file_name().map(|_| plan.edgeward.as_str()),
-            "edgeward_args": plan.edgeward_args,
         },
     })
 }

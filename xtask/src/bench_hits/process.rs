@@ -110,35 +110,45 @@ impl Server {
 
     /// Seconds of CPU time that the process and its descendants have used.
     pub(crate) fn cpu_seconds(&self) -> anyhow::Result<f64> {
-        let processes = self.processes()?;
-        let ticks = tree_ticks(&processes, self.child.id());
-        Ok(ticks as f64 / TICKS_PER_SECOND)
+        cpu_seconds_of(self.child.id()).with_context(|| format!("{} is gone", self.name))
     }
 
     /// The numbers of the process and its descendants.
     pub(crate) fn tree(&self) -> anyhow::Result<BTreeSet<u32>> {
-        Ok(tree(&self.processes()?, self.child.id()))
+        tree_of(self.child.id()).with_context(|| format!("{} is gone", self.name))
     }
+}
 
-    fn processes(&self) -> anyhow::Result<BTreeMap<u32, Process>> {
-        let mut processes = BTreeMap::new();
-        for entry in fs::read_dir("/proc").context("/proc")? {
-            let name = entry?.file_name();
-            let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else {
-                continue;
-            };
-            // A process may end between the listing and the reading.
-            if let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat"))
-                && let Some(process) = parse_stat(&stat)
-            {
-                processes.insert(pid, process);
-            }
+/// Seconds of CPU time that a process and its descendants have used.
+pub(crate) fn cpu_seconds_of(pid: u32) -> anyhow::Result<f64> {
+    let ticks = tree_ticks(&processes(pid)?, pid);
+    Ok(ticks as f64 / TICKS_PER_SECOND)
+}
+
+/// The numbers of a process and its descendants.
+pub(crate) fn tree_of(pid: u32) -> anyhow::Result<BTreeSet<u32>> {
+    Ok(tree(&processes(pid)?, pid))
+}
+
+/// All processes, `wanted` among them.
+fn processes(wanted: u32) -> anyhow::Result<BTreeMap<u32, Process>> {
+    let mut processes = BTreeMap::new();
+    for entry in fs::read_dir("/proc").context("/proc")? {
+        let name = entry?.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
+        // A process may end between the listing and the reading.
+        if let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat"))
+            && let Some(process) = parse_stat(&stat)
+        {
+            processes.insert(pid, process);
         }
-        if !processes.contains_key(&self.child.id()) {
-            bail!("{} is gone", self.name);
-        }
-        Ok(processes)
     }
+    if !processes.contains_key(&wanted) {
+        bail!("there is no process {wanted}");
+    }
+    Ok(processes)
 }
 
 impl Drop for Server {

@@ -1,0 +1,36 @@
+-- What wrk sends: wrk … -s load.lua URL -- KIND KEYS IDS
+--
+-- hit     one of KEYS present ids at random, all stored: the filter has no say
+-- absent  an id beyond the IDS that exist, another each time
+--
+-- Requests are written out beforehand: Lua runs on wrk's core, whose time is not counted, but a slow
+-- client would leave the server idle.
+
+local requests, count
+
+function init(args)
+    local kind, keys, ids = args[1], tonumber(args[2]), tonumber(args[3])
+    requests = {}
+    count = kind == "hit" and keys or 200000
+    for n = 1, count do
+        -- 7919 is prime: ids that are far apart.
+        local id = kind == "hit" and n * 7919 or ids + n * 7919
+        requests[n] = string.format("GET /o/%d?size=1024 HTTP/1.1\r\nHost: bench\r\n\r\n", id)
+    end
+    math.randomseed(os.time())
+    request = function() return requests[math.random(count)] end
+end
+
+-- One line for the harness. Times are in microseconds. Status codes from 400 on are wrk's errors; here
+-- they are what is wanted of `absent`.
+function done(summary, latency)
+    local errors = summary.errors
+    io.write(string.format(
+        'result {"requests":%d,"duration_us":%d,"bytes":%d,"refused":%d,'
+        .. '"errors":{"connect":%d,"read":%d,"write":%d,"timeout":%d},'
+        .. '"latency_us":{"p50":%d,"p90":%d,"p99":%d,"p999":%d,"max":%d}}\n',
+        summary.requests, summary.duration, summary.bytes, errors.status,
+        errors.connect, errors.read, errors.write, errors.timeout,
+        latency:percentile(50), latency:percentile(90), latency:percentile(99),
+        latency:percentile(99.9), latency.max))
+end

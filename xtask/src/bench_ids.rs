@@ -1,0 +1,244 @@
+//! How long do all ids take to come out of a real database, and what does it cost it?
+//!
+//! PostgreSQL as Debian packages it and Cassandra as Maven Central has it run on loopback with tables
+//! of random UUIDs, which stay for the next run. `edgeward filter build` reads each table and builds
+//! a static filter of it, several times: seconds, CPU time and memory of both ends. A run whose filter does
+//! not hold as many ids as the table, or whose source was gone in between, does not count.
+
+mod cassandra;
+mod database;
+mod plan;
+mod postgres;
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use crate::bench_analyze::usage;
+use crate::bench_hits::facts;
+use crate::say;
+
+use database::{Database, Memory};
+use plan::{HELP, Plan, Table};
+
+pub(crate) fn run(root: &Path, arguments: impl Iterator<Item = String>) -> anyhow::Result<bool> {
+    let Some(plan) = Plan::parse(root, arguments)? else {
+        say(HELP);
+        return Ok(true);
+    };
+    fs::create_dir_all(&plan.folder).with_context(|| plan.folder.display().to_string())?;
+    fs::create_dir_all(&plan.out).with_context(|| plan.out.display().to_string())?;
+    let machine = facts::here(root, &plan.edgeward);
+    let mut raw = File::options()
+        .create(true)
+        .append(true)
+        .open(plan.out.join("runs.jsonl"))?;
+    let mut runs = Vec::new();
+    for kind in &plan.databases {
+        let database = kind.start(root, &plan)?;
+        for &table in &plan.tables {
+            database.ensure_loaded(root, table)?;
+        }
+        if plan.load_only {
+            continue;
+        }
+        for &table in &plan.tables {
+            for round in 0..plan.warm + plan.runs {
+                let run = measure(&plan, &database, table, round, &machine)?;
+                eprintln!("{}", row(&run));
+                writeln!(raw, "{run}")?;
+                runs.push(run);
+            }
+        }
+    }
+    if !plan.load_only {
+        let text = summary(&runs);
+        say(&text);
+        let file = plan.out.join("machine.json");
+        fs::write(file, format!("{machine:#}\n"))?;
+        say(format!("raw results: {}\n", plan.out.display()));
+    }
+    Ok(runs.iter().all(|run| run["spoiled"].is_null()))
+}
+
+/// One build of a filter from a table.
+fn measure(
+    plan: &Plan,
+    database: &Database,
+    table: Table,
+    round: u32,
+    machine: &Value,
+) -> anyhow::Result<Value> {
+    let file = plan.folder.join("measured.ids");
+    let query = format!("SELECT id FROM {table}");
+    let memory = Memory::watch(database.pid());
+    let cpu_before = database.cpu_seconds()?;
+    let (stolen_before, ticks_before) = facts::stolen();
+    let (out, used) = usage::of(
+        Command::new(&plan.edgeward)
+            .args(["filter", "build", "--source", &database.address()])
+            .args(["--query", &query, "--fpr", "1%", "--json", "--output"])
+            .arg(&file)
+            .args(&plan.edgeward_args),
+    )?;
+    ensure!(used.success, "`edgeward filter build` failed");
+    let server_cpu = database.cpu_seconds()? - cpu_before;
+    let server_rss = memory.end();
+    let (stolen, ticks) = facts::stolen();
+    let built: Value = serde_json::from_slice(&out).context("what --json printed")?;
+    let number = |key: &str| built[key].as_f64().unwrap_or(f64::NAN);
+    let rounded = |number: f64| (number * 1000.0).round() / 1000.0;
+    Ok(json!({
+        "database": database.version(),
+        "ids": table.ids,
+        "body_bytes": table.body_bytes,
+        "arguments": plan.edgeward_args.join(" "),
+        "round": round,
+        "warming": round < plan.warm,
+        "wall_seconds": rounded(used.wall.as_secs_f64()),
+        "read_seconds": rounded(number("read_seconds")),
+        "build_seconds": rounded(number("build_seconds")),
+        "ids_per_second": (table.ids as f64 / (number("read_seconds") + number("build_seconds"))).round(),
+        "cpu_seconds": used.cpu.as_secs_f64(),
+        "rss_bytes": used.rss_bytes,
+        "server_cpu_seconds": rounded(server_cpu),
+        "server_rss_bytes": server_rss,
+        "filter_bytes": built["bytes"],
+        "stolen_share": rounded((stolen - stolen_before) as f64 / (ticks - ticks_before).max(1) as f64),
+        "load_average": facts::load_average(),
+        "commit": machine["commit"],
+        "spoiled": spoiled(&built, table.ids),
+    }))
+}
+
+/// Why a run does not count.
+fn spoiled(built: &Value, ids: u64) -> Option<String> {
+    let (found, setbacks) = (&built["ids"], &built["setbacks"]);
+    if *found != json!(ids) {
+        return Some(format!("{found} ids in the filter, {ids} in the table"));
+    }
+    (*setbacks != json!(0)).then(|| format!("the source was gone {setbacks} times"))
+}
+
+fn row(run: &Value) -> String {
+    let number = |key: &str| run[key].as_f64().unwrap_or(f64::NAN);
+    let mib = |key: &str| number(key) / f64::from(1 << 20);
+    let note = if run["warming"] == true {
+        "  warming"
+    } else {
+        ""
+    };
+    format!(
+        "{:<18} {:>10} ids  read {:>7.2} s  build {:>6.2} s  CPU {:>6.2} s, server's {:>6.2} s  \
+         RSS {:>5.0} MiB, server's {:>5.0} MiB{note}{}",
+        run["database"].as_str().unwrap_or_default(),
+        run["ids"],
+        number("read_seconds"),
+        number("build_seconds"),
+        number("cpu_seconds"),
+        number("server_cpu_seconds"),
+        mib("rss_bytes"),
+        mib("server_rss_bytes"),
+        run["spoiled"]
+            .as_str()
+            .map_or_else(String::new, |why| format!("  ! {why}")),
+    )
+}
+
+/// Medians as Markdown, a row for each table.
+fn summary(runs: &[Value]) -> String {
+    let mut text = String::from(
+        "\n| | ids | read (fastest) | build | ids/s, both | CPU | its CPU | RSS | its RSS | runs |\n\
+         |---|---|---|---|---|---|---|---|---|---|\n",
+    );
+    let counted = |run: &&Value| run["warming"] == false && run["spoiled"].is_null();
+    let what = |run: &Value| {
+        (
+            run["database"].clone(),
+            run["ids"].clone(),
+            run["body_bytes"].clone(),
+        )
+    };
+    let mut seen = Vec::new();
+    for run in runs.iter().filter(counted) {
+        if seen.contains(&what(run)) {
+            continue;
+        }
+        seen.push(what(run));
+        let of = |key: &str| {
+            let same = runs.iter().filter(counted).filter(|r| what(r) == what(run));
+            let mut numbers: Vec<f64> = same.filter_map(|run| run[key].as_f64()).collect();
+            numbers.sort_unstable_by(f64::total_cmp);
+            numbers
+        };
+        let median = |key: &str| {
+            let numbers = of(key);
+            numbers.get(numbers.len() / 2).copied().unwrap_or(f64::NAN)
+        };
+        let mib = |key: &str| median(key) / f64::from(1 << 20);
+        let reads = of("read_seconds");
+        let body = run["body_bytes"].as_u64().filter(|bytes| *bytes > 0);
+        let body = body.map_or_else(String::new, |bytes| {
+            format!(", rows with {bytes} bytes more")
+        });
+        text += &format!(
+            "| {}{body} | {} | {:.2} s ({:.2} s) | {:.2} s | {:.0} | {:.2} s | {:.2} s | {:.0} MiB | {:.0} MiB | {} |\n",
+            run["database"].as_str().unwrap_or_default(),
+            run["ids"],
+            median("read_seconds"),
+            reads[0],
+            median("build_seconds"),
+            median("ids_per_second"),
+            median("cpu_seconds"),
+            median("server_cpu_seconds"),
+            mib("rss_bytes"),
+            mib("server_rss_bytes"),
+            reads.len(),
+        );
+    }
+    text + "\n"
+}
+
+/// A folder below `parent`, made if it is not there.
+fn folder(parent: &Path, name: &str) -> anyhow::Result<PathBuf> {
+    let path = parent.join(name);
+    fs::create_dir_all(&path).with_context(|| path.display().to_string())?;
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_that_lacks_ids_spoils_its_run() {
+        let built = |ids: u64, setbacks: u64| json!({"ids": ids, "setbacks": setbacks});
+        assert_eq!(spoiled(&built(7, 0), 7), None);
+        assert!(spoiled(&built(6, 0), 7).is_some());
+        assert!(spoiled(&built(7, 1), 7).is_some());
+        assert!(spoiled(&json!({}), 7).is_some());
+    }
+
+    #[test]
+    fn a_summary_takes_the_median_of_what_counts() {
+        let run = |read: f64, warming: bool| {
+            json!({"database": "D", "ids": 5, "body_bytes": 0, "warming": warming,
+                "spoiled": null, "read_seconds": read})
+        };
+        let text = summary(&[
+            run(9.0, true),
+            run(3.0, false),
+            run(1.0, false),
+            run(2.0, false),
+        ]);
+        assert!(text.contains("| D | 5 | 2.00 s (1.00 s) |"), "{text}");
+        assert_eq!(
+            text.lines().filter(|line| line.contains("| D |")).count(),
+            1
+        );
+    }
+}

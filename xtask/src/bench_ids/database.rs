@@ -1,0 +1,179 @@
+//! A database under measurement: started, filled, watched, stopped.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle, sleep};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+
+use crate::bench_hits::process::{cpu_seconds_of, tree_of};
+
+use super::cassandra::Cassandra;
+use super::plan::{Plan, Table};
+use super::postgres::Postgres;
+
+/// Which database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Postgres,
+    Cassandra,
+}
+
+/// One that runs, and ends with this.
+#[derive(Debug)]
+pub(super) enum Database {
+    Postgres(Postgres),
+    Cassandra(Cassandra),
+}
+
+impl FromStr for Kind {
+    type Err = anyhow::Error;
+
+    fn from_str(name: &str) -> anyhow::Result<Self> {
+        match name {
+            "postgres" => Ok(Self::Postgres),
+            "cassandra" => Ok(Self::Cassandra),
+            _ => bail!("no database is called {name}\n  hint: postgres, cassandra"),
+        }
+    }
+}
+
+impl Kind {
+    pub(super) fn start(self, root: &Path, plan: &Plan) -> anyhow::Result<Database> {
+        Ok(match self {
+            Self::Postgres => Database::Postgres(Postgres::start(&plan.folder)?),
+            Self::Cassandra => Database::Cassandra(Cassandra::start(root, &plan.folder)?),
+        })
+    }
+}
+
+impl Database {
+    /// Name and version.
+    pub(super) fn version(&self) -> &str {
+        match self {
+            Self::Postgres(server) => server.version(),
+            Self::Cassandra(node) => node.version(),
+        }
+    }
+
+    /// As `--source` takes it.
+    pub(super) fn address(&self) -> String {
+        match self {
+            Self::Postgres(server) => server.address(),
+            Self::Cassandra(node) => node.address(),
+        }
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        match self {
+            Self::Postgres(server) => server.pid(),
+            Self::Cassandra(node) => node.pid(),
+        }
+    }
+
+    pub(super) fn cpu_seconds(&self) -> anyhow::Result<f64> {
+        cpu_seconds_of(self.pid())
+    }
+
+    /// Makes a table unless an earlier run did, and waits until the server has come to rest.
+    pub(super) fn ensure_loaded(&self, root: &Path, table: Table) -> anyhow::Result<()> {
+        let mark = self.folder().join(format!("loaded-{table}"));
+        if !mark.exists() {
+            let began = Instant::now();
+            match self {
+                Self::Postgres(server) => server.load(table)?,
+                Self::Cassandra(node) => node.load(root, table)?,
+            }
+            let seconds = began.elapsed().as_secs_f64();
+            eprintln!("{}: {table} loaded in {seconds:.0} s", self.version());
+            fs::write(&mark, "").with_context(|| mark.display().to_string())?;
+        }
+        self.settle()
+    }
+
+    fn folder(&self) -> PathBuf {
+        match self {
+            Self::Postgres(server) => server.folder().to_owned(),
+            Self::Cassandra(node) => node.folder().to_owned(),
+        }
+    }
+
+    /// Waits until compactions and the like are over: three seconds with little CPU time each.
+    fn settle(&self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + SETTLE_TIMEOUT;
+        let mut quiet = 0;
+        let mut before = self.cpu_seconds()?;
+        while quiet < 3 && Instant::now() < deadline {
+            sleep(Duration::from_secs(1));
+            let now = self.cpu_seconds()?;
+            quiet = if now - before < 0.1 { quiet + 1 } else { 0 };
+            before = now;
+        }
+        Ok(())
+    }
+}
+
+/// The most memory that a process and its children have resident, looked at while others work.
+#[derive(Debug)]
+pub(super) struct Memory {
+    ended: Arc<AtomicBool>,
+    thread: JoinHandle<u64>,
+}
+
+impl Memory {
+    pub(super) fn watch(pid: u32) -> Self {
+        let ended = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&ended);
+        let thread = thread::spawn(move || {
+            let mut most = 0;
+            while !seen.load(Ordering::Relaxed) {
+                most = most.max(resident(pid));
+                sleep(Duration::from_millis(50));
+            }
+            most
+        });
+        Self { ended, thread }
+    }
+
+    pub(super) fn end(self) -> u64 {
+        self.ended.store(true, Ordering::Relaxed);
+        self.thread.join().expect("looking does not panic")
+    }
+}
+
+/// Private pages of all processes, and what the one with the most of them shares.
+fn resident(pid: u32) -> u64 {
+    let processes = tree_of(pid).unwrap_or_default();
+    let (mut private, mut shared) = (0, 0);
+    for pid in processes {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let kib = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let number = line.and_then(|line| line.split_ascii_whitespace().next());
+            number.and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0)
+        };
+        private += kib("RssAnon:");
+        shared = shared.max(kib("RssFile:") + kib("RssShmem:"));
+    }
+    (private + shared) << 10
+}
+
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(300);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_that_is_touched_is_seen() {
+        let before = resident(std::process::id());
+        let touched = vec![1u8; 64 << 20];
+        let after = resident(std::process::id());
+        assert!(touched[before as usize % touched.len()] == 1);
+        assert!(after >= before + (60 << 20), "{before} {after}");
+    }
+}

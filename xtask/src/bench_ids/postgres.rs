@@ -1,0 +1,146 @@
+//! A PostgreSQL server of Debian's, with its own settings but for those that loading needs.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+
+use crate::bench_hits::process::{Server, find, free_port};
+
+use super::folder;
+use super::plan::Table;
+
+#[derive(Debug)]
+pub(super) struct Postgres {
+    folder: PathBuf,
+    port: u16,
+    version: String,
+    server: Server,
+}
+
+impl Postgres {
+    pub(super) fn start(parent: &Path) -> anyhow::Result<Self> {
+        let folder = folder(parent, "postgres")?;
+        if is_root() {
+            chown(&folder, Some(NOBODY), Some(NOBODY)).context("root may")?;
+        }
+        let data = folder.join("data");
+        if !data.join("PG_VERSION").exists() {
+            let made = as_nobody("initdb")?
+                .args(["--auth=trust", "--username=edgeward", "--no-sync"])
+                .args(["--encoding=UTF8", "--no-locale", "--pgdata"])
+                .arg(&data)
+                .output()?;
+            let text = String::from_utf8_lossy(&made.stderr);
+            ensure!(made.status.success(), "initdb: {}", text.trim());
+        }
+        let version = fs::read_to_string(data.join("PG_VERSION"))?;
+        let port = free_port()?;
+        // Tables of ten million rows are loaded in one transaction each.
+        let settings = format!(
+            "-D {} -p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories= \
+             -c fsync=off -c max_wal_size=8GB -c maintenance_work_mem=1GB",
+            data.display()
+        );
+        let (program, mut arguments) = words(&as_nobody("postgres")?);
+        arguments.extend(settings.split_whitespace().map(str::to_owned));
+        let log = parent.to_owned();
+        let server = Server::start_unpinned("postgres", &program, &arguments, port, &log)?;
+        Ok(Self {
+            folder,
+            port,
+            version: format!("PostgreSQL {}", version.trim()),
+            server,
+        })
+    }
+
+    pub(super) fn load(&self, table: Table) -> anyhow::Result<()> {
+        let body = match table.body_bytes {
+            0 => "NULL::bytea".to_owned(),
+            // 16 bytes that no two rows share, again and again; what is short is not compressed.
+            bytes => format!(
+                "decode(repeat(md5(n::text || 'b'), {}), 'hex')",
+                bytes.div_ceil(16)
+            ),
+        };
+        for sql in [
+            format!("DROP TABLE IF EXISTS {table}"),
+            format!(
+                "CREATE TABLE {table} AS SELECT md5(n::text)::uuid AS id, {body} AS body \
+                 FROM generate_series(1, {}) AS n",
+                table.ids
+            ),
+            format!("ALTER TABLE {table} ADD PRIMARY KEY (id)"),
+            format!("VACUUM ANALYZE {table}"),
+            "CHECKPOINT".to_owned(),
+        ] {
+            let done = Command::new(find("psql")?)
+                .args(["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1"])
+                .args(["--username=edgeward", "--host=127.0.0.1"])
+                .args(["--port", &self.port.to_string(), "--dbname=postgres"])
+                .args(["--command", &sql])
+                .output()
+                .context("psql comes with PostgreSQL")?;
+            let text = String::from_utf8_lossy(&done.stderr);
+            ensure!(done.status.success(), "{sql}: {}", text.trim());
+        }
+        Ok(())
+    }
+
+    pub(super) fn version(&self) -> &str {
+        &self.version
+    }
+
+    pub(super) fn address(&self) -> String {
+        format!("postgres://edgeward@127.0.0.1:{}/postgres", self.port)
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.server.pid()
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+}
+
+/// A program of PostgreSQL's, which Debian keeps out of the path and which refuses to run as root.
+fn as_nobody(name: &str) -> anyhow::Result<Command> {
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
+    let mut found = versions
+        .flatten()
+        .map(|version| version.path().join("bin").join(name))
+        .filter(|program| program.is_file());
+    let program = match found.next() {
+        Some(program) => program,
+        None => find(name).context("Debian calls the package postgresql")?,
+    };
+    let mut command = Command::new(if is_root() {
+        Path::new("setpriv")
+    } else {
+        &program
+    });
+    command.current_dir("/");
+    if is_root() {
+        let nobody = NOBODY.to_string();
+        // Another user's process is not ended with its parent unless it asks again.
+        command.args(["--pdeathsig", "TERM", "--clear-groups"]);
+        command.args(["--reuid", &nobody, "--regid", &nobody]);
+        command.arg(&program);
+    }
+    Ok(command)
+}
+
+fn words(command: &Command) -> (PathBuf, Vec<String>) {
+    let arguments = command.get_args();
+    let arguments = arguments.map(|word| word.to_string_lossy().into_owned());
+    (command.get_program().into(), arguments.collect())
+}
+
+fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+}
+
+const NOBODY: u32 = 65534;

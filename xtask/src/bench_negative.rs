@@ -1,0 +1,328 @@
+//! What does an id filter cost an edge, and what does it answer?
+//!
+//! Two edges side by side, one of them with a filter of very many ids. Hits, which the filter has no
+//! say in, are sent to both in turns: their CPU time per request should not differ. Absent ids are
+//! sent to the edge with the filter, and to nginx with `return 404` for scale. The resident
+//! set of both edges stands beside the filter's size.
+
+mod stage;
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use serde_json::{Value, json};
+
+use crate::bench_hits::facts;
+use crate::bench_hits::process::find;
+use crate::bench_hits::subjects::edgeward_binary;
+use crate::say;
+
+use stage::{Server, Stage};
+
+const HELP: &str = "\
+An edge with an id filter beside one without: hits, 404s, memory.
+
+usage: cargo xtask bench-negative [options]
+
+  --ids N            ids in the filter [100000000]
+  --runs N           pairs of runs [7]
+  --seconds N        length of a run [4]
+  --connections N    of wrk [64]
+  --server-core N    [0]
+  --client-core N    [1]
+  --edgeward NAME    a cargo profile or a path to the binary [release]
+  --folder FOLDER    the filter, kept for the next time [bench/scratch/negative]
+  --build-only       make the filter and stop
+  --out FOLDER       results, as runs.jsonl and summary.md [bench/scratch/negative]
+";
+
+struct Plan {
+    ids: u64,
+    runs: u32,
+    seconds: u64,
+    connections: u32,
+    server_core: u32,
+    client_core: u32,
+    edgeward: PathBuf,
+    folder: PathBuf,
+    build_only: bool,
+    out: PathBuf,
+}
+
+pub(crate) fn run(root: &Path, arguments: impl Iterator<Item = String>) -> anyhow::Result<bool> {
+    let Some(plan) = Plan::parse(root, arguments)? else {
+        say(HELP);
+        return Ok(true);
+    };
+    for folder in [&plan.folder, &plan.out] {
+        fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    }
+    let filter = filter(&plan)?;
+    if plan.build_only {
+        return Ok(true);
+    }
+    let machine = facts::here(root, &plan.edgeward);
+    let stage = Stage::set(&plan, root, &filter)?;
+    let memory = stage.memory(&filter)?;
+    stage.fill()?;
+    let mut raw = File::create(plan.out.join("runs.jsonl"))?;
+    writeln!(raw, "{memory}")?;
+    let mut runs = Vec::new();
+    // Not measured: connections, allocators and branch predictors settle.
+    for (server, kind) in WHAT {
+        measure(&plan, root, &stage, server, kind, 1, 0)?;
+    }
+    for round in 0..plan.runs {
+        for position in 0..WHAT.len() {
+            // In another order each round, so that neither edge is always the first.
+            let turn = if round % 2 == 0 {
+                position
+            } else {
+                WHAT.len() - 1 - position
+            };
+            let (server, kind) = WHAT[turn];
+            let run = measure(&plan, root, &stage, server, kind, plan.seconds, round)?;
+            eprintln!(
+                "  {:<30} {kind:<7} {:>9.0} /CPU-s",
+                server.name(),
+                run["requests_per_cpu_second"].as_f64().unwrap_or(f64::NAN)
+            );
+            writeln!(raw, "{run}")?;
+            runs.push(run);
+        }
+    }
+    let text = summary(&plan, &machine, &memory, &runs);
+    fs::write(plan.out.join("summary.md"), &text)?;
+    fs::write(plan.out.join("machine.json"), format!("{machine:#}\n"))?;
+    say(&text);
+    Ok(true)
+}
+
+/// Who is sent what, in each round.
+const WHAT: [(Server, &str); 4] = [
+    (Server::Without, "hit"),
+    (Server::With, "hit"),
+    (Server::With, "absent"),
+    (Server::Nginx, "absent"),
+];
+
+/// The filter's file: of the integers from 1 on.
+fn filter(plan: &Plan) -> anyhow::Result<PathBuf> {
+    let path = plan.folder.join(format!("{}.ids", plan.ids));
+    if path.exists() {
+        return Ok(path);
+    }
+    eprintln!("building a filter of {} ids", plan.ids);
+    let build = format!(
+        "seq -f %.0f 1 {} | '{}' filter build --source - --ids integer --fpr 1% -o '{}'",
+        plan.ids,
+        plan.edgeward.display(),
+        path.display()
+    );
+    let built = Command::new("bash")
+        .args(["-o", "pipefail", "-c", &build])
+        .status()
+        .context("bash and seq are needed")?;
+    ensure!(built.success(), "`{build}` failed");
+    Ok(path)
+}
+
+/// One run against one server.
+fn measure(
+    plan: &Plan,
+    root: &Path,
+    stage: &Stage,
+    server: Server,
+    kind: &str,
+    seconds: u64,
+    round: u32,
+) -> anyhow::Result<Value> {
+    let origin_before = stage.origin_requests()?;
+    let (stolen_before, ticks_before) = facts::stolen();
+    let cpu_before = stage.cpu_seconds(server)?;
+    let output = Command::new("taskset")
+        .args(["--cpu-list", &plan.client_core.to_string()])
+        .arg(find("wrk")?)
+        .args(["--threads", "1", "--latency", "--timeout", "10s"])
+        .args(["--connections", &plan.connections.to_string()])
+        .args(["--duration", &format!("{seconds}s"), "--script"])
+        .arg(root.join("bench/negative/load.lua"))
+        .arg(format!("http://127.0.0.1:{}/", stage.port(server)))
+        .args(["--", kind, &KEYS.to_string(), &plan.ids.to_string()])
+        .output()
+        .context("wrk does not start")?;
+    let cpu = stage.cpu_seconds(server)? - cpu_before;
+    let (stolen, ticks) = facts::stolen();
+    let to_origin = stage.origin_requests()? - origin_before;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.lines().find_map(|line| line.strip_prefix("result "));
+    let line = line.with_context(|| format!("wrk's script printed no result:\n{text}"))?;
+    let load: Value = serde_json::from_str(line).context("the result of wrk's script")?;
+    let number = |key: &str| load[key].as_f64().unwrap_or(f64::NAN);
+    let requests = number("requests");
+    let errors = load["errors"].as_object().into_iter().flatten();
+    let errors: u64 = errors.filter_map(|(_, count)| count.as_u64()).sum();
+    // One in a hundred absent ids passes the filter, and the origin has something under every path.
+    let refused = number("refused") / requests;
+    let is_right = match (kind, server) {
+        ("hit", _) => refused == 0.0 && to_origin as f64 <= requests / 1000.0,
+        (_, Server::Nginx) => refused == 1.0,
+        _ => (0.985..0.996).contains(&refused),
+    };
+    if errors > 0 || !is_right {
+        bail!(
+            "{} answered {kind} wrongly: {errors} errors, {:.2} % refused, {to_origin} to the origin",
+            server.name(),
+            refused * 100.0
+        );
+    }
+    Ok(json!({
+        "server": server.name(),
+        "kind": kind,
+        "round": round,
+        "requests": requests,
+        "refused_share": refused,
+        "origin_requests": to_origin,
+        "seconds": number("duration_us") / 1e6,
+        "cpu_seconds": (cpu * 100.0).round() / 100.0,
+        "requests_per_cpu_second": (requests / cpu).round(),
+        "latency_us": load["latency_us"],
+        "stolen_share": (stolen - stolen_before) as f64 / (ticks - ticks_before).max(1) as f64,
+        "load_average": facts::load_average(),
+    }))
+}
+
+fn summary(plan: &Plan, machine: &Value, memory: &Value, runs: &[Value]) -> String {
+    let speeds = |server: Server, kind: &str| -> Vec<f64> {
+        let of = |run: &&Value| run["server"] == server.name() && run["kind"] == kind;
+        let speed = |run: &Value| run["requests_per_cpu_second"].as_f64();
+        runs.iter().filter(of).filter_map(speed).collect()
+    };
+    let (without, with) = (speeds(Server::Without, "hit"), speeds(Server::With, "hit"));
+    let ratios = with
+        .iter()
+        .zip(&without)
+        .map(|(with, without)| with / without);
+    let ratios: Vec<f64> = ratios.collect();
+    let (absent, nginx) = (
+        speeds(Server::With, "absent"),
+        speeds(Server::Nginx, "absent"),
+    );
+    let mib = |key: &str| memory[key].as_f64().unwrap_or(f64::NAN) / f64::from(1 << 20);
+    let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = ratios.iter().copied().fold(0.0, f64::max);
+    format!(
+        "# An edge with a filter of {} ids, {}\n\n\
+         `cargo xtask {}` at commit {}, {} cores of {}, load {}.\n\n\
+         | requests per CPU-second, median of {} | |\n|---|---|\n\
+         | hits without a filter | {:.0} |\n| hits with it | {:.0} |\n\
+         | ratio, pair by pair | {:.3} ({least:.3} to {most:.3}) |\n\
+         | 404 from the filter (1 % pass to the origin) | {:.0} |\n\
+         | nginx, `return 404` | {:.0} |\n\n\
+         | memory | MiB |\n|---|---|\n\
+         | resident, without | {:.1} |\n| resident, with | {:.1} |\n| difference | {:.1} |\n\
+         | the filter | {:.1} |\n",
+        plan.ids,
+        machine["date"].as_str().unwrap_or_default(),
+        machine["command"].as_str().unwrap_or_default(),
+        machine["commit"].as_str().unwrap_or_default(),
+        machine["cores"],
+        machine["cpu"].as_str().unwrap_or_default(),
+        machine["load_average"],
+        ratios.len(),
+        median(&without),
+        median(&with),
+        median(&ratios),
+        median(&absent),
+        median(&nginx),
+        mib("rss_without"),
+        mib("rss_with"),
+        mib("rss_with") - mib("rss_without"),
+        mib("filter_bytes"),
+    )
+}
+
+fn median(numbers: &[f64]) -> f64 {
+    let mut sorted = numbers.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+impl Plan {
+    fn parse(
+        root: &Path,
+        mut arguments: impl Iterator<Item = String>,
+    ) -> anyhow::Result<Option<Self>> {
+        let mut binary = "release".to_owned();
+        let mut plan = Self {
+            ids: 100_000_000,
+            runs: 7,
+            seconds: 4,
+            connections: 64,
+            server_core: 0,
+            client_core: 1,
+            edgeward: PathBuf::new(),
+            folder: root.join("bench/scratch/negative"),
+            build_only: false,
+            out: root.join("bench/scratch/negative"),
+        };
+        while let Some(argument) = arguments.next() {
+            match argument.as_str() {
+                "--help" | "-h" => return Ok(None),
+                "--build-only" => {
+                    plan.build_only = true;
+                    continue;
+                }
+                _ => {}
+            }
+            let value = arguments
+                .next()
+                .with_context(|| format!("{argument} needs a value"))?;
+            let unclear = || format!("{argument} {value} is not understood");
+            match argument.as_str() {
+                "--ids" => plan.ids = value.parse().with_context(unclear)?,
+                "--runs" => plan.runs = value.parse().with_context(unclear)?,
+                "--seconds" => plan.seconds = value.parse().with_context(unclear)?,
+                "--connections" => plan.connections = value.parse().with_context(unclear)?,
+                "--server-core" => plan.server_core = value.parse().with_context(unclear)?,
+                "--client-core" => plan.client_core = value.parse().with_context(unclear)?,
+                "--edgeward" => binary = value,
+                "--folder" => plan.folder = root.join(value),
+                "--out" => plan.out = root.join(value),
+                _ => bail!("no option is called {argument}\n  hint: --help lists them"),
+            }
+        }
+        // The keys of hits are multiples of a prime and have to be among the ids.
+        ensure!(plan.ids >= KEYS * 7919, "at least {} ids", KEYS * 7919);
+        plan.edgeward = edgeward_binary(&binary, root)?;
+        Ok(Some(plan))
+    }
+}
+
+/// Objects that are asked for again and again, 1 KiB each.
+const KEYS: u64 = 1000;
+
+/// What a request may take to be answered while nothing else runs.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_middle_of_an_odd_number_of_runs_is_taken() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
+        assert!(median(&[]).is_nan());
+    }
+
+    #[test]
+    fn too_few_ids_for_the_hits_are_refused() {
+        let words = ["--ids", "1000"].map(str::to_owned);
+        let refused = Plan::parse(Path::new("/"), words.into_iter());
+        assert!(refused.is_err_and(|error| error.to_string().contains("at least")));
+    }
+}

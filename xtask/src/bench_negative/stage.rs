@@ -1,0 +1,175 @@
+//! Two edges, the origin behind them, and nginx.
+
+use std::fs;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
+
+use crate::bench_disk::servers::{count, status};
+use crate::bench_hits::client::Client;
+use crate::bench_hits::process::{self, Scratch, find, free_port};
+use crate::bench_hits::subjects::nginx_user;
+
+use super::{KEYS, PATIENCE, Plan};
+
+/// Whom requests are sent to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Server {
+    Without,
+    With,
+    Nginx,
+}
+
+impl Server {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Without => "edgeward without a filter",
+            Self::With => "edgeward with a filter",
+            Self::Nginx => "nginx return 404",
+        }
+    }
+}
+
+pub(super) struct Stage {
+    without: Running,
+    with: Running,
+    nginx: Running,
+    origin: Running,
+    // Last, so that it outlives the processes that write into it.
+    _scratch: Scratch,
+}
+
+struct Running {
+    port: u16,
+    server: process::Server,
+}
+
+impl Stage {
+    pub(super) fn set(plan: &Plan, root: &Path, filter: &Path) -> anyhow::Result<Self> {
+        let scratch = Scratch::new(&std::env::temp_dir())?;
+        let folder = &scratch.path;
+        let start = |name: &str, core: u32, line: &str, port: u16| -> anyhow::Result<Running> {
+            let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+            let server = process::Server::start(name, &plan.edgeward, &words, core, port, folder)?;
+            Ok(Running { port, server })
+        };
+        let port = free_port()?;
+        let line = format!("origin --listen 127.0.0.1:{port} --cache-control max-age=86400");
+        let origin = start("origin", plan.client_core, &line, port)?;
+        let edge = |name: &str, rule: &str| -> anyhow::Result<Running> {
+            let port = free_port()?;
+            let config = folder.join(format!("{name}.toml"));
+            fs::write(
+                &config,
+                format!(
+                    "[[listener]]\naddress = \"127.0.0.1:{port}\"\n\n[server]\nworkers = 1\n\n\
+                     [origin]\nurl = \"http://127.0.0.1:{}\"\n\n[hot]\ncapacity = \"64MiB\"\n\
+                     policy = \"lru\"\n\n{rule}",
+                    origin.port
+                ),
+            )?;
+            let line = format!("serve --config {}", config.display());
+            start(name, plan.server_core, &line, port)
+        };
+        let without = edge("without", "")?;
+        let with = edge(
+            "with",
+            &format!(
+                "[[negative]]\npath = \"/o/{{id}}\"\nfilter = \"{}\"\n",
+                fs::canonicalize(filter)?.display()
+            ),
+        )?;
+        let port = free_port()?;
+        let config = folder.join("nginx.conf");
+        let text = fs::read_to_string(root.join("bench/negative/nginx.conf"))?
+            .replace("@PORT@", &port.to_string())
+            .replace("@USER@", nginx_user())
+            .replace("@DIR@", &folder.display().to_string());
+        fs::write(&config, text)?;
+        let words = ["-c".to_owned(), config.display().to_string()];
+        let nginx = Running {
+            port,
+            server: process::Server::start(
+                "nginx",
+                &find("nginx")?,
+                &words,
+                plan.server_core,
+                port,
+                folder,
+            )?,
+        };
+        Ok(Self {
+            without,
+            with,
+            nginx,
+            origin,
+            _scratch: scratch,
+        })
+    }
+
+    fn running(&self, server: Server) -> &Running {
+        match server {
+            Server::Without => &self.without,
+            Server::With => &self.with,
+            Server::Nginx => &self.nginx,
+        }
+    }
+
+    pub(super) fn port(&self, server: Server) -> u16 {
+        self.running(server).port
+    }
+
+    pub(super) fn cpu_seconds(&self, server: Server) -> anyhow::Result<f64> {
+        self.running(server).server.cpu_seconds()
+    }
+
+    pub(super) fn origin_requests(&self) -> anyhow::Result<u64> {
+        Ok(count(&status(self.origin.port)?, "requests"))
+    }
+
+    /// What both edges have resident before the first request.
+    pub(super) fn memory(&self, filter: &Path) -> anyhow::Result<Value> {
+        let resident = |running: &Running| {
+            let pid = running.server.pid();
+            let path = format!("/proc/{pid}/status");
+            let text = fs::read_to_string(&path).with_context(|| path.clone())?;
+            let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+            let kib = line.and_then(|line| line.split_ascii_whitespace().next());
+            let kib: u64 = kib.context("VmRSS")?.parse().context("VmRSS")?;
+            anyhow::Ok(kib << 10)
+        };
+        Ok(json!({
+            "rss_without": resident(&self.without)?,
+            "rss_with": resident(&self.with)?,
+            "filter_bytes": fs::metadata(filter)?.len(),
+        }))
+    }
+
+    /// Puts all keys of hits into both caches.
+    pub(super) fn fill(&self) -> anyhow::Result<()> {
+        for server in [Server::Without, Server::With] {
+            let mut client = Client::connect(self.port(server))?;
+            let deadline = Instant::now() + PATIENCE;
+            loop {
+                let before = self.origin_requests()?;
+                for key in 1..=KEYS {
+                    client.get(&format!("/o/{}?size=1024", key * 7919))?;
+                }
+                // Looking at the origin's count is counted by it.
+                if self.origin_requests()? - before <= 1 {
+                    break;
+                }
+                ensure!(
+                    Instant::now() < deadline,
+                    "{} stores nothing",
+                    server.name()
+                );
+                sleep(Duration::from_millis(10));
+            }
+        }
+        Ok(())
+    }
+}

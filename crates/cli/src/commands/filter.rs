@@ -29,7 +29,7 @@ enum Action {
     Query(answer::QueryArgs),
     Inspect(inspect::InspectArgs),
     Diff(diff::DiffArgs),
-    Serve(serve::ServeArgs),
+    Serve(Box<serve::ServeArgs>),
     Keygen(keygen::KeygenArgs),
 }
 

@@ -64,7 +64,7 @@ pub struct ReplayReport {
     pub errors: BTreeMap<ErrorKind, u64>,
     /// The first few failures.
     pub error_samples: Vec<ErrorSample>,
-    /// Whether the replay gave up because too many requests failed in a row.
+    /// Whether the replay gave up because too many requests failed in a row, or was stopped.
     pub stopped_early: bool,
     /// What the load generator itself used.
     pub client: ClientReport,

@@ -11,6 +11,7 @@ mod demo;
 mod demo_filter;
 mod filter;
 mod gateway;
+mod lab;
 pub(crate) mod link;
 mod origin;
 mod replay;
@@ -38,6 +39,7 @@ pub(crate) enum Command {
     Store(store::StoreArgs),
     Link(link::LinkArgs),
     CheckConfig(check_config::CheckConfigArgs),
+    Lab(lab::LabArgs),
     Demo(demo::DemoArgs),
     // The list of commands is to fit a screen; `make help` names this one.
     #[command(hide = true)]
@@ -60,6 +62,7 @@ impl Command {
             Self::Store(args) => store::run(&args),
             Self::Link(args) => link::run(&args),
             Self::CheckConfig(args) => check_config::run(&args),
+            Self::Lab(args) => lab::run(&args),
             Self::Demo(args) => demo::run(&args),
             Self::DemoFilter(args) => demo_filter::run(&args),
         }
@@ -79,6 +82,7 @@ impl Command {
             | Self::BenchFilter(_)
             | Self::Store(_)
             | Self::CheckConfig(_)
+            | Self::Lab(_)
             | Self::Demo(_)
             | Self::DemoFilter(_) => "warn",
         }

@@ -1,6 +1,9 @@
 //! Counters that others may watch while a replay runs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::latencies::{Latencies, LatencyCounts};
 
 /// How far a replay has come, warmup included. Starts from zero with each run.
 #[derive(Debug, Default)]
@@ -11,6 +14,9 @@ pub struct LiveCounts {
     hit_bytes: AtomicU64,
     errors: AtomicU64,
     failures_in_a_row: AtomicU64,
+    latencies: LatencyCounts,
+    /// Of these, without the warmup.
+    counted: LatencyCounts,
 }
 
 /// The counters at one moment.
@@ -39,6 +45,26 @@ impl LiveCounts {
         self.body_bytes.load(Ordering::Relaxed)
     }
 
+    /// Requests answered from the cache.
+    pub fn hits(&self) -> u64 {
+        self.hits.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of bodies from the cache that arrived and were right.
+    pub fn hit_bytes(&self) -> u64 {
+        self.hit_bytes.load(Ordering::Relaxed)
+    }
+
+    /// How long the right answers took so far.
+    pub fn latencies(&self) -> Latencies {
+        self.latencies.snapshot()
+    }
+
+    /// How long the right answers after the warmup took so far.
+    pub fn counted_latencies(&self) -> Latencies {
+        self.counted.snapshot()
+    }
+
     /// From zero, for a plan that is run again.
     pub(super) fn reset(&self) {
         let Self {
@@ -48,7 +74,11 @@ impl LiveCounts {
             hit_bytes,
             errors,
             failures_in_a_row,
+            latencies,
+            counted,
         } = self;
+        latencies.reset();
+        counted.reset();
         for counter in [
             requests,
             hits,
@@ -64,14 +94,18 @@ impl LiveCounts {
     pub(crate) fn snapshot(&self) -> LiveSnapshot {
         LiveSnapshot {
             requests: self.requests(),
-            hits: self.hits.load(Ordering::Relaxed),
+            hits: self.hits(),
             body_bytes: self.body_bytes(),
-            hit_bytes: self.hit_bytes.load(Ordering::Relaxed),
+            hit_bytes: self.hit_bytes(),
             errors: self.errors(),
         }
     }
 
-    pub(super) fn answered(&self, bytes: u64, hit: bool) {
+    pub(super) fn answered(&self, bytes: u64, hit: bool, took: Duration, counts: bool) {
+        self.latencies.count(took);
+        if counts {
+            self.counted.count(took);
+        }
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.body_bytes.fetch_add(bytes, Ordering::Relaxed);
         if hit {

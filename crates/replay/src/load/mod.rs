@@ -16,10 +16,12 @@
 mod alarm;
 mod cache_status;
 mod connection;
+mod latencies;
 mod live;
 mod plan;
 pub(crate) mod queue;
 mod schedule;
+mod stop;
 pub(crate) mod tally;
 mod worker;
 
@@ -33,10 +35,12 @@ use crate::monitor::{Monitor, MonitorConfig};
 use crate::report::ReplayReport;
 
 pub use cache_status::Class;
+pub use latencies::Latencies;
 pub use live::LiveCounts;
 pub use plan::{Pacing, ReplayPlan, Target, TargetError};
 pub use queue::Feeder;
 pub use schedule::{Moments, Schedule, Spans};
+pub use stop::Stop;
 pub use tally::{ErrorKind, ErrorSample};
 
 /// Why a replay came to no report.

@@ -11,6 +11,7 @@ use http::Uri;
 use http::header::HeaderValue;
 
 use super::live::LiveCounts;
+use super::stop::Stop;
 
 /// A replay.
 #[derive(Clone, Debug)]
@@ -45,6 +46,11 @@ pub struct ReplayPlan {
     /// be another object.
     pub settle_sizes: bool,
 
+    /// How far away the client is: each request waits so long before it is sent, and its latency
+    /// holds that. Nothing by default. A round trip a request, as on a connection that is kept;
+    /// what a long body would wait for on a narrow line is not emulated.
+    pub round_trip: Duration,
+
     /// A request during which nothing arrives for so long has failed. 30 seconds by default.
     pub timeout: Duration,
 
@@ -62,6 +68,9 @@ pub struct ReplayPlan {
 
     /// Counts up while the replay runs, for whoever shows progress.
     pub live: Arc<LiveCounts>,
+
+    /// Ends the replay early when asked to.
+    pub stop: Stop,
 }
 
 impl ReplayPlan {
@@ -77,12 +86,14 @@ impl ReplayPlan {
             size_bytes_max: None,
             warmup_requests: 0,
             settle_sizes: true,
+            round_trip: Duration::ZERO,
             timeout: Duration::from_secs(30),
             failures_in_a_row_max: NonZeroU64::new(1000).expect("not zero"),
             pid: None,
             status: None,
             sample_interval: Duration::from_secs(1),
             live: Arc::default(),
+            stop: Stop::default(),
         }
     }
 

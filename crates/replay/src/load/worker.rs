@@ -23,7 +23,7 @@ pub(super) struct Shared {
     started: OnceLock<Instant>,
     /// When the first request that counts was due, or sent if it had no time.
     measured_from: OnceLock<Instant>,
-    stop: AtomicBool,
+    gave_up: AtomicBool,
 }
 
 /// What a worker brings home.
@@ -41,7 +41,7 @@ impl Shared {
             queue,
             started: OnceLock::new(),
             measured_from: OnceLock::new(),
-            stop: AtomicBool::new(false),
+            gave_up: AtomicBool::new(false),
         }
     }
 
@@ -58,7 +58,7 @@ impl Shared {
     }
 
     pub(super) fn stopped_early(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
+        self.gave_up.load(Ordering::Relaxed) || self.plan.stop.is_asked()
     }
 
     fn started(&self) -> Instant {
@@ -76,17 +76,18 @@ impl Shared {
         let counts = job.number >= self.plan.warmup_requests;
         match result {
             Ok(answer) => {
-                live.answered(job.size, answer.class.is_hit());
+                let started = self.started();
+                let since_start = |at: Instant| at.saturating_duration_since(started);
+                let moments = Moments {
+                    due: job.due,
+                    sent: since_start(sent),
+                    first_byte: since_start(answer.first_byte),
+                    end: since_start(answer.end),
+                };
+                let spans = moments.spans();
+                live.answered(job.size, answer.class.is_hit(), spans.total, counts);
                 if counts {
-                    let started = self.started();
-                    let since_start = |at: Instant| at.saturating_duration_since(started);
-                    let moments = Moments {
-                        due: job.due,
-                        sent: since_start(sent),
-                        first_byte: since_start(answer.first_byte),
-                        end: since_start(answer.end),
-                    };
-                    lock(tally).answered(answer.class, job.size, moments.spans());
+                    lock(tally).answered(answer.class, job.size, spans);
                 }
             }
             Err(failure) => {
@@ -99,7 +100,7 @@ impl Shared {
                 );
                 let in_a_row = live.failed();
                 if in_a_row >= self.plan.failures_in_a_row_max.get() {
-                    self.stop.store(true, Ordering::Relaxed);
+                    self.gave_up.store(true, Ordering::Relaxed);
                 }
                 if counts {
                     lock(tally).failed(job, failure);
@@ -139,8 +140,8 @@ pub(super) fn run(number: usize, shared: &Arc<Shared>) -> io::Result<Worked> {
 async fn converse(shared: Arc<Shared>, tally: Arc<Mutex<Tally>>) -> io::Result<()> {
     let plan = &shared.plan;
     let alarm = match plan.pacing {
-        Pacing::Closed => None,
-        Pacing::Rate(_) | Pacing::TraceTime { .. } => Some(Alarm::new()?),
+        Pacing::Closed if plan.round_trip.is_zero() => None,
+        Pacing::Closed | Pacing::Rate(_) | Pacing::TraceTime { .. } => Some(Alarm::new()?),
     };
     let mut connection = Connection::new(plan.target.clone(), plan.timeout);
     let mut failed_before = 0_u32;
@@ -149,17 +150,28 @@ async fn converse(shared: Arc<Shared>, tally: Arc<Mutex<Tally>>) -> io::Result<(
     {
         let started = shared.started();
         if let (Some(alarm), Some(due)) = (&alarm, job.due) {
-            alarm.until(started + due).await?;
+            match plan.stop.before(alarm.until(started + due)).await {
+                Some(rung) => rung?,
+                None => break,
+            }
         }
         if failed_before > 0 {
             pause_after_failures(failed_before).await;
         }
         let sent = Instant::now();
+        if let (Some(alarm), false) = (&alarm, plan.round_trip.is_zero()) {
+            // The whole way there and back is waited for here: what the client sees is the same, for
+            // half the timers.
+            alarm.until(sent + plan.round_trip).await?;
+        }
         if job.number >= plan.warmup_requests {
             let from = job.due.map_or(sent, |due| started + due);
             shared.measured_from.get_or_init(|| from);
         }
-        let result = connection.perform(&job).await;
+        // An answer under way when the replay is stopped counts as nothing.
+        let Some(result) = plan.stop.before(connection.perform(&job)).await else {
+            break;
+        };
         failed_before = match &result {
             Err(failure) if failure.kind == ErrorKind::Connection => {
                 failed_before.saturating_add(1)

@@ -7,6 +7,7 @@
 
 mod proc;
 mod status;
+mod tree;
 
 use std::io;
 use std::sync::{Arc, mpsc};
@@ -18,6 +19,8 @@ use serde::{Deserialize, Serialize};
 use crate::load::{LiveCounts, Target};
 
 pub use proc::Network;
+pub use status::fetch as fetch_status;
+pub use tree::{Usage, usage_of_tree};
 
 /// What to watch.
 #[derive(Clone, Debug)]

@@ -46,7 +46,7 @@ impl Process {
         sample.cpu_user_seconds = Some(stat.user_ticks as f64 / per_second);
         sample.cpu_system_seconds = Some(stat.system_ticks as f64 / per_second);
         sample.threads = Some(stat.threads);
-        let resident = stat.rss_pages * page_size() as u64;
+        let resident = stat.rss_bytes();
         sample.rss_bytes = Some(resident);
         let rollup = self.read("smaps_rollup").ok();
         sample.pss_bytes = rollup.and_then(|text| line_of_kib(&text, "Pss:"));
@@ -100,7 +100,20 @@ impl Process {
     }
 }
 
+/// The parent of a process, if that is there.
+pub(super) fn parent_of(pid: u32) -> Option<u32> {
+    let text = Process(pid).read("stat").ok()?;
+    let (_, rest) = text.rsplit_once(") ")?;
+    // The state is field 3, the parent 4.
+    rest.split_whitespace().nth(1)?.parse().ok()
+}
+
 impl Stat {
+    /// The resident set.
+    pub(super) fn rss_bytes(&self) -> u64 {
+        self.rss_pages * page_size() as u64
+    }
+
     fn parse(text: &str) -> Option<Self> {
         // The second field is the command in parentheses and may hold spaces and
         // parentheses of its own; what follows its last one is regular.

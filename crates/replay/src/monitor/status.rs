@@ -6,8 +6,12 @@ use std::time::Duration;
 
 use crate::load::Target;
 
-/// The page, if it is JSON.
-pub(super) fn fetch(target: &Target) -> io::Result<serde_json::Value> {
+/// The page of a target, if it is JSON.
+///
+/// # Errors
+///
+/// If nobody answers within half a second, or the answer is no page of JSON.
+pub fn fetch(target: &Target) -> io::Result<serde_json::Value> {
     let mut stream = TcpStream::connect_timeout(&target.addr(), TIMEOUT)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;

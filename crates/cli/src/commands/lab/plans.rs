@@ -1,0 +1,54 @@
+//! The plans that come with the program.
+
+use std::path::Path;
+
+/// The plan of this name, with or without its ending.
+pub(super) fn named(asked: &Path) -> Option<(&'static str, &'static str)> {
+    let asked = asked.to_str()?;
+    let asked = asked.strip_suffix(".toml").unwrap_or(asked);
+    PLANS
+        .into_iter()
+        .find(|(name, _)| name.strip_suffix(".toml") == Some(asked))
+}
+
+/// What they are called.
+pub(super) fn names() -> Vec<&'static str> {
+    PLANS.map(|(name, _)| name).into()
+}
+
+const PLANS: [(&str, &str); 3] = [
+    (
+        "second-hit.toml",
+        include_str!("../../../../../lab/second-hit.toml"),
+    ),
+    (
+        "adaptsize-vs-peers.toml",
+        include_str!("../../../../../lab/adaptsize-vs-peers.toml"),
+    ),
+    (
+        "latency.toml",
+        include_str!("../../../../../lab/latency.toml"),
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Also the settings of their edges, against the list that `serve` reads.
+    #[test]
+    fn every_plan_that_comes_with_the_program_can_be_carried_out() {
+        for (name, text) in PLANS {
+            let plan = super::super::parse(Path::new(name), text);
+            let plan = plan.unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert!(plan.contenders.len() >= 2, "{name}");
+            assert!(
+                !plan.sources.is_empty(),
+                "{name}: what did the source measure?"
+            );
+            let named = Path::new(name.trim_end_matches(".toml"));
+            assert_eq!(super::named(named), Some((name, text)));
+        }
+        assert_eq!(named(Path::new("third-hit")), None);
+    }
+}

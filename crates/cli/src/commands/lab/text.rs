@@ -1,0 +1,87 @@
+//! The outcome on a terminal: the findings, and the figures side by side.
+
+use std::io::Write as _;
+use std::path::Path;
+
+use edgeward_lab::{ContenderOutcome, End, Outcome, Totals, findings};
+use edgeward_types::ByteSize;
+
+use crate::output::{self, Column, Table};
+
+pub(super) fn print(outcome: &Outcome, report: &Path) -> anyhow::Result<()> {
+    let ran: Vec<(&ContenderOutcome, &Totals)> = outcome
+        .contenders
+        .iter()
+        .filter_map(|one| Some((one, one.totals.as_ref()?)))
+        .collect();
+    let mut out = output::stdout();
+    writeln!(out, "{}\n", findings(outcome).join("\n"))?;
+    if !ran.is_empty() {
+        // A row each: there are more contenders than a terminal has columns for.
+        let mut table = Table::new([
+            Column::words("contender"),
+            Column::figures("hits"),
+            Column::figures("bytes hit"),
+            Column::figures("from origin"),
+            Column::figures("CPU"),
+            Column::figures("memory"),
+            Column::figures("written"),
+            Column::figures("p50"),
+            Column::figures("p99"),
+        ]);
+        for (one, totals) in ran {
+            table.row(cells(one, totals));
+        }
+        writeln!(out, "{table}")?;
+    }
+    writeln!(out, "report: {}", report.display())?;
+    out.flush()?;
+    Ok(())
+}
+
+fn cells(one: &ContenderOutcome, totals: &Totals) -> [String; 9] {
+    let bytes = |bytes: Option<u64>| {
+        // To a tenth of a MiB: the exact figure is in the JSON.
+        bytes.map_or_else(
+            || "-".to_owned(),
+            |bytes| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20)),
+        )
+    };
+    let ms = |ms: Option<f64>| ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.2} ms"));
+    let mark = if one.end.is_whole() { "" } else { " (partial)" };
+    [
+        format!("{}{mark}", one.name),
+        output::percent(totals.hit_ratio),
+        output::percent(totals.byte_hit_ratio),
+        bytes(Some(totals.origin_bytes)),
+        totals
+            .cpu_seconds
+            .map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.1} s")),
+        bytes(totals.memory_bytes_max),
+        bytes(totals.disk_write_bytes),
+        ms(totals.latency_p50_ms),
+        ms(totals.latency_p99_ms),
+    ]
+}
+
+/// What came of one contender, as soon as it had its turn.
+pub(super) fn line(one: &ContenderOutcome) -> String {
+    let ended = match &one.end {
+        End::Whole => String::new(),
+        End::Missing { hint } => return format!("{}: left out, {hint}", one.name),
+        End::Failed { why } => return format!("{}: {why}", one.name),
+        End::Cut { why } => format!(" before {why}"),
+        _ => " before the end".to_owned(),
+    };
+    match &one.totals {
+        Some(totals) => format!(
+            "{}: {} of {} requests from the cache, {} from the origin, {:.0} s{ended}",
+            one.name,
+            output::percent(totals.hit_ratio),
+            output::count(totals.requests),
+            ByteSize(totals.origin_bytes >> 20 << 20),
+            totals.seconds,
+        ),
+        None => format!("{}: nothing counted{ended}", one.name),
+    }
+}

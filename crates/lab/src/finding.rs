@@ -1,0 +1,333 @@
+//! What an experiment found, in sentences: for the top of the report and for the terminal.
+
+use edgeward_report::Unit;
+
+use crate::figure::{Figure, Form};
+use crate::outcome::{ContenderOutcome, End, Outcome, Totals};
+
+/// The findings, the most important first.
+pub fn findings(outcome: &Outcome) -> Vec<String> {
+    let mut findings = Vec::new();
+    if let Some(why) = &outcome.unfinished {
+        findings.push(format!("Not the whole plan: {why}. What there is follows."));
+    }
+    compared(outcome, &mut findings);
+    for one in &outcome.contenders {
+        match &one.end {
+            End::Whole => {}
+            End::Missing { hint } => {
+                findings.push(format!("{} was left out: {hint}.", one.name));
+            }
+            End::Failed { why } => findings.push(format!("{} did not run: {why}.", one.name)),
+            End::Cut { why } => findings.push(format!(
+                "{} did not come to the end: {why}. Its curves are kept, and it is compared with nobody.",
+                one.name
+            )),
+        }
+    }
+    late(outcome, &mut findings);
+    wrong(outcome, &mut findings);
+    findings
+}
+
+/// The subject against the others: hits first, then what stands out.
+fn compared(outcome: &Outcome, findings: &mut Vec<String>) {
+    let Some(compare) = &outcome.compare else {
+        return ranking(outcome, findings);
+    };
+    let Some(subject) = outcome.standing_for(&compare.subject) else {
+        return ranking(outcome, findings);
+    };
+    let others: Vec<&ContenderOutcome> = compare
+        .with
+        .iter()
+        .filter_map(|name| outcome.standing_for(name))
+        .collect();
+    let mut sentence = format!(
+        "Of 100 requests {} answered {} from its cache",
+        called(outcome, subject, &compare.subject),
+        of_hundred(subject)
+    );
+    for (other, name) in others.iter().zip(&compare.with) {
+        sentence += &format!(", {} {}", called(outcome, other, name), of_hundred(other));
+    }
+    findings.push(sentence + ".");
+    for other in others {
+        if let Some(sentence) = against(subject, other) {
+            findings.push(sentence);
+        }
+    }
+}
+
+/// Without a comparison to make: who answered most.
+fn ranking(outcome: &Outcome, findings: &mut Vec<String>) {
+    let mut whole: Vec<&ContenderOutcome> = outcome
+        .contenders
+        .iter()
+        .filter(|one| one.end.is_whole() && one.totals.is_some())
+        .collect();
+    whole.sort_by(|a, b| ratio(b).total_cmp(&ratio(a)));
+    if let [best, others @ ..] = &whole[..] {
+        let mut sentence = format!(
+            "Of 100 requests {} answered {} from its cache",
+            best.name,
+            of_hundred(best)
+        );
+        for other in others {
+            sentence += &format!(", {} {}", other.name, of_hundred(other));
+        }
+        findings.push(sentence + ".");
+    }
+}
+
+/// What one does otherwise than another: all that differs by a tenth or more, hits in any case.
+fn against(subject: &ContenderOutcome, other: &ContenderOutcome) -> Option<String> {
+    let (mine, theirs) = (subject.totals.as_ref()?, other.totals.as_ref()?);
+    let mut parts = Vec::new();
+    if let Some(gain) = Form::Percent.compare(theirs.hit_ratio, mine.hit_ratio) {
+        let much = gain.value.abs();
+        parts.push(if much < 0.05 {
+            "as many requests from the cache".to_owned()
+        } else {
+            let more = if gain.value > 0.0 { "more" } else { "fewer" };
+            format!("{much:.1} % {more} requests from the cache")
+        });
+    }
+    for (figure, words) in TOLD {
+        if let Some(part) = differs(*figure, words, theirs, mine) {
+            parts.push(part);
+        }
+    }
+    let last = parts.pop()?;
+    let list = if parts.is_empty() {
+        last
+    } else {
+        format!("{} and {last}", parts.join(", "))
+    };
+    Some(format!("Against {}: {list}.", other.name))
+}
+
+/// `3.1 times fewer bytes written to disk`, where that is so.
+fn differs(figure: Figure, words: &str, theirs: &Totals, mine: &Totals) -> Option<String> {
+    let (theirs, mine) = (figure.of(theirs)?, figure.of(mine)?);
+    // What hardly happens at all is not worth a sentence.
+    let floor = match figure.unit() {
+        Unit::Bytes => 1e6,
+        Unit::Count => 100.0,
+        Unit::Seconds | Unit::Share => 0.0,
+    };
+    if theirs.max(mine) <= floor || theirs <= 0.0 || mine <= 0.0 {
+        return None;
+    }
+    let times = theirs / mine;
+    if times >= 1.95 {
+        Some(format!("{times:.1} times less {words}"))
+    } else if times <= 1.0 / 1.95 {
+        Some(format!("{:.1} times more {words}", 1.0 / times))
+    } else if times >= 1.1 {
+        Some(format!(
+            "{:.0} % less {words}",
+            (1.0 - mine / theirs) * 100.0
+        ))
+    } else if times <= 1.0 / 1.1 {
+        Some(format!(
+            "{:.0} % more {words}",
+            (mine / theirs - 1.0) * 100.0
+        ))
+    } else {
+        None
+    }
+}
+
+/// What a sentence may tell, and how.
+const TOLD: &[(Figure, &str)] = &[
+    (Figure::DiskBytesWritten, "written to disk"),
+    (Figure::OriginBytes, "traffic from the origin"),
+    (Figure::Cpu, "CPU"),
+    (Figure::Memory, "memory"),
+    (Figure::LatencyP50, "time for half of the answers"),
+    (Figure::LatencyP99, "time for 99 of 100 answers"),
+];
+
+/// The name; for the best of a group, what it is the best of.
+fn called(outcome: &Outcome, one: &ContenderOutcome, asked: &str) -> String {
+    let ran = outcome
+        .contenders
+        .iter()
+        .filter(|other| other.group.as_deref() == Some(asked) && other.totals.is_some());
+    match ran.count() {
+        n if n > 1 && one.name != asked => format!("{} (the best of {n} settings)", one.name),
+        _ => one.name.clone(),
+    }
+}
+
+/// Whether the machine kept up with the rate.
+fn late(outcome: &Outcome, findings: &mut Vec<String>) {
+    let late: Vec<&str> = outcome
+        .contenders
+        .iter()
+        .filter(|one| {
+            one.totals
+                .as_ref()
+                .is_some_and(|t| t.send_delay_p50_ms > LATE_MS)
+        })
+        .map(|one| one.name.as_str())
+        .collect();
+    if !late.is_empty() {
+        findings.push(format!(
+            "The machine did not keep up with {} requests a second for {}: its curves are stretched, and its \
+             latencies are those of waiting.",
+            outcome.load.rate.unwrap_or(0.0),
+            late.join(", ")
+        ));
+    }
+}
+
+fn wrong(outcome: &Outcome, findings: &mut Vec<String>) {
+    let mut all_right = true;
+    for one in &outcome.contenders {
+        let Some(totals) = &one.totals else { continue };
+        if totals.errors > 0 {
+            all_right = false;
+            let example = one
+                .error_samples
+                .first()
+                .map_or_else(String::new, |sample| {
+                    format!(", such as: {}", sample.detail)
+                });
+            findings.push(format!(
+                "{} of the requests to {} failed or were answered wrongly{example}.",
+                Unit::Count.exact(totals.errors as f64),
+                one.name
+            ));
+        }
+    }
+    if all_right && outcome.contenders.iter().any(|one| one.totals.is_some()) {
+        findings.push("Every byte of every answer was checked and right.".to_owned());
+    }
+}
+
+fn ratio(one: &ContenderOutcome) -> f64 {
+    one.totals.as_ref().map_or(0.0, |totals| totals.hit_ratio)
+}
+
+fn of_hundred(one: &ContenderOutcome) -> String {
+    format!("{:.1}", ratio(one) * 100.0)
+}
+
+/// Half of the requests this late: not a hiccup.
+const LATE_MS: f64 = 250.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::{LoadFacts, Machine, TraceFacts};
+    use crate::plan::Compare;
+
+    fn one(name: &str, group: Option<&str>, hit_ratio: f64, written: u64) -> ContenderOutcome {
+        ContenderOutcome {
+            name: name.to_owned(),
+            group: group.map(str::to_owned),
+            totals: Some(Totals {
+                requests: 1000,
+                hit_ratio,
+                disk_write_bytes: Some(written),
+                cpu_seconds: Some(10.0),
+                ..Totals::default()
+            }),
+            ..ContenderOutcome::default()
+        }
+    }
+
+    fn outcome(contenders: Vec<ContenderOutcome>, with: &[&str]) -> Outcome {
+        Outcome {
+            title: "t".to_owned(),
+            about: None,
+            unfinished: None,
+            trace: TraceFacts::default(),
+            load: LoadFacts::default(),
+            machine: Machine::default(),
+            compare: Some(Compare {
+                subject: contenders[0].name.clone(),
+                with: with.iter().map(|name| (*name).to_owned()).collect(),
+            }),
+            contenders,
+            sources: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_gain_is_told_and_so_is_a_loss() {
+        let outcome = outcome(
+            vec![
+                one("adaptsize", None, 0.55, 10_000_000),
+                one("varnish", None, 0.50, 10_100_000),
+                one("nginx 1", Some("nginx"), 0.40, 0),
+                one("nginx 2", Some("nginx"), 0.60, 90_000_000),
+            ],
+            &["varnish", "nginx"],
+        );
+        assert_eq!(
+            findings(&outcome),
+            [
+                "Of 100 requests adaptsize answered 55.0 from its cache, varnish 50.0, nginx 2 (the best of 2 \
+                 settings) 60.0.",
+                "Against varnish: 10.0 % more requests from the cache.",
+                "Against nginx 2: 8.3 % fewer requests from the cache and 9.0 times less written to disk.",
+                "Every byte of every answer was checked and right.",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_missing_cut_late_or_wrong_is_said() {
+        let mut outcome = outcome(
+            vec![
+                one("a", None, 0.5, 0),
+                one("b", None, 0.5, 0),
+                one("c", None, 0.7, 0),
+            ],
+            &["b", "c"],
+        );
+        outcome.unfinished = Some("interrupted".to_owned());
+        outcome.load.rate = Some(3000.0);
+        outcome.contenders[1].end = End::Missing {
+            hint: "apt has it".to_owned(),
+        };
+        outcome.contenders[2].end = End::Cut {
+            why: "the server died".to_owned(),
+        };
+        if let Some(totals) = &mut outcome.contenders[0].totals {
+            totals.errors = 2;
+            totals.send_delay_p50_ms = 900.0;
+        }
+        let said = findings(&outcome);
+        assert!(
+            said[0].starts_with("Not the whole plan: interrupted."),
+            "{said:#?}"
+        );
+        assert_eq!(said[1], "Of 100 requests a answered 50.0 from its cache.");
+        assert_eq!(said[2], "b was left out: apt has it.");
+        assert!(said[3].starts_with("c did not come to the end: the server died."));
+        assert!(
+            said[4].contains("3000 requests a second for a"),
+            "{said:#?}"
+        );
+        assert_eq!(
+            said[5],
+            "2 of the requests to a failed or were answered wrongly."
+        );
+        assert_eq!(said.len(), 6);
+    }
+
+    #[test]
+    fn without_a_comparison_the_best_comes_first() {
+        let mut outcome = outcome(vec![one("a", None, 0.1, 0), one("b", None, 0.2, 0)], &[]);
+        outcome.compare = None;
+        let said = findings(&outcome);
+        assert_eq!(
+            said[0],
+            "Of 100 requests b answered 20.0 from its cache, a 10.0."
+        );
+    }
+}

@@ -1,0 +1,170 @@
+//! Looks at a running contender: its processes, its status page, the device, the load, the origin.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use edgeward_replay::load::{Latencies, LiveCounts, Target};
+use edgeward_replay::monitor::{fetch_status, usage_of_tree};
+use edgeward_replay::origin::OriginStats;
+use serde_json::Value;
+
+use crate::sample::Sample;
+
+/// What is looked at, and from where counts are counted.
+pub(crate) struct Looker<'a> {
+    pub(crate) pid: u32,
+    /// A page that counts the disk cache's writes.
+    pub(crate) status: Option<Target>,
+    /// A folder whose files are memory.
+    pub(crate) files_in_memory: Option<PathBuf>,
+    /// As `/proc/diskstats` numbers it.
+    pub(crate) device: Option<(u64, u64)>,
+    pub(crate) live: &'a LiveCounts,
+    pub(crate) origin: &'a OriginStats,
+    pub(crate) started: Instant,
+    /// The latencies at the look before.
+    pub(crate) latencies: Latencies,
+}
+
+impl Looker<'_> {
+    /// Everything as it is now.
+    pub(crate) fn look(&mut self) -> Sample {
+        let origin = self.origin.counts();
+        let latencies = self.live.latencies();
+        let stretch = latencies.since(&self.latencies);
+        self.latencies = latencies;
+        let quantile = |share| Some(stretch.quantile(share)?.as_secs_f64() * 1e3);
+        let mut sample = Sample {
+            seconds: self.started.elapsed().as_secs_f64(),
+            requests: self.live.requests(),
+            hits: self.live.hits(),
+            body_bytes: self.live.body_bytes(),
+            hit_bytes: self.live.hit_bytes(),
+            errors: self.live.errors(),
+            origin_requests: origin.requests,
+            origin_bytes: origin.body_bytes,
+            origin_connections: origin.open_connections,
+            latency_p50_ms: quantile(0.5),
+            latency_p90_ms: quantile(0.9),
+            latency_p99_ms: quantile(0.99),
+            device_operations: self.device.and_then(operations_of),
+            ..Sample::default()
+        };
+        if let Ok(usage) = usage_of_tree(self.pid) {
+            let files = self.files_in_memory.as_deref().map_or(0, bytes_below);
+            sample.cpu_seconds = Some(usage.cpu_seconds);
+            sample.memory_bytes = Some(usage.memory_bytes + files);
+            sample.disk_read_bytes = Some(usage.disk_read_bytes);
+            sample.disk_write_bytes = Some(usage.disk_write_bytes);
+            sample.sockets = Some(usage.sockets);
+        }
+        let page = self
+            .status
+            .as_ref()
+            .and_then(|page| fetch_status(page).ok());
+        sample.store_write_operations = page.as_ref().and_then(store_writes);
+        sample
+    }
+}
+
+/// What an edge says its devices wrote, in calls.
+fn store_writes(page: &Value) -> Option<u64> {
+    let devices = page.pointer("/disk/devices")?.as_array()?;
+    let writes = devices
+        .iter()
+        .filter_map(|device| device.get("write_ops")?.as_u64());
+    Some(writes.sum())
+}
+
+/// The device that a folder lies on, if it is one: what lies in memory has major number 0.
+pub(crate) fn device_of(folder: &Path) -> Option<(u64, u64)> {
+    let number = fs::metadata(folder).ok()?.dev();
+    // makedev(3): twelve bits of the major number above eight of the minor, the rest further up.
+    let major = ((number >> 8) & 0xfff) | ((number >> 32) & !0xfff);
+    let minor = (number & 0xff) | ((number >> 12) & 0xfff00);
+    (major != 0).then_some((major, minor))
+}
+
+fn operations_of(device: (u64, u64)) -> Option<u64> {
+    operations_in(&fs::read_to_string("/proc/diskstats").ok()?, device)
+}
+
+/// Reads and writes completed, from the device's line (Documentation/admin-guide/iostats.rst).
+fn operations_in(diskstats: &str, (major, minor): (u64, u64)) -> Option<u64> {
+    diskstats.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let number = |n: usize| fields.get(n)?.parse::<u64>().ok();
+        let is_it = number(0) == Some(major) && number(1) == Some(minor);
+        is_it.then(|| Some(number(3)? + number(7)?))?
+    })
+}
+
+/// Memory that the files below a folder take, blocks and not lengths; of so many files at the most.
+fn bytes_below(folder: &Path) -> u64 {
+    let mut folders = vec![folder.to_owned()];
+    let (mut bytes, mut files) = (0, 0);
+    while let Some(folder) = folders.pop() {
+        let Ok(entries) = fs::read_dir(folder) else {
+            continue;
+        };
+        for entry in entries.flatten() {
+            // A file may be evicted between the listing and the look.
+            let Ok(facts) = entry.metadata() else {
+                continue;
+            };
+            if facts.is_dir() {
+                folders.push(entry.path());
+            } else {
+                bytes += facts.blocks() * 512;
+            }
+            files += 1;
+            if files > FILES_MAX {
+                return bytes;
+            }
+        }
+    }
+    bytes
+}
+
+/// Looking at as many takes a third of a second.
+const FILES_MAX: usize = 200_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_device_s_own_line_is_read_and_not_its_partitions() {
+        let text = "\
+ 254       1 vda1 9 9 9 9 9 9 9 9 0 0 0
+ 254       0 vda 100 1 800 7 20 2 4096 8 0 9 15
+ 7 0 loop0 1
+";
+        assert_eq!(operations_in(text, (254, 0)), Some(120));
+        assert_eq!(operations_in(text, (7, 0)), None);
+        assert_eq!(operations_in(text, (8, 0)), None);
+    }
+
+    #[test]
+    fn writes_of_all_devices_are_added_up_and_nothing_is_made_of_other_pages() {
+        let page = serde_json::json!({"disk": {"devices": [{"write_ops": 3}, {"write_ops": 4}]}});
+        assert_eq!(store_writes(&page), Some(7));
+        assert_eq!(store_writes(&serde_json::json!({"disk": null})), None);
+    }
+
+    #[test]
+    fn files_count_by_the_blocks_they_take() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let inner = folder.path().join("a/b");
+        fs::create_dir_all(&inner).expect("folders");
+        assert_eq!(bytes_below(folder.path()), 0);
+        fs::write(inner.join("x"), vec![1; 10_000]).expect("a file");
+        fs::write(folder.path().join("y"), [1]).expect("a file");
+        let bytes = bytes_below(folder.path());
+        // Sent to disk later, a file may have no blocks yet, or more than its length needs.
+        assert!(bytes <= 64 << 10, "{bytes}");
+        assert_eq!(bytes_below(Path::new("/nowhere/at/all")), 0);
+    }
+}

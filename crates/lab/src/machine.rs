@@ -1,0 +1,61 @@
+//! The machine an experiment runs on: what a reader has to know, and whether there is room.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::thread;
+
+use crate::outcome::Machine;
+
+/// What it is, and how busy.
+pub(crate) fn facts() -> Machine {
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let named = cpuinfo
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"));
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").ok();
+    Machine {
+        cores: thread::available_parallelism().map_or(1, usize::from),
+        processor: named.map(|name| name.trim_start_matches([' ', '\t', ':']).to_owned()),
+        kernel: kernel.map(|release| release.trim().to_owned()),
+        load_before: load_average(),
+        load_after: None,
+    }
+}
+
+/// The load average of the last minute.
+pub(crate) fn load_average() -> Option<f64> {
+    let text = fs::read_to_string("/proc/loadavg").ok()?;
+    text.split_whitespace().next()?.parse().ok()
+}
+
+/// Bytes that may still be written below a folder.
+pub(crate) fn free_bytes(folder: &Path) -> io::Result<u64> {
+    let facts = rustix::fs::statvfs(folder)?;
+    Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
+}
+
+/// Bytes of memory that programs may still take.
+pub(crate) fn free_memory_bytes() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_tells_what_it_is() {
+        let facts = facts();
+        assert!(facts.cores >= 1);
+        assert!(facts.kernel.is_some_and(|release| release.contains('.')));
+        assert!(facts.load_before.is_some());
+        assert!(free_memory_bytes() > Some(1 << 20));
+        assert!(free_bytes(Path::new("/")).is_ok());
+    }
+}

@@ -1,0 +1,160 @@
+//! Every contender's curves over the same axis of time.
+
+use edgeward_report::{Axis, Page, Plot, Series, Unit};
+
+use crate::outcome::{ContenderOutcome, Outcome, share};
+use crate::sample::{Sample, stretches};
+
+/// Adds the plots that have something to show.
+pub(super) fn plots(page: &mut Page, outcome: &Outcome) {
+    let all = Curves::of(outcome);
+    page.plot(all.rates(
+        plot("Requests answered from the cache", "hit ratio", Unit::Share),
+        |a, b| {
+            let requests = b.requests.saturating_sub(a.requests);
+            (requests > 0).then(|| share(b.hits.saturating_sub(a.hits), requests))
+        },
+    ));
+    page.plot(all.rates(
+        plot("Processor time", "cores in use", Unit::Count),
+        |a, b| Some((b.cpu_seconds? - a.cpu_seconds?).max(0.0) / (b.seconds - a.seconds)),
+    ));
+    page.plot(all.levels(
+        plot("Memory", "processes and files in memory", Unit::Bytes),
+        |sample| sample.memory_bytes.map(|bytes| bytes as f64),
+    ));
+    let per_second = |figure: fn(&Sample) -> Option<u64>| {
+        move |a: &Sample, b: &Sample| {
+            let gained = figure(b)?.saturating_sub(figure(a)?);
+            Some(gained as f64 / (b.seconds - a.seconds))
+        }
+    };
+    if all.any(|sample| sample.store_write_operations.unwrap_or(0) > 0) {
+        page.plot(
+            all.rates(
+                plot(
+                    "Disk operations: writes of the disk cache",
+                    "writes a second",
+                    Unit::Count,
+                )
+                .note("As the server counts them; not all do."),
+                per_second(|sample| sample.store_write_operations),
+            ),
+        );
+    }
+    if all.any(|sample| sample.device_operations.unwrap_or(0) > 0) {
+        page.plot(all.rates(
+            plot("Disk operations: reads and writes of the device", "operations a second", Unit::Count)
+                .note("Of the whole machine: the kernel writes later and in larger pieces, and other programs write too."),
+            per_second(|sample| sample.device_operations),
+        ));
+    }
+    if all.any(|sample| sample.disk_write_bytes.unwrap_or(0) > 1 << 20) {
+        page.plot(all.rates(
+            plot("Bytes written to disk", "bytes a second", Unit::Bytes),
+            per_second(|sample| sample.disk_write_bytes),
+        ));
+    }
+    page.plot(all.rates(
+        plot("Traffic from the origin", "bytes a second", Unit::Bytes),
+        per_second(|sample| Some(sample.origin_bytes)),
+    ));
+    page.plot(all.rates(
+        plot("Traffic to the clients", "bytes a second", Unit::Bytes).note(
+            "Without what failed. Where a server keeps up with the rate, all curves are one.",
+        ),
+        per_second(|sample| Some(sample.body_bytes)),
+    ));
+    type Latency = fn(&Sample) -> Option<f64>;
+    let latencies: [(&str, Latency); 3] = [
+        ("Latency: half of the answers within", |s| s.latency_p50_ms),
+        ("Latency: 90 % of the answers within", |s| s.latency_p90_ms),
+        ("Latency: 99 % of the answers within", |s| s.latency_p99_ms),
+    ];
+    for (title, figure) in latencies {
+        let axis = Axis::new("to the last byte", Unit::Seconds).log();
+        page.plot(all.levels(Plot::new(title, time(), axis), move |sample| {
+            figure(sample).map(|ms| ms / 1e3)
+        }));
+    }
+    page.plot(all.levels(
+        plot("Connections", "sockets the server has open", Unit::Count),
+        |sample| sample.sockets.map(|sockets| sockets as f64),
+    ));
+}
+
+fn plot(title: &str, label: &str, unit: Unit) -> Plot {
+    Plot::new(title, time(), Axis::new(label, unit))
+}
+
+fn time() -> Axis {
+    Axis::new("since the load began", Unit::Seconds)
+}
+
+/// The contenders that have curves, each with its colour.
+struct Curves<'a>(Vec<(usize, &'a ContenderOutcome)>);
+
+impl<'a> Curves<'a> {
+    fn of(outcome: &'a Outcome) -> Self {
+        let contenders = outcome.contenders.iter().enumerate();
+        Self(contenders.filter(|(_, one)| one.series.len() > 1).collect())
+    }
+
+    fn any(&self, figure: impl Fn(&Sample) -> bool) -> bool {
+        self.0.iter().any(|(_, one)| one.series.iter().any(&figure))
+    }
+
+    /// What grew between looks.
+    fn rates(&self, mut plot: Plot, figure: impl Fn(&Sample, &Sample) -> Option<f64>) -> Plot {
+        for (colour, one) in &self.0 {
+            let points = stretches(&one.series, &figure);
+            plot.add(series(one, *colour, points));
+        }
+        self.mark(&mut plot);
+        plot
+    }
+
+    /// What there was at each look.
+    fn levels(&self, mut plot: Plot, figure: impl Fn(&Sample) -> Option<f64>) -> Plot {
+        for (colour, one) in &self.0 {
+            let seen = one.series.iter();
+            let points = seen.filter_map(|sample| Some((sample.seconds, figure(sample)?)));
+            plot.add(series(one, *colour, points.collect()));
+        }
+        self.mark(&mut plot);
+        plot
+    }
+
+    /// Where settings changed, and where the warm-up was over if that was about the same for all.
+    fn mark(&self, plot: &mut Plot) {
+        let warm: Vec<f64> = self
+            .0
+            .iter()
+            .filter_map(|(_, one)| one.warm_seconds)
+            .collect();
+        let least = warm.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = warm.iter().copied().fold(0.0, f64::max);
+        if least > 0.0 && most - least <= (most * 0.05).max(2.0) {
+            plot.mark(most, "warmed up");
+        }
+        for (_, one) in &self.0 {
+            if let Some(at) = one.switched_seconds {
+                plot.mark(at, format!("{}: switched", one.name));
+            }
+        }
+    }
+}
+
+/// Past eight contenders colours come again, dashed.
+fn series(one: &ContenderOutcome, colour: usize, points: Vec<(f64, f64)>) -> Series {
+    let name = super::marked(one);
+    let series = Series::line(name, points).colour(colour);
+    if colour >= COLOURS {
+        series.dashed()
+    } else {
+        series
+    }
+}
+
+/// Of `edgeward_report`.
+const COLOURS: usize = 8;

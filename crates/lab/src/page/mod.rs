@@ -1,0 +1,255 @@
+//! The report: what was found, the figures, what others measured, and every curve on one time axis.
+
+mod curves;
+
+use edgeward_report::{Axis, Bars, Column, Page, Table, Unit};
+use edgeward_types::ByteSize;
+
+use crate::figure::Figure;
+use crate::finding::findings;
+use crate::outcome::{ContenderOutcome, End, Outcome};
+
+/// The whole report as one HTML file. `command` is what repeats the run.
+pub fn page(outcome: &Outcome, command: &str) -> String {
+    let mut page = Page::new(&outcome.title);
+    for sentence in findings(outcome) {
+        page.finding(sentence);
+    }
+    if let Some(about) = &outcome.about {
+        page.text(about);
+    }
+    if outcome.contenders.iter().any(|one| one.totals.is_some()) {
+        if !outcome.sources.is_empty() {
+            page.section("Beside the sources");
+            page.table(sources(outcome));
+        }
+        page.section("Figures");
+        page.bars(hit_ratios(outcome));
+        page.table(figures(outcome));
+        page.section("Over time");
+        page.text(along(outcome));
+        curves::plots(&mut page, outcome);
+    }
+    page.section("Contenders");
+    page.table(contenders(outcome));
+    for one in &outcome.contenders {
+        for note in &one.notes {
+            page.text(format!("{}: {note}.", one.name));
+        }
+    }
+    facts(&mut page, outcome, command);
+    page.render()
+}
+
+/// Theirs, ours.
+fn sources(outcome: &Outcome) -> Table {
+    let mut table = Table::new([
+        Column::words("figure"),
+        Column::words("there"),
+        Column::words("here"),
+        Column::words("between"),
+        Column::words("source"),
+    ])
+    .caption("Other traffic, another machine, another cache size: the direction compares, the size only loosely.");
+    for source in &outcome.sources {
+        let before = outcome.standing_for(&source.before);
+        let after = outcome.standing_for(&source.after);
+        let value = |one: Option<&ContenderOutcome>| source.figure.of(one?.totals.as_ref()?);
+        let compared = value(before)
+            .zip(value(after))
+            .and_then(|(before, after)| source.form.compare(before, after));
+        let here = match (before, after, compared) {
+            (Some(_), Some(_), Some(compared)) => compared.to_string(),
+            (Some(_), Some(_), None) => "not measured".to_owned(),
+            _ => "one of them did not run".to_owned(),
+        };
+        let name = |one: Option<&ContenderOutcome>, asked: &str| {
+            one.map_or_else(|| asked.to_owned(), |one| one.name.clone())
+        };
+        table.row([
+            source.figure.name().to_owned(),
+            source.says.clone(),
+            here,
+            format!(
+                "{} → {}",
+                name(before, &source.before),
+                name(after, &source.after)
+            ),
+            source.from.clone(),
+        ]);
+    }
+    table
+}
+
+fn hit_ratios(outcome: &Outcome) -> Bars {
+    let mut bars = Bars::new(
+        "Answered from the cache",
+        Axis::new("share", Unit::Share),
+        ["of the requests", "of the bytes"],
+    );
+    for one in &outcome.contenders {
+        if let Some(totals) = &one.totals {
+            bars.group(marked(one), [totals.hit_ratio, totals.byte_hit_ratio]);
+        }
+    }
+    bars
+}
+
+/// Every figure of every contender: a column each, since there are more figures than contenders.
+fn figures(outcome: &Outcome) -> Table {
+    let ran: Vec<&ContenderOutcome> = outcome
+        .contenders
+        .iter()
+        .filter(|one| one.totals.is_some())
+        .collect();
+    let columns = ran.iter().map(|one| Column::figures(marked(one)));
+    let mut table = Table::new(std::iter::once(Column::words("")).chain(columns));
+    if outcome.contenders.iter().any(|one| {
+        one.totals
+            .as_ref()
+            .is_some_and(|t| t.device_operations.is_some())
+    }) {
+        table = table.caption(
+            "Without the warm-up. Operations of the device are those of the whole machine, its other programs' too.",
+        );
+    } else {
+        table = table.caption("Without the warm-up.");
+    }
+    let of = |one: &ContenderOutcome,
+              figure: &dyn Fn(&crate::outcome::Totals) -> Option<String>| {
+        let shown = one.totals.as_ref().and_then(figure);
+        shown.unwrap_or_else(|| "–".to_owned())
+    };
+    let mut row = |name: &str, figure: &dyn Fn(&crate::outcome::Totals) -> Option<String>| {
+        let cells = ran.iter().map(|one| of(one, figure));
+        let cells: Vec<String> = std::iter::once(name.to_owned()).chain(cells).collect();
+        // A figure that nobody has says nothing.
+        if cells[1..].iter().any(|cell| cell != "–") {
+            table.row(cells);
+        }
+    };
+    row("requests", &|t| Some(Unit::Count.exact(t.requests as f64)));
+    for figure in Figure::ALL {
+        row(figure.name(), &|totals| {
+            let value = figure.of(totals)?;
+            Some(match figure.unit() {
+                Unit::Share => format!("{:.2} %", value * 100.0),
+                unit => unit.short(value),
+            })
+        });
+        if figure == Figure::HitRatio {
+            row("the same, counted at the origin", &|totals| {
+                Some(format!("{:.2} %", totals.spared_ratio * 100.0))
+            });
+        }
+    }
+    row("failures", &|t| Some(Unit::Count.exact(t.errors as f64)));
+    row("duration", &|t| Some(Unit::Seconds.short(t.seconds)));
+    table
+}
+
+fn along(outcome: &Outcome) -> String {
+    let load = &outcome.load;
+    let turns = if load.together {
+        "All contenders ran at the same time, each with an origin of its own"
+    } else {
+        "Each contender had a turn of its own; the turns are laid over each other"
+    };
+    let same = match load.rate {
+        Some(rate) => format!(
+            "at {} requests a second, so the same second is the same traffic for all",
+            Unit::Count.exact(rate)
+        ),
+        None => "as fast as answers came, so a faster one is done sooner".to_owned(),
+    };
+    let emulated = match (load.round_trip_ms > 0.0, load.origin_round_trip_ms > 0.0) {
+        (false, false) => String::new(),
+        _ => format!(
+            " Distances are emulated: {} ms to the clients and back, {} ms to the origin.",
+            load.round_trip_ms, load.origin_round_trip_ms
+        ),
+    };
+    format!("{turns}, {same}.{emulated} Point at a plot for exact values.")
+}
+
+fn contenders(outcome: &Outcome) -> Table {
+    let mut table = Table::new([
+        Column::words("contender"),
+        Column::words("program"),
+        Column::words("settings"),
+        Column::words("its turn"),
+    ]);
+    for one in &outcome.contenders {
+        let version = one.version.as_deref().unwrap_or("");
+        let ended = match &one.end {
+            End::Whole => "whole".to_owned(),
+            End::Missing { hint } => format!("left out: {hint}"),
+            End::Failed { why } => format!("failed: {why}"),
+            End::Cut { why } => format!("cut: {why}"),
+        };
+        table.row([
+            one.name.clone(),
+            format!("{} {version}", one.server).trim().to_owned(),
+            one.settings.join("; "),
+            ended,
+        ]);
+    }
+    table
+}
+
+/// The name, with a mark where the turn was not whole.
+fn marked(one: &ContenderOutcome) -> String {
+    if one.end.is_whole() {
+        one.name.clone()
+    } else {
+        format!("{} (partial)", one.name)
+    }
+}
+
+fn facts(page: &mut Page, outcome: &Outcome, command: &str) {
+    let (trace, load, machine) = (&outcome.trace, &outcome.load, &outcome.machine);
+    let count = |n: u64| Unit::Count.exact(n as f64);
+    page.fact(
+        "program",
+        concat!("edgeward ", env!("CARGO_PKG_VERSION"), ", lab"),
+    )
+    .fact("to repeat it", command)
+    .fact(
+        "trace",
+        format!(
+            "{}: {} requests of {} for {} objects of {}, {:.1} % of them asked for once",
+            trace.label,
+            count(trace.requests),
+            Unit::Bytes.short(trace.requested_bytes as f64),
+            count(trace.objects),
+            ByteSize(trace.footprint_bytes),
+            trace.one_hit_share * 100.0
+        ),
+    )
+    .fact(
+        "load",
+        format!(
+            "{} connections; the first {} requests warm up and are not in the figures",
+            load.connections,
+            count(load.warmup_requests)
+        ),
+    );
+    let processor = machine.processor.as_deref().unwrap_or("processor");
+    let kernel = machine.kernel.as_deref().unwrap_or("unknown");
+    page.fact(
+        "machine",
+        format!("{} cores of {processor}, Linux {kernel}", machine.cores),
+    );
+    if let Some(before) = machine.load_before {
+        let after = machine
+            .load_after
+            .map_or_else(String::new, |after| format!(", {after} at the end"));
+        page.fact(
+            "load average",
+            format!("{before} before{after}; load, origin and contender share the machine"),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests;

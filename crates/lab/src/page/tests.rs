@@ -1,0 +1,102 @@
+//! What the page says, whatever the outcome.
+
+use super::*;
+use crate::figure::Form;
+use crate::outcome::{LoadFacts, Machine, Totals, TraceFacts};
+use crate::plan::SourceFigure;
+use crate::sample::Sample;
+
+fn one(name: &str, written: u64) -> ContenderOutcome {
+    let at = |n: u64| Sample {
+        seconds: n as f64,
+        requests: n * 100,
+        hits: n * 40,
+        disk_write_bytes: Some(written * n),
+        store_write_operations: Some(n),
+        latency_p50_ms: Some(1.5),
+        ..Sample::default()
+    };
+    ContenderOutcome {
+        name: name.to_owned(),
+        server: "edgeward".to_owned(),
+        totals: Some(Totals {
+            requests: 1000,
+            hit_ratio: 0.4,
+            disk_write_bytes: Some(written * 10),
+            ..Totals::default()
+        }),
+        warm_seconds: Some(2.0),
+        series: (0..=10).map(at).collect(),
+        ..ContenderOutcome::default()
+    }
+}
+
+fn outcome() -> Outcome {
+    Outcome {
+        title: "Before & after".to_owned(),
+        about: Some("Why <we> ask".to_owned()),
+        unfinished: None,
+        trace: TraceFacts::default(),
+        load: LoadFacts::default(),
+        machine: Machine::default(),
+        contenders: vec![one("before", 4 << 20), one("after", 1 << 20)],
+        compare: None,
+        sources: vec![SourceFigure {
+            figure: Figure::DiskBytesWritten,
+            form: Form::TimesFewer,
+            before: "before".to_owned(),
+            after: "after".to_owned(),
+            says: "4 times fewer".to_owned(),
+            from: "somebody, 2017".to_owned(),
+        }],
+    }
+}
+
+#[test]
+fn their_figure_stands_beside_ours() {
+    let html = page(&outcome(), "edgeward lab x.toml");
+    for text in [
+        "Before &amp; after",
+        "Why &lt;we&gt; ask",
+        "<td>4 times fewer</td><td>4.0 times fewer</td><td>before → after</td>",
+        "somebody, 2017",
+        "edgeward lab x.toml",
+        "Bytes written to disk",
+        "warmed up",
+    ] {
+        assert!(html.contains(text), "{text}");
+    }
+    assert!(!html.contains("partial"));
+}
+
+#[test]
+fn a_contender_that_was_cut_is_marked_and_stands_beside_nobody() {
+    let mut outcome = outcome();
+    outcome.contenders[1].end = End::Cut {
+        why: "the server died, with signal: 9 (SIGKILL)".to_owned(),
+    };
+    let html = page(&outcome, "edgeward lab x.toml");
+    for text in [
+        "after (partial)",
+        "one of them did not run",
+        "cut: the server died, with signal: 9 (SIGKILL)",
+    ] {
+        assert!(html.contains(text), "{text}");
+    }
+}
+
+#[test]
+fn without_any_figures_there_is_still_a_page() {
+    let mut outcome = outcome();
+    outcome.contenders = vec![ContenderOutcome {
+        name: "nginx".to_owned(),
+        server: "nginx".to_owned(),
+        end: End::Missing {
+            hint: "apt has it".to_owned(),
+        },
+        ..ContenderOutcome::default()
+    }];
+    let html = page(&outcome, "edgeward lab x.toml");
+    assert!(html.contains("nginx was left out: apt has it."));
+    assert!(!html.contains("<figure"));
+}

@@ -1,0 +1,178 @@
+//! The contenders of a plan, and what is particular about each server.
+
+use std::num::{NonZeroU64, NonZeroUsize};
+
+use super::SIZES;
+use super::table::Table;
+use super::{Contender, Server, Setting, Switch};
+
+/// Reads one `[[contender]]`. What is wrong with it has been said when nothing comes back.
+pub(super) fn read(table: Table<'_>) -> Option<Contender> {
+    let line = table.line;
+    let word = match table.entry("server") {
+        Some(entry) => entry.choice(&Server::WORDS),
+        None => {
+            let hint = format!(
+                "write server = \"edgeward\"; there are {}",
+                Server::WORDS.join(", ")
+            );
+            table.missing("server", hint);
+            None
+        }
+    };
+    let name = match (table.entry("name"), word) {
+        (Some(entry), _) => entry.text().filter(|name| {
+            let fits = name.chars().count() <= NAME_CHARS_MAX;
+            if !fits {
+                entry.wrong("is too long", format!("up to {NAME_CHARS_MAX} characters"));
+            }
+            fits
+        }),
+        (None, Some(word)) => Some(word),
+        (None, None) => None,
+    };
+    let group = table.entry("group").and_then(|entry| entry.text());
+    let memory = table.entry("memory").map(|entry| entry.capacity(SIZES));
+    let disk = table.entry("disk").map(|entry| entry.capacity(SIZES));
+    let workers = table.entry("workers").map(|entry| entry.whole(1..=256));
+    let server = word.and_then(|word| server(&table, word));
+    if let Some(word) = word {
+        capacities(&table, word, memory.is_some(), disk.is_some());
+        if workers.is_some() && matches!(word, "varnish") {
+            table.wrong(
+                "Varnish has threads, not workers",
+                "leave workers out: it gets a thread for each connection",
+            );
+        }
+    }
+    table.finish();
+    let workers = workers.map_or(Some(1), |given| given)?;
+    Some(Contender {
+        name: name?.to_owned(),
+        group: group.map(str::to_owned),
+        server: server?,
+        memory: memory.map_or(Some(None), |given| given.map(Some))?,
+        disk: disk.map_or(Some(None), |given| given.map(Some))?,
+        workers: NonZeroUsize::new(usize::try_from(workers).ok()?)?,
+        line,
+    })
+}
+
+/// Each server holds what it holds somewhere else.
+fn capacities(table: &Table<'_>, word: &str, memory: bool, disk: bool) {
+    match (word, memory, disk) {
+        ("edgeward", false, _) => table.missing("memory", "write memory = \"64MiB\", or \"1%\" of the trace's objects"),
+        ("trafficserver", _, false) => table.missing(
+            "disk",
+            "Traffic Server always has a disk cache: write disk = \"256MiB\"; memory is its cache in RAM before that",
+        ),
+        ("nginx", false, false) | ("varnish", false, false) => {
+            table.missing("memory", "write memory = \"64MiB\", or disk = \"1GiB\"");
+        }
+        ("nginx", true, true) => table.wrong(
+            "nginx has one cache: a folder",
+            "write memory (a folder in memory) or disk (one on disk), not both",
+        ),
+        ("varnish", true, true) => table.wrong(
+            "Varnish keeps an object in one place",
+            "write memory (its malloc storage) or disk (its file storage), not both",
+        ),
+        _ => {}
+    }
+}
+
+fn server(table: &Table<'_>, word: &str) -> Option<Server> {
+    Some(match word {
+        "edgeward" => {
+            let settings = table.table("config").map_or(Some(Vec::new()), settings)?;
+            let switch = match table.table("switch") {
+                Some(switch) => Some(read_switch(switch)?),
+                None => None,
+            };
+            Server::Edgeward { settings, switch }
+        }
+        "nginx" => {
+            let min_uses = table
+                .entry("min_uses")
+                .map_or(Some(1), |entry| entry.whole(1..=1000));
+            Server::Nginx {
+                min_uses: NonZeroU64::new(min_uses?)?,
+            }
+        }
+        "varnish" => Server::Varnish,
+        _ => Server::TrafficServer,
+    })
+}
+
+fn read_switch(table: Table<'_>) -> Option<Switch> {
+    let at = match table.entry("at") {
+        Some(entry) => entry.amount(),
+        None => {
+            table.missing("at", "write at = \"50%\", or a number of requests");
+            None
+        }
+    };
+    let settings = match table.table("config") {
+        Some(config) => settings(config),
+        None => {
+            table.missing(
+                "config",
+                "write what changes below [contender.switch.config.…]",
+            );
+            None
+        }
+    };
+    table.finish();
+    Some(Switch {
+        at: at?,
+        settings: settings?,
+    })
+}
+
+/// `[contender.config.TABLE]` with the keys of an edge's configuration. Whether there are such keys is
+/// for whoever knows them to say.
+fn settings(config: Table<'_>) -> Option<Vec<Setting>> {
+    let mut settings = Vec::new();
+    let mut sound = true;
+    for (name, entry) in config.all() {
+        let Some(inner) = entry.table() else {
+            sound = false;
+            continue;
+        };
+        for (key, entry) in inner.all() {
+            let path = format!("{name}.{key}");
+            if let Some((_, hint)) = OURS.iter().find(|(ours, _)| *ours == path) {
+                entry.wrong("is the lab's to set", *hint);
+                sound = false;
+                continue;
+            }
+            match entry.setting() {
+                Some(value) => settings.push(Setting {
+                    table: name.to_owned(),
+                    key: key.to_owned(),
+                    value,
+                    line: entry.line,
+                }),
+                None => sound = false,
+            }
+        }
+    }
+    sound.then_some(settings)
+}
+
+/// What the lab says itself when it starts an edge.
+const OURS: [(&str, &str); 7] = [
+    ("listener.address", "it takes a free port"),
+    ("origin.url", "it starts an origin of its own"),
+    ("admin.address", "it takes a free port"),
+    ("server.workers", "write workers = 1 in the contender"),
+    ("hot.capacity", "write memory = \"64MiB\" in the contender"),
+    ("disk_device.path", "it makes a folder; --dir says where"),
+    (
+        "disk_device.capacity",
+        "write disk = \"1GiB\" in the contender",
+    ),
+];
+
+/// What fits a legend on a phone.
+const NAME_CHARS_MAX: usize = 40;

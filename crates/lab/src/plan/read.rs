@@ -1,0 +1,390 @@
+//! From the text of a plan to the plan, or to all that is wrong with it.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::str::FromStr as _;
+use std::time::Duration;
+
+use edgeward_trace::generate::Preset;
+use toml::de::{DeTable, DeValue};
+
+use super::table::{Problem, Sink, Table};
+use super::{
+    Amount, Compare, Generated, LoadPlan, Order, Plan, Server, SourceFigure, TraceOrigin,
+    TracePlan, contender,
+};
+use crate::figure::{Figure, Form};
+
+impl Plan {
+    /// Reads a plan.
+    ///
+    /// # Errors
+    ///
+    /// All that is wrong with it, by line.
+    pub fn parse(text: &str) -> Result<Self, Vec<Problem>> {
+        let sink = Sink::new(text);
+        let (document, errors) = DeTable::parse_recoverable(text);
+        let mut last_line = 0;
+        for error in errors {
+            let span = error.span().unwrap_or(0..0);
+            let line = sink.line(&span);
+            // One mistake often upsets the rest of its line as well.
+            if line != last_line {
+                let shown = sink.excerpt(&span);
+                let (message, hint) = match error.message() {
+                    "duplicate key" => (format!("{shown} is given twice"), "keep one of the two"),
+                    other if shown.is_empty() => (format!("this is not TOML: {other}"), ""),
+                    other => (format!("this is not TOML: {other} at `{shown}`"), ""),
+                };
+                sink.at(line, message, hint);
+            }
+            last_line = line;
+        }
+        let plan = read(Table::document(&sink, document.get_ref()));
+        let problems = sink.into_problems();
+        match plan {
+            Some(plan) if problems.is_empty() => Ok(plan),
+            _ => Err(problems),
+        }
+    }
+}
+
+fn read(document: Table<'_>) -> Option<Plan> {
+    let title = document.needed_text("title", "write title = \"What does … save?\"");
+    let about = document.entry("about").and_then(|entry| entry.text());
+    let trace = match document.table("trace") {
+        Some(table) => trace(table),
+        None => {
+            document.missing(
+                "trace",
+                "write [trace] and preset = \"web\", or file = \"…\" below",
+            );
+            None
+        }
+    };
+    let load = document
+        .table("load")
+        .map_or_else(|| Some(LoadPlan::default()), load);
+    let origin = document
+        .table("origin")
+        .map_or(Some(Duration::ZERO), origin);
+    let tables = document.tables("contender");
+    if tables.is_empty() && document.entry("contender").is_none() {
+        document.missing("contender", "write [[contender]] once for each");
+    }
+    if tables.len() > CONTENDERS_MAX {
+        document.wrong(
+            format!("{} contenders are too many", tables.len()),
+            format!("up to {CONTENDERS_MAX} can be told apart in a plot"),
+        );
+        return None;
+    }
+    // Also of those that something else is wrong with: a comparison that names them is right.
+    let known: Vec<&str> = tables
+        .iter()
+        .flat_map(|table| {
+            let name = table.peek("name").or_else(|| table.peek("server"));
+            [name, table.peek("group")]
+        })
+        .flatten()
+        .collect();
+    let mut contenders = Vec::new();
+    let mut names = BTreeSet::new();
+    let mut sound = !tables.is_empty();
+    for table in tables {
+        let line = table.line;
+        let Some(contender) = contender::read(table) else {
+            sound = false;
+            continue;
+        };
+        if !names.insert(contender.name.clone()) {
+            document.wrong_at(
+                line,
+                format!("there are two contenders called {}", contender.name),
+                "give each a name of its own",
+            );
+            sound = false;
+        }
+        contenders.push(contender);
+    }
+    let compare = document
+        .table("compare")
+        .map(|table| compare(table, &known));
+    let sources: Vec<_> = document
+        .tables("source")
+        .into_iter()
+        .map(|table| source(table, &known))
+        .collect();
+    if load
+        .as_ref()
+        .is_some_and(|load| load.order == Order::Together)
+    {
+        for contender in &contenders {
+            if matches!(
+                &contender.server,
+                Server::Edgeward {
+                    switch: Some(_),
+                    ..
+                }
+            ) {
+                document.wrong_at(
+                    contender.line,
+                    "a contender that is switched runs alone",
+                    "write order = \"in-turn\", or leave [contender.switch] out",
+                );
+                sound = false;
+            }
+        }
+    }
+    document.finish();
+    sound.then_some(())?;
+    Some(Plan {
+        title: title?,
+        about: about.map(str::to_owned),
+        trace: trace?,
+        load: load?,
+        origin_round_trip: origin?,
+        compare: compare.map_or(Some(None), |given| given.map(Some))?,
+        contenders,
+        sources: sources.into_iter().collect::<Option<_>>()?,
+    })
+}
+
+fn trace(table: Table<'_>) -> Option<TracePlan> {
+    let line = table.line;
+    let requests = table
+        .entry("requests")
+        .map(|entry| entry.whole(REQUESTS_MIN..=REQUESTS_MAX));
+    let size_max = table
+        .entry("max_size")
+        .map(|entry| entry.bytes(1..=1 << 40));
+    let file = table.entry("file");
+    let preset = table.entry("preset");
+    let made_up = [
+        table.entry("seed"),
+        table.entry("objects"),
+        table.entry("one_hit_share"),
+        table.entry("churn"),
+    ];
+    let origin = match (&file, &preset) {
+        (Some(file), None) => {
+            for entry in made_up.iter().flatten() {
+                entry.wrong("is for made-up traffic", "leave it out beside file");
+            }
+            file.text()
+                .map(|path| TraceOrigin::File(PathBuf::from(path)))
+        }
+        (None, Some(preset)) => {
+            let [seed, objects, one_hit_share, churn] = &made_up;
+            let named = preset.text().and_then(|name| {
+                let known = Preset::from_str(name).ok();
+                if known.is_none() {
+                    let names: Vec<_> = Preset::ALL.iter().map(|p| p.name()).collect();
+                    preset.wrong("is no preset", format!("use {}", names.join(", ")));
+                }
+                known
+            });
+            let seed = seed
+                .as_ref()
+                .map_or(Some(1), |e| e.whole(0..=u64::MAX >> 1));
+            let objects = objects.as_ref().map(|e| e.whole(1..=REQUESTS_MAX));
+            let one_hit_share = one_hit_share.as_ref().map(super::table::Entry::share);
+            let churn = churn.as_ref().map(super::table::Entry::share);
+            (|| {
+                Some(TraceOrigin::Generated(Generated {
+                    preset: named?,
+                    seed: seed?,
+                    objects: optional(objects)?,
+                    one_hit_share: optional(one_hit_share)?,
+                    churn: optional(churn)?,
+                }))
+            })()
+        }
+        _ => {
+            table.wrong(
+                "a trace is made up or read",
+                "write preset = \"web\" or file = \"…\", one of the two",
+            );
+            None
+        }
+    };
+    table.finish();
+    Some(TracePlan {
+        origin: origin?,
+        requests: requests.map_or(Some(REQUESTS_DEFAULT), |given| given)?,
+        size_bytes_max: optional(size_max)?,
+        line,
+    })
+}
+
+impl Default for LoadPlan {
+    fn default() -> Self {
+        Self {
+            connections: NonZeroUsize::new(32).expect("not zero"),
+            rate: None,
+            // Caches fill first: what they do then says little about what they do later.
+            warmup: Amount::Share(0.2),
+            round_trip: Duration::ZERO,
+            order: Order::InTurn,
+            time_max: Duration::from_secs(600),
+        }
+    }
+}
+
+fn load(table: Table<'_>) -> Option<LoadPlan> {
+    let default = LoadPlan::default();
+    let connections = table
+        .entry("connections")
+        .map(|entry| entry.whole(1..=4096));
+    let rate = table.entry("rate").map(|entry| {
+        let closed = matches!(entry.value.get_ref(), DeValue::String(text) if text == "closed");
+        let rate = entry.positive(RATE_MAX);
+        if rate.is_none() && !closed {
+            entry.wrong(
+                "is not a rate",
+                "write 2000 (requests a second), or \"closed\" for as fast as answers come",
+            );
+            return None;
+        }
+        Some(rate)
+    });
+    let warmup = table.entry("warmup").map(|entry| entry.amount());
+    let round_trip = table
+        .entry("round_trip")
+        .map(|entry| entry.time(ROUND_TRIPS));
+    let order = table.entry("order").map(|entry| {
+        Some(match entry.choice(&["in-turn", "together"])? {
+            "together" => Order::Together,
+            _ => Order::InTurn,
+        })
+    });
+    let second = Duration::from_secs(1);
+    let time_max = table
+        .entry("time_max")
+        .map(|entry| entry.time(second..=second * 86_400));
+    table.finish();
+    let connections = connections.map_or(Some(default.connections), |given| {
+        given.and_then(|n| NonZeroUsize::new(usize::try_from(n).ok()?))
+    });
+    Some(LoadPlan {
+        connections: connections?,
+        rate: rate.map_or(Some(default.rate), |given| given)?,
+        warmup: warmup.map_or(Some(default.warmup), |given| given)?,
+        round_trip: round_trip.map_or(Some(default.round_trip), |given| given)?,
+        order: order.map_or(Some(default.order), |given| given)?,
+        time_max: time_max.map_or(Some(default.time_max), |given| given)?,
+    })
+}
+
+fn origin(table: Table<'_>) -> Option<Duration> {
+    let round_trip = table
+        .entry("round_trip")
+        .map_or(Some(Duration::ZERO), |entry| entry.time(ROUND_TRIPS));
+    table.finish();
+    round_trip
+}
+
+fn compare(table: Table<'_>, known: &[&str]) -> Option<Compare> {
+    let subject = match table.entry("subject") {
+        Some(entry) => entry.text().filter(|name| named(&entry, name, known)),
+        None => {
+            table.missing("subject", "write the name of a contender or a group");
+            None
+        }
+    };
+    let with = match table.entry("with") {
+        Some(entry) => entry.texts().filter(|names| {
+            let mut all = true;
+            for name in names {
+                all &= named(&entry, name, known);
+            }
+            all
+        }),
+        None => {
+            table.missing("with", "write with = [\"the others\"]");
+            None
+        }
+    };
+    table.finish();
+    Some(Compare {
+        subject: subject?.to_owned(),
+        with: with?,
+    })
+}
+
+fn source(table: Table<'_>, known: &[&str]) -> Option<SourceFigure> {
+    let words: Vec<&'static str> = Figure::ALL.iter().map(|figure| figure.word()).collect();
+    let figure = match table.entry("figure") {
+        Some(entry) => entry.choice(&words).and_then(Figure::from_word),
+        None => {
+            table.missing("figure", format!("write one of {}", words.join(", ")));
+            None
+        }
+    };
+    let words: Vec<&'static str> = Form::ALL.iter().map(|form| form.word()).collect();
+    let form = match table.entry("as") {
+        Some(entry) => entry.choice(&words).and_then(Form::from_word),
+        None => {
+            table.missing("as", format!("write one of {}", words.join(", ")));
+            None
+        }
+    };
+    let side = |key| match table.entry(key) {
+        Some(entry) => {
+            let name = entry.text().filter(|name| named(&entry, name, known));
+            name.map(str::to_owned)
+        }
+        None => {
+            table.missing(key, "write the name of a contender or a group");
+            None
+        }
+    };
+    let (before, after) = (side("before"), side("after"));
+    let says = table.needed_text("says", "write what they measured, in words");
+    let from = table.needed_text("from", "write who says so");
+    table.finish();
+    Some(SourceFigure {
+        figure: figure?,
+        form: form?,
+        before: before?,
+        after: after?,
+        says: says?,
+        from: from?,
+    })
+}
+
+/// Whether a contender or a group is called so; complains if none is.
+fn named(entry: &super::table::Entry<'_>, name: &str, known: &[&str]) -> bool {
+    let found = known.contains(&name);
+    if !found {
+        entry.wrong(
+            &format!("names {name}, which is neither a contender nor a group"),
+            format!("there are {}", known.join(", ")),
+        );
+    }
+    found
+}
+
+/// A key that may be left out: left out, good, or bad.
+fn optional<T>(given: Option<Option<T>>) -> Option<Option<T>> {
+    match given {
+        None => Some(None),
+        Some(value) => value.map(Some),
+    }
+}
+
+/// A tenth of a second of light traffic; below there is nothing to see.
+const REQUESTS_MIN: u64 = 100;
+
+/// A day at a thousand a second; the sizes of their objects still fit in memory.
+const REQUESTS_MAX: u64 = 100_000_000;
+
+const REQUESTS_DEFAULT: u64 = 300_000;
+
+const RATE_MAX: f64 = 1e6;
+
+const ROUND_TRIPS: std::ops::RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(10);
+
+/// Twice as many as a plot has colours.
+const CONTENDERS_MAX: usize = 16;

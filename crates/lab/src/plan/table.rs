@@ -1,0 +1,246 @@
+//! A table of the plan, read key by key; what nobody reads is a mistake.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::nearest::nearest;
+
+/// Something wrong with a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// What.
+    pub message: String,
+    /// Where, counted from 1.
+    pub line: usize,
+    /// The way out.
+    pub hint: Option<String>,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.message)
+    }
+}
+
+/// All that was found wrong so far, and the text it was found in.
+pub(super) struct Sink<'a> {
+    text: &'a str,
+    problems: RefCell<Vec<Problem>>,
+}
+
+impl<'a> Sink<'a> {
+    pub(super) fn new(text: &'a str) -> Self {
+        Self {
+            text,
+            problems: RefCell::default(),
+        }
+    }
+
+    pub(super) fn at(&self, line: usize, message: impl Into<String>, hint: impl Into<String>) {
+        let hint = hint.into();
+        self.problems.borrow_mut().push(Problem {
+            message: message.into(),
+            line,
+            hint: (!hint.is_empty()).then_some(hint),
+        });
+    }
+
+    /// What was found, in the order of the lines.
+    pub(super) fn into_problems(self) -> Vec<Problem> {
+        let mut problems = self.problems.into_inner();
+        problems.sort_by_key(|problem| problem.line);
+        problems.truncate(PROBLEMS_MAX);
+        problems
+    }
+
+    pub(super) fn line(&self, span: &Range<usize>) -> usize {
+        let before = self.text.get(..span.start).unwrap_or(self.text);
+        1 + before.bytes().filter(|byte| *byte == b'\n').count()
+    }
+
+    /// The source of a value, as long as it fits in a message.
+    pub(super) fn excerpt(&self, span: &Range<usize>) -> String {
+        let source = self.text.get(span.clone()).unwrap_or_default();
+        let line = source.lines().next().unwrap_or_default();
+        let short: String = line.chars().take(EXCERPT_CHARS_MAX).collect();
+        if short.len() < source.trim_end().len() {
+            format!("{short}…")
+        } else {
+            short
+        }
+    }
+}
+
+/// A table that is being read.
+pub(super) struct Table<'a> {
+    sink: &'a Sink<'a>,
+    /// As in `contender[1]`; empty for the document.
+    path: String,
+    /// Where it begins.
+    pub(super) line: usize,
+    entries: &'a DeTable<'a>,
+    asked: RefCell<Vec<&'static str>>,
+}
+
+/// A value and where it stands.
+pub(super) struct Entry<'a> {
+    sink: &'a Sink<'a>,
+    /// As in `load.rate`.
+    pub(super) path: String,
+    pub(super) line: usize,
+    pub(super) value: &'a Spanned<DeValue<'a>>,
+}
+
+impl<'a> Table<'a> {
+    pub(super) fn document(sink: &'a Sink<'a>, entries: &'a DeTable<'a>) -> Self {
+        Self::new(sink, String::new(), 1, entries)
+    }
+
+    fn new(sink: &'a Sink<'a>, path: String, line: usize, entries: &'a DeTable<'a>) -> Self {
+        Self {
+            sink,
+            path,
+            line,
+            entries,
+            asked: RefCell::default(),
+        }
+    }
+
+    /// What a key is set to, if it is.
+    pub(super) fn entry(&self, key: &'static str) -> Option<Entry<'a>> {
+        self.asked.borrow_mut().push(key);
+        let (name, value) = self.entries.get_key_value(key)?;
+        Some(Entry {
+            sink: self.sink,
+            path: self.path_of(key),
+            line: self.sink.line(&name.span()),
+            value,
+        })
+    }
+
+    /// What a key is set to, if it is text; nothing is said about it and it counts as not read.
+    pub(super) fn peek(&self, key: &str) -> Option<&'a str> {
+        self.entries.get(key)?.get_ref().as_str()
+    }
+
+    /// All keys, whatever they are called.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&'a str, Entry<'a>)> {
+        self.entries.iter().map(|(name, value)| {
+            let key: &str = name.get_ref();
+            let entry = Entry {
+                sink: self.sink,
+                path: self.path_of(key),
+                line: self.sink.line(&name.span()),
+                value,
+            };
+            (key, entry)
+        })
+    }
+
+    /// The table under a key.
+    pub(super) fn table(&self, key: &'static str) -> Option<Self> {
+        self.entry(key)?.table()
+    }
+
+    /// The tables under a key that may stand several times.
+    pub(super) fn tables(&self, key: &'static str) -> Vec<Self> {
+        let Some(entry) = self.entry(key) else {
+            return Vec::new();
+        };
+        let DeValue::Array(items) = entry.value.get_ref() else {
+            entry.wrong("is not a list of tables", format!("write [[{key}]]"));
+            return Vec::new();
+        };
+        let mut tables = Vec::new();
+        for (n, item) in items.iter().enumerate() {
+            let path = format!("{}[{n}]", entry.path);
+            let line = self.sink.line(&item.span());
+            match item.get_ref() {
+                DeValue::Table(entries) => {
+                    tables.push(Self::new(self.sink, path, line, entries));
+                }
+                _ => {
+                    let shown = self.sink.excerpt(&item.span());
+                    let message = format!("{path} = {shown} is not a table");
+                    self.sink.at(line, message, format!("write [[{key}]]"));
+                }
+            }
+        }
+        tables
+    }
+
+    /// Complains of a key that must be there and is not.
+    pub(super) fn missing(&self, key: &str, hint: impl Into<String>) {
+        let message = format!("{} is missing", self.path_of(key));
+        self.sink.at(self.line, message, hint);
+    }
+
+    /// Complains of something about the whole table.
+    pub(super) fn wrong(&self, message: impl Into<String>, hint: impl Into<String>) {
+        self.sink.at(self.line, message, hint);
+    }
+
+    /// Complains of something in another line.
+    pub(super) fn wrong_at(
+        &self,
+        line: usize,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) {
+        self.sink.at(line, message, hint);
+    }
+
+    /// Complains of every key that nobody asked for.
+    pub(super) fn finish(self) {
+        let asked = self.asked.borrow();
+        for (key, entry) in self.all() {
+            if !asked.contains(&key) {
+                let message = format!("there is no key {}", entry.path);
+                let hint = match nearest(key, asked.iter().copied()) {
+                    Some(near) => format!("did you mean {near}?"),
+                    None => format!("here are {}", asked.join(", ")),
+                };
+                self.sink.at(entry.line, message, hint);
+            }
+        }
+    }
+
+    fn path_of(&self, key: &str) -> String {
+        if self.path.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{}.{key}", self.path)
+        }
+    }
+}
+
+impl<'a> Entry<'a> {
+    /// Complains of the value: `load.rate = "fast" is not …`.
+    pub(super) fn wrong(&self, what: &str, hint: impl Into<String>) {
+        let shown = self.sink.excerpt(&self.value.span());
+        let message = format!("{} = {shown} {what}", self.path);
+        self.sink.at(self.line, message, hint);
+    }
+
+    pub(super) fn table(&self) -> Option<Table<'a>> {
+        match self.value.get_ref() {
+            DeValue::Table(entries) => {
+                let path = self.path.clone();
+                Some(Table::new(self.sink, path, self.line, entries))
+            }
+            _ => {
+                self.wrong("is not a table", format!("write [{}]", self.path));
+                None
+            }
+        }
+    }
+}
+
+/// Whoever has as many has another problem.
+const PROBLEMS_MAX: usize = 50;
+
+const EXCERPT_CHARS_MAX: usize = 40;

@@ -1,0 +1,270 @@
+//! A server as a child process: started, waited for, ended.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+use edgeward_replay::load::Stop;
+
+/// A server that ends when this is dropped, or when we are killed.
+#[derive(Debug)]
+pub(crate) struct Server {
+    child: Child,
+    log: PathBuf,
+}
+
+/// Why a server does not serve.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    #[error("it cannot be started: {0}")]
+    Spawn(#[source] io::Error),
+    #[error("it ended at once, with {status}{said}")]
+    Ended { status: ExitStatus, said: String },
+    #[error("it gives no right answer within {} s{said}", READY_TIME_MAX.as_secs())]
+    Silent { said: String },
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl Server {
+    /// Starts `program` in `folder` and waits until it answers for the origin.
+    ///
+    /// Must be called on a thread that lives as long as the server: the kernel ends children with the thread that
+    /// made them.
+    pub(crate) fn start(
+        program: &Path,
+        arguments: &[String],
+        folder: &Path,
+        port: u16,
+        stop: &Stop,
+    ) -> Result<Self, StartError> {
+        let log = folder.join("lab-output.log");
+        let out = File::options()
+            .create(true)
+            .append(true)
+            .open(&log)
+            .map_err(StartError::Spawn)?;
+        // Should we be killed, nobody is left to end it but the kernel.
+        let mut command = match find("setpriv") {
+            Some(setpriv) => {
+                let mut command = Command::new(setpriv);
+                command.args(["--pdeathsig", "TERM", "--"]).arg(program);
+                command
+            }
+            None => Command::new(program),
+        };
+        let child = command
+            .args(arguments)
+            .current_dir(folder)
+            .stdin(Stdio::null())
+            .stdout(out.try_clone().map_err(StartError::Spawn)?)
+            .stderr(out)
+            // Ctrl-C is for us, who end our children in order.
+            .process_group(0)
+            .spawn()
+            .map_err(StartError::Spawn)?;
+        let mut server = Self { child, log };
+        server.wait_for(port, stop)?;
+        Ok(server)
+    }
+
+    fn wait_for(&mut self, port: u16, stop: &Stop) -> Result<(), StartError> {
+        let deadline = Instant::now() + READY_TIME_MAX;
+        loop {
+            // What else listens there is not ours: our own is alive, and answers for our origin.
+            if let Some(status) = self.ended() {
+                let said = self.last_words();
+                return Err(StartError::Ended { status, said });
+            }
+            if answers(port).unwrap_or(false) {
+                return Ok(());
+            }
+            if stop.is_asked() {
+                return Err(StartError::Interrupted);
+            }
+            if Instant::now() > deadline {
+                let said = self.last_words();
+                return Err(StartError::Silent { said });
+            }
+            thread::sleep(POLL);
+        }
+    }
+
+    /// How it ended, if it has.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The last lines it wrote, to be put behind a sentence.
+    pub(crate) fn last_words(&self) -> String {
+        let text = fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty())
+            .collect();
+        let tail = &lines[lines.len().saturating_sub(WORDS_LINES)..];
+        if tail.is_empty() {
+            return String::new();
+        }
+        let said: String = tail.join(" / ").chars().take(WORDS_CHARS).collect();
+        format!(": {said}")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // nginx's master takes its workers along on TERM, and an edge writes its index down.
+        _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        let deadline = Instant::now() + END_TIME_MAX;
+        while Instant::now() < deadline && matches!(self.child.try_wait(), Ok(None)) {
+            thread::sleep(POLL);
+        }
+        // Whoever is left of its group; nobody, most of the time.
+        _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+/// Whether whoever listens on `port` gives a right answer from an origin of ours.
+fn answers(port: u16) -> io::Result<bool> {
+    let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let mut stream = TcpStream::connect_timeout(&addr, ANSWER_TIME_MAX)?;
+    stream.set_read_timeout(Some(ANSWER_TIME_MAX))?;
+    stream.set_write_timeout(Some(ANSWER_TIME_MAX))?;
+    write!(
+        stream,
+        "GET /o/lab-is-it-there?size=1&cc=no-store HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n\r\n"
+    )?;
+    let mut answer = Vec::new();
+    stream.take(4096).read_to_end(&mut answer)?;
+    Ok(answer.starts_with(b"HTTP/1.1 200 "))
+}
+
+/// A port of loopback that was free a moment ago.
+pub(crate) fn free_port() -> io::Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    Ok(listener.local_addr()?.port())
+}
+
+/// The path of a program, also in the folders that an ordinary user's path leaves out.
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let more = ["/usr/sbin", "/usr/local/sbin", "/sbin"].map(PathBuf::from);
+    let candidates = std::env::split_paths(&path).chain(more);
+    let mut candidates = candidates.map(|folder| folder.join(program));
+    candidates.find(|candidate| candidate.is_file())
+}
+
+/// What a program says its version is, heard out for a moment at the most.
+pub(crate) fn version(program: &Path, flag: &str) -> Option<String> {
+    let mut child = Command::new(program)
+        .arg(flag)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .ok()?;
+    let deadline = Instant::now() + ANSWER_TIME_MAX;
+    while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
+        thread::sleep(POLL);
+    }
+    // Few words fit in a pipe without a reader; who says more is ended and heard so far.
+    _ = child.kill();
+    let mut said = Vec::new();
+    _ = child.stdout.take()?.take(4096).read_to_end(&mut said);
+    _ = child.stderr.take()?.take(4096).read_to_end(&mut said);
+    _ = child.wait();
+    version_in(&String::from_utf8_lossy(&said))
+}
+
+/// The first thing that looks like `1.22.1`.
+fn version_in(text: &str) -> Option<String> {
+    let words = text.split(|c: char| !(c.is_ascii_digit() || c == '.'));
+    let mut words = words.map(|word| word.trim_matches('.'));
+    let is_version = |word: &&str| word.contains('.') && !word.contains("..");
+    words.find(is_version).map(str::to_owned)
+}
+
+/// A busy machine compiles Varnish's VCL for some seconds.
+const READY_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// An edge that drains and writes its index has ten; nginx and Varnish take less.
+const END_TIME_MAX: Duration = Duration::from_secs(20);
+
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
+
+const POLL: Duration = Duration::from_millis(20);
+
+const WORDS_LINES: usize = 4;
+const WORDS_CHARS: usize = 600;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_found_in_what_servers_say() {
+        for (said, version) in [
+            ("nginx version: nginx/1.22.1\n", Some("1.22.1")),
+            (
+                "varnishd (varnish-7.1.1 revision 7cee1c)\nCopyright (c) 2006 X",
+                Some("7.1.1"),
+            ),
+            (
+                "Traffic Server 9.2.9 Apr  4 2026 14:52:39 localhost",
+                Some("9.2.9"),
+            ),
+            ("hello.", None),
+            ("", None),
+        ] {
+            assert_eq!(version_in(said).as_deref(), version, "{said}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_ends_at_once_is_told_with_its_last_words() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let program = find("sh").expect("there is a shell");
+        let arguments = ["-c", "echo first; echo it has no cheese >&2; exit 3"].map(str::to_owned);
+        let port = free_port().expect("a port");
+        let error = Server::start(&program, &arguments, folder.path(), port, &Stop::default());
+        let told = error.expect_err("no server").to_string();
+        assert!(
+            told.contains("exit status: 3: first / it has no cheese"),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn what_does_not_answer_is_given_up_when_somebody_asks_and_is_ended() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let program = find("sh").expect("there is a shell");
+        let arguments = ["-c", "echo $$ > pid; exec cat /dev/zero > /dev/null"].map(str::to_owned);
+        let stop = Stop::default();
+        stop.ask();
+        let port = free_port().expect("a port");
+        let started = Server::start(&program, &arguments, folder.path(), port, &stop);
+        assert!(
+            matches!(started, Err(StartError::Interrupted)),
+            "{started:?}"
+        );
+        // It may have been ended before it wrote anything.
+        if let Ok(pid) = fs::read_to_string(folder.path().join("pid")) {
+            assert!(!Path::new("/proc").join(pid.trim()).exists(), "{pid}");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! An edge of our own: the plan's settings, and where it listens.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::{Place, Recipe};
+use crate::plan::{Contender, Setting, SettingValue};
+
+pub(super) fn recipe(contender: &Contender, settings: &[Setting], place: &Place<'_>) -> Recipe {
+    let file = place.folder.join("edgeward.toml");
+    let store = place.folder.join("store");
+    let arguments = [
+        "serve".to_owned(),
+        "--config".to_owned(),
+        file.display().to_string(),
+        "--log=warn".to_owned(),
+    ];
+    Recipe {
+        folders: vec![store],
+        files: vec![(file, text(contender, settings, place))],
+        arguments: arguments.into(),
+        has_status: true,
+        files_in_memory: None,
+    }
+}
+
+/// The configuration file.
+fn text(contender: &Contender, settings: &[Setting], place: &Place<'_>) -> String {
+    let ours = |table: &str, key: &str, value: SettingValue| Setting {
+        table: table.to_owned(),
+        key: key.to_owned(),
+        value,
+        line: 0,
+    };
+    let number = |n: u64| SettingValue::Number(i64::try_from(n).unwrap_or(i64::MAX));
+    let mut all = vec![
+        ours(
+            "origin",
+            "url",
+            SettingValue::Text(format!("http://127.0.0.1:{}", place.origin_port)),
+        ),
+        ours(
+            "admin",
+            "address",
+            SettingValue::Text(format!("127.0.0.1:{}", place.admin_port)),
+        ),
+        ours("server", "workers", number(contender.workers.get() as u64)),
+        ours("hot", "capacity", number(place.memory_bytes.unwrap_or(0))),
+    ];
+    all.extend(settings.iter().cloned());
+    let mut tables: BTreeMap<&str, Vec<&Setting>> = BTreeMap::new();
+    for setting in &all {
+        tables.entry(&setting.table).or_default().push(setting);
+    }
+    let mut text = format!("[[listener]]\naddress = \"127.0.0.1:{}\"\n", place.port);
+    if let Some(bytes) = place.disk_bytes {
+        let path = quoted(&place.folder.join("store").display().to_string());
+        _ = write!(
+            text,
+            "\n[[disk_device]]\npath = {path}\ncapacity = {bytes}\n"
+        );
+    }
+    for (table, settings) in tables {
+        _ = write!(text, "\n[{table}]\n");
+        for setting in settings {
+            let value = match &setting.value {
+                SettingValue::Text(text) => quoted(text),
+                other => other.to_string(),
+            };
+            _ = writeln!(text, "{} = {value}", quoted(&setting.key));
+        }
+    }
+    text
+}
+
+/// As a basic string of TOML.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            c if c.is_control() => _ = write!(quoted, "\\u{:04X}", u32::from(c)),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}

@@ -1,0 +1,85 @@
+//! nginx as a cache: a folder of files, on disk or in memory.
+
+use super::{Place, Recipe, words};
+use crate::plan::Contender;
+
+pub(super) fn recipe(contender: &Contender, min_uses: u64, place: &Place<'_>) -> Recipe {
+    let in_memory = place.memory_bytes.is_some();
+    let parent = if in_memory {
+        place.memory_folder
+    } else {
+        place.folder
+    };
+    let cache = parent.join("nginx-cache");
+    let config = place.folder.join("nginx.conf");
+    let capacity = place.memory_bytes.or(place.disk_bytes).unwrap_or(0);
+    let folder = place.folder.display();
+    let text = TEMPLATE
+        // Started as root it would serve as nobody, who may not write here.
+        .replace("@USER@", if place.is_root { "user root;" } else { "" })
+        .replace("@WORKERS@", &contender.workers.to_string())
+        .replace("@PORT@", &place.port.to_string())
+        .replace("@ORIGIN@", &place.origin_port.to_string())
+        .replace("@CACHE@", &cache.display().to_string())
+        .replace("@CAPACITY@", &capacity.to_string())
+        .replace("@MIN_USES@", &min_uses.to_string())
+        .replace("@DIR@", &folder.to_string());
+    Recipe {
+        folders: vec![cache.clone()],
+        files: vec![(config.clone(), text)],
+        arguments: words(&format!("-e {folder}/error.log -c {}", config.display())),
+        has_status: false,
+        files_in_memory: in_memory.then_some(cache),
+    }
+}
+
+/// Eviction is nginx's own: a process of it walks every 50 ms while there is too much, up to 10,000 files at a
+/// time, so that the cache stays within its bounds under load. 64 MiB of keys are half a million
+/// objects.
+const TEMPLATE: &str = "\
+daemon off;
+@USER@
+worker_processes @WORKERS@;
+worker_rlimit_nofile 65536;
+pid @DIR@/nginx.pid;
+error_log @DIR@/error.log warn;
+
+events {
+    worker_connections 16384;
+}
+
+http {
+    access_log off;
+    default_type application/octet-stream;
+    client_body_temp_path @DIR@/client;
+    proxy_temp_path @DIR@/proxy;
+    fastcgi_temp_path @DIR@/fastcgi;
+    uwsgi_temp_path @DIR@/uwsgi;
+    scgi_temp_path @DIR@/scgi;
+    keepalive_timeout 300s;
+    keepalive_requests 1000000000;
+    sendfile on;
+    tcp_nopush on;
+
+    upstream origin {
+        server 127.0.0.1:@ORIGIN@;
+        keepalive 256;
+        keepalive_requests 1000000000;
+    }
+    proxy_http_version 1.1;
+    proxy_set_header Connection \"\";
+    proxy_cache_path @CACHE@ levels=1:2 keys_zone=lab:64m max_size=@CAPACITY@
+        inactive=1d use_temp_path=off manager_files=10000 manager_sleep=50ms manager_threshold=500ms;
+    proxy_cache_key $request_uri;
+    proxy_cache_min_uses @MIN_USES@;
+
+    server {
+        listen 127.0.0.1:@PORT@ backlog=4096;
+        location / {
+            proxy_cache lab;
+            proxy_pass http://origin;
+            add_header X-Cache $upstream_cache_status;
+        }
+    }
+}
+";

@@ -1,0 +1,111 @@
+//! Apache Traffic Server: a cache on disk, and one in memory before that.
+
+use std::path::{Path, PathBuf};
+
+use super::{Place, Recipe};
+use crate::plan::Contender;
+
+pub(super) fn recipe(contender: &Contender, place: &Place<'_>) -> Recipe {
+    let root = place.folder;
+    let etc = root.join("etc");
+    let templates = etc.join("body_factory");
+    let inside = |name: &str| root.join(name).display().to_string();
+    let modules = modules(place.program);
+    // Where everything lies, so that it touches nothing of an installed one.
+    let mut layout = String::new();
+    for (key, value) in [
+        ("prefix", root.display().to_string()),
+        ("exec_prefix", root.display().to_string()),
+        ("bindir", root.display().to_string()),
+        ("sbindir", root.display().to_string()),
+        ("sysconfdir", inside("etc")),
+        ("datadir", inside("share")),
+        ("includedir", inside("share")),
+        ("libdir", inside("share")),
+        ("libexecdir", modules.display().to_string()),
+        ("localstatedir", root.display().to_string()),
+        ("runtimedir", inside("run")),
+        ("logdir", inside("log")),
+        ("mandir", inside("share")),
+        ("infodir", inside("share")),
+        ("cachedir", inside("cache")),
+    ] {
+        layout.push_str(&format!("{key}: {value}\n"));
+    }
+    let records = RECORDS
+        .replace("@PORT@", &place.port.to_string())
+        .replace("@MEMORY@", &place.memory_bytes.unwrap_or(0).to_string())
+        .replace("@WORKERS@", &contender.workers.to_string())
+        .replace("@TEMPLATES@", &templates.display().to_string());
+    // #-1 keeps whoever started it.
+    let user = if place.is_root {
+        "CONFIG proxy.config.admin.user_id STRING #-1\n"
+    } else {
+        ""
+    };
+    let storage = format!("{} {}\n", inside("cache"), place.disk_bytes.unwrap_or(0));
+    let says = etc.join("x-cache.conf");
+    let file = |name: &str, text: String| (etc.join(name), text);
+    Recipe {
+        folders: [
+            "etc",
+            "share",
+            "run",
+            "log",
+            "cache",
+            "etc/body_factory/default",
+        ]
+        .map(|name| root.join(name))
+        .to_vec(),
+        files: vec![
+            (root.join("runroot.yaml"), layout),
+            file("records.config", records + user),
+            file(
+                "remap.config",
+                format!("map / http://127.0.0.1:{}/\n", place.origin_port),
+            ),
+            file("storage.config", storage),
+            file("ip_allow.yaml", ALLOW.to_owned()),
+            file("body_factory/default/.body_factory_info", String::new()),
+            file(
+                "plugin.config",
+                format!("header_rewrite.so {}\n", says.display()),
+            ),
+            (says, SAYS.to_owned()),
+        ],
+        arguments: vec![format!("--run-root={}", inside("runroot.yaml"))],
+        has_status: false,
+        files_in_memory: None,
+    }
+}
+
+/// Debian has the plugins in `lib/trafficserver/modules` beside `bin`.
+fn modules(program: &Path) -> PathBuf {
+    let prefix = program.parent().and_then(Path::parent);
+    prefix
+        .unwrap_or_else(|| Path::new("/usr"))
+        .join("lib/trafficserver/modules")
+}
+
+const RECORDS: &str = "\
+CONFIG proxy.config.http.server_ports STRING @PORT@:ip-in=127.0.0.1
+CONFIG proxy.config.cache.ram_cache.size INT @MEMORY@
+CONFIG proxy.config.exec_thread.autoconfig INT 0
+CONFIG proxy.config.exec_thread.limit INT @WORKERS@
+CONFIG proxy.config.log.logging_enabled INT 0
+CONFIG proxy.config.url_remap.pristine_host_hdr INT 1
+CONFIG proxy.config.body_factory.template_sets_dir STRING @TEMPLATES@
+";
+
+const ALLOW: &str = "\
+ip_allow:
+  - apply: in
+    ip_addrs: 127.0.0.1
+    action: allow
+    methods: ALL
+";
+
+const SAYS: &str = "\
+cond %{SEND_RESPONSE_HDR_HOOK}
+set-header X-Cache %{CACHE}
+";

@@ -1,0 +1,305 @@
+//! One look at a contender, and what the looks before and after it say together.
+
+use serde::Serialize;
+
+/// What load, contender and origin had counted at one moment.
+///
+/// Counts grow from the first look on, over a restart of the server as well. What could not be seen is left out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Sample {
+    /// Since the load began.
+    pub seconds: f64,
+    /// Requests answered or failed.
+    pub requests: u64,
+    /// Of these, answered from the cache, as the server says.
+    pub hits: u64,
+    /// Bytes of right bodies: what went to the clients.
+    pub body_bytes: u64,
+    /// Of these, from the cache.
+    pub hit_bytes: u64,
+    /// Failures.
+    pub errors: u64,
+    /// Requests that reached the origin.
+    pub origin_requests: u64,
+    /// Bytes of bodies that the origin sent.
+    pub origin_bytes: u64,
+    /// Connections to the origin, open at this moment.
+    pub origin_connections: u64,
+    /// CPU of all processes of the server.
+    pub cpu_seconds: Option<f64>,
+    /// Memory at this moment: of its processes, and files it keeps in memory.
+    pub memory_bytes: Option<u64>,
+    /// Bytes its processes fetched from a device.
+    pub disk_read_bytes: Option<u64>,
+    /// Bytes they handed over to be written to a device.
+    pub disk_write_bytes: Option<u64>,
+    /// Writes of the disk cache, where the server counts them.
+    pub store_write_operations: Option<u64>,
+    /// Reads and writes that the device under the cache completed, whoever caused them.
+    pub device_operations: Option<u64>,
+    /// Sockets the server has open at this moment.
+    pub sockets: Option<u64>,
+    /// Half of the answers since the look before took no longer, in milliseconds. So with the next two.
+    pub latency_p50_ms: Option<f64>,
+    /// Nine in ten.
+    pub latency_p90_ms: Option<f64>,
+    /// Ninety-nine in a hundred.
+    pub latency_p99_ms: Option<f64>,
+}
+
+impl Sample {
+    /// Names of the columns of a table of samples.
+    pub const COLUMNS: [&'static str; 19] = [
+        "seconds",
+        "requests",
+        "hits",
+        "body_bytes",
+        "hit_bytes",
+        "errors",
+        "origin_requests",
+        "origin_bytes",
+        "origin_connections",
+        "cpu_seconds",
+        "memory_bytes",
+        "disk_read_bytes",
+        "disk_write_bytes",
+        "store_write_operations",
+        "device_operations",
+        "sockets",
+        "latency_p50_ms",
+        "latency_p90_ms",
+        "latency_p99_ms",
+    ];
+
+    /// One cell a column; empty for what could not be seen.
+    pub fn cells(&self) -> [String; Self::COLUMNS.len()] {
+        let count = |n: u64| n.to_string();
+        let maybe = |n: Option<u64>| n.map_or_else(String::new, count);
+        let fraction = |x: Option<f64>| x.map_or_else(String::new, |x| format!("{x:.3}"));
+        [
+            format!("{:.2}", self.seconds),
+            count(self.requests),
+            count(self.hits),
+            count(self.body_bytes),
+            count(self.hit_bytes),
+            count(self.errors),
+            count(self.origin_requests),
+            count(self.origin_bytes),
+            count(self.origin_connections),
+            fraction(self.cpu_seconds),
+            maybe(self.memory_bytes),
+            maybe(self.disk_read_bytes),
+            maybe(self.disk_write_bytes),
+            maybe(self.store_write_operations),
+            maybe(self.device_operations),
+            maybe(self.sockets),
+            fraction(self.latency_p50_ms),
+            fraction(self.latency_p90_ms),
+            fraction(self.latency_p99_ms),
+        ]
+    }
+
+    /// Leaves out what was counted before the load began: by processes that start, by the device, by the origin.
+    pub(crate) fn since(&mut self, zero: &Self) {
+        fn less(mine: &mut Option<u64>, zero: Option<u64>) {
+            *mine = mine.zip(zero).map(|(mine, zero)| mine.saturating_sub(zero));
+        }
+        self.origin_requests = self.origin_requests.saturating_sub(zero.origin_requests);
+        self.origin_bytes = self.origin_bytes.saturating_sub(zero.origin_bytes);
+        self.cpu_seconds = self
+            .cpu_seconds
+            .zip(zero.cpu_seconds)
+            .map(|(mine, zero)| (mine - zero).max(0.0));
+        less(&mut self.disk_read_bytes, zero.disk_read_bytes);
+        less(&mut self.disk_write_bytes, zero.disk_write_bytes);
+        less(&mut self.device_operations, zero.device_operations);
+        less(
+            &mut self.store_write_operations,
+            zero.store_write_operations,
+        );
+    }
+
+    /// Adds what was counted before the server was restarted.
+    pub(crate) fn after(&mut self, before: &Self) {
+        fn add<T: std::ops::AddAssign + Copy>(mine: &mut Option<T>, earlier: Option<T>) {
+            if let (Some(mine), Some(earlier)) = (mine, earlier) {
+                *mine += earlier;
+            }
+        }
+        self.requests += before.requests;
+        self.hits += before.hits;
+        self.body_bytes += before.body_bytes;
+        self.hit_bytes += before.hit_bytes;
+        self.errors += before.errors;
+        self.origin_requests += before.origin_requests;
+        self.origin_bytes += before.origin_bytes;
+        add(&mut self.device_operations, before.device_operations);
+        add(&mut self.cpu_seconds, before.cpu_seconds);
+        add(&mut self.disk_read_bytes, before.disk_read_bytes);
+        add(&mut self.disk_write_bytes, before.disk_write_bytes);
+        add(
+            &mut self.store_write_operations,
+            before.store_write_operations,
+        );
+    }
+}
+
+/// A series of bounded length: at the bound every other sample goes, and from then on as few are taken.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SampleLog {
+    samples: Vec<Sample>,
+    every: u64,
+    looks: u64,
+}
+
+impl SampleLog {
+    /// Keeps a sample, or leaves it out where the series is as dense as it may be. `must` keeps it in any case.
+    pub(crate) fn push(&mut self, sample: Sample, must: bool) {
+        self.looks += 1;
+        if must || self.looks.is_multiple_of(self.every.max(1)) {
+            self.samples.push(sample);
+        }
+        if self.samples.len() >= SAMPLES_MAX {
+            self.every = self.every.max(1) * 2;
+            let mut keep = false;
+            self.samples.retain(|_| {
+                keep = !keep;
+                keep
+            });
+        }
+    }
+
+    pub(crate) fn last(&self) -> Option<&Sample> {
+        self.samples.last()
+    }
+
+    pub(crate) fn into_samples(self) -> Vec<Sample> {
+        self.samples
+    }
+}
+
+/// A figure for each stretch of the run, from the samples at its ends: as many as a plot can show.
+pub(crate) fn stretches(
+    series: &[Sample],
+    figure: impl Fn(&Sample, &Sample) -> Option<f64>,
+) -> Vec<(f64, f64)> {
+    let step = series.len().div_ceil(STRETCHES_MAX).max(1);
+    let mut ends: Vec<&Sample> = series.iter().step_by(step).collect();
+    if let Some(last) = series
+        .last()
+        .filter(|_| !(series.len() - 1).is_multiple_of(step))
+    {
+        ends.push(last);
+    }
+    // Rates of a moment say nothing: what is short goes with the stretch before.
+    let usual = match ends[..] {
+        [a, .., b] => (b.seconds - a.seconds) / (ends.len() - 1) as f64,
+        _ => 0.0,
+    };
+    let mut long: Vec<&Sample> = Vec::with_capacity(ends.len());
+    for end in ends {
+        match long[..] {
+            [.., before, last]
+                if end.seconds - last.seconds < usual / 2.0 && before.seconds < last.seconds =>
+            {
+                long.pop();
+            }
+            _ => {}
+        }
+        long.push(end);
+    }
+    let pairs = long
+        .windows(2)
+        .filter(|pair| pair[1].seconds > pair[0].seconds);
+    pairs
+        .filter_map(|pair| Some((pair[1].seconds, figure(pair[0], pair[1])?)))
+        .collect()
+}
+
+/// More than an hour at one a second.
+const SAMPLES_MAX: usize = 4096;
+
+const STRETCHES_MAX: usize = 90;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: f64, requests: u64) -> Sample {
+        Sample {
+            seconds,
+            requests,
+            ..Sample::default()
+        }
+    }
+
+    #[test]
+    fn a_restart_takes_nothing_away_from_what_was_counted() {
+        let before = Sample {
+            requests: 100,
+            cpu_seconds: Some(2.0),
+            store_write_operations: Some(7),
+            origin_requests: 50,
+            ..Sample::default()
+        };
+        let mut now = Sample {
+            requests: 11,
+            cpu_seconds: Some(0.5),
+            store_write_operations: None,
+            origin_requests: 60,
+            ..Sample::default()
+        };
+        now.since(&Sample {
+            origin_requests: 55,
+            cpu_seconds: Some(0.25),
+            ..Sample::default()
+        });
+        now.after(&before);
+        assert_eq!((now.requests, now.cpu_seconds), (111, Some(2.25)));
+        assert_eq!(now.store_write_operations, None);
+        // Five of them after the restart.
+        assert_eq!(now.origin_requests, 55);
+    }
+
+    #[test]
+    fn stretches_lose_nothing_between_them() {
+        for length in [2_u64, 3, 89, 90, 91, 300, 1000] {
+            let series: Vec<Sample> = (0..length).map(|n| at(n as f64, n * n)).collect();
+            let parts = stretches(&series, |a, b| Some((b.requests - a.requests) as f64));
+            let sum: f64 = parts.iter().map(|part| part.1).sum();
+            assert_eq!(sum as u64, (length - 1) * (length - 1), "{length} samples");
+            assert!(parts.len() <= STRETCHES_MAX + 1);
+        }
+    }
+
+    #[test]
+    fn a_short_stretch_goes_with_the_one_before() {
+        let series = [at(0.0, 0), at(1.0, 1), at(2.0, 2), at(2.1, 3), at(3.1, 4)];
+        let ends: Vec<f64> = stretches(&series, |_, _| Some(0.0))
+            .iter()
+            .map(|part| part.0)
+            .collect();
+        assert_eq!(ends, [1.0, 2.1, 3.1]);
+    }
+
+    #[test]
+    fn a_long_run_stays_within_its_bound_and_keeps_what_must_be_kept() {
+        let mut log = SampleLog::default();
+        for n in 0..20_000 {
+            log.push(at(n as f64, n), n == 19_999);
+        }
+        let samples = log.into_samples();
+        assert!(samples.len() < SAMPLES_MAX);
+        assert!(samples.len() > SAMPLES_MAX / 4);
+        assert_eq!(samples.last().map(|s| s.requests), Some(19_999));
+    }
+
+    #[test]
+    fn every_column_has_its_cell() {
+        let json = serde_json::to_value(Sample::default()).expect("plain data");
+        let keys = json.as_object().expect("an object");
+        assert_eq!(keys.len(), Sample::COLUMNS.len());
+        assert!(Sample::COLUMNS.iter().all(|name| keys.contains_key(*name)));
+    }
+}

@@ -1,0 +1,76 @@
+//! Folders that go away with us.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A folder of our own. What runs that were killed left beside it is taken away first.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    path: PathBuf,
+}
+
+impl Scratch {
+    pub(crate) fn new(parent: &Path) -> io::Result<Self> {
+        for entry in fs::read_dir(parent)?.flatten() {
+            if is_left_behind(entry.file_name().to_str()) {
+                _ = fs::remove_dir_all(entry.path());
+            }
+        }
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = parent.join(format!("{PREFIX}{}-{number}", std::process::id()));
+        fs::create_dir(&path)?;
+        // Servers run with other folders as their own.
+        let path = fs::canonicalize(&path)?;
+        Ok(Self { path })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // A server that is just ending may still write.
+        for _ in 0..3 {
+            if fs::remove_dir_all(&self.path).is_ok() {
+                return;
+            }
+        }
+    }
+}
+
+/// Whether a folder is a lab's whose process is gone.
+fn is_left_behind(name: Option<&str>) -> bool {
+    let owner = name.and_then(|name| name.strip_prefix(PREFIX)?.split_once('-'));
+    let pid = owner.and_then(|(pid, _)| pid.parse::<u32>().ok());
+    pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
+}
+
+const PREFIX: &str = "edgeward-lab-";
+
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_goes_with_its_owner_and_leftovers_go_before() {
+        let parent = tempfile::tempdir().expect("a folder");
+        let left = parent.path().join(format!("{PREFIX}4294967295-0"));
+        let other = parent.path().join("edgeward-lab-notes");
+        fs::create_dir_all(left.join("inner")).expect("a folder");
+        fs::create_dir(&other).expect("a folder");
+        let first = Scratch::new(parent.path()).expect("a folder");
+        let second = Scratch::new(parent.path()).expect("a folder");
+        assert_ne!(first.path(), second.path());
+        assert!(first.path().is_dir() && other.is_dir() && !left.exists());
+        let path = first.path().to_owned();
+        fs::write(path.join("x"), "x").expect("a file");
+        drop(first);
+        assert!(!path.exists() && second.path().is_dir());
+    }
+}

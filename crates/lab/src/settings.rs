@@ -1,0 +1,92 @@
+//! A contender's settings: as a person says them, and as a switch changes them.
+
+use edgeward_types::ByteSize;
+
+use crate::plan::{Amount, Contender, Server, Setting, Size};
+
+/// What a contender was given, one thing a line.
+pub(crate) fn lines(contender: &Contender, footprint_bytes: u64) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut capacity = |what: &str, size: Option<Size>| {
+        if let Some(size) = size {
+            let bytes = ByteSize(rounded(size.of(footprint_bytes)));
+            lines.push(match size {
+                Size::Bytes(_) => format!("{what} {bytes}"),
+                Size::Share(share) => {
+                    format!("{what} {bytes}, {} % of all objects", share * 100.0)
+                }
+            });
+        }
+    };
+    capacity("memory", contender.memory);
+    capacity("disk", contender.disk);
+    match &contender.server {
+        Server::Edgeward { settings, switch } => {
+            lines.extend(settings.iter().map(line));
+            if let Some(switch) = switch {
+                let changes: Vec<String> = switch.settings.iter().map(line).collect();
+                let at = match switch.at {
+                    Amount::Requests(n) => format!("{n} requests"),
+                    Amount::Share(share) => format!("{} % of the requests", share * 100.0),
+                };
+                lines.push(format!("after {at}: {}", changes.join(", ")));
+            }
+        }
+        Server::Nginx { min_uses } => lines.push(format!("proxy_cache_min_uses {min_uses}")),
+        Server::Varnish | Server::TrafficServer => {}
+    }
+    lines
+}
+
+fn line(setting: &Setting) -> String {
+    format!("{} = {}", setting.path(), setting.value)
+}
+
+/// To three digits: what is a share of something is no round number.
+fn rounded(bytes: u64) -> u64 {
+    let shift = bytes.checked_ilog2().unwrap_or(0).saturating_sub(9);
+    if bytes.trailing_zeros() >= shift {
+        bytes
+    } else {
+        bytes >> shift << shift
+    }
+}
+
+/// `settings` with those of `changes` in their place.
+pub(crate) fn changed(settings: &[Setting], changes: &[Setting]) -> Vec<Setting> {
+    let stays = |setting: &&Setting| changes.iter().all(|change| change.path() != setting.path());
+    let mut changed: Vec<Setting> = settings.iter().filter(stays).cloned().collect();
+    changed.extend_from_slice(changes);
+    changed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::SettingValue;
+
+    fn setting(table: &str, key: &str, value: i64) -> Setting {
+        Setting {
+            table: table.to_owned(),
+            key: key.to_owned(),
+            value: SettingValue::Number(value),
+            line: 1,
+        }
+    }
+
+    #[test]
+    fn a_switch_changes_what_it_names_and_adds_what_is_new() {
+        let settings = [setting("a", "x", 1), setting("b", "x", 2)];
+        let changed = changed(&settings, &[setting("b", "x", 3), setting("c", "y", 4)]);
+        let shown: Vec<String> = changed.iter().map(line).collect();
+        assert_eq!(shown, ["a.x = 1", "b.x = 3", "c.y = 4"]);
+    }
+
+    #[test]
+    fn shares_are_shown_to_three_digits_and_sizes_as_they_are() {
+        assert_eq!(rounded(64 << 20), 64 << 20);
+        assert_eq!(rounded(0), 0);
+        let near = rounded(123_456_789);
+        assert!(near.abs_diff(123_456_789) < 300_000 && near.trailing_zeros() >= 17);
+    }
+}

@@ -1,0 +1,429 @@
+//! A contender's turn: its server and origin started, the trace sent through, everything watched.
+//!
+//! The thread that takes the turn looks once a second; the replay runs on threads of its own. A
+//! server that dies, a turn that takes too long and an interruption all end the replay early,
+//! and what was seen until then is kept.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use edgeward_replay::ReplayReport;
+use edgeward_replay::load::{self, LiveCounts, Pacing, ReplayPlan, Stop, Target};
+use edgeward_replay::origin::{OriginConfig, Running, SyntheticOrigin};
+
+use crate::look::{Looker, device_of};
+use crate::outcome::{ContenderOutcome, Counted, End, Totals, TraceFacts};
+use crate::plan::{Contender, Plan, Server, Setting};
+use crate::process::{self, StartError, free_port};
+use crate::recipe::{self, Place, Recipe};
+use crate::run::Bench;
+use crate::sample::{Sample, SampleLog};
+use crate::scratch::Scratch;
+use crate::settings;
+use crate::source::Source;
+
+/// What a turn needs to know.
+pub(crate) struct Turn<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) contender: &'a Contender,
+    pub(crate) trace: &'a TraceFacts,
+    pub(crate) bench: &'a Bench,
+    pub(crate) stop: &'a Stop,
+    /// Hears how many requests were answered.
+    pub(crate) progress: &'a (dyn Fn(u64) + Sync),
+}
+
+/// A part of the trace with one set of settings.
+struct Leg {
+    from: u64,
+    to: u64,
+    settings: Vec<Setting>,
+}
+
+/// What a turn has come to so far.
+struct Seen {
+    log: SampleLog,
+    counted: Counted,
+    /// What the legs before this one came to.
+    before: Sample,
+    warm_seconds: Option<f64>,
+    switched_seconds: Option<f64>,
+    outcome: ContenderOutcome,
+}
+
+impl Turn<'_> {
+    /// Takes it.
+    pub(crate) fn take(&self) -> ContenderOutcome {
+        let contender = self.contender;
+        let mut outcome = ContenderOutcome {
+            name: contender.name.clone(),
+            group: contender.group.clone(),
+            server: contender.server.word().to_owned(),
+            settings: settings::lines(contender, self.trace.footprint_bytes),
+            ..ContenderOutcome::default()
+        };
+        let (name, package) = recipe::program(&contender.server);
+        let program = match contender.server {
+            Server::Edgeward { .. } => Some(self.bench.edgeward.clone()),
+            _ => process::find(name),
+        };
+        let Some(program) = program else {
+            let hint = format!("{name} is not installed here; Debian has it in {package}");
+            outcome.end = End::Missing { hint };
+            return outcome;
+        };
+        outcome.version = match contender.server {
+            Server::Edgeward { .. } => Some(env!("CARGO_PKG_VERSION").to_owned()),
+            Server::Nginx { .. } => process::version(&program, "-v"),
+            _ => process::version(&program, "-V"),
+        };
+        let mut seen = Seen {
+            log: SampleLog::default(),
+            counted: Counted::default(),
+            before: Sample::default(),
+            warm_seconds: None,
+            switched_seconds: None,
+            outcome,
+        };
+        let end = self.through(&program, &mut seen).unwrap_or_else(|end| end);
+        seen.finish(end)
+    }
+
+    /// From the first request to the last, or to what ended it early.
+    fn through(&self, program: &Path, seen: &mut Seen) -> Result<End, End> {
+        let failed = |what: &str, why: &dyn std::fmt::Display| End::Failed {
+            why: format!("{what}: {why}"),
+        };
+        let scratch = Scratch::new(&self.bench.folder).map_err(|why| failed("no folder", &why))?;
+        let in_memory = memory_folder()
+            .and_then(|parent| Scratch::new(&parent).ok())
+            .filter(|_| matches!(self.contender.server, Server::Nginx { .. }));
+        if in_memory.is_none()
+            && self.contender.memory.is_some()
+            && self.contender.server.word() == "nginx"
+        {
+            seen.outcome
+                .notes
+                .push("there is no /dev/shm: its files in memory lie on disk".to_owned());
+        }
+        let origin = SyntheticOrigin::start(OriginConfig {
+            latency: self.plan.origin_round_trip,
+            ..OriginConfig::default()
+        })
+        .map_err(|why| failed("no origin", &why))?;
+
+        let legs = self.legs();
+        for (n, leg) in legs.iter().enumerate() {
+            let place = Place {
+                folder: scratch.path(),
+                memory_folder: in_memory
+                    .as_ref()
+                    .map_or_else(|| scratch.path(), Scratch::path),
+                port: free_port().map_err(|why| failed("no port", &why))?,
+                admin_port: free_port().map_err(|why| failed("no port", &why))?,
+                origin_port: origin.addr().port(),
+                connections: self.plan.load.connections.get(),
+                memory_bytes: self.capacity(self.contender.memory),
+                disk_bytes: self.capacity(self.contender.disk),
+                is_root: rustix::process::geteuid().is_root(),
+                program,
+            };
+            let recipe = recipe::recipe(self.contender, &leg.settings, &place);
+            let server = self.start(program, &recipe, &place);
+            let mut server = match server {
+                Ok(server) => server,
+                Err(StartError::Interrupted) => return Err(interrupted()),
+                Err(error) if n == 0 => return Err(failed("it did not start", &error)),
+                Err(error) => {
+                    let why = format!("it did not start again: {error}");
+                    return Err(End::Cut { why });
+                }
+            };
+            if n > 0 {
+                seen.switched_seconds = Some(seen.log.last().map_or(0.0, |last| last.seconds));
+            }
+            let running = RunningLeg {
+                turn: self,
+                leg,
+                place: &place,
+                recipe: &recipe,
+                origin: &origin,
+                clock: seen.clock(),
+            };
+            running.send(&mut server, seen)?;
+        }
+        Ok(End::Whole)
+    }
+
+    /// Starts the server; once more with other ports is not tried: they were free a moment ago.
+    fn start(
+        &self,
+        program: &Path,
+        recipe: &Recipe,
+        place: &Place<'_>,
+    ) -> Result<process::Server, StartError> {
+        for folder in &recipe.folders {
+            std::fs::create_dir_all(folder).map_err(StartError::Spawn)?;
+        }
+        for (path, text) in &recipe.files {
+            std::fs::write(path, text).map_err(StartError::Spawn)?;
+        }
+        process::Server::start(
+            program,
+            &recipe.arguments,
+            place.folder,
+            place.port,
+            self.stop,
+        )
+    }
+
+    fn legs(&self) -> Vec<Leg> {
+        let all = self.trace.requests;
+        let leg = |from, to, settings| Leg { from, to, settings };
+        match &self.contender.server {
+            Server::Edgeward {
+                settings,
+                switch: Some(switch),
+            } => {
+                let at = switch.at.of(all);
+                vec![
+                    leg(0, at, settings.clone()),
+                    leg(at, all, settings::changed(settings, &switch.settings)),
+                ]
+            }
+            Server::Edgeward {
+                settings,
+                switch: None,
+            } => vec![leg(0, all, settings.clone())],
+            _ => vec![leg(0, all, Vec::new())],
+        }
+    }
+
+    fn capacity(&self, size: Option<crate::plan::Size>) -> Option<u64> {
+        size.map(|size| size.of(self.trace.footprint_bytes))
+    }
+}
+
+/// A leg under way.
+struct RunningLeg<'a> {
+    turn: &'a Turn<'a>,
+    leg: &'a Leg,
+    place: &'a Place<'a>,
+    recipe: &'a Recipe,
+    origin: &'a Running,
+    /// The zero of the time axis.
+    clock: Instant,
+}
+
+impl RunningLeg<'_> {
+    /// Sends the leg's requests and watches.
+    fn send(&self, server: &mut process::Server, seen: &mut Seen) -> Result<(), End> {
+        let turn = self.turn;
+        let load = &turn.plan.load;
+        let target = |port: u16, path: &str| -> Target {
+            let url = format!("http://127.0.0.1:{port}{path}");
+            url.parse().expect("an address of loopback is a target")
+        };
+        let warmup = load.warmup.of(turn.trace.requests);
+        let mut plan = ReplayPlan::new(&turn.trace.label, target(self.place.port, ""));
+        plan.connections = load.connections;
+        plan.pacing = load.rate.map_or(Pacing::Closed, Pacing::Rate);
+        plan.round_trip = load.round_trip;
+        plan.warmup_requests = warmup.saturating_sub(self.leg.from);
+        plan.live = Arc::new(LiveCounts::default());
+        plan.stop = Stop::default();
+        let device = turn
+            .contender
+            .disk
+            .and_then(|_| device_of(self.place.folder));
+        let stats = self.origin.stats();
+        let mut looker = Looker {
+            pid: server.pid(),
+            status: self
+                .recipe
+                .has_status
+                .then(|| target(self.place.admin_port, "/status")),
+            files_in_memory: self.recipe.files_in_memory.clone(),
+            device,
+            live: &plan.live,
+            origin: &stats,
+            started: self.clock,
+            latencies: load::Latencies::default(),
+        };
+        // What readiness cost is not the trace's.
+        let zero = looker.look();
+        let keep = |looker: &mut Looker<'_>, seen: &mut Seen, must: bool| {
+            let mut sample = looker.look();
+            sample.since(&zero);
+            sample.after(&seen.before);
+            seen.log.push(sample, must);
+        };
+        keep(&mut looker, seen, true);
+        let source = Source::new(&turn.plan.trace);
+        let (from, to) = (self.leg.from, self.leg.to);
+        let mut ended_early = None;
+        let report = thread::scope(|scope| {
+            let replay = scope.spawn(|| {
+                load::run_from(&plan, |feeder| {
+                    let mut at = 0;
+                    source.for_each(|record| {
+                        at += 1;
+                        if at <= from {
+                            return ControlFlow::Continue(());
+                        }
+                        if at > to {
+                            return ControlFlow::Break(());
+                        }
+                        feeder.push(record)
+                    })
+                })
+            });
+            let mut next = self.clock.elapsed() + INTERVAL;
+            while !replay.is_finished() {
+                thread::park_timeout(POLL);
+                let requests = from + plan.live.requests();
+                (turn.progress)(requests);
+                if ended_early.is_none() {
+                    ended_early = self.reason_to_end(server);
+                    if ended_early.is_some() {
+                        plan.stop.ask();
+                    }
+                }
+                if seen.warm_seconds.is_none() && requests >= warmup {
+                    keep(&mut looker, seen, true);
+                    seen.warm_seconds = seen.log.last().map(|sample| sample.seconds);
+                } else if self.clock.elapsed() >= next {
+                    keep(&mut looker, seen, false);
+                    // A look that took long does not make the next ones crowd.
+                    next = (next + INTERVAL).max(self.clock.elapsed());
+                }
+            }
+            match replay.join() {
+                Ok(report) => report,
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        });
+        keep(&mut looker, seen, true);
+        seen.warm_seconds = seen.warm_seconds.or_else(|| {
+            // A trace shorter than a blink.
+            (from + plan.live.requests() >= warmup).then_some(0.0)
+        });
+        if let Some(last) = seen.log.last() {
+            seen.before = last.clone();
+        }
+        // A server may die between the last look and the end.
+        let ended_early = ended_early.or_else(|| self.death(server));
+        match report {
+            Ok(report) => {
+                seen.count(&report, &plan.live);
+                match ended_early {
+                    Some(end) => Err(end),
+                    None if report.stopped_early => Err(End::Cut {
+                        why: "too many requests in a row failed".to_owned(),
+                    }),
+                    None => Ok(()),
+                }
+            }
+            Err(error) => Err(ended_early.unwrap_or_else(|| End::Cut {
+                why: in_full(&error),
+            })),
+        }
+    }
+
+    fn reason_to_end(&self, server: &mut process::Server) -> Option<End> {
+        if self.turn.stop.is_asked() {
+            return Some(interrupted());
+        }
+        if self.clock.elapsed() > self.turn.plan.load.time_max {
+            let time_max = self.turn.plan.load.time_max;
+            let why = format!(
+                "its time was over, load.time_max = {} s",
+                time_max.as_secs()
+            );
+            return Some(End::Cut { why });
+        }
+        self.death(server)
+    }
+
+    fn death(&self, server: &mut process::Server) -> Option<End> {
+        let status = server.ended()?;
+        let said = server.last_words();
+        let why = format!("the server died, with {status}{said}");
+        Some(End::Cut { why })
+    }
+}
+
+impl Seen {
+    /// The zero of the time axis: when the first leg's load begins.
+    ///
+    /// For a later leg it lies so far back that the axis goes on where the leg before ended: a restart takes no
+    /// time on it.
+    fn clock(&self) -> Instant {
+        let passed = self.log.last().map_or(0.0, |last| last.seconds);
+        let now = Instant::now();
+        now.checked_sub(Duration::from_secs_f64(passed))
+            .unwrap_or(now)
+    }
+
+    fn count(&mut self, report: &ReplayReport, live: &LiveCounts) {
+        let counted = &mut self.counted;
+        counted.requests += report.requests;
+        counted.errors += report.errors_total;
+        counted.hits += report.hits;
+        counted.body_bytes += report.body_bytes;
+        counted.hit_bytes += report.hit_bytes;
+        counted.send_delay_p50_ms = counted.send_delay_p50_ms.max(report.send_delay_ms.p50);
+        counted.latencies.add(&live.counted_latencies());
+        let room = ERRORS_MAX.saturating_sub(self.outcome.error_samples.len());
+        let samples = report.error_samples.iter().take(room).cloned();
+        self.outcome.error_samples.extend(samples);
+    }
+
+    fn finish(self, end: End) -> ContenderOutcome {
+        let series = self.log.into_samples();
+        let totals = self
+            .warm_seconds
+            .and_then(|warm| Totals::new(&self.counted, &series, warm));
+        ContenderOutcome {
+            end,
+            totals,
+            warm_seconds: self.warm_seconds,
+            switched_seconds: self.switched_seconds,
+            series,
+            ..self.outcome
+        }
+    }
+}
+
+fn interrupted() -> End {
+    End::Cut {
+        why: "interrupted".to_owned(),
+    }
+}
+
+/// Where files lie in memory, on Linux.
+fn memory_folder() -> Option<PathBuf> {
+    let folder = Path::new("/dev/shm");
+    folder.is_dir().then(|| folder.to_owned())
+}
+
+/// An error and its causes on one line.
+fn in_full(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text = format!("{text}: {inner}");
+        cause = inner.source();
+    }
+    text
+}
+
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// How soon the end of the warm-up, of the replay or of the server is noticed.
+const POLL: Duration = Duration::from_millis(50);
+
+const ERRORS_MAX: usize = 10;

@@ -1,0 +1,198 @@
+//! Latencies while they happen: counts in buckets, so that percentiles of any stretch of a run
+//! are the difference of two looks.
+//!
+//! Buckets grow with what they hold, 64 to each doubling, so a percentile is off by 1.6 % at the
+//! most. Counting is one relaxed addition; the exact histograms of the whole run are
+//! `tally`'s.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Counts up, from several threads at once.
+pub(super) struct LatencyCounts(Box<[AtomicU64]>);
+
+impl LatencyCounts {
+    pub(super) fn count(&self, took: Duration) {
+        self.0[bucket(took)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn snapshot(&self) -> Latencies {
+        let counts = self.0.iter().map(|count| count.load(Ordering::Relaxed));
+        Latencies(counts.collect())
+    }
+
+    pub(super) fn reset(&self) {
+        self.0
+            .iter()
+            .for_each(|count| count.store(0, Ordering::Relaxed));
+    }
+}
+
+impl Default for LatencyCounts {
+    fn default() -> Self {
+        Self((0..BUCKETS).map(|_| AtomicU64::new(0)).collect())
+    }
+}
+
+impl fmt::Debug for LatencyCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.snapshot().fmt(f)
+    }
+}
+
+/// How long answers took, as many as were counted.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Latencies(Box<[u64]>);
+
+impl Latencies {
+    /// How many there are.
+    pub fn len(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|&count| count == 0)
+    }
+
+    /// Those that came after `earlier` was taken, from the same counts.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let pairs = self.0.iter().zip(&earlier.0);
+        Self(pairs.map(|(now, then)| now.saturating_sub(*then)).collect())
+    }
+
+    /// Both together: of two replays one after the other.
+    pub fn add(&mut self, more: &Self) {
+        for (mine, theirs) in self.0.iter_mut().zip(&more.0) {
+            *mine += theirs;
+        }
+    }
+
+    /// The time within which a `share` of them lay. Nothing if there is none.
+    pub fn quantile(&self, share: f64) -> Option<Duration> {
+        let all = self.len();
+        if all == 0 {
+            return None;
+        }
+        // The first, at the least: with a share of zero, too.
+        let rank = ((all as f64 * share).ceil() as u64).clamp(1, all);
+        let mut seen = 0;
+        let reached = self.0.iter().position(|count| {
+            seen += count;
+            seen >= rank
+        });
+        reached.map(middle)
+    }
+}
+
+impl Default for Latencies {
+    fn default() -> Self {
+        Self(vec![0; BUCKETS].into())
+    }
+}
+
+impl fmt::Debug for Latencies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Latencies")
+            .field("count", &self.len())
+            .field("p50", &self.quantile(0.5))
+            .field("p99", &self.quantile(0.99))
+            .finish()
+    }
+}
+
+/// Where a latency is counted. Below 64 units each unit has a bucket of its own.
+fn bucket(took: Duration) -> usize {
+    let units = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX) >> UNIT_BITS;
+    let units = units.min(UNITS_MAX);
+    if units < 1 << SUB_BITS {
+        return units as usize;
+    }
+    let shift = units.ilog2() - SUB_BITS;
+    // 64 to 127, of which the octave's number counts the first 64.
+    (shift as usize * SUBS) + (units >> shift) as usize
+}
+
+/// The middle of what a bucket holds.
+fn middle(bucket: usize) -> Duration {
+    let nanos = if bucket < SUBS {
+        ((bucket as u64) << UNIT_BITS) + (1 << (UNIT_BITS - 1))
+    } else {
+        let shift = bucket / SUBS - 1;
+        let units = (bucket - shift * SUBS) as u64;
+        let low = units << shift << UNIT_BITS;
+        low + (1 << shift << UNIT_BITS) / 2
+    };
+    Duration::from_nanos(nanos)
+}
+
+/// A unit is 2^10 ns: the clock and the way to it cost about a tenth of that.
+const UNIT_BITS: u32 = 10;
+
+const SUB_BITS: u32 = 6;
+const SUBS: usize = 1 << SUB_BITS;
+
+/// 2^32 units are 73 minutes: twice as long as any request may take.
+const UNITS_MAX: u64 = (1 << 32) - 1;
+
+/// One row of 64 for what is below 64 units, then one for each doubling up to 2^32.
+const BUCKETS: usize = SUBS * (32 - SUB_BITS as usize + 1);
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_latency_comes_back_to_within_one_part_in_64(nanos in 0_u64..4_000_000_000_000) {
+            let counts = LatencyCounts::default();
+            counts.count(Duration::from_nanos(nanos));
+            let told = counts.snapshot().quantile(0.5).expect("one is there").as_nanos() as f64;
+            // Half a bucket; below 64 units half a unit.
+            let off = (told - nanos as f64).abs();
+            prop_assert!(off <= (nanos as f64 / 64.0).max(1024.0), "{nanos} told as {told}");
+        }
+
+        #[test]
+        fn buckets_follow_each_other_in_order(a in 0_u64..1 << 43, b in 0_u64..1 << 43) {
+            let (a, b) = (a.min(b), a.max(b));
+            prop_assert!(bucket(Duration::from_nanos(a)) <= bucket(Duration::from_nanos(b)));
+            prop_assert!(bucket(Duration::from_nanos(b)) < BUCKETS);
+        }
+    }
+
+    /// Percentiles against those of the sorted list.
+    #[test]
+    fn percentiles_of_a_stretch_are_those_of_its_answers_alone() {
+        let counts = LatencyCounts::default();
+        (0..1000).for_each(|_| counts.count(Duration::from_secs(9)));
+        let before = counts.snapshot();
+        (1..=1000).for_each(|ms| counts.count(Duration::from_millis(ms)));
+        let stretch = counts.snapshot().since(&before);
+        assert_eq!(stretch.len(), 1000);
+        for (share, ms) in [
+            (0.0, 1.0),
+            (0.5, 500.0),
+            (0.9, 900.0),
+            (0.99, 990.0),
+            (1.0, 1000.0),
+        ] {
+            let told = stretch.quantile(share).expect("a thousand").as_secs_f64() * 1000.0;
+            assert!((told - ms).abs() <= ms / 64.0, "{share}: {told} ms");
+        }
+        assert_eq!(
+            counts.snapshot().since(&counts.snapshot()).quantile(0.5),
+            None
+        );
+    }
+
+    #[test]
+    fn the_longest_times_share_the_last_bucket() {
+        assert_eq!(bucket(Duration::MAX), BUCKETS - 1);
+        assert_eq!(bucket(Duration::ZERO), 0);
+    }
+}

@@ -1,0 +1,64 @@
+//! Asking a replay to end before its trace does.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::Notify;
+
+/// A wish that a replay may look at any time, and that wakes what waits. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Stop(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    asked: AtomicBool,
+    wake: Notify,
+}
+
+impl Stop {
+    /// Requests not yet answered are given up, and the replay reports what it has.
+    pub fn ask(&self) {
+        self.0.asked.store(true, Ordering::SeqCst);
+        self.0.wake.notify_waiters();
+    }
+
+    /// Whether somebody asked.
+    pub fn is_asked(&self) -> bool {
+        self.0.asked.load(Ordering::Relaxed)
+    }
+
+    /// What `work` yields, or nothing if somebody asks before.
+    pub(super) async fn before<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let mut asked = pin!(self.0.wake.notified());
+        // Listening begins before the look, so that no wish falls between the two.
+        asked.as_mut().enable();
+        if self.0.asked.load(Ordering::SeqCst) {
+            return None;
+        }
+        tokio::select! {
+            biased;
+            output = work => Some(output),
+            () = asked => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_is_woken_and_what_comes_later_does_not_begin() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        runtime.expect("a runtime").block_on(async {
+            let stop = Stop::default();
+            assert_eq!(stop.before(async { 7 }).await, Some(7));
+            let waiting = stop.before(std::future::pending::<()>());
+            let (ended, ()) = tokio::join!(waiting, async { stop.clone().ask() });
+            assert_eq!(ended, None);
+            assert_eq!(stop.before(async { 7 }).await, None);
+        });
+    }
+}

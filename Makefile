@@ -46,6 +46,28 @@ demo-link: rust compiler ## two versions of packages over a long line: plain, gz
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-link --fetch --few
 	$(CARGO) run $(LOCKED) --release --quiet --package edgeward-link --example demo_link -- bench/scratch/link/corpus $(DEMO_ARGS)
 
+# The second plan, once more for each trace of this folder.
+LAB_TRACES ?=
+LAB := $(EDGEWARD) lab
+LAB_TRACE_ARGS ?=
+
+.PHONY: lab
+lab: build ## the plans of docs/lab.md, edgeward beside nginx and Varnish, with report pages (LAB_TRACES=FOLDER)
+	@scripts/ensure-debian lab
+	@failed=0; \
+	for plan in second-hit adaptsize-vs-peers latency; do \
+		$(STEP) "lab $$plan" $(LAB) lab/$$plan.toml || failed=1; \
+	done; \
+	if [ -n "$(LAB_TRACES)" ]; then \
+		for trace in "$(LAB_TRACES)"/*.tr.zst; do \
+			if [ ! -e "$$trace" ]; then echo "no traces in $(LAB_TRACES): skipped"; continue; fi; \
+			name=$$(basename "$$trace" .tr.zst); \
+			$(STEP) "lab adaptsize-vs-peers, $$name" $(LAB) lab/adaptsize-vs-peers.toml --trace "$$trace" \
+				--report "lab-report/adaptsize-vs-peers-$$name.html" $(LAB_TRACE_ARGS) || failed=1; \
+		done; \
+	fi; \
+	exit $$failed
+
 .PHONY: build
 build: rust compiler ## the release binary, target/release/edgeward
 	$(CARGO) build $(LOCKED) --release --package edgeward-cli

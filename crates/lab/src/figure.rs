@@ -187,10 +187,12 @@ impl fmt::Display for Compared {
         match self.form {
             // Two figures that differ by a hundredth are the same to a reader.
             Form::TimesFewer if (self.value - 1.0).abs() < 0.005 => f.write_str("the same"),
-            Form::TimesFewer if self.value >= 1.0 => write!(f, "{:.1} times fewer", self.value),
-            Form::TimesFewer => write!(f, "{:.1} times more", 1.0 / self.value),
-            Form::Percent => write!(f, "{:+.1} %", self.value),
-            Form::Points => write!(f, "{:+.2} points", self.value),
+            Form::TimesFewer if self.value >= 1.0 => {
+                write!(f, "{:.1}\u{a0}times fewer", self.value)
+            }
+            Form::TimesFewer => write!(f, "{:.1}\u{a0}times more", 1.0 / self.value),
+            Form::Percent => write!(f, "{:+.1}\u{a0}%", self.value),
+            Form::Points => write!(f, "{:+.2}\u{a0}points", self.value),
         }
     }
 }
@@ -216,13 +218,13 @@ mod tests {
             let compared = form.compare(before, after);
             compared.map_or_else(|| "-".to_owned(), |compared| compared.to_string())
         };
-        assert_eq!(said(Form::TimesFewer, 410.0, 100.0), "4.1 times fewer");
-        assert_eq!(said(Form::TimesFewer, 100.0, 150.0), "1.5 times more");
+        assert_eq!(said(Form::TimesFewer, 410.0, 100.0), "4.1\u{a0}times fewer");
+        assert_eq!(said(Form::TimesFewer, 100.0, 150.0), "1.5\u{a0}times more");
         assert_eq!(said(Form::TimesFewer, 100.0, 100.1), "the same");
         assert_eq!(said(Form::TimesFewer, 100.0, 0.0), "-");
-        assert_eq!(said(Form::Percent, 0.50, 0.74), "+48.0 %");
-        assert_eq!(said(Form::Percent, 2.0, 1.0), "-50.0 %");
+        assert_eq!(said(Form::Percent, 0.50, 0.74), "+48.0\u{a0}%");
+        assert_eq!(said(Form::Percent, 2.0, 1.0), "-50.0\u{a0}%");
         assert_eq!(said(Form::Percent, 0.0, 1.0), "-");
-        assert_eq!(said(Form::Points, 0.601, 0.613), "+1.20 points");
+        assert_eq!(said(Form::Points, 0.601, 0.613), "+1.20\u{a0}points");
     }
 }

@@ -93,7 +93,12 @@ fn against(subject: &ContenderOutcome, other: &ContenderOutcome) -> Option<Strin
             format!("{much:.1} % {more} requests from the cache")
         });
     }
+    let waited = subject.was_late() || other.was_late();
     for (figure, words) in TOLD {
+        let is_latency = matches!(figure, Figure::LatencyP50 | Figure::LatencyP99);
+        if is_latency && waited {
+            continue;
+        }
         if let Some(part) = differs(*figure, words, theirs, mine) {
             parts.push(part);
         }
@@ -166,11 +171,7 @@ fn late(outcome: &Outcome, findings: &mut Vec<String>) {
     let late: Vec<&str> = outcome
         .contenders
         .iter()
-        .filter(|one| {
-            one.totals
-                .as_ref()
-                .is_some_and(|t| t.send_delay_p50_ms > LATE_MS)
-        })
+        .filter(|one| one.was_late())
         .map(|one| one.name.as_str())
         .collect();
     if !late.is_empty() {
@@ -214,9 +215,6 @@ fn ratio(one: &ContenderOutcome) -> f64 {
 fn of_hundred(one: &ContenderOutcome) -> String {
     format!("{:.1}", ratio(one) * 100.0)
 }
-
-/// Half of the requests this late: not a hiccup.
-const LATE_MS: f64 = 250.0;
 
 #[cfg(test)]
 mod tests {

@@ -18,6 +18,7 @@
 
 mod figure;
 mod finding;
+mod janitor;
 mod look;
 mod machine;
 mod outcome;

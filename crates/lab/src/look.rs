@@ -102,7 +102,7 @@ fn operations_in(diskstats: &str, (major, minor): (u64, u64)) -> Option<u64> {
 }
 
 /// Memory that the files below a folder take, blocks and not lengths; of so many files at the most.
-fn bytes_below(folder: &Path) -> u64 {
+pub(crate) fn bytes_below(folder: &Path) -> u64 {
     let mut folders = vec![folder.to_owned()];
     let (mut bytes, mut files) = (0, 0);
     while let Some(folder) = folders.pop() {

@@ -116,6 +116,16 @@ pub struct ContenderOutcome {
     pub series: Vec<Sample>,
 }
 
+impl ContenderOutcome {
+    /// Whether the machine did not keep up with the rate: half of the requests were sent this late, which is no hiccup.
+    pub(crate) fn was_late(&self) -> bool {
+        let late = |totals: &Totals| totals.send_delay_p50_ms > LATE_MS;
+        self.totals.as_ref().is_some_and(late)
+    }
+}
+
+const LATE_MS: f64 = 250.0;
+
 /// How a contender's turn ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(tag = "how", rename_all = "snake_case")]

@@ -2,14 +2,14 @@
 
 use edgeward_types::ByteSize;
 
-use crate::plan::{Amount, Contender, Server, Setting, Size};
+use crate::plan::{Amount, Contender, DISK_BYTES_MIN, Server, Setting, Size};
 
 /// What a contender was given, one thing a line.
 pub(crate) fn lines(contender: &Contender, footprint_bytes: u64) -> Vec<String> {
     let mut lines = Vec::new();
-    let mut capacity = |what: &str, size: Option<Size>| {
+    let mut capacity = |what: &str, size: Option<Size>, least: u64| {
         if let Some(size) = size {
-            let bytes = ByteSize(rounded(size.of(footprint_bytes)));
+            let bytes = ByteSize(rounded(size.of(footprint_bytes).max(least)));
             lines.push(match size {
                 Size::Bytes(_) => format!("{what} {bytes}"),
                 Size::Share(share) => {
@@ -18,8 +18,8 @@ pub(crate) fn lines(contender: &Contender, footprint_bytes: u64) -> Vec<String> 
             });
         }
     };
-    capacity("memory", contender.memory);
-    capacity("disk", contender.disk);
+    capacity("memory", contender.memory, 0);
+    capacity("disk", contender.disk, DISK_BYTES_MIN);
     match &contender.server {
         Server::Edgeward { settings, switch } => {
             lines.extend(settings.iter().map(line));

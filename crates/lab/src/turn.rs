@@ -14,9 +14,10 @@ use edgeward_replay::ReplayReport;
 use edgeward_replay::load::{self, LiveCounts, Pacing, ReplayPlan, Stop, Target};
 use edgeward_replay::origin::{OriginConfig, Running, SyntheticOrigin};
 
+use crate::janitor::Janitor;
 use crate::look::{Looker, device_of};
 use crate::outcome::{ContenderOutcome, Counted, End, Totals, TraceFacts};
-use crate::plan::{Contender, Plan, Server, Setting};
+use crate::plan::{Contender, DISK_BYTES_MIN, Plan, Server, Setting};
 use crate::process::{self, StartError, free_port};
 use crate::recipe::{self, Place, Recipe};
 use crate::run::Bench;
@@ -127,7 +128,9 @@ impl Turn<'_> {
                 origin_port: origin.addr().port(),
                 connections: self.plan.load.connections.get(),
                 memory_bytes: self.capacity(self.contender.memory),
-                disk_bytes: self.capacity(self.contender.disk),
+                disk_bytes: self
+                    .capacity(self.contender.disk)
+                    .map(|n| n.max(DISK_BYTES_MIN)),
                 is_root: rustix::process::geteuid().is_root(),
                 program,
             };
@@ -262,6 +265,11 @@ impl RunningLeg<'_> {
             seen.log.push(sample, must);
         };
         keep(&mut looker, seen, true);
+        let mut janitor = self
+            .recipe
+            .tended
+            .as_ref()
+            .map(|(folder, capacity)| Janitor::new(server.pid(), folder, *capacity));
         let source = Source::new(&turn.plan.trace);
         let (from, to) = (self.leg.from, self.leg.to);
         let mut ended_early = None;
@@ -286,6 +294,9 @@ impl RunningLeg<'_> {
                 thread::park_timeout(POLL);
                 let requests = from + plan.live.requests();
                 (turn.progress)(requests);
+                if let Some(janitor) = &mut janitor {
+                    janitor.tend();
+                }
                 if ended_early.is_none() {
                     ended_early = self.reason_to_end(server);
                     if ended_early.is_some() {

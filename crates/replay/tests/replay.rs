@@ -334,6 +334,49 @@ fn waiting_for_a_connection_is_latency_in_an_open_loop() {
 }
 
 #[test]
+fn a_client_that_is_far_away_waits_that_much_longer() {
+    let origin = synthetic();
+    let plan = ReplayPlan {
+        round_trip: Duration::from_millis(30),
+        connections: NonZeroUsize::new(10).expect("not zero"),
+        ..plan(&format!("http://{}", origin.addr()))
+    };
+    let records: Vec<Record> = (0..20).map(|key| record(key, 100)).collect();
+    let report = replay(&plan, &records);
+    assert_eq!((report.requests, report.errors_total), (20, 0));
+    assert!(report.latency_ms.p50 >= 30.0, "{:?}", report.latency_ms);
+    let live = plan.live.counted_latencies();
+    assert_eq!(live.len(), 20);
+    assert!(
+        live.quantile(0.5) >= Some(Duration::from_millis(29)),
+        "{live:?}"
+    );
+}
+
+/// Method: a trace without an end, requests of which the next is due in an hour.
+#[test]
+fn a_replay_that_is_stopped_reports_what_it_has() {
+    let origin = synthetic();
+    let plan = ReplayPlan {
+        pacing: Pacing::Rate(1.0 / 3600.0),
+        ..plan(&format!("http://{}", origin.addr()))
+    };
+    let report = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // The first is due at once.
+            while plan.live.requests() == 0 {
+                std::thread::yield_now();
+            }
+            plan.stop.ask();
+        });
+        let endless = (0..).map(|key| Ok::<_, Infallible>(record(key, 10)));
+        load::run(&plan, endless).expect("a report")
+    });
+    assert_eq!((report.requests, report.errors_total), (1, 0));
+    assert!(report.stopped_early);
+}
+
+#[test]
 fn the_target_is_watched_from_beginning_to_end() {
     let origin = synthetic();
     let url = format!("http://{}", origin.addr());

@@ -110,6 +110,7 @@ pub(crate) fn run(args: &LabArgs) -> anyhow::Result<ExitCode> {
     let shown = Shown {
         progress: Mutex::new(None),
         kept,
+        told: Mutex::new(0),
         unkept: Mutex::new(None),
     };
     let outcome = edgeward_lab::run(&plan, &bench, &stop, &shown);
@@ -336,6 +337,8 @@ fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 struct Shown {
     progress: Mutex<Option<Progress>>,
     kept: Kept,
+    /// Of how many contenders the end was told.
+    told: Mutex<usize>,
     /// Why results could not be kept, the first time.
     unkept: Mutex<Option<anyhow::Error>>,
 }
@@ -355,9 +358,13 @@ impl Watcher for Shown {
     }
 
     fn so_far(&self, outcome: &Outcome) {
-        if let (Some(progress), Some(last)) = (&*lock(&self.progress), outcome.contenders.last()) {
-            progress.note(&text::line(last));
+        let mut told = lock(&self.told);
+        for one in outcome.contenders.iter().skip(*told) {
+            if let Some(progress) = &*lock(&self.progress) {
+                progress.note(&text::line(one));
+            }
         }
+        *told = outcome.contenders.len();
         if let Err(error) = self.kept.keep(outcome) {
             lock(&self.unkept).get_or_insert(error);
         }

@@ -8,6 +8,7 @@ mod demo_filter;
 mod errors;
 mod help;
 mod kill;
+mod lab;
 mod large;
 mod link;
 mod link_ends;

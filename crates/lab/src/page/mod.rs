@@ -8,6 +8,7 @@ use edgeward_types::ByteSize;
 use crate::figure::Figure;
 use crate::finding::findings;
 use crate::outcome::{ContenderOutcome, End, Outcome};
+use crate::plan::SourceFigure;
 
 /// The whole report as one HTML file. `command` is what repeats the run.
 pub fn page(outcome: &Outcome, command: &str) -> String {
@@ -20,8 +21,7 @@ pub fn page(outcome: &Outcome, command: &str) -> String {
     }
     if outcome.contenders.iter().any(|one| one.totals.is_some()) {
         if !outcome.sources.is_empty() {
-            page.section("Beside the sources");
-            page.table(sources(outcome));
+            sources(&mut page, outcome);
         }
         page.section("Figures");
         page.bars(hit_ratios(outcome));
@@ -41,44 +41,69 @@ pub fn page(outcome: &Outcome, command: &str) -> String {
     page.render()
 }
 
-/// Theirs, ours.
-fn sources(outcome: &Outcome) -> Table {
-    let mut table = Table::new([
-        Column::words("figure"),
-        Column::words("there"),
-        Column::words("here"),
-        Column::words("between"),
-        Column::words("source"),
-    ])
-    .caption("Other traffic, another machine, another cache size: the direction compares, the size only loosely.");
-    for source in &outcome.sources {
-        let before = outcome.standing_for(&source.before);
-        let after = outcome.standing_for(&source.after);
-        let value = |one: Option<&ContenderOutcome>| source.figure.of(one?.totals.as_ref()?);
-        let compared = value(before)
-            .zip(value(after))
-            .and_then(|(before, after)| source.form.compare(before, after));
-        let here = match (before, after, compared) {
-            (Some(_), Some(_), Some(compared)) => compared.to_string(),
-            (Some(_), Some(_), None) => "not measured".to_owned(),
-            _ => "one of them did not run".to_owned(),
+/// Theirs and ours: a table for each source and pair of contenders, narrow enough for a phone.
+fn sources(page: &mut Page, outcome: &Outcome) {
+    page.section("Beside the sources");
+    page.text(
+        "Other traffic, another machine, another size of cache: the direction compares, the amount only loosely.",
+    );
+    let mut left: Vec<&SourceFigure> = outcome.sources.iter().collect();
+    while let Some(&first) = left.first() {
+        let belongs = |one: &&SourceFigure| {
+            (&one.from, &one.before, &one.after) == (&first.from, &first.before, &first.after)
         };
+        let before = outcome.standing_for(&first.before);
+        let after = outcome.standing_for(&first.after);
         let name = |one: Option<&ContenderOutcome>, asked: &str| {
             one.map_or_else(|| asked.to_owned(), |one| one.name.clone())
         };
-        table.row([
-            source.figure.name().to_owned(),
-            source.says.clone(),
-            here,
-            format!(
-                "{} → {}",
-                name(before, &source.before),
-                name(after, &source.after)
-            ),
-            source.from.clone(),
-        ]);
+        let mut table = Table::new([
+            Column::words("figure"),
+            Column::words("there"),
+            Column::words("here"),
+        ])
+        .caption(format!(
+            "{} → {}; there: {}",
+            name(before, &first.before),
+            name(after, &first.after),
+            first.from
+        ));
+        for source in left.iter().copied().filter(|one| belongs(one)) {
+            table.row([
+                source.figure.name().to_owned(),
+                source.says.clone(),
+                here(source, before, after),
+            ]);
+        }
+        page.table(table);
+        left.retain(|one| !belongs(one));
     }
-    table
+}
+
+/// Ours, set against each other as theirs.
+fn here(
+    source: &SourceFigure,
+    before: Option<&ContenderOutcome>,
+    after: Option<&ContenderOutcome>,
+) -> String {
+    let (Some(before), Some(after)) = (before, after) else {
+        return "one of them did not run".to_owned();
+    };
+    let is_latency = matches!(
+        source.figure,
+        Figure::LatencyP50 | Figure::LatencyP90 | Figure::LatencyP99
+    );
+    if is_latency && (before.was_late() || after.was_late()) {
+        return "the machine was too busy".to_owned();
+    }
+    let value = |one: &ContenderOutcome| source.figure.of(one.totals.as_ref()?);
+    let compared = value(before)
+        .zip(value(after))
+        .and_then(|(before, after)| source.form.compare(before, after));
+    compared.map_or_else(
+        || "not measured".to_owned(),
+        |compared| compared.to_string(),
+    )
 }
 
 fn hit_ratios(outcome: &Outcome) -> Bars {

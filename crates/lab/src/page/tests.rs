@@ -58,7 +58,8 @@ fn their_figure_stands_beside_ours() {
     for text in [
         "Before &amp; after",
         "Why &lt;we&gt; ask",
-        "<td>4 times fewer</td><td>4.0 times fewer</td><td>before → after</td>",
+        "before → after; there: somebody, 2017",
+        "<td>4 times fewer</td><td>4.0\u{a0}times fewer</td>",
         "somebody, 2017",
         "edgeward lab x.toml",
         "Bytes written to disk",
@@ -67,6 +68,38 @@ fn their_figure_stands_beside_ours() {
         assert!(html.contains(text), "{text}");
     }
     assert!(!html.contains("partial"));
+}
+
+/// Two pairs of the same source have a table each, and all rows of a pair are in one.
+#[test]
+fn every_pair_has_its_table_and_every_source_its_row() {
+    let mut outcome = outcome();
+    let first = outcome.sources[0].clone();
+    let turned = SourceFigure {
+        before: first.after.clone(),
+        after: first.before.clone(),
+        ..first.clone()
+    };
+    outcome.sources = vec![first.clone(), turned, first];
+    let html = page(&outcome, "x");
+    assert_eq!(html.matches("; there: somebody, 2017").count(), 2);
+    assert_eq!(html.matches("<td>4 times fewer</td>").count(), 3);
+}
+
+#[test]
+fn latencies_of_waiting_are_not_compared() {
+    let mut outcome = outcome();
+    outcome.sources[0].figure = Figure::LatencyP99;
+    for one in &mut outcome.contenders {
+        if let Some(totals) = &mut one.totals {
+            totals.latency_p99_ms = Some(3.0);
+        }
+    }
+    assert!(page(&outcome, "x").contains("<td>the same</td>"));
+    if let Some(totals) = &mut outcome.contenders[0].totals {
+        totals.send_delay_p50_ms = 1000.0;
+    }
+    assert!(page(&outcome, "x").contains("<td>the machine was too busy</td>"));
 }
 
 #[test]

@@ -2,9 +2,8 @@
 
 use std::num::{NonZeroU64, NonZeroUsize};
 
-use super::SIZES;
 use super::table::Table;
-use super::{Contender, Server, Setting, Switch};
+use super::{Contender, DISK_SIZES, SIZES, Server, Setting, Switch};
 
 /// Reads one `[[contender]]`. What is wrong with it has been said when nothing comes back.
 pub(super) fn read(table: Table<'_>) -> Option<Contender> {
@@ -33,7 +32,7 @@ pub(super) fn read(table: Table<'_>) -> Option<Contender> {
     };
     let group = table.entry("group").and_then(|entry| entry.text());
     let memory = table.entry("memory").map(|entry| entry.capacity(SIZES));
-    let disk = table.entry("disk").map(|entry| entry.capacity(SIZES));
+    let disk = table.entry("disk").map(|entry| entry.capacity(DISK_SIZES));
     let workers = table.entry("workers").map(|entry| entry.whole(1..=256));
     let server = word.and_then(|word| server(&table, word));
     if let Some(word) = word {

@@ -280,5 +280,10 @@ const SIZES: std::ops::RangeInclusive<u64> = SIZE_BYTES_MIN..=1 << 44;
 
 const SIZE_BYTES_MIN: u64 = 1 << 20;
 
+/// What a contender may be given on disk: the least that an edge takes, and some.
+const DISK_SIZES: std::ops::RangeInclusive<u64> = DISK_BYTES_MIN..=1 << 44;
+
+pub(crate) const DISK_BYTES_MIN: u64 = 32 << 20;
+
 #[cfg(test)]
 mod tests;

@@ -21,6 +21,7 @@ pub(super) fn recipe(contender: &Contender, settings: &[Setting], place: &Place<
         arguments: arguments.into(),
         has_status: true,
         files_in_memory: None,
+        tended: None,
     }
 }
 

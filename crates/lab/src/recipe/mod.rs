@@ -42,6 +42,8 @@ pub(crate) struct Recipe {
     pub(crate) has_status: bool,
     /// A folder in memory whose files are memory of the contender.
     pub(crate) files_in_memory: Option<PathBuf>,
+    /// A folder of nginx's, and how large it may be.
+    pub(crate) tended: Option<(PathBuf, u64)>,
 }
 
 /// The recipe for a contender; `settings` are those of an edge at this moment.

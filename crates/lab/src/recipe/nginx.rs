@@ -29,13 +29,13 @@ pub(super) fn recipe(contender: &Contender, min_uses: u64, place: &Place<'_>) ->
         files: vec![(config.clone(), text)],
         arguments: words(&format!("-e {folder}/error.log -c {}", config.display())),
         has_status: false,
-        files_in_memory: in_memory.then_some(cache),
+        files_in_memory: in_memory.then(|| cache.clone()),
+        tended: Some((cache, capacity)),
     }
 }
 
-/// Eviction is nginx's own: a process of it walks every 50 ms while there is too much, up to 10,000 files at a
-/// time, so that the cache stays within its bounds under load. 64 MiB of keys are half a million
-/// objects.
+/// A process of nginx's evicts, up to 10,000 files at a time and every 50 ms while there is too much;
+/// `janitor` wakes it. 64 MiB of keys are half a million objects.
 const TEMPLATE: &str = "\
 daemon off;
 @USER@

@@ -76,6 +76,7 @@ pub(super) fn recipe(contender: &Contender, place: &Place<'_>) -> Recipe {
         arguments: vec![format!("--run-root={}", inside("runroot.yaml"))],
         has_status: false,
         files_in_memory: None,
+        tended: None,
     }
 }
 

@@ -33,6 +33,7 @@ pub(super) fn recipe(place: &Place<'_>) -> Recipe {
         arguments,
         has_status: false,
         files_in_memory: None,
+        tended: None,
     }
 }
 

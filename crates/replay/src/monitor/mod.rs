@@ -20,7 +20,7 @@ use crate::load::{LiveCounts, Target};
 
 pub use proc::Network;
 pub use status::fetch as fetch_status;
-pub use tree::{Usage, usage_of_tree};
+pub use tree::{Usage, children_of, usage_of_tree};
 
 /// What to watch.
 #[derive(Clone, Debug)]

@@ -50,6 +50,14 @@ pub fn usage_of_tree(root: u32) -> io::Result<Usage> {
     Ok(usage)
 }
 
+/// The processes that `parent` started and that are still its own.
+pub fn children_of(parent: u32) -> Vec<u32> {
+    let all = parents().into_iter();
+    all.filter(|(_, its)| *its == parent)
+        .map(|(pid, _)| pid)
+        .collect()
+}
+
 impl Usage {
     fn add(&mut self, sample: &Sample, resident: u64) {
         self.processes += 1;
@@ -127,6 +135,7 @@ mod tests {
         let found = (0..10_000)
             .map(|_| usage_of_tree(shell.id()).expect("it runs"))
             .find(|usage| usage.processes == 2);
+        assert_eq!(children_of(shell.id()).len(), 1);
         _ = Command::new("kill").arg(shell.id().to_string()).status();
         drop(shell.stdin.take());
         shell.wait().expect("it ends");

@@ -1,0 +1,244 @@
+//! `lab`, small: a plan from end to end, what is wrong with others, and an end by signal.
+
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::run::{edgeward, output, text, until, wait};
+
+/// Two edges, one of which changes its rule half-way, and nginx where it is installed.
+const PLAN: &str = r#"
+title = "Two rules and a peer"
+
+[trace]
+preset = "small"
+requests = 4000
+one_hit_share = "70%"
+
+[load]
+connections = 4
+warmup = 1000
+
+[origin]
+round_trip = "1ms"
+
+[compare]
+subject = "second-hit"
+with = ["always", "peers"]
+
+[[contender]]
+name = "always"
+server = "edgeward"
+memory = "1MiB"
+disk = "32MiB"
+[contender.config.disk]
+admission = "always"
+
+[[contender]]
+name = "second-hit"
+server = "edgeward"
+memory = "1MiB"
+disk = "32MiB"
+[contender.config.disk]
+admission = "always"
+[contender.switch]
+at = "50%"
+[contender.switch.config.disk]
+admission = "second-hit"
+
+[[contender]]
+name = "nginx"
+group = "peers"
+server = "nginx"
+memory = "1MiB"
+
+[[source]]
+figure = "disk-bytes-written"
+as = "times-fewer"
+before = "always"
+after = "second-hit"
+says = "4 times fewer"
+from = "somebody"
+"#;
+
+#[test]
+fn a_plan_is_carried_out_compared_and_reported() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let plan = folder.path().join("plan.toml");
+    fs::write(&plan, PLAN).expect("the plan is written");
+    let (out, caches) = (folder.path().join("out"), folder.path().join("caches"));
+    fs::create_dir(&caches).expect("a folder");
+    let run = output(&[
+        "lab",
+        plan.to_str().expect("UTF-8"),
+        "--json",
+        "--out",
+        out.to_str().expect("UTF-8"),
+        "--dir",
+        caches.to_str().expect("UTF-8"),
+    ]);
+    let said = text(&run.stderr);
+    assert_eq!(run.status.code(), Some(0), "{said}");
+    let outcome: Value = serde_json::from_slice(&run.stdout).expect("JSON");
+    assert_eq!(outcome["unfinished"], Value::Null);
+    assert_eq!(outcome["trace"]["requests"], 4000);
+    let contenders = outcome["contenders"].as_array().expect("a list");
+    assert_eq!(contenders.len(), 3);
+    for one in contenders {
+        if one["end"]["how"] == "missing" {
+            assert_eq!(one["name"], "nginx");
+            eprintln!("nginx is not installed: left out");
+            continue;
+        }
+        assert_eq!(one["end"]["how"], "whole", "{one:#}");
+        let totals = &one["totals"];
+        assert_eq!(totals["requests"], 3000);
+        assert_eq!(totals["errors"], 0, "{one:#}");
+        let number = |key: &str| {
+            totals[key]
+                .as_f64()
+                .unwrap_or_else(|| panic!("{key}: {totals:#}"))
+        };
+        assert!(number("hit_ratio") > 0.1, "{totals:#}");
+        // What the server says of its hits, and what the origin heard.
+        assert!(
+            (number("hit_ratio") - number("spared_ratio")).abs() < 0.02,
+            "{totals:#}"
+        );
+        assert!(number("cpu_seconds") > 0.0 && number("memory_bytes_max") > 1e6);
+        assert!(number("latency_p50_ms") > 0.0);
+        let series = one["series"].as_array().expect("a list");
+        assert!(series.len() >= 3);
+        assert_eq!(series.last().expect("samples")["requests"], 4000);
+    }
+    let written = |n: usize| {
+        contenders[n]["totals"]["disk_write_bytes"]
+            .as_u64()
+            .expect("counted")
+    };
+    assert!(written(0) > 0, "everything is written");
+    assert!(
+        contenders[1]["switched_seconds"]
+            .as_f64()
+            .is_some_and(|at| at > 0.0)
+    );
+    let page = fs::read_to_string(out.join("report.html")).expect("the page is there");
+    for text in [
+        "Two rules and a peer",
+        "4 times fewer",
+        "second-hit: switched",
+        "</html>",
+    ] {
+        assert!(page.contains(text), "{text}");
+    }
+    assert!(out.join("outcome.json").is_file() && out.join("1-always.csv").is_file());
+    assert_eq!(
+        fs::read_dir(&caches).expect("a folder").count(),
+        0,
+        "folders are removed"
+    );
+}
+
+#[test]
+fn a_wrong_plan_is_told_by_line_key_and_way_out_before_anything_starts() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    for (line, instead, expected) in [
+        (
+            "server = \"nginx\"",
+            "server = \"ngnix\"",
+            "contender[2].server = \"ngnix\" is not known here",
+        ),
+        (
+            "connections = 4",
+            "conections = 4",
+            "there is no key load.conections",
+        ),
+        (
+            "admission = \"always\"",
+            "admission = \"allways\"",
+            "disk.admission",
+        ),
+        (
+            "admission = \"always\"",
+            "admision = \"always\"",
+            "disk.admision",
+        ),
+    ] {
+        let wrong = PLAN.replacen(line, instead, 1);
+        let plan = folder.path().join("wrong.toml");
+        fs::write(&plan, &wrong).expect("the plan is written");
+        let run = output(&["lab", plan.to_str().expect("UTF-8")]);
+        let said = text(&run.stderr);
+        assert_eq!(run.status.code(), Some(2), "{said}");
+        assert!(said.contains(expected), "{said}");
+        let number = 1 + wrong
+            .lines()
+            .position(|one| one == instead)
+            .expect("a line");
+        assert!(
+            said.contains(&format!("wrong.toml, line {number}\n")),
+            "{said}"
+        );
+        assert!(said.contains("  hint: "), "{said}");
+    }
+    let run = output(&["lab", "no-such-plan"]);
+    assert_eq!(run.status.code(), Some(2));
+    assert!(
+        text(&run.stderr).contains("second-hit"),
+        "{}",
+        text(&run.stderr)
+    );
+}
+
+#[test]
+fn an_interrupted_run_keeps_what_it_has_and_ends_what_it_started() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let plan = folder.path().join("plan.toml");
+    // So slow that it cannot end before the signal.
+    let slow = PLAN.replace("connections = 4", "connections = 4\nrate = 20");
+    fs::write(&plan, slow).expect("the plan is written");
+    let (page, caches) = (
+        folder.path().join("page.html"),
+        folder.path().join("caches"),
+    );
+    fs::create_dir(&caches).expect("a folder");
+    let mut child = edgeward(&["lab", "--report"])
+        .arg(&page)
+        .arg("--dir")
+        .arg(&caches)
+        .arg(&plan)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    // Its store is open as soon as the edge serves.
+    let store = until("the edge has its store", || {
+        let lab = fs::read_dir(&caches).ok()?.next()?.ok()?.path();
+        let store = lab.join("store/edgeward.store");
+        store.exists().then_some(lab)
+    });
+    kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
+    let status = wait(&mut child);
+    let out = child.wait_with_output().expect("its words are read");
+    assert_eq!(status.code(), Some(1), "{}", text(&out.stderr));
+    let said = text(&out.stdout);
+    assert!(
+        said.starts_with("Not the whole plan: 1 of 3 contenders"),
+        "{said}"
+    );
+    let page = fs::read_to_string(page).expect("the page is there");
+    assert!(page.contains("interrupted") && page.contains("Not the whole plan"));
+    assert!(!store.exists(), "{store:?} is left behind");
+    let left = fs::read_dir("/proc")
+        .expect("Linux has it")
+        .flatten()
+        .find(|entry| {
+            let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line).into_owned();
+            line.contains("serve") && line.contains(Path::new(&store).to_str().expect("UTF-8"))
+        });
+    assert!(left.is_none(), "{left:?} is left behind");
+}

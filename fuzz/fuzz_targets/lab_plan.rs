@@ -1,0 +1,27 @@
+//! Any text is a plan that can be carried out, or has problems with lines and nothing else.
+//!
+//! Run: `cargo +nightly fuzz run lab_plan`.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+use edgeward_lab::Plan;
+
+fuzz_target!(|text: &str| {
+    match Plan::parse(text) {
+        Ok(plan) => {
+            assert!(!plan.contenders.is_empty());
+            for contender in &plan.contenders {
+                for size in [contender.memory, contender.disk].into_iter().flatten() {
+                    assert!(size.of(u64::MAX) > 0);
+                }
+            }
+            assert!(plan.load.warmup.of(plan.trace.requests) <= plan.trace.requests);
+        }
+        Err(problems) => {
+            assert!(!problems.is_empty());
+            let lines = text.lines().count() + 1;
+            assert!(problems.iter().all(|p| (1..=lines).contains(&p.line)));
+        }
+    }
+});

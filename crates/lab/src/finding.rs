@@ -25,6 +25,11 @@ pub fn findings(outcome: &Outcome) -> Vec<String> {
             )),
         }
     }
+    for one in &outcome.contenders {
+        for note in &one.notes {
+            findings.push(format!("{}: {note}.", one.name));
+        }
+    }
     late(outcome, &mut findings);
     wrong(outcome, &mut findings);
     findings

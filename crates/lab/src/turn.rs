@@ -7,6 +7,7 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -265,7 +266,7 @@ impl RunningLeg<'_> {
             seen.log.push(sample, must);
         };
         keep(&mut looker, seen, true);
-        let mut janitor = self
+        let janitor = self
             .recipe
             .tended
             .as_ref()
@@ -273,7 +274,10 @@ impl RunningLeg<'_> {
         let source = Source::new(&turn.plan.trace);
         let (from, to) = (self.leg.from, self.leg.to);
         let mut ended_early = None;
+        let over = AtomicBool::new(false);
         let report = thread::scope(|scope| {
+            let over = &over;
+            let janitor = janitor.map(|janitor| scope.spawn(move || janitor.tend(over)));
             let replay = scope.spawn(|| {
                 load::run_from(&plan, |feeder| {
                     let mut at = 0;
@@ -294,9 +298,6 @@ impl RunningLeg<'_> {
                 thread::park_timeout(POLL);
                 let requests = from + plan.live.requests();
                 (turn.progress)(requests);
-                if let Some(janitor) = &mut janitor {
-                    janitor.tend();
-                }
                 if ended_early.is_none() {
                     ended_early = self.reason_to_end(server);
                     if ended_early.is_some() {
@@ -311,6 +312,11 @@ impl RunningLeg<'_> {
                     // A look that took long does not make the next ones crowd.
                     next = (next + INTERVAL).max(self.clock.elapsed());
                 }
+            }
+            over.store(true, Ordering::Relaxed);
+            if let Some(janitor) = janitor {
+                janitor.thread().unpark();
+                seen.outcome.notes.extend(janitor.join().ok().flatten());
             }
             match replay.join() {
                 Ok(report) => report,

@@ -32,11 +32,6 @@ pub fn page(outcome: &Outcome, command: &str) -> String {
     }
     page.section("Contenders");
     page.table(contenders(outcome));
-    for one in &outcome.contenders {
-        for note in &one.notes {
-            page.text(format!("{}: {note}.", one.name));
-        }
-    }
     facts(&mut page, outcome, command);
     page.render()
 }

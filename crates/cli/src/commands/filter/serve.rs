@@ -123,7 +123,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FUNNEL", hide_short_help = true)]
     guava: Option<Funnel>,
 
-    /// Let pages of this origin read what is published: https://shop.example, several times, or *
+    /// Let pages of this origin read what is published: `https://shop.example`, several times, or *
     #[arg(long, value_name = "ORIGIN", hide_short_help = true)]
     allow_origin: Vec<String>,
 

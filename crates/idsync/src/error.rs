@@ -93,6 +93,18 @@ pub enum SourceError {
 }
 
 impl SourceError {
+    /// The error and what underlies it, on one line.
+    pub fn chain(&self) -> String {
+        let mut text = self.to_string();
+        let mut next = self.source();
+        while let Some(cause) = next {
+            text.push_str(": ");
+            text.push_str(&cause.to_string());
+            next = cause.source();
+        }
+        text
+    }
+
     /// Whether the same attempt may succeed a little later.
     pub fn is_transient(&self) -> bool {
         match self {

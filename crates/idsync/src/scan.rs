@@ -422,7 +422,7 @@ fn run(source: &dyn Source, sink: &Sink) -> Result<(), SourceError> {
                     return Err(error);
                 }
                 state.setbacks += 1;
-                state.waiting = Some(chain(&error));
+                state.waiting = Some(error.chain());
                 wait
             };
             in_vain += 1;
@@ -432,16 +432,4 @@ fn run(source: &dyn Source, sink: &Sink) -> Result<(), SourceError> {
             }
         }
     })
-}
-
-/// An error and what underlies it, on one line.
-pub(crate) fn chain(error: &SourceError) -> String {
-    let mut text = error.to_string();
-    let mut next = std::error::Error::source(error);
-    while let Some(cause) = next {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        next = cause.source();
-    }
-    text
 }

@@ -126,7 +126,7 @@ impl ChangesArgs {
         match changes.connect(CONNECT_MAX) {
             Ok(unit) => self.check(unit)?,
             Err(error) if error.is_transient() => {
-                tracing::warn!(error = %chain(&error), "the database cannot be asked for changes yet");
+                tracing::warn!(error = %error.chain(), "the database cannot be asked for changes yet");
             }
             Err(error @ SourceError::Columns { .. }) => {
                 let hint =
@@ -267,7 +267,7 @@ impl Poller {
                         .min(RETRY_MAX);
                     failures += 1;
                     let why = match &error {
-                        PollError::Source(error) => chain(error),
+                        PollError::Source(error) => error.chain(),
                         PollError::Feed(error) => error.to_string(),
                     };
                     tracing::warn!(
@@ -329,18 +329,6 @@ impl Poller {
             (Ok(_), None) => Ok(()),
         }
     }
-}
-
-/// An error and what underlies it, on one line.
-fn chain(error: &SourceError) -> String {
-    let mut text = error.to_string();
-    let mut next = std::error::Error::source(error);
-    while let Some(cause) = next {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        next = cause.source();
-    }
-    text
 }
 
 /// Shorter would be a load and no gain: a client hears of news some milliseconds later.

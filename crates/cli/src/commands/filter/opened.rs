@@ -1,11 +1,13 @@
 //! A filter file of either kind, opened for questions.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use anyhow::Context;
 
 use edgeward_filter::guava::{Funnel, GuavaFilter};
-use edgeward_filter::{Filter, IdForm, IdText};
+use edgeward_filter::{Filter, IdForm, IdText, OpenError};
 
 use crate::complaint::Complaint;
 
@@ -38,14 +40,32 @@ impl Opened {
 
 /// Opens a filter of ours, checking every byte.
 pub(super) fn ours(path: &Path) -> anyhow::Result<Filter<Vec<u8>>> {
-    let bytes = read(path)?;
-    Filter::open(bytes).map_err(|error| {
-        Complaint::new(error.to_string())
-            .in_file(path)
-            .hint("build or fetch it again; a Guava filter is asked with --guava")
-            .into()
+    let mut file = File::open(path).with_context(|| unreadable(path))?;
+    let opened = of(&mut file).with_context(|| unreadable(path))?;
+    opened.map_err(|error| {
+        let way_out = match error {
+            OpenError::Version { .. } => "use a newer edgeward, or build it again with this one",
+            _ => "build or fetch it again; a Guava filter is asked with --guava",
+        };
+        let complaint = Complaint::new(error.to_string()).in_file(path);
+        complaint.hint(way_out).into()
     })
 }
+
+/// Reads the front first, which says what it is and how long: what is no filter may have no end.
+fn of(from: &mut impl Read) -> std::io::Result<Result<Filter<Vec<u8>>, OpenError>> {
+    let mut bytes = Vec::new();
+    from.by_ref().take(FRONT_BYTES).read_to_end(&mut bytes)?;
+    if let Err(OpenError::Truncated { whole, .. }) = Filter::open(&bytes[..]) {
+        // One more, so that a filter with something behind it is told from a whole one.
+        let rest = whole.saturating_sub(bytes.len() as u64).saturating_add(1);
+        from.take(rest).read_to_end(&mut bytes)?;
+    }
+    Ok(Filter::open(bytes))
+}
+
+/// More than a header, less than anybody waits for.
+const FRONT_BYTES: u64 = 4096;
 
 /// Opens a filter; as Guava's where its funnel is named.
 pub(super) fn open(path: &Path, guava: Option<Spelling>) -> anyhow::Result<Opened> {
@@ -59,5 +79,21 @@ pub(super) fn open(path: &Path, guava: Option<Spelling>) -> anyhow::Result<Opene
 }
 
 fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
-    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+    std::fs::read(path).with_context(|| unreadable(path))
+}
+
+fn unreadable(path: &Path) -> String {
+    format!("cannot read {}", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_filter_is_not_read_to_its_end() {
+        let mut endless = std::io::repeat(0);
+        let opened = of(&mut endless).expect("it can be read");
+        assert_eq!(opened.err(), Some(OpenError::NotAFilter));
+    }
 }

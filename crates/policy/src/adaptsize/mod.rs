@@ -57,6 +57,12 @@ pub struct TunerConfig {
     /// Requests per window: the paper's Δ.
     pub window_requests: u32,
 
+    /// Requests of the first window, if that is less. Each window after it is twice as long, up to `window_requests`.
+    ///
+    /// A cache that has just started need not admit everything for a quarter of a million requests: a
+    /// rough `c` is worth more than none (docs/adaptsize.md has the figures).
+    pub first_window_requests: u32,
+
     /// Weight of the past in the smoothed rates, 0 to below 1.
     pub smoothing: f64,
 
@@ -97,6 +103,8 @@ impl TunerConfig {
             capacity_bytes,
             // Section 4.2: "we choose Δ = 250K requests (about 5-10 mins on average)".
             window_requests: 250_000,
+            // Enough for a c within an octave or two of the later ones on each of the traces at hand.
+            first_window_requests: 2_000,
             // The published code's; the paper gives no number.
             smoothing: 0.3,
             // Below this only headers would enter.
@@ -121,6 +129,7 @@ impl TunerConfig {
     pub fn assert_sound(&self) {
         assert!(self.capacity_bytes > 0, "capacity_bytes is 0");
         assert!(self.window_requests > 0, "window_requests is 0");
+        assert!(self.first_window_requests > 0, "first_window_requests is 0");
         assert!(
             (0.0..1.0).contains(&self.smoothing),
             "smoothing {} is outside 0..1",

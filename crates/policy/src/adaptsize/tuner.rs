@@ -20,6 +20,8 @@ pub struct Tuner {
     config: TunerConfig,
     statistics: Statistics,
     window: Window,
+    /// Requests after which the window under way is over.
+    length: u32,
     machinery: Machinery,
     c: f64,
     predicted_ohr: Option<f64>,
@@ -55,6 +57,7 @@ impl Tuner {
         Self {
             statistics: Statistics::new(config.objects_max),
             window: Window::default(),
+            length: config.first_window_requests.min(config.window_requests),
             machinery: match config.mode {
                 Mode::Paper => Machinery::Paper,
                 Mode::Horizon => Machinery::Horizon {
@@ -92,7 +95,7 @@ impl Tuner {
             }
             None => self.window.untracked += 1,
         }
-        self.window.requests >= u64::from(self.config.window_requests) || self.statistics.is_full()
+        self.window.requests >= u64::from(self.length) || self.statistics.is_full()
     }
 
     /// Chooses the next `c` from the window just ended and the smoothed past, and begins a new window.
@@ -101,6 +104,12 @@ impl Tuner {
     /// never asks.
     pub fn step(&mut self, resident: &dyn Fn(KeyHash) -> bool) -> Tuning {
         let window = std::mem::take(&mut self.window);
+        if window.requests >= u64::from(self.length) {
+            self.length = self
+                .length
+                .saturating_mul(2)
+                .min(self.config.window_requests);
+        }
         let measured_ohr = if window.requests > 0 {
             window.hits as f64 / window.requests as f64
         } else {

@@ -187,6 +187,24 @@ fn a_step_without_requests_keeps_c_and_claims_no_error() {
     }
 }
 
+/// A cache that has just started learns soon: 2,000 requests, then twice as many each time, up to Δ.
+#[test]
+fn the_first_windows_are_short_and_each_is_twice_the_one_before() {
+    for mode in [Mode::Paper, Mode::Horizon] {
+        let requests = zipf_requests(1_000, 60_000, 4.0, Seed(8));
+        let lengths = |config| -> Vec<u64> {
+            let tunings = drive(config, &requests, |key| key);
+            tunings.iter().map(|tuning| tuning.requests).collect()
+        };
+        assert_eq!(
+            lengths(config(mode, 1 << 20, 12_000)),
+            [2_000, 4_000, 8_000, 12_000, 12_000, 12_000]
+        );
+        // No longer than all others.
+        assert_eq!(lengths(config(mode, 1 << 20, 1_500))[..2], [1_500, 1_500]);
+    }
+}
+
 /// The table's bound ends a window early, a step halves the table, and memory stays as promised.
 #[test]
 fn a_full_table_ends_the_window_and_never_grows_beyond_its_bound() {
@@ -194,6 +212,7 @@ fn a_full_table_ends_the_window_and_never_grows_beyond_its_bound() {
         let objects_max = 20_000;
         let mut tuner = Tuner::new(TunerConfig {
             objects_max,
+            first_window_requests: 1_000_000,
             ..config(mode, 1 << 20, 1_000_000)
         });
         let mut fed = 0_u64;

@@ -1,0 +1,70 @@
+//! What AdaptSize is worth before its first whole window has ended: hit ratios from the first request on, as CSV.
+//!
+//! `cargo run --release -p edgeward-sim --example adaptsize_start -- TRACE SIZE..`, a size being a share of the bytes of all
+//! objects, such as 0.01, or above 1 a number of MiB.
+#![expect(clippy::print_stdout, reason = "a program whose result is its output")]
+
+use std::error::Error;
+use std::fs::File;
+use std::path::Path;
+
+use edgeward_policy::PolicySpec;
+use edgeward_sim::{Run, RunConfig, Traffic};
+use edgeward_trace::{ReadOptions, Record};
+use edgeward_types::Seed;
+
+/// Hit ratios are told after so many requests, and after all.
+const AFTER: [usize; 5] = [2_000, 10_000, 50_000, 250_000, 1_000_000];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [path, sizes @ ..] = arguments.as_slice() else {
+        return Err("usage: adaptsize_start TRACE SIZE..".into());
+    };
+    let mut records: Vec<Record> = edgeward_trace::open(File::open(path)?, ReadOptions::default())?
+        .collect::<Result<_, _>>()?;
+    let mut traffic = Traffic::default();
+    records.iter_mut().for_each(|record| traffic.settle(record));
+    let mut objects: Vec<(u64, u64)> = records.iter().map(|r| (r.key, r.size)).collect();
+    objects.sort_unstable();
+    objects.dedup_by_key(|entry| entry.0);
+    let footprint: u64 = objects.iter().map(|entry| entry.1).sum();
+    let name = Path::new(path)
+        .file_name()
+        .map_or_else(|| path.clone(), |name| name.to_string_lossy().into_owned());
+    for size in sizes {
+        let number: f64 = size.parse()?;
+        let unit = if number <= 1.0 {
+            footprint as f64
+        } else {
+            1_048_576.0
+        };
+        let capacity_bytes = (number * unit) as u64;
+        for policy in [
+            PolicySpec::Lru,
+            PolicySpec::AdaptSize,
+            PolicySpec::AdaptSizeHorizon,
+            PolicySpec::Gdsf,
+        ] {
+            let mut run = Run::new(RunConfig {
+                policy,
+                capacity_bytes,
+                warmup_requests: 0,
+                object_overhead_bytes: 0,
+                seed: Seed(1),
+                window_requests: None,
+                interval_requests: u64::MAX,
+            });
+            let mut done = 0;
+            let mut line = format!("{name},{size},{policy}");
+            for after in AFTER.into_iter().chain([records.len()]) {
+                let after = after.min(records.len()).max(done);
+                run.feed(&records[done..after]);
+                done = after;
+                line += &format!(",{:.4}", run.report().object_hit_ratio);
+            }
+            println!("{line}");
+        }
+    }
+    Ok(())
+}

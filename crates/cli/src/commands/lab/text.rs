@@ -75,13 +75,24 @@ pub(super) fn line(one: &ContenderOutcome) -> String {
     };
     match &one.totals {
         Some(totals) => format!(
-            "{}: {} of {} requests from the cache, {} from the origin, {:.0} s{ended}",
+            "{}: {} of {} requests from the cache, {} from the origin, {:.0} s{}{ended}",
             one.name,
             output::percent(totals.hit_ratio),
             output::count(totals.requests),
             ByteSize(totals.origin_bytes >> 20 << 20),
             totals.seconds,
+            failures(one, totals),
         ),
         None => format!("{}: nothing counted{ended}", one.name),
     }
+}
+
+/// How many requests failed, and the first of them: why the program will end with code 1.
+fn failures(one: &ContenderOutcome, totals: &Totals) -> String {
+    if totals.errors == 0 {
+        return String::new();
+    }
+    let first = one.error_samples.first();
+    let first = first.map_or_else(String::new, |sample| format!(", first: {}", sample.detail));
+    format!(", {} failed{first}", output::count(totals.errors))
 }

@@ -17,7 +17,7 @@ pub(crate) struct Clock {
 
 impl Clock {
     /// The time a field tells.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn read(&mut self, field: &[u8]) -> Option<Timestamp> {
         if let Some(minute) = self.minute
             && let Some((prefix, rest)) = field.split_first_chunk::<18>()

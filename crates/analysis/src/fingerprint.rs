@@ -36,7 +36,7 @@ impl Fingerprints {
     }
 
     /// The fingerprint of what was asked for.
-    #[inline]
+    #[inline(always)]
     pub fn of(&mut self, entry: &Entry<'_>) -> u64 {
         let url = self.counted(entry.url);
         if entry.host != self.host {
@@ -61,7 +61,7 @@ impl Fingerprints {
     }
 
     /// The part of the URL that counts.
-    #[inline]
+    #[inline(always)]
     pub fn counted<'l>(&self, url: &'l [u8]) -> &'l [u8] {
         match self.query {
             QueryRule::Keep => url,

@@ -1,6 +1,7 @@
 //! Lines out of a log, where they lie.
 
 use std::io::Read;
+use std::ops::Range;
 
 use edgeward_trace::raw::Buffer;
 
@@ -12,55 +13,88 @@ pub(crate) enum Line<'b> {
     TooLong(&'b [u8]),
 }
 
-/// Gives every line to `each` with its number, of which there were `before` before it, until that
-/// says to stop; what it was given is then consumed. The last line needs no line feed, unless it was
-/// cut by a failure: then it is none.
-pub(crate) fn for_each_line(
-    buffer: &mut Buffer,
-    input: &mut impl Read,
+/// The lines of what is read, one after the other, each with its number.
+///
+/// The last line needs no line feed, unless it was cut by a failure: then it is none.
+pub(crate) struct Lines<'b> {
+    buffer: &'b mut Buffer,
+    /// How much of the buffer was given out.
+    at: usize,
+    number: u64,
     line_bytes_max: usize,
-    before: u64,
-    mut each: impl FnMut(u64, Line<'_>) -> bool,
-) -> u64 {
-    let mut number = before;
-    let mut inside_long_line = false;
-    loop {
-        let filled = buffer.filled();
-        let mut at = 0;
-        while let Some(length) = memchr::memchr(b'\n', &filled[at..]) {
-            let line = &filled[at..at + length];
-            at += length + 1;
-            if inside_long_line {
-                inside_long_line = false;
-                continue;
-            }
-            number += 1;
-            if !each(number, judged(line, line_bytes_max)) {
-                buffer.consume(at);
-                return number;
-            }
+    inside_long_line: bool,
+}
+
+impl<'b> Lines<'b> {
+    /// The lines from here on, of which there were `before` before.
+    pub(crate) const fn new(buffer: &'b mut Buffer, line_bytes_max: usize, before: u64) -> Self {
+        Self {
+            buffer,
+            at: 0,
+            number: before,
+            line_bytes_max,
+            inside_long_line: false,
         }
-        buffer.consume(at);
-        let left = buffer.filled();
-        if buffer.ended() {
-            if !left.is_empty() && !buffer.failed() && !inside_long_line {
-                number += 1;
-                each(number, judged(left, line_bytes_max));
-            }
-            return number;
-        }
-        if left.len() > line_bytes_max {
-            if !inside_long_line {
-                inside_long_line = true;
-                number += 1;
-                if !each(number, Line::TooLong(left)) {
-                    return number;
+    }
+
+    /// The number of the line that was given last.
+    pub(crate) const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The next line.
+    #[inline(always)]
+    pub(crate) fn next(&mut self, input: &mut dyn Read) -> Option<(u64, Line<'_>)> {
+        let line = loop {
+            let rest = &self.buffer.filled()[self.at..];
+            if let Some(length) = memchr::memchr(b'\n', rest) {
+                let begin = self.at;
+                self.at += length + 1;
+                if !self.inside_long_line {
+                    break begin..begin + length;
                 }
+                self.inside_long_line = false;
+            } else if self.buffer.ended() {
+                break self.last()?;
+            } else if let Some(line) = self.read_on(input) {
+                break line;
             }
-            let length = left.len();
-            buffer.consume(length);
+        };
+        self.number += 1;
+        Some((
+            self.number,
+            judged(&self.buffer.filled()[line], self.line_bytes_max),
+        ))
+    }
+
+    /// What stands behind the last line feed.
+    fn last(&mut self) -> Option<Range<usize>> {
+        let line = self.at..self.buffer.filled().len();
+        self.at = line.end;
+        (!line.is_empty() && !self.buffer.failed() && !self.inside_long_line).then_some(line)
+    }
+
+    /// Reads more, unless what is there is already the beginning of too long a line.
+    #[cold]
+    fn read_on(&mut self, mut input: &mut dyn Read) -> Option<Range<usize>> {
+        self.consume();
+        let left = self.buffer.filled().len();
+        if left > self.line_bytes_max {
+            self.at = left;
+            if !self.inside_long_line {
+                self.inside_long_line = true;
+                return Some(0..left);
+            }
+            self.consume();
         }
-        buffer.fill(input);
+        self.buffer.fill(&mut input);
+        None
+    }
+
+    /// Lets go what was given out.
+    pub(crate) fn consume(&mut self) {
+        self.buffer.consume(self.at);
+        self.at = 0;
     }
 }
 
@@ -110,15 +144,19 @@ mod tests {
             }
             let mut lines = Vec::new();
             let mut input = Dribble(text.as_bytes(), step);
-            let last = for_each_line(&mut Buffer::new(), &mut input, line_bytes_max, 0, |number, line| {
+            let mut buffer = Buffer::new();
+            let mut from = Lines::new(&mut buffer, line_bytes_max, 0);
+            while let Some((number, line)) = from.next(&mut input) {
                 lines.push(match line {
                     Line::Whole(line) => Some(String::from_utf8(line.to_vec()).expect("text")),
                     Line::TooLong(_) => None,
                 });
-                number == lines.len() as u64
-            });
+                prop_assert_eq!(number, lines.len() as u64);
+            }
+            prop_assert_eq!(from.number(), lines.len() as u64);
+            from.consume();
+            prop_assert_eq!(buffer.offset(), text.len() as u64);
             prop_assert_eq!(&lines, &expected);
-            prop_assert_eq!(last, lines.len() as u64);
         }
     }
 }

@@ -167,6 +167,22 @@ impl FileReport {
         }
     }
 
+    /// A line told of a request, where the latest before it was at `latest`.
+    #[inline]
+    pub(crate) fn request(&mut self, time: Option<Timestamp>, latest: &mut Timestamp) {
+        self.requests += 1;
+        let Some(time) = time else {
+            return;
+        };
+        if time >= *latest {
+            *latest = time;
+            return;
+        }
+        let millis = latest.as_millis() - time.as_millis();
+        self.backwards.lines += 1;
+        self.backwards.millis_max = self.backwards.millis_max.max(millis);
+    }
+
     /// Adds what came of the rest.
     pub(crate) fn go_on(&mut self, rest: Self) {
         self.found = rest.found;

@@ -15,7 +15,8 @@ pub(crate) trait Key: Copy + Ord + Hash + Debug + Send + Sync {
     /// The first 64 bits: what partitions, samples and tables go by.
     fn first(self) -> u64;
 
-    fn write(self, out: &mut Vec<u8>);
+    /// Into as many bytes as it has.
+    fn write(self, out: &mut [u8]);
 
     fn read(bytes: &[u8]) -> Self;
 }
@@ -34,8 +35,8 @@ impl Key for u64 {
     }
 
     #[inline]
-    fn write(self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.to_le_bytes());
+    fn write(self, out: &mut [u8]) {
+        out.copy_from_slice(&self.to_le_bytes());
     }
 
     #[inline]
@@ -58,8 +59,8 @@ impl Key for u128 {
     }
 
     #[inline]
-    fn write(self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.to_le_bytes());
+    fn write(self, out: &mut [u8]) {
+        out.copy_from_slice(&self.to_le_bytes());
     }
 
     #[inline]
@@ -85,7 +86,8 @@ pub(crate) trait Row: Copy + Debug + Send + Sync {
     /// Whose URL it was.
     fn key(self) -> Self::Key;
 
-    fn write(self, out: &mut Vec<u8>);
+    /// Into as many bytes as it has.
+    fn write(self, out: &mut [u8]);
 
     /// The row that these bytes are.
     fn read(bytes: &[u8]) -> Self;
@@ -115,7 +117,7 @@ impl<K: Key> Row for Bare<K> {
     }
 
     #[inline]
-    fn write(self, out: &mut Vec<u8>) {
+    fn write(self, out: &mut [u8]) {
         self.0.write(out);
     }
 
@@ -167,10 +169,11 @@ impl<K: Key> Row for Sized<K> {
     }
 
     #[inline]
-    fn write(self, out: &mut Vec<u8>) {
-        self.key.write(out);
+    fn write(self, out: &mut [u8]) {
+        let (key, rest) = out.split_at_mut(K::BYTES);
+        self.key.write(key);
         let bytes = self.bytes.min(BYTES_MAX) | u64::from(self.complete) << 63;
-        out.extend_from_slice(&bytes.to_le_bytes());
+        rest.copy_from_slice(&bytes.to_le_bytes());
     }
 
     #[inline]
@@ -214,9 +217,8 @@ mod tests {
                     bytes,
                     complete,
                 };
-                let mut out = Vec::new();
+                let mut out = vec![0; Sized::<K>::BYTES];
                 row.write(&mut out);
-                assert_eq!(out.len(), Sized::<K>::BYTES);
                 assert_eq!(Sized::read(&out), row);
             }
         }

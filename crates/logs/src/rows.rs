@@ -36,7 +36,7 @@ impl<R: Row> Intake for Rows<'_, R> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, entry: &Entry<'_>, machine: &str) -> bool {
         let fingerprint = self.fingerprints.of(entry);
         let key = R::Key::of(fingerprint, &mut self.fingerprints, entry);

@@ -14,7 +14,7 @@ use edgeward_types::Timestamp;
 use crate::ahead::Ahead;
 use crate::analyze::Settings;
 use crate::find::Source;
-use crate::lines::{Line, for_each_line};
+use crate::lines::{Line, Lines};
 use crate::report::{FileProblem, FileReport, Found, Rest};
 
 /// A log to read, or the rest of one.
@@ -195,7 +195,7 @@ impl<'a, I: Intake> Worker<'a, I> {
     fn read_lines(
         &mut self,
         buffer: &mut Buffer,
-        mut input: &mut dyn Read,
+        input: &mut dyn Read,
         format: &Format,
         report: &mut FileReport,
         before: u64,
@@ -213,49 +213,46 @@ impl<'a, I: Intake> Worker<'a, I> {
         let begun = report.rest.take();
         let mut latest = begun.map_or(Timestamp::ZERO, |rest| rest.latest);
         let (mut paused, mut refused) = (false, 0);
-        let last = for_each_line(
-            buffer,
-            &mut input,
-            line_bytes_max,
-            before,
-            |number, line| {
-                let line = match line {
-                    Line::Whole(line) => line,
-                    Line::TooLong(beginning) => {
-                        let what = format!("the line is longer than {line_bytes_max} bytes");
-                        report.malformed.note(number, beginning, || what);
-                        return true;
-                    }
-                };
+        let mut lines = Lines::new(buffer, line_bytes_max, before);
+        while let Some((number, line)) = lines.next(input) {
+            let line = match line {
+                Line::Whole(line) => line,
+                Line::TooLong(beginning) => {
+                    let what = format!("the line is longer than {line_bytes_max} bytes");
+                    report.malformed.note(number, beginning, || what);
+                    continue;
+                }
+            };
+            // Apart from the others: a usual line's fields need never leave the registers.
+            if let Some(entry) = parser.parse_usual(line) {
+                if !self.intake.take(&entry, &machine) {
+                    refused = 1;
+                    break;
+                }
+                report.request(entry.time, &mut latest);
+            } else {
                 match parser.parse(line) {
                     Ok(Some(entry)) => {
                         if !self.intake.take(&entry, &machine) {
                             refused = 1;
-                            return false;
+                            break;
                         }
-                        report.requests += 1;
-                        if let Some(time) = entry.time {
-                            if time < latest {
-                                let millis = latest.as_millis() - time.as_millis();
-                                report.backwards.lines += 1;
-                                report.backwards.millis_max =
-                                    report.backwards.millis_max.max(millis);
-                            } else {
-                                latest = time;
-                            }
-                        }
+                        report.request(entry.time, &mut latest);
                     }
                     Ok(None) => report.passed_over += 1,
                     Err(what) => report.malformed.note(number, line, || what.to_string()),
                 }
-                if number % LINES_A_LOOK != 0 {
-                    return true;
-                }
+            }
+            if number % LINES_A_LOOK == 0 {
                 paused = can_pause && shared.pause.is_due();
                 // Another thread may have found the disk full.
-                !paused && !self.intake.is_full()
-            },
-        );
+                if paused || self.intake.is_full() {
+                    break;
+                }
+            }
+        }
+        lines.consume();
+        let last = lines.number();
         report.lines = last - before - refused;
         if paused {
             report.rest = Some(Rest {

@@ -37,7 +37,7 @@ pub(crate) fn run(root: &Path, arguments: impl Iterator<Item = String>) -> anyho
         ("edgeward-filter", "vectors"),
         ("edgeward-dedup", "chunker"),
         ("edgeward-dedup", "wire"),
-        ("edgeward-chunk-store", "chunks"),
+        ("edgeward-chunk-store", "laws"),
     ] {
         let written = Command::new(env!("CARGO"))
             .args(["test", "--quiet", "--package", package, "--test", test])

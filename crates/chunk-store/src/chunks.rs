@@ -1,100 +1,23 @@
 //! The store itself: one container that fills, a device of those that are full.
 
-use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use thiserror::Error;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use edgeward_dedup::codec::Method;
 use edgeward_dedup::id::ChunkId;
 use edgeward_dedup::store::{ChunkStore, Entry, Place};
 use edgeward_store::disk::Device;
 
-use crate::format::{Layout, SUPERBLOCK_BYTES, Superblock, SuperblockError, Trailer};
+use crate::blocks::{Part, Unpacker};
+use crate::format::{Layout, RAW_RATIO_MAX, SUPERBLOCK_BYTES, Superblock, Trailer};
+use crate::format::{VERSION, VERSION_RAW};
 use crate::index::Index;
+use crate::open::{Open, Packer};
+use crate::settings::{ChunkCounters, ChunkSettings, OpenError};
 use crate::trailers::{Listing, Trailers};
-
-/// How chunks are kept.
-#[derive(Clone, Copy, Debug)]
-pub struct ChunkSettings {
-    /// Bytes of a chunk, on average: the index is made for as many as fit the device.
-    pub chunk_bytes: u32,
-    /// How containers are laid out, if the store is new.
-    pub layout: Layout,
-    /// The epoch of the store if it is new: random.
-    pub epoch: u64,
-    /// Trailers kept in memory. Each is 20 bytes a chunk.
-    pub trailers_max: usize,
-}
-
-impl ChunkSettings {
-    /// For chunks of `chunk_bytes`, containers of 1 MiB, and 4096 trailers: 10 MB for chunks of 8 KiB, and 4 GB of bodies whose
-    /// chunks are found without reading.
-    pub fn new(chunk_bytes: u32, epoch: u64) -> Self {
-        Self {
-            chunk_bytes,
-            layout: Layout::DEFAULT,
-            epoch,
-            trailers_max: 4096,
-        }
-    }
-}
-
-/// Why a store cannot be opened.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// It could not be read or written.
-    #[error("the chunk store {name} cannot be used")]
-    Device {
-        /// What it is called.
-        name: String,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// It is none, or not ours.
-    #[error("the chunk store {name} is not opened")]
-    Superblock {
-        /// What it is called.
-        name: String,
-        /// Why.
-        source: SuperblockError,
-    },
-    /// Two containers are the least: one that is written, and one to read from.
-    #[error("the chunk store {name} has {bytes} bytes, which is less than two containers")]
-    TooSmall {
-        /// What it is called.
-        name: String,
-        /// What it has.
-        bytes: u64,
-    },
-}
-
-/// What happened, and what there is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ChunkCounters {
-    /// Containers that were found when the store was opened.
-    pub recovered: u64,
-    /// Containers written.
-    pub written: u64,
-    /// Containers overwritten.
-    pub evicted: u64,
-    /// Trailers read from the device.
-    pub trailers_read: u64,
-    /// Of those, for a tag that was another chunk's.
-    pub misled: u64,
-    /// Chunks that were not what their names say.
-    pub forgotten: u64,
-    /// Reads and writes that failed.
-    pub errors: u64,
-    /// Chunks the index knows.
-    pub indexed: u64,
-    /// Chunks the index had to drop.
-    pub dropped: u64,
-    /// Bytes of the index.
-    pub index_bytes: u64,
-}
 
 /// Chunks on a device, for any number of peers and threads: clones are the same store.
 ///
@@ -114,10 +37,17 @@ impl Chunks {
     /// Writes the container that is not full yet and makes everything durable: before the end, and when nothing is to do.
     pub fn flush(&self) -> io::Result<()> {
         let mut state = self.0.state();
-        if !state.open.bytes.is_empty() {
+        if !state.open.is_empty() {
             self.0.seal(&mut state)?;
         }
         self.0.device.sync()
+    }
+
+    /// Makes what is written durable; the number of the first container of which that is not said. Whatever happens, those before
+    /// it keep their numbers.
+    pub fn sync(&self) -> io::Result<u32> {
+        let open = self.0.state().open.number;
+        self.0.device.sync().map(|()| open)
     }
 
     /// What happened so far.
@@ -127,6 +57,8 @@ impl Chunks {
             indexed: state.index.used(),
             dropped: state.index.dropped(),
             index_bytes: state.index.bytes() as u64,
+            raw_bytes: state.counters.raw_bytes + state.open.raw_bytes() as u64,
+            stored_bytes: state.counters.stored_bytes + state.open.stored_bytes() as u64,
             ..state.counters
         }
     }
@@ -142,40 +74,21 @@ struct Shared {
     device: Arc<dyn Device>,
     layout: Layout,
     containers: u32,
-    chunks: u64,
     state: Mutex<State>,
+    /// Apart from the rest, so that decompressing one chunk is waited for by those who decompress another.
+    unpacker: Mutex<Unpacker>,
 }
 
 #[derive(Debug)]
 struct State {
-    epoch: u64,
+    superblock: Superblock,
     index: Index,
+    /// What the index was made for.
+    chunks: u64,
     trailers: Trailers,
     open: Open,
+    packer: Packer,
     counters: ChunkCounters,
-}
-
-/// The container that fills.
-#[derive(Debug)]
-struct Open {
-    number: u32,
-    listing: Listing,
-    bytes: Vec<u8>,
-    names: HashMap<ChunkId, u16>,
-}
-
-impl Open {
-    fn new(number: u32, layout: Layout) -> Self {
-        Self {
-            number,
-            listing: Listing {
-                number,
-                entries: Vec::new(),
-            },
-            bytes: Vec::with_capacity(layout.container_bytes() + layout.trailer_bytes()),
-            names: HashMap::new(),
-        }
-    }
 }
 
 impl Shared {
@@ -201,39 +114,46 @@ impl Shared {
             source,
         })?;
         let is_new = superblock.is_none();
-        let Superblock { epoch, layout } = superblock.unwrap_or(Superblock {
+        let before = superblock.unwrap_or(Superblock {
+            version: VERSION_RAW,
             epoch: settings.epoch,
             layout: settings.layout,
         });
+        let packer = Packer::new(settings.compression);
+        // Programs that know nothing of blocks shall refuse the store before there are any.
+        let superblock = Superblock {
+            version: if packer.is_idle() {
+                before.version
+            } else {
+                VERSION
+            },
+            ..before
+        };
+        let layout = superblock.layout;
         let containers = layout.containers(bytes);
         if containers < 2 {
             return Err(too_small());
         }
-        if is_new {
-            let superblock = Superblock { epoch, layout };
+        if is_new || superblock != before {
             device.write_at(&superblock.encode(), 0).map_err(failed)?;
             device.sync().map_err(failed)?;
         }
-        // None is shorter than a quarter of the chunker's average and only bodies' last ones are, so they are an eighth
-        // longer (9.3 KB and more at 8 KiB). The index has a tenth to spare, and beyond it old entries give way.
-        let chunk_bytes = u64::from(settings.chunk_bytes.max(1)) * 9 / 8;
-        let chunks = u64::from(containers) * layout.container_bytes() as u64 / chunk_bytes.max(1);
         let store = Self {
             device,
             layout,
             containers,
-            chunks,
             state: Mutex::new(State {
-                epoch,
-                index: Index::for_chunks(chunks),
+                superblock,
+                index: Index::for_chunks(0),
+                chunks: 0,
                 trailers: Trailers::new(settings.trailers_max),
                 open: Open::new(0, layout),
+                packer,
                 counters: ChunkCounters::default(),
             }),
+            unpacker: Mutex::new(Unpacker::new()),
         };
-        if !is_new {
-            store.recover();
-        }
+        store.recover(settings.chunk_bytes, is_new);
         Ok(store)
     }
 
@@ -242,12 +162,21 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads all trailers; the containers are those whose number belongs where they are.
-    fn recover(&self) {
-        let mut state = self.state();
+    /// Makes the index, and reads all trailers; the containers are those whose number belongs where they are.
+    fn recover(&self, chunk_bytes: u32, is_new: bool) {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        let raw_bytes = self.raw_bytes_expected(is_new, state);
+        // None is shorter than a quarter of the chunker's average and only bodies' last ones are, so they are an eighth
+        // longer (9.3 KB and more at 8 KiB). The index has a tenth to spare, and beyond it old entries give way.
+        state.chunks = raw_bytes / (u64::from(chunk_bytes.max(1)) * 9 / 8).max(1);
+        state.index = Index::for_chunks(state.chunks);
+        if is_new {
+            return;
+        }
         let mut newest = None;
         for position in 0..self.containers {
-            let Some(listing) = self.read_trailer(position, &mut state) else {
+            let Some(listing) = self.read_trailer(position, state) else {
                 continue;
             };
             for entry in &listing.entries {
@@ -255,13 +184,35 @@ impl Shared {
             }
             newest = newest.max(Some(listing.number));
             state.counters.recovered += 1;
+            state.count(&listing, u64::wrapping_add);
         }
         // The highest number there can be was the last before a new epoch; only harm brings it here.
         let next = newest
             .map_or(0, |newest| newest.saturating_add(1))
             .min(NUMBERS_END - 1);
         state.open = Open::new(next, self.layout);
-        self.evict(self.position(next), &mut state);
+        self.evict(self.position(next), state);
+    }
+
+    /// Bytes of chunks that the device has room for once they are compressed: as much more than its own as in some of
+    /// the containers that are there, and twice as many where there are none. What does not fit the index is forgotten, and found again
+    /// when the store is opened the next time.
+    fn raw_bytes_expected(&self, is_new: bool, state: &mut State) -> u64 {
+        let room = u64::from(self.containers) * self.layout.container_bytes() as u64;
+        let sampled = if is_new { 0 } else { SAMPLED_MAX };
+        let step = (self.containers / SAMPLED_MAX).max(1) as usize;
+        let (mut raw, mut stored) = (0, 0);
+        for position in (0..self.containers).step_by(step).take(sampled as usize) {
+            if let Some(listing) = self.read_trailer(position, state) {
+                let (of_raw, of_stored) = listing.bytes();
+                (raw, stored) = (raw + of_raw, stored + of_stored);
+            }
+        }
+        let least = if state.packer.is_idle() { 1.0 } else { 2.0 };
+        // A tenth more, for what comes may be as much better as it was.
+        let ratio = 1.1 * raw as f64 / stored.max(1) as f64;
+        let ratio = if raw > stored { ratio } else { 1.0 };
+        (room as f64 * ratio.clamp(least, RAW_RATIO_MAX as f64)) as u64
     }
 
     fn position(&self, number: u32) -> u32 {
@@ -287,7 +238,7 @@ impl Shared {
             state.counters.errors += 1;
             return None;
         }
-        let trailer = Trailer::decode(self.layout, state.epoch, &bytes)?;
+        let trailer = Trailer::decode(self.layout, state.superblock.epoch, &bytes)?;
         // A device that grew or shrank has containers where their numbers do not belong.
         (self.position(trailer.number) == position).then(|| trailer.into())
     }
@@ -317,6 +268,7 @@ impl Shared {
                 .iter()
                 .for_each(|entry| state.index.remove(&entry.id, position));
             state.counters.evicted += 1;
+            state.count(&listing, u64::wrapping_sub);
         }
         state.trailers.remove(position);
     }
@@ -324,23 +276,15 @@ impl Shared {
     /// Writes the open container and begins the next, over the oldest.
     fn seal(&self, state: &mut State) -> io::Result<()> {
         let next = state.open.number + 1;
-        let Open {
-            number,
-            listing,
-            mut bytes,
-            ..
-        } = std::mem::replace(&mut state.open, Open::new(next, self.layout));
-        let position = self.position(number);
-        bytes.resize(self.layout.container_bytes(), 0);
-        let trailer = Trailer {
-            number,
-            entries: listing.entries,
-        };
-        trailer.encode(self.layout, state.epoch, &mut bytes);
+        let position = self.position(state.open.number);
+        let (mut bytes, trailer) = state.open.finish(&mut state.packer);
+        trailer.encode(self.layout, state.superblock.epoch, &mut bytes);
         let written = self.device.write_at(&bytes, self.layout.offset(position));
         if written.is_ok() {
+            let listing = Arc::new(Listing::from(trailer));
             state.counters.written += 1;
-            state.trailers.insert(position, Arc::new(trailer.into()));
+            state.count(&listing, u64::wrapping_add);
+            state.trailers.insert(position, listing);
         } else {
             // Whatever is there now, nobody shall look for it.
             state.counters.errors += 1;
@@ -349,6 +293,7 @@ impl Shared {
                 .iter()
                 .for_each(|entry| state.index.remove(&entry.id, position));
         }
+        state.open.begin(next, bytes);
         if next == NUMBERS_END {
             self.begin_anew(state)?;
         }
@@ -359,17 +304,87 @@ impl Shared {
     /// Numbers are used up, after four petabytes: all places would mean something else, so the store is a new one.
     fn begin_anew(&self, state: &mut State) -> io::Result<()> {
         // Any number but the old one; who saw the old one must not be able to tell that nothing was drawn.
-        let epoch = xxh3_64_with_seed(b"the next epoch", state.epoch);
-        let superblock = Superblock {
-            epoch,
-            layout: self.layout,
-        };
-        state.epoch = epoch;
-        state.index = Index::for_chunks(self.chunks);
+        let epoch = xxh3_64_with_seed(b"the next epoch", state.superblock.epoch);
+        state.superblock.epoch = epoch;
+        state.index = Index::for_chunks(state.chunks);
         state.trailers.clear();
         state.open = Open::new(0, self.layout);
-        self.device.write_at(&superblock.encode(), 0)?;
+        (state.counters.raw_bytes, state.counters.stored_bytes) = (0, 0);
+        self.unpacker().clear();
+        self.device.write_at(&state.superblock.encode(), 0)?;
         self.device.sync()
+    }
+
+    fn unpacker(&self) -> MutexGuard<'_, Unpacker> {
+        // A panic elsewhere leaves a block unkept.
+        self.unpacker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the parts of a container, which follow one another, and appends what is wanted of them. False, with what is harmed
+    /// forgotten, if that cannot be done.
+    ///
+    /// The container may be overwritten meanwhile; then these are not the chunks, and their hashes say so.
+    fn read(&self, listing: &Listing, parts: &[Part], out: &mut Vec<u8>) -> bool {
+        let number = listing.number;
+        if let [part] = parts
+            && part.method != Method::None
+            && self.unpacker().again(number, part, out)
+        {
+            return true;
+        }
+        let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
+            return true;
+        };
+        let from = first.to_read().start;
+        let length = last.to_read().end - from;
+        let offset = self.layout.offset(self.position(number)) + from as u64;
+        let start = out.len();
+        if let [part] = parts
+            && part.method == Method::None
+        {
+            out.resize(start + length, 0);
+            let read = self.device.read_at(&mut out[start..], offset);
+            if read.is_err() {
+                out.truncate(start);
+                self.state().counters.errors += 1;
+            }
+            return read.is_ok();
+        }
+        let mut bytes = vec![0; length];
+        if self.device.read_at(&mut bytes, offset).is_err() {
+            self.state().counters.errors += 1;
+            return false;
+        }
+        let mut unpacker = self.unpacker();
+        for part in parts {
+            let range = part.to_read();
+            let read = &bytes[range.start - from..range.end - from];
+            if unpacker.unpack(number, part, read, out).is_err() {
+                drop(unpacker);
+                out.truncate(start);
+                self.forget(number, part.chunks.clone(), &mut self.state());
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Chunks of a container shall not be found again.
+    fn forget(&self, number: u32, slots: Range<usize>, state: &mut State) {
+        let position = self.position(number);
+        let entries = if number == state.open.number {
+            state.open.entries.get(slots).map(<[_]>::to_vec)
+        } else {
+            let listing = self.listing_of(number, state);
+            listing.and_then(|listing| listing.entries.get(slots).map(<[_]>::to_vec))
+        };
+        for Entry { id, .. } in entries.unwrap_or_default() {
+            if number == state.open.number {
+                state.open.names.remove(&id);
+            }
+            state.index.remove(&id, position);
+            state.counters.forgotten += 1;
+        }
     }
 
     fn locate(&self, id: &ChunkId, state: &mut State) -> Option<Place> {
@@ -399,12 +414,23 @@ impl Shared {
     }
 }
 
+impl State {
+    fn count(&mut self, listing: &Listing, with: impl Fn(u64, u64) -> u64) {
+        let (raw, stored) = listing.bytes();
+        self.counters.raw_bytes = with(self.counters.raw_bytes, raw);
+        self.counters.stored_bytes = with(self.counters.stored_bytes, stored);
+    }
+}
+
 /// No container has this number or a higher one.
 const NUMBERS_END: u32 = u32::MAX - 1;
 
+/// Trailers that are read to find out how much chunks are compressed.
+const SAMPLED_MAX: u32 = 256;
+
 impl ChunkStore for Chunks {
     fn epoch(&self) -> u64 {
-        self.0.state().epoch
+        self.0.state().superblock.epoch
     }
 
     fn locate(&mut self, id: &ChunkId) -> Option<Place> {
@@ -415,7 +441,7 @@ impl ChunkStore for Chunks {
         let mut state = self.0.state();
         let from = usize::from(place.slot);
         if place.container == state.open.number {
-            out.extend(state.open.listing.entries.iter().skip(from).take(most));
+            out.extend(state.open.entries.iter().skip(from).take(most));
         } else if let Some(listing) = self.0.listing_of(place.container, &mut state) {
             out.extend(listing.entries.iter().skip(from).take(most));
         }
@@ -426,12 +452,9 @@ impl ChunkStore for Chunks {
         let bytes: usize = entries.iter().map(|entry| entry.length as usize).sum();
         let mut state = self.0.state();
         if place.container == state.open.number {
-            let open = &state.open;
-            let there = open.listing.entries.get(slots.clone()) == Some(entries);
+            let there = state.open.entries.get(slots.clone()) == Some(entries);
             if there {
-                let start =
-                    usize::try_from(open.listing.offset(slots.start)).expect("within a container");
-                out.extend_from_slice(&open.bytes[start..start + bytes]);
+                out.extend_from_slice(state.open.chunks(slots.start, bytes));
             }
             return there;
         }
@@ -439,20 +462,8 @@ impl ChunkStore for Chunks {
             return false;
         };
         drop(state);
-        if listing.entries.get(slots.clone()) != Some(entries) {
-            return false;
-        }
-        // The container may be overwritten meanwhile; then these are not the bytes, and their hash says so.
-        let offset =
-            self.0.layout.offset(self.0.position(place.container)) + listing.offset(slots.start);
-        let start = out.len();
-        out.resize(start + bytes, 0);
-        let read = self.0.device.read_at(&mut out[start..], offset);
-        if read.is_err() {
-            out.truncate(start);
-            self.0.state().counters.errors += 1;
-        }
-        read.is_ok()
+        listing.entries.get(slots.clone()) == Some(entries)
+            && self.0.read(&listing, &listing.parts(slots), out)
     }
 
     fn insert(&mut self, id: ChunkId, chunk: &[u8]) -> Option<Place> {
@@ -461,45 +472,22 @@ impl ChunkStore for Chunks {
         if let Some(place) = self.0.locate(&id, state) {
             return Some(place);
         }
-        let length = u32::try_from(chunk.len()).ok()?;
         if chunk.is_empty() || chunk.len() > self.0.layout.container_bytes() {
             return None;
         }
-        let full = state.open.bytes.len() + chunk.len() > self.0.layout.container_bytes();
-        if full || state.open.listing.entries.len() == self.0.layout.chunks_max() {
+        if !state.open.make_room(chunk.len(), &mut state.packer) {
             // What could not be written is counted and forgotten; the next container may fare better.
             _ = self.0.seal(state);
         }
-        let position = self.0.position(state.open.number);
-        let open = &mut state.open;
-        let slot = u16::try_from(open.listing.entries.len()).expect("16 MiB of chunks of a KiB");
-        open.listing.entries.push(Entry { id, length });
-        open.bytes.extend_from_slice(chunk);
-        open.names.insert(id, slot);
-        state.index.insert(&id, position);
-        Some(Place {
-            container: open.number,
-            slot,
-        })
+        let slot = state.open.push(id, chunk);
+        let container = state.open.number;
+        state.index.insert(&id, self.0.position(container));
+        Some(Place { container, slot })
     }
 
     fn forget(&mut self, place: Place) {
-        let mut guard = self.0.state();
-        let state = &mut *guard;
         let slot = usize::from(place.slot);
-        let position = self.0.position(place.container);
-        let entry = if place.container == state.open.number {
-            state.open.listing.entries.get(slot).copied()
-        } else {
-            let listing = self.0.listing_of(place.container, state);
-            listing.and_then(|listing| listing.entries.get(slot).copied())
-        };
-        if let Some(Entry { id, .. }) = entry {
-            if place.container == state.open.number {
-                state.open.names.remove(&id);
-            }
-            state.index.remove(&id, position);
-            state.counters.forgotten += 1;
-        }
+        let mut state = self.0.state();
+        self.0.forget(place.container, slot..slot + 1, &mut state);
     }
 }

@@ -3,12 +3,16 @@
 use thiserror::Error;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
+use edgeward_dedup::codec::Method;
 use edgeward_dedup::id::ChunkId;
 use edgeward_dedup::store::Entry;
 use edgeward_store::disk::WRITE_ALIGN;
 
-/// The format written here.
-pub const VERSION: u32 = 1;
+/// The newest format written here: containers may be compressed.
+pub const VERSION: u32 = 2;
+
+/// The first one, in which none is. A store stays one as long as nothing is compressed in it.
+pub const VERSION_RAW: u32 = 1;
 
 /// Bytes before the first container.
 pub const SUPERBLOCK_BYTES: usize = 4096;
@@ -22,9 +26,14 @@ const TRAILER_MAGIC: [u8; 8] = *b"EWchunks";
 const TRAILER_HEAD_BYTES: usize = 32;
 const ENTRY_BYTES: usize = 20;
 
+/// And this much for each block.
+const BLOCK_BYTES: usize = 8;
+
 /// What a store is, at its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Superblock {
+    /// [`VERSION`], or [`VERSION_RAW`].
+    pub version: u32,
     /// Random, drawn when the store was made.
     pub epoch: u64,
     /// How containers are laid out.
@@ -74,9 +83,20 @@ impl Layout {
         self.container_bytes() / 1024
     }
 
+    /// Blocks in a container that is compressed: 256 of 1 MiB and more, so that trailers are as long as they were without.
+    pub fn blocks_max(self) -> usize {
+        blocks_max(self.container_bytes())
+    }
+
+    /// Bytes of the chunks in a container that is compressed: what becomes shorter than an eighth fills none.
+    pub fn raw_bytes_max(self) -> usize {
+        RAW_RATIO_MAX * self.container_bytes()
+    }
+
     /// Bytes set aside for a trailer.
     pub fn trailer_bytes(self) -> usize {
-        (TRAILER_HEAD_BYTES + self.chunks_max() * ENTRY_BYTES).next_multiple_of(SUPERBLOCK_BYTES)
+        let entries = self.chunks_max() * ENTRY_BYTES + self.blocks_max() * BLOCK_BYTES;
+        (TRAILER_HEAD_BYTES + entries).next_multiple_of(SUPERBLOCK_BYTES)
     }
 
     /// Containers on a device of so many bytes.
@@ -97,12 +117,31 @@ impl Layout {
     }
 }
 
+/// How much more a compressed container may hold than its bytes.
+pub const RAW_RATIO_MAX: usize = 8;
+
+// With blocks trailers take no more room than without them, whatever the container, so the first version's lie where these do.
+const _: () = {
+    let mut bytes = 16 << 10;
+    while bytes <= 16 << 20 {
+        let entries = TRAILER_HEAD_BYTES + bytes / 1024 * ENTRY_BYTES;
+        let both = entries + blocks_max(bytes) * BLOCK_BYTES;
+        assert!(entries.next_multiple_of(4096) == both.next_multiple_of(4096));
+        bytes *= 2;
+    }
+};
+
+const fn blocks_max(container_bytes: usize) -> usize {
+    let blocks = container_bytes / 4096;
+    if blocks < 256 { blocks } else { 256 }
+}
+
 impl Superblock {
     /// All of it.
     pub fn encode(&self) -> [u8; SUPERBLOCK_BYTES] {
         let mut bytes = [0; SUPERBLOCK_BYTES];
         bytes[..8].copy_from_slice(&SUPERBLOCK_MAGIC);
-        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.version.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.layout.container_bytes.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.epoch.to_le_bytes());
         let checksum = xxh3_64(&bytes[..24]);
@@ -123,12 +162,17 @@ impl Superblock {
         if u64_at(24) != xxh3_64(&bytes[..24]) {
             return Err(SuperblockError::Harmed);
         }
-        if u32_at(8) != VERSION {
-            return Err(SuperblockError::Version(u32_at(8)));
+        let version = u32_at(8);
+        if !(VERSION_RAW..=VERSION).contains(&version) {
+            return Err(SuperblockError::Version(version));
         }
         let layout = Layout::new(u32_at(12)).ok_or(SuperblockError::Harmed)?;
         let epoch = u64_at(16);
-        Ok(Some(Self { epoch, layout }))
+        Ok(Some(Self {
+            version,
+            epoch,
+            layout,
+        }))
     }
 }
 
@@ -139,6 +183,35 @@ pub struct Trailer {
     pub number: u32,
     /// Its chunks, in their order.
     pub entries: Vec<Entry>,
+    /// Which of them lie together, compressed; none if all lie as they are.
+    pub blocks: Vec<Block>,
+}
+
+/// Neighbouring chunks, compressed together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// How many chunks, one at least.
+    pub chunks: u16,
+    /// How; [`Method::None`] where nothing would have become of it.
+    pub method: Method,
+    /// Bytes in the container.
+    pub stored: u32,
+}
+
+impl Block {
+    fn decode(bytes: &[u8; BLOCK_BYTES]) -> Option<Self> {
+        let [stored @ .., one, other, method, _] = *bytes;
+        Some(Self {
+            chunks: u16::from_le_bytes([one, other]),
+            method: Method::from_code(method)?,
+            stored: u32::from_le_bytes(stored),
+        })
+    }
+
+    fn encode(self) -> [u8; BLOCK_BYTES] {
+        let ([s0, s1, s2, s3], [c0, c1]) = (self.stored.to_le_bytes(), self.chunks.to_le_bytes());
+        [s0, s1, s2, s3, c0, c1, self.method.code(), 0]
+    }
 }
 
 impl Trailer {
@@ -146,17 +219,22 @@ impl Trailer {
     ///
     /// # Panics
     ///
-    /// If there are more chunks than the layout has room for.
+    /// If there are more chunks or blocks than the layout has room for.
     pub fn encode(&self, layout: Layout, epoch: u64, out: &mut Vec<u8>) {
         let start = out.len();
         let chunks = u32::try_from(self.entries.len()).expect("a container's");
+        let blocks = u32::try_from(self.blocks.len()).expect("a container's");
         out.extend_from_slice(&TRAILER_MAGIC);
         out.extend_from_slice(&self.number.to_le_bytes());
         out.extend_from_slice(&chunks.to_le_bytes());
         out.resize(start + TRAILER_HEAD_BYTES, 0);
+        out[start + 24..start + 28].copy_from_slice(&blocks.to_le_bytes());
         for entry in &self.entries {
             out.extend_from_slice(&entry.id.0);
             out.extend_from_slice(&entry.length.to_le_bytes());
+        }
+        for block in &self.blocks {
+            out.extend_from_slice(&block.encode());
         }
         let checksum = checksum(&out[start..], epoch);
         out[start + 16..start + 24].copy_from_slice(&checksum.to_le_bytes());
@@ -169,12 +247,15 @@ impl Trailer {
 
     /// How many bytes the trailer has that begins with these; `None` if none does.
     pub fn bytes(layout: Layout, head: &[u8]) -> Option<usize> {
-        let chunks = head
-            .get(12..16)?
-            .first_chunk()
-            .map(|bytes| u32::from_le_bytes(*bytes))?;
-        let plausible = head.starts_with(&TRAILER_MAGIC) && chunks as usize <= layout.chunks_max();
-        plausible.then(|| TRAILER_HEAD_BYTES + chunks as usize * ENTRY_BYTES)
+        let u32_at = |at: usize| {
+            let bytes = head.get(at..at + 4)?.first_chunk()?;
+            Some(u32::from_le_bytes(*bytes) as usize)
+        };
+        let (chunks, blocks) = (u32_at(12)?, u32_at(24)?);
+        let plausible = head.starts_with(&TRAILER_MAGIC)
+            && chunks <= layout.chunks_max()
+            && blocks <= layout.blocks_max();
+        plausible.then(|| TRAILER_HEAD_BYTES + chunks * ENTRY_BYTES + blocks * BLOCK_BYTES)
     }
 
     /// The trailer that `bytes` begin with; `None` if it is of another store, torn, or none at all.
@@ -187,11 +268,50 @@ impl Trailer {
             return None;
         }
         let number = u32::from_le_bytes(*bytes[8..].first_chunk()?);
-        let (entries, _) = bytes[TRAILER_HEAD_BYTES..].as_chunks::<ENTRY_BYTES>();
-        let entries: Vec<_> = entries.iter().map(entry).collect();
-        let together: u64 = entries.iter().map(|entry| u64::from(entry.length)).sum();
-        (together <= layout.container_bytes() as u64).then_some(Self { number, entries })
+        let chunks = u32::from_le_bytes(*bytes[12..].first_chunk()?) as usize;
+        let (entries, blocks) = bytes[TRAILER_HEAD_BYTES..].split_at(chunks * ENTRY_BYTES);
+        let entries: Vec<_> = entries.as_chunks().0.iter().map(entry).collect();
+        let blocks = blocks.as_chunks().0.iter().map(Block::decode);
+        let trailer = Self {
+            number,
+            entries,
+            blocks: blocks.collect::<Option<_>>()?,
+        };
+        trailer.fits(layout).then_some(trailer)
     }
+
+    /// Whether such a container can be: nothing that is read by it lies elsewhere, or takes more memory than was foreseen.
+    fn fits(&self, layout: Layout) -> bool {
+        let raw = raw_bytes(&self.entries);
+        let container = layout.container_bytes() as u64;
+        if self.blocks.is_empty() {
+            return raw <= container;
+        }
+        let mut rest = &self.entries[..];
+        let whole = self.blocks.iter().all(|block| {
+            let Some((chunks, others)) = rest.split_at_checked(usize::from(block.chunks)) else {
+                return false;
+            };
+            rest = others;
+            let (raw, stored) = (raw_bytes(chunks), u64::from(block.stored));
+            let length = match block.method {
+                Method::None => stored == raw,
+                Method::Lz4 | Method::Zstd => stored < raw,
+            };
+            length && !chunks.is_empty() && stored > 0
+        });
+        let stored: u64 = self
+            .blocks
+            .iter()
+            .map(|block| u64::from(block.stored))
+            .sum();
+        whole && rest.is_empty() && stored <= container && raw <= layout.raw_bytes_max() as u64
+    }
+}
+
+/// All of these together.
+pub(crate) fn raw_bytes(entries: &[Entry]) -> u64 {
+    entries.iter().map(|entry| u64::from(entry.length)).sum()
 }
 
 fn entry(bytes: &[u8; ENTRY_BYTES]) -> Entry {

@@ -8,6 +8,8 @@
 //! with the full name, decides, and a trailer that was read brings the names of all that was stored before
 //! and after: the next chunks of the same body need no further reading. A run of chunks is one read.
 //!
+//! What is compressed is compressed in blocks of neighbours, so that a run of chunks is one read all the same.
+//!
 //! Nothing here is needed. What is lost in a crash (at most the container that was not full), overwritten, or harmed
 //! is sent once more; what is read is hashed by whoever asked for it. So nothing is ever synced but at the end.
 //! The format is in `docs/chunk-store.md`. [`codec`] has the compressors that the link takes along; [`estimate`]
@@ -37,14 +39,18 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod blocks;
 mod chunks;
 pub mod codec;
 pub mod estimate;
 pub mod format;
 mod index;
+mod open;
 mod scratch;
+mod settings;
 mod trailers;
 
-pub use chunks::{ChunkCounters, ChunkSettings, Chunks, OpenError};
+pub use chunks::Chunks;
 pub use index::{Index, SLOT_BYTES};
 pub use scratch::ScratchDevice;
+pub use settings::{ChunkCounters, ChunkSettings, OpenError};

@@ -4,31 +4,55 @@
 //! leaves first.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use edgeward_dedup::id::ChunkId;
 use edgeward_dedup::store::Entry;
 
-use crate::format::Trailer;
+use crate::blocks::{self, Part};
+use crate::format::{Block, Trailer, raw_bytes};
 
-/// A container's trailer, with where each chunk begins.
+/// A container's trailer.
 #[derive(Debug)]
 pub(crate) struct Listing {
     pub(crate) number: u32,
     pub(crate) entries: Vec<Entry>,
+    blocks: Vec<Block>,
+    /// What follows the chunk that was found last: nearly always the next that is asked for.
+    next: AtomicUsize,
 }
 
 impl Listing {
     /// Which chunk has this name.
     pub(crate) fn slot(&self, id: &ChunkId) -> Option<u16> {
-        let slot = self.entries.iter().position(|entry| entry.id == *id)?;
+        let is_it = |entry: &Entry| entry.id == *id;
+        let next = self.next.load(Ordering::Relaxed);
+        let slot = if self.entries.get(next).is_some_and(is_it) {
+            next
+        } else {
+            self.entries.iter().position(is_it)?
+        };
+        self.next.store(slot + 1, Ordering::Relaxed);
         u16::try_from(slot).ok()
     }
 
-    /// Bytes of chunks before `slot`.
-    pub(crate) fn offset(&self, slot: usize) -> u64 {
-        let before = self.entries.iter().take(slot);
-        before.map(|entry| u64::from(entry.length)).sum()
+    /// Where chunks lie.
+    pub(crate) fn parts(&self, slots: Range<usize>) -> Vec<Part> {
+        blocks::parts(&self.entries, &self.blocks, slots)
+    }
+
+    /// Bytes of its chunks, and bytes they take.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        let raw = raw_bytes(&self.entries);
+        let stored = self.blocks.iter().map(|block| u64::from(block.stored));
+        let stored = if self.blocks.is_empty() {
+            raw
+        } else {
+            stored.sum()
+        };
+        (raw, stored)
     }
 }
 
@@ -37,6 +61,8 @@ impl From<Trailer> for Listing {
         Self {
             number: trailer.number,
             entries: trailer.entries,
+            blocks: trailer.blocks,
+            next: AtomicUsize::new(0),
         }
     }
 }
@@ -96,8 +122,12 @@ mod tests {
     fn trailers_are_bounded() {
         let mut trailers = Trailers::new(10);
         for number in 0..100 {
-            let entries = Vec::new();
-            trailers.insert(number, Arc::new(Listing { number, entries }));
+            let trailer = Trailer {
+                number,
+                entries: Vec::new(),
+                blocks: Vec::new(),
+            };
+            trailers.insert(number, Arc::new(trailer.into()));
             assert!(trailers.listings.len() <= 10);
             assert!(trailers.of(number).is_some());
             assert!(

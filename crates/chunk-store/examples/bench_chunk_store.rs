@@ -1,0 +1,142 @@
+//! What compression at rest costs and saves: bytes kept, and the processor's time to keep and to read them.
+//!
+//! ```sh
+//! cargo run --release --package edgeward-chunk-store --example bench_chunk_store -- FILE…
+//! ```
+//!
+//! Each file is cut and put into a new store in memory, then read again: as a whole, run by run as the link names what
+//! it repeats, and chunk by chunk in no order, which is the worst there is. GB/s are of the thread's CPU time without cutting and naming,
+//! the best of three. One JSON object for each file and method.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use edgeward_chunk_store::{ChunkSettings, Chunks, ScratchDevice};
+use edgeward_dedup::chunker::{Chunker, ChunkerParams};
+use edgeward_dedup::codec::Method;
+use edgeward_dedup::id::{ChunkId, IdKey};
+use edgeward_dedup::store::{ChunkStore as _, Entry, Place};
+
+fn main() -> io::Result<()> {
+    for file in std::env::args().skip(1) {
+        let body = std::fs::read(&file)?;
+        let chunks = cut(&body);
+        for method in [Method::None, Method::Lz4, Method::Zstd] {
+            let best = (0..ROUNDS)
+                .map(|_| measure(&chunks, method))
+                .reduce(Figures::best);
+            best.expect("several rounds").tell(&file, method);
+        }
+    }
+    Ok(())
+}
+
+/// As the link does.
+fn cut(body: &[u8]) -> Vec<(ChunkId, &[u8])> {
+    let params = ChunkerParams::new(AVERAGE, 1).expect("a possible average");
+    let (key, mut chunker) = (IdKey::new([0; 32]), Chunker::new(params));
+    let (mut chunks, mut rest) = (Vec::new(), body);
+    while let Some(end) = chunker.next_cut(rest) {
+        let (chunk, others) = rest.split_at(end);
+        chunks.push((key.id(chunk), chunk));
+        rest = others;
+    }
+    chunks
+}
+
+#[derive(Clone, Copy)]
+struct Figures {
+    ratio: f64,
+    keep: f64,
+    runs: f64,
+    singly: f64,
+}
+
+impl Figures {
+    fn best(self, other: Self) -> Self {
+        Self {
+            ratio: self.ratio,
+            keep: self.keep.max(other.keep),
+            runs: self.runs.max(other.runs),
+            singly: self.singly.max(other.singly),
+        }
+    }
+
+    #[expect(clippy::print_stdout, reason = "a measurement's result")]
+    fn tell(&self, file: &str, method: Method) {
+        let file = Path::new(file).file_name().unwrap_or_default();
+        println!(
+            r#"{{"file":{file:?},"method":"{method:?}","ratio":{:.2},"keep_gbps":{:.2},"runs_gbps":{:.2},"singly_gbps":{:.2}}}"#,
+            self.ratio, self.keep, self.runs, self.singly
+        );
+    }
+}
+
+fn measure(chunks: &[(ChunkId, &[u8])], compression: Method) -> Figures {
+    let bytes: usize = chunks.iter().map(|(_, chunk)| chunk.len()).sum();
+    let device = ScratchDevice::new(Path::new("/dev/shm"), bytes as u64 * 2 + (8 << 20));
+    let settings = ChunkSettings {
+        compression,
+        ..ChunkSettings::new(AVERAGE, 1)
+    };
+    let device = Arc::new(device.expect("memory"));
+    let mut store = Chunks::open(device, settings).expect("a new store");
+    let mut places: Vec<Place> = Vec::new();
+    let keep = timed(bytes, || {
+        places.extend(
+            chunks
+                .iter()
+                .filter_map(|(id, chunk)| store.insert(*id, chunk)),
+        );
+        store.flush().expect("there is room");
+    });
+    let counters = store.counters();
+    let mut out = Vec::new();
+    let runs = timed(bytes, || {
+        let mut entries: Vec<Entry> = Vec::new();
+        let mut nth = 0;
+        while nth < places.len() {
+            entries.clear();
+            store.entries(places[nth], RUN_CHUNKS, &mut entries);
+            out.clear();
+            assert!(store.load(places[nth], &entries, &mut out));
+            nth += entries.len();
+        }
+    });
+    let stride = 7919;
+    let singly = timed(bytes, || {
+        for nth in 0..places.len() {
+            let nth = nth * stride % places.len();
+            let (id, chunk) = chunks[nth];
+            let entry = Entry {
+                id,
+                length: chunk.len() as u32,
+            };
+            out.clear();
+            assert!(store.load(places[nth], &[entry], &mut out));
+        }
+    });
+    Figures {
+        ratio: counters.raw_bytes as f64 / counters.stored_bytes as f64,
+        keep,
+        runs,
+        singly,
+    }
+}
+
+/// GB/s.
+fn timed(bytes: usize, work: impl FnOnce()) -> f64 {
+    let before = cpu_nanos();
+    work();
+    bytes as f64 / (cpu_nanos() - before) as f64
+}
+
+fn cpu_nanos() -> i128 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec)
+}
+
+const AVERAGE: u32 = 8 << 10;
+const RUN_CHUNKS: usize = 56;
+const ROUNDS: usize = 3;

@@ -1,0 +1,201 @@
+//! What compression at rest is for: more chunks on the same device, without more reads.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use edgeward_chunk_store::Chunks;
+use edgeward_chunk_store::format::Trailer;
+use edgeward_dedup::codec::Method;
+use edgeward_dedup::store::{ChunkStore, Entry, Place, load_verified};
+use edgeward_store::disk::Device;
+use edgeward_testkit::disk::SimulatedDisk;
+
+use crate::{CONTAINER, disk, key, layout, noise, open, read_bytes, settings, text};
+
+const COMPRESSING: [Method; 2] = [Method::Lz4, Method::Zstd];
+
+/// Counts reads of chunks.
+#[derive(Debug)]
+struct Counting {
+    disk: Arc<SimulatedDisk>,
+    reads: AtomicU64,
+}
+
+impl Device for Counting {
+    fn len(&self) -> u64 {
+        self.disk.len()
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.disk.read_at(buffer, offset)
+    }
+
+    fn read_now_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.disk.read_now_at(buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.disk.write_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.disk.sync()
+    }
+
+    fn name(&self) -> String {
+        self.disk.name()
+    }
+}
+
+fn keep(store: &mut Chunks, bytes: &[u8]) -> Place {
+    store.insert(key().id(bytes), bytes).expect("it is small")
+}
+
+/// A device holds several times as much text as without, and says so before and after it is opened again.
+#[test]
+fn text_takes_a_fraction() {
+    let kept = |method: Method| {
+        let disk = disk();
+        let mut store = open(&disk, method);
+        let texts = || (0..192).map(|number| text(number, 4000));
+        texts().for_each(|text| _ = keep(&mut store, &text));
+        store.flush().expect("the disk is sound");
+        let before = store.counters();
+        let mut store = open(&disk, method);
+        let after = store.counters();
+        assert_eq!(before.raw_bytes, after.raw_bytes);
+        assert_eq!(before.stored_bytes, after.stored_bytes);
+        assert!(after.stored_bytes <= 3 * CONTAINER as u64, "{after:?}");
+        let found = texts().filter(|text| read_bytes(&mut store, text)).count();
+        assert_eq!(found as u64 * 4000, after.raw_bytes);
+        found
+    };
+    let raw = kept(Method::None);
+    for method in COMPRESSING {
+        let packed = kept(method);
+        // Sixteen blocks of 8 KiB in a container of 64 KiB are the most there can be.
+        assert!(packed * 2 >= raw * 3, "{method:?}: {packed}, without {raw}");
+    }
+}
+
+/// What does not become shorter is stored as without compression, byte for byte.
+#[test]
+fn noise_is_left_as_it_is() {
+    let written = |method: Method| {
+        let disk = disk();
+        let mut store = open(&disk, method);
+        (0..50).for_each(|number| _ = keep(&mut store, &noise(number, 3000)));
+        store.flush().expect("the disk is sound");
+        disk.content()[4096..].to_vec()
+    };
+    let raw = written(Method::None);
+    assert!(COMPRESSING.map(written).iter().all(|packed| *packed == raw));
+}
+
+/// A run across several blocks is one read; neighbours asked for one by one are one read for each block.
+#[test]
+fn a_run_is_one_read() {
+    for method in COMPRESSING {
+        let disk = disk();
+        let mut store = open(&disk, method);
+        let chunk = |number: usize| match number % 7 {
+            0 => noise(number, 5000),
+            _ => text(number, 2000),
+        };
+        let places: Vec<_> = (0..21)
+            .map(|number| keep(&mut store, &chunk(number)))
+            .collect();
+        assert!(places.iter().all(|place| place.container == 0));
+        store.flush().expect("the disk is sound");
+        let counting = Arc::new(Counting {
+            disk: Arc::clone(&disk),
+            reads: AtomicU64::new(0),
+        });
+        let device = Arc::clone(&counting) as Arc<dyn Device>;
+        let mut store = Chunks::open(device, settings(method)).expect("it opens");
+        let mut load = |from: usize, most: usize| {
+            let mut entries: Vec<Entry> = Vec::new();
+            store.entries(places[from], most, &mut entries);
+            let before = counting.reads.load(Ordering::Relaxed);
+            let mut bytes = Vec::new();
+            assert!(load_verified(
+                &mut store,
+                &key(),
+                places[from],
+                &entries,
+                &mut bytes
+            ));
+            let expected: Vec<u8> = (from..from + entries.len()).flat_map(chunk).collect();
+            assert!(bytes == expected, "{method:?} from {from}, {most}");
+            counting.reads.load(Ordering::Relaxed) - before
+        };
+        for (from, most) in [(0, 21), (2, 13), (5, 1), (7, 1), (20, 1)] {
+            assert_eq!(load(from, most), 1, "{method:?} from {from}, {most}");
+        }
+        let content = disk.content();
+        let trailer = Trailer::decode(layout(), 77, &content[4096 + CONTAINER..]);
+        let blocks = trailer.expect("it was written").blocks.len() as u64;
+        assert!((4..12).contains(&blocks), "{method:?}: {blocks} blocks");
+        let one_by_one: u64 = (0..21).map(|from| load(from, 1)).sum();
+        assert!(
+            one_by_one <= blocks,
+            "{method:?}: {one_by_one} reads, {blocks} blocks"
+        );
+    }
+}
+
+/// A block that cannot be decompressed is forgotten as a whole, so that its chunks are kept anew when they come again.
+#[test]
+fn a_harmed_block_is_forgotten() {
+    for method in COMPRESSING {
+        let disk = disk();
+        let mut store = open(&disk, method);
+        let texts: Vec<_> = (0..4).map(|number| text(number, 2000)).collect();
+        texts.iter().for_each(|text| _ = keep(&mut store, text));
+        store.flush().expect("the disk is sound");
+        // Its first bytes: a frame's magic, or the length of literals.
+        disk.write_at(&[0xff; 4096], 4096)
+            .expect("the disk is sound");
+        let place = store
+            .locate(&key().id(&texts[1]))
+            .expect("its name is there");
+        let mut entries = Vec::new();
+        store.entries(place, 1, &mut entries);
+        let mut bytes = Vec::new();
+        assert!(!load_verified(
+            &mut store,
+            &key(),
+            place,
+            &entries,
+            &mut bytes
+        ));
+        assert!(
+            texts
+                .iter()
+                .all(|text| store.locate(&key().id(text)).is_none())
+        );
+        assert_eq!(store.counters().forgotten, 4);
+        texts.iter().for_each(|text| _ = keep(&mut store, text));
+        assert!(texts.iter().all(|text| read_bytes(&mut store, text)));
+    }
+}
+
+/// The index is made for as many chunks as there will be: twice as many as without compression, and more where they were more.
+#[test]
+fn the_index_follows_what_is_kept() {
+    let disk = disk();
+    let bytes = |method: Method| open(&disk, method).counters().index_bytes;
+    let without = bytes(Method::None);
+    let with = bytes(Method::Zstd);
+    assert!(
+        (with * 10 / without).abs_diff(20) <= 2,
+        "{without} and {with} bytes"
+    );
+    let mut store = open(&disk, Method::Zstd);
+    (0..60).for_each(|number| _ = keep(&mut store, &text(number, 60_000)));
+    store.flush().expect("the disk is sound");
+    let again = bytes(Method::None);
+    assert!(again > 3 * without, "{without} and {again} bytes");
+}

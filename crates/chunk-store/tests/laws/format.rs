@@ -1,0 +1,144 @@
+//! Stores on disk as earlier programs wrote them, and as this one does.
+
+use std::fs;
+use std::sync::Arc;
+
+use edgeward_chunk_store::format::{Layout, Superblock, VERSION, VERSION_RAW};
+use edgeward_chunk_store::{ChunkSettings, Chunks};
+use edgeward_dedup::codec::Method;
+use edgeward_dedup::store::ChunkStore as _;
+use edgeward_store::disk::Device;
+use edgeward_testkit::disk::SimulatedDisk;
+
+use crate::{key, noise, read_bytes};
+
+const CONTAINER: usize = 16 << 10;
+
+fn open(disk: &Arc<SimulatedDisk>, compression: Method) -> Chunks {
+    let settings = ChunkSettings {
+        layout: Layout::new(CONTAINER as u32).expect("a power of two"),
+        compression,
+        ..ChunkSettings::new(256, 77)
+    };
+    Chunks::open(Arc::clone(disk) as Arc<dyn Device>, settings).expect("it opens")
+}
+
+fn disk() -> Arc<SimulatedDisk> {
+    SimulatedDisk::new(4096 + 3 * (CONTAINER + 4096))
+}
+
+fn version(disk: &SimulatedDisk) -> u32 {
+    let content = disk.content();
+    let superblock = Superblock::decode(content.first_chunk().expect("a superblock"));
+    superblock.expect("ours").expect("not empty").version
+}
+
+/// The `number`th chunk of the fixtures.
+fn line(number: usize) -> Vec<u8> {
+    let words = (0..200).map(|word| format!("{number} and {} ", word % 17 * number));
+    let mut line: Vec<u8> = words.flat_map(String::into_bytes).collect();
+    line.truncate(800 + number * 37 % 400);
+    line
+}
+
+fn keep(store: &mut Chunks, bytes: &[u8]) {
+    store.insert(key().id(bytes), bytes).expect("it is small");
+}
+
+fn fixture(name: &str) -> Arc<SimulatedDisk> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures");
+    SimulatedDisk::holding(fs::read(format!("{folder}/{name}")).expect("a fixture"))
+}
+
+/// A store of the first version, written by a program that knew no other: what is in it is found, and it stays what it is until something
+/// is to be compressed.
+#[test]
+fn a_store_of_the_first_version_opens() {
+    let disk = fixture("chunk-store-v1.bin");
+    let whole = |store: &mut Chunks| (0..30).all(|number| read_bytes(store, &line(number)));
+    let mut store = open(&disk, Method::None);
+    assert!(whole(&mut store));
+    assert_eq!(version(&disk), VERSION_RAW);
+
+    let mut store = open(&disk, Method::Zstd);
+    assert!(whole(&mut store));
+    assert_eq!(version(&disk), VERSION);
+    (100..105).for_each(|number| keep(&mut store, &line(number)));
+    store.flush().expect("the disk is sound");
+    // The third container was open, and the first gave way when that was written.
+    let mut store = open(&disk, Method::None);
+    assert!((20..30).all(|number| read_bytes(&mut store, &line(number))));
+    assert!((100..105).all(|number| read_bytes(&mut store, &line(number))));
+    assert_eq!(version(&disk), VERSION);
+}
+
+/// A compressed store of the second version, as the first program that had it wrote it.
+#[test]
+fn a_store_of_the_second_version_opens() {
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../fixtures/chunk-store-v2.bin"
+    );
+    if std::env::var_os("EDGEWARD_RENEW_FIXTURES").is_some() {
+        let disk = disk();
+        for (method, numbers) in [(Method::Zstd, 0..4), (Method::Lz4, 4..8)] {
+            let mut store = open(&disk, method);
+            for number in numbers {
+                keep(&mut store, &line(number));
+                keep(&mut store, &noise(number, 100));
+            }
+            store.flush().expect("the disk is sound");
+        }
+        fs::write(path, disk.content()).expect("the fixture can be written");
+    }
+    let mut store = open(&fixture("chunk-store-v2.bin"), Method::None);
+    for number in 0..8 {
+        assert!(read_bytes(&mut store, &line(number)), "line {number}");
+        assert!(
+            read_bytes(&mut store, &noise(number, 100)),
+            "noise {number}"
+        );
+    }
+    let counters = store.counters();
+    assert!(
+        counters.raw_bytes > 2 * counters.stored_bytes,
+        "{counters:?}"
+    );
+}
+
+/// Superblock and trailers are those of the golden file: one as it is, one compressed.
+#[test]
+fn the_format_is_that_of_the_golden_file() {
+    let hex = |bytes: &[u8]| {
+        let bytes = bytes.iter().map(|byte| format!("{byte:02x}"));
+        bytes.collect::<String>()
+    };
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../vectors/link/store.txt");
+    let golden = fs::read_to_string(path).expect("a golden file");
+    let mut written = golden.lines().next().expect("a head").to_owned() + "\n";
+    for (name, method) in [("", Method::None), ("compressed ", Method::Lz4)] {
+        let disk = disk();
+        let mut store = open(&disk, method);
+        for number in 0..3 {
+            let bytes = 700 + number * 37 % 900;
+            keep(&mut store, &noise(number, bytes));
+        }
+        let mut blocks = 0;
+        if method != Method::None {
+            (0..3).for_each(|number| keep(&mut store, &line(number)));
+            blocks = 3;
+        }
+        store.flush().expect("the disk is sound");
+        let content = disk.content();
+        let trailer = 4096 + CONTAINER;
+        let entries = if blocks == 0 { 3 } else { 6 };
+        let trailer = &content[trailer..trailer + 32 + entries * 20 + blocks * 8];
+        written += &format!("{name}superblock {}\n", hex(&content[..32]));
+        written += &format!("{name}trailer {}\n", hex(trailer));
+    }
+    if std::env::var_os("EDGEWARD_RENEW_VECTORS").is_some() {
+        fs::write(path, &written).expect("the golden file can be written");
+    } else {
+        assert_eq!(written, golden);
+    }
+}

@@ -191,14 +191,21 @@ pub(crate) fn render(status: &EndStatus) -> String {
         &mut text,
         "store_bytes",
         "gauge",
-        "Bytes of chunks that are kept.",
-        one(status.store_bytes()),
+        "Bytes that chunks take, compressed if they are.",
+        one(status.store.stored_bytes),
+    );
+    family(
+        &mut text,
+        "store_raw_bytes",
+        "gauge",
+        "Bytes of the chunks that are kept, before compression.",
+        one(status.store.raw_bytes),
     );
     family(
         &mut text,
         "store_bytes_max",
         "gauge",
-        "Bytes of chunks there is room for.",
+        "Bytes there are for chunks.",
         one(status.store_bytes_max),
     );
     family(

@@ -3,7 +3,6 @@
 use serde_json::{Value, json};
 
 use edgeward_chunk_store::ChunkCounters;
-use edgeward_chunk_store::format::Layout;
 use edgeward_dedup::receiver::ReceiverCounters;
 use edgeward_dedup::sender::SenderCounters;
 
@@ -76,19 +75,11 @@ pub struct EndStatus {
     pub peers: Vec<PeerStatus>,
     /// What is kept.
     pub store: ChunkCounters,
-    /// Bytes of chunks there is room for.
+    /// Bytes there are for chunks, compressed or not.
     pub store_bytes_max: u64,
 }
 
 impl EndStatus {
-    /// Bytes of chunks that are kept, to a container.
-    pub fn store_bytes(&self) -> u64 {
-        let there = self.store.recovered + self.store.written;
-        let containers = there.saturating_sub(self.store.evicted);
-        let bytes = containers * Layout::DEFAULT.container_bytes() as u64;
-        bytes.min(self.store_bytes_max)
-    }
-
     /// For programs.
     pub fn to_json(&self) -> Value {
         json!({
@@ -104,13 +95,15 @@ impl EndStatus {
                 "unreachable": door.unreachable,
             })),
             "store": {
-                "bytes": self.store_bytes(),
+                "bytes": self.store.stored_bytes,
                 "bytes_max": self.store_bytes_max,
+                "raw_bytes": self.store.raw_bytes,
                 "chunks": self.store.indexed,
                 "index_bytes": self.store.index_bytes,
                 "containers_written": self.store.written,
                 "containers_evicted": self.store.evicted,
                 "trailers_read": self.store.trailers_read,
+                "index_dropped": self.store.dropped,
                 "harmed_chunks": self.store.forgotten,
                 "errors": self.store.errors,
             },

@@ -29,17 +29,18 @@ const fn row(name: &'static str, goal: Option<f64>, theirs: &'static [(&'static 
     Row { name, goal, theirs }
 }
 
-/// Stores are not compressed here, so two of their rows are one.
-const ROWS: [Row; 9] = [
+/// Theirs had a compressed cache in the first two.
+const ROWS: [Row; 11] = [
     row(
         "everything on, incompressible",
         Some(0.40),
         &[("TLS, compression, dedup, cache compression", 314)],
     ),
+    row("without TLS", None, &[("without TLS", 442)]),
     row(
-        "without TLS",
+        "nor compressed stores",
         None,
-        &[("without TLS", 442), ("nor cache compression", 550)],
+        &[("nor cache compression", 550)],
     ),
     row(
         "dedup only, chunks of 64 KiB",
@@ -52,6 +53,7 @@ const ROWS: [Row; 9] = [
     row("all duplicate", Some(1.0), &[]),
     row("all duplicate, without TLS", None, &[]),
     row("text, zstd", Some(0.15), &[]),
+    row("text, zstd, stores too", None, &[]),
 ];
 
 /// Of the product to beat: the network card's limit.

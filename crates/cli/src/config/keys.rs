@@ -267,6 +267,7 @@ pub(super) static KEYS: &[Key] = &[
     link::KEYS,
     link::STORE,
     link::STORE_SIZE,
+    link::STORE_COMPRESSION,
     link::ENCRYPTION,
     link::COMPRESSION,
     link::DEDUP,

@@ -179,6 +179,38 @@ fn a_forwarded_port_saves_what_was_sent_before() {
     assert!(chunks > 30, "{chunks} chunks after a restart");
 }
 
+/// Compressed at rest, bodies take a fraction of themselves; whoever opens the store without compression finds them all the same.
+#[test]
+fn a_compressed_store_keeps_more_and_opens_without() {
+    let body: Vec<u8> = (0..60_000)
+        .flat_map(|n: u32| format!("line {n} of many, which are {} alike\n", n % 7).into_bytes())
+        .collect();
+    for method in ["zstd", "lz4"] {
+        let mut ends = Ends::new(&["--store-compression", method]);
+        let gateway = ends.gateway("127.0.0.1:0");
+        let forward = ends.forward(listening(&gateway));
+        let back = through(forward.addr("/listening/0"), &body).expect("it comes back");
+        assert!(back == body);
+        for end in [forward, gateway] {
+            end.signal(Signal::TERM);
+            let (status, _, err) = end.ended();
+            assert!(status.success(), "{err}");
+        }
+        ends.options.clear();
+        let gateway = ends.gateway("127.0.0.1:0");
+        let store = &status(&gateway)["store"];
+        let bytes = |field: &str| store[field].as_u64().expect("a number");
+        assert!(bytes("raw_bytes") > 2_000_000, "{store}");
+        assert!(bytes("raw_bytes") > 3 * bytes("bytes"), "{store}");
+        let forward = ends.forward(listening(&gateway));
+        let back = through(forward.addr("/listening/0"), &body).expect("it comes back");
+        assert!(back == body);
+        let peer = &status(&gateway)["peers"][0];
+        assert_eq!(peer["received"]["missing"], 0, "{peer}");
+        assert_eq!(status(&gateway)["store"]["harmed_chunks"], 0);
+    }
+}
+
 fn status_of_store(of: &Server) -> u64 {
     status(of)["store"]["chunks"].as_u64().expect("a number")
 }

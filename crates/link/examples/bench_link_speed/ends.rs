@@ -11,7 +11,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use edgeward_chunk_store::{ChunkSettings, Chunks, ScratchDevice};
-use edgeward_dedup::codec::Methods;
+use edgeward_dedup::codec::{Method, Methods};
 use edgeward_link::{
     Client, Encryption, Entry, Gateway, GatewayConfig, Keys, LinkConfig, Target, Way,
 };
@@ -21,6 +21,7 @@ use edgeward_testkit::{Wan, WanSettings};
 #[derive(Clone, Copy)]
 pub(crate) struct Switches {
     pub(crate) tls: bool,
+    pub(crate) store: Method,
     pub(crate) dedup: bool,
     pub(crate) delta: bool,
     pub(crate) methods: Methods,
@@ -207,7 +208,10 @@ fn config(keys: &TempDir, end: &str, with: &Switches) -> io::Result<LinkConfig> 
     let folder = keys.path().join("keys").join(end);
     let (keys, ids) = Keys::load(&folder).map_err(io::Error::other)?;
     let device = ScratchDevice::new(&std::env::temp_dir(), STORE_BYTES)?;
-    let settings = ChunkSettings::new(with.chunk_bytes, end.len() as u64);
+    let settings = ChunkSettings {
+        compression: with.store,
+        ..ChunkSettings::new(with.chunk_bytes, end.len() as u64)
+    };
     let store = Chunks::open(Arc::new(device), settings).map_err(io::Error::other)?;
     let encryption = if with.tls {
         Encryption::Tls(Arc::new(keys))

@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use edgeward_dedup::codec::Methods;
+use edgeward_dedup::codec::{Method, Methods};
 use edgeward_testkit::WanSettings;
 
 use crate::ends::{Stand, Switches};
 
 const EVERYTHING: Switches = Switches {
+    store: Method::None,
     tls: true,
     dedup: true,
     delta: true,

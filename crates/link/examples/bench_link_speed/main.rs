@@ -72,6 +72,7 @@ enum Body {
 fn rows() -> Vec<Row> {
     let all = Switches {
         tls: true,
+        store: Method::None,
         dedup: true,
         delta: true,
         methods: Methods::ALL,
@@ -90,8 +91,22 @@ fn rows() -> Vec<Row> {
         line: None,
     };
     vec![
-        noise("everything on, incompressible", all),
-        noise("without TLS", Switches { tls: false, ..all }),
+        noise(
+            "everything on, incompressible",
+            Switches {
+                store: Method::Zstd,
+                ..all
+            },
+        ),
+        noise(
+            "without TLS",
+            Switches {
+                tls: false,
+                store: Method::Zstd,
+                ..all
+            },
+        ),
+        noise("nor compressed stores", Switches { tls: false, ..all }),
         noise(
             "dedup only, chunks of 64 KiB",
             Switches {
@@ -131,6 +146,16 @@ fn rows() -> Vec<Row> {
             name: "text, zstd",
             body: Body::Text,
             switches: Switches {
+                methods: Methods::NONE.with(Method::Zstd),
+                ..all
+            },
+            line: Some(200_000_000),
+        },
+        Row {
+            name: "text, zstd, stores too",
+            body: Body::Text,
+            switches: Switches {
+                store: Method::Zstd,
                 methods: Methods::NONE.with(Method::Zstd),
                 ..all
             },

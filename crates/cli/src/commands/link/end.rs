@@ -51,6 +51,10 @@ pub(crate) struct EndArgs {
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = Compression::Zstd, hide_short_help = true)]
     pub(crate) compression: Compression,
 
+    /// What the store is compressed with: several times as much of text, for some of the processor
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = Compression::None, hide_short_help = true)]
+    pub(crate) store_compression: Compression,
+
     /// Name what was sent before instead of sending it
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnOff::On, hide_short_help = true)]
     pub(crate) dedup: OnOff,
@@ -112,15 +116,44 @@ pub(crate) enum OnOff {
     Off,
 }
 
-/// What bodies are compressed with.
+/// What bodies, or chunks in the store, are compressed with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Compression {
-    /// zstd, LZ4, or nothing, as the line asks for
+    /// zstd at level 1; on the line LZ4 or nothing instead, as it asks for
     Zstd,
-    /// LZ4 or nothing
+    /// LZ4
     Lz4,
     /// Nothing
     None,
+}
+
+impl Compression {
+    /// The one itself.
+    pub(crate) fn method(self) -> Method {
+        match self {
+            Self::Zstd => Method::Zstd,
+            Self::Lz4 => Method::Lz4,
+            Self::None => Method::None,
+        }
+    }
+
+    /// What a config file calls it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Zstd => "zstd",
+            Self::Lz4 => "lz4",
+            Self::None => "none",
+        }
+    }
+
+    /// What such a word means, of those there are.
+    pub(crate) fn of(word: &str) -> Self {
+        match word {
+            "lz4" => Self::Lz4,
+            "none" => Self::None,
+            _ => Self::Zstd,
+        }
+    }
 }
 
 impl EndArgs {
@@ -128,7 +161,8 @@ impl EndArgs {
     pub(crate) fn config(&self) -> anyhow::Result<LinkConfig> {
         let (encryption, ids) = keys(&self.keys, self.encryption == OnOff::On)?;
         let chunk_bytes = u32::try_from(self.chunk.bytes()).unwrap_or(u32::MAX);
-        let store = open_store(&self.store, self.store_size, chunk_bytes)?;
+        let compression = self.store_compression.method();
+        let store = open_store(&self.store, self.store_size, chunk_bytes, compression)?;
         let none = Methods::NONE;
         Ok(LinkConfig {
             chunk_bytes,
@@ -174,7 +208,12 @@ pub(crate) fn keys(
 }
 
 /// Opens the store, or begins one.
-pub(crate) fn open_store(path: &Path, size: ByteSize, chunk_bytes: u32) -> anyhow::Result<Chunks> {
+pub(crate) fn open_store(
+    path: &Path,
+    size: ByteSize,
+    chunk_bytes: u32,
+    compression: Method,
+) -> anyhow::Result<Chunks> {
     if !path.exists() {
         std::fs::create_dir_all(path)
             .with_context(|| format!("the folder {} cannot be made", path.display()))?;
@@ -192,7 +231,10 @@ pub(crate) fn open_store(path: &Path, size: ByteSize, chunk_bytes: u32) -> anyho
     let mut epoch = [0; 8];
     rustix::rand::getrandom(&mut epoch[..], rustix::rand::GetRandomFlags::empty())
         .context("the system has no randomness")?;
-    let settings = ChunkSettings::new(chunk_bytes, u64::from_le_bytes(epoch));
+    let settings = ChunkSettings {
+        compression,
+        ..ChunkSettings::new(chunk_bytes, u64::from_le_bytes(epoch))
+    };
     Chunks::open(Arc::new(device), settings).map_err(|error| {
         let hint = match &error {
             OpenError::TooSmall { .. } => "give a larger --store-size: 64MiB at least",

@@ -48,6 +48,15 @@ pub(super) const STORE_SIZE: Key = Key {
     show: |draft, _| Some(size_text(draft.link.store_size)),
 };
 
+pub(super) const STORE_COMPRESSION: Key = Key {
+    path: "origin.link.store_compression",
+    flag: None,
+    kind: Kind::Choice(&["zstd", "lz4", "none"]),
+    doc: "What chunks are compressed with in the store: several times as many of text, for some of the processor.",
+    set: |draft, _, value| draft.link.store_compression = Compression::of(&value.text()),
+    show: |draft, _| Some(draft.link.store_compression.word().to_owned()),
+};
+
 pub(super) const ENCRYPTION: Key = Key {
     path: "origin.link.encryption",
     flag: None,
@@ -62,21 +71,8 @@ pub(super) const COMPRESSION: Key = Key {
     flag: None,
     kind: Kind::Choice(&["zstd", "lz4", "none"]),
     doc: "What bodies are compressed with. It gives way to what is faster, or nothing, where the line is faster than the processor.",
-    set: |draft, _, value| {
-        draft.link.compression = match value.text().as_str() {
-            "lz4" => Compression::Lz4,
-            "none" => Compression::None,
-            _ => Compression::Zstd,
-        }
-    },
-    show: |draft, _| {
-        let word = match draft.link.compression {
-            Compression::Zstd => "zstd",
-            Compression::Lz4 => "lz4",
-            Compression::None => "none",
-        };
-        Some(word.to_owned())
-    },
+    set: |draft, _, value| draft.link.compression = Compression::of(&value.text()),
+    show: |draft, _| Some(draft.link.compression.word().to_owned()),
 };
 
 pub(super) const DEDUP: Key = Key {

@@ -39,7 +39,9 @@ impl FromStr for HostPort {
     fn from_str(text: &str) -> Result<Self, NotHostPort> {
         let wrong = || NotHostPort(text.chars().take(80).collect());
         let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
-        let port = port.parse().ok().filter(|port| *port > 0);
+        // Rust takes a sign for part of a number.
+        let digits = port.bytes().all(|byte| byte.is_ascii_digit());
+        let port = port.parse().ok().filter(|port| *port > 0 && digits);
         let bracketed = host
             .strip_prefix('[')
             .and_then(|host| host.strip_suffix(']'));
@@ -80,7 +82,7 @@ impl fmt::Display for Target {
 
 /// How a stream is introduced.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Label {
+pub enum Label {
     /// A conversation begins.
     Begin(Target),
     /// The other half of the conversation that the peer began with this stream.
@@ -88,7 +90,8 @@ pub(crate) enum Label {
 }
 
 impl Label {
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    /// The bytes of an OPEN's label.
+    pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Begin(Target::Tcp(place)) => [&[TCP], place.to_string().as_bytes()].concat(),
             Self::Begin(Target::Origin) => vec![ORIGIN],
@@ -97,7 +100,7 @@ impl Label {
     }
 
     /// `None` for what is not understood here.
-    pub(crate) fn decode(label: &[u8]) -> Option<Self> {
+    pub fn decode(label: &[u8]) -> Option<Self> {
         let (kind, rest) = label.split_first()?;
         match *kind {
             TCP => {
@@ -172,7 +175,8 @@ mod tests {
         }
         let long = format!("{}:1", "a".repeat(254));
         for text in [
-            "", "db", ":1", "db:", "db:0", "db:65536", "::1:443", "[db]:1", "d b:1", "d\n:1", &long,
+            "", "db", ":1", "db:", "db:0", "db:+80", "db:65536", "::1:443", "[db]:1", "d b:1",
+            "d\n:1", &long,
         ] {
             assert!(text.parse::<HostPort>().is_err(), "{text}");
         }

@@ -8,15 +8,23 @@ use crate::label::{HostPort, refusal};
 
 /// How far a client's words got.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub enum Step {
     /// They go on.
     More,
-    /// Say this; the next word begins after so many bytes.
-    Say { reply: Vec<u8>, used: usize },
-    /// Connect there; its bytes begin after so many.
+    /// Say something, and go on reading.
+    Say {
+        /// What to say.
+        reply: Vec<u8>,
+        /// The next word begins after so many bytes.
+        used: usize,
+    },
+    /// Connect somewhere.
     Connect {
+        /// Where.
         place: HostPort,
+        /// In which words the client is told what became of it.
         style: Style,
+        /// Its bytes begin after so many.
         used: usize,
     },
     /// Say this, and close.
@@ -25,13 +33,15 @@ pub(crate) enum Step {
 
 /// Which words a client uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Style {
+pub enum Style {
+    /// SOCKS5's.
     Socks,
+    /// HTTP's.
     Http,
 }
 
 /// Reads the first word, or after a greeting the second.
-pub(crate) fn read(bytes: &[u8], greeted: bool) -> Step {
+pub fn read(bytes: &[u8], greeted: bool) -> Step {
     match bytes.first() {
         None => Step::More,
         Some(&VERSION) if greeted => read_request(bytes),
@@ -42,7 +52,7 @@ pub(crate) fn read(bytes: &[u8], greeted: bool) -> Step {
 }
 
 /// What a client is told once the target is connected, or why it is not.
-pub(crate) fn reply(style: Style, outcome: Result<(), u32>) -> Vec<u8> {
+pub fn reply(style: Style, outcome: Result<(), u32>) -> Vec<u8> {
     match (style, outcome) {
         (Style::Socks, Ok(())) => socks_reply(0),
         (Style::Socks, Err(reason)) => socks_reply(match reason {
@@ -140,7 +150,7 @@ fn read_connect(bytes: &[u8]) -> Step {
     let mut words = std::str::from_utf8(line).unwrap_or("").split(' ');
     let method = words.next();
     let (target, version) = (words.next(), words.next());
-    let versioned = version.is_some_and(|version| version.starts_with("HTTP/1."));
+    let versioned = matches!(version, Some("HTTP/1.0" | "HTTP/1.1"));
     if !versioned || words.next().is_some() {
         return Step::Refuse(http_refusal(
             "400 Bad Request",
@@ -183,7 +193,7 @@ const IPV6: u8 = 4;
 const FAILURE: u8 = 1;
 
 /// Of a CONNECT, or of the longest SOCKS5 word, which has 262.
-pub(crate) const HEAD_BYTES_MAX: usize = 8192;
+pub const HEAD_BYTES_MAX: usize = 8192;
 
 #[cfg(test)]
 mod tests {

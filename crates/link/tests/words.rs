@@ -1,0 +1,181 @@
+//! Laws of what is read before anybody is trusted: labels, and a proxy client's words. Oracles are a client that says what it
+//! wants, the standard library for addresses, and httparse for heads.
+
+use std::net::{IpAddr, SocketAddr};
+
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::{Just, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
+use proptest::sample;
+use proptest::strategy::Strategy;
+
+use edgeward_dedup::wire::StreamId;
+use edgeward_link::socks::{HEAD_BYTES_MAX, Step, Style, read};
+use edgeward_link::{HostPort, Label, Target};
+
+fn hosts() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "[a-z0-9_-]{1,20}(\\.[A-Za-z0-9-]{1,20}){0,3}",
+        any::<std::net::Ipv4Addr>().prop_map(|host| host.to_string()),
+        any::<std::net::Ipv6Addr>().prop_map(|host| host.to_string()),
+    ]
+}
+
+fn places() -> impl Strategy<Value = (String, u16)> {
+    (hosts(), 1..=u16::MAX)
+}
+
+fn text(host: &str, port: u16) -> String {
+    if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }
+}
+
+/// Text that is nearly a place.
+fn nearly() -> impl Strategy<Value = String> {
+    let (host, port) = (
+        "[a-c.\\[\\]:_ /@\u{e9}\n%-]{0,8}|[0-9a-f:.\\[\\]]{0,12}",
+        "[0-9+ -]{0,6}",
+    );
+    (host, option::of(port)).prop_map(|(host, port)| match port {
+        Some(port) => format!("{host}:{port}"),
+        None => host,
+    })
+}
+
+proptest! {
+    /// A place has the host and port it was written with, in lower case.
+    #[test]
+    fn places_are_what_was_written((host, port) in places()) {
+        let place: HostPort = text(&host, port).parse().expect("a place");
+        prop_assert_eq!(&place.host, &host.to_ascii_lowercase());
+        prop_assert_eq!(place.port, port);
+        prop_assert_eq!(place.to_string().parse::<HostPort>(), Ok(place));
+    }
+
+    /// Whatever is taken for a place is a name of letters, digits, `-`, `_` and `.`, or an address, and digits; and what the standard
+    /// library takes for the address of a socket is one, but for port 0 and for zones.
+    #[test]
+    fn nothing_else_is_a_place(text in nearly()) {
+        if let Ok(place) = text.parse::<HostPort>() {
+            let named = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+            let addressed = place.host.parse::<IpAddr>().is_ok();
+            prop_assert!(addressed || (!place.host.is_empty() && place.host.bytes().all(named)), "{place}");
+            let digits = text.rsplit(':').next().expect("one part at least");
+            prop_assert!(place.port > 0 && digits.bytes().all(|byte| byte.is_ascii_digit()), "{text:?}");
+            prop_assert_eq!(place.to_string().parse::<HostPort>(), Ok(place));
+        } else if let Ok(addr) = text.parse::<SocketAddr>() {
+            prop_assert!(addr.port() == 0 || text.contains('%'), "{text} was refused");
+        }
+    }
+
+    /// Labels come back as they were.
+    #[test]
+    fn labels_come_back((host, port) in places(), stream in any::<u32>()) {
+        let place = text(&host, port).parse().expect("a place");
+        let labels = [
+            Label::Begin(Target::Tcp(place)),
+            Label::Begin(Target::Origin),
+            Label::Answer(StreamId(stream)),
+        ];
+        for label in labels {
+            prop_assert_eq!(Label::decode(&label.encode()), Some(label));
+        }
+    }
+
+    /// Bytes that are taken for a label are one, whatever they are.
+    #[test]
+    fn other_labels_are_refused(kind in 0_u8..6, rest in prop_oneof![vec(any::<u8>(), 0..8), nearly().prop_map(String::into_bytes)]) {
+        let bytes = [&[kind], &rest[..]].concat();
+        let decoded = Label::decode(&bytes);
+        let should = match kind {
+            1 => std::str::from_utf8(&rest).ok().and_then(|rest| rest.parse::<HostPort>().ok()).is_some(),
+            2 => rest.len() == 4,
+            3 => rest.is_empty(),
+            _ => false,
+        };
+        prop_assert_eq!(decoded.is_some(), should);
+        if let Some(label) = decoded {
+            prop_assert_eq!(Label::decode(&label.encode()), Some(label));
+        }
+    }
+
+    /// What a client of SOCKS5 says is understood as it was meant, with the last byte of each word and not before.
+    #[test]
+    fn socks_is_understood_as_it_was_meant(
+        (host, port) in places(),
+        others in vec(1_u8..255, 0..20),
+        after in vec(any::<u8>(), 0..20),
+        reserved in any::<u8>(),
+    ) {
+        let at = others.len() / 2;
+        let methods = [&others[..at], &[0], &others[at..]].concat();
+        let greeting = [&[5, methods.len() as u8], &methods[..]].concat();
+        for end in 0..greeting.len() {
+            prop_assert_eq!(read(&greeting[..end], false), Step::More);
+        }
+        let heard = [&greeting[..], &after].concat();
+        let reply = vec![5, 0];
+        prop_assert_eq!(read(&heard, false), Step::Say { reply, used: greeting.len() });
+
+        let address = match host.parse::<IpAddr>() {
+            Ok(IpAddr::V4(host)) => [&[1][..], &host.octets()].concat(),
+            Ok(IpAddr::V6(host)) => [&[4][..], &host.octets()].concat(),
+            Err(_) => [&[3, host.len() as u8][..], host.as_bytes()].concat(),
+        };
+        let request = [&[5, 1, reserved][..], &address, &port.to_be_bytes()].concat();
+        for end in 0..request.len() {
+            prop_assert_eq!(read(&request[..end], true), Step::More);
+        }
+        let place = text(&host, port).parse().expect("a place");
+        let connect = Step::Connect { place, style: Style::Socks, used: request.len() };
+        prop_assert_eq!(read(&[&request[..], &after].concat(), true), connect);
+    }
+
+    /// A head is understood as another reader of HTTP/1 understands it.
+    #[test]
+    fn connect_is_understood_as_others_do(
+        method in prop_oneof![4 => Just("CONNECT".to_owned()), 1 => "[A-Za-z ]{0,8}"],
+        target in prop_oneof![places().prop_map(|(host, port)| text(&host, port)), nearly()],
+        version in prop_oneof![4 => Just("HTTP/1.1"), 1 => Just("HTTP/1.0"), 1 => sample::select(&["HTTP/1.", "HTTP/1.1x", "HTTP/2", "http/1.1", "HTTP/1.1 x"][..])],
+        fields in vec("[A-Za-z-]{1,10}: [ -~]{0,20}", 0..4),
+        after in vec(any::<u8>(), 0..20),
+    ) {
+        let fields: String = fields.iter().map(|field| format!("{field}\r\n")).collect();
+        let head = format!("{method} {target} {version}\r\n{fields}\r\n");
+        let heard = [head.as_bytes(), &after].concat();
+        let mut slots = [httparse::EMPTY_HEADER; 8];
+        let mut request = httparse::Request::new(&mut slots);
+        let status = request.parse(&heard);
+        let wanted = match status {
+            Ok(httparse::Status::Complete(used)) if request.method == Some("CONNECT") => {
+                let place = request.path.and_then(|path| path.parse::<HostPort>().ok());
+                place.map(|place| Step::Connect { place, style: Style::Http, used })
+            }
+            _ => None,
+        };
+        match (read(&heard, false), wanted) {
+            (Step::Refuse(reply), None) => prop_assert!(reply.starts_with(b"HTTP/1.1 4") || reply.starts_with(&[5])),
+            (step, Some(wanted)) => prop_assert_eq!(step, wanted),
+            (step, None) => prop_assert!(false, "{head:?}: {step:?}, and httparse: {status:?}"),
+        }
+        for end in 1..head.len() {
+            prop_assert_eq!(read(&heard[..end], false), Step::More, "{:?}", &head[..end]);
+        }
+    }
+
+    /// Whatever comes, byte by byte or at once, the first answer is the same, and says no more was used than came.
+    #[test]
+    fn words_may_come_in_pieces(bytes in vec(prop_oneof![any::<u8>(), sample::select(&b"\x05\x00\x01\x03\r\n :CONE"[..])], 0..60), greeted in any::<bool>()) {
+        let whole = read(&bytes, greeted);
+        let first = (0..bytes.len()).map(|end| read(&bytes[..end], greeted)).find(|step| *step != Step::More);
+        prop_assert_eq!(&first.unwrap_or_else(|| whole.clone()), &whole);
+        match whole {
+            Step::Say { used, .. } | Step::Connect { used, .. } => prop_assert!((1..=bytes.len()).contains(&used)),
+            Step::Refuse(reply) => prop_assert!(!reply.is_empty()),
+            Step::More => prop_assert!(bytes.len() < HEAD_BYTES_MAX),
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! A proxy client's words mean the same whether they come at once or byte by byte; no more is used than came, and whoever says
+//! much gets an answer.
+//!
+//! The first byte says whether the client was greeted. Run: `cargo +nightly fuzz run link_socks`.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+use edgeward_link::socks::{HEAD_BYTES_MAX, Step, Style, read, reply};
+
+fuzz_target!(|bytes: &[u8]| {
+    let Some((&choice, bytes)) = bytes.split_first() else {
+        return;
+    };
+    let greeted = choice & 1 == 1;
+    let whole = read(bytes, greeted);
+    // Longer heads are refused as soon as they are too long.
+    let pieces = bytes.len().min(HEAD_BYTES_MAX - 1);
+    let first = (0..=pieces)
+        .map(|end| read(&bytes[..end], greeted))
+        .find(|step| *step != Step::More);
+    if bytes.len() < HEAD_BYTES_MAX {
+        assert_eq!(first.unwrap_or(Step::More), whole);
+    }
+    match whole {
+        Step::More => assert!(bytes.len() < HEAD_BYTES_MAX),
+        Step::Say { reply, used } => {
+            assert!(!greeted && reply == [5, 0] && (3..=257).contains(&used));
+            assert!(used <= bytes.len());
+        }
+        Step::Connect { place, style, used } => {
+            assert!(used <= bytes.len());
+            assert_eq!(greeted, style == Style::Socks);
+            assert_eq!(place.to_string().parse().as_ref(), Ok(&place));
+        }
+        Step::Refuse(refusal) => assert!(!refusal.is_empty()),
+    }
+    for style in [Style::Socks, Style::Http] {
+        assert!(!reply(style, Err(u32::from(choice))).is_empty());
+    }
+});

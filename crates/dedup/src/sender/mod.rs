@@ -293,6 +293,17 @@ impl Sender {
         })
     }
 
+    /// Up to where a body was made into frames.
+    pub fn sealed(&self, stream: StreamId) -> u64 {
+        self.streams.get(&stream).map_or(0, Outgoing::sealed)
+    }
+
+    /// Whether frames of a body were not acknowledged, so that news of it will come.
+    pub fn under_way(&self, stream: StreamId) -> bool {
+        let outgoing = self.streams.get(&stream);
+        outgoing.is_some_and(Outgoing::under_way)
+    }
+
     /// Whether a body has a frame for this lane. What was just sent on one may leave something for the other.
     pub fn is_ready(&self, lane: Lane) -> bool {
         let short = lane != Lane::Long && !self.short.is_empty();

@@ -75,6 +75,11 @@ impl Outgoing {
         self.pieces.back().map_or(self.acked, Piece::end)
     }
 
+    /// Whether the peer will say something about it.
+    pub(super) fn under_way(&self) -> bool {
+        !self.pieces.is_empty()
+    }
+
     /// Bytes of the body in its next frame; `None` if there is none.
     pub(super) fn next_bytes(&mut self) -> Option<usize> {
         match *self.queue.front()? {

@@ -85,9 +85,12 @@ impl Core {
             if let Some((id, _)) = self.by_out.get(&stream)
                 && let Some(talk) = self.talks.get_mut(id)
                 && talk.writer.is_some()
-                && self.endpoint.sender().room(stream) > 0
             {
-                self.wake.extend(talk.writer.take());
+                if self.endpoint.sender().room(stream) > 0 {
+                    self.wake.extend(talk.wake_writer());
+                }
+                // What waited with its writer is looked at again: there may be nothing under way any more.
+                self.due.extend(talk.ask_again().map(|due| (due, *id)));
             }
         }
         // As many as there may be room for; who finds none waits again.
@@ -96,8 +99,10 @@ impl Core {
         if heard && free > 0 {
             let crowd = self.crowded.len().min(1 + free / SHARE_BYTES);
             for id in self.crowded.drain(..crowd) {
-                let talk = self.talks.get_mut(&id);
-                self.wake.extend(talk.and_then(|talk| talk.writer.take()));
+                if let Some(talk) = self.talks.get_mut(&id) {
+                    self.wake.extend(talk.wake_writer());
+                    self.due.extend(talk.ask_again().map(|due| (due, id)));
+                }
             }
         }
     }

@@ -5,6 +5,8 @@
 
 mod events;
 mod talk;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::task::Waker;
@@ -133,9 +135,10 @@ impl Core {
             self.endpoint.connected(role, ours, theirs)?;
             self.peer_session = Some(theirs.session);
             // Nobody could write before the peer said how much.
-            let waiting = self.talks.values_mut();
-            self.wake
-                .extend(waiting.filter_map(|talk| talk.writer.take()));
+            for (id, talk) in &mut self.talks {
+                self.wake.extend(talk.wake_writer());
+                self.due.extend(talk.ask_again().map(|due| (due, *id)));
+            }
             if before.is_some_and(|before| before != theirs.session) {
                 self.drop_lines();
                 self.end_all(reason::RESTARTED);
@@ -310,13 +313,14 @@ impl Core {
                 continue;
             };
             talk.due = None;
-            let (Some(hold), Some(stream)) = (talk.hold, talk.out) else {
+            let (Some(hold), Some(stream)) = (&mut talk.hold, talk.out) else {
                 continue;
             };
             // The line is what it waits for; when it has had its turn we are asked again.
             if self.endpoint.sender().backlog(stream) {
                 continue;
             }
+            hold.saw(self.endpoint.sender().sealed(stream), now);
             let again = match hold.verdict(now) {
                 Verdict::Wait(again) => Some(again),
                 Verdict::Whole(again) => {
@@ -324,6 +328,16 @@ impl Core {
                         .flush_whole(stream, &mut self.store, &mut self.codec);
                     flushed = true;
                     Some(again)
+                }
+                // The rest of the chunk will come when there is room for it. Until then nothing is gained by what there is, and most
+                // of such chunks turn out to be known. Whoever wakes the writer has us asked again.
+                Verdict::All
+                    if talk.writer.is_some() && self.endpoint.sender().under_way(stream) =>
+                {
+                    self.endpoint
+                        .flush_whole(stream, &mut self.store, &mut self.codec);
+                    flushed = true;
+                    None
                 }
                 Verdict::All => {
                     self.endpoint

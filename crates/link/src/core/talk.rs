@@ -35,6 +35,28 @@ pub(super) struct Talk {
     pub(super) written: bool,
 }
 
+impl Talk {
+    /// Who is to be woken, since the body may be written again.
+    pub(super) fn wake_writer(&mut self) -> Option<Waker> {
+        let writer = self.writer.take();
+        if let Some(hold) = self.hold.as_mut().filter(|_| writer.is_some()) {
+            hold.resume();
+        }
+        writer
+    }
+
+    /// When to look at what waits, if nobody was going to.
+    pub(super) fn ask_again(&mut self) -> Option<Instant> {
+        let due = self
+            .hold
+            .as_ref()
+            .map(Hold::due)
+            .filter(|_| self.due.is_none());
+        self.due = self.due.or(due);
+        due
+    }
+}
+
 /// What became of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {

@@ -1,0 +1,193 @@
+//! Two cores and a line between them in virtual time: what leaves, and when.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use edgeward_chunk_store::{ChunkSettings, Chunks, ScratchDevice};
+use edgeward_dedup::endpoint::Endpoint;
+use edgeward_dedup::id::IdKey;
+use edgeward_dedup::receiver::Sharing;
+use edgeward_dedup::wire::{Role, decode, frame_length};
+
+use super::{Core, CoreConfig, LineId, Read, TalkId, Written};
+use crate::config::{Encryption, LinkConfig};
+use crate::label::Target;
+
+/// There and back in 80 ms, as fast as can be.
+const DELAY: Duration = Duration::from_millis(40);
+
+const EDGE: usize = 0;
+const GATEWAY: usize = 1;
+
+struct World {
+    cores: [Core; 2],
+    lines: [LineId; 2],
+    /// When it arrives, where, and what.
+    under_way: VecDeque<(Instant, usize, Vec<u8>)>,
+    now: Instant,
+    due: [Option<Instant>; 2],
+    /// Bytes of frames that each sent.
+    sent: [u64; 2],
+}
+
+impl World {
+    fn new(change: impl Fn(&mut LinkConfig)) -> Self {
+        let mut cores = [1, 2].map(|number| {
+            let device = ScratchDevice::new(&std::env::temp_dir(), 64 << 20).expect("a file");
+            let store = Chunks::open(Arc::new(device), ChunkSettings::new(8 << 10, number));
+            let store = store.expect("a store");
+            let mut config = LinkConfig::new(Encryption::Off, IdKey::new([3; 32]), store.clone());
+            change(&mut config);
+            let endpoint = config.endpoint(Sharing::Exchanged, number);
+            let accepts = number == 2;
+            let core = CoreConfig {
+                accepts,
+                dedup: true,
+                probe: true,
+                unacked_max: config.unacked_bytes_max,
+            };
+            Core::new(core, Endpoint::new(endpoint.expect("possible")), store)
+        });
+        let hellos = cores.each_mut().map(Core::hello);
+        let [edge, gateway] = &mut cores;
+        let lines = [
+            edge.line_up(Role::Connector, &hellos[EDGE], &hellos[GATEWAY]),
+            gateway.line_up(Role::Listener, &hellos[GATEWAY], &hellos[EDGE]),
+        ];
+        Self {
+            cores,
+            lines: lines.map(|line| line.expect("they agree")),
+            under_way: VecDeque::new(),
+            now: Instant::now(),
+            due: [None; 2],
+            sent: [0; 2],
+        }
+    }
+
+    /// A conversation, begun by the edge and taken up: its two ends.
+    fn converse(&mut self) -> [TalkId; 2] {
+        let ours = self.cores[EDGE]
+            .open(Target::Origin)
+            .expect("there is room");
+        let theirs = loop {
+            self.step(None);
+            if let Some((talk, _)) = self.cores[GATEWAY].accept(Waker::noop()) {
+                break talk;
+            }
+        };
+        self.cores[GATEWAY].answer(theirs).expect("it is awaited");
+        [ours, theirs]
+    }
+
+    /// Frames leave; then time goes on to the next thing that happens, `other` being one, and it happens.
+    fn step(&mut self, other: Option<Instant>) {
+        for side in [EDGE, GATEWAY] {
+            loop {
+                let mut out = Vec::new();
+                let core = &mut self.cores[side];
+                let filled = core.fill(self.lines[side], false, self.now, Waker::noop(), &mut out);
+                self.due[side] = filled.expect("the line is up");
+                drop(core.due_wakers());
+                if out.is_empty() {
+                    break;
+                }
+                self.sent[side] += out.len() as u64;
+                self.under_way.push_back((self.now + DELAY, 1 - side, out));
+            }
+        }
+        let arrival = self.under_way.front().map(|(at, ..)| *at);
+        let due = self.due.into_iter().flatten();
+        let next = due.chain(arrival).chain(other).min();
+        self.now = next.expect("something happens").max(self.now);
+        while let Some((_, side, bytes)) = self.under_way.pop_front_if(|(at, ..)| *at <= self.now) {
+            let mut rest = &bytes[..];
+            while let Some(length) = frame_length(rest).expect("a frame") {
+                let (frame, others) = rest.split_at(length);
+                let frame = decode(frame).expect("a frame");
+                let handled = self.cores[side].handle(self.lines[side], frame, length);
+                handled.expect("the line is up").expect("no violation");
+                rest = others;
+            }
+        }
+    }
+
+    /// The gateway sends a body, `pause` between any two parts; when the edge has all of it, what that took of the line and of time.
+    fn send(&mut self, body: &[u8], part_bytes: usize, pause: Duration) -> (u64, Duration) {
+        let [reader, writer] = self.converse();
+        let (sent, begun) = (self.sent[GATEWAY], self.now);
+        let (mut written, mut read, mut next) = (0, 0, self.now);
+        let mut closed = false;
+        while read < body.len() || !closed {
+            if next <= self.now && written < body.len() {
+                let end = body.len().min(written + part_bytes);
+                let part = &body[written..end];
+                match self.cores[GATEWAY].write(writer, part, self.now, Waker::noop()) {
+                    Written::Bytes(bytes) => {
+                        written += bytes;
+                        next = self.now + pause;
+                        if pause.is_zero() {
+                            continue;
+                        }
+                    }
+                    Written::Full => {}
+                    Written::Ended(reason) => panic!("ended: {reason}"),
+                }
+            }
+            if written == body.len() && !closed {
+                self.cores[GATEWAY].close(writer).expect("it is open");
+                closed = true;
+            }
+            while let Read::Bytes(bytes) = self.cores[EDGE].read(reader, Waker::noop()) {
+                assert!(body[read..].starts_with(&bytes), "at {read}");
+                read += bytes.len();
+            }
+            let writes = written < body.len() && next > self.now;
+            self.step(writes.then_some(next));
+        }
+        (self.sent[GATEWAY] - sent, self.now - begun)
+    }
+}
+
+fn noise(bytes: usize) -> Vec<u8> {
+    let words = (0..bytes as u64 / 8).map(|n| (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mix = |word: u64| {
+        (word ^ (word >> 29))
+            .wrapping_mul(0xbf58_476d_1ce4_e5b9)
+            .to_le_bytes()
+    };
+    words.flat_map(mix).collect()
+}
+
+/// A body that is all there costs its names, however often its writer has to wait for credit: halves of chunks are not sent.
+#[test]
+fn a_writer_out_of_credit_sends_no_half_chunks() {
+    let mut world = World::new(|config| {
+        // The writer waits 64 times for a body of 4 MiB.
+        config.unacked_bytes_max = 64 << 10;
+    });
+    let body = noise(4 << 20);
+    let (first, _) = world.send(&body, 64 << 10, Duration::ZERO);
+    assert!(first as usize > body.len());
+    let (again, took) = world.send(&body, 64 << 10, Duration::ZERO);
+    assert!(took > DELAY * 20, "it never waited: {took:?}");
+    // 16 bytes a chunk of 9 KB, and a frame for each window.
+    assert!(again < 20_000, "{again} bytes the second time");
+}
+
+/// A chunk that does not end is sent all the same once nothing is under way: its writer may wait for an answer, or for credit that
+/// nobody gives before it is read.
+#[test]
+fn what_fills_the_window_arrives() {
+    let mut world = World::new(|config| {
+        // Less than a chunk may be.
+        config.receive_bytes_max = 256 << 10;
+        config.streams_max = 16;
+    });
+    // No cut is found in it before 64 KiB.
+    let body = vec![7; 300_000];
+    for _ in 0..2 {
+        world.send(&body, 64 << 10, Duration::ZERO);
+    }
+}

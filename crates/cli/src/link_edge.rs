@@ -78,8 +78,10 @@ impl EdgeLink {
         let none = Methods::NONE;
         let mut config = LinkConfig::new(encryption, ids, {
             let chunk_bytes = 8 << 10;
-            end::open_store(store, settings.store_size, chunk_bytes)?
+            let compression = settings.store_compression.method();
+            end::open_store(store, settings.store_size, chunk_bytes, compression)?
         });
+        config.knowledge = end::knowledge_folder(store);
         config.dedup = settings.dedup;
         config.delta = settings.delta;
         config.connections = settings.connections;

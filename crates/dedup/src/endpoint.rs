@@ -72,6 +72,16 @@ impl Endpoint {
         }
     }
 
+    /// What was exchanged with the peer, as far as is known.
+    pub fn knowledge(&self) -> &Knowledge {
+        &self.knowledge
+    }
+
+    /// What an earlier end, with this store, had exchanged with this peer. If either's store is another by now, nothing is believed.
+    pub fn recall(&mut self, knowledge: Knowledge) {
+        self.knowledge = knowledge;
+    }
+
     /// What to say first on a connection.
     pub fn hello(&mut self, store: &impl ChunkStore) -> Hello {
         self.epoch = store.epoch();

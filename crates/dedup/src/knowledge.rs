@@ -5,7 +5,10 @@
 //! peer's, even if another's lies in the store. It is a belief, not a promise: the peer may have lost a chunk since, and says so.
 //!
 //! The bits are kept by container, and the oldest containers are forgotten beyond a bound. A terabyte of chunks of 8 KiB is
-//! 128 MB of bits at most; what was forgotten is sent once more.
+//! 128 MB of bits at most; what was forgotten is sent once more. [`Knowledge::write`] and [`Knowledge::read`] are for ends that begin
+//! anew with the stores they had.
+
+mod written;
 
 use std::collections::BTreeMap;
 

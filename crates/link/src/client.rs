@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use edgeward_chunk_store::Chunks;
 use edgeward_dedup::endpoint::Endpoint;
 use edgeward_dedup::receiver::Sharing;
 use edgeward_dedup::sender::SendError;
@@ -22,6 +23,7 @@ use crate::handshake::{HandshakeError, Wire, connect, tune};
 use crate::label::{Target, refusal};
 use crate::line::{Line, LineError};
 use crate::peer::Peer;
+use crate::recall::{Recall, keep_writing};
 use crate::status::PeerStatus;
 use crate::stream::LinkStream;
 use crate::{SetupError, random};
@@ -34,6 +36,7 @@ struct Shared {
     peer: Arc<Peer>,
     config: LinkConfig,
     gateway: String,
+    recall: Option<Arc<Recall>>,
     state: watch::Receiver<State>,
     /// Ends with the link.
     _tasks: JoinSet<()>,
@@ -74,7 +77,12 @@ impl Client {
             probe: config.probe,
             unacked_max: config.unacked_bytes_max,
         };
-        let core = Core::new(core, Endpoint::new(endpoint), config.store.clone());
+        let mut core = Core::new(core, Endpoint::new(endpoint), config.store.clone());
+        let folder = config.knowledge.as_deref();
+        let recall = folder.map(|folder| Arc::new(Recall::new(folder, &config.store_key, 1)));
+        if let Some(known) = recall.as_ref().and_then(|recall| recall.load(GATEWAY)) {
+            core.recall(known);
+        }
         let peer = Arc::new(Peer::new(core));
         if matches!(config.encryption, Encryption::Off) {
             tracing::warn!(
@@ -95,6 +103,15 @@ impl Client {
             };
             tasks.spawn(keeper.run());
         }
+        if let Some(recall) = &recall {
+            let named = vec![(GATEWAY.to_owned(), Arc::clone(&peer))];
+            tasks.spawn(keep_writing(
+                Arc::clone(recall),
+                config.store.clone(),
+                config.times.knowledge,
+                move || named.clone(),
+            ));
+        }
         tasks.spawn(be_patient(
             Arc::clone(&peer),
             state.clone(),
@@ -104,6 +121,7 @@ impl Client {
             peer,
             config,
             gateway: gateway.to_owned(),
+            recall,
             state,
             _tasks: tasks,
         })))
@@ -147,7 +165,7 @@ impl Client {
     }
 
     /// Where its chunks are.
-    pub fn store(&self) -> &edgeward_chunk_store::Chunks {
+    pub fn store(&self) -> &Chunks {
         &self.0.config.store
     }
 
@@ -165,12 +183,28 @@ impl Client {
             core.drop_lines();
         });
         let store = self.0.config.store.clone();
+        let named = (GATEWAY.to_owned(), Arc::clone(&self.0.peer));
+        let recall = self.0.recall.clone();
         drop(self);
-        tokio::task::spawn_blocking(move || store.flush())
-            .await
-            .map_err(io::Error::other)?
+        finish(store, recall, vec![named]).await
     }
 }
+
+/// Writes the store's last container, and what the peers have.
+pub(crate) async fn finish(
+    store: Chunks,
+    recall: Option<Arc<Recall>>,
+    peers: Vec<(String, Arc<Peer>)>,
+) -> io::Result<()> {
+    let finished = tokio::task::spawn_blocking(move || {
+        store.flush()?;
+        recall.map_or(Ok(()), |recall| recall.save(&peers, &store))
+    });
+    finished.await.map_err(io::Error::other)?
+}
+
+/// An edge has one peer, whatever its store.
+const GATEWAY: &str = "gateway";
 
 /// Until nothing is under way, or time is up.
 pub(crate) async fn drain(peer: &Peer, grace: Duration) {

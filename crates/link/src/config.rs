@@ -1,5 +1,6 @@
 //! What an end of a link is told, checked and with every default filled in.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,6 +51,9 @@ pub struct LinkConfig {
     pub receive_bytes_max: u64,
     /// Bytes of bodies that a peer did not acknowledge.
     pub unacked_bytes_max: usize,
+    /// A folder in which it is written down what peers have, so that an end that starts again need not send it again; none, and
+    /// it forgets.
+    pub knowledge: Option<PathBuf>,
     /// Times.
     pub times: Times,
 }
@@ -69,6 +73,8 @@ pub struct Times {
     pub patience: Duration,
     /// The gateway connects to a target within this.
     pub connect: Duration,
+    /// How often it is written down what peers have.
+    pub knowledge: Duration,
 }
 
 impl Default for Times {
@@ -82,6 +88,8 @@ impl Default for Times {
             backoff_max: Duration::from_secs(15),
             patience: Duration::from_secs(15),
             connect: Duration::from_secs(10),
+            // It costs a sync of the store. What is exchanged after it is sent once more after a crash.
+            knowledge: Duration::from_secs(300),
         }
     }
 }
@@ -103,6 +111,7 @@ impl LinkConfig {
             streams_max: 1024,
             receive_bytes_max: 256 << 20,
             unacked_bytes_max: 128 << 20,
+            knowledge: None,
             times: Times::default(),
         }
     }
@@ -139,9 +148,11 @@ impl LinkConfig {
                 budget: self.receive_bytes_max.max(credit * streams_max as u64),
                 sharing,
             },
-            // A bit a chunk, of a terabyte.
-            containers_max: 1 << 20,
+            containers_max: CONTAINERS_MAX,
             session,
         })
     }
 }
+
+/// Containers of the store of which it is known what a peer has: a bit a chunk, of a terabyte.
+pub(crate) const CONTAINERS_MAX: usize = 1 << 20;

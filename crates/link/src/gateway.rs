@@ -16,7 +16,7 @@ use edgeward_dedup::receiver::Sharing;
 use edgeward_dedup::wire::{Hello, Role};
 
 use crate::allow::Allow;
-use crate::client::drain;
+use crate::client::{drain, finish};
 use crate::config::{Encryption, LinkConfig};
 use crate::core::{Core, CoreConfig};
 use crate::handshake::{HandshakeError, Wire, tune};
@@ -25,6 +25,7 @@ use crate::line::{Line, LineError};
 use crate::origin::Origin;
 use crate::peer::Peer;
 use crate::pump::pump;
+use crate::recall::{Recall, keep_writing};
 use crate::status::{GatewayStatus, PeerStatus};
 use crate::stream::Begun;
 use crate::{SetupError, random};
@@ -77,6 +78,7 @@ pub struct Gateway {
 struct Shared {
     config: GatewayConfig,
     origin: Option<Arc<Origin>>,
+    recall: Option<Arc<Recall>>,
     peers: Mutex<HashMap<PeerKey, Entry>>,
     counters: Mutex<GatewayCounters>,
 }
@@ -139,14 +141,32 @@ impl Gateway {
                 config.link.times.connect,
             ))
         });
+        let folder = config.link.knowledge.as_deref();
+        let recall = folder.map(|folder| {
+            Arc::new(Recall::new(
+                folder,
+                &config.link.store_key,
+                config.peers_max,
+            ))
+        });
         let shared = Arc::new(Shared {
             config,
             origin,
+            recall,
             peers: Mutex::default(),
             counters: Mutex::default(),
         });
         let mut tasks = JoinSet::new();
         tasks.spawn(accept(listener, Arc::clone(&shared)));
+        if let Some(recall) = &shared.recall {
+            let (of, link) = (Arc::clone(&shared), &shared.config.link);
+            tasks.spawn(keep_writing(
+                Arc::clone(recall),
+                link.store.clone(),
+                link.times.knowledge,
+                move || of.named_peers(),
+            ));
+        }
         Ok(Self {
             addr,
             shared,
@@ -206,11 +226,10 @@ impl Gateway {
     pub async fn shutdown(mut self, grace: Duration) -> io::Result<()> {
         self.drain(grace).await;
         let store = self.shared.config.link.store.clone();
+        let (recall, peers) = (self.shared.recall.clone(), self.shared.named_peers());
         self.tasks.shutdown().await;
         drop(self);
-        tokio::task::spawn_blocking(move || store.flush())
-            .await
-            .map_err(io::Error::other)?
+        finish(store, recall, peers).await
     }
 }
 
@@ -233,6 +252,18 @@ impl Drop for Gateway {
 impl Shared {
     fn peers(&self) -> std::sync::MutexGuard<'_, HashMap<PeerKey, Entry>> {
         self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Peers, as what is known of them is written down.
+    fn named_peers(&self) -> Vec<(String, Arc<Peer>)> {
+        let Some(recall) = &self.recall else {
+            return Vec::new();
+        };
+        let named = |(key, entry): (&PeerKey, &Entry)| {
+            let name = recall.name(key.certificate.as_deref(), key.epoch);
+            (name, Arc::clone(&entry.peer))
+        };
+        self.peers().iter().map(named).collect()
     }
 
     fn counters(&self) -> std::sync::MutexGuard<'_, GatewayCounters> {
@@ -275,7 +306,14 @@ impl Shared {
             probe: link.probe,
             unacked_max: link.unacked_bytes_max,
         };
-        let core = Core::new(core, Endpoint::new(endpoint), link.store.clone());
+        let mut core = Core::new(core, Endpoint::new(endpoint), link.store.clone());
+        let known = self
+            .recall
+            .as_ref()
+            .and_then(|recall| recall.load(&recall.name(key.certificate.as_deref(), key.epoch)));
+        if let Some(known) = known {
+            core.recall(known);
+        }
         let peer = Arc::new(Peer::new(core));
         let mut conversations = JoinSet::new();
         conversations.spawn(converse(Arc::clone(&peer), Arc::clone(self)));

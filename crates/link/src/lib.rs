@@ -45,6 +45,7 @@ mod origin;
 mod peer;
 mod probe;
 mod pump;
+mod recall;
 pub mod socks;
 mod status;
 mod stream;

@@ -15,6 +15,7 @@ use std::time::Instant;
 use edgeward_chunk_store::Chunks;
 use edgeward_chunk_store::codec::Compressors;
 use edgeward_dedup::endpoint::Endpoint;
+use edgeward_dedup::knowledge::Knowledge;
 use edgeward_dedup::sender::{Lane, SenderCounters};
 use edgeward_dedup::store::ChunkStore as _;
 use edgeward_dedup::wire::{Disagreement, Frame, Hello, Role, StreamId};
@@ -110,6 +111,11 @@ impl Core {
 
     pub(crate) fn endpoint(&self) -> &Endpoint {
         &self.endpoint
+    }
+
+    /// As [`Endpoint::recall`].
+    pub(crate) fn recall(&mut self, knowledge: Knowledge) {
+        self.endpoint.recall(knowledge);
     }
 
     pub(crate) fn talks(&self) -> usize {

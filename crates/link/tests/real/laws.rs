@@ -141,7 +141,7 @@ async fn no_wrong_byte_ever() {
 }
 
 /// A store is locked until the last task of its end is gone.
-async fn wait_for_lock(stand: &Stand, end: usize) {
+pub(crate) async fn wait_for_lock(stand: &Stand, end: usize) {
     let free = async {
         loop {
             let path = stand.store_path(end);

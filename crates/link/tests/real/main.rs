@@ -6,6 +6,7 @@
 mod bodies;
 mod laws;
 mod memory;
+mod restart;
 mod security;
 mod stand;
 mod ways;

@@ -48,6 +48,12 @@ impl Stand {
         self.folder.path().join(["gateway", "edge"][end])
     }
 
+    pub(crate) fn knowledge_path(&self, end: usize) -> PathBuf {
+        self.folder
+            .path()
+            .join(["gateway knows", "edge knows"][end])
+    }
+
     pub(crate) fn config(&mut self, end: usize) -> LinkConfig {
         self.stores_opened += 1;
         let store = open(&self.store_path(end), self.stores_opened);
@@ -59,8 +65,10 @@ impl Stand {
             times: Times {
                 backoff_min: Duration::from_millis(5),
                 backoff_max: Duration::from_millis(100),
+                knowledge: Duration::from_millis(20),
                 ..Times::default()
             },
+            knowledge: Some(self.knowledge_path(end)),
             ..LinkConfig::new(encryption, self.ids.clone(), store)
         }
     }

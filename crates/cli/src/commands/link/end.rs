@@ -181,6 +181,7 @@ impl EndArgs {
             streams_max: self.streams_max as usize,
             receive_bytes_max: self.receive_memory.bytes(),
             unacked_bytes_max: usize::try_from(self.send_memory.bytes()).unwrap_or(usize::MAX),
+            knowledge: knowledge_folder(&self.store),
             ..LinkConfig::new(encryption, ids, store)
         })
     }
@@ -243,6 +244,16 @@ pub(crate) fn open_store(
         };
         Complaint::new(one_line(&error)).hint(hint).into()
     })
+}
+
+/// Where it is written down what peers have: beside the chunks. A device has no room for it, and its end forgets.
+pub(crate) fn knowledge_folder(store: &Path) -> Option<PathBuf> {
+    if store.is_dir() {
+        return Some(store.join("knowledge"));
+    }
+    let name = store.file_name()?.to_string_lossy();
+    let beside = store.with_file_name(format!("{name}.knowledge"));
+    store.is_file().then_some(beside)
 }
 
 /// An error with its causes.

@@ -1,0 +1,142 @@
+//! Knowledge as bytes, for an end that begins anew with the store it had.
+//!
+//! Little-endian: `EWknown\x01`, the epochs of the own store and the peer's (8 each), the number of containers (4); for each, in rising
+//! order, its number (4), 1 if it is in another order there (1), the number of its words (2), the words (8 each); XXH3-64 of all that.
+
+use std::collections::BTreeMap;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{Knowledge, Known};
+
+const MAGIC: [u8; 8] = *b"EWknown\x01";
+
+/// A slot is 16 bits.
+const WORDS_MAX: usize = 1 << 10;
+
+impl Knowledge {
+    /// What is known of containers before `end`.
+    ///
+    /// Only containers that will be there whatever happens may be written down: the number of one that is lost is used again, for other
+    /// chunks, which the peer then would seem to have.
+    pub fn write(&self, end: u32) -> Vec<u8> {
+        let containers = || self.containers.range(..end);
+        let count = u32::try_from(containers().count()).expect("numbers are 32 bits");
+        let mut out = MAGIC.to_vec();
+        out.extend_from_slice(&self.own_epoch.to_le_bytes());
+        out.extend_from_slice(&self.peer_epoch.to_le_bytes());
+        out.extend_from_slice(&count.to_le_bytes());
+        for (number, known) in containers() {
+            let words = u16::try_from(known.chunks.len()).expect("a slot is 16 bits");
+            out.extend_from_slice(&number.to_le_bytes());
+            out.push(u8::from(known.disordered));
+            out.extend_from_slice(&words.to_le_bytes());
+            known
+                .chunks
+                .iter()
+                .for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+        }
+        let checksum = xxh3_64(&out);
+        out.extend_from_slice(&checksum.to_le_bytes());
+        out
+    }
+
+    /// What was written, of the last `containers_max` containers; `None` if it is not whole.
+    pub fn read(bytes: &[u8], containers_max: usize) -> Option<Self> {
+        let (bytes, checksum) = bytes.split_last_chunk()?;
+        if xxh3_64(bytes) != u64::from_le_bytes(*checksum) {
+            return None;
+        }
+        let mut rest = bytes.strip_prefix(&MAGIC)?;
+        let own_epoch = u64::from_le_bytes(take(&mut rest)?);
+        let peer_epoch = u64::from_le_bytes(take(&mut rest)?);
+        let count = u32::from_le_bytes(take(&mut rest)?);
+        let mut containers = BTreeMap::new();
+        for _ in 0..count {
+            let number = u32::from_le_bytes(take(&mut rest)?);
+            let [disordered] = take(&mut rest)?;
+            let words = usize::from(u16::from_le_bytes(take(&mut rest)?));
+            let rising = containers
+                .last_key_value()
+                .is_none_or(|(last, _)| *last < number);
+            if !rising || words > WORDS_MAX || disordered > 1 {
+                return None;
+            }
+            let chunks = (0..words).map(|_| take(&mut rest).map(u64::from_le_bytes));
+            let known = Known {
+                chunks: chunks.collect::<Option<_>>()?,
+                disordered: disordered == 1,
+            };
+            containers.insert(number, known);
+            if containers.len() > containers_max.max(1) {
+                containers.pop_first();
+            }
+        }
+        rest.is_empty().then_some(Self {
+            containers,
+            containers_max: containers_max.max(1),
+            own_epoch,
+            peer_epoch,
+        })
+    }
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (first, others) = rest.split_first_chunk()?;
+    *rest = others;
+    Some(*first)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::{any, prop_assert_eq, proptest};
+
+    use super::*;
+    use crate::store::Place;
+
+    proptest! {
+        /// What was known of the containers before the end, and of no other, is known again, and no more of them than may be.
+        #[test]
+        fn what_was_written_is_known_again(
+            places in vec((0_u32..20, any::<u16>()), 0..60),
+            disordered in vec(0_u32..20, 0..5),
+            end in 0_u32..25,
+            most in 1_usize..25,
+        ) {
+            let places = places.into_iter().map(|(container, slot)| Place { container, slot });
+            let places: Vec<Place> = places.collect();
+            let mut known = Knowledge::new(100);
+            known.own_epoch(5);
+            known.peer_epoch(6);
+            places.iter().for_each(|place| known.add(*place));
+            disordered.iter().for_each(|container| known.disorder(*container));
+            let mut again = Knowledge::read(&known.write(end), most).expect("it is whole");
+            again.own_epoch(5);
+            again.peer_epoch(6);
+            let mut kept: Vec<u32> = places.iter().map(|place| place.container).filter(|number| *number < end).collect();
+            kept.sort_unstable();
+            kept.dedup();
+            let kept = &kept[kept.len().saturating_sub(most)..];
+            prop_assert_eq!(again.containers(), kept.len());
+            for place in places {
+                let is_kept = kept.contains(&place.container);
+                prop_assert_eq!(again.has(place), is_kept);
+                prop_assert_eq!(again.in_order(place.container), is_kept && known.in_order(place.container));
+            }
+        }
+
+        /// A byte changed, or some missing: nothing is known.
+        #[test]
+        fn what_is_harmed_is_not_believed(at in any::<proptest::sample::Index>(), bits in 1_u8.., missing in 0_usize..60) {
+            let mut known = Knowledge::new(100);
+            (0..5).for_each(|n| known.add(Place { container: n, slot: 70 }));
+            let mut bytes = known.write(100);
+            let short = &bytes[..bytes.len() - missing.min(bytes.len())];
+            prop_assert_eq!(Knowledge::read(short, 9).is_some(), missing == 0);
+            let at = at.index(bytes.len());
+            bytes[at] ^= bits;
+            prop_assert_eq!(Knowledge::read(&bytes, 9).is_some(), false);
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What peers have, written down, so that an end that starts again with the store it had need not send everything once more.
+//!
+//! A file a peer, in a folder of the end's own. Nothing depends on it: a peer that lost what is believed to be there says so, and is
+//! sent it. Written now and then, and at the end; what is written is about chunks that are on the disk already, for the numbers of
+//! containers that a crash takes away are used again for others.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use edgeward_chunk_store::Chunks;
+use edgeward_dedup::id::{ChunkId, IdKey};
+use edgeward_dedup::knowledge::Knowledge;
+
+use crate::config::CONTAINERS_MAX;
+use crate::peer::Peer;
+
+/// Where it is written down.
+#[derive(Debug)]
+pub(crate) struct Recall {
+    folder: PathBuf,
+    ids: IdKey,
+    files_max: usize,
+    /// What was written last, by file.
+    written: Mutex<HashMap<String, ChunkId>>,
+}
+
+impl Recall {
+    /// `files_max` peers at most.
+    pub(crate) fn new(folder: &Path, ids: &IdKey, files_max: usize) -> Self {
+        Self {
+            folder: folder.to_owned(),
+            ids: ids.clone(),
+            files_max,
+            written: Mutex::default(),
+        }
+    }
+
+    /// What a peer is called: whoever has this certificate and this store.
+    pub(crate) fn name(&self, certificate: Option<&[u8]>, epoch: u64) -> String {
+        let who = [certificate.unwrap_or_default(), &epoch.to_le_bytes()].concat();
+        let bytes = self.ids.id(&who).0;
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// What is known of a peer, if anything is.
+    pub(crate) fn load(&self, name: &str) -> Option<Knowledge> {
+        let bytes = fs::read(self.path(name)).ok()?;
+        Knowledge::read(&bytes, CONTAINERS_MAX)
+    }
+
+    /// Writes down what these peers have of what is on the disk.
+    pub(crate) fn save(&self, peers: &[(String, Arc<Peer>)], store: &Chunks) -> io::Result<()> {
+        let end = store.sync()?;
+        fs::create_dir_all(&self.folder)?;
+        for (name, peer) in peers {
+            let bytes = peer.with(|core| core.endpoint().knowledge().write(end));
+            let id = self.ids.id(&bytes);
+            let written = || self.written.lock().unwrap_or_else(PoisonError::into_inner);
+            if written().get(name) == Some(&id) {
+                continue;
+            }
+            let new = self.folder.join(format!("{name}.new"));
+            fs::write(&new, &bytes)?;
+            fs::rename(&new, self.path(name))?;
+            written().insert(name.clone(), id);
+        }
+        self.forget_oldest()
+    }
+
+    /// Peers come and go with their stores.
+    fn forget_oldest(&self) -> io::Result<()> {
+        let mut files: Vec<(SystemTime, PathBuf)> = Vec::new();
+        for entry in fs::read_dir(&self.folder)? {
+            let entry = entry?;
+            files.push((entry.metadata()?.modified()?, entry.path()));
+        }
+        files.sort_unstable();
+        let away = files.len().saturating_sub(self.files_max);
+        files
+            .drain(..away)
+            .try_for_each(|(_, path)| fs::remove_file(path))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+}
+
+/// Saves every so often, as long as it is let.
+pub(crate) async fn keep_writing(
+    recall: Arc<Recall>,
+    store: Chunks,
+    every: Duration,
+    peers: impl Fn() -> Vec<(String, Arc<Peer>)>,
+) {
+    loop {
+        tokio::time::sleep(every).await;
+        let (recall, store, peers) = (Arc::clone(&recall), store.clone(), peers());
+        let saved = tokio::task::spawn_blocking(move || recall.save(&peers, &store)).await;
+        if let Ok(Err(error)) = saved {
+            tracing::warn!(%error, "what peers have could not be written down");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names tell peers apart, and say nothing of their certificates.
+    #[test]
+    fn peers_have_names() {
+        let folder = Path::new("/nowhere");
+        let recall = Recall::new(folder, &IdKey::new([1; 32]), 3);
+        let names = [
+            recall.name(None, 1),
+            recall.name(None, 2),
+            recall.name(Some(b"certificate"), 1),
+            Recall::new(folder, &IdKey::new([2; 32]), 3).name(None, 1),
+        ];
+        for (nth, name) in names.iter().enumerate() {
+            assert_eq!(name.len(), 32);
+            assert!(!names[..nth].contains(name));
+        }
+        assert!(recall.load(&names[0]).is_none());
+    }
+
+    #[test]
+    fn files_have_a_bound() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let recall = Recall::new(folder.path(), &IdKey::new([1; 32]), 3);
+        for n in 0..5_u64 {
+            let path = recall.path(&recall.name(None, n));
+            let file = fs::File::create(path).expect("written");
+            let time = SystemTime::UNIX_EPOCH + Duration::from_secs(n);
+            file.set_modified(time).expect("set");
+        }
+        recall.forget_oldest().expect("removed");
+        let there = |n| recall.path(&recall.name(None, n)).exists();
+        assert_eq!([0, 1, 2, 3, 4].map(there), [false, false, true, true, true]);
+    }
+}

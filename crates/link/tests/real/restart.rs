@@ -1,0 +1,110 @@
+//! Ends that start again with the stores they had.
+
+use std::time::Duration;
+
+use edgeward_link::{Client, Gateway};
+
+use crate::bodies::Stream;
+use crate::laws::wait_for_lock;
+use crate::stand::{EDGE, Echo, GATEWAY, Stand, echo, tcp, within};
+
+/// A body there and back.
+async fn exchange(client: &Client, target: &Echo, body: &[u8]) {
+    within(client.up()).await;
+    let stream = client.open(tcp(target.addr)).expect("it is up");
+    let back = within(echo(stream, body)).await.expect("it answers");
+    assert!(back == body);
+}
+
+/// A gateway that starts again names what it sent, and answers for what it got, whether it ended in good order or not; of what a crash
+/// took from its store it believes nothing.
+#[tokio::test]
+async fn a_gateway_that_starts_again_knows_what_its_peers_have() {
+    for orderly in [true, false] {
+        let target = Echo::start().await;
+        let mut stand = Stand::new(true);
+        let gateway = stand.gateway(target.addr).await;
+        let addr = gateway.local_addr();
+        let client = stand.client(addr);
+        let body = Stream(11).noise(3_000_000);
+        exchange(&client, &target, &body).await;
+        if orderly {
+            let ended = within(gateway.shutdown(Duration::from_secs(5))).await;
+            ended.expect("flushed");
+        } else {
+            // As it was written while it was at work: of two whole containers, and the third is lost with its bytes.
+            let written = || {
+                let files = std::fs::read_dir(stand.knowledge_path(GATEWAY)).ok();
+                let mut sizes = files.into_iter().flatten().flatten().map(|file| {
+                    let name = file.file_name().to_string_lossy().into_owned();
+                    let bytes = file.metadata().map_or(0, |facts| facts.len());
+                    if name.ends_with(".new") { 0 } else { bytes }
+                });
+                sizes.any(|bytes| bytes > 60)
+            };
+            within(async {
+                while !written() {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            })
+            .await;
+            drop(gateway);
+            wait_for_lock(&stand, GATEWAY).await;
+        }
+        let mut config = stand.gateway_config(target.addr);
+        config.listen = addr;
+        let gateway = Gateway::bind(config).await.expect("it listens");
+        let before = client.status();
+        exchange(&client, &target, &body).await;
+        let peer = &gateway.status().peers[0];
+        let least = if orderly { 2_500_000 } else { 900_000 };
+        assert!(peer.sent.named > least, "{orderly}: {:?}", peer.sent);
+        assert!(peer.received.from_store > least, "{:?}", peer.received);
+        assert_eq!(peer.received.foreign, 0, "{orderly}");
+        let wire = client.status().sent.wire - before.sent.wire;
+        let most = if orderly { 300_000 } else { 2_300_000 };
+        assert!(wire < most, "{orderly}: {wire} bytes");
+    }
+}
+
+/// An edge that starts again names what it sent.
+#[tokio::test]
+async fn an_edge_that_starts_again_knows_what_the_gateway_has() {
+    let target = Echo::start().await;
+    let mut stand = Stand::new(true);
+    let gateway = stand.gateway(target.addr).await;
+    let body = Stream(12).noise(3_000_000);
+    for nth in 0..2 {
+        let client = stand.client(gateway.local_addr());
+        exchange(&client, &target, &body).await;
+        let sent = client.status().sent;
+        assert_eq!(sent.wire < 300_000, nth == 1, "{sent:?}");
+        let ended = within(client.shutdown(Duration::from_secs(5))).await;
+        ended.expect("flushed");
+    }
+}
+
+/// With another store at either end what was written down is not believed.
+#[tokio::test]
+async fn another_store_is_known_nothing_of() {
+    for lost in [GATEWAY, EDGE] {
+        let target = Echo::start().await;
+        let mut stand = Stand::new(false);
+        let body = Stream(13).noise(1_000_000);
+        let mut wire = Vec::new();
+        for _ in 0..2 {
+            let gateway = stand.gateway(target.addr).await;
+            let client = stand.client(gateway.local_addr());
+            exchange(&client, &target, &body).await;
+            wire.push(client.status().sent.wire);
+            within(client.shutdown(Duration::from_secs(5)))
+                .await
+                .expect("flushed");
+            within(gateway.shutdown(Duration::from_secs(5)))
+                .await
+                .expect("flushed");
+            std::fs::remove_file(stand.store_path(lost)).expect("removed");
+        }
+        assert!(wire.iter().all(|bytes| *bytes > 1_000_000), "{wire:?}");
+    }
+}

@@ -44,6 +44,7 @@ demo-filter: rust compiler ## lookups that are nearly all 404, with and without 
 demo-link: rust compiler ## two versions of packages over a long line: plain, gzip, by the link (DEMO_ARGS="--mbps 50 …")
 	@scripts/ensure-debian demo-link || true
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-link --fetch --few
+	$(CARGO) build $(LOCKED) --release --quiet --package edgeward-cli
 	$(CARGO) run $(LOCKED) --release --quiet --package edgeward-link --example demo_link -- bench/scratch/link/corpus $(DEMO_ARGS)
 
 # The second plan, once more for each trace of this folder.

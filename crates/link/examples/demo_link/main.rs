@@ -1,35 +1,31 @@
 //! What a link does for a long line: two versions of packages over 20 Mb/s and 80 ms, as they are, with gzip, and by the link.
 //!
 //! ```sh
-//! cargo run --release --package edgeward-link --example demo_link -- FOLDER [--mbps 20] [--rtt-ms 80]
+//! cargo build --release --package edgeward-cli
+//! cargo run --release --package edgeward-link --example demo_link -- FOLDER [--mbps 20] [--rtt-ms 80] [--edgeward PATH]
 //! ```
 //!
 //! `FOLDER/1` and `FOLDER/2` hold files of the same names in two versions (`make demo-link` fetches packages). An origin serves
 //! them over HTTP/1.1; the line is a relay on loopback that lets through what the line would and delays it. Without the
-//! link, a client reaches the origin over the line; with it, the client asks a port of the edge, the edge the gateway over the
-//! line, and the gateway the origin. Nothing is cached at the edge but chunks, so every body is asked for anew. Every body is
-//! held against the file.
+//! link, a client reaches the origin over the line; with it, the client asks `edgeward serve` with `[origin.link]`, that
+//! `edgeward gateway --origin` over the line, and the gateway the origin. The origin forbids storing, so nothing is cached at
+//! the edge but chunks, and every body is asked for anew. Every body is held against the file.
 
 mod origin;
+mod site;
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::mpsc::channel;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use flate2::read::GzDecoder;
 
-use edgeward_chunk_store::{ChunkSettings, Chunks, ScratchDevice};
-use edgeward_link::{
-    Client, Encryption, Entry, Gateway, GatewayConfig, Keys, LinkConfig, Target, Way,
-};
 use edgeward_testkit::{Wan, WanSettings};
 
 use origin::Origin;
+use site::Site;
 
 #[expect(clippy::print_stdout, reason = "a demonstration's result")]
 fn main() -> io::Result<()> {
@@ -62,7 +58,7 @@ fn main() -> io::Result<()> {
         delay: options.rtt / 2,
     };
     let direct = Wan::start(origin.addr, settings)?;
-    let site = Site::start(origin.addr, settings)?;
+    let site = Site::start(&options.edgeward, origin.addr, settings)?;
 
     println!(
         "{:<28}{:>12}{:>10}{:>12}",
@@ -99,59 +95,20 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// Gateway, line and edge.
-struct Site {
-    addr: SocketAddr,
-    wan: Wan,
-}
-
-impl Site {
-    fn start(origin: SocketAddr, line: WanSettings) -> io::Result<Self> {
-        let folder = tempfile::tempdir()?;
-        let keys = folder.path().join("keys");
-        edgeward_link::generate(&keys).map_err(io::Error::other)?;
-        let config = |end: &str, epoch: u64| -> io::Result<LinkConfig> {
-            let (keys, ids) = Keys::load(&keys.join(end)).map_err(io::Error::other)?;
-            let device = ScratchDevice::new(&std::env::temp_dir(), STORE_BYTES)?;
-            let store = Chunks::open(Arc::new(device), ChunkSettings::new(8 << 10, epoch));
-            let store = store.map_err(io::Error::other)?;
-            Ok(LinkConfig::new(Encryption::Tls(Arc::new(keys)), ids, store))
-        };
-        let (gateway, edge) = (config("gateway", 1)?, config("edge", 2)?);
-        let listen: SocketAddr = "127.0.0.1:0".parse().expect("an address");
-        let place = origin.to_string().parse().expect("a place");
-        let gateway = GatewayConfig::new(gateway, listen, Some(place));
-        let reached = end(async move {
-            let gateway = Gateway::bind(gateway).await.expect("it listens");
-            (gateway.local_addr(), gateway)
-        });
-        let wan = Wan::start(reached, line)?;
-        let gateway = wan.addr().to_string();
-        let addr = end(async move {
-            let client = Client::start(edge, &gateway).expect("it starts");
-            client.up().await;
-            let entry = Entry::bind(client, listen, Way::To(Target::Origin), 100).await;
-            let entry = entry.expect("it listens");
-            (entry.local_addr(), entry)
-        });
-        Ok(Self { addr, wan })
-    }
-}
-
-/// An end of the link on a thread of its own, until the process ends; where it listens.
-fn end<E>(starts: impl Future<Output = (SocketAddr, E)> + Send + 'static) -> SocketAddr {
-    let (tell, told) = channel();
-    thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build();
-        runtime.expect("a runtime").block_on(async {
-            let (addr, _end) = starts.await;
-            tell.send(addr).expect("somebody asked");
-            std::future::pending::<()>().await;
-        });
-    });
-    told.recv().expect("it listens")
+/// The status of an answer.
+fn status(from: SocketAddr, path: &str) -> io::Result<u16> {
+    let mut tcp = TcpStream::connect(from)?;
+    write!(
+        tcp,
+        "GET {path} HTTP/1.1\r\nhost: origin\r\nconnection: close\r\n\r\n"
+    )?;
+    let mut line = String::new();
+    BufReader::new(tcp).read_line(&mut line)?;
+    let status = line
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok());
+    status.ok_or_else(|| io::Error::other("that is no answer"))
 }
 
 /// Asks for a file and holds what comes against it.
@@ -210,6 +167,7 @@ fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
 
 struct Options {
     folder: PathBuf,
+    edgeward: PathBuf,
     synthetic: bool,
     mbps: u64,
     rtt: Duration,
@@ -219,19 +177,17 @@ impl Options {
     fn parse() -> io::Result<Self> {
         let mut options = Self {
             folder: PathBuf::new(),
+            edgeward: PathBuf::new(),
             synthetic: false,
             mbps: 20,
             rtt: Duration::from_millis(80),
         };
         let mut arguments = std::env::args().skip(1);
         while let Some(argument) = arguments.next() {
-            let mut number = || {
-                arguments
-                    .next()
-                    .and_then(|value| value.parse().ok())
-                    .expect("a number")
-            };
+            let mut value = || arguments.next().expect("a value");
+            let mut number = || value().parse().expect("a number");
             match argument.as_str() {
+                "--edgeward" => options.edgeward = PathBuf::from(value()),
                 "--mbps" => options.mbps = number(),
                 "--rtt-ms" => options.rtt = Duration::from_millis(number()),
                 _ => options.folder = PathBuf::from(argument),
@@ -242,8 +198,9 @@ impl Options {
             options.synthetic = true;
         }
         options.folder = options.folder.canonicalize()?;
+        if options.edgeward.as_os_str().is_empty() {
+            options.edgeward = site::edgeward()?;
+        }
         Ok(options)
     }
 }
-
-const STORE_BYTES: u64 = 1 << 30;

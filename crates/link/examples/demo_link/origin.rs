@@ -69,7 +69,8 @@ fn answer(tcp: TcpStream, folder: &Path) -> io::Result<()> {
     }
     write!(
         tcp,
-        "HTTP/1.1 200 OK\r\ncontent-type: application/x-tar\r\ncontent-length: {}\r\n{encoding}connection: close\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ncontent-type: application/x-tar\r\ncontent-length: {}\r\n\
+         cache-control: no-store\r\n{encoding}connection: close\r\n\r\n",
         body.len()
     )?;
     tcp.write_all(&body)

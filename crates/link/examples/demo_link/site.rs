@@ -1,0 +1,151 @@
+//! Gateway, line and edge as an operator runs them: the program itself, set up by its commands and a config file.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use edgeward_testkit::{Wan, WanSettings};
+
+/// An edge whose misses travel a link over a long line.
+pub(crate) struct Site {
+    /// Where the edge listens.
+    pub(crate) addr: SocketAddr,
+    pub(crate) wan: Wan,
+    _programs: [Program; 2],
+    _folder: TempDir,
+}
+
+impl Site {
+    pub(crate) fn start(
+        edgeward: &Path,
+        origin: SocketAddr,
+        line: WanSettings,
+    ) -> io::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let within = |name: &str| folder.path().join(name).display().to_string();
+        let (keys, stores) = (within("keys"), within("stores"));
+        let made = Command::new(edgeward)
+            .args(["link", "keygen", "--out", &keys])
+            .stdout(Stdio::null())
+            .status()?;
+        if !made.success() {
+            return Err(io::Error::other("`edgeward link keygen` failed"));
+        }
+        let origin_url = format!("http://{origin}");
+        let gateway = Program::start(
+            edgeward,
+            &[
+                "gateway",
+                "--listen",
+                "127.0.0.1:0",
+                "--origin",
+                &origin_url,
+                "--keys",
+                &format!("{keys}/gateway"),
+                "--store",
+                &format!("{stores}/gateway"),
+                "--store-size",
+                "1GiB",
+            ],
+        )?;
+        let wan = Wan::start(gateway.addr("/listening")?, line)?;
+        let config = within("edge.toml");
+        fs::write(
+            &config,
+            format!(
+                "[[listener]]\naddress = \"127.0.0.1:0\"\n\n\
+                 [origin]\nurl = \"http://site.example\"\n\n\
+                 [origin.link]\ngateway = \"{}\"\nkeys = \"keys/edge\"\n\
+                 store = \"stores/edge\"\nstore_size = \"1GiB\"\n",
+                wan.addr()
+            ),
+        )?;
+        let edge = Program::start(edgeward, &["serve", "--config", &config])?;
+        let site = Self {
+            addr: edge.addr("/listening/0")?,
+            wan,
+            _programs: [edge, gateway],
+            _folder: folder,
+        };
+        site.wait_until_up()?;
+        Ok(site)
+    }
+
+    /// Until a miss gets an answer: misses are refused while there is no link.
+    fn wait_until_up(&self) -> io::Result<()> {
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE {
+            if crate::status(self.addr, "/no-such-file")? == 404 {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Err(io::Error::other("the link did not come up"))
+    }
+}
+
+/// The program at work, until this is dropped.
+struct Program {
+    child: Child,
+    told: Value,
+}
+
+impl Program {
+    fn start(edgeward: &Path, args: &[&str]) -> io::Result<Self> {
+        let mut child = Command::new(edgeward)
+            .args(args)
+            .args(["--json", "-q", "--log", "error"])
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut line = String::new();
+        let out = child.stdout.take().expect("it was asked for");
+        let read = BufReader::new(out).read_line(&mut line);
+        // It is ended whatever came.
+        let mut program = Self {
+            child,
+            told: Value::Null,
+        };
+        read?;
+        program.told = serde_json::from_str(&line)
+            .map_err(|_| io::Error::other(format!("`edgeward {}` did not start", args[0])))?;
+        Ok(program)
+    }
+
+    fn addr(&self, pointer: &str) -> io::Result<SocketAddr> {
+        let told = self.told.pointer(pointer).and_then(Value::as_str);
+        let told = told.unwrap_or_default();
+        let addr = told.split_once("://").map_or(told, |(_, addr)| addr);
+        let addr = addr.trim_end_matches('/').parse();
+        addr.map_err(|_| io::Error::other(format!("`{told}` is no address")))
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+/// `edgeward` beside this program's folder, as cargo builds both.
+pub(crate) fn edgeward() -> io::Result<PathBuf> {
+    let here = std::env::current_exe()?;
+    let found = here
+        .ancestors()
+        .nth(2)
+        .map(|folder| folder.join("edgeward"));
+    let found = found.filter(|program| program.is_file());
+    found.ok_or_else(|| {
+        io::Error::other(
+            "there is no `edgeward`: cargo build --release --package edgeward-cli, or --edgeward PATH",
+        )
+    })
+}
+
+const PATIENCE: Duration = Duration::from_secs(20);

@@ -20,7 +20,7 @@ mod build;
 mod shape;
 
 pub(crate) use ask::{BATCH, Batch, Shard};
-pub(crate) use build::{BuildError, Solved, build};
+pub(crate) use build::{BuildError, Room, Solved, build};
 pub(crate) use shape::{Shape, Width, mix};
 
 /// Ids of a shard, at most on average: below, the four segments of a window no longer pay for

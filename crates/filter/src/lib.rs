@@ -33,7 +33,7 @@ mod rate;
 mod signed;
 mod updatable;
 
-pub use build::{Assembly, BuildError, Plan, Request, ShardPart, ShardWork, StaticBuilder};
+pub use build::{Assembly, BuildError, Plan, Request, ShardPart, ShardWork, StaticBuilder, Tables};
 pub use digest::{Digest, HexError, from_hex, from_hex_any, to_hex};
 pub use filter::{Construction, Facts, Filter, bytes_limit};
 pub use format::OpenError;

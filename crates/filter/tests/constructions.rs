@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use proptest::prelude::*;
 
 use edgeward_filter::{
-    Construction, Filter, IdForm, IdHash, IdHasher, Rate, Request, StaticBuilder, UpdatableFilter,
-    bytes_limit,
+    Construction, Filter, IdForm, IdHash, IdHasher, Rate, Request, StaticBuilder, Tables,
+    UpdatableFilter, bytes_limit,
 };
 use edgeward_types::{Seed, Timestamp};
 
@@ -156,9 +156,10 @@ fn shards_solved_in_any_order_give_the_same_filter() {
         if backwards {
             works.reverse();
         }
+        let mut tables = Tables::default();
         let parts = works
             .into_iter()
-            .map(|work| work.solve().expect("solvable"));
+            .map(|work| work.solve(&mut tables).expect("solvable"));
         assembly.join(parts.collect()).expect("whole")
     };
     let (forwards, backwards) = (build(false), build(true));

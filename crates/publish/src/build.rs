@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use edgeward_filter::guava::FunnelError;
 use edgeward_filter::manifest::Snapshot;
-use edgeward_filter::{BuildError, Digest, Filter, IdError, Request, StaticBuilder};
+use edgeward_filter::{BuildError, Digest, Filter, IdError, Request, StaticBuilder, Tables};
 use edgeward_types::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -267,8 +267,9 @@ fn solve(builder: StaticBuilder) -> Result<Filter<Vec<u8>>, BuildError> {
         let solvers: Vec<_> = (0..threads)
             .map(|_| {
                 scope.spawn(|| {
+                    let mut tables = Tables::default();
                     std::iter::from_fn(next)
-                        .map(|work| work.solve())
+                        .map(|work| work.solve(&mut tables))
                         .collect::<Result<Vec<_>, _>>()
                 })
             })

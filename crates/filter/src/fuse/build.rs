@@ -6,6 +6,9 @@
 //! settled and one that is its own.
 //!
 //! Ids are dealt to segments first, so that adding them walks through the tables instead of jumping.
+//! Peeling goes by rounds: what a round takes up was known before it began, so that a CPU works on
+//! several ids at once, where a stack would make each wait for the one before. The tables are kept from
+//! shard to shard, because memory that is new to a process costs as much as the adding itself.
 
 use super::shape::{ARITY, Shape, Width, mix};
 
@@ -32,11 +35,11 @@ pub(crate) enum BuildError {
 /// The order of the hashes does not matter for the rate, but it does for which of many equal
 /// solutions is found; `seed` begins the attempts.
 pub(crate) fn build(
+    room: &mut Room,
     mut pieces: Vec<Vec<u64>>,
     width: Width,
     seed: u64,
 ) -> Result<Solved, BuildError> {
-    let mut room = Room::default();
     let mut ids = pieces.iter().map(Vec::len).sum();
     let mut distinct = false;
     for attempt in 0..ATTEMPTS_MAX {
@@ -64,9 +67,9 @@ pub(crate) fn build(
     Err(BuildError::Unsolvable)
 }
 
-/// Tables that attempts share.
-#[derive(Default)]
-struct Room {
+/// Tables that attempts and shards share.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
     /// Mixed hashes: first dealt to the segments of their first slots, then, once the sums hold them
     /// all, in the order in which they are peeled.
     pile: Vec<u64>,
@@ -74,8 +77,10 @@ struct Room {
     owned: Vec<u8>,
     /// For each slot the XOR of the mixed hashes that use it.
     sums: Vec<u64>,
-    /// For each slot how many use it, times four, and the XOR of which of their slots it is.
+    /// For each slot how many use it.
     uses: Vec<u8>,
+    /// Slots with one id, of this round and of the next.
+    rounds: [Vec<u32>; 2],
 }
 
 impl Room {
@@ -86,54 +91,63 @@ impl Room {
         reset(&mut self.sums, slots);
         reset(&mut self.uses, slots);
         let (sums, uses) = (&mut self.sums[..], &mut self.uses[..]);
+        let mut most = 0;
         for &mixed in &self.pile {
-            for (n, slot) in shape.probe(mixed).slots.into_iter().enumerate() {
-                let slot = slot as usize;
-                let uses = &mut uses[slot];
-                if *uses >= USES_MAX {
-                    // Four ids a slot are usual, 63 only ever come from duplicates.
-                    return false;
-                }
-                *uses = (*uses + 4) ^ n as u8;
-                sums[slot] ^= mixed;
+            for slot in shape.probe(mixed).slots {
+                let uses = &mut uses[slot as usize];
+                *uses = uses.wrapping_add(1);
+                most = most.max(*uses);
+                sums[slot as usize] ^= mixed;
             }
         }
-        self.follow(shape) == self.pile.len()
+        // Four ids a slot are usual, so many only ever come from duplicates; beyond, counts are wrong.
+        most < u8::MAX && self.follow(shape) == self.pile.len()
     }
 
     /// Peels from every slot with one id until none is left; returns how many ids it was.
     ///
     /// The slot an id is peeled from is treated like its other three, which leaves it empty: which of the
-    /// four it is no CPU foresees.
+    /// four it is no CPU foresees. Nor does it whether a slot is left with one id, so that this moves the
+    /// end of the next round instead of choosing a way.
     fn follow(&mut self, shape: Shape) -> usize {
         reset(&mut self.owned, self.pile.len());
         let (sums, uses) = (&mut self.sums[..], &mut self.uses[..]);
         let (pile, owned) = (&mut self.pile[..], &mut self.owned[..]);
-        let mut alone: Vec<u32> = Vec::with_capacity(1024);
+        let [now, next] = &mut self.rounds;
+        let segment = 1 << shape.segment_log2;
+        let segment_of = |slot: u32| slot >> shape.segment_log2;
         let mut piled = 0;
-        for begin in 0..uses.len() {
-            if uses[begin] >> 2 != 1 {
-                continue;
+        for begin in (0..uses.len()).step_by(segment) {
+            make_room(now, segment);
+            let mut waiting = 0;
+            for (slot, uses) in (begin as u32..).zip(&uses[begin..begin + segment]) {
+                now[waiting] = slot;
+                waiting += usize::from(*uses == 1);
             }
-            alone.push(begin as u32);
-            while let Some(slot) = alone.pop() {
-                let slot = slot as usize;
-                if uses[slot] >> 2 != 1 {
-                    // Its id was peeled from another slot meanwhile.
-                    continue;
-                }
-                let mixed = sums[slot];
-                pile[piled] = mixed;
-                owned[piled] = uses[slot] & 3;
-                piled += 1;
-                for (n, other) in shape.probe(mixed).slots.into_iter().enumerate() {
-                    let uses = &mut uses[other as usize];
-                    *uses = (*uses - 4) ^ n as u8;
-                    sums[other as usize] ^= mixed;
-                    if *uses >> 2 == 1 {
-                        alone.push(other);
+            while waiting > 0 {
+                make_room(next, ARITY * waiting);
+                let mut coming = 0;
+                for &slot in &now[..waiting] {
+                    if uses[slot as usize] != 1 {
+                        // Its id was peeled from another slot meanwhile.
+                        continue;
+                    }
+                    let mixed = sums[slot as usize];
+                    let slots = shape.probe(mixed).slots;
+                    pile[piled] = mixed;
+                    // Its first slot is in some segment, and its others in the three that follow.
+                    owned[piled] = (segment_of(slot) - segment_of(slots[0])) as u8;
+                    piled += 1;
+                    for other in slots {
+                        let uses = &mut uses[other as usize];
+                        *uses -= 1;
+                        sums[other as usize] ^= mixed;
+                        next[coming] = other;
+                        coming += usize::from(*uses == 1);
                     }
                 }
+                std::mem::swap(now, next);
+                waiting = coming;
             }
         }
         piled
@@ -257,11 +271,15 @@ fn reset<T: Copy + Default>(table: &mut Vec<T>, len: usize) {
     }
 }
 
+/// Makes a list at least so long, whatever is in it.
+fn make_room(list: &mut Vec<u32>, len: usize) {
+    if list.len() < len {
+        list.resize(len, 0);
+    }
+}
+
 /// More than chance ever needs.
 const ATTEMPTS_MAX: u32 = 64;
-
-/// What fits into six bits, less one.
-const USES_MAX: u8 = 62 << 2;
 
 #[cfg(test)]
 mod tests {
@@ -298,7 +316,7 @@ mod tests {
             if twice {
                 all.extend_from_slice(&ids);
             }
-            let solved = build(vec![all], width(share), seed).expect("solvable");
+            let solved = build(&mut Room::default(), vec![all], width(share), seed).expect("solvable");
             prop_assert_eq!(solved.ids, ids.len());
             for id in ids {
                 prop_assert!(solved.has(id));
@@ -308,7 +326,8 @@ mod tests {
 
     #[test]
     fn a_thousand_copies_of_one_id_are_one() {
-        let solved = build(vec![vec![7; 1000]], width(0.01), 0).expect("solvable");
+        let solved =
+            build(&mut Room::default(), vec![vec![7; 1000]], width(0.01), 0).expect("solvable");
         assert_eq!(solved.ids, 1);
         assert!(solved.has(7));
     }
@@ -317,7 +336,13 @@ mod tests {
     #[test]
     fn absent_ids_pass_at_the_stated_rate() {
         for share in [0.4, 0.1, 0.03, 0.01] {
-            let solved = build(vec![hashes(20_000, 1)], width(share), 3).expect("solvable");
+            let solved = build(
+                &mut Room::default(),
+                vec![hashes(20_000, 1)],
+                width(share),
+                3,
+            )
+            .expect("solvable");
             let probes = 400_000;
             let passed = hashes(probes, 2).into_iter().filter(|&h| solved.has(h));
             let measured = passed.count() as f64 / probes as f64;

@@ -139,6 +139,15 @@ fn lines_to_be_refused_come_out_byte_for_byte() {
     let proof = proof.to_line(Some(&signer()));
     let json_of = |line: &str| line[line.find('{').expect("JSON")..].to_owned();
     let (manifest_json, proof_json) = (json_of(&manifest), json_of(&proof));
+    let signature = manifest.split(' ').nth(2).expect("a signature").to_owned();
+    let resigned = |signature: String| {
+        let mut words: Vec<_> = manifest.splitn(4, ' ').collect();
+        words[2] = &signature;
+        words.join(" ")
+    };
+    let other = if signature.starts_with('1') { "2" } else { "1" };
+    let digest = believed.snapshot.sha256.to_string();
+    let digest_from = format!("\"{}", &digest[..4]);
     let changed = |from: &str, to: &str| {
         assert!(manifest_json.contains(from), "{from}");
         signed("manifest", &manifest_json.replacen(from, to, 1))
@@ -179,17 +188,17 @@ fn lines_to_be_refused_come_out_byte_for_byte() {
         (
             "manifest",
             "a digit of the signature is another",
-            manifest.replacen("a731", "a732", 1),
+            resigned(format!("{other}{}", &signature[1..])),
         ),
         (
             "manifest",
             "a signature that is too short",
-            manifest.replacen("a731995b", "", 1),
+            resigned(signature[8..].to_owned()),
         ),
         (
             "manifest",
             "a signature that is not hex",
-            manifest.replacen("a731", "x731", 1),
+            resigned(format!("x{}", &signature[1..])),
         ),
         (
             "manifest",
@@ -258,12 +267,12 @@ fn lines_to_be_refused_come_out_byte_for_byte() {
         (
             "manifest",
             "a digest that is too short",
-            changed("\"caed", "\""),
+            changed(&digest_from, "\""),
         ),
         (
             "manifest",
             "a digest that is not hex",
-            changed("\"caed", "\"zaed"),
+            changed(&digest_from, &format!("\"z{}", &digest[1..4])),
         ),
         (
             "manifest",

@@ -14,8 +14,8 @@ use serde::Serialize;
 
 use edgeward_filter::guava::{Funnel, GuavaBuilder, GuavaHash};
 use edgeward_filter::{
-    BuildError, Filter, IdForm, IdHash, IdHasher, Rate, Request, StaticBuilder, UpdatableFilter,
-    bytes_limit,
+    BuildError, Filter, IdForm, IdHash, IdHasher, Rate, Request, StaticBuilder, Tables,
+    UpdatableFilter, bytes_limit,
 };
 use edgeward_types::{ByteSize, Seed, Timestamp};
 
@@ -244,10 +244,10 @@ fn solve(builder: StaticBuilder, threads: Option<NonZeroUsize>) -> anyhow::Resul
         let workers: Vec<_> = (0..threads)
             .map(|_| {
                 scope.spawn(|| -> Result<Vec<_>, BuildError> {
-                    let mut done = Vec::new();
+                    let (mut done, mut tables) = (Vec::new(), Tables::default());
                     while let Some(work) = next() {
                         let ids = work.gathered();
-                        done.push(work.solve()?);
+                        done.push(work.solve(&mut tables)?);
                         progress.advance(ids);
                     }
                     Ok(done)

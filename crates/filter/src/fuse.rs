@@ -18,10 +18,23 @@
 mod ask;
 mod build;
 mod shape;
+#[cfg(target_arch = "x86_64")]
+mod vector;
 
-pub(crate) use ask::{BATCH, Batch, Shard};
+use crate::id::IdHash;
+
+pub(crate) use ask::{BATCH, Shard, shard_for};
 pub(crate) use build::{BuildError, Room, Solved, build};
 pub(crate) use shape::{Shape, Width, mix};
+
+/// [`Shard::has`] for each of `ids`, which takes less than one after the other. None of the shards may be without ids.
+pub(crate) fn ask_many(ids: &[IdHash], shards: &[Shard], bytes: &[u8], answers: &mut [bool]) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(avx2) = vector::Avx2::detect() {
+        return avx2.many(ids, shards, bytes, answers);
+    }
+    ask::many(ids, shards, bytes, answers);
+}
 
 /// Ids of a shard, at most on average: below, the four segments of a window no longer pay for
 /// themselves; above, the tables of a build (21 bytes an id) outgrow a CPU's cache.

@@ -15,7 +15,7 @@
 //!   [`client`] decides when an answer may still be relied on.
 //!
 //! Everything here is a decision: bytes and times come in as arguments.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod bloom;
 mod build;

@@ -4,6 +4,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::Context;
 
+use super::subjects::ASKED;
 use super::{BenchFilterArgs, Row};
 use crate::complaint::Complaint;
 
@@ -21,6 +22,7 @@ pub(super) fn measure(args: &BenchFilterArgs, jars: &str) -> anyhow::Result<Row>
                 .arg(args.ids.to_string())
                 .arg(args.fpr.share().to_string())
                 .arg(args.rounds.to_string())
+                .arg(ASKED.to_string())
                 .stdin(Stdio::null())
                 .output()
                 .with_context(|| format!("cannot run {}", args.java.display()))

@@ -81,13 +81,15 @@ public final class FillCassandra {
         CQLSSTableWriter writer = CQLSSTableWriter.builder()
             .inDirectory(folder.getPath())
             .forTable(schema)
-            .using("INSERT INTO " + table + " (id, body) VALUES (?, ?)")
+            // A body of nothing would be a tombstone in each row, for the node to read and to warn of.
+            .using("INSERT INTO " + table + (bodyBytes == 0 ? " (id) VALUES (?)" : " (id, body) VALUES (?, ?)"))
             .withPartitioner(Murmur3Partitioner.instance)
             .sorted()
             .build();
         for (int n : order) {
-            ByteBuffer body = bodyBytes == 0 ? null : body(n, bodyBytes);
-            writer.rawAddRow(bytes(id(n - 1)), body);
+            ByteBuffer id = bytes(id(n - 1));
+            if (bodyBytes == 0) writer.rawAddRow(id);
+            else writer.rawAddRow(id, body(n, bodyBytes));
         }
         writer.close();
     }

@@ -36,9 +36,11 @@ enum Action {
 impl FilterArgs {
     /// A publisher is a server and says what it does.
     pub(crate) fn default_log(&self) -> &'static str {
+        // A Cassandra node's warnings come with each page of a scan, some hundred times the same; what goes
+        // wrong with it the scan tells itself.
         match self.action {
-            Action::Serve(_) => "info",
-            _ => "warn",
+            Action::Serve(_) => "info,scylla=error",
+            _ => "warn,scylla=error",
         }
     }
 }

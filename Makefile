@@ -137,8 +137,8 @@ CASSANDRA_IDS ?= 620000
 .PHONY: test-cassandra
 test-cassandra: check-cassandra ## ids out of a real Cassandra node, with scan and build times (CASSANDRA_IDS=10000000)
 	@scripts/ensure-debian cassandra
-	EDGEWARD_CASSANDRA_IDS=$(CASSANDRA_IDS) $(CARGO) test $(LOCKED) --release --package edgeward-idsync \
-		--features cassandra --test cassandra -- --nocapture
+	EDGEWARD_CASSANDRA_IDS=$(CASSANDRA_IDS) $(CARGO) test $(LOCKED) --release --package edgeward-cli \
+		--package edgeward-idsync --features edgeward-cli/cassandra --test cassandra -- --nocapture
 
 # Three engines by pip, and a JVM for Spark: half a gigabyte, and not a part of `make test`.
 SQL_VENV := $(abspath target/sql-venv)

@@ -68,6 +68,9 @@ impl Cassandra {
             .default_execution_profile_handle(profile.into_handle())
             .connection_timeout(Duration::from_secs(10))
             .keepalive_interval(Duration::from_secs(10));
+        if let Some(tls) = &self.place.tls {
+            builder = builder.tls_context(Some(Arc::clone(tls)));
+        }
         if let Some((user, password)) = &self.place.user {
             builder = builder.user(user, password);
         }

@@ -24,6 +24,8 @@ mod postgres;
 mod scan;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+#[cfg(any(feature = "cassandra", feature = "postgres"))]
+mod tls;
 mod value;
 
 pub use address::{Options, is_database, open};

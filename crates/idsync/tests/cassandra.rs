@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::env;
+use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,6 +17,7 @@ use edgeward_idsync::{
     open,
 };
 use futures_util::{TryStreamExt as _, stream};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
 use scylla::frame::response::result::ColumnType;
@@ -28,15 +30,24 @@ use scylla::statement::batch::{Batch as Statements, BatchType};
 struct Node {
     folder: tempfile::TempDir,
     port: u16,
+    /// What is appended to its settings.
+    settings: Option<PathBuf>,
 }
 
 impl Node {
     fn start() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
+        Self::start_in(tempfile::tempdir().expect("a folder"), None)
+    }
+
+    fn start_in(folder: tempfile::TempDir, settings: Option<PathBuf>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("bound").port();
         drop(listener);
-        let node = Self { folder, port };
+        let node = Self {
+            folder,
+            port,
+            settings,
+        };
         node.run();
         node
     }
@@ -44,10 +55,12 @@ impl Node {
     fn run(&self) {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/start-cassandra");
         let port = self.port.to_string();
-        let started = Command::new(script)
-            .arg(self.folder.path())
-            .arg(port)
-            .status();
+        let mut command = Command::new(script);
+        command.arg(self.folder.path()).arg(port);
+        if let Some(settings) = &self.settings {
+            command.env("CASSANDRA_SETTINGS", settings);
+        }
+        let started = command.status();
         assert!(started.expect("bash runs").success());
     }
 
@@ -185,6 +198,87 @@ fn ids_come_out_of_a_real_node() {
     changes(&node, &runtime, &session);
     drop(session);
     a_scan_survives_the_node(&node, ids);
+    drop(node);
+    tls_verifies_both_ends();
+}
+
+/// A node that speaks to nobody without a certificate, whose own carries a name rather than its address.
+fn tls_verifies_both_ends() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    let mut authority = CertificateParams::default();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    authority
+        .distinguished_name
+        .push(DnType::CommonName, "authority of a test");
+    let key = KeyPair::generate().expect("a key");
+    let authority = CertifiedIssuer::self_signed(authority, key).expect("a certificate");
+    let signed = |name: &str| {
+        let key = KeyPair::generate().expect("a key");
+        let params = CertificateParams::new([name.to_owned()]).expect("a name");
+        let signed = params.signed_by(&key, &authority).expect("a certificate");
+        (signed.pem(), key.serialize_pem())
+    };
+    let (server, server_key) = signed("db.example");
+    let (client, client_key) = signed("reader.example");
+    let other = CertifiedIssuer::self_signed(
+        CertificateParams::new(["other".to_owned()]).expect("a name"),
+        KeyPair::generate().expect("a key"),
+    )
+    .expect("a certificate");
+    for (name, pem) in [
+        ("ca.pem", authority.pem()),
+        ("other.pem", other.pem()),
+        ("client.pem", client),
+        ("client.key", client_key),
+    ] {
+        fs::write(path(name), pem).expect("written");
+    }
+    let block = |pem: &str| {
+        let lines = pem.lines().map(|line| format!("        {line}\n"));
+        lines.collect::<String>()
+    };
+    let settings = format!(
+        "client_encryption_options:\n  enabled: true\n  optional: false\n  require_client_auth: true\n  \
+         ssl_context_factory:\n    class_name: org.apache.cassandra.security.PEMBasedSslContextFactory\n    \
+         parameters:\n      private_key: |\n{}{}      trusted_certificates: |\n{}",
+        block(&server_key),
+        block(&server),
+        block(&authority.pem()),
+    );
+    let file = path("settings.yaml");
+    fs::write(&file, settings).expect("written");
+    let shown = |name: &str| path(name).display().to_string();
+    let (ca, other, cert, key) = (
+        shown("ca.pem"),
+        shown("other.pem"),
+        shown("client.pem"),
+        shown("client.key"),
+    );
+    let node = Node::start_in(tempfile::tempdir().expect("a folder"), Some(file));
+    let query = "SELECT cluster_name FROM system.local";
+    let address = |settings: &str| format!("cassandra://127.0.0.1:{}/system?{settings}", node.port);
+    let me = format!("ca={ca}&cert={cert}&key={key}");
+    for good in [
+        format!("{me}&tls_name=db.example&consistency=one"),
+        format!("{me}&tls=ca&consistency=one"),
+    ] {
+        let (_, names) = scan(&address(&good), query).expect(&good);
+        assert_eq!(names.into_iter().collect::<Vec<_>>(), ["edgeward"]);
+    }
+    for bad in [
+        // Its certificate is for a name, and it is known by address.
+        me.clone(),
+        format!("{me}&tls_name=other.example"),
+        // Another authority's.
+        format!("ca={other}&cert={cert}&key={key}&tls=ca"),
+        // Nobody it knows.
+        format!("ca={ca}&tls=ca"),
+        "tls=off".to_owned(),
+    ] {
+        let error = scan(&address(&bad), query).expect_err(&bad);
+        assert!(matches!(error, SourceError::Connect { .. }), "{error:?}");
+    }
 }
 
 fn full_scans(node: &Node, ids: u64) {

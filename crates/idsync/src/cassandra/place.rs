@@ -1,10 +1,22 @@
 //! Where a cluster is and how it is read:
 //! `cassandra://user:password@node:9042,other/keyspace?consistency=local_one&dc=…`.
+//!
+//! With `tls=on` the nodes' certificates are verified, and the addresses they are for; nodes are known
+//! by address alone, so where certificates carry a name, `tls_name` says which. `tls=ca` is content
+//! with anybody the authority vouches for, as the database's own shell is. A password does not travel
+//! in clear unless `tls=off` says that it may.
 
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use scylla::frame::types::Consistency;
 
+use crate::tls::{Expected, Files, client};
+
 /// A cluster's address, read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) nodes: Vec<String>,
     pub(super) user: Option<(String, String)>,
@@ -15,6 +27,8 @@ pub(super) struct Place {
     pub(super) page_rows: i32,
     /// Into how many ranges the ring is cut at least.
     pub(super) ranges: u32,
+    /// Nothing: in clear.
+    pub(super) tls: Option<Arc<ClientConfig>>,
 }
 
 impl Place {
@@ -45,7 +59,11 @@ impl Place {
             datacenter: None,
             page_rows: 20_000,
             ranges: 64,
+            tls: None,
         };
+        let mut tls = None;
+        let mut tls_name = None;
+        let (mut ca, mut cert, mut key) = (None, None, None);
         for setting in settings.split('&').filter(|setting| !setting.is_empty()) {
             let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
             let number = |least: u32, most: u32| {
@@ -60,15 +78,84 @@ impl Place {
                     place.page_rows = i32::try_from(number(1, 1_000_000)?).unwrap_or(i32::MAX);
                 }
                 "ranges" => place.ranges = number(1, 65_536)?,
+                "tls" => tls = Some(Tls::named(value)?),
+                "tls_name" => tls_name = Some(server_name(value)?),
+                "ca" => ca = Some(decoded(value)?),
+                "cert" => cert = Some(decoded(value)?),
+                "key" => key = Some(decoded(value)?),
                 _ => {
                     return Err(format!(
-                        "there is no setting `{name}`; there are consistency, dc, page, ranges"
+                        "there is no setting `{name}`; there are consistency, dc, page, ranges, \
+                         tls, tls_name, ca, cert, key"
                     ));
                 }
             }
         }
+        let any = ca.is_some() || cert.is_some() || key.is_some() || tls_name.is_some();
+        let tls = match (tls, any) {
+            (Some(Tls::Off), true) => {
+                return Err("tls=off, and yet something for TLS is given".to_owned());
+            }
+            (Some(tls), _) => tls,
+            (None, true) => Tls::On,
+            (None, false) if place.user.is_some() && !place.nodes.iter().all(|n| is_here(n)) => {
+                return Err(
+                    "its password would travel in clear; say tls=on, or tls=off if it may"
+                        .to_owned(),
+                );
+            }
+            (None, false) => Tls::Off,
+        };
+        let expected = match (tls, tls_name) {
+            (Tls::Off, _) => return Ok(place),
+            (Tls::Ca, Some(_)) => return Err("tls=ca expects no name, so no tls_name".to_owned()),
+            (Tls::Ca, None) => Expected::Anybody,
+            (Tls::On, Some(name)) => Expected::Name(name),
+            (Tls::On, None) => Expected::Connected,
+        };
+        let files = Files {
+            roots: ca.as_deref().map(|file| ("ca", file)),
+            certificate: cert.as_deref().map(|file| ("cert", file)),
+            key: key.as_deref().map(|file| ("key", file)),
+        };
+        place.tls = Some(Arc::new(client(files, expected)?));
         Ok(place)
     }
+}
+
+/// What an address says of TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tls {
+    Off,
+    On,
+    Ca,
+}
+
+impl Tls {
+    fn named(name: &str) -> Result<Self, String> {
+        match name {
+            "off" => Ok(Self::Off),
+            "on" => Ok(Self::On),
+            "ca" => Ok(Self::Ca),
+            _ => Err(format!("tls is `{name}`; there are on, ca, off")),
+        }
+    }
+}
+
+fn server_name(text: &str) -> Result<ServerName<'static>, String> {
+    let name = ServerName::try_from(decoded(text)?);
+    name.map_err(|_| format!("tls_name `{text}` is neither a name nor an address"))
+}
+
+/// On this machine, where nobody listens on the way.
+fn is_here(node: &str) -> bool {
+    let host = match node.rsplit_once(':') {
+        // An address of IPv6 in brackets, with or without a port.
+        _ if node.starts_with('[') => node[1..].split(']').next().unwrap_or_default(),
+        Some((host, _)) if !host.contains(':') => host,
+        _ => node,
+    };
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 fn consistency(name: &str) -> Result<Consistency, String> {
@@ -112,7 +199,7 @@ mod tests {
     #[test]
     fn an_address_says_where_and_how() {
         let place = Place::parse(
-            "cassandra://me:p%40ss@a:9042,b/shop?consistency=LOCAL_ONE&dc=eu&page=5000&ranges=9",
+            "cassandra://me:p%40ss@a:9042,b/shop?consistency=LOCAL_ONE&dc=eu&page=5000&ranges=9&tls=off",
         )
         .expect("an address");
         assert_eq!(place.nodes, ["a:9042", "b"]);
@@ -121,6 +208,32 @@ mod tests {
         assert_eq!(place.consistency, Consistency::LocalOne);
         assert_eq!(place.datacenter.as_deref(), Some("eu"));
         assert_eq!((place.page_rows, place.ranges), (5000, 9));
+        assert!(place.tls.is_none());
+    }
+
+    #[test]
+    fn a_password_does_not_travel_in_clear_unawares() {
+        for (address, tls) in [
+            ("cassandra://a/shop", Some(false)),
+            (
+                "cassandra://me:secret@127.0.0.1:9042,localhost/shop",
+                Some(false),
+            ),
+            ("cassandra://me:secret@[::1]:9042/shop", Some(false)),
+            ("cassandra://me:secret@10.0.0.1/shop", None),
+            ("cassandra://me:secret@127.0.0.1,node/shop", None),
+            ("cassandra://me:secret@node/shop?tls=off", Some(false)),
+            ("cassandra://me:secret@node/shop?tls=on", Some(true)),
+            ("cassandra://me:secret@node/shop?tls=ca", Some(true)),
+            ("cassandra://node/shop?tls_name=db.example", Some(true)),
+        ] {
+            let place = Place::parse(address);
+            assert_eq!(
+                place.ok().map(|place| place.tls.is_some()),
+                tls,
+                "{address}"
+            );
+        }
     }
 
     #[test]
@@ -130,7 +243,14 @@ mod tests {
             ("cassandra:///shop", "no node"),
             ("cassandra://a/shop?consistency=most", "most"),
             ("cassandra://a/shop?page=0", "page is a number"),
-            ("cassandra://a/shop?tls=1", "no setting `tls`"),
+            ("cassandra://a/shop?tls=1", "there are on, ca, off"),
+            ("cassandra://a/shop?ssl=1", "no setting `ssl`"),
+            ("cassandra://a/shop?tls=off&ca=/ca.pem", "tls=off"),
+            ("cassandra://a/shop?ca=/nowhere.pem", "ca /nowhere.pem"),
+            ("cassandra://a/shop?tls=on&cert=/c.pem", "go together"),
+            ("cassandra://a/shop?tls_name=-", "neither"),
+            ("cassandra://a/shop?tls=ca&tls_name=a", "no tls_name"),
+            ("cassandra://me:secret@a/shop", "in clear"),
             ("cassandra://me@a/shop", "password"),
             ("cassandra://me:%4@a/shop", "hex"),
         ] {

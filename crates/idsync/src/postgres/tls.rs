@@ -6,17 +6,14 @@
 //! is not on this machine.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::{ClientConfig, RootCertStore};
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::address::without_password;
 use crate::error::SourceError;
+use crate::tls::{Expected, Files, client};
 
 /// What carries the connection.
 #[derive(Clone)]
@@ -85,25 +82,11 @@ pub(super) fn parse(address: &str) -> Result<(tokio_postgres::Config, Connector)
     if mode == SslMode::Disable {
         return Ok((config, Connector::Clear));
     }
-    let mut trusted = RootCertStore::empty();
-    if let Some(file) = roots {
-        let certificates = CertificateDer::pem_file_iter(file)
-            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-            .map_err(|error| wrong(format!("sslrootcert {file} cannot be read: {error}")))?;
-        for certificate in certificates {
-            let added = trusted.add(certificate);
-            added.map_err(|error| wrong(format!("sslrootcert {file}: {error}")))?;
-        }
-    } else {
-        let found = rustls_native_certs::load_native_certs();
-        trusted.add_parsable_certificates(found.certs);
-    }
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let tls = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| wrong(error.to_string()))?
-        .with_root_certificates(trusted)
-        .with_no_client_auth();
+    let files = Files {
+        roots: roots.map(|file| ("sslrootcert", file)),
+        ..Files::default()
+    };
+    let tls = client(files, Expected::Connected).map_err(wrong)?;
     Ok((config, Connector::Rustls(MakeRustlsConnect::new(tls))))
 }
 

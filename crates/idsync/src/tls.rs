@@ -1,0 +1,249 @@
+//! TLS to a database: whom to trust, whom to expect, and how to show who asks.
+
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+
+/// Files in PEM, each under the setting's name that gave it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Files<'a> {
+    /// Authorities; without it the system's.
+    pub(crate) roots: Option<(&'a str, &'a str)>,
+    /// Our certificate, with those between it and the authority the server trusts.
+    pub(crate) certificate: Option<(&'a str, &'a str)>,
+    /// The key to it.
+    pub(crate) key: Option<(&'a str, &'a str)>,
+}
+
+/// Whom a certificate has to be for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Expected {
+    /// The name or address that was connected to.
+    Connected,
+    /// This name, whatever was connected to.
+    #[cfg_attr(
+        not(any(feature = "cassandra", test)),
+        expect(
+            dead_code,
+            reason = "only Cassandra's nodes are known by address alone"
+        )
+    )]
+    Name(ServerName<'static>),
+    /// Anybody the authorities vouch for.
+    #[cfg_attr(
+        not(any(feature = "cassandra", test)),
+        expect(dead_code, reason = "only Cassandra's nodes share certificates")
+    )]
+    Anybody,
+}
+
+/// A client's side of TLS. The error names the setting and its file.
+pub(crate) fn client(files: Files<'_>, expected: Expected) -> Result<ClientConfig, String> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut roots = RootCertStore::empty();
+    if let Some((setting, file)) = files.roots {
+        for certificate in certificates(setting, file)? {
+            let added = roots.add(certificate);
+            added.map_err(|error| format!("{setting} {file}: {error}"))?;
+        }
+    } else {
+        let found = rustls_native_certs::load_native_certs();
+        roots.add_parsable_certificates(found.certs);
+    }
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    let builder = match expected {
+        Expected::Connected => builder.with_root_certificates(roots),
+        expected => builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Verifier {
+                expected,
+                roots,
+                algorithms: provider.signature_verification_algorithms,
+            })),
+    };
+    match (files.certificate, files.key) {
+        (None, None) => Ok(builder.with_no_client_auth()),
+        (Some((setting, file)), Some((key_setting, key_file))) => {
+            let chain = certificates(setting, file)?;
+            let key = PrivateKeyDer::from_pem_file(key_file)
+                .map_err(|error| format!("{key_setting} {key_file} cannot be read: {error}"))?;
+            let built = builder.with_client_auth_cert(chain, key);
+            built.map_err(|error| format!("{setting} {file} with {key_file}: {error}"))
+        }
+        (Some((setting, _)), None) | (None, Some((setting, _))) => Err(format!(
+            "{setting} stands alone; a certificate and its key go together"
+        )),
+    }
+}
+
+fn certificates(setting: &str, file: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    let certificates: Vec<_> = CertificateDer::pem_file_iter(file)
+        .and_then(Iterator::collect::<Result<_, _>>)
+        .map_err(|error| format!("{setting} {file} cannot be read: {error}"))?;
+    if certificates.is_empty() {
+        return Err(format!("{setting} {file} holds no certificate"));
+    }
+    Ok(certificates)
+}
+
+/// Verifies a server that is not expected under the name it was connected to by.
+#[derive(Debug)]
+struct Verifier {
+    expected: Expected,
+    roots: RootCertStore,
+    algorithms: rustls::crypto::WebPkiSupportedAlgorithms,
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        connected: &ServerName<'_>,
+        _: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let certificate = rustls::server::ParsedCertificate::try_from(certificate)?;
+        rustls::client::verify_server_cert_signed_by_trust_anchor(
+            &certificate,
+            &self.roots,
+            intermediates,
+            now,
+            self.algorithms.all,
+        )?;
+        let expected = match &self.expected {
+            Expected::Anybody => None,
+            Expected::Name(name) => Some(name),
+            Expected::Connected => Some(connected),
+        };
+        if let Some(name) = expected {
+            rustls::client::verify_server_name(&certificate, name)?;
+        }
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        rustls::crypto::verify_tls12_signature(message, certificate, signed, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        rustls::crypto::verify_tls13_signature(message, certificate, signed, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+
+    use super::*;
+
+    /// An authority's file, and a chain that it vouches for, of a server called `db.example`.
+    fn made(folder: &std::path::Path) -> (String, CertificateDer<'static>) {
+        let mut authority = CertificateParams::default();
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        authority
+            .distinguished_name
+            .push(DnType::CommonName, "authority of a test");
+        let key = KeyPair::generate().expect("a key");
+        let authority = CertifiedIssuer::self_signed(authority, key).expect("a certificate");
+        let key = KeyPair::generate().expect("a key");
+        let server = CertificateParams::new(["db.example".to_owned()]).expect("a name");
+        let server = server.signed_by(&key, &authority).expect("a certificate");
+        let file = folder.join("ca.pem");
+        fs::write(&file, authority.pem()).expect("written");
+        fs::write(folder.join("server.pem"), server.pem()).expect("written");
+        fs::write(folder.join("server.key"), key.serialize_pem()).expect("written");
+        (file.display().to_string(), server.der().clone())
+    }
+
+    fn store(file: &str) -> RootCertStore {
+        let mut roots = RootCertStore::empty();
+        let read = certificates("ca", file).expect("certificates");
+        read.into_iter()
+            .for_each(|read| roots.add(read).expect("an authority"));
+        roots
+    }
+
+    /// Every way of expecting somebody, asked about the same certificate by two authorities.
+    #[test]
+    fn a_certificate_counts_for_whom_it_is_expected_to_be() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (ours, certificate) = made(folder.path());
+        let elsewhere = tempfile::tempdir().expect("a folder");
+        let (strange, _) = made(elsewhere.path());
+        let name = |name: &str| ServerName::try_from(name.to_owned()).expect("a name");
+        let accepts = |expected: Expected, roots: &str, connected: &str| {
+            let verifier = Verifier {
+                expected,
+                roots: store(roots),
+                algorithms: rustls::crypto::aws_lc_rs::default_provider()
+                    .signature_verification_algorithms,
+            };
+            let connected = name(connected);
+            let verified =
+                verifier.verify_server_cert(&certificate, &[], &connected, &[], UnixTime::now());
+            verified.is_ok()
+        };
+        for (expected, by_address, by_name) in [
+            (Expected::Connected, false, true),
+            (Expected::Name(name("db.example")), true, true),
+            (Expected::Name(name("other.example")), false, false),
+            (Expected::Anybody, true, true),
+        ] {
+            assert_eq!(accepts(expected.clone(), &ours, "10.0.0.1"), by_address);
+            assert_eq!(accepts(expected.clone(), &ours, "db.example"), by_name);
+            assert!(!accepts(expected, &strange, "db.example"));
+        }
+    }
+
+    #[test]
+    fn a_file_that_does_not_serve_is_named_with_its_setting() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (roots, _) = made(folder.path());
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let (certificate, key) = (path("server.pem"), path("server.key"));
+        let (missing, empty) = (path("missing"), path("empty"));
+        fs::write(&empty, "").expect("written");
+        let build = |roots: &str, certificate: Option<&str>, key: Option<&str>| {
+            let files = Files {
+                roots: Some(("ca", roots)),
+                certificate: certificate.map(|file| ("cert", file)),
+                key: key.map(|file| ("key", file)),
+            };
+            client(files, Expected::Connected).map(|_| ())
+        };
+        assert_eq!(build(&roots, Some(&certificate), Some(&key)), Ok(()));
+        for (built, wanted) in [
+            (build(&missing, None, None), "ca "),
+            (build(&empty, None, None), "no certificate"),
+            (build(&roots, Some(&certificate), None), "go together"),
+            (build(&roots, None, Some(&key)), "go together"),
+            (build(&roots, Some(&certificate), Some(&missing)), "key "),
+            (build(&roots, Some(&roots), Some(&key)), "cert "),
+        ] {
+            let error = built.expect_err("refused");
+            assert!(error.contains(wanted), "{error}");
+        }
+    }
+}

@@ -47,7 +47,7 @@ pub(crate) fn run(root: &Path, arguments: impl Iterator<Item = String>) -> anyho
             continue;
         }
         for &table in &plan.tables {
-            for round in 0..plan.warm + plan.runs {
+            for round in 0..plan.warm(table) + plan.runs {
                 let run = measure(&plan, &database, table, round, &machine)?;
                 eprintln!("{}", row(&run));
                 writeln!(raw, "{run}")?;
@@ -98,7 +98,7 @@ fn measure(
         "body_bytes": table.body_bytes,
         "arguments": plan.edgeward_args.join(" "),
         "round": round,
-        "warming": round < plan.warm,
+        "warming": round < plan.warm(table),
         "wall_seconds": rounded(used.wall.as_secs_f64()),
         "read_seconds": rounded(number("read_seconds")),
         "build_seconds": rounded(number("build_seconds")),

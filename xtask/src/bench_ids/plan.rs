@@ -19,7 +19,7 @@ usage: cargo xtask bench-ids [options]
   --ids LIST         rows of the tables [620000,10000000]
   --body BYTES       bytes beside the id in each row [0]
   --runs N           measured runs of each table [5]
-  --warm N           runs before them that do not count [3]
+  --warm N           runs before them that do not count [until 6 million rows were read]
   --load-only        make the tables and stop
   --folder FOLDER    the databases, kept for the next time [bench/scratch/ids]
   --edgeward NAME    a cargo profile or a path to a binary with the feature cassandra [release]
@@ -35,7 +35,8 @@ pub(super) struct Plan {
     pub(super) databases: Vec<Kind>,
     pub(super) tables: Vec<Table>,
     pub(super) runs: u32,
-    pub(super) warm: u32,
+    /// Runs before those that count, if somebody said.
+    pub(super) warm: Option<u32>,
     pub(super) load_only: bool,
     pub(super) folder: PathBuf,
     pub(super) edgeward: PathBuf,
@@ -74,7 +75,7 @@ impl Plan {
             databases: vec![Kind::Postgres, Kind::Cassandra],
             tables: Vec::new(),
             runs: 5,
-            warm: 3,
+            warm: None,
             load_only: false,
             folder: root.join("bench/scratch/ids"),
             edgeward: PathBuf::new(),
@@ -99,7 +100,7 @@ impl Plan {
                 "--ids" => ids = list(&value).with_context(unclear)?,
                 "--body" => body_bytes = value.parse().with_context(unclear)?,
                 "--runs" => plan.runs = value.parse().with_context(unclear)?,
-                "--warm" => plan.warm = value.parse().with_context(unclear)?,
+                "--warm" => plan.warm = Some(value.parse().with_context(unclear)?),
                 "--folder" => plan.folder = root.join(value),
                 "--edgeward" => binary = value,
                 "--edgeward-args" => {
@@ -118,7 +119,19 @@ impl Plan {
         plan.edgeward = edgeward_binary(&binary, root)?;
         Ok(Some(plan))
     }
+
+    /// Runs of a table before those that count. A Cassandra node that just began takes four times as long for its
+    /// first scan as after some millions of rows, when its JVM has compiled what reads them.
+    pub(super) fn warm(&self, table: Table) -> u32 {
+        self.warm.unwrap_or_else(|| rounds_to_warm(table.ids))
+    }
 }
+
+fn rounds_to_warm(ids: u64) -> u32 {
+    u32::try_from(WARM_ROWS.div_ceil(ids.max(1))).unwrap_or(u32::MAX)
+}
+
+const WARM_ROWS: u64 = 6_000_000;
 
 fn list<T: FromStr<Err: Into<anyhow::Error>>>(text: &str) -> anyhow::Result<Vec<T>> {
     let parsed = text.split(',').map(|word| word.parse().map_err(Into::into));
@@ -134,6 +147,12 @@ mod tests {
         let name = |ids, body_bytes| Table { ids, body_bytes }.to_string();
         assert_eq!(name(620_000, 0), "resource_620000");
         assert_eq!(name(5, 1024), "resource_5_1024");
+    }
+
+    #[test]
+    fn a_small_table_is_read_more_often_before_it_counts() {
+        assert_eq!(rounds_to_warm(620_000), 10);
+        assert_eq!(rounds_to_warm(10_000_000), 1);
     }
 
     #[test]

@@ -65,7 +65,7 @@ impl Node {
     }
 
     fn pid(&self) -> Option<String> {
-        std::fs::read_to_string(self.folder.path().join("pid")).ok()
+        fs::read_to_string(self.folder.path().join("pid")).ok()
     }
 
     fn kill(&self) {

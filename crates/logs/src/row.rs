@@ -74,6 +74,9 @@ pub(crate) trait Row: Copy + Debug + Send + Sync {
     /// Bytes of a row in a partition.
     const BYTES: usize;
 
+    /// Whether lines are tallied too. Where they are not, all but their URLs is forgotten at once.
+    const TALLIED: bool;
+
     /// What URLs are known by.
     type Key: Key;
 
@@ -103,6 +106,7 @@ pub(crate) struct Bare<K>(pub(crate) K);
 
 impl<K: Key> Row for Bare<K> {
     const BYTES: usize = K::BYTES;
+    const TALLIED: bool = false;
     type Key = K;
     type Sum = u64;
 
@@ -150,6 +154,7 @@ pub(crate) struct Sized<K> {
 
 impl<K: Key> Row for Sized<K> {
     const BYTES: usize = K::BYTES + 8;
+    const TALLIED: bool = true;
     type Key = K;
     type Sum = Object;
 

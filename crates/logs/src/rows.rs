@@ -18,12 +18,12 @@ pub(crate) struct Rows<'a, R> {
 
 impl<'a, R: Row> Rows<'a, R> {
     pub(crate) fn new(settings: &Settings, spill: &'a Spill) -> Self {
-        let full = settings.depth == Depth::Full;
+        debug_assert_eq!(settings.depth == Depth::Full, R::TALLIED, "rows as asked");
         Self {
             spill,
             fingerprints: Fingerprints::new(settings.query),
             partitions: Partitions::new(spill.chunk_bytes),
-            full: full.then(|| (Tally::default(), Sample::new(sample_max(settings)))),
+            full: R::TALLIED.then(|| (Tally::default(), Sample::new(sample_max(settings)))),
             spill_error: None,
         }
     }
@@ -44,7 +44,9 @@ impl<R: Row> Intake for Rows<'_, R> {
             self.spill_error = Some(error);
             return false;
         }
-        if let Some((tally, sample)) = &mut self.full {
+        if R::TALLIED
+            && let Some((tally, sample)) = &mut self.full
+        {
             let url = self.fingerprints.counted(entry.url);
             tally.add(entry, fingerprint, url, machine.as_bytes());
             sample.add(entry, fingerprint);

@@ -135,9 +135,12 @@ impl AsyncWrite for LinkStream {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let now = Instant::now();
-        let written = self
-            .peer
-            .with(|core| core.write(self.talk, bytes, now, cx.waker()));
+        let written = self.peer.with(|core| {
+            let written = core.write(self.talk, bytes, now, cx.waker());
+            // Cutting and naming half a megabyte takes longer than a pause does.
+            core.wrote_until(self.talk, Instant::now());
+            written
+        });
         match written {
             Written::Bytes(bytes) => Poll::Ready(Ok(bytes)),
             Written::Full => Poll::Pending,

@@ -175,6 +175,13 @@ impl Core {
         Written::Bytes(written)
     }
 
+    /// The write that was just made took until now; a pause begins at its end.
+    pub(crate) fn wrote_until(&mut self, id: TalkId, now: Instant) {
+        if let Some(hold) = self.talks.get_mut(&id).and_then(|talk| talk.hold.as_mut()) {
+            hold.wrote(now);
+        }
+    }
+
     /// What is written from now on is not worth looking at.
     pub(crate) fn bypass(&mut self, id: TalkId) {
         let talk = self.talks.get(&id).filter(|_| self.config.probe);

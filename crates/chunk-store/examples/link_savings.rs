@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use edgeward_chunk_store::codec::Compressors;
 use edgeward_chunk_store::{ChunkSettings, Chunks};
+use edgeward_dedup::buffer::Pool;
 use edgeward_dedup::chunker::ChunkerParams;
 use edgeward_dedup::codec::{Codec, Method, Methods};
 use edgeward_dedup::endpoint::{Endpoint, EndpointConfig, Event};
@@ -37,6 +38,7 @@ impl End {
                 receiver: ReceiverConfig::default(),
                 containers_max: 1 << 20,
                 session: number,
+                pool: Pool::default(),
             }),
             store: Chunks::open(Arc::new(device), ChunkSettings::new(average, number))
                 .expect("a new store"),

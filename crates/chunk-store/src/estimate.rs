@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use edgeward_dedup::Tools;
+use edgeward_dedup::buffer::Pool;
 use edgeward_dedup::chunker::ChunkerParams;
 use edgeward_dedup::codec::{Codec, Method, Methods};
 use edgeward_dedup::id::IdKey;
@@ -86,6 +87,7 @@ pub struct Estimator {
     sender: Sender,
     knowledge: Knowledge,
     ids: IdKey,
+    pool: Pool,
     store: Chunks,
     codec: Compressors,
     bodies: HashMap<StreamId, Vec<u8>>,
@@ -114,6 +116,7 @@ impl Estimator {
             knowledge: Knowledge::new(containers_max),
             // Nobody else sees these names.
             ids: IdKey::new([0; 32]),
+            pool: Pool::default(),
             store: Chunks::open(device, ChunkSettings::new(average, 1))?,
             codec: Compressors::new(),
             bodies: HashMap::new(),
@@ -266,6 +269,7 @@ impl Estimator {
             codec: &mut self.codec,
             knowledge: &mut self.knowledge,
             ids: &self.ids,
+            pool: &self.pool,
         };
         (&mut self.sender, tools)
     }

@@ -4,19 +4,23 @@
 //! comes, and asks for frames while the line takes them; between connections it keeps the endpoint and calls
 //! [`Endpoint::connected`] with the next HELLO.
 
+use bytes::Bytes;
+
+use crate::buffer::Pool;
 use crate::codec::Codec;
 use crate::id::IdKey;
 use crate::knowledge::Knowledge;
 use crate::receiver::{Receiver, ReceiverConfig, ReceiverEvent, Taken};
 use crate::sender::{Lane, SendError, Sender, SenderConfig, SenderEvent};
 use crate::store::ChunkStore;
-use crate::wire::{Agreed, Disagreement, Frame, Hello, Role, StreamId};
+use crate::wire::{Agreed, Disagreement, Frame, FrameSink, Hello, Role, StreamId};
 use crate::{Tools, Violation};
 
 /// Both machines for one peer.
 #[derive(Debug)]
 pub struct Endpoint {
     ids: IdKey,
+    pool: Pool,
     knowledge: Knowledge,
     sender: Sender,
     receiver: Receiver,
@@ -44,6 +48,8 @@ pub struct EndpointConfig {
     pub containers_max: usize,
     /// Random, drawn anew for each endpoint.
     pub session: u64,
+    /// Memory for bodies; endpoints may share it.
+    pub pool: Pool,
 }
 
 /// Something to do for who uses the streams.
@@ -64,6 +70,7 @@ impl Endpoint {
             receiver: Receiver::new(config.receiver),
             receiver_config: config.receiver,
             ids: config.ids,
+            pool: config.pool,
             session: config.session,
             sender_config: config.sender,
             epoch: 0,
@@ -140,6 +147,18 @@ impl Endpoint {
         store: &mut S,
         codec: &mut C,
     ) -> Result<(), Violation> {
+        self.handle_in(frame, None, store, codec)
+    }
+
+    /// As [`handle`](Self::handle). `memory` is what the frame was decoded from: bytes of bodies that travelled as they are stay
+    /// there until they are taken.
+    pub fn handle_in<S: ChunkStore, C: Codec>(
+        &mut self,
+        frame: Frame<'_>,
+        memory: Option<&Bytes>,
+        store: &mut S,
+        codec: &mut C,
+    ) -> Result<(), Violation> {
         self.watch_store(store);
         match frame {
             Frame::Hello(_) => Err(Violation::Direction),
@@ -152,7 +171,7 @@ impl Endpoint {
             }
             frame => {
                 let (_, receiver, mut tools) = self.parts(store, codec);
-                receiver.handle(frame, &mut tools)
+                receiver.handle(frame, memory, &mut tools)
             }
         }
     }
@@ -164,16 +183,17 @@ impl Endpoint {
         line_busy: bool,
         store: &mut S,
         codec: &mut C,
-        out: &mut Vec<u8>,
+        out: &mut impl FrameSink,
     ) -> bool {
         self.watch_store(store);
         let answers = lane != Lane::Long;
         if answers && std::mem::take(&mut self.epoch_due) {
-            Frame::Epoch(self.epoch).encode(out);
+            Frame::Epoch(self.epoch).encode(out.head());
             return true;
         }
         let (sender, receiver, mut tools) = self.parts(store, codec);
-        (answers && receiver.transmit(out)) || sender.transmit(lane, line_busy, &mut tools, out)
+        (answers && receiver.transmit(out.head()))
+            || sender.transmit(lane, line_busy, &mut tools, out)
     }
 
     /// Begins a body; [`Sender::open`].
@@ -192,6 +212,36 @@ impl Endpoint {
         self.watch_store(store);
         let (sender, _, mut tools) = self.parts(store, codec);
         sender.write(stream, bytes, &mut tools)
+    }
+
+    /// Where the next bytes of a body belong; [`Sender::spare`].
+    pub fn spare<S: ChunkStore, C: Codec>(
+        &mut self,
+        stream: StreamId,
+        store: &mut S,
+        codec: &mut C,
+    ) -> Result<Option<&mut [u8]>, SendError> {
+        self.watch_store(store);
+        let mut tools = Tools {
+            store,
+            codec,
+            knowledge: &mut self.knowledge,
+            ids: &self.ids,
+            pool: &self.pool,
+        };
+        self.sender.spare(stream, &mut tools)
+    }
+
+    /// So many bytes were put there; [`Sender::filled`].
+    pub fn filled<S: ChunkStore, C: Codec>(
+        &mut self,
+        stream: StreamId,
+        bytes: usize,
+        store: &mut S,
+        codec: &mut C,
+    ) {
+        let (sender, _, mut tools) = self.parts(store, codec);
+        sender.filled(stream, bytes, &mut tools);
     }
 
     /// Lets nothing wait; [`Sender::flush`].
@@ -286,6 +336,7 @@ impl Endpoint {
             codec,
             knowledge: &mut self.knowledge,
             ids: &self.ids,
+            pool: &self.pool,
         };
         (&mut self.sender, &mut self.receiver, tools)
     }

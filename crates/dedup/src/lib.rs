@@ -3,12 +3,13 @@
 //! [`chunker`] cuts bodies where their content says so, [`id`] names what lies between two cuts. [`wire`] has the frames
 //! two ends exchange, byte by byte; [`codec`] decides how hard they are compressed. [`sender`] makes frames of bodies and
 //! [`receiver`] bodies of frames, both against a [`store`] that somebody brings, with [`knowledge`] of what the other
-//! end has. [`endpoint`] is both for one peer: what a driver holds.
+//! end has, and in [`buffer`]s that are handed on rather than copied. [`endpoint`] is both for one peer: what a driver holds.
 //!
 //! The machines have no clock. Who drives them says when bytes are flushed and when a connection is new; everything else
 //! follows from frames.
 #![deny(unsafe_code)]
 
+pub mod buffer;
 pub mod chunker;
 pub mod codec;
 pub mod endpoint;
@@ -21,6 +22,7 @@ pub mod wire;
 
 use thiserror::Error;
 
+use buffer::Pool;
 use id::IdKey;
 use knowledge::Knowledge;
 use wire::StreamId;
@@ -36,6 +38,8 @@ pub struct Tools<'a, S, C> {
     pub knowledge: &'a mut Knowledge,
     /// Names chunks.
     pub ids: &'a IdKey,
+    /// Memory for bodies.
+    pub pool: &'a Pool,
 }
 
 /// Why a stream was given up, as RESET and STOP say it. Other numbers are the drivers' own.

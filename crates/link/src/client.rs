@@ -350,6 +350,7 @@ impl Keeper {
             .peer
             .with(|core| core.line_up(Role::Connector, &ours, &theirs))?;
         let keep_alive = self.config.times.keep_alive;
-        Line::new(wire, Arc::clone(&self.peer), id, keep_alive).map_err(cannot)
+        let pool = self.config.pool.clone();
+        Line::new(wire, Arc::clone(&self.peer), id, pool, keep_alive).map_err(cannot)
     }
 }

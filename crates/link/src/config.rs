@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use edgeward_chunk_store::Chunks;
+use edgeward_dedup::buffer::Pool;
 use edgeward_dedup::chunker::{ChunkerError, ChunkerParams};
 use edgeward_dedup::codec::Methods;
 use edgeward_dedup::endpoint::EndpointConfig;
@@ -56,6 +57,8 @@ pub struct LinkConfig {
     pub knowledge: Option<PathBuf>,
     /// Times.
     pub times: Times,
+    /// Memory for bodies, shared by all peers.
+    pub pool: Pool,
 }
 
 /// How long things may take.
@@ -113,6 +116,7 @@ impl LinkConfig {
             unacked_bytes_max: 128 << 20,
             knowledge: None,
             times: Times::default(),
+            pool: Pool::default(),
         }
     }
 
@@ -150,6 +154,7 @@ impl LinkConfig {
             },
             containers_max: CONTAINERS_MAX,
             session,
+            pool: self.pool.clone(),
         })
     }
 }

@@ -389,7 +389,8 @@ impl Shared {
         wire.say(ours).await?;
         let id = peer.with(|core| core.line_up(Role::Listener, &ours, &theirs))?;
         let keep_alive = self.config.link.times.keep_alive;
-        let line = Line::new(wire, Arc::clone(&peer), id, keep_alive).map_err(broken)?;
+        let pool = self.config.link.pool.clone();
+        let line = Line::new(wire, Arc::clone(&peer), id, pool, keep_alive).map_err(broken)?;
         Ok((peer, line))
     }
 

@@ -1,76 +1,96 @@
 //! Bytes as they come from a connection, until they are frames.
+//!
+//! Short frames are read many at a time into one buffer and decoded there. A long one gets a buffer of its own as soon as its header
+//! says how long it is, and the rest of it is read where it will stay: its bytes are delivered from there.
 
-use std::ops::Range;
+use bytes::Bytes;
 
-use edgeward_dedup::wire::{HEADER_BYTES, PAYLOAD_BYTES_MAX, WireError, frame_length};
+use edgeward_dedup::buffer::{Buffer, Pool};
+use edgeward_dedup::wire::{WireError, frame_length};
 
-/// A buffer that holds the longest frame there is, and what comes with it.
+/// What was read and is not decoded.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
+    /// A frame that is coming, and how long it will be.
+    long: Option<(Buffer, usize)>,
+    pool: Pool,
+}
+
+/// A whole frame.
+#[derive(Debug)]
+pub(crate) enum Framed<'a> {
+    Short(&'a [u8]),
+    Long(Bytes),
 }
 
 impl Inbox {
     /// Empty.
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(pool: Pool) -> Self {
         Self {
-            bytes: Vec::new(),
+            bytes: vec![0; READ_BYTES],
             start: 0,
             end: 0,
+            long: None,
+            pool,
         }
     }
 
     /// Where to read into: never empty, as long as frames are taken out before.
     pub(crate) fn room(&mut self) -> &mut [u8] {
-        if self.start == self.end {
-            (self.start, self.end) = (0, 0);
+        if let Some((buffer, length)) = &mut self.long {
+            let missing = *length - buffer.len();
+            return &mut buffer.spare()[..missing];
         }
-        // A frame that began near the end moves to the front, so that the rest of it fits.
-        if self.start > 0 && self.bytes.len() - self.end < READ_BYTES {
-            self.bytes.copy_within(self.start..self.end, 0);
-            (self.start, self.end) = (0, self.end - self.start);
-        }
-        // Not before it is needed: a connection for short frames never does.
-        let wanted = (self.end + READ_BYTES).min(INBOX_BYTES);
-        if self.bytes.len() < wanted {
-            self.bytes.resize(wanted, 0);
-        }
-        let end = self.bytes.len().min(self.end + READ_BYTES);
-        &mut self.bytes[self.end..end]
+        // A frame that is not whole moves to the front, so that the rest of it fits: it is a short one.
+        self.bytes.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, self.end - self.start);
+        &mut self.bytes[self.end..]
     }
 
     /// So many bytes were read into the room.
     pub(crate) fn filled(&mut self, bytes: usize) {
-        self.end += bytes;
+        match &mut self.long {
+            Some((buffer, _)) => buffer.fill(bytes),
+            None => self.end += bytes,
+        }
         debug_assert!(self.end <= self.bytes.len());
     }
 
     /// The next whole frame.
-    pub(crate) fn frame(&mut self) -> Result<Option<Range<usize>>, WireError> {
-        let Some(length) = frame_length(&self.bytes[self.start..self.end])? else {
+    pub(crate) fn frame(&mut self) -> Result<Option<Framed<'_>>, WireError> {
+        if let Some((buffer, length)) = self
+            .long
+            .take_if(|(buffer, length)| buffer.len() == *length)
+        {
+            return Ok(Some(Framed::Long(buffer.freeze(0..length))));
+        }
+        let there = &self.bytes[self.start..self.end];
+        let Some(length) = frame_length(there)?.filter(|_| self.long.is_none()) else {
             return Ok(None);
         };
-        if length > self.end - self.start {
-            return Ok(None);
+        if length <= there.len() {
+            let frame = self.start..self.start + length;
+            self.start = frame.end;
+            return Ok(Some(Framed::Short(&self.bytes[frame])));
         }
-        let frame = self.start..self.start + length;
-        self.start = frame.end;
-        Ok(Some(frame))
-    }
-
-    /// What lies there.
-    pub(crate) fn bytes(&self, range: Range<usize>) -> &[u8] {
-        &self.bytes[range]
+        if length > SHORT_BYTES_MAX {
+            let mut buffer = self.pool.buffer(length);
+            buffer.put(there);
+            self.long = Some((buffer, length));
+            (self.start, self.end) = (0, 0);
+        }
+        Ok(None)
     }
 }
 
-/// What is read at once: as much as a second-level cache holds.
-const READ_BYTES: usize = 256 << 10;
+/// What is read at once while nothing says that a long frame comes: of one that does, this much is copied.
+const READ_BYTES: usize = 16 << 10;
 
-/// A frame, and room to read while it is not whole.
-const INBOX_BYTES: usize = HEADER_BYTES + PAYLOAD_BYTES_MAX + READ_BYTES;
+/// Longer frames are not collected in the buffer of short ones.
+const SHORT_BYTES_MAX: usize = READ_BYTES / 2;
 
 #[cfg(test)]
 mod tests {
@@ -98,8 +118,9 @@ mod tests {
             }
             .encode(&mut wire);
         }
-        for most in [1000, 65_536, 1 << 20] {
-            let (mut inbox, mut rest, mut found) = (Inbox::new(), &wire[..], Vec::new());
+        for most in [7, 1000, 65_536, 1 << 20] {
+            let (mut inbox, mut rest, mut found) =
+                (Inbox::new(Pool::default()), &wire[..], Vec::new());
             while !rest.is_empty() {
                 let room = inbox.room();
                 let bytes = rest.len().min(room.len()).min(most);
@@ -108,24 +129,33 @@ mod tests {
                 rest = &rest[bytes..];
                 inbox.filled(bytes);
                 while let Some(frame) = inbox.frame().expect("frames") {
-                    match decode(inbox.bytes(frame)).expect("a frame") {
-                        Frame::Plain { payload, .. } => found.push(payload.len()),
+                    let frame = match &frame {
+                        Framed::Short(bytes) => decode(bytes),
+                        Framed::Long(bytes) => decode(bytes),
+                    };
+                    match frame.expect("a frame") {
+                        Frame::Plain { payload, .. } => found.push(payload.to_vec()),
                         other => panic!("{other:?}"),
                     }
                 }
             }
-            assert_eq!(found, payloads);
+            let expected = payloads.iter().enumerate();
+            let expected = expected.map(|(nth, &bytes)| vec![nth as u8; bytes]);
+            assert!(found.into_iter().eq(expected), "{most} at once");
         }
     }
 
     #[test]
     fn what_is_too_long_is_refused_by_its_header() {
-        let mut inbox = Inbox::new();
+        let mut inbox = Inbox::new(Pool::default());
         let mut header = [0; 16];
         header[..4].copy_from_slice(&u32::MAX.to_le_bytes());
         header[4] = 3;
         inbox.room()[..16].copy_from_slice(&header);
         inbox.filled(16);
-        assert_eq!(inbox.frame(), Err(WireError::TooLong(u32::MAX)));
+        assert_eq!(
+            inbox.frame().expect_err("too long"),
+            WireError::TooLong(u32::MAX)
+        );
     }
 }

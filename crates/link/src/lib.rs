@@ -42,6 +42,7 @@ mod label;
 mod line;
 mod metrics;
 mod origin;
+mod outbox;
 mod peer;
 mod probe;
 mod pump;

@@ -4,7 +4,7 @@
 //! write's worth, and writes. Nothing waits in between, so a frame that comes for another connection's stream, or
 //! bytes that a user wrote, find the line idle or busy, and that is all the machines need to know of it.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -15,11 +15,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Interval;
 
 use edgeward_dedup::Violation;
+use edgeward_dedup::buffer::Pool;
 use edgeward_dedup::wire::{WireError, decode};
 
 use crate::alarm::Alarm;
 use crate::core::LineId;
-use crate::inbox::Inbox;
+use crate::inbox::{Framed, Inbox};
+use crate::outbox::Outbox;
 use crate::peer::Peer;
 
 /// Why a connection ended.
@@ -52,9 +54,7 @@ pub(crate) struct Line<S> {
     peer: Arc<Peer>,
     id: LineId,
     inbox: Inbox,
-    out: Vec<u8>,
-    /// Of `out`, what was written.
-    written: usize,
+    out: Outbox,
     /// The socket took not all it was given since frames were last made.
     busy: bool,
     alarm: Alarm,
@@ -69,6 +69,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
         io: S,
         peer: Arc<Peer>,
         id: LineId,
+        pool: Pool,
         keep_alive: Duration,
     ) -> io::Result<Self> {
         let now = Instant::now();
@@ -76,9 +77,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
             io,
             peer,
             id,
-            inbox: Inbox::new(),
-            out: Vec::new(),
-            written: 0,
+            inbox: Inbox::new(pool),
+            out: Outbox::default(),
             busy: false,
             alarm: Alarm::new()?,
             ticks: tokio::time::interval(keep_alive / 2),
@@ -132,9 +132,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
             peer, inbox, id, ..
         } = self;
         peer.with(|core| {
-            while let Some(range) = inbox.frame()? {
-                let bytes = inbox.bytes(range);
-                let handled = core.handle(*id, decode(bytes)?, bytes.len());
+            while let Some(frame) = inbox.frame()? {
+                let handled = match &frame {
+                    Framed::Short(bytes) => core.handle(*id, decode(bytes)?, None, bytes.len()),
+                    Framed::Long(bytes) => {
+                        core.handle(*id, decode(bytes)?, Some(bytes), bytes.len())
+                    }
+                };
                 handled.map_err(|_| LineError::Superseded)??;
             }
             Ok(true)
@@ -143,9 +147,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
 
     /// Makes frames if there are none, and writes what the socket takes; whether it took anything.
     fn write(&mut self, cx: &mut Context<'_>) -> Result<bool, LineError> {
-        if self.written == self.out.len() {
+        if self.out.is_written() {
             self.out.clear();
-            self.written = 0;
             let now = Instant::now();
             let (id, busy, out) = (self.id, self.busy, &mut self.out);
             let filled = self
@@ -154,7 +157,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
             let due = filled.map_err(|_| LineError::Superseded)?;
             self.busy = false;
             self.alarm.set(due)?;
-            if out.is_empty() {
+            if self.out.is_written() {
                 // The last bytes may still lie in a cipher's buffer.
                 if Pin::new(&mut self.io).poll_flush(cx)?.is_pending() {
                     self.busy = true;
@@ -163,12 +166,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
             }
         }
         let mut moved = false;
-        while self.written < self.out.len() {
-            let rest = &self.out[self.written..];
-            match Pin::new(&mut self.io).poll_write(cx, rest)? {
+        while !self.out.is_written() {
+            let mut slices = [IoSlice::new(&[]); SLICES];
+            let count = self.out.slices(&mut slices);
+            match Pin::new(&mut self.io).poll_write_vectored(cx, &slices[..count])? {
                 Poll::Ready(0) => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
                 Poll::Ready(bytes) => {
-                    self.written += bytes;
+                    self.out.advance(bytes);
                     moved = true;
                 }
                 Poll::Pending => {
@@ -191,7 +195,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
             if now - self.heard > silence {
                 return Err(LineError::Silent(silence));
             }
-            if now - self.said >= self.keep_alive / 2 && self.out.len() == self.written {
+            if now - self.said >= self.keep_alive / 2 && self.out.is_written() {
+                self.out.clear();
                 self.peer.with(|core| core.keep_alive(&mut self.out));
                 // It is short, and an idle socket takes it; otherwise the next turn does.
                 cx.waker().wake_by_ref();
@@ -222,6 +227,9 @@ pub(crate) async fn read_frame_of(
     io.read_exact(&mut frame[header..]).await?;
     Ok(frame)
 }
+
+/// A head and a body's bytes, and the same again: more is not given at once.
+const SLICES: usize = 8;
 
 /// Turns before other tasks have theirs: some MiB.
 const TURNS: usize = 16;
@@ -279,7 +287,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ReadAhead<S> {
     fn poll_write_vectored(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        pieces: &[io::IoSlice<'_>],
+        pieces: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.get_mut().io).poll_write_vectored(cx, pieces)
     }

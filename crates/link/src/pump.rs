@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::{Buf as _, Bytes};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -19,12 +20,9 @@ pub async fn pump(link: LinkStream, tcp: TcpStream) -> io::Result<()> {
     let mut pump = Pump {
         link,
         tcp,
-        out: vec![0; READ_BYTES],
-        out_range: 0..0,
         out_unflushed: false,
         out_state: Direction::Open,
-        incoming: Vec::new(),
-        incoming_at: 0,
+        incoming: Bytes::new(),
         in_state: Direction::Open,
     };
     let pumped = std::future::poll_fn(|cx| pump.poll(cx)).await;
@@ -37,14 +35,11 @@ pub async fn pump(link: LinkStream, tcp: TcpStream) -> io::Result<()> {
 struct Pump {
     link: LinkStream,
     tcp: TcpStream,
-    /// From TCP to the link.
-    out: Vec<u8>,
-    out_range: std::ops::Range<usize>,
+    /// What went from TCP to the link was not flushed yet.
     out_unflushed: bool,
     out_state: Direction,
     /// From the link to TCP.
-    incoming: Vec<u8>,
-    incoming_at: usize,
+    incoming: Bytes,
     in_state: Direction,
 }
 
@@ -75,33 +70,34 @@ impl Pump {
         if self.out_state == Direction::Done {
             return Ok(false);
         }
-        if self.out_range.is_empty() {
-            let mut room = ReadBuf::new(&mut self.out);
-            match Pin::new(&mut self.tcp).poll_read(cx, &mut room)? {
-                Poll::Pending => {
-                    // That was all for now.
-                    if std::mem::take(&mut self.out_unflushed) {
-                        _ = Pin::new(&mut self.link).poll_flush(cx)?;
-                    }
-                    return Ok(false);
-                }
-                Poll::Ready(()) => {}
+        let Self { link, tcp, .. } = self;
+        let waker = cx.waker().clone();
+        let moved = link.poll_write_from(&waker, |spare| {
+            let mut room = ReadBuf::new(spare);
+            match Pin::new(tcp).poll_read(cx, &mut room) {
+                Poll::Ready(read) => read.map(|()| room.filled().len()),
+                Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
             }
-            self.out_range = 0..room.filled().len();
-            if self.out_range.is_empty() {
+        });
+        match moved {
+            Poll::Pending => Ok(false),
+            Poll::Ready(Ok(0)) => {
                 self.out_state = Direction::Done;
                 _ = Pin::new(&mut self.link).poll_shutdown(cx)?;
-                return Ok(true);
+                Ok(true)
             }
-        }
-        let bytes = &self.out[self.out_range.clone()];
-        match Pin::new(&mut self.link).poll_write(cx, bytes)? {
-            Poll::Pending => Ok(false),
-            Poll::Ready(bytes) => {
-                self.out_range.start += bytes;
+            Poll::Ready(Ok(_)) => {
                 self.out_unflushed = true;
                 Ok(true)
             }
+            Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {
+                // That was all for now.
+                if std::mem::take(&mut self.out_unflushed) {
+                    _ = Pin::new(&mut self.link).poll_flush(cx)?;
+                }
+                Ok(false)
+            }
+            Poll::Ready(Err(error)) => Err(error),
         }
     }
 
@@ -110,32 +106,31 @@ impl Pump {
         if self.in_state == Direction::Done {
             return Ok(false);
         }
-        if self.incoming_at == self.incoming.len() {
+        if self.incoming.is_empty() {
             match self.link.poll_chunk(cx)? {
                 Poll::Pending => return Ok(false),
-                Poll::Ready(Some(bytes)) => (self.incoming, self.incoming_at) = (bytes, 0),
+                Poll::Ready(Some(bytes)) => self.incoming = bytes,
                 Poll::Ready(None) => {
                     self.in_state = Direction::Done;
-                    self.incoming = Vec::new();
-                    self.incoming_at = 0;
                     // It may be gone already, which is no loss.
                     _ = Pin::new(&mut self.tcp).poll_shutdown(cx);
                     return Ok(true);
                 }
             }
         }
-        let bytes = &self.incoming[self.incoming_at..];
-        match Pin::new(&mut self.tcp).poll_write(cx, bytes)? {
+        match Pin::new(&mut self.tcp).poll_write(cx, &self.incoming)? {
             Poll::Pending => Ok(false),
             Poll::Ready(bytes) => {
-                self.incoming_at += bytes;
+                self.incoming.advance(bytes);
+                // An empty slice would keep its memory as well.
+                if self.incoming.is_empty() {
+                    self.incoming = Bytes::new();
+                }
                 Ok(true)
             }
         }
     }
 }
 
-const READ_BYTES: usize = 64 << 10;
-
-/// Turns before other tasks have theirs: a few MiB.
-const TURNS: usize = 32;
+/// Turns before other tasks have theirs: some MiB.
+const TURNS: usize = 8;

@@ -3,9 +3,10 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
+use bytes::{Buf as _, Bytes};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -25,8 +26,7 @@ pub struct LinkStream {
     peer: Arc<Peer>,
     talk: TalkId,
     /// Bytes that were taken and not read.
-    bytes: Vec<u8>,
-    at: usize,
+    bytes: Bytes,
 }
 
 /// The other end broke a conversation off, or did not take it up.
@@ -56,8 +56,7 @@ impl LinkStream {
         Self {
             peer,
             talk,
-            bytes: Vec::new(),
-            at: 0,
+            bytes: Bytes::new(),
         }
     }
 
@@ -82,11 +81,9 @@ impl LinkStream {
     }
 
     /// The next bytes, without a copy; `None` at the end.
-    pub fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Vec<u8>>>> {
-        if self.at < self.bytes.len() {
-            let mut bytes = std::mem::take(&mut self.bytes);
-            bytes.drain(..std::mem::take(&mut self.at));
-            return Poll::Ready(Ok(Some(bytes)));
+    pub fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+        if !self.bytes.is_empty() {
+            return Poll::Ready(Ok(Some(std::mem::take(&mut self.bytes))));
         }
         match self.peer.with(|core| core.read(self.talk, cx.waker())) {
             Read::Bytes(bytes) => Poll::Ready(Ok(Some(bytes))),
@@ -97,8 +94,21 @@ impl LinkStream {
     }
 
     /// As [`poll_chunk`](Self::poll_chunk), waiting.
-    pub async fn chunk(&mut self) -> io::Result<Option<Vec<u8>>> {
+    pub async fn chunk(&mut self) -> io::Result<Option<Bytes>> {
         std::future::poll_fn(|cx| self.poll_chunk(cx)).await
+    }
+
+    /// As [`poll_write`](AsyncWrite::poll_write), of bytes that `read` puts where they belong; 0 is what it says of an end. It shall
+    /// not wait: an error of the kind `WouldBlock` comes back as it is.
+    pub(crate) fn poll_write_from(
+        &mut self,
+        waker: &Waker,
+        read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        let written = self
+            .peer
+            .with(|core| core.write_from(self.talk, waker, read))?;
+        polled(written)
     }
 }
 
@@ -111,18 +121,18 @@ impl AsyncRead for LinkStream {
         if buffer.remaining() == 0 {
             return Poll::Ready(Ok(()));
         }
-        if self.at == self.bytes.len() {
+        if self.bytes.is_empty() {
             match std::task::ready!(self.poll_chunk(cx)?) {
                 None => return Poll::Ready(Ok(())),
-                Some(bytes) => (self.bytes, self.at) = (bytes, 0),
+                Some(bytes) => self.bytes = bytes,
             }
         }
-        let this = &mut *self;
-        let taken = buffer.remaining().min(this.bytes.len() - this.at);
-        buffer.put_slice(&this.bytes[this.at..this.at + taken]);
-        this.at += taken;
-        if this.at == this.bytes.len() {
-            (this.bytes, this.at) = (Vec::new(), 0);
+        let taken = buffer.remaining().min(self.bytes.len());
+        buffer.put_slice(&self.bytes[..taken]);
+        self.bytes.advance(taken);
+        // An empty slice would keep its memory as well.
+        if self.bytes.is_empty() {
+            self.bytes = Bytes::new();
         }
         Poll::Ready(Ok(()))
     }
@@ -141,11 +151,7 @@ impl AsyncWrite for LinkStream {
             core.wrote_until(self.talk, Instant::now());
             written
         });
-        match written {
-            Written::Bytes(bytes) => Poll::Ready(Ok(bytes)),
-            Written::Full => Poll::Pending,
-            Written::Ended(reason) => Poll::Ready(Err(Refused { reason }.into_io())),
-        }
+        polled(written)
     }
 
     fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -157,6 +163,14 @@ impl AsyncWrite for LinkStream {
     fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let closed = self.peer.with(|core| core.close(self.talk));
         Poll::Ready(closed.map_err(|reason| Refused { reason }.into_io()))
+    }
+}
+
+fn polled(written: Written) -> Poll<io::Result<usize>> {
+    match written {
+        Written::Bytes(bytes) => Poll::Ready(Ok(bytes)),
+        Written::Full => Poll::Pending,
+        Written::Ended(reason) => Poll::Ready(Err(Refused { reason }.into_io())),
     }
 }
 

@@ -1,5 +1,7 @@
 //! What a frame stands for: chunks out of the store, and bytes out of compressed ones.
 
+use bytes::Bytes;
+
 use crate::codec::{Codec, Method};
 use crate::id::{ChunkId, row_check};
 use crate::store::{ChunkStore, Entry, Place, load_verified};
@@ -24,13 +26,8 @@ impl Receiver {
             return Err(self.missing());
         }
         self.counters.from_store += length as u64;
-        let (prefix, _) = bytes.split_at(skip);
-        let prefix = prefix.to_vec();
-        let bytes = if skip == 0 {
-            bytes
-        } else {
-            bytes[skip..].to_vec()
-        };
+        let prefix = bytes[..skip].to_vec();
+        let bytes = Bytes::from(bytes).slice(skip..);
         let kind = Kind::Kept { prefix };
         Ok(Arrived { bytes, kind })
     }
@@ -73,7 +70,7 @@ impl Receiver {
         run: &Run,
         length: u32,
         tools: &mut Tools<'_, S, C>,
-    ) -> Result<Vec<u8>, NakCause> {
+    ) -> Result<Bytes, NakCause> {
         let first = tools.store.locate(&run.first);
         let mut place = self.permitted(first, tools)?;
         let chunks = usize::from(run.chunks);
@@ -105,7 +102,7 @@ impl Receiver {
             }
         }
         self.counters.from_store += bytes as u64;
-        Ok(loaded)
+        Ok(loaded.into())
     }
 
     /// The place, if there is one and the peer may name what lies there.
@@ -128,16 +125,22 @@ impl Receiver {
     }
 }
 
-/// What a payload was made of.
+/// What a payload was made of. `frame` is what it lies in, if that may be kept.
 pub(super) fn unpack(
     span: Span,
     method: Method,
     past: &[u8],
     payload: &[u8],
+    frame: Option<&Bytes>,
     codec: &mut impl Codec,
-) -> Result<Vec<u8>, Violation> {
+) -> Result<Bytes, Violation> {
     if method == Method::None {
-        return Ok(payload.to_vec());
+        // Little shall not keep much in memory.
+        let frame = frame.filter(|frame| payload.len() >= frame.len() / 2);
+        return Ok(frame.map_or_else(
+            || Bytes::copy_from_slice(payload),
+            |frame| frame.slice_ref(payload),
+        ));
     }
     let length = span.length as usize;
     let mut bytes = Vec::with_capacity(length);
@@ -145,7 +148,7 @@ pub(super) fn unpack(
     if unpacked.is_err() || bytes.len() != length {
         return Err(Violation::Payload(span.stream));
     }
-    Ok(bytes)
+    Ok(bytes.into())
 }
 
 /// Containers a run may span: its 512 KiB lie in two, unless some of its own were nearly empty.

@@ -14,6 +14,8 @@ mod stream;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use bytes::Bytes;
+
 use crate::codec::Codec;
 use crate::store::ChunkStore;
 use crate::wire::{Acked, Frame, NakCause, STREAMS_PER_FRAME, Span, StreamId, StreamState};
@@ -79,7 +81,7 @@ pub enum ReceiverEvent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Taken {
     /// Its next bytes.
-    Bytes(Vec<u8>),
+    Bytes(Bytes),
     /// More will come.
     Wait,
     /// That was all, and it is as it was sent. The stream is forgotten.
@@ -143,10 +145,11 @@ impl Receiver {
         }
     }
 
-    /// Takes a frame of a body.
+    /// Takes a frame of a body. `memory` is what the frame was decoded from, if that may be kept instead of a copy.
     pub fn handle<S: ChunkStore, C: Codec>(
         &mut self,
         frame: Frame<'_>,
+        memory: Option<&Bytes>,
         tools: &mut Tools<'_, S, C>,
     ) -> Result<(), Violation> {
         match frame {
@@ -162,7 +165,7 @@ impl Receiver {
                 method,
                 payload,
             } => self.piece(span, tools, |_, tools| {
-                let bytes = unpack(span, method, &[], payload, tools.codec)?;
+                let bytes = unpack(span, method, &[], payload, memory, tools.codec)?;
                 Ok(Ok(Arrived {
                     bytes,
                     kind: Kind::Plain,
@@ -174,7 +177,7 @@ impl Receiver {
                 cuts,
                 payload,
             } => self.piece(span, tools, |_, tools| {
-                let bytes = unpack(span, method, &[], payload, tools.codec)?;
+                let bytes = unpack(span, method, &[], payload, memory, tools.codec)?;
                 Ok(Ok(Arrived {
                     bytes,
                     kind: Kind::Chunks { cuts },
@@ -192,7 +195,7 @@ impl Receiver {
                     Err(cause) => return Ok(Err(cause)),
                 };
                 // A payload that does not fit a base we verified was made with another.
-                let bytes = unpack(span, method, &past, payload, tools.codec);
+                let bytes = unpack(span, method, &past, payload, memory, tools.codec);
                 let kind = Kind::Chunks { cuts };
                 Ok(bytes.map_or(Err(NakCause::Missing), |bytes| Ok(Arrived { bytes, kind })))
             }),

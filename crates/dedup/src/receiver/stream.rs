@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use bytes::Bytes;
+
 use crate::Violation;
 use crate::id::{BodyDigest, IdKey};
 use crate::knowledge::Knowledge;
@@ -12,7 +14,7 @@ use crate::wire::{PIECE_BYTES_MAX, StreamId};
 /// A piece whose bytes are there.
 #[derive(Debug)]
 pub(super) struct Arrived {
-    pub(super) bytes: Vec<u8>,
+    pub(super) bytes: Bytes,
     pub(super) kind: Kind,
 }
 
@@ -38,7 +40,7 @@ pub(super) struct Incoming {
     /// Length and digest, once CLOSE came.
     pub(super) close: Option<(u64, u128)>,
     /// Delivered and not taken.
-    pub(super) ready: VecDeque<Vec<u8>>,
+    pub(super) ready: VecDeque<Bytes>,
     /// How it ended: well, or with a reason.
     pub(super) end: Option<Result<(), u32>>,
     /// Who uses it was told that there is something to take.

@@ -20,7 +20,7 @@ use crate::chunker::ChunkerParams;
 use crate::codec::{Codec, Effort, Methods};
 use crate::knowledge::Knowledge;
 use crate::store::ChunkStore;
-use crate::wire::{Acked, Frame, NakCause, PIECE_BYTES_MAX, StreamId, StreamState};
+use crate::wire::{Acked, Frame, FrameSink, NakCause, PIECE_BYTES_MAX, StreamId, StreamState};
 use crate::{Tools, Violation, reason};
 
 pub(crate) use piece::TAIL_BYTES_MIN;
@@ -266,6 +266,43 @@ impl Sender {
         Ok(bytes.len())
     }
 
+    /// Where the next bytes of a body belong, for who can put them there instead of handing them in; [`filled`](Self::filled) says
+    /// how many that were. None where there is no [`room`](Self::room).
+    pub fn spare<S: ChunkStore, C: Codec>(
+        &mut self,
+        stream: StreamId,
+        tools: &mut Tools<'_, S, C>,
+    ) -> Result<Option<&mut [u8]>, SendError> {
+        let room = self.room(stream);
+        let batch_bytes = self.config.batch_bytes;
+        let outgoing = self.streams.get_mut(&stream);
+        let outgoing = outgoing.filter(|outgoing| outgoing.closed.is_none());
+        let outgoing = outgoing.ok_or(SendError::NoStream(stream))?;
+        if room == 0 {
+            return Ok(None);
+        }
+        let spare = outgoing.spare(&mut finder(tools, self.config.delta), batch_bytes);
+        let most = spare.len().min(room);
+        Ok(Some(&mut spare[..most]))
+    }
+
+    /// So many bytes were put where [`spare`](Self::spare) said just before.
+    pub fn filled<S: ChunkStore, C: Codec>(
+        &mut self,
+        stream: StreamId,
+        bytes: usize,
+        tools: &mut Tools<'_, S, C>,
+    ) {
+        if let Some(outgoing) = self.streams.get_mut(&stream) {
+            let finder = &mut finder(tools, self.config.delta);
+            outgoing.filled(bytes, finder, self.config.batch_bytes);
+            self.unacked += bytes;
+            self.counters.written += bytes as u64;
+        }
+        // What was there before may have left to make room.
+        self.make_ready(stream);
+    }
+
     /// Whole chunks that were written wait no longer for a batch to become full; the last, unfinished one does.
     pub fn flush_whole<S: ChunkStore, C: Codec>(
         &mut self,
@@ -360,12 +397,12 @@ impl Sender {
         lane: Lane,
         line_busy: bool,
         tools: &mut Tools<'_, S, C>,
-        out: &mut Vec<u8>,
+        out: &mut impl FrameSink,
     ) -> bool {
-        let start = out.len();
+        let start = out.bytes();
         let sent = (lane != Lane::Long && self.transmit_reset(out))
             || self.transmit_item(lane, line_busy, tools, out);
-        self.counters.wire += (out.len() - start) as u64;
+        self.counters.wire += (out.bytes() - start) as u64;
         sent
     }
 
@@ -440,10 +477,10 @@ impl Sender {
         self.unacked
     }
 
-    fn transmit_reset(&mut self, out: &mut Vec<u8>) -> bool {
+    fn transmit_reset(&mut self, out: &mut impl FrameSink) -> bool {
         while let Some(stream) = self.resets_due.pop_front() {
             if let Some(&reason) = self.resets.get(&stream) {
-                Frame::Reset { stream, reason }.encode(out);
+                Frame::Reset { stream, reason }.encode(out.head());
                 return true;
             }
         }
@@ -456,7 +493,7 @@ impl Sender {
         lane: Lane,
         line_busy: bool,
         tools: &mut Tools<'_, S, C>,
-        out: &mut Vec<u8>,
+        out: &mut impl FrameSink,
     ) -> bool {
         while let Some(stream) = self.next_ready(lane) {
             let Some(outgoing) = self.streams.get_mut(&stream) else {
@@ -467,7 +504,7 @@ impl Sender {
             // What goes on another connection than OPEN may overtake it, so OPEN goes there too.
             if lane == Lane::Long && outgoing.opens_long_lane() {
                 let label = &outgoing.label;
-                Frame::Open { stream, label }.encode(out);
+                Frame::Open { stream, label }.encode(out.head());
                 self.make_ready(stream);
                 return true;
             }
@@ -475,7 +512,7 @@ impl Sender {
                 sent = match item {
                     Item::Open => {
                         let label = &outgoing.label;
-                        Frame::Open { stream, label }.encode(out);
+                        Frame::Open { stream, label }.encode(out.head());
                         true
                     }
                     Item::Close => outgoing.closed.is_some_and(|digest| {
@@ -486,7 +523,7 @@ impl Sender {
                             length,
                             digest,
                         }
-                        .encode(out);
+                        .encode(out.head());
                         true
                     }),
                     Item::Piece(offset) => match outgoing.piece(offset) {
@@ -606,6 +643,7 @@ fn finder<'a, S, C>(tools: &'a mut Tools<'_, S, C>, delta: bool) -> Finder<'a, S
         store: tools.store,
         knowledge: tools.knowledge,
         ids: tools.ids,
+        pool: tools.pool,
         delta,
     }
 }

@@ -1,10 +1,12 @@
 //! Pieces into frames: what is named, what is compressed, and against what.
 
+use bytes::Bytes;
+
 use crate::Tools;
 use crate::codec::{Codec, Effort, Method};
 use crate::id::{ChunkId, row_check};
 use crate::store::{ChunkStore, load_verified};
-use crate::wire::{Frame, Run, Span, StreamId};
+use crate::wire::{Frame, FrameSink, Run, Span, StreamId};
 
 use super::SenderCounters;
 use super::piece::{Base, Form, Piece};
@@ -25,7 +27,7 @@ impl Packer<'_> {
         piece: &mut Piece,
         line_busy: bool,
         tools: &mut Tools<'_, S, C>,
-        out: &mut Vec<u8>,
+        out: &mut impl FrameSink,
     ) {
         piece.waiting = false;
         let span = Span {
@@ -43,12 +45,12 @@ impl Packer<'_> {
                 self.counters.plain += bytes;
                 let method = self.pack(&piece.raw, line_busy, tools.codec);
                 let payload = self.payload(method, &piece.raw);
-                Frame::Plain {
+                let frame = Frame::Plain {
                     span,
                     method,
                     payload,
-                }
-                .encode(out);
+                };
+                put(&frame, method, &piece.raw, out);
             }
             Form::Refs { skip } => {
                 self.counters.named += bytes;
@@ -58,7 +60,7 @@ impl Packer<'_> {
                     skip: *skip,
                     ids,
                 }
-                .encode(out);
+                .encode(out.head());
             }
             Form::Run => {
                 self.counters.named += bytes;
@@ -67,7 +69,7 @@ impl Packer<'_> {
                     chunks: u16::try_from(piece.chunks.len()).expect("runs are bounded"),
                     check: row_check(piece.chunks.iter().map(|sent| &sent.id)),
                 };
-                Frame::RefRun { span, run }.encode(out);
+                Frame::RefRun { span, run }.encode(out.head());
             }
             Form::Literal { base } => {
                 let cuts = piece.chunks.iter().map(|sent| sent.length).collect();
@@ -83,19 +85,19 @@ impl Packer<'_> {
                         cuts,
                         payload,
                     }
-                    .encode(out);
+                    .encode(out.head());
                 } else {
                     self.counters.literal += bytes;
                     piece.form = Form::Literal { base: None };
                     let method = self.pack(&piece.raw, line_busy, tools.codec);
                     let payload = self.payload(method, &piece.raw);
-                    Frame::Literal {
+                    let frame = Frame::Literal {
                         span,
                         method,
                         cuts,
                         payload,
-                    }
-                    .encode(out);
+                    };
+                    put(&frame, method, &piece.raw, out);
                 }
                 // What follows on this line finds them there.
                 let places = piece.chunks.iter().filter_map(|sent| sent.place);
@@ -155,6 +157,19 @@ impl Packer<'_> {
         shorter.then(|| base.entries.iter().map(|entry| entry.id).collect())
     }
 }
+
+/// Bytes that travel as they are stay where they are, if they are many.
+fn put(frame: &Frame<'_>, method: Method, raw: &Bytes, out: &mut impl FrameSink) {
+    if method == Method::None && raw.len() >= APART_BYTES_MIN {
+        frame.encode_apart(out.head());
+        out.payload(raw);
+    } else {
+        frame.encode(out.head());
+    }
+}
+
+/// A copy of less costs less than a place in a list.
+const APART_BYTES_MIN: usize = 8 << 10;
 
 /// Shorter pieces are not worth a compressor's set-up.
 const COMPRESSED_BYTES_MIN: usize = 128;

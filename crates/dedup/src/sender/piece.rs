@@ -1,5 +1,8 @@
 //! A range of a body that travels in one frame, and how chunks are gathered into such ranges.
 
+use bytes::Bytes;
+
+use crate::buffer::{Buffer, LARGE_BYTES, Pool};
 use crate::id::{ChunkId, IdKey};
 use crate::knowledge::Knowledge;
 use crate::store::{ChunkStore, Entry, Place};
@@ -9,7 +12,7 @@ use crate::wire::{CHUNKS_MAX, PIECE_BYTES_MAX};
 #[derive(Debug)]
 pub(super) struct Piece {
     pub(super) offset: u64,
-    pub(super) raw: Vec<u8>,
+    pub(super) raw: Bytes,
     /// The chunks that end in it.
     pub(super) chunks: Vec<Sent>,
     pub(super) form: Form,
@@ -71,6 +74,7 @@ pub(super) struct Finder<'a, S> {
     pub(super) store: &'a mut S,
     pub(super) knowledge: &'a Knowledge,
     pub(super) ids: &'a IdKey,
+    pub(super) pool: &'a Pool,
     pub(super) delta: bool,
 }
 
@@ -79,7 +83,9 @@ pub(super) struct Finder<'a, S> {
 pub(super) struct Building {
     /// Where `raw` begins in the body.
     offset: u64,
-    raw: Vec<u8>,
+    raw: Buffer,
+    /// How much of `raw` was looked at.
+    seen: usize,
     /// Whole chunks at the beginning of `raw`, all known to the peer or all new to it.
     chunks: Vec<Sent>,
     /// What they have of `raw`.
@@ -93,31 +99,69 @@ pub(super) struct Building {
 }
 
 impl Building {
-    /// Bytes that are not to be kept.
-    pub(super) fn plain(&mut self, mut bytes: &[u8], batch: usize, pieces: &mut Vec<Piece>) {
-        while !bytes.is_empty() {
-            let taken = bytes.len().min(batch - self.raw.len());
-            self.raw.extend_from_slice(&bytes[..taken]);
-            bytes = &bytes[taken..];
-            if self.raw.len() >= batch {
-                self.end_plain(pieces);
-            }
+    /// Sees to room for about `most` bytes: whole chunks leave when the buffer is full.
+    pub(super) fn make_room<S: ChunkStore>(
+        &mut self,
+        most: usize,
+        finder: &mut Finder<'_, S>,
+        pieces: &mut Vec<Piece>,
+    ) {
+        if self.raw.len() + most > LARGE_BYTES && self.raw.room() < READ_BYTES_MIN {
+            self.flush_whole(finder, pieces);
+        }
+        let left = LARGE_BYTES.saturating_sub(self.raw.len());
+        let most = most.min(left.max(READ_BYTES_MIN));
+        self.raw.reserve(most, finder.pool);
+    }
+
+    /// Where the next bytes of the body belong.
+    pub(super) fn spare(&mut self) -> &mut [u8] {
+        self.raw.spare()
+    }
+
+    /// So many bytes were put there.
+    pub(super) fn filled(&mut self, bytes: usize) {
+        self.raw.fill(bytes);
+        self.raw.release();
+    }
+
+    /// Bytes that were not looked at.
+    pub(super) fn unseen(&self) -> &[u8] {
+        &self.raw[self.seen..]
+    }
+
+    /// The next ones are not to be kept.
+    pub(super) fn see_plain(
+        &mut self,
+        bytes: usize,
+        batch: usize,
+        pool: &Pool,
+        pieces: &mut Vec<Piece>,
+    ) {
+        self.seen += bytes;
+        while self.seen >= batch {
+            self.seal(batch, Form::Plain, Vec::new(), pool, pieces);
         }
     }
 
     /// No more plain bytes for now.
-    pub(super) fn end_plain(&mut self, pieces: &mut Vec<Piece>) {
-        self.seal(self.raw.len(), Form::Plain, Vec::new(), pieces);
+    pub(super) fn end_plain(&mut self, pool: &Pool, pieces: &mut Vec<Piece>) {
+        self.seal(self.seen, Form::Plain, Vec::new(), pool, pieces);
     }
 
-    /// Bytes of a chunk that goes on after them.
-    pub(super) fn more(&mut self, bytes: &[u8]) {
-        self.raw.extend_from_slice(bytes);
+    /// The next ones are of the chunk.
+    pub(super) fn see(&mut self, bytes: usize) {
+        self.seen += bytes;
     }
 
     /// What there is of the unfinished chunk.
     pub(super) fn unfinished(&self) -> usize {
-        self.carried.len() + self.raw.len() - self.chunks_bytes
+        self.carried.len() + self.seen - self.chunks_bytes
+    }
+
+    /// Bytes that are in no piece yet.
+    pub(super) fn bytes(&self) -> usize {
+        self.raw.len()
     }
 
     /// The chunk ends here.
@@ -128,7 +172,7 @@ impl Building {
         pieces: &mut Vec<Piece>,
     ) {
         let skip = self.carried.len();
-        let tail = &self.raw[self.chunks_bytes..];
+        let tail = &self.raw[self.chunks_bytes..self.seen];
         let tail_bytes = tail.len();
         let chunk = if skip == 0 {
             tail
@@ -200,13 +244,9 @@ impl Building {
         pieces: &mut Vec<Piece>,
     ) {
         self.seal_chunks(finder, pieces);
-        self.carried.extend_from_slice(&self.raw);
-        self.seal(
-            self.raw.len(),
-            Form::Literal { base: None },
-            Vec::new(),
-            pieces,
-        );
+        self.carried.extend_from_slice(&self.raw[..self.seen]);
+        let form = Form::Literal { base: None };
+        self.seal(self.seen, form, Vec::new(), finder.pool, pieces);
     }
 
     /// The body ends, and what is unfinished is a chunk if it is long enough. The receiver does the same: where the chunk lies
@@ -219,7 +259,7 @@ impl Building {
     ) -> Option<Place> {
         let mut unsaid = None;
         if self.unfinished() >= TAIL_BYTES_MIN {
-            if self.raw.len() > self.chunks_bytes {
+            if self.seen > self.chunks_bytes {
                 self.end_chunk(finder, batch, pieces);
             } else {
                 let id = finder.ids.id(&self.carried);
@@ -245,7 +285,7 @@ impl Building {
             Form::Refs { skip: self.skip }
         };
         let chunks = std::mem::take(&mut self.chunks);
-        self.seal(self.chunks_bytes, form, chunks, pieces);
+        self.seal(self.chunks_bytes, form, chunks, finder.pool, pieces);
         (self.chunks_bytes, self.skip) = (0, 0);
     }
 
@@ -255,12 +295,19 @@ impl Building {
     }
 
     /// The first `bytes` of `raw` become a piece, if there are any.
-    fn seal(&mut self, bytes: usize, form: Form, chunks: Vec<Sent>, pieces: &mut Vec<Piece>) {
+    fn seal(
+        &mut self,
+        bytes: usize,
+        form: Form,
+        chunks: Vec<Sent>,
+        pool: &Pool,
+        pieces: &mut Vec<Piece>,
+    ) {
         if bytes == 0 {
             return;
         }
-        let rest = self.raw.split_off(bytes);
-        let raw = std::mem::replace(&mut self.raw, rest);
+        let raw = self.raw.split_off_front(bytes, pool);
+        self.seen -= bytes;
         let piece = Piece {
             offset: self.offset,
             raw,
@@ -289,6 +336,9 @@ fn base_for<S: ChunkStore>(finder: &mut Finder<'_, S>, place: Place, bytes: usiz
     entries.truncate(enough);
     (enough > 0).then_some(Base { place, entries })
 }
+
+/// Less room is not worth a read where more is wanted.
+const READ_BYTES_MIN: usize = 64 << 10;
 
 /// Shorter runs are not kept apart from other references.
 const RUN_CHUNKS_MIN: usize = 4;

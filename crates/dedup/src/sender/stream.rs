@@ -37,6 +37,9 @@ pub(super) struct Outgoing {
     /// A chunk the peer makes of the body's last bytes when it is told that they are the last.
     pub(super) tail: Option<Place>,
     bypass: u64,
+    /// How many bytes it is asked for at once, and how many it was asked for last.
+    appetite: usize,
+    offered: usize,
     digest: BodyDigest,
     chunker: Chunker,
     building: Building,
@@ -58,6 +61,8 @@ impl Outgoing {
             opened_long_lane: false,
             tail: None,
             bypass,
+            appetite: APPETITE_MIN,
+            offered: 0,
             digest: BodyDigest::default(),
             chunker: Chunker::new(chunker),
             building: Building::default(),
@@ -88,41 +93,84 @@ impl Outgoing {
         }
     }
 
+    /// Where the next bytes of the body belong: few of a short body, many of one that fills what it is given. Some there are always.
+    pub(super) fn spare<S: ChunkStore>(
+        &mut self,
+        finder: &mut Finder<'_, S>,
+        batch: usize,
+    ) -> &mut [u8] {
+        let mut most = self.appetite;
+        if self.bypass == u64::MAX {
+            // These pieces end where they are full.
+            most = most.min(batch.saturating_sub(self.building.bytes()).max(1));
+        }
+        let mut pieces = Vec::new();
+        self.building.make_room(most, finder, &mut pieces);
+        self.enqueue(pieces);
+        let spare = self.building.spare();
+        let most = most.min(spare.len());
+        self.offered = most;
+        &mut spare[..most]
+    }
+
+    /// So many bytes were put there.
+    pub(super) fn filled<S: ChunkStore>(
+        &mut self,
+        bytes: usize,
+        finder: &mut Finder<'_, S>,
+        batch: usize,
+    ) {
+        self.building.filled(bytes);
+        if bytes == 0 {
+            return;
+        }
+        if bytes >= self.offered {
+            self.appetite = (self.appetite * 2).min(APPETITE_MAX);
+        } else if bytes < self.appetite / 8 {
+            self.appetite = (self.appetite / 2).max(APPETITE_MIN);
+        }
+        let mut pieces = Vec::new();
+        self.digest.update(self.building.unseen());
+        let plain = self.bypass.saturating_sub(self.written);
+        let plain = usize::try_from(plain).unwrap_or(usize::MAX).min(bytes);
+        self.written += bytes as u64;
+        if plain > 0 {
+            self.building
+                .see_plain(plain, batch, finder.pool, &mut pieces);
+            if self.written > self.bypass {
+                self.building.end_plain(finder.pool, &mut pieces);
+            }
+        } else if self.written - bytes as u64 == self.bypass {
+            self.building.end_plain(finder.pool, &mut pieces);
+        }
+        while let Some(end) = self.chunker.next_cut(self.building.unseen()) {
+            self.building.see(end);
+            self.building.end_chunk(finder, batch, &mut pieces);
+        }
+        self.building.see(self.building.unseen().len());
+        self.enqueue(pieces);
+    }
+
+    /// As [`spare`](Self::spare) and [`filled`](Self::filled), with bytes from elsewhere.
     pub(super) fn write<S: ChunkStore>(
         &mut self,
         mut bytes: &[u8],
         finder: &mut Finder<'_, S>,
         batch: usize,
     ) {
-        let mut pieces = Vec::new();
-        self.digest.update(bytes);
-        let plain = self.bypass.saturating_sub(self.written);
-        let plain = usize::try_from(plain)
-            .unwrap_or(usize::MAX)
-            .min(bytes.len());
-        self.written += bytes.len() as u64;
-        if plain > 0 {
-            self.building.plain(&bytes[..plain], batch, &mut pieces);
-            bytes = &bytes[plain..];
-            if self.written > self.bypass {
-                self.building.end_plain(&mut pieces);
-            }
-        } else if self.written - bytes.len() as u64 == self.bypass {
-            self.building.end_plain(&mut pieces);
+        while !bytes.is_empty() {
+            let spare = self.spare(finder, batch);
+            let (now, later) = bytes.split_at(bytes.len().min(spare.len()));
+            spare[..now.len()].copy_from_slice(now);
+            self.filled(now.len(), finder, batch);
+            bytes = later;
         }
-        while let Some(end) = self.chunker.next_cut(bytes) {
-            self.building.more(&bytes[..end]);
-            self.building.end_chunk(finder, batch, &mut pieces);
-            bytes = &bytes[end..];
-        }
-        self.building.more(bytes);
-        self.enqueue(pieces);
     }
 
     pub(super) fn flush<S: ChunkStore>(&mut self, finder: &mut Finder<'_, S>) {
         let mut pieces = Vec::new();
         if self.written <= self.bypass {
-            self.building.end_plain(&mut pieces);
+            self.building.end_plain(finder.pool, &mut pieces);
         } else {
             self.building.flush(finder, &mut pieces);
         }
@@ -155,7 +203,7 @@ impl Outgoing {
     pub(super) fn close<S: ChunkStore>(&mut self, finder: &mut Finder<'_, S>, batch: usize) {
         let mut pieces = Vec::new();
         if self.written <= self.bypass {
-            self.building.end_plain(&mut pieces);
+            self.building.end_plain(finder.pool, &mut pieces);
         } else {
             self.tail = self.building.finish(finder, batch, &mut pieces);
         }
@@ -273,3 +321,7 @@ impl Outgoing {
         again
     }
 }
+
+/// A request or a short response; and as much as is looked at while a second-level cache has it.
+const APPETITE_MIN: usize = 16 << 10;
+const APPETITE_MAX: usize = 256 << 10;

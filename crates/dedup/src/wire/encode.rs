@@ -1,10 +1,13 @@
 //! Frames into bytes.
 
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use bytes::Bytes;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
 use crate::id::ChunkId;
 
-use super::{Frame, HEADER_BYTES, NakCause, PAYLOAD_BYTES_MAX, Run, Span, StreamId, StreamState};
+use super::{
+    Frame, FrameSink, HEADER_BYTES, NakCause, PAYLOAD_BYTES_MAX, Run, Span, StreamId, StreamState,
+};
 
 /// The numbers of the types of frames.
 pub(super) mod kind {
@@ -33,17 +36,45 @@ impl Frame<'_> {
     pub fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.resize(start + HEADER_BYTES, 0);
-        let kind = self.encode_payload(out);
-        let payload = out.len() - start - HEADER_BYTES;
-        assert!(payload <= PAYLOAD_BYTES_MAX, "a payload of {payload} bytes");
-        let length = u32::try_from(payload).expect("below the maximum");
-        let header = u64::from(length) | u64::from(kind) << 32;
+        let kind = self.encode_fields(out);
+        out.extend_from_slice(self.tail());
+        let header = header(kind, out.len() - start - HEADER_BYTES);
         let checksum = xxh3_64_with_seed(&out[start + HEADER_BYTES..], header);
         out[start..start + 8].copy_from_slice(&header.to_le_bytes());
         out[start + 8..start + HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    fn encode_payload(&self, out: &mut Vec<u8>) -> u8 {
+    /// As [`encode`](Self::encode), but for the bytes of a body at the frame's end: those follow on the line, from where they lie.
+    ///
+    /// # Panics
+    ///
+    /// As [`encode`](Self::encode).
+    pub fn encode_apart(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.resize(start + HEADER_BYTES, 0);
+        let kind = self.encode_fields(out);
+        let tail = self.tail();
+        let header = header(kind, out.len() - start - HEADER_BYTES + tail.len());
+        let mut checksum = Xxh3::with_seed(header);
+        checksum.update(&out[start + HEADER_BYTES..]);
+        checksum.update(tail);
+        let checksum = checksum.digest();
+        out[start..start + 8].copy_from_slice(&header.to_le_bytes());
+        out[start + 8..start + HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
+    }
+
+    /// Bytes of a body, with which frames end that have any.
+    fn tail(&self) -> &[u8] {
+        match self {
+            Self::Plain { payload, .. }
+            | Self::Literal { payload, .. }
+            | Self::Delta { payload, .. } => payload,
+            _ => &[],
+        }
+    }
+
+    /// All of the payload but for [`tail`](Self::tail); what kind of frame it is.
+    fn encode_fields(&self, out: &mut Vec<u8>) -> u8 {
         match self {
             Self::Hello(hello) => {
                 hello.encode(out);
@@ -54,26 +85,17 @@ impl Frame<'_> {
                 out.extend_from_slice(label);
                 kind::OPEN
             }
-            Self::Plain {
-                span,
-                method,
-                payload,
-            } => {
+            Self::Plain { span, method, .. } => {
                 put_span(out, *span);
                 out.push(method.code());
-                out.extend_from_slice(payload);
                 kind::PLAIN
             }
             Self::Literal {
-                span,
-                method,
-                cuts,
-                payload,
+                span, method, cuts, ..
             } => {
                 put_span(out, *span);
                 out.push(method.code());
                 put_cuts(out, cuts);
-                out.extend_from_slice(payload);
                 kind::LITERAL
             }
             Self::Ref { span, skip, ids } => {
@@ -92,13 +114,12 @@ impl Frame<'_> {
                 method,
                 base,
                 cuts,
-                payload,
+                ..
             } => {
                 put_span(out, *span);
                 out.push(method.code());
                 put_ids(out, base);
                 put_cuts(out, cuts);
-                out.extend_from_slice(payload);
                 kind::DELTA
             }
             Self::Close {
@@ -161,6 +182,26 @@ impl Frame<'_> {
                 kind::CREDIT
             }
         }
+    }
+}
+
+fn header(kind: u8, payload: usize) -> u64 {
+    assert!(payload <= PAYLOAD_BYTES_MAX, "a payload of {payload} bytes");
+    let length = u32::try_from(payload).expect("below the maximum");
+    u64::from(length) | u64::from(kind) << 32
+}
+
+impl FrameSink for Vec<u8> {
+    fn head(&mut self) -> &mut Vec<u8> {
+        self
+    }
+
+    fn payload(&mut self, payload: &Bytes) {
+        self.extend_from_slice(payload);
+    }
+
+    fn bytes(&self) -> usize {
+        self.len()
     }
 }
 

@@ -11,6 +11,7 @@ mod decode;
 mod encode;
 mod hello;
 
+use bytes::Bytes;
 use thiserror::Error;
 
 use crate::codec::Method;
@@ -71,6 +72,18 @@ pub struct Run {
     pub chunks: u16,
     /// [`row_check`](crate::id::row_check) of all their names.
     pub check: u64,
+}
+
+/// Where frames go: what is short is copied, bytes of bodies are handed over where they lie.
+pub trait FrameSink {
+    /// What comes next is appended here.
+    fn head(&mut self) -> &mut Vec<u8>;
+
+    /// After all that is in the head.
+    fn payload(&mut self, payload: &Bytes);
+
+    /// All that came so far.
+    fn bytes(&self) -> usize;
 }
 
 /// Something one end tells the other. What is long is borrowed from where it was read, or is to be written from.

@@ -1,5 +1,6 @@
 //! What a peer may not do, and what it then gets.
 
+use edgeward_dedup::buffer::Pool;
 use edgeward_dedup::codec::Method;
 use edgeward_dedup::id::{BodyDigest, ChunkId, IdKey, row_check};
 use edgeward_dedup::knowledge::Knowledge;
@@ -53,8 +54,9 @@ impl Victim {
             codec: &mut PatchCodec,
             knowledge: &mut self.knowledge,
             ids: &self.ids,
+            pool: &Pool::default(),
         };
-        self.receiver.handle(frame, &mut tools)
+        self.receiver.handle(frame, None, &mut tools)
     }
 
     /// Frames it answers with, each opened by `look`.
@@ -172,7 +174,7 @@ fn names_tell_nothing_about_others() {
         assert_eq!(victim.take(refer(id)), Ok(()));
         let of_others = victim.naks();
         let taken = victim.receiver.take(STREAM);
-        assert_eq!(taken == Taken::Bytes(others.to_vec()), delivered);
+        assert_eq!(taken == Taken::Bytes(others.to_vec().into()), delivered);
         if !delivered {
             assert_eq!(victim.receiver.counters().foreign, 1);
             assert_eq!(victim.take(refer(ChunkId([9; 16]))), Ok(()));
@@ -268,7 +270,10 @@ fn a_replayed_body_is_not_delivered_again() {
     frames
         .iter()
         .for_each(|frame| assert_eq!(victim.take(frame.clone()), Ok(())));
-    assert_eq!(victim.receiver.take(STREAM), Taken::Bytes(b"body".to_vec()));
+    assert_eq!(
+        victim.receiver.take(STREAM),
+        Taken::Bytes(b"body"[..].into())
+    );
     assert_eq!(victim.receiver.take(STREAM), Taken::Complete);
     assert!(victim.answers(complete).contains(&true));
     while victim.receiver.event().is_some() {}

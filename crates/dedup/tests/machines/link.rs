@@ -4,6 +4,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use bytes::Bytes;
+
+use edgeward_dedup::buffer::Pool;
 use edgeward_dedup::chunker::ChunkerParams;
 use edgeward_dedup::codec::Methods;
 use edgeward_dedup::endpoint::{Endpoint, EndpointConfig, Event};
@@ -230,6 +233,9 @@ impl World {
         due.sort_unstable_by_key(|&(at, sequence, _)| (at, sequence));
         for (_, _, bytes) in due {
             let end = &mut self.ends[side];
+            // Half of the frames may be kept instead of their bytes.
+            let bytes = Bytes::from(bytes);
+            let memory = (self.stream.below(2) == 0).then_some(&bytes);
             let frame = match frame_length(&bytes) {
                 Ok(Some(length)) if length == bytes.len() => decode(&bytes).ok(),
                 _ => None,
@@ -239,7 +245,8 @@ impl World {
                 self.connect();
                 return;
             };
-            let handled = end.endpoint.handle(frame, &mut end.store, &mut end.codec);
+            let (store, codec) = (&mut end.store, &mut end.codec);
+            let handled = end.endpoint.handle_in(frame, memory, store, codec);
             assert_eq!(handled, Ok(()), "seed {:#x}", self.plan.seed);
         }
     }
@@ -319,10 +326,21 @@ impl World {
             let most = [100, 5000, 60_000][self.stream.below(3)];
             let wanted = 1 + self.stream.below(most);
             let piece = &body[*written..body.len().min(*written + wanted)];
-            let taken = end
-                .endpoint
-                .write(stream, piece, &mut end.store, &mut end.codec);
-            *written += taken.expect("it is open");
+            // Handed in, or put where it belongs.
+            let (store, codec) = (&mut end.store, &mut end.codec);
+            *written += if self.stream.below(2) == 0 {
+                let taken = end.endpoint.write(stream, piece, store, codec);
+                taken.expect("it is open")
+            } else {
+                let spare = end.endpoint.spare(stream, store, codec);
+                let bytes = spare.expect("it is open").map_or(0, |spare| {
+                    let bytes = piece.len().min(spare.len());
+                    spare[..bytes].copy_from_slice(&piece[..bytes]);
+                    bytes
+                });
+                end.endpoint.filled(stream, bytes, store, codec);
+                bytes
+            };
             if self.plan.flush > 0 && self.stream.below(self.plan.flush) == 0 {
                 end.endpoint.flush(stream, &mut end.store, &mut end.codec);
             } else if self.plan.flush > 0 && self.stream.below(self.plan.flush) == 0 {
@@ -387,5 +405,6 @@ fn endpoint(plan: &Plan, session: u64) -> Endpoint {
         receiver: plan.receiver,
         containers_max: 1000,
         session,
+        pool: Pool::default(),
     })
 }

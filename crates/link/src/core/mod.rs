@@ -12,16 +12,19 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::task::Waker;
 use std::time::Instant;
 
+use bytes::Bytes;
+
 use edgeward_chunk_store::Chunks;
 use edgeward_chunk_store::codec::Compressors;
 use edgeward_dedup::endpoint::Endpoint;
 use edgeward_dedup::knowledge::Knowledge;
 use edgeward_dedup::sender::{Lane, SenderCounters};
 use edgeward_dedup::store::ChunkStore as _;
-use edgeward_dedup::wire::{Disagreement, Frame, Hello, Role, StreamId};
+use edgeward_dedup::wire::{Disagreement, Frame, FrameSink as _, Hello, Role, StreamId};
 use edgeward_dedup::{Violation, reason};
 
 use crate::hold::Verdict;
+use crate::outbox::Outbox;
 use crate::tally::Tallies;
 
 use talk::Talk;
@@ -201,6 +204,7 @@ impl Core {
         &mut self,
         line: LineId,
         frame: Frame<'_>,
+        memory: Option<&Bytes>,
         wire_bytes: usize,
     ) -> Result<Result<(), Violation>, Superseded> {
         let up = self.lines.iter_mut().find(|up| up.id == line);
@@ -215,7 +219,7 @@ impl Core {
         };
         let handled = self
             .endpoint
-            .handle(frame, &mut self.store, &mut self.codec);
+            .handle_in(frame, memory, &mut self.store, &mut self.codec);
         self.events();
         self.wake_writers(news);
         if let Some(stream) = stream {
@@ -233,7 +237,7 @@ impl Core {
         busy: bool,
         now: Instant,
         waker: &Waker,
-        out: &mut Vec<u8>,
+        out: &mut Outbox,
     ) -> Result<Option<Instant>, Superseded> {
         let at = self.lines.iter().position(|up| up.id == line);
         let at = at.ok_or(Superseded)?;
@@ -244,15 +248,16 @@ impl Core {
             _ => Lane::Long,
         };
         self.flush_due(now);
-        while out.len() < FILL_BYTES {
-            let (start, before) = (out.len(), self.endpoint.sender().counters());
+        while out.bytes() < FILL_BYTES {
+            let (start, head) = (out.bytes(), out.heads_bytes());
+            let before = self.endpoint.sender().counters();
             if !self
                 .endpoint
                 .transmit(lane, busy, &mut self.store, &mut self.codec, out)
             {
                 break;
             }
-            self.sent(&out[start..], &before);
+            self.sent(out.heads(head), out.bytes() - start, &before);
         }
         // A body whose short beginning went here goes on elsewhere.
         let other = match lane {
@@ -264,7 +269,7 @@ impl Core {
             self.kick();
         }
         let line = &mut self.lines[at];
-        line.idle = out.is_empty();
+        line.idle = out.bytes() == 0;
         if line.waker.as_ref().is_none_or(|old| !old.will_wake(waker)) {
             line.waker = Some(waker.clone());
         }
@@ -274,8 +279,8 @@ impl Core {
     }
 
     /// Something that changes nothing, so that an idle connection is not taken for a dead one.
-    pub(crate) fn keep_alive(&self, out: &mut Vec<u8>) {
-        Frame::Epoch(self.store.epoch()).encode(out);
+    pub(crate) fn keep_alive(&self, out: &mut Outbox) {
+        Frame::Epoch(self.store.epoch()).encode(out.head());
     }
 
     /// Connections that found nothing to send look again.
@@ -288,15 +293,15 @@ impl Core {
     }
 
     /// A frame was made: whose it is, and what it saved.
-    fn sent(&mut self, frame: &[u8], before: &SenderCounters) {
-        let Some(stream) = outgoing_stream(frame) else {
+    fn sent(&mut self, head: &[u8], bytes: usize, before: &SenderCounters) {
+        let Some(stream) = outgoing_stream(head) else {
             return;
         };
         let Some(&(id, host)) = self.by_out.get(&stream) else {
             return;
         };
         let after = self.endpoint.sender().counters();
-        self.tallies.sent(Some(host), frame.len(), before, &after);
+        self.tallies.sent(Some(host), bytes, before, &after);
         // What waited behind this frame waits for time now.
         if let Some(talk) = self.talks.get_mut(&id)
             && talk.due.is_none()

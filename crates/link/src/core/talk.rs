@@ -1,7 +1,10 @@
 //! Conversations: what their users ask of the machines.
 
+use std::io;
 use std::task::Waker;
 use std::time::Instant;
+
+use bytes::Bytes;
 
 use edgeward_dedup::reason;
 use edgeward_dedup::receiver::Taken;
@@ -70,7 +73,7 @@ pub(crate) enum Written {
 /// What there is to read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Read {
-    Bytes(Vec<u8>),
+    Bytes(Bytes),
     /// Nothing for now; the waker is kept.
     Wait,
     End,
@@ -127,35 +130,99 @@ impl Core {
         now: Instant,
         waker: &Waker,
     ) -> Written {
-        let Some(talk) = self.talks.get_mut(&id) else {
-            return Written::Ended(reason::RESTARTED);
+        let stream = match self.writable(id) {
+            Ok(stream) => stream,
+            Err(reason) => return Written::Ended(reason),
         };
-        if let Some(reason) = talk.out_stopped {
-            return Written::Ended(reason);
-        }
-        let Some(stream) = talk.out.filter(|_| talk.out_open) else {
-            return Written::Ended(reason::GIVEN_UP);
-        };
-        if !std::mem::replace(&mut talk.written, true)
-            && self.config.probe
-            && probe::is_opaque(bytes)
-        {
-            self.endpoint.bypass(stream);
-            self.tallies.bypassed += 1;
+        if !bytes.is_empty() {
+            self.first_is(id, stream, self.config.probe && probe::is_opaque(bytes));
         }
         let written = self
             .endpoint
             .write(stream, bytes, &mut self.store, &mut self.codec);
-        let written = match written {
+        match written {
             Ok(0) if !bytes.is_empty() => {
-                talk.writer = Some(waker.clone());
-                if self.endpoint.sender().unacked() >= self.config.unacked_max {
-                    self.crowded.push_back(id);
-                }
-                return Written::Full;
+                self.wait_for_room(id, waker);
+                Written::Full
             }
-            Ok(written) => written,
-            Err(_) => return Written::Ended(reason::GIVEN_UP),
+            Ok(written) => {
+                self.wrote(id, stream, now);
+                Written::Bytes(written)
+            }
+            Err(_) => Written::Ended(reason::GIVEN_UP),
+        }
+    }
+
+    /// As [`write`](Self::write), of bytes that `read` puts where they belong. It shall not wait.
+    pub(crate) fn write_from(
+        &mut self,
+        id: TalkId,
+        waker: &Waker,
+        read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
+    ) -> io::Result<Written> {
+        let stream = match self.writable(id) {
+            Ok(stream) => stream,
+            Err(reason) => return Ok(Written::Ended(reason)),
+        };
+        let (store, codec) = (&mut self.store, &mut self.codec);
+        let spare = match self.endpoint.spare(stream, store, codec) {
+            Ok(Some(spare)) => spare,
+            Ok(None) => {
+                self.wait_for_room(id, waker);
+                return Ok(Written::Full);
+            }
+            Err(_) => return Ok(Written::Ended(reason::GIVEN_UP)),
+        };
+        let read = read(spare);
+        let bytes = *read.as_ref().unwrap_or(&0);
+        let opaque = bytes > 0 && self.config.probe && probe::is_opaque(&spare[..bytes]);
+        if bytes > 0 {
+            self.first_is(id, stream, opaque);
+        }
+        // Also where nothing came: no memory is held for it.
+        self.endpoint
+            .filled(stream, bytes, &mut self.store, &mut self.codec);
+        if bytes > 0 {
+            self.wrote(id, stream, Instant::now());
+        } else if self.endpoint.sender().backlog(stream) {
+            // Room was made for what did not come.
+            self.kick();
+        }
+        read.map(Written::Bytes)
+    }
+
+    /// The stream a conversation may write to, or why there is none.
+    fn writable(&self, id: TalkId) -> Result<StreamId, u32> {
+        let talk = self.talks.get(&id).ok_or(reason::RESTARTED)?;
+        if let Some(reason) = talk.out_stopped {
+            return Err(reason);
+        }
+        talk.out.filter(|_| talk.out_open).ok_or(reason::GIVEN_UP)
+    }
+
+    /// A body's first bytes may show that nothing will be saved on it.
+    fn first_is(&mut self, id: TalkId, stream: StreamId, opaque: bool) {
+        let talk = self.talks.get_mut(&id);
+        let first = talk.is_some_and(|talk| !std::mem::replace(&mut talk.written, true));
+        if first && opaque {
+            self.endpoint.bypass(stream);
+            self.tallies.bypassed += 1;
+        }
+    }
+
+    fn wait_for_room(&mut self, id: TalkId, waker: &Waker) {
+        if let Some(talk) = self.talks.get_mut(&id) {
+            talk.writer = Some(waker.clone());
+            if self.endpoint.sender().unacked() >= self.config.unacked_max {
+                self.crowded.push_back(id);
+            }
+        }
+    }
+
+    /// What was written waits for company, and the line may have to know.
+    fn wrote(&mut self, id: TalkId, stream: StreamId, now: Instant) {
+        let Some(talk) = self.talks.get_mut(&id) else {
+            return;
         };
         match &mut talk.hold {
             Some(hold) => hold.wrote(now),
@@ -172,7 +239,6 @@ impl Core {
                 self.kick();
             }
         }
-        Written::Bytes(written)
     }
 
     /// The write that was just made took until now; a pause begins at its end.

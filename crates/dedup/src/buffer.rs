@@ -1,0 +1,236 @@
+//! Memory for bodies on their way: written once, handed on without a copy, and used again.
+//!
+//! A body's bytes are read into a [`Buffer`] and stay where they are until the last who needs them is done: the piece
+//! that waits for its acknowledgement, the connection that writes it, the user who takes it. Fresh memory costs more than what is done with
+//! it, since the system maps and zeroes each page; so large buffers come out of a [`Pool`] and return there, last in first out,
+//! while a processor's cache still has them.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+
+/// Large buffers have this many bytes: a batch of 256 KiB, the chunk that filled it, and a good read beside.
+pub const LARGE_BYTES: usize = 320 << 10;
+
+/// What is shorter is allocated as it is wanted: a few bytes that somebody holds shall not hold many times as much memory.
+const SMALL_BYTES_MAX: usize = LARGE_BYTES / 2;
+
+/// Buffers that are kept although nobody uses them: 20 MiB.
+const KEPT_MAX: usize = 64;
+
+/// Large buffers that nobody uses. Clones are the same pool.
+#[derive(Clone, Default)]
+pub struct Pool(Arc<Mutex<Vec<Box<[u8]>>>>);
+
+impl Pool {
+    /// A buffer with room for `bytes` at least.
+    pub fn buffer(&self, bytes: usize) -> Buffer {
+        if !(SMALL_BYTES_MAX + 1..=LARGE_BYTES).contains(&bytes) {
+            return Buffer {
+                bytes: vec![0; bytes].into(),
+                filled: 0,
+                pool: None,
+            };
+        }
+        let kept = self.kept().pop();
+        Buffer {
+            bytes: kept.unwrap_or_else(|| vec![0; LARGE_BYTES].into()),
+            filled: 0,
+            pool: Some(self.clone()),
+        }
+    }
+
+    fn kept(&self) -> std::sync::MutexGuard<'_, Vec<Box<[u8]>>> {
+        // Nothing panics while it is held.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pool({} buffers)", self.kept().len())
+    }
+}
+
+/// Bytes with room for more.
+#[derive(Default)]
+pub struct Buffer {
+    bytes: Box<[u8]>,
+    filled: usize,
+    /// Where it returns to.
+    pool: Option<Pool>,
+}
+
+impl Buffer {
+    /// How many more there is room for.
+    pub fn room(&self) -> usize {
+        self.bytes.len() - self.filled
+    }
+
+    /// Where the next bytes belong. What is there means nothing.
+    pub fn spare(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.filled..]
+    }
+
+    /// So many bytes were put into [`spare`](Self::spare).
+    ///
+    /// # Panics
+    ///
+    /// If there was no room for them.
+    pub fn fill(&mut self, bytes: usize) {
+        assert!(bytes <= self.room(), "{bytes} bytes into {}", self.room());
+        self.filled += bytes;
+    }
+
+    /// Room for `bytes` more at least.
+    pub fn reserve(&mut self, bytes: usize, pool: &Pool) {
+        if self.room() < bytes {
+            let wanted = (self.filled + bytes).max((self.bytes.len() * 2).min(LARGE_BYTES));
+            let mut larger = pool.buffer(wanted);
+            larger.put(self);
+            *self = larger;
+        }
+    }
+
+    /// Appends bytes there is room for.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    pub fn put(&mut self, bytes: &[u8]) {
+        self.spare()[..bytes.len()].copy_from_slice(bytes);
+        self.filled += bytes.len();
+    }
+
+    /// Gives memory back that holds nothing.
+    pub fn release(&mut self) {
+        if self.filled == 0 {
+            *self = Self::default();
+        }
+    }
+
+    /// The first `bytes` as they will never change again; the rest begins a buffer of its own.
+    pub fn split_off_front(&mut self, bytes: usize, pool: &Pool) -> Bytes {
+        // Less would hold more memory than it has bytes.
+        if bytes < self.bytes.len() / 2 {
+            let front = Bytes::copy_from_slice(&self[..bytes]);
+            self.bytes.copy_within(bytes..self.filled, 0);
+            self.filled -= bytes;
+            self.release();
+            return front;
+        }
+        let rest = &self[bytes..];
+        let mut next = Self::default();
+        if !rest.is_empty() {
+            let wanted = if self.pool.is_some() {
+                LARGE_BYTES
+            } else {
+                rest.len()
+            };
+            next = pool.buffer(wanted);
+            next.put(rest);
+        }
+        let mut front = std::mem::replace(self, next);
+        front.filled = bytes;
+        front.freeze(0..bytes)
+    }
+
+    /// A range of its bytes as they will never change again; the memory returns when the last clone is dropped.
+    pub fn freeze(self, range: Range<usize>) -> Bytes {
+        Bytes::from_owner(self).slice(range)
+    }
+}
+
+impl std::ops::Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.filled]
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({} of {} bytes)", self.filled, self.bytes.len())
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if let Some(pool) = self.pool.take() {
+            let mut kept = pool.kept();
+            if kept.len() < KEPT_MAX {
+                kept.push(std::mem::take(&mut self.bytes));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use proptest::collection::vec;
+    use proptest::prelude::{any, prop_assert_eq, proptest};
+
+    proptest! {
+        /// Whatever is put in and split off, the bytes are those of a vector, and none of those split off changes later.
+        #[test]
+        fn buffers_are_vectors(steps in vec((any::<u8>(), 0_usize..150_000, 0_usize..200_000), 1..20)) {
+            let pool = Pool::default();
+            let (mut buffer, mut oracle) = (Buffer::default(), Vec::new());
+            let mut fronts = Vec::new();
+            for (byte, put, split) in steps {
+                buffer.reserve(put, &pool);
+                buffer.put(&vec![byte; put]);
+                oracle.resize(oracle.len() + put, byte);
+                let split = split.min(oracle.len());
+                let rest = oracle.split_off(split);
+                fronts.push((buffer.split_off_front(split, &pool), std::mem::replace(&mut oracle, rest)));
+                prop_assert_eq!(&buffer[..], &oracle[..]);
+            }
+            for (front, expected) in fronts {
+                prop_assert_eq!(&front[..], &expected[..]);
+            }
+        }
+    }
+
+    /// A large buffer is the next one again when its last reader is gone, and not before.
+    #[test]
+    fn large_buffers_return() {
+        let pool = Pool::default();
+        let mut buffer = pool.buffer(200_000);
+        let memory = buffer.as_ptr();
+        buffer.put(&[7; 190_000]);
+        let bytes = buffer.freeze(10..190_000);
+        let reader = bytes.slice(5..10);
+        drop(bytes);
+        let other = pool.buffer(200_000);
+        assert_ne!(other.as_ptr(), memory);
+        drop(reader);
+        assert_eq!(pool.buffer(200_000).as_ptr(), memory);
+        drop(other);
+        assert_eq!(format!("{pool:?}"), "Pool(2 buffers)");
+    }
+
+    /// No more are kept than was said, and small ones never.
+    #[test]
+    fn pools_are_bounded() {
+        let pool = Pool::default();
+        let many: Vec<_> = (0..2 * KEPT_MAX)
+            .map(|_| pool.buffer(LARGE_BYTES))
+            .collect();
+        drop(many);
+        drop(pool.buffer(SMALL_BYTES_MAX));
+        drop(pool.buffer(LARGE_BYTES + 1));
+        assert_eq!(pool.kept().len(), KEPT_MAX);
+    }
+}

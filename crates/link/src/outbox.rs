@@ -1,0 +1,125 @@
+//! Frames on their way into a connection: heads one after the other, and between them bytes of bodies where they lie.
+
+use std::io::IoSlice;
+
+use bytes::Bytes;
+
+use edgeward_dedup::wire::FrameSink;
+
+/// What a connection is given to write at once.
+#[derive(Debug, Default)]
+pub(crate) struct Outbox {
+    heads: Vec<u8>,
+    /// Each follows so many bytes of the heads.
+    payloads: Vec<(usize, Bytes)>,
+    payload_bytes: usize,
+    written: usize,
+}
+
+impl Outbox {
+    /// Whether nothing is left to write.
+    pub(crate) fn is_written(&self) -> bool {
+        self.written == self.bytes()
+    }
+
+    /// Nothing is in it any more; what it held is held no longer.
+    pub(crate) fn clear(&mut self) {
+        self.heads.clear();
+        self.payloads.clear();
+        (self.payload_bytes, self.written) = (0, 0);
+    }
+
+    /// So many more bytes were written.
+    pub(crate) fn advance(&mut self, bytes: usize) {
+        self.written += bytes;
+        debug_assert!(self.written <= self.bytes());
+    }
+
+    /// What is to be written next, as far as the slices go; how many there are.
+    pub(crate) fn slices<'a>(&'a self, into: &mut [IoSlice<'a>]) -> usize {
+        let (mut skip, mut count, mut from) = (self.written, 0, 0);
+        let payloads = self
+            .payloads
+            .iter()
+            .map(|(at, payload)| (*at, &payload[..]));
+        for (at, payload) in payloads.chain([(self.heads.len(), &[][..])]) {
+            for bytes in [&self.heads[from..at], payload] {
+                if skip >= bytes.len() {
+                    skip -= bytes.len();
+                } else if count < into.len() {
+                    into[count] = IoSlice::new(&bytes[skip..]);
+                    (count, skip) = (count + 1, 0);
+                }
+            }
+            from = at;
+        }
+        count
+    }
+
+    /// The heads from a position on.
+    pub(crate) fn heads(&self, from: usize) -> &[u8] {
+        &self.heads[from..]
+    }
+
+    /// How long they are.
+    pub(crate) fn heads_bytes(&self) -> usize {
+        self.heads.len()
+    }
+}
+
+impl FrameSink for Outbox {
+    fn head(&mut self) -> &mut Vec<u8> {
+        &mut self.heads
+    }
+
+    fn payload(&mut self, payload: &Bytes) {
+        self.payload_bytes += payload.len();
+        self.payloads.push((self.heads.len(), payload.clone()));
+    }
+
+    fn bytes(&self) -> usize {
+        self.heads.len() + self.payload_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// However much is written at once, all bytes leave in the order in which they came.
+    ///
+    /// Method: heads and payloads of 0 to 5 bytes, each at least once beside each other; writes of every length.
+    #[test]
+    fn bytes_leave_in_order() {
+        let (mut outbox, mut expected) = (Outbox::default(), Vec::new());
+        let mut next = 0_u8..;
+        for (head, payload) in (0..6).flat_map(|head| (0..6).map(move |payload| (head, payload))) {
+            let head: Vec<u8> = next.by_ref().take(head).collect();
+            let payload: Vec<u8> = next.by_ref().take(payload).collect();
+            outbox.head().extend_from_slice(&head);
+            outbox.payload(&Bytes::from(payload.clone()));
+            expected.extend(head);
+            expected.extend(payload);
+        }
+        assert_eq!(outbox.bytes(), expected.len());
+        for most in 1..=expected.len() {
+            let mut left: Vec<u8> = Vec::new();
+            while !outbox.is_written() {
+                let mut slices = [IoSlice::new(&[]); 3];
+                let count = outbox.slices(&mut slices);
+                let bytes: Vec<u8> = slices[..count]
+                    .iter()
+                    .flat_map(|slice| slice.to_vec())
+                    .collect();
+                assert!(!bytes.is_empty());
+                let bytes = &bytes[..bytes.len().min(most)];
+                left.extend(bytes);
+                outbox.advance(bytes.len());
+            }
+            assert_eq!(left, expected, "{most} at once");
+            outbox.written = 0;
+        }
+        outbox.clear();
+        assert!(outbox.is_written());
+    }
+}

@@ -351,7 +351,7 @@ fn handshakes_agree_or_say_why_not() {
     };
     assert_eq!(
         connector.agree(Role::Connector, &other_names),
-        Err(Disagreement::IdScheme(2))
+        Err(Disagreement::IdScheme { ours: 1, theirs: 2 })
     );
 }
 

@@ -13,6 +13,7 @@ use edgeward_dedup::id::IdKey;
 use edgeward_dedup::receiver::{ReceiverConfig, Sharing};
 use edgeward_dedup::sender::SenderConfig;
 
+use crate::ids::Ids;
 use crate::keys::Keys;
 
 /// Whether connections are encrypted.
@@ -59,6 +60,8 @@ pub struct LinkConfig {
     pub times: Times,
     /// Memory for bodies, shared by all peers.
     pub pool: Pool,
+    /// How chunks are named.
+    pub ids: Ids,
 }
 
 /// How long things may take.
@@ -117,6 +120,7 @@ impl LinkConfig {
             knowledge: None,
             times: Times::default(),
             pool: Pool::default(),
+            ids: Ids::Blake3,
         }
     }
 
@@ -135,7 +139,7 @@ impl LinkConfig {
         let credit = self.receive_bytes_max / 2 / streams_max as u64;
         let credit = credit.clamp(16 << 10, 256 << 10);
         Ok(EndpointConfig {
-            ids: self.store_key.clone(),
+            ids: self.ids.of(&self.store_key),
             sender: SenderConfig {
                 delta: self.delta,
                 streams_max,

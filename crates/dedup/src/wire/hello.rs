@@ -25,7 +25,7 @@ pub struct Hello {
     pub session: u64,
     /// Drawn when its store was made: another number means that what it had is gone.
     pub epoch: u64,
-    /// How it names chunks ([`IdKey::SCHEME`]).
+    /// How it names chunks ([`IdKey::scheme`]).
     pub id_scheme: u8,
     /// [`IdKey::check`].
     pub key_check: ChunkId,
@@ -72,8 +72,15 @@ pub enum Disagreement {
         max: u16,
     },
     /// It names chunks in another way.
-    #[error("the peer names chunks by scheme {0}, which is not known here")]
-    IdScheme(u8),
+    #[error(
+        "the peer names chunks by scheme {theirs}, and here it is {ours} (1 is blake3, 2 is gmac): both ends must be given the same `ids`"
+    )]
+    IdScheme {
+        /// Here.
+        ours: u8,
+        /// There.
+        theirs: u8,
+    },
     /// Its names would never be ours.
     #[error("the peer names chunks under another key: both ends must be given the same store key")]
     Key,
@@ -90,7 +97,8 @@ impl Hello {
             });
         }
         if theirs.id_scheme != self.id_scheme {
-            return Err(Disagreement::IdScheme(theirs.id_scheme));
+            let (ours, theirs) = (self.id_scheme, theirs.id_scheme);
+            return Err(Disagreement::IdScheme { ours, theirs });
         }
         if theirs.key_check != self.key_check {
             return Err(Disagreement::Key);
@@ -156,7 +164,7 @@ impl Hello {
             version_max: VERSION,
             session,
             epoch,
-            id_scheme: IdKey::SCHEME,
+            id_scheme: key.scheme(),
             key_check: key.check(),
             chunker,
             methods: Methods::NONE,

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use edgeward_chunk_store::{ChunkSettings, Chunks, ScratchDevice};
 use edgeward_dedup::codec::{Method, Methods};
 use edgeward_link::{
-    Client, Encryption, Entry, Gateway, GatewayConfig, Keys, LinkConfig, Target, Way,
+    Client, Encryption, Entry, Gateway, GatewayConfig, Ids, Keys, LinkConfig, Target, Way,
 };
 use edgeward_testkit::{Wan, WanSettings};
 
@@ -26,6 +26,7 @@ pub(crate) struct Switches {
     pub(crate) delta: bool,
     pub(crate) methods: Methods,
     pub(crate) chunk_bytes: u32,
+    pub(crate) ids: Ids,
 }
 
 pub(crate) const STORE_BYTES: u64 = 512 << 20;
@@ -223,6 +224,7 @@ fn config(keys: &TempDir, end: &str, with: &Switches) -> io::Result<LinkConfig> 
         dedup: with.dedup,
         delta: with.delta,
         methods: with.methods,
+        ids: with.ids,
         ..LinkConfig::new(encryption, ids, store)
     })
 }

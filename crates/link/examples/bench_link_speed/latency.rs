@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use edgeward_dedup::codec::{Method, Methods};
+use edgeward_link::Ids;
 use edgeward_testkit::WanSettings;
 
 use crate::ends::{Stand, Switches};
@@ -19,6 +20,7 @@ const EVERYTHING: Switches = Switches {
     delta: true,
     methods: Methods::ALL,
     chunk_bytes: 8 << 10,
+    ids: Ids::Blake3,
 };
 
 /// On a line with nothing else on it: the link, and a relay that reads and writes, in turns.

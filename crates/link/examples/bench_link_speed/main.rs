@@ -7,7 +7,8 @@
 //! A source sends a body to the gateway, the link carries it to the edge's port, a sink reads it there and compares every byte.
 //! Gateway, edge and proxy are a thread each; what counts is the thread's own CPU time by the kernel's account, so source and
 //! sink are free, and other programs on the machine matter less. A row's speed is that of its busier end, and its ratio
-//! the median over pairs of a pass through the link and one through the proxy (which reads and writes 128 KiB at a time).
+//! the median over pairs of a pass through the link and one through the proxy (which reads and writes 128 KiB at a time): one process
+//! against one process, as where each end has a machine. `ratio_both` is as if gateway and edge shared the one core that the proxy has.
 //! One JSON object a row on stdout.
 
 mod ends;
@@ -18,6 +19,8 @@ use std::io;
 use std::sync::Arc;
 
 use edgeward_dedup::codec::{Method, Methods};
+
+use edgeward_link::Ids;
 
 use ends::{Plain, Source, Stand, Switches};
 
@@ -77,6 +80,7 @@ fn rows() -> Vec<Row> {
         delta: true,
         methods: Methods::ALL,
         chunk_bytes: 8 << 10,
+        ids: Ids::Blake3,
     };
     let dedup_only = Switches {
         tls: false,
@@ -142,6 +146,29 @@ fn rows() -> Vec<Row> {
             switches: dedup_only,
             line: None,
         },
+        noise(
+            "everything on, names by gmac",
+            Switches {
+                ids: Ids::Gmac,
+                ..all
+            },
+        ),
+        noise(
+            "dedup only, names by gmac",
+            Switches {
+                ids: Ids::Gmac,
+                ..dedup_only
+            },
+        ),
+        Row {
+            name: "all duplicate, names by gmac",
+            body: Body::Repeated,
+            switches: Switches {
+                ids: Ids::Gmac,
+                ..all
+            },
+            line: None,
+        },
         Row {
             name: "text, zstd",
             body: Body::Text,
@@ -175,8 +202,8 @@ fn measure(row: &Row, rounds: usize, text: &[u8]) -> io::Result<()> {
         Body::Repeated => 1,
         Body::Text => 0,
     };
-    let (mut ratios, mut fastest, mut plain_speeds, mut smaller) = (vec![], vec![], vec![], vec![]);
-    let mut split = Vec::new();
+    let (mut ratios, mut ratios_both, mut plain_speeds) = (vec![], vec![], vec![]);
+    let (mut fastest, mut smaller, mut split) = (vec![], vec![], vec![]);
     let mut repeated = None;
     for round in 0..warm_up + rounds {
         let body = match row.body {
@@ -202,15 +229,17 @@ fn measure(row: &Row, rounds: usize, text: &[u8]) -> io::Result<()> {
         let cpu = [0, 1].map(|end| after.0[end] - before.0[end]);
         let speed = bits / cpu[0].max(cpu[1]);
         ratios.push(speed / plain_speed);
+        ratios_both.push(bits / (cpu[0] + cpu[1]) / plain_speed);
         fastest.push(speed);
         plain_speeds.push(plain_speed);
         smaller.push(body.len() as f64 / (after.1 - before.1).max(1) as f64);
         split.push(format!("[{:.4},{:.4}]", cpu[0], cpu[1]));
     }
     tell(&format!(
-        r#"{{"row":"{}","ratio":{:.3},"gbps":{:.2},"plain_gbps":{:.2},"smaller":{:.2},"ratios":{:.3?},"cpu_seconds_gateway_edge":[{}],"load_average":{}}}"#,
+        r#"{{"row":"{}","ratio":{:.3},"ratio_both":{:.3},"gbps":{:.2},"plain_gbps":{:.2},"smaller":{:.2},"ratios":{:.3?},"cpu_seconds_gateway_edge":[{}],"load_average":{}}}"#,
         row.name,
         median(&mut ratios.clone()),
+        median(&mut ratios_both),
         median(&mut fastest),
         median(&mut plain_speeds),
         median(&mut smaller),

@@ -18,7 +18,7 @@ use edgeward_link::{Client, EndStatus, HostPort, LinkConfig, Target};
 use edgeward_proxy::{Dial, DialedStream};
 use edgeward_types::ByteSize;
 
-use crate::commands::link::end::{self, Compression};
+use crate::commands::link::end::{self, Compression, IdScheme};
 
 /// `[origin.link]` as it was typed and checked.
 #[derive(Clone, Debug)]
@@ -32,6 +32,7 @@ pub(crate) struct LinkSettings {
     pub(crate) compression: Compression,
     pub(crate) dedup: bool,
     pub(crate) delta: bool,
+    pub(crate) ids: IdScheme,
     pub(crate) connections: usize,
     pub(crate) patience: Duration,
     pub(crate) admin: Option<SocketAddr>,
@@ -50,6 +51,7 @@ impl Default for LinkSettings {
             compression: Compression::Zstd,
             dedup: true,
             delta: true,
+            ids: IdScheme::Blake3,
             connections: 2,
             patience: Duration::from_secs(15),
             admin: None,
@@ -84,6 +86,7 @@ impl EdgeLink {
         config.knowledge = end::knowledge_folder(store);
         config.dedup = settings.dedup;
         config.delta = settings.delta;
+        config.ids = settings.ids.into();
         config.connections = settings.connections;
         config.times.patience = settings.patience;
         config.methods = match settings.compression {

@@ -272,6 +272,7 @@ pub(super) static KEYS: &[Key] = &[
     link::COMPRESSION,
     link::DEDUP,
     link::DELTA,
+    link::IDS,
     link::CONNECTIONS,
     link::PATIENCE,
     link::ADMIN,

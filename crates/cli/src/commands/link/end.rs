@@ -15,7 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use edgeward_chunk_store::{ChunkSettings, Chunks, OpenError};
 use edgeward_dedup::codec::{Method, Methods};
 use edgeward_link::{
-    Admin, Encryption, Keys, KeysError, LinkConfig, Report, SetupError, Times, load_store_key,
+    Admin, Encryption, Ids, Keys, KeysError, LinkConfig, Report, SetupError, Times, load_store_key,
 };
 use edgeward_store::disk::FileDevice;
 use edgeward_types::ByteSize;
@@ -62,6 +62,10 @@ pub(crate) struct EndArgs {
     /// Compress what is new against what was sent before
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnOff::On, hide_short_help = true)]
     pub(crate) delta: OnOff,
+
+    /// How chunks are named, at both ends; gmac is faster, for ends that trust each other
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = IdScheme::Blake3, hide_short_help = true)]
+    pub(crate) ids: IdScheme,
 
     /// Leave alone what begins like something encrypted or compressed
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnOff::On, hide_short_help = true)]
@@ -156,6 +160,24 @@ impl Compression {
     }
 }
 
+/// How chunks are named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum IdScheme {
+    /// By keyed BLAKE3
+    Blake3,
+    /// By AES-GCM's tag, under a key of both ends: who has the key can make chunks that share a name
+    Gmac,
+}
+
+impl From<IdScheme> for Ids {
+    fn from(scheme: IdScheme) -> Self {
+        match scheme {
+            IdScheme::Blake3 => Self::Blake3,
+            IdScheme::Gmac => Self::Gmac,
+        }
+    }
+}
+
 impl EndArgs {
     /// Opens the store and reads the keys.
     pub(crate) fn config(&self) -> anyhow::Result<LinkConfig> {
@@ -168,6 +190,7 @@ impl EndArgs {
             chunk_bytes,
             dedup: self.dedup == OnOff::On,
             delta: self.delta == OnOff::On,
+            ids: self.ids.into(),
             probe: self.probe == OnOff::On,
             methods: match self.compression {
                 Compression::Zstd => Methods::ALL,

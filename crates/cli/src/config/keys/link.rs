@@ -7,7 +7,7 @@ use edgeward_types::ByteSize;
 use super::super::check::path_text;
 use super::super::kind::{Kind, Value, duration_text, size_text};
 use super::{Key, or_none};
-use crate::commands::link::end::Compression;
+use crate::commands::link::end::{Compression, IdScheme};
 
 pub(super) const GATEWAY: Key = Key {
     path: "origin.link.gateway",
@@ -91,6 +91,26 @@ pub(super) const DELTA: Key = Key {
     doc: "Compress what is new against what was sent before. Each end decides for what it sends.",
     set: |draft, _, value| draft.link.delta = value.switch(),
     show: |draft, _| Some(draft.link.delta.to_string()),
+};
+
+pub(super) const IDS: Key = Key {
+    path: "origin.link.ids",
+    flag: None,
+    kind: Kind::Choice(&["blake3", "gmac"]),
+    doc: "How chunks are named, as at the gateway. `gmac` is faster; whoever has the store key can then make chunks that share a name, so it is for ends that trust each other.",
+    set: |draft, _, value| {
+        draft.link.ids = match value.text().as_str() {
+            "gmac" => IdScheme::Gmac,
+            _ => IdScheme::Blake3,
+        }
+    },
+    show: |draft, _| {
+        let word = match draft.link.ids {
+            IdScheme::Blake3 => "blake3",
+            IdScheme::Gmac => "gmac",
+        };
+        Some(word.to_owned())
+    },
 };
 
 pub(super) const CONNECTIONS: Key = Key {

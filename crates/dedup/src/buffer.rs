@@ -7,7 +7,7 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -17,40 +17,42 @@ pub const LARGE_BYTES: usize = 320 << 10;
 /// What is shorter is allocated as it is wanted: a few bytes that somebody holds shall not hold many times as much memory.
 const SMALL_BYTES_MAX: usize = LARGE_BYTES / 2;
 
-/// Buffers that are kept although nobody uses them: 20 MiB.
-const KEPT_MAX: usize = 64;
+/// Keeps large buffers that nobody uses, for whoever wants one next. A driver brings it.
+pub trait Shelf: Send + Sync {
+    /// The memory of one, of [`LARGE_BYTES`], if there is any.
+    fn take(&self) -> Option<Box<[u8]>>;
 
-/// Large buffers that nobody uses. Clones are the same pool.
+    /// Takes memory back, or frees it where there is enough.
+    fn put(&self, memory: Box<[u8]>);
+}
+
+/// Where large buffers come from: without a [`Shelf`] each is allocated anew. Clones share it.
 #[derive(Clone, Default)]
-pub struct Pool(Arc<Mutex<Vec<Box<[u8]>>>>);
+pub struct Pool(Option<Arc<dyn Shelf>>);
 
 impl Pool {
-    /// A buffer with room for `bytes` at least.
-    pub fn buffer(&self, bytes: usize) -> Buffer {
-        if !(SMALL_BYTES_MAX + 1..=LARGE_BYTES).contains(&bytes) {
-            return Buffer {
-                bytes: vec![0; bytes].into(),
-                filled: 0,
-                pool: None,
-            };
-        }
-        let kept = self.kept().pop();
-        Buffer {
-            bytes: kept.unwrap_or_else(|| vec![0; LARGE_BYTES].into()),
-            filled: 0,
-            pool: Some(self.clone()),
-        }
+    /// Buffers out of this shelf.
+    pub fn new(shelf: Arc<dyn Shelf>) -> Self {
+        Self(Some(shelf))
     }
 
-    fn kept(&self) -> std::sync::MutexGuard<'_, Vec<Box<[u8]>>> {
-        // Nothing panics while it is held.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// A buffer with room for `bytes` at least.
+    pub fn buffer(&self, bytes: usize) -> Buffer {
+        let is_large = (SMALL_BYTES_MAX + 1..=LARGE_BYTES).contains(&bytes);
+        let kept = self.0.as_ref().filter(|_| is_large);
+        let memory = kept.and_then(|shelf| shelf.take());
+        let bytes = if is_large { LARGE_BYTES } else { bytes };
+        Buffer {
+            bytes: memory.unwrap_or_else(|| vec![0; bytes].into()),
+            filled: 0,
+            shelf: kept.cloned(),
+        }
     }
 }
 
 impl fmt::Debug for Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Pool({} buffers)", self.kept().len())
+        f.write_str("Pool")
     }
 }
 
@@ -60,7 +62,7 @@ pub struct Buffer {
     bytes: Box<[u8]>,
     filled: usize,
     /// Where it returns to.
-    pool: Option<Pool>,
+    shelf: Option<Arc<dyn Shelf>>,
 }
 
 impl Buffer {
@@ -124,7 +126,7 @@ impl Buffer {
         let rest = &self[bytes..];
         let mut next = Self::default();
         if !rest.is_empty() {
-            let wanted = if self.pool.is_some() {
+            let wanted = if self.bytes.len() == LARGE_BYTES {
                 LARGE_BYTES
             } else {
                 rest.len()
@@ -165,11 +167,8 @@ impl fmt::Debug for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if let Some(pool) = self.pool.take() {
-            let mut kept = pool.kept();
-            if kept.len() < KEPT_MAX {
-                kept.push(std::mem::take(&mut self.bytes));
-            }
+        if let Some(shelf) = self.shelf.take() {
+            shelf.put(std::mem::take(&mut self.bytes));
         }
     }
 }
@@ -201,36 +200,5 @@ mod tests {
                 prop_assert_eq!(&front[..], &expected[..]);
             }
         }
-    }
-
-    /// A large buffer is the next one again when its last reader is gone, and not before.
-    #[test]
-    fn large_buffers_return() {
-        let pool = Pool::default();
-        let mut buffer = pool.buffer(200_000);
-        let memory = buffer.as_ptr();
-        buffer.put(&[7; 190_000]);
-        let bytes = buffer.freeze(10..190_000);
-        let reader = bytes.slice(5..10);
-        drop(bytes);
-        let other = pool.buffer(200_000);
-        assert_ne!(other.as_ptr(), memory);
-        drop(reader);
-        assert_eq!(pool.buffer(200_000).as_ptr(), memory);
-        drop(other);
-        assert_eq!(format!("{pool:?}"), "Pool(2 buffers)");
-    }
-
-    /// No more are kept than was said, and small ones never.
-    #[test]
-    fn pools_are_bounded() {
-        let pool = Pool::default();
-        let many: Vec<_> = (0..2 * KEPT_MAX)
-            .map(|_| pool.buffer(LARGE_BYTES))
-            .collect();
-        drop(many);
-        drop(pool.buffer(SMALL_BYTES_MAX));
-        drop(pool.buffer(LARGE_BYTES + 1));
-        assert_eq!(pool.kept().len(), KEPT_MAX);
     }
 }

@@ -15,6 +15,7 @@ use edgeward_dedup::sender::SenderConfig;
 
 use crate::ids::Ids;
 use crate::keys::Keys;
+use crate::shelf::Buffers;
 
 /// Whether connections are encrypted.
 #[derive(Clone, Debug)]
@@ -119,7 +120,7 @@ impl LinkConfig {
             unacked_bytes_max: 128 << 20,
             knowledge: None,
             times: Times::default(),
-            pool: Pool::default(),
+            pool: Buffers::pool(),
             ids: Ids::Blake3,
         }
     }

@@ -48,6 +48,8 @@ mod peer;
 mod probe;
 mod pump;
 mod recall;
+mod shelf;
+mod socks;
 pub mod socks;
 mod status;
 mod stream;

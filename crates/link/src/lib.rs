@@ -49,7 +49,6 @@ mod probe;
 mod pump;
 mod recall;
 mod shelf;
-mod socks;
 pub mod socks;
 mod status;
 mod stream;

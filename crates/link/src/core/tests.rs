@@ -1,6 +1,7 @@
 //! Two cores and a line between them in virtual time: what leaves, and when.
 
 use std::collections::VecDeque;
+use std::io::IoSlice;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -9,11 +10,12 @@ use edgeward_chunk_store::{ChunkSettings, Chunks, ScratchDevice};
 use edgeward_dedup::endpoint::Endpoint;
 use edgeward_dedup::id::IdKey;
 use edgeward_dedup::receiver::Sharing;
-use edgeward_dedup::wire::{Role, decode, frame_length};
+use edgeward_dedup::wire::{FrameSink as _, Role, decode, frame_length};
 
 use super::{Core, CoreConfig, LineId, Read, TalkId, Written};
 use crate::config::{Encryption, LinkConfig};
 use crate::label::Target;
+use crate::outbox::Outbox;
 
 /// There and back in 80 ms, as fast as can be.
 const DELAY: Duration = Duration::from_millis(40);
@@ -85,11 +87,24 @@ impl World {
     fn step(&mut self, other: Option<Instant>) {
         for side in [EDGE, GATEWAY] {
             loop {
-                let mut out = Vec::new();
+                let mut outbox = Outbox::default();
                 let core = &mut self.cores[side];
-                let filled = core.fill(self.lines[side], false, self.now, Waker::noop(), &mut out);
+                let filled = core.fill(
+                    self.lines[side],
+                    false,
+                    self.now,
+                    Waker::noop(),
+                    &mut outbox,
+                );
                 self.due[side] = filled.expect("the line is up");
                 drop(core.due_wakers());
+                let mut slices = [IoSlice::new(&[]); 64];
+                let count = outbox.slices(&mut slices);
+                let out: Vec<u8> = slices[..count]
+                    .iter()
+                    .flat_map(|slice| slice.to_vec())
+                    .collect();
+                assert_eq!(out.len(), outbox.bytes());
                 if out.is_empty() {
                     break;
                 }
@@ -106,7 +121,7 @@ impl World {
             while let Some(length) = frame_length(rest).expect("a frame") {
                 let (frame, others) = rest.split_at(length);
                 let frame = decode(frame).expect("a frame");
-                let handled = self.cores[side].handle(self.lines[side], frame, length);
+                let handled = self.cores[side].handle(self.lines[side], frame, None, length);
                 handled.expect("the line is up").expect("no violation");
                 rest = others;
             }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use proptest::collection::vec;
 use proptest::prelude::{ProptestConfig, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use proptest::strategy::Strategy;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use edgeward_dedup::chunker::ChunkerParams;
 use edgeward_dedup::codec::{Method, Methods};
@@ -26,7 +26,8 @@ fn encoded(frame: &Frame<'_>) -> Vec<u8> {
 fn framed(kind: u8, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).expect("short");
     let mut bytes = length.to_le_bytes().to_vec();
-    bytes.extend([kind, 0, 0, 0]);
+    bytes.push(kind);
+    bytes.extend(&xxh3_64(&bytes).to_le_bytes()[..3]);
     let first_half = u64::from_le_bytes(*bytes.first_chunk().expect("eight bytes"));
     bytes.extend(xxh3_64_with_seed(payload, first_half).to_le_bytes());
     bytes.extend(payload);
@@ -189,11 +190,13 @@ proptest! {
 /// Headers are refused by what they claim, before there is a payload.
 #[test]
 fn lengths_are_bounded_before_anything_is_read() {
-    let header = |length: u32, kind: u8, zero: u8| {
+    let header = |length: u32, kind: u8, flipped: u8| {
         let mut header = [0; HEADER_BYTES];
         header[..4].copy_from_slice(&length.to_le_bytes());
         header[4] = kind;
-        header[6] = zero;
+        let check = xxh3_64(&header[..5]).to_le_bytes();
+        header[5..8].copy_from_slice(&check[..3]);
+        header[6] ^= flipped;
         frame_length(&header)
     };
     let most = u32::try_from(PAYLOAD_BYTES_MAX).expect("below 4 GiB");
@@ -205,8 +208,21 @@ fn lengths_are_bounded_before_anything_is_read() {
     assert_eq!(header(u32::MAX, 3, 0), Err(WireError::TooLong(u32::MAX)));
     assert_eq!(header(0, 0, 0), Err(WireError::UnknownType(0)));
     assert_eq!(header(0, 15, 0), Err(WireError::UnknownType(15)));
-    assert_eq!(header(0, 3, 1), Err(WireError::Reserved));
+    assert_eq!(header(0, 3, 1), Err(WireError::Header));
     assert_eq!(frame_length(&[0; HEADER_BYTES - 1]), Ok(None));
+}
+
+/// A length that came wrong makes nobody wait for bytes that nobody sends: any bit of it is noticed in the header.
+#[test]
+fn a_turned_bit_of_a_length_is_noticed_at_once() {
+    for payload in [0, 1, 100, 8192, 524_288] {
+        let whole = framed(3, &vec![7; payload]);
+        for bit in 0..64 {
+            let mut header: [u8; HEADER_BYTES] = *whole.first_chunk().expect("a header");
+            header[bit / 8] ^= 1 << (bit % 8);
+            assert!(frame_length(&header).is_err(), "{payload}: bit {bit}");
+        }
+    }
 }
 
 /// Fields that are out of bounds are refused: each on its own, beside one that is just within.

@@ -9,7 +9,7 @@ use crate::id::ChunkId;
 use super::encode::kind;
 use super::{
     Acked, CHUNKS_MAX, Frame, HEADER_BYTES, Hello, LABEL_BYTES_MAX, NakCause, PAYLOAD_BYTES_MAX,
-    PIECE_BYTES_MAX, Run, STREAMS_PER_FRAME, Span, StreamId, StreamState, WireError,
+    PIECE_BYTES_MAX, Run, STREAMS_PER_FRAME, Span, StreamId, StreamState, WireError, header_check,
 };
 
 /// How many bytes the frame has that `bytes` begins with, header and all; `None` if its header is not all there.
@@ -65,8 +65,8 @@ impl Header {
         if !(kind::HELLO..=kind::CREDIT).contains(&kind) {
             return Err(WireError::UnknownType(kind));
         }
-        if header[5..8] != [0; 3] {
-            return Err(WireError::Reserved);
+        if header[5..8] != header_check(length, kind) {
+            return Err(WireError::Header);
         }
         Ok(Self {
             kind,

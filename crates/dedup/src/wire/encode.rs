@@ -7,6 +7,7 @@ use crate::id::ChunkId;
 
 use super::{
     Frame, FrameSink, HEADER_BYTES, NakCause, PAYLOAD_BYTES_MAX, Run, Span, StreamId, StreamState,
+    header_check,
 };
 
 /// The numbers of the types of frames.
@@ -188,7 +189,9 @@ impl Frame<'_> {
 fn header(kind: u8, payload: usize) -> u64 {
     assert!(payload <= PAYLOAD_BYTES_MAX, "a payload of {payload} bytes");
     let length = u32::try_from(payload).expect("below the maximum");
-    u64::from(length) | u64::from(kind) << 32
+    let [first, second, third] = header_check(length, kind);
+    let check = u64::from(u32::from_le_bytes([0, first, second, third]));
+    u64::from(length) | (u64::from(kind) | check) << 32
 }
 
 impl FrameSink for Vec<u8> {

@@ -23,6 +23,15 @@ pub use hello::{Agreed, Disagreement, Hello, Role, VERSION};
 /// The bytes before each payload.
 pub const HEADER_BYTES: usize = 16;
 
+/// Bytes 5 to 7 of a header, of those before: a length that came wrong must not make anybody wait for bytes that nobody sends.
+pub(crate) fn header_check(length: u32, kind: u8) -> [u8; 3] {
+    let mut first = [0; 5];
+    first[..4].copy_from_slice(&length.to_le_bytes());
+    first[4] = kind;
+    let hash = xxhash_rust::xxh3::xxh3_64(&first).to_le_bytes();
+    [hash[0], hash[1], hash[2]]
+}
+
 /// No frame carries more of a body: the longest chunk there is.
 pub const PIECE_BYTES_MAX: usize = 512 << 10;
 
@@ -191,9 +200,9 @@ pub enum WireError {
     /// From a newer version, or no frame at all.
     #[error("frames of type {0} are not known")]
     UnknownType(u8),
-    /// Bytes that must be zero are not.
-    #[error("reserved bytes are not zero")]
-    Reserved,
+    /// A bit of the header's first half turned on the way.
+    #[error("the check of a frame's header disagrees with it")]
+    Header,
     /// A bit turned on the way.
     #[error("the checksum disagrees with the frame")]
     Checksum,

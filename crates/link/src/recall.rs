@@ -54,19 +54,20 @@ impl Recall {
 
     /// Writes down what these peers have of what is on the disk.
     pub(crate) fn save(&self, peers: &[(String, Arc<Peer>)], store: &Chunks) -> io::Result<()> {
+        // One at a time: the one at the end may come while another is at it.
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         let end = store.sync()?;
         fs::create_dir_all(&self.folder)?;
         for (name, peer) in peers {
             let bytes = peer.with(|core| core.endpoint().knowledge().write(end));
             let id = self.ids.id(&bytes);
-            let written = || self.written.lock().unwrap_or_else(PoisonError::into_inner);
-            if written().get(name) == Some(&id) {
+            if written.get(name) == Some(&id) {
                 continue;
             }
             let new = self.folder.join(format!("{name}.new"));
             fs::write(&new, &bytes)?;
             fs::rename(&new, self.path(name))?;
-            written().insert(name.clone(), id);
+            written.insert(name.clone(), id);
         }
         self.forget_oldest()
     }

@@ -29,7 +29,7 @@ usage: cargo xtask bench-analyze [options]
   --lines N        lines of the log [5000000; the goal is stated for 100000000]
   --urls N         distinct URLs [15 % of the lines]
   --files N        the log is cut into so many [8]
-  --memory SIZE    what edgeward and the engines may take, as 700MB [700MB]
+  --memory SIZE    what edgeward and the engines may take, in megabytes [700MB]
   --compress LIST  gz, zst [zst,gz]
   --python PATH    a Python; of duckdb, datafusion with pyarrow, and chdb those it has are measured
                    [bench/scratch/venv/bin/python]
@@ -156,7 +156,11 @@ impl Plan {
                 "--lines" => plan.lines = value.parse().with_context(unclear)?,
                 "--urls" => urls = Some(value.parse().with_context(unclear)?),
                 "--files" => plan.files = value.parse().with_context(unclear)?,
-                "--memory" => plan.memory = value,
+                // Each engine is told in its own way.
+                "--memory" => match value.strip_suffix("MB").map(str::parse::<u64>) {
+                    Some(Ok(1..)) => plan.memory = value,
+                    _ => bail!("--memory {value}: a whole number of megabytes, as 1000MB"),
+                },
                 "--compress" => plan.compressions = value.split(',').map(str::to_owned).collect(),
                 "--python" => plan.python = root.join(value),
                 "--edgeward" => binary = value,

@@ -147,8 +147,10 @@ impl AsyncWrite for LinkStream {
         let now = Instant::now();
         let written = self.peer.with(|core| {
             let written = core.write(self.talk, bytes, now, cx.waker());
-            // Cutting and naming half a megabyte takes longer than a pause does.
-            core.wrote_until(self.talk, Instant::now());
+            if matches!(written, Written::Bytes(_)) {
+                // Cutting and naming half a megabyte takes longer than a pause does.
+                core.wrote_until(self.talk, Instant::now());
+            }
             written
         });
         polled(written)

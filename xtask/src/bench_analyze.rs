@@ -15,34 +15,31 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use serde_json::json;
 
-use crate::bench_hits::subjects::edgeward_binary;
+use crate::options::Options;
 use crate::say;
 
 use engines::Engine;
 use usage::Usage;
 
-const HELP: &str = "\
-Counting the requests of a made-up site: edgeward, DuckDB, DataFusion, chDB, and awk | sort | uniq.
+pub(crate) const HELP: &str = "\
+Counting a log's requests, beside DuckDB, chDB and awk.
 
 usage: cargo xtask bench-analyze [options]
 
-  --lines N        lines of the log [5000000; the goal is stated for 100000000]
+  --lines N        of a made-up log [5000000; the goal is stated for 100000000]
   --urls N         distinct URLs [15 % of the lines]
   --files N        the log is cut into so many [8]
   --memory SIZE    what edgeward and the engines may take, in megabytes [700MB]
   --compress LIST  gz, zst [zst,gz]
-  --python PATH    a Python; of duckdb, datafusion with pyarrow, and chdb those it has are measured
-                   [bench/scratch/venv/bin/python]
+  --python PATH    of duckdb, datafusion with pyarrow, and chdb what this Python
+                   has is measured [bench/scratch/venv/bin/python]
   --no-awk         leave awk | sort | uniq out, which takes minutes
   --edgeward NAME  a cargo profile or a path to the binary [dist]
   --out FOLDER     logs and results, as analyze.jsonl [bench/scratch/analyze]
 ";
 
-pub(crate) fn run(root: &Path, arguments: impl Iterator<Item = String>) -> anyhow::Result<bool> {
-    let Some(plan) = Plan::parse(root, arguments)? else {
-        say(HELP);
-        return Ok(true);
-    };
+pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
+    let plan = Plan::understood(root, options)?;
     let sets = logs::ensure(&plan)?;
     let mut all_agree = true;
     let mut results = String::new();
@@ -114,7 +111,7 @@ struct Plan {
     urls: u64,
     files: u64,
     memory: String,
-    compressions: Vec<String>,
+    compressions: Vec<&'static str>,
     python: PathBuf,
     awk: bool,
     edgeward: PathBuf,
@@ -122,62 +119,24 @@ struct Plan {
 }
 
 impl Plan {
-    fn parse(
-        root: &Path,
-        mut arguments: impl Iterator<Item = String>,
-    ) -> anyhow::Result<Option<Self>> {
-        let mut binary = "dist".to_owned();
-        let mut urls = None;
-        let mut plan = Self {
-            lines: 5_000_000,
-            urls: 0,
-            files: 8,
-            memory: "700MB".to_owned(),
-            compressions: vec!["zst".to_owned(), "gz".to_owned()],
-            python: root.join("bench/scratch/venv/bin/python"),
-            awk: true,
-            edgeward: PathBuf::new(),
-            out: root.join("bench/scratch/analyze"),
-        };
-        while let Some(argument) = arguments.next() {
-            match argument.as_str() {
-                "--help" => return Ok(None),
-                "--no-awk" => {
-                    plan.awk = false;
-                    continue;
-                }
-                _ => {}
-            }
-            let value = arguments
-                .next()
-                .with_context(|| format!("{argument} needs a value"))?;
-            let unclear = || format!("{argument} {value} is not understood");
-            match argument.as_str() {
-                "--lines" => plan.lines = value.parse().with_context(unclear)?,
-                "--urls" => urls = Some(value.parse().with_context(unclear)?),
-                "--files" => plan.files = value.parse().with_context(unclear)?,
-                // Each engine is told in its own way.
-                "--memory" => match value.strip_suffix("MB").map(str::parse::<u64>) {
-                    Some(Ok(1..)) => plan.memory = value,
-                    _ => bail!("--memory {value}: a whole number of megabytes, as 1000MB"),
-                },
-                "--compress" => plan.compressions = value.split(',').map(str::to_owned).collect(),
-                "--python" => plan.python = root.join(value),
-                "--edgeward" => binary = value,
-                "--out" => plan.out = root.join(value),
-                _ => bail!("no option is called {argument}\n  hint: --help lists them"),
-            }
+    fn understood(root: &Path, options: &Options) -> anyhow::Result<Self> {
+        let lines = options.number("--lines", 5_000_000)?;
+        let memory = options.text("--memory", "700MB");
+        // Each engine is told in its own way.
+        match memory.strip_suffix("MB").map(str::parse::<u64>) {
+            Some(Ok(1..)) => {}
+            _ => bail!("--memory {memory}: a whole number of megabytes, as 1000MB"),
         }
-        if let Some(other) = plan
-            .compressions
-            .iter()
-            .find(|c| !matches!(c.as_str(), "gz" | "zst"))
-        {
-            bail!("{other} is no compression here\n  hint: gz, zst");
-        }
-        plan.urls = urls.unwrap_or(plan.lines * 15 / 100);
-        plan.files = plan.files.clamp(1, 1000);
-        plan.edgeward = edgeward_binary(&binary, root)?;
-        Ok(Some(plan))
+        Ok(Self {
+            lines,
+            urls: options.number("--urls", lines * 15 / 100)?,
+            files: options.number("--files", 8)?.clamp(1, 1000),
+            memory,
+            compressions: options.choice("--compress", &["zst", "gz"], |name| name)?,
+            python: options.path("--python", root, "bench/scratch/venv/bin/python"),
+            awk: !options.is_set("--no-awk"),
+            out: options.path("--out", root, "bench/scratch/analyze"),
+            edgeward: options.edgeward(root, "dist")?,
+        })
     }
 }

@@ -10,7 +10,6 @@
 
 mod goal;
 mod hits;
-mod options;
 mod page;
 mod replay;
 mod sample;
@@ -21,20 +20,30 @@ use std::path::Path;
 
 use anyhow::bail;
 
-use crate::say;
+use crate::{options, say};
 
-const HELP: &str = "\
-The disk cache measured from outside.
+pub(crate) const HELP: &str = "\
+The disk cache: bytes written, hits, writing, from outside.
 
 usage: cargo xtask bench-disk <what> [options]
 
-  replay   one trace, once for each rule of admission to disk: bytes and operations written,
-           hits by tier, CPU, memory, upstream traffic over time; a page with plots
+  replay   one trace, once for each rule of admission to disk: bytes and
+           operations written, hits by tier, CPU, memory, upstream traffic over
+           time; a page with plots
   hits     hits from disk in pairs with nginx's cache on the same file system
-  write    streaming writes against fio, and hits from memory while the disk is written
+  write    streaming writes against fio, and hits from memory meanwhile
 
 each has --help
 ";
+
+/// Each kind with its own help.
+#[cfg(test)]
+pub(crate) const HELPS: [(&str, &str); 4] = [
+    ("bench-disk", HELP),
+    ("bench-disk replay", replay::HELP),
+    ("bench-disk hits", hits::HELP),
+    ("bench-disk write", write::HELP),
+];
 
 /// True if every run was what it claims to be. A goal that was missed is printed, and no error.
 pub(crate) fn run(
@@ -42,9 +51,9 @@ pub(crate) fn run(
     mut arguments: impl Iterator<Item = String>,
 ) -> anyhow::Result<bool> {
     match arguments.next().as_deref() {
-        Some("replay") => replay::run(root, arguments),
-        Some("hits") => hits::run(root, arguments),
-        Some("write") => write::run(root, arguments),
+        Some("replay") => options::run(replay::run, replay::HELP, root, arguments),
+        Some("hits") => options::run(hits::run, hits::HELP, root, arguments),
+        Some("write") => options::run(write::run, write::HELP, root, arguments),
         Some("--help" | "-h" | "help") | None => {
             say(HELP);
             Ok(true)

@@ -24,22 +24,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, ensure};
 use serde_json::json;
 
+use crate::options::{Options, edgeward_binary};
 use crate::say;
+
+pub(crate) use plan::HELP;
 use plan::{Kind, Plan, Subject, Workload};
 use subjects::{Running, Stage};
 use summary::Run;
 
 /// True if every run counted.
-pub(crate) fn run(root: &Path, arguments: impl Iterator<Item = String>) -> anyhow::Result<bool> {
-    let arguments: Vec<_> = arguments.collect();
-    if arguments
-        .iter()
-        .any(|argument| matches!(argument.as_str(), "-h" | "--help"))
-    {
-        say(plan::HELP);
-        return Ok(true);
-    }
-    let plan = Plan::parse(arguments.into_iter())?;
+pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
+    let plan = Plan::understood(options)?;
     let cores = std::thread::available_parallelism()?.get();
     ensure!(
         cores >= 2,
@@ -50,7 +45,7 @@ pub(crate) fn run(root: &Path, arguments: impl Iterator<Item = String>) -> anyho
         .iter()
         .any(|server| matches!(server, Subject::Edgeward { .. }));
     let edgeward = if ours {
-        subjects::edgeward_binary(&plan.edgeward, root)?
+        edgeward_binary(&plan.edgeward, root)?
     } else {
         PathBuf::new()
     };

@@ -20,16 +20,15 @@ use serde_json::{Value, json};
 
 use crate::bench_analyze::usage;
 use crate::bench_hits::facts;
+use crate::options::Options;
 use crate::say;
 
 use database::{Database, Memory};
-use plan::{HELP, Plan, Table};
+pub(crate) use plan::HELP;
+use plan::{Plan, Table};
 
-pub(crate) fn run(root: &Path, arguments: impl Iterator<Item = String>) -> anyhow::Result<bool> {
-    let Some(plan) = Plan::parse(root, arguments)? else {
-        say(HELP);
-        return Ok(true);
-    };
+pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
+    let plan = Plan::understood(root, options)?;
     fs::create_dir_all(&plan.folder).with_context(|| plan.folder.display().to_string())?;
     fs::create_dir_all(&plan.out).with_context(|| plan.out.display().to_string())?;
     let machine = facts::here(root, &plan.edgeward);

@@ -16,12 +16,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 
-use crate::say;
+use crate::options::{self, Options};
 
 use corpus::Corpus;
 
-const HELP: &str = "\
-What the link sends of successive versions of packages, beside zstd, borg, restic, casync and rsync.
+pub(crate) const HELP: &str = "\
+What the link saves, beside zstd, borg, casync and rsync.
 
 usage: cargo xtask bench-link [options]
 
@@ -32,17 +32,17 @@ usage: cargo xtask bench-link [options]
   --fetch          packages only, for `make demo-link`
   --no-sizes       speed and latency only
   --rounds N       pairs of passes a row of speed, 0 leaves speed out [5]
-  --corpus FOLDER  packages, fetched if they are not there [bench/scratch/link/corpus]
-  --savings PATH   the example link_savings of chunk-store [target/release/examples/link_savings]
-  --speed PATH     the example bench_link_speed of link [target/release/examples/bench_link_speed]
+  --corpus FOLDER  packages, fetched if they are not there
+                   [bench/scratch/link/corpus]
+  --savings PATH   the example link_savings of chunk-store
+                   [target/release/examples/link_savings]
+  --speed PATH     the example bench_link_speed of link
+                   [target/release/examples/bench_link_speed]
   --out FOLDER     results, as sizes.jsonl and speed.jsonl [bench/scratch/link]
 ";
 
-pub(crate) fn run(root: &Path, arguments: impl Iterator<Item = String>) -> anyhow::Result<bool> {
-    let Some(plan) = Plan::parse(root, arguments)? else {
-        say(HELP);
-        return Ok(true);
-    };
+pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
+    let plan = Plan::understood(root, options)?;
     if plan.fetch {
         return Corpus::ensure(&plan.corpus, plan.few, plan.synthetic).map(|_| true);
     }
@@ -68,59 +68,25 @@ struct Plan {
 }
 
 impl Plan {
-    fn parse(
-        root: &Path,
-        mut arguments: impl Iterator<Item = String>,
-    ) -> anyhow::Result<Option<Self>> {
-        let target =
-            std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
-        let examples = root.join(target).join("release/examples");
-        let mut plan = Self {
-            averages: vec![8192, 65536],
-            fetch: false,
-            sizes: true,
-            rounds: 5,
-            few: false,
-            synthetic: false,
-            peers: true,
-            corpus: root.join("bench/scratch/link/corpus"),
-            savings: examples.join("link_savings"),
-            speed: examples.join("bench_link_speed"),
-            out: root.join("bench/scratch/link"),
+    fn understood(root: &Path, options: &Options) -> anyhow::Result<Self> {
+        let examples = options::target(root).join("release/examples");
+        let example = |name: &str, example| match options.given(name) {
+            Some(path) => root.join(path),
+            None => examples.join(example),
         };
-        while let Some(argument) = arguments.next() {
-            match argument.as_str() {
-                "--help" => return Ok(None),
-                "--fetch" => plan.fetch = true,
-                "--no-sizes" => plan.sizes = false,
-                "--few" => plan.few = true,
-                "--synthetic" => plan.synthetic = true,
-                "--no-peers" => plan.peers = false,
-                _ => {
-                    let value = arguments
-                        .next()
-                        .with_context(|| format!("{argument} needs a value"))?;
-                    match argument.as_str() {
-                        "--averages" => {
-                            let averages = value.split(',').map(str::parse);
-                            plan.averages = averages
-                                .collect::<Result<_, _>>()
-                                .with_context(|| format!("{argument} {value} is not understood"))?;
-                        }
-                        "--corpus" => plan.corpus = root.join(value),
-                        "--rounds" => {
-                            plan.rounds = value
-                                .parse()
-                                .with_context(|| format!("{argument} {value} is not understood"))?;
-                        }
-                        "--savings" => plan.savings = root.join(value),
-                        "--speed" => plan.speed = root.join(value),
-                        "--out" => plan.out = root.join(value),
-                        _ => bail!("no option is called {argument}\n  hint: --help lists them"),
-                    }
-                }
-            }
-        }
+        let plan = Self {
+            averages: options.numbers("--averages", "8192,65536")?,
+            fetch: options.is_set("--fetch"),
+            sizes: !options.is_set("--no-sizes"),
+            rounds: options.number("--rounds", 5)?,
+            few: options.is_set("--few"),
+            synthetic: options.is_set("--synthetic"),
+            peers: !options.is_set("--no-peers"),
+            corpus: options.path("--corpus", root, "bench/scratch/link/corpus"),
+            savings: example("--savings", "link_savings"),
+            speed: example("--speed", "bench_link_speed"),
+            out: options.path("--out", root, "bench/scratch/link"),
+        };
         let wanted = [
             (
                 plan.sizes,
@@ -144,6 +110,6 @@ impl Plan {
                 );
             }
         }
-        Ok(Some(plan))
+        Ok(plan)
     }
 }

@@ -18,13 +18,13 @@ use serde_json::{Value, json};
 
 use crate::bench_hits::facts;
 use crate::bench_hits::process::find;
-use crate::bench_hits::subjects::edgeward_binary;
+use crate::options::Options;
 use crate::say;
 
 use stage::{Server, Stage};
 
-const HELP: &str = "\
-An edge with an id filter beside one without: hits, 404s, memory.
+pub(crate) const HELP: &str = "\
+An edge with an id filter and one without: hits, 404s.
 
 usage: cargo xtask bench-negative [options]
 
@@ -37,7 +37,7 @@ usage: cargo xtask bench-negative [options]
   --edgeward NAME    a cargo profile or a path to the binary [release]
   --folder FOLDER    the filter, kept for the next time [bench/scratch/negative]
   --build-only       make the filter and stop
-  --out FOLDER       results, as runs.jsonl and summary.md [bench/scratch/negative]
+  --out FOLDER       runs.jsonl and summary.md [bench/scratch/negative]
 ";
 
 struct Plan {
@@ -53,11 +53,8 @@ struct Plan {
     out: PathBuf,
 }
 
-pub(crate) fn run(root: &Path, arguments: impl Iterator<Item = String>) -> anyhow::Result<bool> {
-    let Some(plan) = Plan::parse(root, arguments)? else {
-        say(HELP);
-        return Ok(true);
-    };
+pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
+    let plan = Plan::understood(root, options)?;
     for folder in [&plan.folder, &plan.out] {
         fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     }
@@ -253,53 +250,22 @@ fn median(numbers: &[f64]) -> f64 {
 }
 
 impl Plan {
-    fn parse(
-        root: &Path,
-        mut arguments: impl Iterator<Item = String>,
-    ) -> anyhow::Result<Option<Self>> {
-        let mut binary = "release".to_owned();
-        let mut plan = Self {
-            ids: 100_000_000,
-            runs: 7,
-            seconds: 4,
-            connections: 64,
-            server_core: 0,
-            client_core: 1,
-            edgeward: PathBuf::new(),
-            folder: root.join("bench/scratch/negative"),
-            build_only: false,
-            out: root.join("bench/scratch/negative"),
-        };
-        while let Some(argument) = arguments.next() {
-            match argument.as_str() {
-                "--help" | "-h" => return Ok(None),
-                "--build-only" => {
-                    plan.build_only = true;
-                    continue;
-                }
-                _ => {}
-            }
-            let value = arguments
-                .next()
-                .with_context(|| format!("{argument} needs a value"))?;
-            let unclear = || format!("{argument} {value} is not understood");
-            match argument.as_str() {
-                "--ids" => plan.ids = value.parse().with_context(unclear)?,
-                "--runs" => plan.runs = value.parse().with_context(unclear)?,
-                "--seconds" => plan.seconds = value.parse().with_context(unclear)?,
-                "--connections" => plan.connections = value.parse().with_context(unclear)?,
-                "--server-core" => plan.server_core = value.parse().with_context(unclear)?,
-                "--client-core" => plan.client_core = value.parse().with_context(unclear)?,
-                "--edgeward" => binary = value,
-                "--folder" => plan.folder = root.join(value),
-                "--out" => plan.out = root.join(value),
-                _ => bail!("no option is called {argument}\n  hint: --help lists them"),
-            }
-        }
+    fn understood(root: &Path, options: &Options) -> anyhow::Result<Self> {
+        let ids = options.number("--ids", 100_000_000)?;
         // The keys of hits are multiples of a prime and have to be among the ids.
-        ensure!(plan.ids >= KEYS * 7919, "at least {} ids", KEYS * 7919);
-        plan.edgeward = edgeward_binary(&binary, root)?;
-        Ok(Some(plan))
+        ensure!(ids >= KEYS * 7919, "at least {} ids", KEYS * 7919);
+        Ok(Self {
+            ids,
+            runs: options.number("--runs", 7)?,
+            seconds: options.number("--seconds", 4)?,
+            connections: options.number("--connections", 64)?,
+            server_core: options.number("--server-core", 0)?,
+            client_core: options.number("--client-core", 1)?,
+            folder: options.path("--folder", root, "bench/scratch/negative"),
+            build_only: options.is_set("--build-only"),
+            out: options.path("--out", root, "bench/scratch/negative"),
+            edgeward: options.edgeward(root, "release")?,
+        })
     }
 }
 
@@ -322,7 +288,9 @@ mod tests {
     #[test]
     fn too_few_ids_for_the_hits_are_refused() {
         let words = ["--ids", "1000"].map(str::to_owned);
-        let refused = Plan::parse(Path::new("/"), words.into_iter());
+        let options = Options::parse(HELP, words.into_iter());
+        let options = options.expect("these are options").expect("no help");
+        let refused = Plan::understood(Path::new("/"), &options);
         assert!(refused.is_err_and(|error| error.to_string().contains("at least")));
     }
 }

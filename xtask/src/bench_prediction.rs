@@ -13,17 +13,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use crate::bench_hits::client::Client;
 use crate::bench_hits::facts;
 use crate::bench_hits::process::{Scratch, Server, free_port};
-use crate::bench_hits::subjects::edgeward_binary;
+use crate::options::Options;
 use crate::say;
 
-const HELP: &str = "\
-The simulator's hit ratio beside the one measured by replay through HTTP.
+pub(crate) const HELP: &str = "\
+The simulator's hit ratio beside a replay's through HTTP.
 
 usage: cargo xtask bench-prediction TRACE [options]
 
@@ -32,9 +32,9 @@ usage: cargo xtask bench-prediction TRACE [options]
   --workers LIST      workers of the edge [1,2]
   --requests N        only the first N of the trace
   --connections N     of the replay [4]
-  --window N          requests between two tunings of AdaptSize [the paper's 250000]
+  --window N          requests between AdaptSize's tunings [the paper's 250000]
   --edgeward NAME     a cargo profile or a path to the binary [release]
-  --out FOLDER        where the rows go, as prediction.jsonl [bench/scratch/prediction]
+  --out FOLDER        rows, in prediction.jsonl [bench/scratch/prediction]
 ";
 
 /// Goals, in points of the object hit ratio: with one worker, with more.
@@ -43,11 +43,8 @@ const GOALS_POINTS: (f64, f64) = (0.5, 1.0);
 /// Size of the object fetched to learn the charge.
 const PROBE_BYTES: u64 = 1000;
 
-pub(crate) fn run(root: &Path, arguments: impl Iterator<Item = String>) -> anyhow::Result<bool> {
-    let Some(plan) = Plan::parse(root, arguments)? else {
-        say(HELP);
-        return Ok(true);
-    };
+pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
+    let plan = Plan::understood(root, options)?;
     fs::create_dir_all(&plan.out)?;
     let mut rows = Vec::new();
     for &workers in &plan.workers {
@@ -83,55 +80,21 @@ struct Plan {
 }
 
 impl Plan {
-    fn parse(
-        root: &Path,
-        mut arguments: impl Iterator<Item = String>,
-    ) -> anyhow::Result<Option<Self>> {
-        let list = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
-        let mut trace = None;
-        let mut binary = "release".to_owned();
-        let mut plan = Self {
-            trace: PathBuf::new(),
-            capacities: list("256KiB,2MiB"),
-            policies: list("lru,adaptsize"),
-            workers: vec![1, 2],
-            requests: None,
-            connections: 4,
-            window: None,
-            edgeward: PathBuf::new(),
-            out: root.join("bench/scratch/prediction"),
-        };
-        while let Some(argument) = arguments.next() {
-            if !argument.starts_with("--") {
-                trace = Some(PathBuf::from(argument));
-                continue;
-            }
-            if argument == "--help" {
-                return Ok(None);
-            }
-            let value = arguments
-                .next()
-                .with_context(|| format!("{argument} needs a value"))?;
-            let unclear = || format!("{argument} {value} is not understood");
-            match argument.as_str() {
-                "--capacities" => plan.capacities = list(&value),
-                "--policies" => plan.policies = list(&value),
-                "--workers" => {
-                    let numbers = value.split(',').map(str::parse);
-                    plan.workers = numbers.collect::<Result<_, _>>().with_context(unclear)?;
-                }
-                "--requests" => plan.requests = Some(value.parse().with_context(unclear)?),
-                "--connections" => plan.connections = value.parse().with_context(unclear)?,
-                "--window" => plan.window = Some(value.parse().with_context(unclear)?),
-                "--edgeward" => binary = value,
-                "--out" => plan.out = root.join(value),
-                _ => bail!("no option is called {argument}\n  hint: --help lists them"),
-            }
-        }
-        plan.trace = trace.context("which trace?\n  hint: --help tells the usage")?;
-        ensure!(plan.trace.is_file(), "there is no {}", plan.trace.display());
-        plan.edgeward = edgeward_binary(&binary, root)?;
-        Ok(Some(plan))
+    fn understood(root: &Path, options: &Options) -> anyhow::Result<Self> {
+        let trace = options.words().first().map(PathBuf::from);
+        let trace = trace.context("which trace?\n  hint: --help tells the usage")?;
+        ensure!(trace.is_file(), "there is no {}", trace.display());
+        Ok(Self {
+            trace,
+            capacities: options.list("--capacities", "256KiB,2MiB")?,
+            policies: options.list("--policies", "lru,adaptsize")?,
+            workers: options.numbers("--workers", "1,2")?,
+            requests: options.number_given("--requests")?,
+            connections: options.number("--connections", 4)?,
+            window: options.number_given("--window")?,
+            out: options.path("--out", root, "bench/scratch/prediction"),
+            edgeward: options.edgeward(root, "release")?,
+        })
     }
 
     fn measure(&self, workers: u32, policy: &str, capacity: &str) -> anyhow::Result<Row> {

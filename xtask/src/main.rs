@@ -7,49 +7,84 @@ mod bench_ids;
 mod bench_link;
 mod bench_negative;
 mod bench_prediction;
+mod options;
 mod tidy;
 mod vectors;
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const HELP: &str = "\
-Chores that need the whole workspace.
+use options::Options;
 
-usage: cargo xtask <chore> [options]
+/// Something to be done in the workspace, with the options that its help declares.
+struct Chore {
+    name: &'static str,
+    help: &'static str,
+    /// True if it is done, false if the answer is no.
+    run: fn(&Path, &Options) -> anyhow::Result<bool>,
+}
 
-  tidy          hold the house rules: who imports whom, pure crates, links, dead files
-  bench-analyze counting a log's requests, beside DuckDB and awk; --help tells its options
-  bench-disk    the disk cache: what is written, hits beside nginx's, writing beside fio's
-  bench-hits    edgeward, nginx and Varnish side by side; --help tells its options
-  bench-ids     ids out of real databases, and filters of them; --help tells its options
-  bench-negative
-                an edge with an id filter beside one without; --help likewise
-  bench-link    what the link saves, beside zstd, borg, restic, casync, rsync
-  bench-prediction
-                the simulator's hit ratio beside one measured through HTTP; --help likewise
-  vectors       write the golden files under vectors/ anew; --help likewise
-";
+/// All of them but `bench-disk`, which is three.
+const CHORES: [Chore; 8] = [
+    Chore {
+        name: "tidy",
+        help: tidy::HELP,
+        run: tidy::run,
+    },
+    Chore {
+        name: "bench-analyze",
+        help: bench_analyze::HELP,
+        run: bench_analyze::run,
+    },
+    Chore {
+        name: "bench-hits",
+        help: bench_hits::HELP,
+        run: bench_hits::run,
+    },
+    Chore {
+        name: "bench-ids",
+        help: bench_ids::HELP,
+        run: bench_ids::run,
+    },
+    Chore {
+        name: "bench-link",
+        help: bench_link::HELP,
+        run: bench_link::run,
+    },
+    Chore {
+        name: "bench-negative",
+        help: bench_negative::HELP,
+        run: bench_negative::run,
+    },
+    Chore {
+        name: "bench-prediction",
+        help: bench_prediction::HELP,
+        run: bench_prediction::run,
+    },
+    Chore {
+        name: "vectors",
+        help: vectors::HELP,
+        run: vectors::run,
+    },
+];
 
 fn main() -> ExitCode {
+    let root = &workspace_root();
     let mut arguments = std::env::args().skip(1);
-    let outcome = match arguments.next().as_deref() {
-        Some("tidy") => tidy::run(&workspace_root()),
-        Some("bench-analyze") => bench_analyze::run(&workspace_root(), arguments),
-        Some("bench-disk") => bench_disk::run(&workspace_root(), arguments),
-        Some("bench-hits") => bench_hits::run(&workspace_root(), arguments),
-        Some("bench-ids") => bench_ids::run(&workspace_root(), arguments),
-        Some("bench-negative") => bench_negative::run(&workspace_root(), arguments),
-        Some("bench-link") => bench_link::run(&workspace_root(), arguments),
-        Some("bench-prediction") => bench_prediction::run(&workspace_root(), arguments),
-        Some("vectors") => vectors::run(&workspace_root(), arguments),
+    let chore = arguments.next();
+    let outcome = match chore.as_deref() {
         Some("help" | "--help" | "-h") | None => {
-            say(HELP);
+            say(help());
             Ok(true)
         }
-        Some(other) => Err(anyhow::anyhow!(
-            "no chore is called {other}\n  hint: cargo xtask --help lists them"
-        )),
+        Some("bench-disk") => bench_disk::run(root, arguments),
+        Some(name) => match CHORES.iter().find(|chore| chore.name == name) {
+            Some(chore) => options::run(chore.run, chore.help, root, arguments),
+            None => Err(anyhow::anyhow!(
+                "no chore is called {name}\n  hint: cargo xtask --help lists them"
+            )),
+        },
     };
     // 0 done, 1 the answer is no, 2 could not do it.
     match outcome {
@@ -60,6 +95,19 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// All chores, each with the first line of its own help.
+fn help() -> String {
+    let mut text = String::from(
+        "Chores that need the whole workspace.\n\nusage: cargo xtask <chore> [options]\n\n",
+    );
+    let chores = CHORES.iter().map(|chore| (chore.name, chore.help));
+    for (name, help) in chores.chain([("bench-disk", bench_disk::HELP)]) {
+        let about = help.lines().next().unwrap_or_default();
+        _ = writeln!(text, "  {name:<17} {about}");
+    }
+    text + "\neach has --help\n"
 }
 
 /// The folder that holds the workspace's `Cargo.toml`: one above this crate's.
@@ -74,4 +122,24 @@ fn workspace_root() -> PathBuf {
 pub(crate) fn say(text: impl AsRef<str>) {
     use std::io::Write as _;
     _ = std::io::stdout().write_all(text.as_ref().as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_help_fits_a_screen_and_begins_with_what_the_chore_is_for() {
+        let helps = CHORES.iter().map(|chore| (chore.name, chore.help));
+        for (name, help) in helps.chain(bench_disk::HELPS) {
+            assert!(
+                help.contains(&format!("\n\nusage: cargo xtask {name}")),
+                "{name}"
+            );
+            assert!(help.lines().count() <= 24, "{name} has too many lines");
+            for line in help.lines().chain(super::help().lines()) {
+                assert!(line.chars().count() <= 80, "{name}: too long: {line}");
+            }
+        }
+    }
 }

@@ -20,8 +20,15 @@ use std::process::Command;
 
 use anyhow::{Context as _, bail};
 
+use crate::options::Options;
 use crate::say;
 use edges::TargetKind;
+
+pub(crate) const HELP: &str = "\
+House rules: who imports whom, pure crates, dead links.
+
+usage: cargo xtask tidy
+";
 
 /// What a newcomer, a packager or a lawyer looks for first.
 const MUST_EXIST: [&str; 12] = [
@@ -75,7 +82,7 @@ impl Finding {
 }
 
 /// Prints what is wrong; true if nothing is.
-pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
+pub(crate) fn run(root: &Path, _: &Options) -> anyhow::Result<bool> {
     let findings = check(root)?;
     for finding in &findings {
         let level = if finding.fails { "error" } else { "warning" };

@@ -9,28 +9,22 @@ use std::process::Command;
 
 use anyhow::{Context as _, bail};
 
-use crate::say;
+use crate::options::Options;
 
-const HELP: &str = "\
+pub(crate) const HELP: &str = "\
 Writes the golden files under vectors/ anew.
 
-usage: cargo xtask vectors [--guava JARS]
+usage: cargo xtask vectors [options]
 
-  --guava JARS   jars of Guava and failureaccess, joined by a colon: first let Guava
-                 write its files with Java (17 or later), then let it read them back
+  --guava JARS   jars of Guava and failureaccess, joined by a colon: first let
+                 Guava write its files with Java (17 or later), then let it read
+                 them back
 ";
 
 /// Runs it; true when all is written and whole.
-pub(crate) fn run(root: &Path, arguments: impl Iterator<Item = String>) -> anyhow::Result<bool> {
-    let arguments: Vec<String> = arguments.collect();
-    match &arguments[..] {
-        [] => {}
-        [flag, jars] if flag == "--guava" => guava(root, jars)?,
-        [help] if help == "--help" || help == "-h" => {
-            say(HELP);
-            return Ok(true);
-        }
-        _ => bail!("these arguments are not known\n  hint: cargo xtask vectors --help"),
+pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
+    if let Some(jars) = options.given("--guava") {
+        guava(root, jars)?;
     }
     // Each package has a test that holds its code to the files and writes them when told to.
     for (package, test) in [

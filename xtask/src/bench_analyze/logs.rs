@@ -12,7 +12,7 @@ use crate::say;
 
 /// The log under one compression.
 pub(super) struct LogSet {
-    pub(super) compression: String,
+    pub(super) compression: &'static str,
     pub(super) files: Vec<PathBuf>,
     pub(super) bytes: u64,
     pub(super) raw_bytes: u64,
@@ -22,7 +22,7 @@ pub(super) struct LogSet {
 pub(super) fn ensure(plan: &Plan) -> anyhow::Result<Vec<LogSet>> {
     plan.compressions
         .iter()
-        .map(|compression| {
+        .map(|&compression| {
             let name = format!("{}-{}-{}-{compression}", plan.lines, plan.urls, plan.files);
             let folder = plan.out.join(name);
             // Written last: a folder without it was left by a run that was broken off.
@@ -39,7 +39,7 @@ pub(super) fn ensure(plan: &Plan) -> anyhow::Result<Vec<LogSet>> {
                 .map(|file| Ok(file.metadata()?.len()))
                 .sum::<anyhow::Result<u64>>()?;
             Ok(LogSet {
-                compression: compression.clone(),
+                compression,
                 files,
                 bytes,
                 raw_bytes,

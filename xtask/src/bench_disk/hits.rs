@@ -14,20 +14,19 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::goal::{Bound, Goal, median};
-use super::options::{self, Options, written};
 use super::sample::share;
 use crate::bench_hits::facts;
 use crate::bench_hits::load;
 use crate::bench_hits::process::find;
-use crate::bench_hits::subjects::edgeward_binary;
+use crate::options::{Options, written};
 use crate::say;
 use stage::{Stage, Subject};
 
-const HELP: &str = "\
+pub(crate) const HELP: &str = "\
 Hits from disk, in pairs with nginx's proxy_cache on the same file system.
 
 usage: cargo xtask bench-disk hits [options]
@@ -45,21 +44,6 @@ usage: cargo xtask bench-disk hits [options]
   --edgeward NAME     a cargo profile or a path to the binary [release]
   --out FOLDER        where hits.jsonl and hits.md go [bench/scratch/disk]
 ";
-
-const KNOWN: &[&str] = &[
-    "sizes",
-    "states",
-    "warm-set",
-    "cold-set",
-    "runs",
-    "seconds",
-    "connections",
-    "server-core",
-    "client-core",
-    "dir",
-    "edgeward",
-    "out",
-];
 
 /// Requests per CPU-second, to nginx at its best.
 const GOAL: f64 = 1.3;
@@ -91,44 +75,26 @@ struct Run {
     spoiled: Option<String>,
 }
 
-pub(crate) fn run(root: &Path, arguments: impl Iterator<Item = String>) -> anyhow::Result<bool> {
-    let Some(options) = Options::parse(arguments, KNOWN)? else {
-        say(HELP);
-        return Ok(true);
-    };
+pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     let plan = Plan {
-        runs: options.number("runs", 3)?,
-        seconds: options.number("seconds", 3)?,
-        connections: options.number("connections", 64)?,
-        server_core: options.number("server-core", 0)?,
-        client_core: options.number("client-core", 1)?,
+        runs: options.count("--runs", 3)?,
+        seconds: options.count("--seconds", 3)?,
+        connections: options.number("--connections", 64)?,
+        server_core: options.number("--server-core", 0)?,
+        client_core: options.number("--client-core", 1)?,
     };
-    ensure!(
-        plan.runs > 0 && plan.seconds > 0,
-        "--runs and --seconds want at least 1"
-    );
-    let states = options.list("states", "warm,cold");
-    let states: Vec<State> = states
-        .iter()
-        .map(|name| match name.as_str() {
-            "warm" => Ok(State::Warm),
-            "cold" => Ok(State::Cold),
-            other => bail!("a page cache is warm or cold, not {other}"),
-        })
-        .collect::<Result<_, _>>()?;
+    let states = options.choice("--states", &[State::Warm, State::Cold], State::name)?;
     let (warm_set, cold_set) = (
-        options.size("warm-set", 128 << 20)?,
-        options.size("cold-set", 1 << 30)?,
+        options.size("--warm-set", 128 << 20)?,
+        options.size("--cold-set", 1 << 30)?,
     );
-    let edgeward = edgeward_binary(&options.text("edgeward", "release"), root)?;
-    let folder = options.folder("dir", root, "bench/scratch/disk")?;
-    let out = options.folder("out", root, "bench/scratch/disk")?;
+    let edgeward = options.edgeward(root, "release")?;
+    let folder = options.folder("--dir", root, "bench/scratch/disk")?;
+    let out = options.folder("--out", root, "bench/scratch/disk")?;
     let mut raw = File::create(out.join("hits.jsonl"))?;
 
     let mut runs = Vec::new();
-    for text in options.list("sizes", "16KiB,256KiB,1MiB") {
-        let size = options::size(&text).filter(|&size| size > 0);
-        let size = size.with_context(|| format!("{text} is no size; write 16KiB"))?;
+    for size in options.sizes("--sizes", "16KiB,256KiB,1MiB")? {
         for &state in &states {
             let set = if state == State::Warm {
                 warm_set

@@ -3,10 +3,10 @@
 use edgeward_report::{Axis, Column, Page, Plot, Series, Table, Unit};
 
 use super::goal::Goal;
-use super::options::written;
 use super::replay::{Plan, Row};
 use super::sample::{Sample, share};
 use crate::bench_hits::facts;
+use crate::options::written;
 
 /// A curve has about so many points: each is a mean over a stretch of the run.
 const POINTS: usize = 60;

@@ -12,16 +12,15 @@ use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 
 use super::goal::{Bound, Goal};
-use super::options::{Options, written};
 use super::page;
 use super::sample::{Sample, Sampler, Watched, device_of, share};
 use super::servers::{Edge, Origin};
 use crate::bench_hits::facts;
 use crate::bench_hits::process::Scratch;
-use crate::bench_hits::subjects::edgeward_binary;
+use crate::options::{Options, written};
 use crate::say;
 
-const HELP: &str = "\
+pub(crate) const HELP: &str = "\
 One trace through the real server, once for each rule of admission to disk.
 
 usage: cargo xtask bench-disk replay [TRACE] [options]
@@ -33,39 +32,21 @@ usage: cargo xtask bench-disk replay [TRACE] [options]
   --disk SIZE         [1GiB; 128MiB for the made-up trace]
   --policy NAME       of the memory tier [lru]
   --admissions LIST   of the disk tier [always,second-hit]
-  --rate N            requests a second, or max for a closed loop [1000; 3000 for the made-up trace]
+  --rate N            requests a second, or max for a closed loop
+                      [1000; 3000 for the made-up trace]
   --connections N     of the replay [32]
   --dir FOLDER        where the disk cache lies [bench/scratch/disk]
   --edgeward NAME     a cargo profile or a path to the binary [release]
-  --out FOLDER        where replay.jsonl, series.csv and replay.html go [bench/scratch/disk]
+  --out FOLDER        replay.jsonl, series.csv, replay.html [bench/scratch/disk]
   --json yes          print the rows as JSON too
 ";
-
-const KNOWN: &[&str] = &[
-    "requests",
-    "max-size",
-    "hot",
-    "disk",
-    "policy",
-    "admissions",
-    "rate",
-    "connections",
-    "dir",
-    "edgeward",
-    "out",
-    "json",
-];
 
 /// What the server takes besides what it holds: code, stacks, connections. Measured 11 MiB idle;
 /// the rest is room for the allocator.
 const PROGRAM_BYTES: u64 = 48 << 20;
 
-pub(crate) fn run(root: &Path, arguments: impl Iterator<Item = String>) -> anyhow::Result<bool> {
-    let Some(options) = Options::parse(arguments, KNOWN)? else {
-        say(HELP);
-        return Ok(true);
-    };
-    let plan = Plan::understood(root, &options)?;
+pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
+    let plan = Plan::understood(root, options)?;
     let mut rows = Vec::new();
     for admission in &plan.admissions {
         let row = plan.measure(admission)?;
@@ -77,7 +58,7 @@ pub(crate) fn run(root: &Path, arguments: impl Iterator<Item = String>) -> anyho
         say(format!("{goal}\n"));
     }
     write_down(&plan, &rows, &goals)?;
-    if options.given("json") == Some("yes") {
+    if options.given("--json") == Some("yes") {
         rows.iter()
             .for_each(|row| say(format!("{}\n", row.json(&plan))));
     }
@@ -107,35 +88,33 @@ pub(crate) struct Plan {
 
 impl Plan {
     fn understood(root: &Path, options: &Options) -> anyhow::Result<Self> {
-        let edgeward = edgeward_binary(&options.text("edgeward", "release"), root)?;
-        let folder = options.folder("dir", root, "bench/scratch/disk")?;
+        let edgeward = options.edgeward(root, "release")?;
+        let folder = options.folder("--dir", root, "bench/scratch/disk")?;
         let (trace, hot, disk, requests_per_second) = match options.words() {
             [] => (made_up(&edgeward, &folder)?, 8 << 20, 128 << 20, 3000.0),
             [trace] => (PathBuf::from(trace), 64 << 20, 1 << 30, 1000.0),
             _ => bail!("one trace at a time"),
         };
         ensure!(trace.is_file(), "there is no {}", trace.display());
-        let requests = options.number("requests", 0)?;
-        let max_size = options.size("max-size", 0)?;
-        let rate = match options.given("rate") {
+        let requests = options.number("--requests", 0)?;
+        let max_size = options.size("--max-size", 0)?;
+        let rate = match options.given("--rate") {
             Some("max") => None,
-            _ => Some(options.number("rate", requests_per_second)?),
+            _ => Some(options.number("--rate", requests_per_second)?),
         };
-        let admissions = options.list("admissions", "always,second-hit");
-        ensure!(!admissions.is_empty(), "--admissions names no rule");
         Ok(Self {
             trace,
             requests: (requests > 0).then_some(requests),
             max_size: (max_size > 0).then_some(max_size),
-            hot_bytes: options.size("hot", hot)?,
-            disk_bytes: options.size("disk", disk)?,
-            policy: options.text("policy", "lru"),
-            admissions,
+            hot_bytes: options.size("--hot", hot)?,
+            disk_bytes: options.size("--disk", disk)?,
+            policy: options.text("--policy", "lru"),
+            admissions: options.list("--admissions", "always,second-hit")?,
             rate,
-            connections: options.number("connections", 32)?,
+            connections: options.number("--connections", 32)?,
             folder,
             edgeward,
-            out: options.folder("out", root, "bench/scratch/disk")?,
+            out: options.folder("--out", root, "bench/scratch/disk")?,
         })
     }
 

@@ -20,15 +20,14 @@ use rustix::fs::syncfs;
 use serde_json::{Value, json};
 
 use super::goal::{Bound, Goal, median};
-use super::options::Options;
 use super::servers::{Edge, Origin, total};
 use crate::bench_hits::facts;
 use crate::bench_hits::process::{Scratch, find};
-use crate::bench_hits::subjects::edgeward_binary;
+use crate::options::Options;
 use crate::say;
 
-const HELP: &str = "\
-Streaming writes of the store beside fio's, and hits from memory while the disk is written.
+pub(crate) const HELP: &str = "\
+Streaming writes beside fio's, and hits from memory while the disk is written.
 
 usage: cargo xtask bench-disk write [options]
 
@@ -36,24 +35,13 @@ usage: cargo xtask bench-disk write [options]
   --runs N            of each [3]
   --seconds N         of each run with hits from memory [5]
   --hit-rate N        hits a second [1000]
-  --miss-rate N       misses of 1 MiB a second [80 % of what the store wrote, at most 200]
-  --edge-config FILE  a configuration for the edge that writes, such as disk.direct_writes
+  --miss-rate N       misses of 1 MiB a second
+                      [80 % of what the store wrote, at most 200]
+  --edge-config FILE  for the edge that writes, such as disk.direct_writes
   --dir FOLDER        where is written [bench/scratch/disk]
   --edgeward NAME     a cargo profile or a path to the binary [release]
   --out FOLDER        where write.jsonl goes [bench/scratch/disk]
 ";
-
-const KNOWN: &[&str] = &[
-    "size",
-    "runs",
-    "seconds",
-    "hit-rate",
-    "miss-rate",
-    "edge-config",
-    "dir",
-    "edgeward",
-    "out",
-];
 
 const MIB: f64 = 1_048_576.0;
 
@@ -67,19 +55,15 @@ const MISS_RATE_MAX: f64 = 200.0;
 /// Until the misses have begun.
 const LEAD: Duration = Duration::from_millis(500);
 
-pub(crate) fn run(root: &Path, arguments: impl Iterator<Item = String>) -> anyhow::Result<bool> {
-    let Some(options) = Options::parse(arguments, KNOWN)? else {
-        say(HELP);
-        return Ok(true);
-    };
+pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     let bench = Bench {
-        edgeward: edgeward_binary(&options.text("edgeward", "release"), root)?,
-        folder: options.folder("dir", root, "bench/scratch/disk")?,
-        config: options.text("edge-config", ""),
-        runs: options.number("runs", 3)?,
-        seconds: options.number("seconds", 5)?,
+        edgeward: options.edgeward(root, "release")?,
+        folder: options.folder("--dir", root, "bench/scratch/disk")?,
+        config: options.text("--edge-config", ""),
+        runs: options.number("--runs", 3)?,
+        seconds: options.number("--seconds", 5)?,
     };
-    let size = options.size("size", 1 << 30)?;
+    let size = options.size("--size", 1 << 30)?;
     let mut lines = String::new();
     let mut note = |line: Value| {
         eprintln!("  {line}");
@@ -121,8 +105,8 @@ pub(crate) fn run(root: &Path, arguments: impl Iterator<Item = String>) -> anyho
         .min(MISS_RATE_MAX)
         .floor();
     let rates = Rates {
-        hits: options.number("hit-rate", 1000.0)?,
-        misses: options.number("miss-rate", all.max(1.0))?,
+        hits: options.number("--hit-rate", 1000.0)?,
+        misses: options.number("--miss-rate", all.max(1.0))?,
     };
     let latency = bench.latencies(&rates, &mut note)?;
     for (what, other) in [
@@ -153,7 +137,7 @@ pub(crate) fn run(root: &Path, arguments: impl Iterator<Item = String>) -> anyho
         say(format!("{goal}\n"));
         _ = writeln!(lines, "{}", goal.json());
     }
-    let out = options.folder("out", root, "bench/scratch/disk")?;
+    let out = options.folder("--out", root, "bench/scratch/disk")?;
     fs::write(out.join("write.jsonl"), lines)?;
     Ok(latency.errors == 0)
 }

@@ -2,36 +2,31 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 
-use anyhow::{Context as _, bail};
+use crate::options::Options;
 
 pub(crate) const HELP: &str = "\
-edgeward, nginx and Varnish side by side: requests per CPU-second of the server, and latency.
-
-The server under test has one core, wrk and the origin have another. Runs of the servers
-alternate, so that a change in the machine's mood touches all of them.
+Requests per CPU-second beside nginx and Varnish; latency.
 
 usage: cargo xtask bench-hits [options]
 
-  --sizes LIST        body sizes, such as 1k,16k,128k,1m (default: those four for hits,
-                      1k and 64k for misses)
-  --kinds LIST        hit, miss (a new storable key each), pass (a new key that must not be
-                      stored); default all
-  --servers LIST      edgeward, edgeward-adaptsize, nginx (each of sendfile on/off with
-                      tcp_nopush on/off), varnish; default all
-  --runs N            runs of each server and workload, default 5
-  --seconds N         length of a run, default 4
-  --connections N     of wrk, default 64
-  --keys N            hot keys, default 1000
-  --server-core N     default 0
-  --client-core N     default 1
-  --edgeward PATH     the binary, or the name of a cargo profile (default dist)
-  --edgeward-args S   further arguments of `edgeward serve`, separated by spaces
-  --out DIR           where results go; default bench/runs/DATE-hits for the whole plan,
-                      bench/scratch/hits for a part of it
+  --sizes LIST        of bodies [1k,16k,128k,1m for hits, 1k,64k for misses]
+  --kinds LIST        hit, miss (a new storable key each), pass (a new key that
+                      must not be stored) [all]
+  --servers LIST      edgeward, edgeward-adaptsize, varnish, nginx (sendfile and
+                      tcp_nopush on and off) [all]
+  --runs N            of each server and workload [5]
+  --seconds N         length of a run [4]
+  --connections N     of wrk [64]
+  --keys N            hot keys [1000]
+  --server-core N     of the server under test [0]
+  --client-core N     of wrk and the origin [1]
+  --edgeward NAME     a cargo profile or a path to the binary [dist]
+  --edgeward-args S   more for `edgeward serve`, separated by spaces
+  --out FOLDER        results [bench/runs/DATE-hits; of a part of the plan
+                      bench/scratch/hits]
 
-example: cargo xtask bench-hits --sizes 1k --kinds hit --servers edgeward,nginx --runs 3
+example: cargo xtask bench-hits --sizes 1k --kinds hit --servers edgeward,nginx
 ";
 
 /// What was asked for.
@@ -105,6 +100,8 @@ impl Subject {
         },
         Self::Varnish,
     ];
+
+    const FAMILIES: [&str; 4] = ["edgeward", "edgeward-adaptsize", "nginx", "varnish"];
 
     /// As in `--servers`.
     fn family(self) -> &'static str {
@@ -187,109 +184,36 @@ impl fmt::Display for Workload {
 }
 
 impl Plan {
-    pub(crate) fn parse(arguments: impl Iterator<Item = String>) -> anyhow::Result<Self> {
-        let mut plan = Self {
-            workloads: Vec::new(),
-            servers: Subject::ALL.to_vec(),
-            runs: 5,
-            seconds: 4,
-            connections: 64,
-            keys: 1000,
-            server_core: 0,
-            client_core: 1,
-            edgeward: "dist".to_owned(),
-            edgeward_args: Vec::new(),
-            out: None,
-            partial: false,
+    pub(crate) fn understood(options: &Options) -> anyhow::Result<Self> {
+        let runs = options.count("--runs", 5)?;
+        // What the figures of the whole plan remain comparable under.
+        let harmless = ["--edgeward", "--out", "--runs"];
+        let families = options.choice("--servers", &Subject::FAMILIES, |family| family)?;
+        let asked = |subject: &Subject| families.contains(&subject.family());
+        let kinds = options.choice("--kinds", &Kind::ALL, Kind::name)?;
+        let sizes = match options.given("--sizes") {
+            Some(_) => Some(options.sizes("--sizes", "")?),
+            None => None,
         };
-        let mut sizes: Option<Vec<u64>> = None;
-        let mut kinds = Kind::ALL.to_vec();
-        let mut arguments = arguments.peekable();
-        while let Some(option) = arguments.next() {
-            let value = arguments
-                .next()
-                .with_context(|| format!("{option} wants a value"))?;
-            let value = value.as_str();
-            // Whatever makes the figures incomparable with those of the whole plan.
-            let is_whole = matches!(option.as_str(), "--edgeward" | "--out" | "--runs");
-            plan.partial |= !is_whole;
-            match option.as_str() {
-                "--sizes" => sizes = Some(list(value).map(size).collect::<Result<_, _>>()?),
-                "--kinds" => kinds = list(value).map(kind).collect::<Result<_, _>>()?,
-                "--servers" => {
-                    let families = list(value).map(family).collect::<Result<Vec<_>, _>>()?;
-                    plan.servers
-                        .retain(|subject| families.contains(&subject.family()));
-                }
-                "--runs" => {
-                    plan.runs = number(&option, value)?;
-                    plan.partial |= plan.runs < 5;
-                }
-                "--seconds" => plan.seconds = number(&option, value)?,
-                "--connections" => plan.connections = number(&option, value)?,
-                "--keys" => plan.keys = number(&option, value)?,
-                "--server-core" => plan.server_core = number(&option, value)?,
-                "--client-core" => plan.client_core = number(&option, value)?,
-                "--edgeward" => value.clone_into(&mut plan.edgeward),
-                "--edgeward-args" => {
-                    plan.edgeward_args = value.split_whitespace().map(str::to_owned).collect();
-                }
-                "--out" => plan.out = Some(PathBuf::from(value)),
-                _ => bail!(
-                    "bench-hits has no option {option}\n  hint: cargo xtask bench-hits --help"
-                ),
-            }
-        }
-        if plan.runs == 0 || plan.seconds == 0 || plan.connections == 0 || plan.keys == 0 {
-            bail!("--runs, --seconds, --connections and --keys want at least 1");
-        }
-        for kind in kinds {
+        let workloads = kinds.into_iter().flat_map(|kind| {
             let sizes = sizes.as_deref().unwrap_or_else(|| kind.sizes());
-            plan.workloads
-                .extend(sizes.iter().map(|&size| Workload { kind, size }));
-        }
-        Ok(plan)
+            sizes.iter().map(move |&size| Workload { kind, size })
+        });
+        Ok(Self {
+            workloads: workloads.collect(),
+            servers: Subject::ALL.into_iter().filter(asked).collect(),
+            runs,
+            seconds: options.count("--seconds", 4)?,
+            connections: options.count("--connections", 64)?,
+            keys: options.count("--keys", 1000)?,
+            server_core: options.number("--server-core", 0)?,
+            client_core: options.number("--client-core", 1)?,
+            edgeward: options.text("--edgeward", "dist"),
+            edgeward_args: options.line("--edgeward-args"),
+            out: options.given("--out").map(PathBuf::from),
+            partial: runs < 5 || options.names().any(|name| !harmless.contains(&name)),
+        })
     }
-}
-
-fn list(text: &str) -> impl Iterator<Item = &str> {
-    text.split(',')
-        .map(str::trim)
-        .filter(|part| !part.is_empty())
-}
-
-fn number<N: FromStr>(option: &str, text: &str) -> anyhow::Result<N> {
-    text.parse()
-        .ok()
-        .with_context(|| format!("{option} wants a number, not {text}"))
-}
-
-fn size(text: &str) -> anyhow::Result<u64> {
-    let (digits, unit) = match text.to_ascii_lowercase() {
-        text if text.ends_with('k') => (text.trim_end_matches('k').to_owned(), 10),
-        text if text.ends_with('m') => (text.trim_end_matches('m').to_owned(), 20),
-        text => (text, 0),
-    };
-    let size = digits
-        .parse::<u64>()
-        .ok()
-        .filter(|size| (1..=1 << 20).contains(size));
-    Ok(size.with_context(|| format!("{text} is no size; write 1024, 16k or 1m"))? << unit)
-}
-
-fn kind(text: &str) -> anyhow::Result<Kind> {
-    let found = Kind::ALL.into_iter().find(|kind| kind.name() == text);
-    found.with_context(|| format!("{text} is no kind of request; there are hit, miss and pass"))
-}
-
-fn family(text: &str) -> anyhow::Result<&'static str> {
-    let found = Subject::ALL
-        .into_iter()
-        .map(Subject::family)
-        .find(|family| *family == text);
-    found.with_context(|| {
-        format!("{text} is no server; there are edgeward, edgeward-adaptsize, nginx and varnish")
-    })
 }
 
 #[cfg(test)]
@@ -297,7 +221,9 @@ mod tests {
     use super::*;
 
     fn plan(line: &str) -> anyhow::Result<Plan> {
-        Plan::parse(line.split_whitespace().map(str::to_owned))
+        let words = line.split_whitespace().map(str::to_owned);
+        let options = Options::parse(HELP, words)?.expect("no help is asked for");
+        Plan::understood(&options)
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! filled and checked.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
 
@@ -345,22 +345,4 @@ impl Origin {
             .context("nginx counts its requests")?
             .saturating_sub(self.asked))
     }
-}
-
-/// The binary to measure: a path, or a cargo profile's name.
-pub(crate) fn edgeward_binary(named: &str, root: &Path) -> anyhow::Result<PathBuf> {
-    if named.contains('/') {
-        let path = PathBuf::from(named);
-        ensure!(path.is_file(), "there is no {named}");
-        return Ok(path);
-    }
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    let path = target.join(named).join("edgeward");
-    ensure!(
-        path.is_file(),
-        "there is no {}\n  hint: cargo build --profile {named} -p edgeward-cli",
-        path.display()
-    );
-    Ok(path)
 }

@@ -2,13 +2,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 
 use crate::bench_hits::process::{cpu_seconds_of, tree_of};
 
@@ -30,19 +29,17 @@ pub(super) enum Database {
     Cassandra(Cassandra),
 }
 
-impl FromStr for Kind {
-    type Err = anyhow::Error;
+impl Kind {
+    pub(super) const ALL: [Self; 2] = [Self::Postgres, Self::Cassandra];
 
-    fn from_str(name: &str) -> anyhow::Result<Self> {
-        match name {
-            "postgres" => Ok(Self::Postgres),
-            "cassandra" => Ok(Self::Cassandra),
-            _ => bail!("no database is called {name}\n  hint: postgres, cassandra"),
+    /// As in `--databases`.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Postgres => "postgres",
+            Self::Cassandra => "cassandra",
         }
     }
-}
 
-impl Kind {
     pub(super) fn start(self, root: &Path, plan: &Plan) -> anyhow::Result<Database> {
         Ok(match self {
             Self::Postgres => Database::Postgres(Postgres::start(&plan.folder)?),

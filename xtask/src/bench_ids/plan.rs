@@ -2,16 +2,15 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::ensure;
 
-use crate::bench_hits::subjects::edgeward_binary;
+use crate::options::Options;
 
 use super::database::Kind;
 
-pub(super) const HELP: &str = "\
-Ids out of PostgreSQL and Cassandra on loopback, and static filters of them: seconds, CPU, memory.
+pub(crate) const HELP: &str = "\
+Ids out of PostgreSQL and Cassandra, filters of them.
 
 usage: cargo xtask bench-ids [options]
 
@@ -19,14 +18,15 @@ usage: cargo xtask bench-ids [options]
   --ids LIST         rows of the tables [620000,10000000]
   --body BYTES       bytes beside the id in each row [0]
   --runs N           measured runs of each table [5]
-  --warm N           runs before them that do not count [until 6 million rows were read]
+  --warm N           runs that do not count [until 6 million rows were read]
   --load-only        make the tables and stop
   --folder FOLDER    the databases, kept for the next time [bench/scratch/ids]
-  --edgeward NAME    a cargo profile or a path to a binary with the feature cassandra [release]
-  --edgeward-args S  further arguments of `edgeward filter build`, separated by spaces
-  --out FOLDER       where rows are appended to runs.jsonl [bench/scratch/ids-results]
+  --edgeward NAME    a cargo profile or a path to a binary, with the feature
+                     cassandra [release]
+  --edgeward-args S  more for `edgeward filter build`, separated by spaces
+  --out FOLDER       rows, appended to runs.jsonl [bench/scratch/ids-results]
 
-example: cargo xtask bench-ids --databases cassandra --ids 620000 --edgeward-args '--parallel 4'
+example: cargo xtask bench-ids --ids 620000 --edgeward-args '--parallel 4'
 ";
 
 /// What was asked for.
@@ -63,61 +63,25 @@ impl fmt::Display for Table {
 }
 
 impl Plan {
-    /// None: help is wanted.
-    pub(super) fn parse(
-        root: &Path,
-        mut arguments: impl Iterator<Item = String>,
-    ) -> anyhow::Result<Option<Self>> {
-        let mut binary = "release".to_owned();
-        let mut ids = vec![620_000, 10_000_000];
-        let mut body_bytes = 0;
-        let mut plan = Self {
-            databases: vec![Kind::Postgres, Kind::Cassandra],
-            tables: Vec::new(),
-            runs: 5,
-            warm: None,
-            load_only: false,
-            folder: root.join("bench/scratch/ids"),
-            edgeward: PathBuf::new(),
-            edgeward_args: Vec::new(),
-            out: root.join("bench/scratch/ids-results"),
-        };
-        while let Some(argument) = arguments.next() {
-            match argument.as_str() {
-                "--help" | "-h" => return Ok(None),
-                "--load-only" => {
-                    plan.load_only = true;
-                    continue;
-                }
-                _ => {}
-            }
-            let value = arguments
-                .next()
-                .with_context(|| format!("{argument} needs a value"))?;
-            let unclear = || format!("{argument} {value} is not understood");
-            match argument.as_str() {
-                "--databases" => plan.databases = list(&value)?,
-                "--ids" => ids = list(&value).with_context(unclear)?,
-                "--body" => body_bytes = value.parse().with_context(unclear)?,
-                "--runs" => plan.runs = value.parse().with_context(unclear)?,
-                "--warm" => plan.warm = Some(value.parse().with_context(unclear)?),
-                "--folder" => plan.folder = root.join(value),
-                "--edgeward" => binary = value,
-                "--edgeward-args" => {
-                    plan.edgeward_args = value.split_whitespace().map(str::to_owned).collect();
-                }
-                "--out" => plan.out = root.join(value),
-                _ => bail!("no option is called {argument}\n  hint: --help lists them"),
-            }
-        }
+    pub(super) fn understood(root: &Path, options: &Options) -> anyhow::Result<Self> {
+        let ids = options.numbers("--ids", "620000,10000000")?;
         ensure!(
             ids.iter().all(|ids| *ids > 0),
             "a table has one id at least"
         );
+        let body_bytes = options.number("--body", 0)?;
         let table = |ids| Table { ids, body_bytes };
-        plan.tables = ids.into_iter().map(table).collect();
-        plan.edgeward = edgeward_binary(&binary, root)?;
-        Ok(Some(plan))
+        Ok(Self {
+            databases: options.choice("--databases", &Kind::ALL, Kind::name)?,
+            tables: ids.into_iter().map(table).collect(),
+            runs: options.number("--runs", 5)?,
+            warm: options.number_given("--warm")?,
+            load_only: options.is_set("--load-only"),
+            folder: options.path("--folder", root, "bench/scratch/ids"),
+            edgeward_args: options.line("--edgeward-args"),
+            out: options.path("--out", root, "bench/scratch/ids-results"),
+            edgeward: options.edgeward(root, "release")?,
+        })
     }
 
     /// Runs of a table before those that count. A Cassandra node that just began takes four times as long for its
@@ -132,11 +96,6 @@ fn rounds_to_warm(ids: u64) -> u32 {
 }
 
 const WARM_ROWS: u64 = 6_000_000;
-
-fn list<T: FromStr<Err: Into<anyhow::Error>>>(text: &str) -> anyhow::Result<Vec<T>> {
-    let parsed = text.split(',').map(|word| word.parse().map_err(Into::into));
-    parsed.collect()
-}
 
 #[cfg(test)]
 mod tests {
@@ -157,15 +116,17 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_named() {
-        let parse = |line: &str| {
-            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-            let error = Plan::parse(Path::new("/"), words.into_iter()).expect_err("wrong");
-            format!("{error:#}")
+        let told = |line: &str| {
+            let words = line.split(' ').map(str::to_owned);
+            let options = Options::parse(HELP, words);
+            let options = options.map(|options| options.expect("no help"));
+            let plan = options.and_then(|options| Plan::understood(Path::new("/"), &options));
+            format!("{:#}", plan.expect_err("wrong"))
         };
-        assert!(parse("--ids many").contains("--ids many"));
-        assert!(parse("--ids 0").contains("one id at least"));
-        assert!(parse("--databases oracle").contains("oracle"));
-        assert!(parse("--fast").contains("--fast needs a value"));
-        assert!(parse("--fast 1").contains("no option is called --fast"));
+        assert!(told("--ids many").contains("--ids many"));
+        assert!(told("--ids 0").contains("one id at least"));
+        assert!(told("--databases oracle").contains("oracle"));
+        assert!(told("--runs").contains("--runs needs a value"));
+        assert!(told("--fast 1").contains("no option is called --fast"));
     }
 }

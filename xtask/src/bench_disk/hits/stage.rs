@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail, ensure};
 use rustix::fs::{Advice, fadvise, syncfs};
 
-use super::super::options::written;
 use super::super::servers::{Edge, Origin};
 use super::{Plan, disk_hits_in, read_by};
 use crate::bench_hits::client::Client;
 use crate::bench_hits::process::{Scratch, Server, find, free_port};
 use crate::bench_hits::subjects::nginx_user;
+use crate::options::written;
 
 /// How often all objects are asked for before a server that still misses is an error.
 const FILL_ROUNDS_MAX: u32 = 5;

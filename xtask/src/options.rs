@@ -1,0 +1,460 @@
+//! What was typed behind a chore's name, understood by the chore's own help.
+//!
+//! The help is the definition. A line that begins with `--runs N` declares an option with a value,
+//! one that begins with `--few` a switch, and words in capitals behind `usage: cargo xtask <chore>`
+//! say how many words may stand free. So no option lacks its line of help, none is listed that does
+//! not exist, and whoever mistypes a value is shown the line that he did not read.
+//!
+//! clap, which the program has, would be among what `tidy` waits for, and `tidy` is the first step
+//! of every check; what all chores need is on this page.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use anyhow::{Context as _, bail, ensure};
+
+use crate::say;
+
+/// Words and options of a line, not yet understood.
+#[derive(Debug)]
+pub(crate) struct Options {
+    help: &'static str,
+    words: Vec<String>,
+    /// Each as last given. A switch has an empty value.
+    values: BTreeMap<&'static str, String>,
+}
+
+/// Does a chore with what was typed, or tells how it is used.
+pub(crate) fn run(
+    chore: fn(&Path, &Options) -> anyhow::Result<bool>,
+    help: &'static str,
+    root: &Path,
+    arguments: impl Iterator<Item = String>,
+) -> anyhow::Result<bool> {
+    if let Some(options) = Options::parse(help, arguments)? {
+        return chore(root, &options);
+    }
+    say(help);
+    Ok(true)
+}
+
+impl Options {
+    /// Takes the line apart; nothing if it asks for help.
+    pub(crate) fn parse(
+        help: &'static str,
+        mut arguments: impl Iterator<Item = String>,
+    ) -> anyhow::Result<Option<Self>> {
+        let (mut words, mut values) = (Vec::new(), BTreeMap::new());
+        while let Some(argument) = arguments.next() {
+            if matches!(argument.as_str(), "--help" | "-h") {
+                return Ok(None);
+            }
+            if !argument.starts_with('-') {
+                words.push(argument);
+                continue;
+            }
+            let Some(flag) = flags(help).find(|flag| flag.name == argument) else {
+                let known: Vec<_> = flags(help).map(|flag| flag.name).collect();
+                let way_out = match &known[..] {
+                    [] => usage(help).to_owned(),
+                    known => format!("there are {}", known.join(", ")),
+                };
+                bail!("no option is called {argument}\n  hint: {way_out}");
+            };
+            let value = if flag.takes_value {
+                let value = arguments.next();
+                value.with_context(|| format!("{argument} needs a value\n  hint: {flag}"))?
+            } else {
+                String::new()
+            };
+            values.insert(flag.name, value);
+        }
+        let usage = usage(help);
+        if let Some(surplus) = words.get(words_max(usage)) {
+            bail!("there is no place for {surplus}\n  hint: {usage}");
+        }
+        Ok(Some(Self {
+            help,
+            words,
+            values,
+        }))
+    }
+
+    pub(crate) fn words(&self) -> &[String] {
+        &self.words
+    }
+
+    /// The value of an option that was typed.
+    pub(crate) fn given(&self, name: &str) -> Option<&str> {
+        assert!(
+            flags(self.help).any(|flag| flag.name == name),
+            "{name} is read and the help does not tell of it"
+        );
+        self.values.get(name).map(String::as_str)
+    }
+
+    /// What was typed, without the values.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.values.keys().copied()
+    }
+
+    pub(crate) fn is_set(&self, switch: &str) -> bool {
+        self.given(switch).is_some()
+    }
+
+    pub(crate) fn text(&self, name: &str, default: &str) -> String {
+        self.given(name).unwrap_or(default).to_owned()
+    }
+
+    /// What commas separate; something at least.
+    pub(crate) fn list(&self, name: &str, default: &str) -> anyhow::Result<Vec<String>> {
+        let parts = self.given(name).unwrap_or(default).split(',');
+        let named = parts.map(str::trim).filter(|part| !part.is_empty());
+        let list: Vec<_> = named.map(str::to_owned).collect();
+        ensure!(!list.is_empty(), "{}", self.unclear(name));
+        Ok(list)
+    }
+
+    /// As `list`, each part the name of one of `all`; all of them unless somebody chose.
+    pub(crate) fn choice<T: Copy>(
+        &self,
+        name: &str,
+        all: &[T],
+        spelled: impl Fn(T) -> &'static str,
+    ) -> anyhow::Result<Vec<T>> {
+        if self.given(name).is_none() {
+            return Ok(all.to_vec());
+        }
+        let chosen = self.list(name, "")?.into_iter().map(|part| {
+            let found = all.iter().copied().find(|one| spelled(*one) == part);
+            found.with_context(|| {
+                let known: Vec<_> = all.iter().copied().map(&spelled).collect();
+                format!(
+                    "{name} {part} is not understood\n  hint: there are {}",
+                    known.join(", ")
+                )
+            })
+        });
+        chosen.collect()
+    }
+
+    /// What spaces separate.
+    pub(crate) fn line(&self, name: &str) -> Vec<String> {
+        let words = self.given(name).unwrap_or_default().split_whitespace();
+        words.map(str::to_owned).collect()
+    }
+
+    pub(crate) fn number<N: FromStr>(&self, name: &str, default: N) -> anyhow::Result<N> {
+        Ok(self.number_given(name)?.unwrap_or(default))
+    }
+
+    /// As `number`, where nothing is a choice of its own.
+    pub(crate) fn number_given<N: FromStr>(&self, name: &str) -> anyhow::Result<Option<N>> {
+        let number = |text: &str| text.parse().map_err(|_| self.unclear(name));
+        self.given(name).map(number).transpose()
+    }
+
+    /// As `number`, of something that zero of makes no sense.
+    pub(crate) fn count<N: FromStr + Default + PartialOrd>(
+        &self,
+        name: &str,
+        default: N,
+    ) -> anyhow::Result<N> {
+        let count = self.number(name, default)?;
+        ensure!(count > N::default(), "{name} wants at least 1");
+        Ok(count)
+    }
+
+    pub(crate) fn numbers<N: FromStr>(&self, name: &str, default: &str) -> anyhow::Result<Vec<N>> {
+        let parts = self.list(name, default)?;
+        let numbers: Option<_> = parts.iter().map(|part| part.parse().ok()).collect();
+        numbers.with_context(|| self.unclear(name))
+    }
+
+    pub(crate) fn size(&self, name: &str, default: u64) -> anyhow::Result<u64> {
+        self.given(name).map_or(Ok(default), |text| {
+            size(text).with_context(|| format!("{name} {text} is no size; write 64MiB"))
+        })
+    }
+
+    /// Sizes, none of them zero.
+    pub(crate) fn sizes(&self, name: &str, default: &str) -> anyhow::Result<Vec<u64>> {
+        let parts = self.list(name, default)?;
+        let sizes = parts.iter().map(|part| {
+            let size = size(part).filter(|size| *size > 0);
+            size.with_context(|| format!("{name} {part} is no size; write 16KiB"))
+        });
+        sizes.collect()
+    }
+
+    /// Where something lies; what is not absolute, below the workspace.
+    pub(crate) fn path(&self, name: &str, root: &Path, default: &str) -> PathBuf {
+        root.join(self.given(name).unwrap_or(default))
+    }
+
+    /// As `path`, made if it is not there. Defaults are left out of version control.
+    pub(crate) fn folder(&self, name: &str, root: &Path, default: &str) -> anyhow::Result<PathBuf> {
+        let path = self.path(name, root, default);
+        std::fs::create_dir_all(&path).with_context(|| path.display().to_string())?;
+        Ok(path)
+    }
+
+    /// The binary to measure.
+    pub(crate) fn edgeward(&self, root: &Path, default: &str) -> anyhow::Result<PathBuf> {
+        edgeward_binary(self.given("--edgeward").unwrap_or(default), root)
+    }
+
+    /// What an option says cannot be meant; its line of help says what can.
+    fn unclear(&self, name: &str) -> anyhow::Error {
+        let value = self.given(name).unwrap_or_default();
+        let flag = flags(self.help).find(|flag| flag.name == name);
+        let flag = flag.expect("`given` has looked");
+        anyhow::anyhow!("{name} {value} is not understood\n  hint: {flag}")
+    }
+}
+
+/// A path, or a cargo profile's name.
+pub(crate) fn edgeward_binary(named: &str, root: &Path) -> anyhow::Result<PathBuf> {
+    if named.contains('/') {
+        let path = PathBuf::from(named);
+        ensure!(
+            path.is_file(),
+            "there is no {named}\n  hint: --edgeward takes a binary's path or a cargo profile"
+        );
+        return Ok(path);
+    }
+    let path = target(root).join(named).join("edgeward");
+    ensure!(
+        path.is_file(),
+        "there is no {}\n  hint: cargo build --profile {named} -p edgeward-cli",
+        path.display()
+    );
+    Ok(path)
+}
+
+/// Where cargo puts what it builds.
+pub(crate) fn target(root: &Path) -> PathBuf {
+    let named = std::env::var_os("CARGO_TARGET_DIR");
+    root.join(named.map_or_else(|| "target".into(), PathBuf::from))
+}
+
+/// `64MiB`, `16k` and `1000` in bytes.
+fn size(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+/// Bytes as `size` reads them, in the largest unit that they fill.
+pub(crate) fn written(bytes: u64) -> String {
+    match bytes {
+        n if n > 0 && n % (1 << 30) == 0 => format!("{}GiB", n >> 30),
+        n if n > 0 && n % (1 << 20) == 0 => format!("{}MiB", n >> 20),
+        n if n > 0 && n % (1 << 10) == 0 => format!("{}KiB", n >> 10),
+        n => n.to_string(),
+    }
+}
+
+/// An option as a line of help declares it.
+#[derive(Debug)]
+struct Flag {
+    name: &'static str,
+    takes_value: bool,
+    line: &'static str,
+}
+
+impl fmt::Display for Flag {
+    /// Its line, without what aligns it with others.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words: Vec<_> = self.line.split_whitespace().collect();
+        f.write_str(&words.join(" "))
+    }
+}
+
+fn flags(help: &'static str) -> impl Iterator<Item = Flag> {
+    // Further in it is prose.
+    let lines = help.lines().filter_map(|line| line.strip_prefix("  "));
+    lines.filter(|line| line.starts_with("--")).map(|line| {
+        let (name, rest) = line.split_once(' ').unwrap_or((line, ""));
+        // `--runs N      how many`: one space and capitals. `--few   the small ones`: more than one space.
+        let takes_value = rest.starts_with(|first: char| first.is_ascii_uppercase());
+        Flag {
+            name,
+            takes_value,
+            line,
+        }
+    })
+}
+
+fn usage(help: &'static str) -> &'static str {
+    let line = help.lines().find(|line| line.starts_with("usage: "));
+    line.expect("each help has a line that begins with usage")
+}
+
+/// How many words in capitals, in brackets or not, the usage has a place for.
+fn words_max(usage: &str) -> usize {
+    let is_word = |word: &&str| {
+        let word = word.trim_matches(['[', ']']);
+        !word.is_empty() && word.chars().all(|letter| letter.is_ascii_uppercase())
+    };
+    usage.split(' ').filter(is_word).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HELP: &str = "\
+Something measured.
+
+usage: cargo xtask bench-something [TRACE] [options]
+
+  TRACE           what is sent
+  --disk SIZE     of the disk [1GiB]
+  --runs LIST     how many of each
+                  --many is no option, it is prose that a line began with
+  --few           the small ones
+";
+
+    fn parse(line: &str) -> anyhow::Result<Option<Options>> {
+        Options::parse(HELP, line.split_whitespace().map(str::to_owned))
+    }
+
+    fn options(line: &str) -> Options {
+        parse(line).expect("understood").expect("no help")
+    }
+
+    fn refusal(told: anyhow::Result<impl fmt::Debug>) -> String {
+        format!("{:#}", told.expect_err("a mistake"))
+    }
+
+    #[test]
+    fn sizes_come_back_as_they_were_written() {
+        for text in ["64MiB", "1GiB", "16KiB", "1000", "0"] {
+            assert_eq!(size(text).map(written).as_deref(), Some(text));
+        }
+        assert_eq!(size("16k"), Some(16 << 10));
+        assert_eq!(size("1m"), Some(1 << 20));
+        for text in ["", "MiB", "1TB", "1x", "99999999999GiB", "-1"] {
+            assert_eq!(size(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_help_declares_what_may_be_typed() {
+        let declared: Vec<_> = flags(HELP).map(|f| (f.name, f.takes_value)).collect();
+        let expected = [("--disk", true), ("--runs", true), ("--few", false)];
+        assert_eq!(declared, expected);
+        for (usage, words) in [
+            ("usage: cargo xtask x [options]", 0),
+            ("usage: cargo xtask x TRACE", 1),
+            ("usage: cargo xtask x FROM [TO] [options]", 2),
+        ] {
+            assert_eq!(words_max(usage), words, "{usage}");
+        }
+    }
+
+    #[test]
+    fn words_switches_and_options_may_be_mixed() {
+        let options = options("--few a --disk 2MiB --runs 1,3 --disk 4MiB");
+        assert_eq!(options.words(), ["a"]);
+        assert!(options.is_set("--few"));
+        assert_eq!(options.size("--disk", 1).ok(), Some(4 << 20));
+        assert_eq!(options.numbers::<u32>("--runs", "").ok(), Some(vec![1, 3]));
+        assert_eq!(
+            options.names().collect::<Vec<_>>(),
+            ["--disk", "--few", "--runs"]
+        );
+    }
+
+    #[test]
+    fn what_was_not_typed_has_its_default() {
+        let options = options("");
+        assert!(!options.is_set("--few"));
+        assert_eq!(options.size("--disk", 7).ok(), Some(7));
+        assert_eq!(options.count("--runs", 3_u32).ok(), Some(3));
+        assert_eq!(
+            options.choice("--runs", &["a", "b"], |it| it).ok(),
+            Some(vec!["a", "b"])
+        );
+    }
+
+    /// Each mistake is told with what was typed and with a way out.
+    #[test]
+    fn mistakes_are_named_with_a_way_out() {
+        let disk = "hint: --disk SIZE of the disk [1GiB]";
+        let runs = "hint: --runs LIST how many of each";
+        for (told, what, way_out) in [
+            (
+                refusal(parse("--disc 1")),
+                "no option is called --disc",
+                "--disk, --runs, --few",
+            ),
+            (
+                refusal(parse("-x")),
+                "no option is called -x",
+                "--disk, --runs, --few",
+            ),
+            (refusal(parse("--disk")), "--disk needs a value", disk),
+            (
+                refusal(parse("a b")),
+                "no place for b",
+                "usage: cargo xtask bench-something",
+            ),
+            (
+                refusal(options("--disk x").size("--disk", 1)),
+                "--disk x",
+                "write 64MiB",
+            ),
+            (
+                refusal(options("--runs x").number("--runs", 1)),
+                "--runs x is not understood",
+                runs,
+            ),
+            (
+                refusal(options("--runs ,").list("--runs", "1")),
+                "--runs , is not understood",
+                runs,
+            ),
+            (
+                refusal(options("--runs 0").count("--runs", 1)),
+                "--runs",
+                "at least 1",
+            ),
+            (
+                refusal(options("--runs 0").sizes("--runs", "1")),
+                "--runs 0",
+                "write 16KiB",
+            ),
+            (
+                refusal(options("--runs c").choice("--runs", &["a", "b"], |it| it)),
+                "--runs c",
+                "a, b",
+            ),
+        ] {
+            assert!(told.contains(what) && told.contains(way_out), "{told}");
+        }
+    }
+
+    #[test]
+    fn help_is_heard_anywhere_but_as_a_value() {
+        for line in ["-h", "a --help", "--few -h"] {
+            assert!(parse(line).expect("fine").is_none(), "{line}");
+        }
+        assert!(parse("--runs -h").expect("read later").is_some());
+    }
+
+    #[test]
+    #[should_panic(expected = "the help does not tell of it")]
+    fn an_option_that_the_help_does_not_tell_of_cannot_be_read() {
+        _ = options("").given("--secret");
+    }
+}

@@ -1,14 +1,17 @@
 //! A response on its way from the origin, shared by all who asked for it meanwhile.
 //!
-//! One task pumps the origin's body into a buffer; each client has a [`FillReader`] with a position
-//! of its own and copies what has arrived since, so that a slow client holds nobody up and the
-//! buffer, once full, becomes the cached body without another copy. A reader that comes to
-//! its data after the end gets a slice of that body.
+//! One task pumps the origin's body in; each client has a [`FillReader`] with a position of its own, so that a slow
+//! client holds nobody up. What is in is [`Held`]: in one buffer if memory may keep it, which then becomes the cached
+//! body without another copy, else as the pieces that came, which readers and the disk share. A reader that
+//! comes to its data after the end gets a slice of the body.
 //!
-//! A body of unknown length may outgrow the bound. Then the buffer becomes a window: the part that
-//! everyone has read is let go, and the pump waits for the slowest, as it would for a lone client.
+//! A body may outgrow what may be held of it. Then only a window is: the part that everyone has read is
+//! let go, and the pump waits for the slowest, as it would for a lone client.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+mod budget;
+mod held;
+
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -17,6 +20,8 @@ use edgeward_semantics::VaryFields;
 use http::{HeaderMap, StatusCode};
 
 use crate::stored::Stored;
+pub(crate) use budget::{FillBudget, FillMemory};
+pub(crate) use held::Held;
 
 /// What followers learn before the body.
 #[derive(Debug)]
@@ -100,9 +105,7 @@ enum Stage {
 #[derive(Debug)]
 struct Flow {
     head: Arc<FillHead>,
-    buffer: Vec<u8>,
-    /// Offset in the body of the buffer's first byte: above zero only for a window.
-    base: u64,
+    held: Held,
     window: bool,
     memory: FillMemory,
     ended: bool,
@@ -181,45 +184,44 @@ impl Fill {
         self.lock().readers_open > 0
     }
 
-    /// The head is here and the body will follow into `buffer`.
-    pub(crate) fn flow(&self, head: Arc<FillHead>, buffer: Vec<u8>, memory: FillMemory) {
+    /// The head is here and the body will follow into `held`.
+    pub(crate) fn flow(&self, head: Arc<FillHead>, held: Held, memory: FillMemory) {
         self.lock().stage = Stage::Flowing(Flow {
             head,
-            buffer,
-            base: 0,
+            held,
             window: false,
             memory,
             ended: false,
         });
     }
 
-    /// Puts bytes behind the others. `length_max` bounds the buffer of a body of unknown length.
-    pub(crate) fn push(&self, bytes: &[u8], length_max: u64) -> Pace {
+    /// Puts bytes behind the others. `length_max` bounds what is held of a body that is no window yet.
+    pub(crate) fn push(&self, bytes: &Bytes, length_max: u64) -> Pace {
         let mut state = self.lock();
         let state = &mut *state;
         let Stage::Flowing(flow) = &mut state.stage else {
             return Pace::Go;
         };
         if !flow.window {
-            let needed = (flow.buffer.len() + bytes.len()) as u64;
+            let needed = (flow.held.len() + bytes.len()) as u64;
             if needed > length_max || !flow.memory.grow_to(needed) {
                 flow.window = true;
             }
         }
-        flow.buffer.extend_from_slice(bytes);
+        flow.held.push(bytes);
         if !flow.window {
             return Pace::Go;
         }
         let slowest = slowest(&state.readers);
-        flow.let_go(slowest);
-        if flow.buffer.len() >= WINDOW_BYTES {
+        flow.held.let_go(slowest);
+        if flow.held.len() >= WINDOW_BYTES {
             Pace::Wait
         } else {
             Pace::Go
         }
     }
 
-    /// Whether the buffer has become a window: then it cannot be stored.
+    /// Whether only a window is held: then memory cannot keep it.
     pub(crate) fn is_window(&self) -> bool {
         matches!(&self.lock().stage, Stage::Flowing(flow) if flow.window)
     }
@@ -234,8 +236,8 @@ impl Fill {
         let Stage::Flowing(flow) = &mut state.stage else {
             return Poll::Ready(());
         };
-        flow.let_go(slowest);
-        if flow.buffer.len() < WINDOW_BYTES {
+        flow.held.let_go(slowest);
+        if flow.held.len() < WINDOW_BYTES {
             return Poll::Ready(());
         }
         state.pump = Some(cx.waker().clone());
@@ -248,15 +250,17 @@ impl Fill {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Takes the buffer out to make it the body. Nothing for a window, which only ends.
-    pub(crate) fn finish(&self) -> Option<Vec<u8>> {
+    /// Takes the body out in one piece. Nothing of a window and of many pieces, which only end.
+    pub(crate) fn finish(&self) -> Option<Bytes> {
         let mut state = self.lock();
         let Stage::Flowing(flow) = &mut state.stage else {
             return None;
         };
-        if !flow.window {
+        if !flow.window
+            && let Some(body) = flow.held.take_whole()
+        {
             // Until `whole`, readers that look find nothing new and wait.
-            return Some(std::mem::take(&mut flow.buffer));
+            return Some(body);
         }
         flow.ended = true;
         let wakers = state.take_wakers();
@@ -265,7 +269,7 @@ impl Fill {
         None
     }
 
-    /// The buffer came back as a body. `in_cache`: its bytes are in the cache's books from now on.
+    /// What was taken out came back as a body. `in_cache`: its bytes are in the cache's books from now on.
     pub(crate) fn whole(&self, body: Bytes, in_cache: bool) {
         self.become_stage(|stage| match stage {
             Stage::Flowing(flow) => Stage::Whole {
@@ -329,21 +333,6 @@ fn slowest(readers: &[Option<Reader>]) -> Option<u64> {
     readers.iter().flatten().map(|r| r.position).min()
 }
 
-impl Flow {
-    /// Drops what every reader has behind it, once that is worth moving the rest.
-    fn let_go(&mut self, slowest: Option<u64>) {
-        let end = self.base + self.buffer.len() as u64;
-        let read = slowest.unwrap_or(end).saturating_sub(self.base);
-        let read = usize::try_from(read)
-            .unwrap_or(usize::MAX)
-            .min(self.buffer.len());
-        if read * 2 >= self.buffer.len() {
-            self.buffer.drain(..read);
-            self.base += read as u64;
-        }
-    }
-}
-
 /// One client's place in a fill.
 #[derive(Debug)]
 pub(crate) struct FillReader {
@@ -384,14 +373,12 @@ impl FillReader {
                 (body.slice(at..), false)
             }
             Stage::Flowing(flow) => {
-                let from = usize::try_from(position - flow.base).unwrap_or(usize::MAX);
-                let arrived = flow.buffer.get(from..).unwrap_or_default();
+                let arrived = flow.held.from(position);
                 if arrived.is_empty() && !flow.ended {
                     state.wait(self.id, cx);
                     return Poll::Pending;
                 }
-                let piece = &arrived[..arrived.len().min(PIECE_BYTES)];
-                (Bytes::copy_from_slice(piece), flow.window)
+                (arrived, flow.window)
             }
             _ => return Poll::Ready(Some(Err(BrokenFill))),
         };
@@ -440,90 +427,6 @@ impl Drop for FillReader {
         }
     }
 }
-
-/// Memory that all fills together may use; see `limits.fill_bytes_max`.
-#[derive(Debug)]
-pub(crate) struct FillBudget {
-    used: AtomicU64,
-    max: u64,
-}
-
-impl FillBudget {
-    pub(crate) fn new(max: u64) -> Arc<Self> {
-        Arc::new(Self {
-            used: AtomicU64::new(0),
-            max,
-        })
-    }
-
-    pub(crate) fn used_bytes(&self) -> u64 {
-        self.used.load(Ordering::Relaxed)
-    }
-
-    /// For a body whose place in the cache is charged already: takes nothing, however it grows.
-    pub(crate) fn charged_elsewhere(self: &Arc<Self>) -> FillMemory {
-        FillMemory {
-            budget: Arc::clone(self),
-            share: Share::None,
-        }
-    }
-
-    /// A share of so many bytes, if there is one.
-    pub(crate) fn take(self: &Arc<Self>, bytes: u64) -> Option<FillMemory> {
-        let mut memory = FillMemory {
-            budget: Arc::clone(self),
-            share: Share::Bytes(0),
-        };
-        memory.grow_to(bytes).then_some(memory)
-    }
-}
-
-/// A share of the budget, given back when dropped.
-#[derive(Debug)]
-pub(crate) struct FillMemory {
-    budget: Arc<FillBudget>,
-    share: Share,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Share {
-    None,
-    Bytes(u64),
-}
-
-impl FillMemory {
-    /// Makes the share at least so large. False, and no change, if the budget does not allow it.
-    fn grow_to(&mut self, bytes: u64) -> bool {
-        let Share::Bytes(held) = self.share else {
-            return true;
-        };
-        let Some(more) = bytes.checked_sub(held).filter(|&more| more > 0) else {
-            return true;
-        };
-        let max = self.budget.max;
-        let grown = self
-            .budget
-            .used
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-                used.checked_add(more).filter(|&used| used <= max)
-            });
-        if grown.is_ok() {
-            self.share = Share::Bytes(bytes);
-        }
-        grown.is_ok()
-    }
-}
-
-impl Drop for FillMemory {
-    fn drop(&mut self) {
-        if let Share::Bytes(held) = self.share {
-            self.budget.used.fetch_sub(held, Ordering::Relaxed);
-        }
-    }
-}
-
-/// What a reader copies at a time.
-const PIECE_BYTES: usize = 64 << 10;
 
 /// How far the pump runs ahead of the slowest reader of a body that cannot be kept.
 const WINDOW_BYTES: usize = 1 << 20;

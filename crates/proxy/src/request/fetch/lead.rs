@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
-use bytes::Bytes;
 use edgeward_policy::Refusal as Kept;
 use edgeward_semantics::{Exchange, Storable, Validators, Vary, Verdict, hop_by_hop, on_response};
 use edgeward_store::hot::{Offer, Reservation};
@@ -28,7 +27,7 @@ use crate::collapse::Lead;
 use crate::counters::Counters;
 use crate::disk;
 use crate::disk::fill::DiskFill;
-use crate::fill::{Failure, FillHead, Pace};
+use crate::fill::{Failure, FillHead, Held, Pace};
 use crate::origin::{Attempt, Fields, OriginBody, OriginError, Received};
 use crate::stored::{self, Stored, StoredBody, StoredKind, StoredResponse, Variants};
 use crate::worker::Worker;
@@ -292,10 +291,12 @@ impl Fetch {
             stored,
             exchange.response_time,
         );
-        let capacity = usize::try_from(buffered).unwrap_or(0);
-        self.lead
-            .fill
-            .flow(Arc::new(head), Vec::with_capacity(capacity), memory);
+        let held = if place.reservation.is_some() || length.is_none() {
+            Held::to_keep(usize::try_from(buffered).unwrap_or(0))
+        } else {
+            Held::to_pass()
+        };
+        self.lead.fill.flow(Arc::new(head), held, memory);
         let shared = Led::Shared {
             status: parts.status,
             headers: parts.headers,
@@ -591,8 +592,8 @@ impl Fetch {
         let worker = Rc::clone(&self.worker);
         // To disk first: what is in RAM may be evicted at once.
         let on_disk = !self.lead.fill.is_doomed() && disk.is_some_and(DiskFill::finish);
-        let Some(buffer) = self.lead.fill.finish() else {
-            // A window has passed by.
+        let Some(body) = self.lead.fill.finish() else {
+            // It has passed by, or does as soon as its readers have it.
             if on_disk {
                 worker.counters.fills_stored.one();
             } else {
@@ -601,8 +602,6 @@ impl Fetch {
             }
             return;
         };
-        // One exact allocation: with a known length the buffer is it already.
-        let body = Bytes::from(buffer.into_boxed_slice());
         let length = body.len() as u64;
         if self.lead.fill.is_doomed() {
             place.reservation = None;

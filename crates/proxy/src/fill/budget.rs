@@ -1,0 +1,85 @@
+//! Memory that responses on their way take together, and each one's share of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Memory that all fills together may use; see `limits.fill_bytes_max`.
+#[derive(Debug)]
+pub(crate) struct FillBudget {
+    used: AtomicU64,
+    max: u64,
+}
+
+impl FillBudget {
+    pub(crate) fn new(max: u64) -> Arc<Self> {
+        Arc::new(Self {
+            used: AtomicU64::new(0),
+            max,
+        })
+    }
+
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// For a body whose place in the cache is charged already: takes nothing, however it grows.
+    pub(crate) fn charged_elsewhere(self: &Arc<Self>) -> FillMemory {
+        FillMemory {
+            budget: Arc::clone(self),
+            share: Share::None,
+        }
+    }
+
+    /// A share of so many bytes, if there is one.
+    pub(crate) fn take(self: &Arc<Self>, bytes: u64) -> Option<FillMemory> {
+        let mut memory = FillMemory {
+            budget: Arc::clone(self),
+            share: Share::Bytes(0),
+        };
+        memory.grow_to(bytes).then_some(memory)
+    }
+}
+
+/// A share of the budget, given back when dropped.
+#[derive(Debug)]
+pub(crate) struct FillMemory {
+    budget: Arc<FillBudget>,
+    share: Share,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Share {
+    None,
+    Bytes(u64),
+}
+
+impl FillMemory {
+    /// Makes the share at least so large. False, and no change, if the budget does not allow it.
+    pub(super) fn grow_to(&mut self, bytes: u64) -> bool {
+        let Share::Bytes(held) = self.share else {
+            return true;
+        };
+        let Some(more) = bytes.checked_sub(held).filter(|&more| more > 0) else {
+            return true;
+        };
+        let max = self.budget.max;
+        let grown = self
+            .budget
+            .used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+                used.checked_add(more).filter(|&used| used <= max)
+            });
+        if grown.is_ok() {
+            self.share = Share::Bytes(bytes);
+        }
+        grown.is_ok()
+    }
+}
+
+impl Drop for FillMemory {
+    fn drop(&mut self) {
+        if let Share::Bytes(held) = self.share {
+            self.budget.used.fetch_sub(held, Ordering::Relaxed);
+        }
+    }
+}

@@ -34,6 +34,7 @@ pub(crate) struct OriginPool {
     connector: Connector,
     h2: RefCell<Option<http2::SendRequest<Upload>>>,
     h2_connecting: tokio::sync::Mutex<()>,
+    blocks: Rc<h1::Blocks>,
     shared: Rc<Shared>,
 }
 
@@ -73,6 +74,7 @@ impl OriginPool {
             connector,
             h2: RefCell::new(None),
             h2_connecting: tokio::sync::Mutex::new(()),
+            blocks: Rc::default(),
             shared,
         }
     }
@@ -294,7 +296,8 @@ impl OriginPool {
                 return Ok((connection, true, lease));
             }
             let stream = self.connect(deadline).await?;
-            Ok((h1::Connection::new(stream), false, lease))
+            let connection = h1::Connection::new(stream, Rc::clone(&self.blocks));
+            Ok((connection, false, lease))
         })
         .await
     }
@@ -413,7 +416,7 @@ impl OriginPool {
         }
     }
 
-    /// Closes what was idle for too long.
+    /// Closes what was idle for too long, and gives memory back that nothing was read into.
     pub(crate) fn sweep(&self, now: Timestamp) {
         let timeout = self.config.idle_timeout;
         let stale: Vec<Idle> = {
@@ -426,6 +429,7 @@ impl OriginPool {
         for idle in stale {
             self.shared.closed(idle);
         }
+        self.blocks.sweep();
     }
 
     /// Closes every idle connection and waits for all tasks, at most as long as given.

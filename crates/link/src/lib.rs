@@ -53,6 +53,7 @@ pub mod socks;
 mod status;
 mod stream;
 mod tally;
+mod turn;
 
 use std::io;
 use std::net::SocketAddr;

@@ -23,6 +23,7 @@ use crate::core::LineId;
 use crate::inbox::{Framed, Inbox};
 use crate::outbox::Outbox;
 use crate::peer::Peer;
+use crate::turn::{Turn, step_aside};
 
 /// Why a connection ended.
 #[derive(Debug, Error)]
@@ -54,6 +55,8 @@ pub(crate) struct Line<S> {
     peer: Arc<Peer>,
     id: LineId,
     inbox: Inbox,
+    /// There may be whole frames in it, for which there was no time.
+    unhandled: bool,
     out: Outbox,
     /// The socket took not all it was given since frames were last made.
     busy: bool,
@@ -78,6 +81,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
             peer,
             id,
             inbox: Inbox::new(pool),
+            unhandled: false,
             out: Outbox::default(),
             busy: false,
             alarm: Alarm::new()?,
@@ -102,21 +106,51 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
         }
     }
 
-    /// Turns until neither direction moves. After some, others have theirs.
+    /// Works until neither direction moves, or others have their turn.
     fn turns(&mut self, cx: &mut Context<'_>) -> Result<(), LineError> {
-        for _ in 0..TURNS {
-            let read = self.read(cx)?;
-            let written = self.write(cx)?;
+        let mut turn = Turn::default();
+        while !turn.is_over() {
+            let read = self.read(cx, &mut turn)?;
+            let written = self.write(cx, &mut turn)?;
             if !read && !written {
                 return self.watch(cx);
             }
         }
-        cx.waker().wake_by_ref();
+        step_aside(cx);
         Ok(())
     }
 
-    /// Reads once and handles what became whole; whether anything came.
-    fn read(&mut self, cx: &mut Context<'_>) -> Result<bool, LineError> {
+    /// Reads once and handles what became whole, as long as there is time; whether there was anything to do.
+    fn read(&mut self, cx: &mut Context<'_>, turn: &mut Turn) -> Result<bool, LineError> {
+        if !self.unhandled && !self.receive(cx)? {
+            return Ok(false);
+        }
+        let Self {
+            peer, inbox, id, ..
+        } = self;
+        self.unhandled = peer.with(|core| {
+            // A frame of a few bytes may stand for half a megabyte that is to be loaded.
+            while !turn.is_over() {
+                let Some(frame) = inbox.frame()? else {
+                    return Ok::<_, LineError>(false);
+                };
+                let handled = match &frame {
+                    Framed::Short(bytes) => {
+                        core.handle(*id, decode(bytes)?, None, bytes.len(), turn)
+                    }
+                    Framed::Long(bytes) => {
+                        core.handle(*id, decode(bytes)?, Some(bytes), bytes.len(), turn)
+                    }
+                };
+                handled.map_err(|_| LineError::Superseded)??;
+            }
+            Ok(true)
+        })?;
+        Ok(true)
+    }
+
+    /// Reads once; whether anything came.
+    fn receive(&mut self, cx: &mut Context<'_>) -> Result<bool, LineError> {
         let mut room = ReadBuf::new(self.inbox.room());
         match Pin::new(&mut self.io).poll_read(cx, &mut room) {
             Poll::Pending => return Ok(false),
@@ -128,32 +162,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
         }
         self.inbox.filled(bytes);
         self.heard = Instant::now();
-        let Self {
-            peer, inbox, id, ..
-        } = self;
-        peer.with(|core| {
-            while let Some(frame) = inbox.frame()? {
-                let handled = match &frame {
-                    Framed::Short(bytes) => core.handle(*id, decode(bytes)?, None, bytes.len()),
-                    Framed::Long(bytes) => {
-                        core.handle(*id, decode(bytes)?, Some(bytes), bytes.len())
-                    }
-                };
-                handled.map_err(|_| LineError::Superseded)??;
-            }
-            Ok(true)
-        })
+        Ok(true)
     }
 
     /// Makes frames if there are none, and writes what the socket takes; whether it took anything.
-    fn write(&mut self, cx: &mut Context<'_>) -> Result<bool, LineError> {
+    fn write(&mut self, cx: &mut Context<'_>, turn: &mut Turn) -> Result<bool, LineError> {
         if self.out.is_written() {
             self.out.clear();
             let now = Instant::now();
             let (id, busy, out) = (self.id, self.busy, &mut self.out);
             let filled = self
                 .peer
-                .with(|core| core.fill(id, busy, now, cx.waker(), out));
+                .with(|core| core.fill(id, busy, now, cx.waker(), out, turn));
             let due = filled.map_err(|_| LineError::Superseded)?;
             self.busy = false;
             self.alarm.set(due)?;
@@ -173,6 +193,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
                 Poll::Ready(0) => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
                 Poll::Ready(bytes) => {
                     self.out.advance(bytes);
+                    turn.spend(bytes);
                     moved = true;
                 }
                 Poll::Pending => {
@@ -230,9 +251,6 @@ pub(crate) async fn read_frame_of(
 
 /// A head and a body's bytes, and the same again: more is not given at once.
 const SLICES: usize = 8;
-
-/// Turns before other tasks have theirs: some MiB.
-const TURNS: usize = 16;
 
 /// Reads ahead of who asks for little: a TLS record is otherwise fetched 4 KiB at a time.
 pub(crate) struct ReadAhead<S> {

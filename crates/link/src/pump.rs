@@ -11,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::stream::LinkStream;
+use crate::turn::{Turn, step_aside};
 
 /// Carries bytes until both directions have ended, or one has failed: then the TCP connection is reset, so that nobody takes
 /// what came for all there was.
@@ -51,9 +52,10 @@ enum Direction {
 
 impl Pump {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        for _ in 0..TURNS {
-            let moved_out = self.outwards(cx)?;
-            let moved_in = self.inwards(cx)?;
+        let mut turn = Turn::default();
+        while !turn.is_over() {
+            let moved_out = self.outwards(cx, &mut turn)?;
+            let moved_in = self.inwards(cx, &mut turn)?;
             if self.out_state == Direction::Done && self.in_state == Direction::Done {
                 return Poll::Ready(Ok(()));
             }
@@ -61,12 +63,12 @@ impl Pump {
                 return Poll::Pending;
             }
         }
-        cx.waker().wake_by_ref();
+        step_aside(cx);
         Poll::Pending
     }
 
     /// From TCP to the link; whether anything moved.
-    fn outwards(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
+    fn outwards(&mut self, cx: &mut Context<'_>, turn: &mut Turn) -> io::Result<bool> {
         if self.out_state == Direction::Done {
             return Ok(false);
         }
@@ -86,7 +88,8 @@ impl Pump {
                 _ = Pin::new(&mut self.link).poll_shutdown(cx)?;
                 Ok(true)
             }
-            Poll::Ready(Ok(_)) => {
+            Poll::Ready(Ok(bytes)) => {
+                turn.spend(bytes);
                 self.out_unflushed = true;
                 Ok(true)
             }
@@ -102,7 +105,7 @@ impl Pump {
     }
 
     /// From the link to TCP; whether anything moved.
-    fn inwards(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
+    fn inwards(&mut self, cx: &mut Context<'_>, turn: &mut Turn) -> io::Result<bool> {
         if self.in_state == Direction::Done {
             return Ok(false);
         }
@@ -121,6 +124,7 @@ impl Pump {
         match Pin::new(&mut self.tcp).poll_write(cx, &self.incoming)? {
             Poll::Pending => Ok(false),
             Poll::Ready(bytes) => {
+                turn.spend(bytes);
                 self.incoming.advance(bytes);
                 // An empty slice would keep its memory as well.
                 if self.incoming.is_empty() {
@@ -131,6 +135,3 @@ impl Pump {
         }
     }
 }
-
-/// Turns before other tasks have theirs: some MiB.
-const TURNS: usize = 8;

@@ -12,9 +12,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use edgeward_dedup::reason;
 
-use crate::core::{Read, TalkId, Written};
+use crate::core::{Core, Read, TalkId, Written};
 use crate::label::{Target, refusal};
 use crate::peer::Peer;
+use crate::turn::{TURN_BYTES, Turn};
 
 /// Bytes to and from a target on the other end's side.
 ///
@@ -27,6 +28,9 @@ pub struct LinkStream {
     talk: TalkId,
     /// Bytes that were taken and not read.
     bytes: Bytes,
+    /// For whoever reads or writes as long as there is something.
+    reads: Turn,
+    writes: Turn,
 }
 
 /// The other end broke a conversation off, or did not take it up.
@@ -57,6 +61,8 @@ impl LinkStream {
             peer,
             talk,
             bytes: Bytes::new(),
+            reads: Turn::default(),
+            writes: Turn::default(),
         }
     }
 
@@ -105,10 +111,13 @@ impl LinkStream {
         waker: &Waker,
         read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
-        let written = self
-            .peer
-            .with(|core| core.write_from(self.talk, waker, read))?;
-        polled(written)
+        let now = Instant::now();
+        let written = self.peer.with(|core| {
+            let written = core.write_from(self.talk, now, waker, read);
+            took_until_now(core, self.talk, written.as_ref().ok());
+            written
+        });
+        polled(written?)
     }
 }
 
@@ -121,15 +130,23 @@ impl AsyncRead for LinkStream {
         if buffer.remaining() == 0 {
             return Poll::Ready(Ok(()));
         }
+        if self.reads.ends(cx) {
+            return Poll::Pending;
+        }
         if self.bytes.is_empty() {
-            match std::task::ready!(self.poll_chunk(cx)?) {
-                None => return Poll::Ready(Ok(())),
-                Some(bytes) => self.bytes = bytes,
+            match self.poll_chunk(cx)? {
+                Poll::Ready(None) => return Poll::Ready(Ok(())),
+                Poll::Ready(Some(bytes)) => self.bytes = bytes,
+                Poll::Pending => {
+                    self.reads = Turn::default();
+                    return Poll::Pending;
+                }
             }
         }
         let taken = buffer.remaining().min(self.bytes.len());
         buffer.put_slice(&self.bytes[..taken]);
         self.bytes.advance(taken);
+        self.reads.spend(taken);
         // An empty slice would keep its memory as well.
         if self.bytes.is_empty() {
             self.bytes = Bytes::new();
@@ -140,19 +157,24 @@ impl AsyncRead for LinkStream {
 
 impl AsyncWrite for LinkStream {
     fn poll_write(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        if self.writes.ends(cx) {
+            return Poll::Pending;
+        }
+        let bytes = &bytes[..bytes.len().min(TURN_BYTES)];
         let now = Instant::now();
         let written = self.peer.with(|core| {
             let written = core.write(self.talk, bytes, now, cx.waker());
-            if matches!(written, Written::Bytes(_)) {
-                // Cutting and naming half a megabyte takes longer than a pause does.
-                core.wrote_until(self.talk, Instant::now());
-            }
+            took_until_now(core, self.talk, Some(&written));
             written
         });
+        match written {
+            Written::Bytes(bytes) => self.writes.spend(bytes),
+            _ => self.writes = Turn::default(),
+        }
         polled(written)
     }
 
@@ -165,6 +187,13 @@ impl AsyncWrite for LinkStream {
     fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let closed = self.peer.with(|core| core.close(self.talk));
         Poll::Ready(closed.map_err(|reason| Refused { reason }.into_io()))
+    }
+}
+
+/// Cutting and naming half a megabyte takes longer than a pause does.
+fn took_until_now(core: &mut Core, talk: TalkId, written: Option<&Written>) {
+    if matches!(written, Some(Written::Bytes(1..))) {
+        core.wrote_until(talk, Instant::now());
     }
 }
 

@@ -483,8 +483,9 @@ impl Receiver {
             .max(aside)
             .min(aside + pool.saturating_sub(self.beyond));
         let limit = incoming.taken + window;
-        // Small steps are not worth a frame.
-        if incoming.end.is_none() && limit >= incoming.limit + window / 4 {
+        // Small steps are not worth a frame, and large ones would have the sender do nothing for a while, and then nothing else.
+        let step = (window / 4).min(CREDIT_STEP_BYTES);
+        if incoming.end.is_none() && limit >= incoming.limit + step {
             incoming.limit = limit;
             self.credits.insert(stream);
         }
@@ -498,6 +499,9 @@ impl Receiver {
         removed.is_some()
     }
 }
+
+/// Two batches: a millisecond of a sender's work.
+const CREDIT_STEP_BYTES: u64 = 512 << 10;
 
 fn ack(ended: &Ended, streams: &BTreeMap<StreamId, Incoming>, stream: StreamId) -> Option<Acked> {
     let state = ended.state(stream).unwrap_or(StreamState::Open);

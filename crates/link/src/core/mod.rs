@@ -26,6 +26,7 @@ use edgeward_dedup::{Violation, reason};
 use crate::hold::Verdict;
 use crate::outbox::Outbox;
 use crate::tally::Tallies;
+use crate::turn::Turn;
 
 use talk::Talk;
 pub(crate) use talk::{Read, Written};
@@ -206,11 +207,13 @@ impl Core {
         frame: Frame<'_>,
         memory: Option<&Bytes>,
         wire_bytes: usize,
+        turn: &mut Turn,
     ) -> Result<Result<(), Violation>, Superseded> {
         let up = self.lines.iter_mut().find(|up| up.id == line);
         // It looks for something to send after this anyway.
         up.ok_or(Superseded)?.idle = false;
-        let stream = incoming_stream(&frame);
+        let (stream, bytes) = incoming_stream(&frame);
+        turn.spend(bytes);
         let before = self.endpoint.receiver().counters();
         let news = match &frame {
             Frame::Ack(acks) => acks.iter().map(|acked| acked.stream).collect(),
@@ -238,6 +241,7 @@ impl Core {
         now: Instant,
         waker: &Waker,
         out: &mut Outbox,
+        turn: &mut Turn,
     ) -> Result<Option<Instant>, Superseded> {
         let at = self.lines.iter().position(|up| up.id == line);
         let at = at.ok_or(Superseded)?;
@@ -248,7 +252,8 @@ impl Core {
             _ => Lane::Long,
         };
         self.flush_due(now);
-        while out.bytes() < FILL_BYTES {
+        // However little time there is, one frame is made: else nobody would ask again.
+        while out.bytes() == 0 || (out.bytes() < FILL_BYTES && !turn.is_over()) {
             let (start, head) = (out.bytes(), out.heads_bytes());
             let before = self.endpoint.sender().counters();
             if !self
@@ -257,6 +262,9 @@ impl Core {
             {
                 break;
             }
+            let after = self.endpoint.sender().counters();
+            let packed = |of: &SenderCounters| of.plain + of.literal + of.delta;
+            turn.spend((packed(&after) - packed(&before)) as usize);
             self.sent(out.heads(head), out.bytes() - start, &before);
         }
         // A body whose short beginning went here goes on elsewhere.
@@ -369,16 +377,16 @@ impl Core {
     }
 }
 
-/// Whose body a frame is of.
-fn incoming_stream(frame: &Frame<'_>) -> Option<StreamId> {
+/// Whose body a frame is of, and how many bytes of it.
+fn incoming_stream(frame: &Frame<'_>) -> (Option<StreamId>, usize) {
     match frame {
-        Frame::Open { stream, .. } | Frame::Close { stream, .. } => Some(*stream),
+        Frame::Open { stream, .. } | Frame::Close { stream, .. } => (Some(*stream), 0),
         Frame::Plain { span, .. }
         | Frame::Literal { span, .. }
         | Frame::Ref { span, .. }
         | Frame::RefRun { span, .. }
-        | Frame::Delta { span, .. } => Some(span.stream),
-        _ => None,
+        | Frame::Delta { span, .. } => (Some(span.stream), span.length as usize),
+        _ => (None, 0),
     }
 }
 

@@ -157,6 +157,7 @@ impl Core {
     pub(crate) fn write_from(
         &mut self,
         id: TalkId,
+        now: Instant,
         waker: &Waker,
         read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
     ) -> io::Result<Written> {
@@ -183,7 +184,7 @@ impl Core {
         self.endpoint
             .filled(stream, bytes, &mut self.store, &mut self.codec);
         if bytes > 0 {
-            self.wrote(id, stream, Instant::now());
+            self.wrote(id, stream, now);
         } else if self.endpoint.sender().backlog(stream) {
             // Room was made for what did not come.
             self.kick();

@@ -16,6 +16,7 @@ use super::{Core, CoreConfig, LineId, Read, TalkId, Written};
 use crate::config::{Encryption, LinkConfig};
 use crate::label::Target;
 use crate::outbox::Outbox;
+use crate::turn::Turn;
 
 /// There and back in 80 ms, as fast as can be.
 const DELAY: Duration = Duration::from_millis(40);
@@ -95,6 +96,7 @@ impl World {
                     self.now,
                     Waker::noop(),
                     &mut outbox,
+                    &mut Turn::default(),
                 );
                 self.due[side] = filled.expect("the line is up");
                 drop(core.due_wakers());
@@ -121,7 +123,13 @@ impl World {
             while let Some(length) = frame_length(rest).expect("a frame") {
                 let (frame, others) = rest.split_at(length);
                 let frame = decode(frame).expect("a frame");
-                let handled = self.cores[side].handle(self.lines[side], frame, None, length);
+                let handled = self.cores[side].handle(
+                    self.lines[side],
+                    frame,
+                    None,
+                    length,
+                    &mut Turn::default(),
+                );
                 handled.expect("the line is up").expect("no violation");
                 rest = others;
             }

@@ -9,6 +9,7 @@ mod memory;
 mod restart;
 mod security;
 mod stand;
+mod turns;
 mod ways;
 
 use std::time::Duration;

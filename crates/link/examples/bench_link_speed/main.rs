@@ -49,6 +49,9 @@ fn main() -> io::Result<()> {
     if options.wants("bulk") {
         latency::beside_bulk()?;
     }
+    if options.wants("bulk without link") {
+        latency::beside_bulk_without_link()?;
+    }
     Ok(())
 }
 

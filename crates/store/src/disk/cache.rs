@@ -15,7 +15,7 @@ use super::location::Location;
 use super::queue::NotQueued;
 use super::reader::DiskObject;
 use super::recovery::{self, RecoveryReport};
-use super::settings::DiskSettings;
+use super::settings::{DirectWrites, DiskSettings};
 use super::volume::Volume;
 use super::write::{DiskWrite, WriteState};
 use super::writer::{Message, Writer};
@@ -63,8 +63,8 @@ impl DiskCache {
                 source,
             })?;
             devices.push(Arc::new(match settings.direct_writes {
-                true => opened.writing_directly(),
-                false => opened,
+                DirectWrites::Never => opened,
+                DirectWrites::Auto | DirectWrites::Always => opened.writing_directly(),
             }));
         }
         Self::open_with_devices(settings, devices)

@@ -40,6 +40,11 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Writes all of `bytes` at `offset`; both are multiples of [`WRITE_ALIGN`].
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
+    /// As [`write_at`](Self::write_at) for what need not stay in memory.
+    fn write_past_cache_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.write_at(bytes, offset)
+    }
+
     /// Returns when everything written before is durable.
     fn sync(&self) -> io::Result<()>;
 
@@ -155,9 +160,9 @@ impl FileDevice {
         })
     }
 
-    /// Large writes go to the device without passing through the page cache, where the file system can do that.
+    /// [`write_past_cache_at`](Device::write_past_cache_at) means it, where the file system can do that.
     ///
-    /// What is written displaces nothing that is read, and no writing back comes in bursts; in return the first read of it is the
+    /// What is written so displaces nothing that is read, and no writing back comes in bursts; in return the first read of it is the
     /// device's. The kernel keeps both ways apart: before and after such a write it
     /// takes out of the page cache what lies there of the range.
     #[must_use]
@@ -221,9 +226,13 @@ impl Device for FileDevice {
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_all_at(bytes, offset)
+    }
+
+    fn write_past_cache_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         match self.write_directly_at(bytes, offset)? {
             true => Ok(()),
-            false => self.file.write_all_at(bytes, offset),
+            false => self.write_at(bytes, offset),
         }
     }
 

@@ -71,7 +71,7 @@ pub use location::Location;
 pub use mapping::Mapping;
 pub use reader::{DiskObject, Piece, Span, Unsent};
 pub use recovery::{DeviceRecovery, RecoveryReport};
-pub use settings::{DeviceSettings, DiskEvent, DiskSettings, EventSink};
+pub use settings::{DeviceSettings, DirectWrites, DiskEvent, DiskSettings, EventSink};
 pub use write::DiskWrite;
 
 #[cfg(test)]

@@ -29,9 +29,8 @@ pub struct DiskSettings {
     /// their full speed.
     pub write_bytes: ByteSize,
 
-    /// Writes go past the page cache, where the file system can do that, by a thread that gives way to the others. What is
-    /// read is kept there all the same.
-    pub direct_writes: bool,
+    /// Which writes go past the page cache.
+    pub direct_writes: DirectWrites,
 
     /// What waits for more company is written after this all the same, or sooner where `sync_interval` is shorter. A short
     /// object is found meanwhile, one in pieces is not.
@@ -80,6 +79,19 @@ pub struct DiskSettings {
     pub on_event: EventSink,
 }
 
+/// Which writes go past the page cache, where the file system can do that. What is read is kept there all the same.
+///
+/// With any but `Never` the thread that writes gives way to others, since nearly all of its work can wait then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DirectWrites {
+    /// What was written is in memory when it is asked for next; the kernel's work for it delays those who are served.
+    Never,
+    /// Those of a device that is written fast, from 32 MiB a second on.
+    Auto,
+    /// The first read of whatever was written is the device's.
+    Always,
+}
+
 /// One device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceSettings {
@@ -114,8 +126,7 @@ impl Default for DiskSettings {
             // By simulation; see docs/disk-cache.md.
             reinsertion: Reinsertion::Hit { hits_min: 2 },
             write_bytes: ByteSize::mib(1),
-            // What was written is asked for again soon, and then lies in memory: docs/disk-cache.md.
-            direct_writes: false,
+            direct_writes: DirectWrites::Auto,
             // With a tenth of it the clock decides how often is written, not what there is: docs/disk-cache.md.
             flush_interval: Duration::from_secs(1),
             sync_interval: Duration::from_secs(2),

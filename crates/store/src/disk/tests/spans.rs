@@ -248,15 +248,15 @@ fn a_span_whose_segment_was_overwritten_is_refused() {
 /// them. Every object has bytes of its own, so one byte from another opening of the segment would show.
 #[test]
 fn what_is_sent_while_segments_are_overwritten_is_right_or_refused() {
-    sends_what_is_right_while_segments_are_overwritten(false);
+    sends_what_is_right_while_segments_are_overwritten(DirectWrites::Never);
 }
 
 #[test]
 fn what_is_sent_while_segments_are_overwritten_directly_is_right_or_refused() {
-    sends_what_is_right_while_segments_are_overwritten(true);
+    sends_what_is_right_while_segments_are_overwritten(DirectWrites::Always);
 }
 
-fn sends_what_is_right_while_segments_are_overwritten(direct_writes: bool) {
+fn sends_what_is_right_while_segments_are_overwritten(direct_writes: DirectWrites) {
     let folder = tempfile::tempdir().expect("a folder");
     let cache = open(DiskSettings {
         direct_writes,
@@ -338,15 +338,15 @@ fn sends_what_is_right_while_segments_are_overwritten(direct_writes: bool) {
 /// clients read.
 #[test]
 fn what_is_on_its_way_arrives_as_it_was_though_its_segment_is_overwritten() {
-    overwrites_what_is_on_its_way(false);
+    overwrites_what_is_on_its_way(DirectWrites::Never);
 }
 
 #[test]
 fn what_is_on_its_way_arrives_as_it_was_though_its_segment_is_overwritten_directly() {
-    overwrites_what_is_on_its_way(true);
+    overwrites_what_is_on_its_way(DirectWrites::Always);
 }
 
-fn overwrites_what_is_on_its_way(direct_writes: bool) {
+fn overwrites_what_is_on_its_way(direct_writes: DirectWrites) {
     let folder = tempfile::tempdir().expect("a folder");
     let mut settings = small(folder.path());
     settings.direct_writes = direct_writes;

@@ -16,6 +16,7 @@ use crate::disk::format::{
     BLOCK_BYTES, ENTRY_BYTES, Entry, Extent, Kind, RECORD_HEADER_BYTES, RecordHeader,
     SegmentHeader, TRAILER_BYTES, Trailer,
 };
+use crate::disk::settings::DirectWrites;
 
 impl Writer {
     /// Puts a record into the buffer, reclaiming what must make room.
@@ -211,8 +212,18 @@ impl Writer {
     }
 
     pub(super) fn write_at(&mut self, at: u64) -> io::Result<()> {
-        self.volume.device.write_at(&self.buffer, at)?;
-        self.wrote(self.buffer.len() as u64);
+        let bytes = self.buffer.len() as u64;
+        let direct = match self.volume.settings.direct_writes {
+            DirectWrites::Never => false,
+            DirectWrites::Auto => self.pace.is_fast_with(bytes, Instant::now()),
+            DirectWrites::Always => true,
+        };
+        let device = &self.volume.device;
+        match direct {
+            true => device.write_past_cache_at(&self.buffer, at)?,
+            false => device.write_at(&self.buffer, at)?,
+        }
+        self.wrote(bytes);
         Ok(())
     }
 

@@ -16,6 +16,7 @@
 mod appender;
 mod buffer;
 mod objects;
+mod pace;
 
 use std::io;
 use std::sync::Arc;
@@ -30,11 +31,13 @@ use edgeward_policy::log::SegmentLog;
 use edgeward_types::KeyHash;
 
 use self::buffer::PageBuffer;
+use self::pace::Pace;
 use super::checkpoint;
 use super::counters::DeviceState;
 use super::error::{Dropped, SyncError};
 use super::format::{Entry, Extent, Kind, blocks_of};
 use super::location::Location;
+use super::settings::DirectWrites;
 use super::volume::Volume;
 use super::write::WriteState;
 
@@ -94,6 +97,7 @@ pub(crate) struct Writer {
     /// Purges in records that are not yet durable.
     tombstones_unsynced: Vec<u64>,
     unsynced_bytes: u64,
+    pace: Pace,
     /// When the oldest byte of the buffer, or of what is not durable, came.
     buffered_since: Option<Instant>,
     unsynced_since: Option<Instant>,
@@ -148,7 +152,7 @@ const TOMBSTONES_KEPT_MAX: usize = 1 << 20;
 /// Purges in one record.
 const TOMBSTONES_A_RECORD: usize = 4096;
 
-/// The nice value of a writer past the page cache: a tenth of the processor where all want it.
+/// The nice value of a writer that writes past the page cache: a tenth of the processor where all want it.
 const GIVES_WAY: i32 = 10;
 
 impl Writer {
@@ -164,6 +168,7 @@ impl Writer {
             tombstones: Vec::new(),
             tombstones_unsynced: Vec::new(),
             unsynced_bytes: 0,
+            pace: Pace::default(),
             buffered_since: None,
             unsynced_since: None,
             retry_at: None,
@@ -177,7 +182,7 @@ impl Writer {
 
     /// Works until the queue is closed and empty.
     pub(crate) fn run(mut self) {
-        if self.volume.settings.direct_writes {
+        if self.volume.settings.direct_writes != DirectWrites::Never {
             // Of this thread alone (setpriority(2), "C library/kernel differences"). Nearly all of what it does is copying
             // and checksums then, which can wait; written through the page cache the kernel's work cannot.
             // Where it is not allowed nothing is lost.

@@ -1,0 +1,64 @@
+//! Whether a device is written so fast that its writes had better pass by the page cache.
+
+use std::time::Instant;
+
+/// Bytes a second from which on a device is written fast.
+///
+/// Below, what was written lies in memory when it is asked for next, and the kernel's work for it is a hundredth of a processor.
+/// Above, it costs those who are served (measured in docs/disk-cache.md), and pushes out of memory what is read.
+const FAST: f64 = (32 << 20) as f64;
+
+/// A bucket that what is written fills and [`FAST`] empties.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    bytes: f64,
+    at: Option<Instant>,
+}
+
+impl Pace {
+    /// Takes note of a write. True if more than a second's worth of [`FAST`] is in the bucket, which holds two.
+    pub(super) fn is_fast_with(&mut self, bytes: u64, now: Instant) -> bool {
+        let before = self.at.replace(now).unwrap_or(now);
+        let emptied = FAST * now.saturating_duration_since(before).as_secs_f64();
+        self.bytes = ((self.bytes - emptied).max(0.0) + bytes as f64).min(2.0 * FAST);
+        self.bytes > FAST
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Writes of 1 MiB, so many a second: which are fast?
+    fn run(pace: &mut Pace, start: Instant, a_second: u32, seconds: u32) -> Vec<bool> {
+        let gap = Duration::from_secs(1) / a_second;
+        let times = (0..a_second * seconds).map(|write| start + gap * write);
+        times.map(|now| pace.is_fast_with(1 << 20, now)).collect()
+    }
+
+    #[test]
+    fn a_device_that_is_written_slowly_never_is() {
+        let fast = run(&mut Pace::default(), Instant::now(), 30, 100);
+        assert!(fast.iter().all(|&fast| !fast));
+    }
+
+    #[test]
+    fn one_that_is_written_fast_is_so_within_a_second_and_stays_so() {
+        let fast = run(&mut Pace::default(), Instant::now(), 100, 10);
+        let since = fast.iter().position(|&fast| fast).expect("it is noticed");
+        assert!(since < 100, "after {since} writes");
+        assert!(fast[since..].iter().all(|&fast| fast));
+    }
+
+    #[test]
+    fn it_is_over_two_seconds_after_the_last_write_however_long_it_was() {
+        let start = Instant::now();
+        let mut pace = Pace::default();
+        run(&mut pace, start, 1000, 60);
+        let second = Duration::from_secs(1);
+        assert!(pace.is_fast_with(4096, start + 60 * second));
+        assert!(!pace.is_fast_with(4096, start + 62 * second));
+    }
+}

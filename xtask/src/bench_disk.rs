@@ -54,6 +54,8 @@ pub(crate) fn run(
         Some("replay") => options::run(replay::run, replay::HELP, root, arguments),
         Some("hits") => options::run(hits::run, hits::HELP, root, arguments),
         Some("write") => options::run(write::run, write::HELP, root, arguments),
+        // Started by `hits`.
+        Some("floor") => hits::floor::run(arguments),
         Some("--help" | "-h" | "help") | None => {
             say(HELP);
             Ok(true)

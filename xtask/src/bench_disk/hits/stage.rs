@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail, ensure};
 use rustix::fs::{Advice, fadvise, syncfs};
 
 use super::super::servers::{Edge, Origin};
-use super::{Plan, disk_hits_in, read_by};
+use super::{Plan, disk_hits_in, floor, read_by};
 use crate::bench_hits::client::Client;
 use crate::bench_hits::process::{Scratch, Server, find, free_port};
 use crate::bench_hits::subjects::nginx_user;
@@ -20,22 +20,25 @@ const FILL_ROUNDS_MAX: u32 = 5;
 /// Of the objects filled, so many are compared with the origin's.
 const CHECKED: u64 = 8;
 
-/// What is measured: edgeward, and nginx at each way of reading files.
+/// What is measured: edgeward, nginx at each way of reading files, and what the kernel takes by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     Edgeward,
     Nginx(&'static str, &'static str),
+    /// `sendfile` and nothing else.
+    Floor,
 }
 
 impl Subject {
     /// Not with `aio threads`: nginx 1.22 with open files cached stopped answering at 16 KiB, in all its server blocks
     /// (`bench/runs/2026-11-21-disk`).
-    pub(super) const ALL: [Self; 5] = [
+    pub(super) const ALL: [Self; 6] = [
         Self::Edgeward,
         Self::Nginx("sendfile", "sendfile on;"),
         Self::Nginx("sendfile tcp_nopush", "sendfile on; tcp_nopush on;"),
         Self::Nginx("read 32k", "sendfile off; output_buffers 2 32k;"),
         Self::Nginx("read 256k", "sendfile off; output_buffers 2 256k;"),
+        Self::Floor,
     ];
 }
 
@@ -44,6 +47,7 @@ impl fmt::Display for Subject {
         match self {
             Self::Edgeward => f.write_str("edgeward"),
             Self::Nginx(name, _) => write!(f, "nginx {name}"),
+            Self::Floor => f.write_str("sendfile alone"),
         }
     }
 }
@@ -56,6 +60,7 @@ pub(super) struct Stage {
     origin_asked: u64,
     edge: Edge,
     nginx: Server,
+    floor: Server,
     ports: Vec<(Subject, u16)>,
     // Last, so that it outlives the processes that write into it.
     scratch: Scratch,
@@ -112,6 +117,9 @@ impl Stage {
             ports[1].1,
             &scratch.path,
         )?;
+        let floor = Self::floor(plan, origin.port, size, keys, &scratch.path)?;
+        ports.push((Subject::Floor, floor.1));
+        let floor = floor.0;
         let mut stage = Self {
             size,
             keys,
@@ -119,6 +127,7 @@ impl Stage {
             origin_asked: 0,
             edge,
             nginx,
+            floor,
             ports,
             scratch,
         };
@@ -126,6 +135,30 @@ impl Stage {
         stage.fill(Subject::ALL[1])?;
         stage.check()?;
         Ok(stage)
+    }
+
+    fn floor(
+        plan: &Plan,
+        origin: u16,
+        size: u64,
+        keys: u64,
+        scratch: &Path,
+    ) -> anyhow::Result<(Server, u16)> {
+        let folder = scratch.join("floor");
+        fs::create_dir(&folder)?;
+        let file = folder.join("objects");
+        floor::fill(origin, size, keys, &file)?;
+        let port = free_port()?;
+        let arguments = [
+            "bench-disk".to_owned(),
+            "floor".to_owned(),
+            port.to_string(),
+            file.display().to_string(),
+            size.to_string(),
+        ];
+        let this = std::env::current_exe()?;
+        let server = Server::start("floor", &this, &arguments, plan.server_core, port, scratch)?;
+        Ok((server, port))
     }
 
     pub(super) fn subjects(&self) -> &[Subject] {
@@ -141,6 +174,7 @@ impl Stage {
         match subject {
             Subject::Edgeward => &self.edge.server,
             Subject::Nginx(..) => &self.nginx,
+            Subject::Floor => &self.floor,
         }
     }
 
@@ -157,7 +191,7 @@ impl Stage {
     pub(super) fn disk_hits(&self, subject: Subject) -> anyhow::Result<Option<u64>> {
         match subject {
             Subject::Edgeward => Ok(Some(disk_hits_in(&self.edge.status()?))),
-            Subject::Nginx(..) => Ok(None),
+            Subject::Nginx(..) | Subject::Floor => Ok(None),
         }
     }
 
@@ -210,6 +244,7 @@ impl Stage {
         let folder = match subject {
             Subject::Edgeward => self.scratch.path.join("store"),
             Subject::Nginx(..) => self.scratch.path.join("nginx-cache"),
+            Subject::Floor => self.scratch.path.join("floor"),
         };
         // A dirty page is not dropped, whatever is advised.
         syncfs(File::open(&folder)?).context("syncfs")?;

@@ -1,0 +1,165 @@
+//! What no server that sends files can be below: the least that answers a client's GETs with `sendfile`.
+//!
+//! It knows one size of object, looks nothing up, checks nothing, and takes every request for one it knows.
+//! What it takes of a processor is what the kernel takes, so what a server takes beyond is the server's.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::Path;
+
+use anyhow::{Context as _, ensure};
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::fs::sendfile;
+
+use crate::bench_hits::client::Client;
+
+/// Before each object in the file, as a cache's files begin with a head: no object begins with a page.
+pub(super) const HEAD_BYTES: u64 = 470;
+
+/// Connections at most.
+const CONNECTIONS_MAX: usize = 1024;
+
+/// Puts objects 1 to `keys` of the origin into one file.
+pub(super) fn fill(origin: u16, size: u64, keys: u64, file: &Path) -> anyhow::Result<()> {
+    let mut file = File::create(file).with_context(|| file.display().to_string())?;
+    let mut origin = Client::connect(origin)?;
+    for key in 1..=keys {
+        file.write_all(&[0; HEAD_BYTES as usize])?;
+        file.write_all(&origin.get(&format!("/o/{key}?size={size}"))?)?;
+    }
+    Ok(())
+}
+
+/// `PORT FILE SIZE`: serves the objects of the file until it is ended.
+pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<bool> {
+    let mut next = |what| {
+        arguments
+            .next()
+            .with_context(|| format!("{what} is missing"))
+    };
+    let port: u16 = next("the port")?.parse().context("the port")?;
+    let file = File::open(next("the file")?)?;
+    let size: u64 = next("the size of its objects")?
+        .parse()
+        .context("the size")?;
+    let keys = file.metadata()?.len() / (HEAD_BYTES + size);
+    ensure!(keys > 0, "the file has no object of {size} bytes");
+    let mut floor = Floor {
+        file,
+        size,
+        keys,
+        head: format!("HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n").into_bytes(),
+        clients: Vec::new(),
+    };
+    floor.serve(&TcpListener::bind((Ipv4Addr::LOCALHOST, port))?)?;
+    Ok(true)
+}
+
+struct Floor {
+    file: File,
+    size: u64,
+    keys: u64,
+    head: Vec<u8>,
+    clients: Vec<Option<Answer>>,
+}
+
+/// A client and what it still gets.
+struct Answer {
+    stream: TcpStream,
+    offset: u64,
+    left: u64,
+}
+
+impl Floor {
+    fn serve(&mut self, listener: &TcpListener) -> anyhow::Result<()> {
+        listener.set_nonblocking(true)?;
+        let poll = epoll::create(CreateFlags::CLOEXEC)?;
+        let of_listener = EventData::new_u64(u64::MAX);
+        epoll::add(&poll, listener, of_listener, EventFlags::IN)?;
+        let mut events = [Event {
+            flags: EventFlags::empty(),
+            data: of_listener,
+        }; 256];
+        loop {
+            let ready = epoll::wait(&poll, &mut events, None)?;
+            for event in &events[..ready] {
+                let of = event.data.u64();
+                if of != u64::MAX {
+                    self.turn(of as usize)?;
+                    continue;
+                }
+                while let Ok((stream, _)) = listener.accept() {
+                    stream.set_nonblocking(true)?;
+                    stream.set_nodelay(true)?;
+                    let free = self.clients.iter().position(Option::is_none);
+                    let at = free.unwrap_or(self.clients.len());
+                    ensure!(
+                        at < CONNECTIONS_MAX,
+                        "more than {CONNECTIONS_MAX} connections"
+                    );
+                    let wanted = EventFlags::IN | EventFlags::OUT | EventFlags::ET;
+                    epoll::add(&poll, &stream, EventData::new_u64(at as u64), wanted)?;
+                    let answer = Some(Answer {
+                        stream,
+                        offset: 0,
+                        left: 0,
+                    });
+                    match free {
+                        Some(at) => self.clients[at] = answer,
+                        None => self.clients.push(answer),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads and answers until the client has to do something.
+    fn turn(&mut self, at: usize) -> anyhow::Result<()> {
+        // It may have left in an event before.
+        while let Some(answer) = &mut self.clients[at] {
+            if answer.left > 0 {
+                let wanted = usize::try_from(answer.left)?;
+                match sendfile(&answer.stream, &self.file, Some(&mut answer.offset), wanted) {
+                    Ok(sent) if sent > 0 => answer.left -= sent as u64,
+                    Err(rustix::io::Errno::AGAIN) => return Ok(()),
+                    Ok(_) | Err(_) => self.clients[at] = None,
+                }
+                continue;
+            }
+            let mut request = [0; 512];
+            match answer.stream.read(&mut request) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(_) | Ok(0) => self.clients[at] = None,
+                Ok(read) => {
+                    let key = key_of(&request[..read]).context("no request for an object")?;
+                    ensure!((1..=self.keys).contains(&key), "there is no object {key}");
+                    // It fits: the client waits for it.
+                    answer.stream.write_all(&self.head)?;
+                    answer.offset = (key - 1) * (HEAD_BYTES + self.size) + HEAD_BYTES;
+                    answer.left = self.size;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Of `GET /o/17?size=262144 …`.
+fn key_of(request: &[u8]) -> Option<u64> {
+    let rest = request.strip_prefix(b"GET /o/")?;
+    let end = rest.iter().position(|byte| !byte.is_ascii_digit())?;
+    str::from_utf8(&rest[..end]).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_names_its_object() {
+        assert_eq!(key_of(b"GET /o/17?size=4 HTTP/1.1\r\n\r\n"), Some(17));
+        assert_eq!(key_of(b"GET /o/?size=4 HTTP/1.1\r\n\r\n"), None);
+        assert_eq!(key_of(b"POST /o/17?size=4"), None);
+    }
+}

@@ -23,17 +23,61 @@ mod vector;
 
 use crate::id::IdHash;
 
-pub(crate) use ask::{BATCH, Shard, shard_for};
+pub(crate) use ask::{BATCH, Shard};
 pub(crate) use build::{BuildError, Room, Solved, build};
 pub(crate) use shape::{Shape, Width, mix};
 
-/// [`Shard::has`] for each of `ids`, which takes less than one after the other. None of the shards may be without ids.
-pub(crate) fn ask_many(ids: &[IdHash], shards: &[Shard], bytes: &[u8], answers: &mut [bool]) {
+/// All shards of a filter, and how this processor asks them.
+#[derive(Clone, Debug)]
+pub(crate) struct Shards {
+    all: Box<[Shard]>,
+    /// Whether each has ids.
+    are_full: bool,
     #[cfg(target_arch = "x86_64")]
-    if let Some(avx2) = vector::Avx2::detect() {
-        return avx2.many(ids, shards, bytes, answers);
+    avx2: Option<vector::Avx2>,
+}
+
+impl Shards {
+    /// Those of a filter, of which there is at least one.
+    pub(crate) fn new(all: Vec<Shard>) -> Self {
+        Self {
+            are_full: all.iter().all(|shard| !shard.is_empty()),
+            all: all.into(),
+            #[cfg(target_arch = "x86_64")]
+            avx2: vector::Avx2::detect(),
+        }
     }
-    ask::many(ids, shards, bytes, answers);
+
+    /// Whether the shard that would have `hash` does, or looks as if.
+    #[inline(always)]
+    pub(crate) fn has(&self, hash: u64, bytes: &[u8]) -> bool {
+        let shard = ask::shard_for(&self.all, hash);
+        #[cfg(target_arch = "x86_64")]
+        if let Some(avx2) = self.avx2 {
+            return avx2.has(shard, hash, bytes);
+        }
+        shard.has(hash, bytes)
+    }
+
+    /// [`Self::has`] for each of `ids`, which takes less than one after the other.
+    pub(crate) fn have(&self, ids: &[IdHash], bytes: &[u8], answers: &mut [bool]) {
+        if !self.are_full {
+            for (id, answer) in ids.iter().zip(answers) {
+                *answer = self.has(id.0, bytes);
+            }
+            return;
+        }
+        #[cfg(target_arch = "x86_64")]
+        if let Some(avx2) = self.avx2 {
+            return avx2.many(ids, &self.all, bytes, answers);
+        }
+        ask::many(ids, &self.all, bytes, answers);
+    }
+
+    /// The shapes, one after the other.
+    pub(crate) fn shapes(&self) -> impl ExactSizeIterator<Item = Shape> {
+        self.all.iter().map(Shard::shape)
+    }
 }
 
 /// Ids of a shard, at most on average: below, the four segments of a window no longer pay for

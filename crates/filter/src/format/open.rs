@@ -4,14 +4,14 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::header::{HEADER_BYTES, Header, HeaderError, Kind, SHARD_BYTES, ShardEntry, VERSION};
 use crate::bloom::BLOCK_BYTES;
-use crate::fuse::Shard;
+use crate::fuse::{Shard, Shards};
 
 /// Where things are, checked against the bytes that are there.
 #[derive(Clone, Debug)]
 pub(crate) enum Layout {
     /// All bytes of the shards exist.
     Fuse {
-        shards: Box<[Shard]>,
+        shards: Shards,
     },
     Bloom {
         blocks: u32,
@@ -97,7 +97,7 @@ fn shards(header: &Header, payload: &[u8]) -> Result<Layout, OpenError> {
         });
     }
     Ok(Layout::Fuse {
-        shards: shards.into(),
+        shards: Shards::new(shards),
     })
 }
 

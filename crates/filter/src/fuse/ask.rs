@@ -1,95 +1,117 @@
 //! Asking: a shard made ready when its filter is opened, so that a question does only what depends on
 //! the id.
 //!
-//! An id whose four slots are all narrow, or all wide, finds slot `i` at bit `i · width + origin`, with
-//! one of two widths and origins; so few ids have slots of both widths that they take a slower way.
-//! Positions count from the file's first byte: that spares cutting the shard out of it.
+//! Slots wider than the others make no case of their own: slot `i` begins at bit `i · bits` and as many bits later as it
+//! lies beyond the first wide one, or none. A branch for the ids whose slots have both widths would be foreseen wrongly
+//! for each of them, which costs all questions more than the arithmetic does. Positions count from the file's first byte:
+//! that spares cutting the shard out of it.
 //!
 //! A question by itself waits: each step of the arithmetic needs the one before, and while the slots
 //! come from memory there is nothing else to do. [`Batch`] takes the steps for many ids side by side, in
 //! loops without branches that compilers turn into vector instructions, and then reads. That takes three
-//! quarters of the time in a cache and about half of it in memory; compiled for AVX2 (`vector`), a good half of it.
+//! quarters of the time in a cache and about half of it in memory. Both are there compiled for AVX2, too (`vector`).
 
 use super::shape::{ARITY, SLOTS_MAX, Shape, fold, mix};
 use super::shard_of;
 use crate::id::IdHash;
 
 /// A shard that can be asked.
+///
+/// An id has a *place* in each of its four segments: where its slot there would be if its first segment were segment 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shard {
-    seed: u64,
-    /// The bit at which slot 0 would begin, counted from the file's first, were all slots as wide as
-    /// narrow ones, and as wide ones. The second wraps around below zero.
-    origins: [u64; 2],
-    starts: u64,
+    /// For each of the four the bit at which place 0 begins, counted from the file's first, if no slot before it is wide.
+    pub(super) origins: [u64; ARITY],
+    /// For each of the four the first place whose slot comes after a wide one.
+    pub(super) wide_from: [u64; ARITY],
+    /// For each of the four what is taken of the hash: nothing, and a number below a segment's slots, a power of two.
+    pub(super) masks: [u64; ARITY],
+    pub(super) seed: u64,
+    pub(super) starts: u64,
     /// Bits of a narrow slot.
-    bits: u64,
-    /// Slots from the first segment to the three others.
-    segments: [u32; ARITY - 1],
-    mask: u32,
-    wide_from: u32,
+    pub(super) bits: u64,
+    /// How a narrow and a wide sum is compared.
+    agreement: [Agreement; 2],
+}
+
+/// What says that the sum of an id's slots is its fingerprint.
+#[derive(Clone, Copy, Debug)]
+struct Agreement {
+    /// Bits of a word beyond the slots': shifting by so many brings the sum to the top, where the fingerprint is.
+    rest: u64,
+    /// What both XOR to is below.
+    limit: u64,
 }
 
 impl Shard {
     /// One whose area begins at byte `from` of the file.
     pub(crate) fn new(shape: Shape, seed: u64, from: usize) -> Self {
         let segment = 1 << shape.segment_log2;
-        let origin = from as u64 * 8;
+        let bits = u64::from(shape.bits);
+        let wide_from = u64::from(shape.wide_from);
+        // Without ids there is no area; what is read instead is there in every file, and not looked at.
+        let origin = if shape.is_empty() { 0 } else { from as u64 * 8 };
+        let steps = [0, 1, 2, 3].map(|n| n * segment);
         Self {
+            origins: steps.map(|step| origin + step * bits + step.saturating_sub(wide_from)),
+            wide_from: steps.map(|step| wide_from.saturating_sub(step)),
+            masks: [0, segment - 1, segment - 1, segment - 1],
             seed,
-            origins: [origin, origin.wrapping_sub(u64::from(shape.wide_from))],
             starts: u64::from(shape.starts()),
-            bits: u64::from(shape.bits),
-            segments: [segment, 2 * segment, 3 * segment],
-            mask: segment - 1,
-            // Without ids all questions go the slower way, which knows.
-            wide_from: if shape.is_empty() { 1 } else { shape.wide_from },
+            bits,
+            agreement: [bits, bits + 1].map(|width| Agreement {
+                rest: 64 - width,
+                // Without ids nothing agrees.
+                limit: if shape.is_empty() {
+                    0
+                } else {
+                    1 << (64 - width)
+                },
+            }),
         }
     }
 
     /// What it was made from, without the seed.
     pub(crate) fn shape(&self) -> Shape {
-        if self.starts == 0 {
+        if self.is_empty() {
             return Shape::EMPTY;
         }
-        let segment_log2 = self.mask.count_ones();
+        let segment_log2 = self.masks[1].count_ones();
         Shape {
             bits: self.bits as u8,
             segment_log2: segment_log2 as u8,
             start_segments: (self.starts >> segment_log2) as u32,
-            wide_from: self.wide_from,
+            wide_from: self.wide_from[0] as u32,
         }
+    }
+
+    /// Whether it is without ids.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.starts == 0
     }
 
     /// Whether the four slots of `hash` XOR to its fingerprint. `bytes` are the whole file; what is not
     /// there counts as if it did, so that the origin is asked.
-    #[inline]
     pub(crate) fn has(&self, hash: u64, bytes: &[u8]) -> bool {
         let Some(last) = bytes.len().checked_sub(WORD) else {
             return true;
         };
         let mixed = mix(hash, self.seed);
         let second = fold(mixed);
-        // As in `Shape::probe`.
-        let start = (((mixed >> 32) * self.starts) >> 32) as u32;
-        let fourth = (start + self.segments[2]) ^ (second as u32 & self.mask);
-        let wide = start >= self.wide_from;
-        if wide != (fourth >= self.wide_from) {
-            return self.has_at_the_border(mixed, bytes);
-        }
-        let width = self.bits + u64::from(wide);
-        let origin = self.origins[usize::from(wide)];
-        let slots = [
-            fourth,
+        let start = self.start(mixed);
+        // As in `Shape::probe`, but that segments are left to the origins. All numbers have 64 bits, so that none has to
+        // be widened before it is an address.
+        let mask = self.masks[1];
+        let places = [
             start,
-            (start + self.segments[0]) ^ (mixed as u32 & self.mask),
-            (start + self.segments[1]) ^ ((mixed >> 16) as u32 & self.mask),
+            start ^ (mixed & mask),
+            start ^ ((mixed >> 16) & mask),
+            start ^ (second & mask),
         ];
-        // The lowest `width` bits are compared: brought to the top and back. It is 1 to 33.
-        let rest = width.wrapping_neg() % 64;
-        let mut sum = second >> rest;
-        for slot in slots {
-            let bit = (u64::from(slot) * width).wrapping_add(origin);
+        let mut sum = 0;
+        for (probe, place) in places.into_iter().enumerate() {
+            let wide = place.saturating_sub(self.wide_from[probe]);
+            let bit = place * self.bits + wide + self.origins[probe];
             let at = (bit / 8) as usize;
             // In this form the compiler sees that the slice is always there.
             if at > last {
@@ -97,23 +119,25 @@ impl Shard {
             }
             sum ^= word(bytes, at) >> (bit % 8);
         }
-        sum << rest == 0
+        self.agrees(start, sum, second)
     }
 
-    /// The same for an id with slots of both widths, and for a shard without ids.
-    #[cold]
-    #[inline(never)]
-    fn has_at_the_border(&self, mixed: u64, bytes: &[u8]) -> bool {
-        let from = (self.origins[0] / 8) as usize;
-        self.starts != 0
-            && bytes
-                .get(from..)
-                .is_none_or(|area| self.shape().matches(mixed, area))
+    /// An id's first slot: its upper half scaled to the number of starts.
+    #[inline(always)]
+    pub(super) fn start(&self, mixed: u64) -> u64 {
+        ((mixed >> 32) * self.starts) >> 32
+    }
+
+    /// Whether the lowest bits of `sum`, as many as the slots have, are the fingerprint: the highest of `second`.
+    #[inline(always)]
+    pub(super) fn agrees(&self, start: u64, sum: u64, second: u64) -> bool {
+        let agreement = &self.agreement[usize::from(start >= self.wide_from[0])];
+        (sum << (agreement.rest % 64)) ^ second < agreement.limit
     }
 }
 
 /// The shard that would have an id.
-#[inline]
+#[inline(always)]
 pub(crate) fn shard_for(shards: &[Shard], hash: u64) -> &Shard {
     match shards {
         // Nearly all filters have one. It spares the product and the look at the slice's length.
@@ -191,27 +215,25 @@ impl Batch {
             let shard = shard(hash);
             let mixed = mix(hash, shard.seed);
             let second = fold(mixed);
-            let mask = u64::from(shard.mask);
-            let [to_second, to_third, to_fourth] = shard.segments.map(u64::from);
+            let mask = shard.masks[1] & LOW;
             let start = ((mixed >> 32) * (shard.starts & STARTS)) >> 32;
-            let slots = [
+            let places = [
                 start,
-                (start + to_second) ^ (mixed & mask),
-                (start + to_third) ^ ((mixed >> 16) & mask),
-                (start + to_fourth) ^ (second & mask),
+                start ^ (mixed & mask),
+                start ^ ((mixed >> 16) & mask),
+                start ^ (second & mask),
             ];
-            let beyond = |slot: u64| slot.wrapping_sub(u64::from(shard.wide_from));
-            for (probe, slot) in slots.into_iter().enumerate() {
-                let beyond = beyond(slot);
-                // `beyond`, or 0 where that is negative: `Shape::bit_of`.
+            for (probe, place) in places.into_iter().enumerate() {
+                let beyond = place.wrapping_sub(shard.wide_from[probe]);
+                // `beyond`, or 0 where that is negative.
                 let wide = beyond & !(beyond >> 32) & LOW;
-                let bit = (slot & LOW) * (shard.bits & 63) + wide + shard.origins[0];
+                let bit = (place & LOW) * (shard.bits & 63) + wide + shard.origins[probe];
                 self.at[probe][n] = bit / 8;
                 self.shift[probe][n] = bit % 8;
             }
             self.second[n] = second;
-            // 64 less the width, which is one more for a wide start.
-            self.rest[n] = 63 - shard.bits + (beyond(start) >> 63);
+            // One more where the start is narrow.
+            self.rest[n] = shard.agreement[1].rest + (start.wrapping_sub(shard.wide_from[0]) >> 63);
         }
     }
 
@@ -240,7 +262,7 @@ impl Batch {
 
 /// The eight bytes from `at` on, which are there.
 #[inline(always)]
-fn word(bytes: &[u8], at: usize) -> u64 {
+pub(super) fn word(bytes: &[u8], at: usize) -> u64 {
     let mut word = [0; WORD];
     word.copy_from_slice(&bytes[at..at + WORD]);
     u64::from_le_bytes(word)
@@ -249,7 +271,7 @@ fn word(bytes: &[u8], at: usize) -> u64 {
 /// Ids of a batch: enough for the loads of one to overlap, few enough for its 3 KB to stay in the first cache.
 pub(crate) const BATCH: usize = 32;
 
-const WORD: usize = 8;
+pub(super) const WORD: usize = 8;
 
 const LOW: u64 = u32::MAX as u64;
 
@@ -261,7 +283,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::fuse::{Width, ask_many};
+    use crate::fuse::{Shards, Width};
     use crate::rate::Rate;
 
     proptest! {
@@ -293,12 +315,14 @@ mod tests {
                 let mut answers = [false; BATCH];
                 batch.has(&hashes, |_| &shard, &bytes, &mut answers);
                 let ids = hashes.map(IdHash);
+                let shards = Shards::new(vec![shard]);
                 let mut by_this_processor = [false; BATCH];
-                ask_many(&ids, &[shard], &bytes, &mut by_this_processor);
+                shards.have(&ids, &bytes, &mut by_this_processor);
                 prop_assert_eq!(answers, by_this_processor);
                 for (hash, answer) in hashes.into_iter().zip(answers) {
                     let oracle = shape.matches(mix(hash, seed), &bytes[from..]);
                     prop_assert_eq!(shard.has(hash, &bytes), oracle);
+                    prop_assert_eq!(shards.has(hash, &bytes), oracle);
                     prop_assert_eq!(answer, oracle);
                 }
             }
@@ -315,9 +339,11 @@ mod tests {
             let hashes: [u64; BATCH] = std::array::from_fn(|n| mix(n as u64, 11));
             let mut answers = [false; BATCH];
             Batch::new().has(&hashes, |_| &shard, short, &mut answers);
+            let shards = Shards::new(vec![shard]);
             for (hash, answer) in hashes.into_iter().zip(answers) {
-                let whole = shard.has(hash, &bytes);
-                prop_assert!(!whole || (answer && shard.has(hash, short)));
+                if shape.matches(mix(hash, seed), &bytes) {
+                    prop_assert!(answer && shard.has(hash, short) && shards.has(hash, short));
+                }
             }
         }
     }
@@ -342,8 +368,15 @@ mod tests {
 
     #[test]
     fn a_shard_without_ids_has_none() {
-        let shard = Shard::new(Shape::EMPTY, 3, 0);
+        let shard = Shard::new(Shape::EMPTY, 3, 64);
         assert_eq!(shard.shape(), Shape::EMPTY);
-        assert!((0..1_000).all(|n| !shard.has(mix(n, 0), &[0; 64])));
+        let hashes: Vec<IdHash> = (0..1_000).map(|n| IdHash(mix(n, 0))).collect();
+        let mut answers = vec![true; hashes.len()];
+        let shards = Shards::new(vec![shard]);
+        shards.have(&hashes, &[0; 64], &mut answers);
+        for (hash, answer) in hashes.into_iter().zip(answers) {
+            let alone = shard.has(hash.0, &[0; 64]) || shards.has(hash.0, &[0; 64]);
+            assert!(!alone && !answer);
+        }
     }
 }

@@ -168,7 +168,8 @@ impl Shape {
     }
 
     /// Whether the four slots in `area` XOR to the fingerprint of `mixed`: as the format's page has it,
-    /// and what the faster ways in `ask` are held against.
+    /// and what the ways in `ask` are held against.
+    #[cfg(test)]
     pub(crate) fn matches(self, mixed: u64, area: &[u8]) -> bool {
         let probe = self.probe(mixed);
         let mut sum = probe.fingerprint;

@@ -50,6 +50,11 @@ impl Chunks {
         self.0.device.sync().map(|()| open)
     }
 
+    /// The number of the first container that was not written: [`sync`](Self::sync) makes those before it durable.
+    pub fn written(&self) -> u32 {
+        self.0.state().open.number
+    }
+
     /// What happened so far.
     pub fn counters(&self) -> ChunkCounters {
         let state = self.0.state();

@@ -56,15 +56,23 @@ impl Recall {
     pub(crate) fn save(&self, peers: &[(String, Arc<Peer>)], store: &Chunks) -> io::Result<()> {
         // One at a time: the one at the end may come while another is at it.
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        let end = store.sync()?;
-        fs::create_dir_all(&self.folder)?;
+        let end = store.written();
+        let mut news = Vec::new();
         for (name, peer) in peers {
             let bytes = peer.with(|core| core.endpoint().knowledge().write(end));
             let id = self.ids.id(&bytes);
-            if written.get(name) == Some(&id) {
-                continue;
+            if written.get(name) != Some(&id) {
+                news.push((name, bytes, id));
             }
-            let new = self.folder.join(format!("{name}.new"));
+        }
+        if news.is_empty() {
+            return Ok(());
+        }
+        // What they are about was written before, and is durable now.
+        store.sync()?;
+        fs::create_dir_all(&self.folder)?;
+        for (name, bytes, id) in news {
+            let new = self.folder.join(format!("{name}{UNFINISHED}"));
             fs::write(&new, &bytes)?;
             fs::rename(&new, self.path(name))?;
             written.insert(name.clone(), id);
@@ -77,6 +85,12 @@ impl Recall {
         let mut files: Vec<(SystemTime, PathBuf)> = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
             let entry = entry?;
+            let name = entry.file_name();
+            if name.as_encoded_bytes().ends_with(UNFINISHED.as_bytes()) {
+                // Of an end that was killed: ours have their names by now.
+                fs::remove_file(entry.path())?;
+                continue;
+            }
             files.push((entry.metadata()?.modified()?, entry.path()));
         }
         files.sort_unstable();
@@ -90,6 +104,9 @@ impl Recall {
         self.folder.join(name)
     }
 }
+
+/// What a file's name ends with until it is whole.
+const UNFINISHED: &str = ".new";
 
 /// Saves every so often, as long as it is let.
 pub(crate) async fn keep_writing(
@@ -112,6 +129,17 @@ pub(crate) async fn keep_writing(
 mod tests {
     use super::*;
 
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use edgeward_chunk_store::{ChunkSettings, ScratchDevice};
+    use edgeward_dedup::endpoint::Endpoint;
+    use edgeward_dedup::receiver::Sharing;
+    use edgeward_dedup::store::{ChunkStore as _, Place};
+    use edgeward_store::disk::Device;
+
+    use crate::config::{Encryption, LinkConfig};
+    use crate::core::{Core, CoreConfig};
+
     /// Names tell peers apart, and say nothing of their certificates.
     #[test]
     fn peers_have_names() {
@@ -130,6 +158,84 @@ mod tests {
         assert!(recall.load(&names[0]).is_none());
     }
 
+    /// A device that counts.
+    #[derive(Debug)]
+    struct Counting(ScratchDevice, AtomicU64);
+
+    impl Device for Counting {
+        fn len(&self) -> u64 {
+            self.0.len()
+        }
+
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+            self.0.read_at(buffer, offset)
+        }
+
+        fn read_now_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+            self.0.read_now_at(buffer, offset)
+        }
+
+        fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+            self.0.write_at(bytes, offset)
+        }
+
+        fn sync(&self) -> io::Result<()> {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            self.0.sync()
+        }
+
+        fn name(&self) -> String {
+            self.0.name()
+        }
+    }
+
+    /// A device is synced, and a file written, where something is known that was not: not for chunks whose container is not written, and
+    /// not for what was written down before.
+    #[test]
+    fn what_is_written_down_is_not_written_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let scratch = ScratchDevice::new(folder.path(), 64 << 20).expect("a file");
+        let device = Arc::new(Counting(scratch, AtomicU64::new(0)));
+        let ids = IdKey::new([1; 32]);
+        let mut store = Chunks::open(device.clone(), ChunkSettings::new(8 << 10, 7));
+        let store = store.as_mut().expect("a store");
+        let syncs = || device.1.swap(0, Ordering::Relaxed);
+        syncs();
+
+        let config = LinkConfig::new(Encryption::Off, ids.clone(), store.clone());
+        let endpoint = config.endpoint(Sharing::Exchanged, 1).expect("possible");
+        let core = CoreConfig {
+            accepts: false,
+            dedup: true,
+            probe: false,
+            unacked_max: 1 << 20,
+        };
+        let core = Core::new(core, Endpoint::new(endpoint), store.clone());
+        let peers = [("peer".to_owned(), Arc::new(Peer::new(core)))];
+        let knows = |places: &[Place]| {
+            let mut known = Knowledge::new(10);
+            places.iter().for_each(|&place| known.add(place));
+            peers[0].1.with(|core| core.recall(known));
+        };
+        let recall = Recall::new(&folder.path().join("knowledge"), &ids, 3);
+        let save = |store: &Chunks| {
+            recall.save(&peers, store).expect("saved");
+            let known = recall.load("peer");
+            (syncs(), known.map_or(0, |known| known.containers()))
+        };
+        assert_eq!(save(store), (1, 0), "that nothing is known");
+        assert_eq!(save(store), (0, 0));
+        let place = store.insert(ids.id(&[7; 5000]), &[7; 5000]).expect("kept");
+        knows(&[place]);
+        assert_eq!(save(store), (0, 0), "its container is not written");
+        store.flush().expect("written");
+        syncs();
+        assert_eq!(save(store), (1, 1));
+        assert_eq!(save(store), (0, 1));
+        knows(&[place, place.plus(1)]);
+        assert_eq!(save(store), (1, 1));
+    }
+
     #[test]
     fn files_have_a_bound() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -140,7 +246,10 @@ mod tests {
             let time = SystemTime::UNIX_EPOCH + Duration::from_secs(n);
             file.set_modified(time).expect("set");
         }
+        let unfinished = folder.path().join(format!("somebody{UNFINISHED}"));
+        fs::write(&unfinished, "half").expect("written");
         recall.forget_oldest().expect("removed");
+        assert!(!unfinished.exists());
         let there = |n| recall.path(&recall.name(None, n)).exists();
         assert_eq!([0, 1, 2, 3, 4].map(there), [false, false, true, true, true]);
     }

@@ -67,7 +67,7 @@ async fn unacknowledged_bodies_keep_to_their_budget() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("it listens");
     let addr = listener.local_addr().expect("an address");
     let mut stand = Stand::new(false);
-    let key = stand.folder.path().join("keys/edge/store.key");
+    let key = stand.folder.join("keys/edge/store.key");
     let ids = edgeward_link::load_store_key(&key).expect("a key");
     let mut config = stand.config(EDGE);
     config.unacked_bytes_max = BUDGET;

@@ -23,7 +23,7 @@ async fn strangers_are_not_let_in() {
     let foreign = tempfile::tempdir().expect("a folder");
     edgeward_link::generate(foreign.path()).expect("keys");
     let load = |end: &str| Keys::load(&foreign.path().join(end)).expect("keys").0;
-    let own = stand.folder.path().join("keys/gateway");
+    let own = stand.folder.join("keys/gateway");
     let own = Keys::load(&own).expect("keys").0;
     let strangers = [
         Encryption::Tls(Arc::new(load("edge"))),
@@ -57,7 +57,7 @@ async fn edges_do_not_believe_strangers() {
     edgeward_link::generate(foreign.path()).expect("keys");
     let folders = [
         foreign.path().join("gateway"),
-        stand.folder.path().join("keys/edge"),
+        stand.folder.join("keys/edge"),
     ];
     let client_config = stand.config(EDGE);
     let mut config = stand.gateway_config(target.addr);
@@ -158,7 +158,7 @@ async fn stand() -> (Stand, Gateway, IdKey, Echo) {
     let target = Echo::start().await;
     let mut stand = Stand::new(false);
     let gateway = stand.gateway(target.addr).await;
-    let key = stand.folder.path().join("keys/edge/store.key");
+    let key = stand.folder.join("keys/edge/store.key");
     let ids = edgeward_link::load_store_key(&key).expect("a key");
     (stand, gateway, ids, target)
 }

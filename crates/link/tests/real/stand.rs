@@ -20,7 +20,9 @@ use edgeward_store::disk::FileDevice;
 
 /// Folders and keys, and what they are used for.
 pub(crate) struct Stand {
-    pub(crate) folder: TempDir,
+    pub(crate) folder: PathBuf,
+    /// It ends with this, where it was made for it.
+    _temporary: Option<TempDir>,
     keys: Option<[Keys; 2]>,
     ids: IdKey,
     pub(crate) stores_opened: u64,
@@ -31,27 +33,45 @@ pub(crate) const EDGE: usize = 1;
 
 impl Stand {
     pub(crate) fn new(encrypted: bool) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let keys = folder.path().join("keys");
-        edgeward_link::generate(&keys).expect("keys are made");
+        Self::in_temporary(tempfile::tempdir().expect("a folder"), encrypted)
+    }
+
+    /// In memory, if there is such a place: nothing waits for a disk.
+    pub(crate) fn in_memory() -> Self {
+        let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        Self::in_temporary(folder.expect("a folder"), true)
+    }
+
+    fn in_temporary(folder: TempDir, encrypted: bool) -> Self {
+        edgeward_link::generate(&folder.path().join("keys")).expect("keys are made");
+        let mut stand = Self::in_folder(folder.path());
+        stand._temporary = Some(folder);
+        if !encrypted {
+            stand.keys = None;
+        }
+        stand
+    }
+
+    /// Where another has made keys; encrypted.
+    pub(crate) fn in_folder(folder: &Path) -> Self {
+        let keys = folder.join("keys");
         let load = |end: &str| Keys::load(&keys.join(end)).expect("keys are there");
         let [(gateway, ids), (edge, _)] = ["gateway", "edge"].map(load);
         Self {
-            folder,
-            keys: encrypted.then_some([gateway, edge]),
+            folder: folder.to_owned(),
+            _temporary: None,
+            keys: Some([gateway, edge]),
             ids,
             stores_opened: 0,
         }
     }
 
     pub(crate) fn store_path(&self, end: usize) -> PathBuf {
-        self.folder.path().join(["gateway", "edge"][end])
+        self.folder.join(["gateway", "edge"][end])
     }
 
     pub(crate) fn knowledge_path(&self, end: usize) -> PathBuf {
-        self.folder
-            .path()
-            .join(["gateway knows", "edge knows"][end])
+        self.folder.join(["gateway knows", "edge knows"][end])
     }
 
     pub(crate) fn config(&mut self, end: usize) -> LinkConfig {

@@ -1,7 +1,7 @@
 //! Bytes into frames. Nothing is allocated before it is known to be there: lists are as long as the payload's own bytes
 //! say, and a payload's length is bounded before it is read.
 
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use twox_hash::XxHash3_64;
 
 use crate::codec::Method;
 use crate::id::ChunkId;
@@ -31,7 +31,7 @@ pub fn decode(frame: &[u8]) -> Result<Frame<'_>, WireError> {
     if payload.len() != header.payload_bytes {
         return Err(short);
     }
-    if xxh3_64_with_seed(payload, header.first_half) != header.checksum {
+    if XxHash3_64::oneshot_with_seed(header.first_half, payload) != header.checksum {
         return Err(WireError::Checksum);
     }
     let mut fields = Fields {

@@ -1,7 +1,9 @@
 //! Frames into bytes.
 
+use std::hash::Hasher as _;
+
 use bytes::Bytes;
-use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
+use twox_hash::XxHash3_64;
 
 use crate::id::ChunkId;
 
@@ -40,7 +42,7 @@ impl Frame<'_> {
         let kind = self.encode_fields(out);
         out.extend_from_slice(self.tail());
         let header = header(kind, out.len() - start - HEADER_BYTES);
-        let checksum = xxh3_64_with_seed(&out[start + HEADER_BYTES..], header);
+        let checksum = XxHash3_64::oneshot_with_seed(header, &out[start + HEADER_BYTES..]);
         out[start..start + 8].copy_from_slice(&header.to_le_bytes());
         out[start + 8..start + HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
     }
@@ -56,10 +58,10 @@ impl Frame<'_> {
         let kind = self.encode_fields(out);
         let tail = self.tail();
         let header = header(kind, out.len() - start - HEADER_BYTES + tail.len());
-        let mut checksum = Xxh3::with_seed(header);
-        checksum.update(&out[start + HEADER_BYTES..]);
-        checksum.update(tail);
-        let checksum = checksum.digest();
+        let mut checksum = XxHash3_64::with_seed(header);
+        checksum.write(&out[start + HEADER_BYTES..]);
+        checksum.write(tail);
+        let checksum = checksum.finish();
         out[start..start + 8].copy_from_slice(&header.to_le_bytes());
         out[start + 8..start + HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
     }

@@ -16,7 +16,7 @@ use edgeward_chunk_store::{ChunkSettings, Chunks, ScratchDevice};
 use edgeward_dedup::chunker::{Chunker, ChunkerParams};
 use edgeward_dedup::codec::Method;
 use edgeward_dedup::id::{ChunkId, IdKey};
-use edgeward_dedup::store::{ChunkStore as _, Entry, Place};
+use edgeward_dedup::store::{ChunkStore as _, Entry, Place, bytes_of};
 
 fn main() -> io::Result<()> {
     for file in std::env::args().skip(1) {
@@ -92,15 +92,16 @@ fn measure(chunks: &[(ChunkId, &[u8])], compression: Method) -> Figures {
         store.flush().expect("there is room");
     });
     let counters = store.counters();
-    let mut out = Vec::new();
+    let mut out: Vec<u8> = Vec::new();
     let runs = timed(bytes, || {
         let mut entries: Vec<Entry> = Vec::new();
         let mut nth = 0;
         while nth < places.len() {
             entries.clear();
             store.entries(places[nth], RUN_CHUNKS, &mut entries);
-            out.clear();
-            assert!(store.load(places[nth], &entries, &mut out));
+            let bytes = bytes_of(&entries);
+            out.resize(bytes.max(out.len()), 0);
+            assert!(store.load(places[nth], &entries, &mut out[..bytes]));
             nth += entries.len();
         }
     });
@@ -113,8 +114,8 @@ fn measure(chunks: &[(ChunkId, &[u8])], compression: Method) -> Figures {
                 id,
                 length: chunk.len() as u32,
             };
-            out.clear();
-            assert!(store.load(places[nth], &[entry], &mut out));
+            out.resize(chunk.len().max(out.len()), 0);
+            assert!(store.load(places[nth], &[entry], &mut out[..chunk.len()]));
         }
     });
     Figures {

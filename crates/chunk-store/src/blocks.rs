@@ -105,42 +105,39 @@ impl Unpacker {
         }
     }
 
-    /// Appends what is wanted of a block, if it is one of the last.
-    pub(crate) fn again(&mut self, container: u32, part: &Part, out: &mut Vec<u8>) -> bool {
+    /// What is wanted of a block, if it is one of the last.
+    pub(crate) fn again(&self, container: u32, part: &Part, out: &mut [u8]) -> bool {
         let known = |kept: &Kept| kept.container == container && kept.first == part.chunks.start;
         // The youngest is nearly always the one.
         let kept = self.kept.iter().rev().find(|kept| known(kept));
         let bytes = kept.and_then(|kept| kept.bytes.get(part.wanted.clone()));
-        bytes
-            .inspect(|bytes| out.extend_from_slice(bytes))
-            .is_some()
+        bytes.inspect(|bytes| out.copy_from_slice(bytes)).is_some()
     }
 
-    /// Appends what is wanted of a block of which `read` are the bytes.
+    /// What is wanted of a block of which `read` are the bytes.
     pub(crate) fn unpack(
         &mut self,
         container: u32,
         part: &Part,
         read: &[u8],
-        out: &mut Vec<u8>,
+        out: &mut [u8],
     ) -> Result<(), Harmed> {
         if part.method == Method::None {
-            out.extend_from_slice(read);
+            out.copy_from_slice(read);
             return Ok(());
-        }
-        let mut unpack = |out: &mut Vec<u8>| {
-            let unpacked = self
-                .codec
-                .decompress(part.method, &[], read, part.raw_bytes, out);
-            unpacked.map_err(|_| Harmed)
-        };
-        if part.wanted == (0..part.raw_bytes) {
-            return unpack(out);
         }
         let mut bytes = std::mem::take(&mut self.spare);
         bytes.clear();
-        unpack(&mut bytes)?;
-        out.extend_from_slice(&bytes[part.wanted.clone()]);
+        let unpacked = self
+            .codec
+            .decompress(part.method, &[], read, part.raw_bytes, &mut bytes);
+        let wanted = bytes.get(part.wanted.clone()).filter(|_| unpacked.is_ok());
+        let wanted = wanted.ok_or(Harmed)?;
+        out.copy_from_slice(wanted);
+        if part.wanted == (0..part.raw_bytes) {
+            self.spare = bytes;
+            return Ok(());
+        }
         let first = part.chunks.start;
         self.kept.push_back(Kept {
             container,

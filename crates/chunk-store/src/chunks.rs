@@ -8,7 +8,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use edgeward_dedup::codec::Method;
 use edgeward_dedup::id::ChunkId;
-use edgeward_dedup::store::{ChunkStore, Entry, Place};
+use edgeward_dedup::store::{ChunkStore, Entry, Place, bytes_of};
 use edgeward_store::disk::Device;
 
 use crate::blocks::{Part, Unpacker};
@@ -325,11 +325,11 @@ impl Shared {
         self.unpacker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the parts of a container, which follow one another, and appends what is wanted of them. False, with what is harmed
-    /// forgotten, if that cannot be done.
+    /// Reads the parts of a container, which follow one another: what is wanted of them. False, with what is harmed forgotten, if that
+    /// cannot be done.
     ///
     /// The container may be overwritten meanwhile; then these are not the chunks, and their hashes say so.
-    fn read(&self, listing: &Listing, parts: &[Part], out: &mut Vec<u8>) -> bool {
+    fn read(&self, listing: &Listing, parts: &[Part], out: &mut [u8]) -> bool {
         let number = listing.number;
         if let [part] = parts
             && part.method != Method::None
@@ -343,14 +343,11 @@ impl Shared {
         let from = first.to_read().start;
         let length = last.to_read().end - from;
         let offset = self.layout.offset(self.position(number)) + from as u64;
-        let start = out.len();
         if let [part] = parts
             && part.method == Method::None
         {
-            out.resize(start + length, 0);
-            let read = self.device.read_at(&mut out[start..], offset);
+            let read = self.device.read_at(out, offset);
             if read.is_err() {
-                out.truncate(start);
                 self.state().counters.errors += 1;
             }
             return read.is_ok();
@@ -360,13 +357,14 @@ impl Shared {
             self.state().counters.errors += 1;
             return false;
         }
-        let mut unpacker = self.unpacker();
+        let (mut unpacker, mut rest) = (self.unpacker(), out);
         for part in parts {
             let range = part.to_read();
             let read = &bytes[range.start - from..range.end - from];
-            if unpacker.unpack(number, part, read, out).is_err() {
+            let (wanted, others) = rest.split_at_mut(part.wanted.len());
+            rest = others;
+            if unpacker.unpack(number, part, read, wanted).is_err() {
                 drop(unpacker);
-                out.truncate(start);
                 self.forget(number, part.chunks.clone(), &mut self.state());
                 return false;
             }
@@ -452,14 +450,15 @@ impl ChunkStore for Chunks {
         }
     }
 
-    fn load(&mut self, place: Place, entries: &[Entry], out: &mut Vec<u8>) -> bool {
+    fn load(&mut self, place: Place, entries: &[Entry], out: &mut [u8]) -> bool {
         let slots = usize::from(place.slot)..usize::from(place.slot) + entries.len();
-        let bytes: usize = entries.iter().map(|entry| entry.length as usize).sum();
+        let bytes = bytes_of(entries);
+        assert_eq!(out.len(), bytes, "room for what is asked for");
         let mut state = self.0.state();
         if place.container == state.open.number {
             let there = state.open.entries.get(slots.clone()) == Some(entries);
             if there {
-                out.extend_from_slice(state.open.chunks(slots.start, bytes));
+                out.copy_from_slice(state.open.chunks(slots.start, bytes));
             }
             return there;
         }
@@ -472,13 +471,17 @@ impl ChunkStore for Chunks {
     }
 
     fn insert(&mut self, id: ChunkId, chunk: &[u8]) -> Option<Place> {
+        self.find_or_insert(id, chunk).0
+    }
+
+    fn find_or_insert(&mut self, id: ChunkId, chunk: &[u8]) -> (Option<Place>, bool) {
         let mut guard = self.0.state();
         let state = &mut *guard;
         if let Some(place) = self.0.locate(&id, state) {
-            return Some(place);
+            return (Some(place), true);
         }
         if chunk.is_empty() || chunk.len() > self.0.layout.container_bytes() {
-            return None;
+            return (None, false);
         }
         if !state.open.make_room(chunk.len(), &mut state.packer) {
             // What could not be written is counted and forgotten; the next container may fare better.
@@ -487,7 +490,7 @@ impl ChunkStore for Chunks {
         let slot = state.open.push(id, chunk);
         let container = state.open.number;
         state.index.insert(&id, self.0.position(container));
-        Some(Place { container, slot })
+        (Some(Place { container, slot }), false)
     }
 
     fn forget(&mut self, place: Place) {

@@ -31,10 +31,10 @@
 //! let place = chunks.insert(id, b"some chunk").expect("there is room");
 //! assert_eq!(chunks.locate(&id), Some(place));
 //!
-//! let mut bytes = Vec::new();
+//! let mut bytes = [0; 10];
 //! let entry = Entry { id, length: 10 };
 //! assert!(load_verified(&mut chunks, &key, place, &[entry], &mut bytes));
-//! assert_eq!(bytes, b"some chunk");
+//! assert_eq!(&bytes, b"some chunk");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![forbid(unsafe_code)]

@@ -5,6 +5,7 @@
 //! becomes of it and of those that wait with it.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use edgeward_dedup::codec::{Codec as _, Method};
 use edgeward_dedup::id::ChunkId;
@@ -18,7 +19,7 @@ use crate::format::{Block, Layout, Trailer};
 pub(crate) struct Open {
     pub(crate) number: u32,
     pub(crate) entries: Vec<Entry>,
-    pub(crate) names: HashMap<ChunkId, u16>,
+    pub(crate) names: Names,
     /// Chunks as they are.
     raw: Vec<u8>,
     /// As they will lie in the container, up to the last block that is closed; empty while that is as they are.
@@ -29,6 +30,26 @@ pub(crate) struct Open {
     closed_bytes: usize,
     closed_chunks: usize,
     layout: Layout,
+}
+
+/// Slots by names of chunks, a thousand at most.
+type Names = HashMap<ChunkId, u16, BuildHasherDefault<NameHasher>>;
+
+/// Names are hashes already, under a key. Who has the key and makes names that fall together costs us a look at each of a thousand.
+#[derive(Debug, Default)]
+pub(crate) struct NameHasher(u64);
+
+impl Hasher for NameHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        let first = bytes.first_chunk().copied().map_or(0, u64::from_le_bytes);
+        self.0 = self.0.rotate_left(32) ^ first;
+    }
+
+    fn write_usize(&mut self, _length: usize) {}
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 /// Makes blocks.
@@ -81,7 +102,7 @@ impl Open {
         Self {
             number,
             entries: Vec::new(),
-            names: HashMap::new(),
+            names: Names::default(),
             raw: Vec::with_capacity(layout.container_bytes() + layout.trailer_bytes()),
             packed: Vec::new(),
             blocks: Vec::new(),

@@ -48,12 +48,20 @@ pub trait ChunkStore {
     /// Appends what lies at `place` and after it in the same container, `most` chunks at most.
     fn entries(&mut self, place: Place, most: usize, out: &mut Vec<Entry>);
 
-    /// Appends the bytes of `entries`, which lie from `place` on. False, with `out` as it was, if they do not. They are as the
-    /// store has them: whoever uses them hashes them, as [`load_verified`] does.
-    fn load(&mut self, place: Place, entries: &[Entry], out: &mut Vec<u8>) -> bool;
+    /// The bytes of `entries`, which lie from `place` on, into `out`, which is as long as they are. False if they do not, and then
+    /// what is in `out` means nothing. They are as the store has them: whoever uses them hashes them, as [`load_verified`] does.
+    fn load(&mut self, place: Place, entries: &[Entry], out: &mut [u8]) -> bool;
 
     /// Keeps a chunk; where it lies. A name that is there already is not stored again. `None` if it could not be kept.
     fn insert(&mut self, id: ChunkId, chunk: &[u8]) -> Option<Place>;
+
+    /// As [`insert`](Self::insert), and whether it was there before.
+    fn find_or_insert(&mut self, id: ChunkId, chunk: &[u8]) -> (Option<Place>, bool) {
+        match self.locate(&id) {
+            Some(place) => (Some(place), true),
+            None => (self.insert(id, chunk), false),
+        }
+    }
 
     /// What lies here is not what its name says: it shall not be found again.
     fn forget(&mut self, place: Place);
@@ -65,24 +73,24 @@ pub fn load_verified(
     ids: &IdKey,
     place: Place,
     entries: &[Entry],
-    out: &mut Vec<u8>,
+    out: &mut [u8],
 ) -> bool {
-    let start = out.len();
     if !store.load(place, entries, out) {
         return false;
     }
-    let mut at = start;
+    let mut rest = &*out;
     for (nth, entry) in entries.iter().enumerate() {
-        let end = at + entry.length as usize;
-        if out
-            .get(at..end)
-            .is_none_or(|chunk| ids.id(chunk) != entry.id)
-        {
+        let chunk = rest.split_at_checked(entry.length as usize);
+        let Some((_, later)) = chunk.filter(|(chunk, _)| ids.id(chunk) == entry.id) else {
             store.forget(place.plus(nth));
-            out.truncate(start);
             return false;
-        }
-        at = end;
+        };
+        rest = later;
     }
-    true
+    rest.is_empty()
+}
+
+/// Bytes of these together.
+pub fn bytes_of(entries: &[Entry]) -> usize {
+    entries.iter().map(|entry| entry.length as usize).sum()
 }

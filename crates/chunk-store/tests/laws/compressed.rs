@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use edgeward_chunk_store::Chunks;
 use edgeward_chunk_store::format::Trailer;
 use edgeward_dedup::codec::Method;
-use edgeward_dedup::store::{ChunkStore, Entry, Place, load_verified};
+use edgeward_dedup::store::{ChunkStore, Entry, Place, bytes_of, load_verified};
 use edgeward_store::disk::Device;
 use edgeward_testkit::disk::SimulatedDisk;
 
@@ -119,7 +119,7 @@ fn a_run_is_one_read() {
             let mut entries: Vec<Entry> = Vec::new();
             store.entries(places[from], most, &mut entries);
             let before = counting.reads.load(Ordering::Relaxed);
-            let mut bytes = Vec::new();
+            let mut bytes = vec![0; bytes_of(&entries)];
             assert!(load_verified(
                 &mut store,
                 &key(),
@@ -163,7 +163,7 @@ fn a_harmed_block_is_forgotten() {
             .expect("its name is there");
         let mut entries = Vec::new();
         store.entries(place, 1, &mut entries);
-        let mut bytes = Vec::new();
+        let mut bytes = vec![0; bytes_of(&entries)];
         assert!(!load_verified(
             &mut store,
             &key(),

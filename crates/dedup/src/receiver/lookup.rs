@@ -2,9 +2,10 @@
 
 use bytes::Bytes;
 
+use crate::buffer::Buffer;
 use crate::codec::{Codec, Method};
 use crate::id::{ChunkId, row_check};
-use crate::store::{ChunkStore, Entry, Place, load_verified};
+use crate::store::{ChunkStore, Entry, Place, bytes_of, load_verified};
 use crate::wire::{NakCause, PIECE_BYTES_MAX, Run, Span};
 use crate::{Tools, Violation};
 
@@ -27,7 +28,7 @@ impl Receiver {
         }
         self.counters.from_store += length as u64;
         let prefix = bytes[..skip].to_vec();
-        let bytes = Bytes::from(bytes).slice(skip..);
+        let bytes = bytes.freeze(skip..skip + length);
         let kind = Kind::Kept { prefix };
         Ok(Arrived { bytes, kind })
     }
@@ -37,31 +38,42 @@ impl Receiver {
         &mut self,
         ids: &[ChunkId],
         tools: &mut Tools<'_, S, C>,
-    ) -> Result<Vec<u8>, NakCause> {
+    ) -> Result<Buffer, NakCause> {
         self.load_each(ids, PIECE_BYTES_MAX, tools)
     }
 
-    /// Chunks one by one, wherever they lie; of all of them not more than `bytes_max`.
+    /// Chunks wherever they lie; of all of them not more than `bytes_max`. Those that lie together are read together.
     fn load_each<S: ChunkStore, C: Codec>(
         &mut self,
         ids: &[ChunkId],
         bytes_max: usize,
         tools: &mut Tools<'_, S, C>,
-    ) -> Result<Vec<u8>, NakCause> {
-        let (mut bytes, mut entries) = (Vec::with_capacity(bytes_max), Vec::with_capacity(1));
+    ) -> Result<Buffer, NakCause> {
+        let (mut places, mut entries) = (Vec::with_capacity(ids.len()), Vec::new());
         for id in ids {
             let place = tools.store.locate(id);
-            let place = self.permitted(place, tools)?;
-            entries.clear();
-            tools.store.entries(place, 1, &mut entries);
-            let there = entries.first().is_some_and(|entry| {
-                entry.id == *id && bytes.len() + entry.length as usize <= bytes_max
-            });
-            if !there || !load_verified(tools.store, tools.ids, place, &entries, &mut bytes) {
+            places.push(self.permitted(place, tools)?);
+            tools
+                .store
+                .entries(places[places.len() - 1], 1, &mut entries);
+            if entries.len() != places.len() || entries.last().is_none_or(|entry| entry.id != *id) {
                 return Err(self.missing());
             }
         }
-        Ok(bytes)
+        let bytes = bytes_of(&entries);
+        if bytes > bytes_max {
+            return Err(self.missing());
+        }
+        let mut loaded = tools.pool.buffer(bytes);
+        let mut rest = &entries[..];
+        for row in places.chunk_by(|one, next| one.plus(1) == *next) {
+            let (these, others) = rest.split_at(row.len());
+            if !load_into(&mut loaded, row[0], these, tools) {
+                return Err(self.missing());
+            }
+            rest = others;
+        }
+        Ok(loaded)
     }
 
     /// Chunks one after the other, of `length` bytes together.
@@ -86,23 +98,23 @@ impl Receiver {
             place = Place { container, slot: 0 };
         }
         let all = || parts.iter().flat_map(|(_, entries)| entries);
-        let bytes: usize = all().map(|entry| entry.length as usize).sum();
+        let bytes: usize = parts.iter().map(|(_, entries)| bytes_of(entries)).sum();
         let fits = bytes == length as usize;
         if found != chunks || !fits || row_check(all().map(|entry| &entry.id)) != run.check {
             self.counters.disordered += 1;
             return Err(NakCause::Order);
         }
-        let mut loaded = Vec::with_capacity(bytes);
+        let mut loaded = tools.pool.buffer(bytes);
         for (place, entries) in &parts {
             for nth in 0..entries.len() {
                 self.permitted(Some(place.plus(nth)), tools)?;
             }
-            if !load_verified(tools.store, tools.ids, *place, entries, &mut loaded) {
+            if !load_into(&mut loaded, *place, entries, tools) {
                 return Err(self.missing());
             }
         }
         self.counters.from_store += bytes as u64;
-        Ok(loaded.into())
+        Ok(loaded.freeze(0..bytes))
     }
 
     /// The place, if there is one and the peer may name what lies there.
@@ -123,6 +135,22 @@ impl Receiver {
         self.counters.missing += 1;
         NakCause::Missing
     }
+}
+
+/// Appends chunks from a place on, verified.
+fn load_into<S: ChunkStore, C: Codec>(
+    buffer: &mut Buffer,
+    place: Place,
+    entries: &[Entry],
+    tools: &mut Tools<'_, S, C>,
+) -> bool {
+    let bytes = bytes_of(entries);
+    let out = &mut buffer.spare()[..bytes];
+    let there = load_verified(tools.store, tools.ids, place, entries, out);
+    if there {
+        buffer.fill(bytes);
+    }
+    there
 }
 
 /// What a payload was made of. `frame` is what it lies in, if that may be kept.

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::Tools;
 use crate::codec::{Codec, Effort, Method};
 use crate::id::{ChunkId, row_check};
-use crate::store::{ChunkStore, load_verified};
+use crate::store::{ChunkStore, bytes_of, load_verified};
 use crate::wire::{Frame, FrameSink, Run, Span, StreamId};
 
 use super::SenderCounters;
@@ -146,13 +146,13 @@ impl Packer<'_> {
         if places.next().is_some() {
             return None;
         }
-        self.base.clear();
         self.packed.clear();
-        let there = load_verified(tools.store, tools.ids, base.place, &base.entries, self.base);
-        let packed = there
-            && tools
-                .codec
-                .compress(Method::Zstd, self.base, raw, self.packed);
+        // It never becomes shorter, so that it is zeroed once.
+        let bytes = bytes_of(&base.entries);
+        self.base.resize(self.base.len().max(bytes), 0);
+        let past = &mut self.base[..bytes];
+        let there = load_verified(tools.store, tools.ids, base.place, &base.entries, past);
+        let packed = there && tools.codec.compress(Method::Zstd, past, raw, self.packed);
         let shorter = packed && self.packed.len() < raw.len();
         shorter.then(|| base.entries.iter().map(|entry| entry.id).collect())
     }

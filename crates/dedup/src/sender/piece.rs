@@ -181,9 +181,8 @@ impl Building {
             &self.carried
         };
         let id = finder.ids.id(chunk);
-        let found = finder.store.locate(&id);
-        let known = found.is_some_and(|place| finder.knowledge.has(place));
-        let place = found.or_else(|| finder.store.insert(id, chunk));
+        let (place, found) = finder.store.find_or_insert(id, chunk);
+        let known = found && place.is_some_and(|place| finder.knowledge.has(place));
         let length = u32::try_from(chunk.len()).expect("chunks are bounded");
         let sent = Sent { id, length, place };
         if !self.chunks.is_empty() && !self.may_join(&sent, tail_bytes, known) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use edgeward_dedup::codec::{Codec, Method, Undecodable};
 use edgeward_dedup::id::ChunkId;
-use edgeward_dedup::store::{ChunkStore, Entry, Place};
+use edgeward_dedup::store::{ChunkStore, Entry, Place, bytes_of};
 
 #[derive(Debug, Default)]
 struct Container {
@@ -113,7 +113,7 @@ impl ChunkStore for MemoryStore {
         }
     }
 
-    fn load(&mut self, place: Place, entries: &[Entry], out: &mut Vec<u8>) -> bool {
+    fn load(&mut self, place: Place, entries: &[Entry], out: &mut [u8]) -> bool {
         let Some(container) = self.containers.get(&place.container) else {
             return false;
         };
@@ -121,14 +121,8 @@ impl ChunkStore for MemoryStore {
         if container.entries.get(slot..slot + entries.len()) != Some(entries) {
             return false;
         }
-        let bytes = |entries: &[Entry]| {
-            entries
-                .iter()
-                .map(|entry| entry.length as usize)
-                .sum::<usize>()
-        };
-        let start = bytes(&container.entries[..slot]);
-        out.extend_from_slice(&container.bytes[start..start + bytes(entries)]);
+        let start = bytes_of(&container.entries[..slot]);
+        out.copy_from_slice(&container.bytes[start..start + bytes_of(entries)]);
         true
     }
 

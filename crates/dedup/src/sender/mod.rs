@@ -251,7 +251,7 @@ impl Sender {
             .streams
             .get_mut(&stream)
             .ok_or(SendError::NoStream(stream))?;
-        if outgoing.closed.is_some() {
+        if outgoing.closed {
             return Err(SendError::NoStream(stream));
         }
         let bytes = &bytes[..bytes.len().min(room)];
@@ -276,7 +276,7 @@ impl Sender {
         let room = self.room(stream);
         let batch_bytes = self.config.batch_bytes;
         let outgoing = self.streams.get_mut(&stream);
-        let outgoing = outgoing.filter(|outgoing| outgoing.closed.is_none());
+        let outgoing = outgoing.filter(|outgoing| !outgoing.closed);
         let outgoing = outgoing.ok_or(SendError::NoStream(stream))?;
         if room == 0 {
             return Ok(None);
@@ -372,7 +372,7 @@ impl Sender {
         tools: &mut Tools<'_, S, C>,
     ) -> Result<(), SendError> {
         let outgoing = self.streams.get_mut(&stream);
-        let outgoing = outgoing.filter(|outgoing| outgoing.closed.is_none());
+        let outgoing = outgoing.filter(|outgoing| !outgoing.closed);
         let outgoing = outgoing.ok_or(SendError::NoStream(stream))?;
         outgoing.close(
             &mut finder(tools, self.config.delta),
@@ -515,8 +515,8 @@ impl Sender {
                         Frame::Open { stream, label }.encode(out.head());
                         true
                     }
-                    Item::Close => outgoing.closed.is_some_and(|digest| {
-                        let length = outgoing.written;
+                    Item::Close => {
+                        let (length, digest) = (outgoing.written, outgoing.digest());
                         outgoing.tail.inspect(|&place| tools.knowledge.add(place));
                         Frame::Close {
                             stream,
@@ -525,9 +525,9 @@ impl Sender {
                         }
                         .encode(out.head());
                         true
-                    }),
-                    Item::Piece(offset) => match outgoing.piece(offset) {
-                        Some(piece) => {
+                    }
+                    Item::Piece(offset) => match outgoing.piece_to_send(offset) {
+                        Some((piece, digest)) => {
                             let mut packer = Packer {
                                 stream,
                                 effort: &mut self.effort,
@@ -535,7 +535,7 @@ impl Sender {
                                 base: &mut self.base,
                                 packed: &mut self.packed,
                             };
-                            packer.encode(piece, line_busy, tools, out);
+                            packer.encode(piece, line_busy, digest, tools, out);
                             true
                         }
                         // Acknowledged meanwhile.
@@ -570,7 +570,7 @@ impl Sender {
                 self.unacked -= outgoing.acked(acked.offset);
             }
             StreamState::Complete => {
-                if outgoing.closed.is_none() {
+                if !outgoing.closed {
                     return Err(Violation::Acknowledged(stream));
                 }
                 self.forget(stream);

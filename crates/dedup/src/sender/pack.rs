@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::Tools;
 use crate::codec::{Codec, Effort, Method};
-use crate::id::{ChunkId, row_check};
+use crate::id::{BodyDigest, ChunkId, row_check};
 use crate::store::{ChunkStore, bytes_of, load_verified};
 use crate::wire::{Frame, FrameSink, Run, Span, StreamId};
 
@@ -21,11 +21,12 @@ pub(super) struct Packer<'a> {
 }
 
 impl Packer<'_> {
-    /// Appends the frame to `out`.
+    /// Appends the frame to `out`. The body's digest, if these are the next bytes of it, is made along with the frame's checksum.
     pub(super) fn encode<S: ChunkStore, C: Codec>(
         &mut self,
         piece: &mut Piece,
         line_busy: bool,
+        mut digest: Option<&mut BodyDigest>,
         tools: &mut Tools<'_, S, C>,
         out: &mut impl FrameSink,
     ) {
@@ -50,7 +51,7 @@ impl Packer<'_> {
                     method,
                     payload,
                 };
-                put(&frame, method, &piece.raw, out);
+                put(&frame, method, &piece.raw, &mut digest, out);
             }
             Form::Refs { skip } => {
                 self.counters.named += bytes;
@@ -97,12 +98,15 @@ impl Packer<'_> {
                         cuts,
                         payload,
                     };
-                    put(&frame, method, &piece.raw, out);
+                    put(&frame, method, &piece.raw, &mut digest, out);
                 }
                 // What follows on this line finds them there.
                 let places = piece.chunks.iter().filter_map(|sent| sent.place);
                 places.for_each(|place| tools.knowledge.add(place));
             }
+        }
+        if let Some(digest) = digest {
+            digest.update(&piece.raw);
         }
     }
 
@@ -159,9 +163,20 @@ impl Packer<'_> {
 }
 
 /// Bytes that travel as they are stay where they are, if they are many.
-fn put(frame: &Frame<'_>, method: Method, raw: &Bytes, out: &mut impl FrameSink) {
+fn put(
+    frame: &Frame<'_>,
+    method: Method,
+    raw: &Bytes,
+    digest: &mut Option<&mut BodyDigest>,
+    out: &mut impl FrameSink,
+) {
     if method == Method::None && raw.len() >= APART_BYTES_MIN {
-        frame.encode_apart(out.head());
+        let mut digest = digest.take();
+        frame.encode_apart(out.head(), |bytes| {
+            if let Some(digest) = &mut digest {
+                digest.update(bytes);
+            }
+        });
         out.payload(raw);
     } else {
         frame.encode(out.head());

@@ -25,8 +25,8 @@ pub(super) struct Outgoing {
     /// Up to where it may be written.
     pub(super) credit: u64,
     pub(super) written: u64,
-    /// Its digest, once it is whole.
-    pub(super) closed: Option<u128>,
+    /// It is whole.
+    pub(super) closed: bool,
     pub(super) queue: VecDeque<Item>,
     /// It stands in the row of streams with something to send.
     pub(super) ready: bool,
@@ -41,6 +41,8 @@ pub(super) struct Outgoing {
     appetite: usize,
     offered: usize,
     digest: BodyDigest,
+    /// Up to where it was made.
+    digested: u64,
     chunker: Chunker,
     building: Building,
     /// Not acknowledged, by offset and without gaps.
@@ -54,7 +56,7 @@ impl Outgoing {
             label,
             credit,
             written: 0,
-            closed: None,
+            closed: false,
             queue: VecDeque::new(),
             ready: false,
             is_open: false,
@@ -64,6 +66,7 @@ impl Outgoing {
             appetite: APPETITE_MIN,
             offered: 0,
             digest: BodyDigest::default(),
+            digested: 0,
             chunker: Chunker::new(chunker),
             building: Building::default(),
             pieces: VecDeque::new(),
@@ -130,7 +133,6 @@ impl Outgoing {
             self.appetite = (self.appetite / 2).max(APPETITE_MIN);
         }
         let mut pieces = Vec::new();
-        self.digest.update(self.building.unseen());
         let plain = self.bypass.saturating_sub(self.written);
         let plain = usize::try_from(plain).unwrap_or(usize::MAX).min(bytes);
         self.written += bytes as u64;
@@ -208,11 +210,19 @@ impl Outgoing {
             self.tail = self.building.finish(finder, batch, &mut pieces);
         }
         self.enqueue(pieces);
-        self.closed = Some(self.digest.value());
+        self.closed = true;
         self.queue.push_back(Item::Close);
     }
 
     fn enqueue(&mut self, pieces: Vec<Piece>) {
+        for piece in &pieces {
+            // Of these no frame's checksum is made.
+            let is_named = matches!(piece.form, Form::Refs { .. } | Form::Run);
+            if is_named && piece.offset == self.digested {
+                self.digest.update(&piece.raw);
+                self.digested = piece.end();
+            }
+        }
         let items = pieces.iter().map(|piece| Item::Piece(piece.offset));
         self.queue.extend(items);
         self.pieces.extend(pieces);
@@ -224,6 +234,27 @@ impl Outgoing {
             .pieces
             .binary_search_by_key(&offset, |piece| piece.offset);
         self.pieces.get_mut(at.ok()?)
+    }
+
+    /// As [`piece`](Self::piece), to make a frame of, with the body's digest if that has come so far.
+    pub(super) fn piece_to_send(
+        &mut self,
+        offset: u64,
+    ) -> Option<(&mut Piece, Option<&mut BodyDigest>)> {
+        let at = self
+            .pieces
+            .binary_search_by_key(&offset, |piece| piece.offset);
+        let piece = self.pieces.get_mut(at.ok()?)?;
+        let is_next = piece.offset == self.digested;
+        if is_next {
+            self.digested = piece.end();
+        }
+        Some((piece, Some(&mut self.digest).filter(|_| is_next)))
+    }
+
+    /// The digest of the body, of which all pieces were made into frames.
+    pub(super) fn digest(&self) -> u128 {
+        self.digest.value()
     }
 
     /// The peer has everything before `offset`; how many bytes are news.
@@ -252,7 +283,7 @@ impl Outgoing {
     ) -> u64 {
         if cause == NakCause::Unopened {
             if offset == u64::MAX {
-                if self.closed.is_some() && !self.queue.contains(&Item::Close) {
+                if self.closed && !self.queue.contains(&Item::Close) {
                     self.queue.push_back(Item::Close);
                 }
             } else {
@@ -317,7 +348,7 @@ impl Outgoing {
             piece.waiting = true;
             self.queue.push_back(Item::Piece(piece.offset));
         }
-        self.queue.extend(self.closed.map(|_| Item::Close));
+        self.queue.extend(self.closed.then_some(Item::Close));
         again
     }
 }

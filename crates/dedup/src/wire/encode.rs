@@ -47,12 +47,13 @@ impl Frame<'_> {
         out[start + 8..start + HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// As [`encode`](Self::encode), but for the bytes of a body at the frame's end: those follow on the line, from where they lie.
+    /// As [`encode`](Self::encode), but for the bytes of a body at the frame's end: those follow on the line, from where they lie. `also`
+    /// sees them too, some at a time, while the processor has them at hand.
     ///
     /// # Panics
     ///
     /// As [`encode`](Self::encode).
-    pub fn encode_apart(&self, out: &mut Vec<u8>) {
+    pub fn encode_apart(&self, out: &mut Vec<u8>, mut also: impl FnMut(&[u8])) {
         let start = out.len();
         out.resize(start + HEADER_BYTES, 0);
         let kind = self.encode_fields(out);
@@ -60,7 +61,10 @@ impl Frame<'_> {
         let header = header(kind, out.len() - start - HEADER_BYTES + tail.len());
         let mut checksum = XxHash3_64::with_seed(header);
         checksum.write(&out[start + HEADER_BYTES..]);
-        checksum.write(tail);
+        for bytes in tail.chunks(AT_HAND_BYTES) {
+            checksum.write(bytes);
+            also(bytes);
+        }
         let checksum = checksum.finish();
         out[start..start + 8].copy_from_slice(&header.to_le_bytes());
         out[start + 8..start + HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
@@ -209,6 +213,9 @@ impl FrameSink for Vec<u8> {
         self.len()
     }
 }
+
+/// Half of a first-level cache.
+const AT_HAND_BYTES: usize = 16 << 10;
 
 fn put_stream(out: &mut Vec<u8>, stream: StreamId) {
     out.extend_from_slice(&stream.0.to_le_bytes());

@@ -4,7 +4,7 @@
 mod compressed;
 mod format;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use proptest::collection::vec;
@@ -143,6 +143,8 @@ proptest! {
         let disk = disk();
         let mut store = open(&disk, method);
         let mut places: HashMap<usize, Place> = HashMap::new();
+        // What was forgotten and kept again in one container lies there twice, and once that is full either place is right.
+        let mut forgotten = HashSet::new();
         let mut newest = 0;
         for step in steps {
             match step {
@@ -150,13 +152,24 @@ proptest! {
                     let place = keep(&mut store, number);
                     newest = newest.max(place.container);
                     places.retain(|_, kept| kept.container + CONTAINERS as u32 > newest);
-                    prop_assert_eq!(*places.entry(number).or_insert(place), place);
+                    let known = places.entry(number).or_insert(place);
+                    if forgotten.contains(&(number, place)) {
+                        *known = place;
+                    }
+                    prop_assert_eq!(*known, place);
                 }
                 Step::Read(number) => {
-                    prop_assert_eq!(read(&mut store, number).transpose(), Ok(places.get(&number).copied()));
+                    let found = read(&mut store, number).transpose();
+                    if let (Ok(Some(place)), Some(known)) = (found, places.get_mut(&number))
+                        && forgotten.contains(&(number, place))
+                    {
+                        *known = place;
+                    }
+                    prop_assert_eq!(found, Ok(places.get(&number).copied()));
                 }
                 Step::Forget(number) => {
                     if let Some(place) = places.remove(&number) {
+                        forgotten.insert((number, place));
                         store.forget(place);
                     }
                 }
@@ -171,6 +184,7 @@ proptest! {
                     drop(store);
                     store = open(&disk, method);
                     places.clear();
+                    forgotten.clear();
                     newest = 0;
                     for number in 0..120 {
                         if let Some(found) = read(&mut store, number) {

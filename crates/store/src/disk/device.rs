@@ -308,6 +308,8 @@ fn allocate(file: &File, bytes: u64) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -323,6 +325,41 @@ mod tests {
         let mut again = [0; 100];
         let filled = device.read_now_at(&mut again, 8192).expect("no error");
         assert_eq!(again[..filled], [7; 100][..filled]);
+    }
+
+    /// Aligned as a write past the page cache wants it.
+    #[repr(align(4096))]
+    struct Aligned([u8; 1 << 16]);
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        #[test]
+        fn what_was_written_last_is_read_whichever_way_it_went(
+            writes in proptest::collection::vec((0_usize..64, 1_usize..=16, any::<bool>(), 0_usize..64), 1..60)
+        ) {
+            const BLOCK: usize = WRITE_ALIGN as usize;
+            let folder = tempfile::tempdir().expect("a folder");
+            let device = FileDevice::open(folder.path(), Some(64 * BLOCK as u64)).expect("opens");
+            let device = device.writing_directly();
+            let mut expected = vec![0_u8; 64 * BLOCK];
+            for (turn, (block, blocks, directly, read)) in (1_u8..).zip(writes) {
+                let blocks = blocks.min(64 - block);
+                let bytes = Aligned([turn; 1 << 16]);
+                let bytes = &bytes.0[..blocks * BLOCK];
+                let at = block * BLOCK;
+                let written = match directly {
+                    true => device.write_past_cache_at(bytes, at as u64),
+                    false => device.write_at(bytes, at as u64),
+                };
+                written.expect("writes");
+                expected[at..at + bytes.len()].copy_from_slice(bytes);
+                // From somewhere on, so that pages are in the cache when they are written past it.
+                let mut found = vec![0; expected.len() - read * BLOCK];
+                device.read_at(&mut found, (read * BLOCK) as u64).expect("reads");
+                prop_assert!(found == expected[read * BLOCK..], "after write {turn}");
+            }
+        }
     }
 
     #[test]

@@ -11,44 +11,28 @@ pub(crate) mod admission;
 pub(crate) mod body;
 pub(crate) mod fill;
 pub mod head;
+mod life;
 mod memory;
 mod readers;
 mod report;
 
 use std::collections::HashSet;
-use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use bytes::Bytes;
 use edgeward_policy::disk_admission::{DiskRefusal, DiskVerdict};
-use edgeward_policy::hierarchy::HierarchyRules;
 use edgeward_policy::{Evicted, Object};
-use edgeward_store::disk::{
-    Candidate, DiskCache, DiskCounters, DiskEvent, DiskObject, Dropped, EventSink, Now, OpenError,
-};
-use edgeward_types::{ByteSize, KeyHash};
+use edgeward_store::disk::{Candidate, DiskCache, DiskObject, Dropped, Now};
+use edgeward_types::KeyHash;
 use http::HeaderMap;
 
-use crate::config::DiskConfig;
 use crate::counters::Counters;
 use crate::stored::{OnDisk, Stored, StoredBody, StoredKind, StoredResponse, Variants};
-use admission::{Admissions, Common};
+use admission::Admissions;
 use head::DiskHead;
+pub use life::DiskError;
 use readers::Readers;
-
-/// Why the disk tier did not start.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum DiskError {
-    /// The store could not be opened.
-    #[error("the disk cache cannot be opened")]
-    Open(#[from] OpenError),
-    /// The operating system gives no thread to wait for disks.
-    #[error("the disk cache has no threads to read with")]
-    Thread(#[source] io::Error),
-}
 
 /// The disk cache with what decides about it and who waits for it.
 #[derive(Debug)]
@@ -84,82 +68,6 @@ pub(crate) enum Glanced {
 }
 
 impl DiskTier {
-    /// Opens the store and goes on with what admission remembered.
-    pub(crate) fn open(
-        config: &DiskConfig,
-        key_seed: Option<u64>,
-        ram_object_bytes_max: ByteSize,
-    ) -> Result<Self, DiskError> {
-        let mut settings = config.settings.clone();
-        settings.key_seed = settings.key_seed.or(key_seed);
-        settings.on_event = EventSink::new(told);
-        let queue_bytes_max = settings.queue_bytes.bytes();
-        let (cache, report) = if config.opened.is_empty() {
-            DiskCache::open(settings)?
-        } else {
-            DiskCache::open_with_devices(settings, config.opened.clone())?
-        };
-        for device in &report.devices {
-            tracing::info!(
-                device = device.device,
-                formatted = device.formatted,
-                objects = device.objects,
-                segments = device.segments,
-                searched = device.searched,
-                unreadable = device.unreadable,
-                checkpoint = device.checkpoint,
-                elapsed_ms = device.elapsed.as_millis(),
-                "disk cache opened"
-            );
-        }
-        if let Some(wanted) = key_seed.filter(|seed| *seed != cache.key_seed()) {
-            tracing::warn!(
-                wanted,
-                used = cache.key_seed(),
-                "keys are hashed as the disk cache was formatted, not as configured"
-            );
-        }
-        let capacity = capacity_bytes(&cache.counters());
-        let memory_file = config
-            .memory_file
-            .clone()
-            .or_else(|| memory::beside(&config.settings));
-        let rules = HierarchyRules {
-            disk_object_bytes_max: cache.object_bytes_max(),
-            ram_object_bytes_max: ram_object_bytes_max.bytes(),
-            ..HierarchyRules::default()
-        };
-        let common = Common {
-            memory: config.memory(capacity),
-            rules,
-            file: memory_file.as_deref(),
-            tag: cache.key_seed(),
-        };
-        let admissions = Admissions::restore(config.admission, &config.hosts, common);
-        let readers = Readers::start(config.read_threads, config.reads_waiting_max.get())
-            .map_err(DiskError::Thread)?;
-        let tier = Self {
-            cache,
-            admissions,
-            readers,
-            queue_bytes_max,
-            promoting: KeySet::default(),
-            writing: KeySet::default(),
-            changes: (0..CHANGES_SHARES).map(|_| AtomicU64::new(0)).collect(),
-            forgotten: AtomicU64::new(0),
-        };
-        let memory = tier.memory_bytes();
-        tracing::info!(
-            capacity = %ByteSize(capacity),
-            index = %ByteSize(memory.index),
-            verified = %ByteSize(memory.verified),
-            admission = %ByteSize(memory.admission),
-            queues_max = %ByteSize(memory.queues_max),
-            "memory of the disk cache, beside the budget for hot objects"
-        );
-        Ok(tier)
-    }
-
     /// What lies under `key`, if that takes no waiting.
     pub(crate) fn look(&self, hash: KeyHash, key: &[u8], counters: &Counters) -> Looked {
         let changes = self.changes(hash);
@@ -400,33 +308,6 @@ impl DiskTier {
     pub(crate) fn readers(&self) -> &Readers {
         &self.readers
     }
-
-    /// Saves what admission remembers, writes down what is on its way and the index. Gives up waiting after `within`.
-    pub(crate) fn close(self: &Arc<Self>, within: Duration) {
-        self.readers.close();
-        self.admissions.save(self.cache.key_seed());
-        let (done, closed) = std::sync::mpsc::sync_channel(1);
-        let cache = self.cache.clone();
-        let spawned = std::thread::Builder::new()
-            .name("disk-close".to_owned())
-            .spawn(move || {
-                let result = cache.close();
-                // Before anybody hears of it: the next edge may want the device at once.
-                drop(cache);
-                _ = done.send(result);
-            });
-        if let Err(error) = spawned {
-            tracing::warn!(%error, "the disk cache was not closed; it will recover at the next start");
-            return;
-        }
-        match closed.recv_timeout(within) {
-            Ok(Ok(())) => tracing::info!("disk cache closed"),
-            Ok(Err(error)) => tracing::warn!(%error, "the disk cache was not closed in good order"),
-            Err(_) => tracing::warn!(
-                "the disk was too slow to close the cache in time; it will recover at the next start"
-            ),
-        }
-    }
 }
 
 /// Keys something is being done with.
@@ -495,18 +376,6 @@ pub(crate) fn head_of(
     head: &HeaderMap,
 ) -> Bytes {
     head::write_response(status, policy, head)
-}
-
-fn capacity_bytes(counters: &DiskCounters) -> u64 {
-    counters.devices.iter().map(|d| d.capacity_bytes).sum()
-}
-
-fn told(event: &DiskEvent) {
-    match event {
-        DiskEvent::Writable { .. } => tracing::info!("{event}"),
-        DiskEvent::OutOfService { .. } => tracing::error!("{event}"),
-        _ => tracing::warn!("{event}"),
-    }
 }
 
 /// Counts of changes: so many that promotions are seldom given up for another key's sake; 32 KiB.

@@ -6,26 +6,21 @@
 //! begins with the one before, so that a piece in the middle that never reached the disk ends the
 //! file there too.
 //!
-//! ```text
-//! header  8 "edgscan1", 16 identity (XXH3-128), 8 began, milliseconds since 1970, 8 checksum
-//! record  1 kind, 4 length of the payload, the payload, 8 checksum
-//!  plan    1 form, 4 spans, for each: 4 length, bounds
-//!  batch   4 span, 1 flags (1 ends it, 2 has a position), 8 rows, 8 of them no ids,
-//!          [4 length, position], then 8 for each hash
-//! ```
-//!
-//! Numbers are little-endian, checksums XXH3-64. The file is of use to the version that wrote it and
-//! belongs to one scan: another source, query or kind of hash is refused.
+//! The file is of use to the version that wrote it and belongs to one scan: another source, query or
+//! kind of hash is refused.
+
+mod format;
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, BufReader, Read, Seek as _, SeekFrom, Write as _};
+use std::io::{self, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 use edgeward_filter::IdForm;
-use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128};
+use xxhash_rust::xxh3::xxh3_128;
 
 use crate::batch::Reached;
 use crate::ledger::Ledger;
+use format::{HEADER_BYTES, Kind, MAGIC, batch_payload, header, plan_payload, record, replay};
 
 /// Which scan a checkpoint is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +97,7 @@ impl Checkpoint {
         if length < HEADER_BYTES as u64 {
             // New, or torn before anything was in it. A short file of somebody else stays his.
             let mut head = Vec::new();
-            Read::take(&mut file, 8).read_to_end(&mut head)?;
+            (&mut file).take(8).read_to_end(&mut head)?;
             if !MAGIC.starts_with(&head) {
                 return Err(CheckpointError::Foreign);
             }
@@ -172,32 +167,13 @@ impl Checkpoint {
                 Err(CheckpointError::OtherScan)
             };
         }
-        let mut payload = vec![form as u8];
-        payload.extend_from_slice(&length(ledger.spans().len()));
-        for span in ledger.spans() {
-            payload.extend_from_slice(&length(span.bounds.len()));
-            payload.extend_from_slice(&span.bounds);
-        }
         self.form = Some(form);
-        self.record(Kind::Plan, &payload)
+        self.write(Kind::Plan, &plan_payload(form, ledger))
     }
 
     /// Writes down how far a batch came, with the hashes of its ids.
     pub fn append(&mut self, reached: &Reached, hashes: &[u64]) -> Result<(), CheckpointError> {
-        let mut payload = Vec::with_capacity(32 + hashes.len() * 8);
-        payload.extend_from_slice(&length(reached.span));
-        let position = reached.position.as_deref();
-        payload.push(u8::from(reached.ends_span) | u8::from(position.is_some()) << 1);
-        payload.extend_from_slice(&reached.rows.to_le_bytes());
-        payload.extend_from_slice(&reached.malformed.to_le_bytes());
-        if let Some(position) = position {
-            payload.extend_from_slice(&length(position.len()));
-            payload.extend_from_slice(position);
-        }
-        for hash in hashes {
-            payload.extend_from_slice(&hash.to_le_bytes());
-        }
-        self.record(Kind::Batch, &payload)
+        self.write(Kind::Batch, &batch_payload(reached, hashes))
     }
 
     /// Deletes it: the filter is written, and the next scan is to begin at the beginning.
@@ -205,13 +181,9 @@ impl Checkpoint {
         Ok(std::fs::remove_file(&self.path)?)
     }
 
-    fn record(&mut self, kind: Kind, payload: &[u8]) -> Result<(), CheckpointError> {
-        let mut record = Vec::with_capacity(payload.len() + 13);
-        record.push(kind as u8);
-        record.extend_from_slice(&length(payload.len()));
-        record.extend_from_slice(payload);
-        self.chain = xxh3_64_with_seed(&record, self.chain);
-        record.extend_from_slice(&self.chain.to_le_bytes());
+    fn write(&mut self, kind: Kind, payload: &[u8]) -> Result<(), CheckpointError> {
+        let (record, chain) = record(kind, payload, self.chain);
+        self.chain = chain;
         self.file.write_all(&record)?;
         self.unsynced_bytes += record.len();
         if self.unsynced_bytes >= SYNC_BYTES {
@@ -221,182 +193,6 @@ impl Checkpoint {
         Ok(())
     }
 }
-
-#[derive(Clone, Copy)]
-#[repr(u8)]
-enum Kind {
-    Plan = 1,
-    Batch = 2,
-}
-
-fn header(identity: Identity, began_ms: u64) -> Vec<u8> {
-    let mut bytes = [&MAGIC[..], &identity.0, &began_ms.to_le_bytes()].concat();
-    let check = xxh3_64_with_seed(&bytes, 0);
-    bytes.extend_from_slice(&check.to_le_bytes());
-    bytes
-}
-
-fn length(length: usize) -> [u8; 4] {
-    let length = u32::try_from(length).expect("batches and plans stay far below 4 GiB");
-    length.to_le_bytes()
-}
-
-/// What a checkpoint's bytes say.
-#[derive(Debug)]
-struct Replayed {
-    ledger: Ledger,
-    form: Option<IdForm>,
-    began_ms: u64,
-    chain: u64,
-    /// Up to the end of the last whole record.
-    bytes: u64,
-}
-
-/// Reads header and records until the end or the first that is not whole.
-fn replay(
-    mut input: impl Read,
-    identity: Identity,
-    each: &mut dyn FnMut(&[u64]),
-) -> Result<Replayed, CheckpointError> {
-    let mut header = [0; HEADER_BYTES];
-    input.read_exact(&mut header).map_err(not_whole)?;
-    let mut fields = Fields(&header);
-    let magic: [u8; 8] = fields.array().ok_or(CheckpointError::Foreign)?;
-    let of: [u8; 16] = fields.array().ok_or(CheckpointError::Foreign)?;
-    let began_ms = fields.u64().ok_or(CheckpointError::Foreign)?;
-    let chain = fields.u64().ok_or(CheckpointError::Foreign)?;
-    if magic != *MAGIC || chain != xxh3_64_with_seed(&header[..HEADER_BYTES - 8], 0) {
-        return Err(CheckpointError::Foreign);
-    }
-    if of != identity.0 {
-        return Err(CheckpointError::OtherScan);
-    }
-    let mut read = Replayed {
-        ledger: Ledger::default(),
-        form: None,
-        began_ms,
-        chain,
-        bytes: HEADER_BYTES as u64,
-    };
-    let (mut record, mut hashes) = (Vec::new(), Vec::new());
-    while let Some(chain) = next_record(&mut input, read.chain, &mut record)? {
-        hashes.clear();
-        let (kind, payload) = (record[0], &record[5..]);
-        let understood = match kind {
-            kind if kind == Kind::Plan as u8 => plan(payload).map(|(form, ledger)| {
-                read.form = Some(form);
-                read.ledger = ledger;
-            }),
-            kind if kind == Kind::Batch as u8 => batch(payload, &mut hashes)
-                .filter(|reached| reached.span < read.ledger.spans().len())
-                .map(|reached| read.ledger.note(&reached)),
-            _ => None,
-        };
-        if understood.is_none() {
-            break;
-        }
-        each(&hashes);
-        read.chain = chain;
-        read.bytes += record.len() as u64 + 8;
-    }
-    Ok(read)
-}
-
-/// A record without its checksum, which comes back; none where the file ends or is torn.
-fn next_record(
-    input: &mut impl Read,
-    chain: u64,
-    record: &mut Vec<u8>,
-) -> Result<Option<u64>, io::Error> {
-    record.clear();
-    let head = Read::take(&mut *input, 5).read_to_end(record)?;
-    let &[_, a, b, c, d] = &record[..] else {
-        debug_assert!(head < 5);
-        return Ok(None);
-    };
-    let payload = u32::from_le_bytes([a, b, c, d]) as usize;
-    if payload > RECORD_BYTES_MAX {
-        return Ok(None);
-    }
-    // No more is allocated than is there.
-    Read::take(&mut *input, payload as u64).read_to_end(record)?;
-    let mut check = Vec::with_capacity(8);
-    Read::take(&mut *input, 8).read_to_end(&mut check)?;
-    let computed = xxh3_64_with_seed(record, chain);
-    let whole = record.len() == payload + 5 && check == computed.to_le_bytes();
-    Ok(whole.then_some(computed))
-}
-
-fn plan(payload: &[u8]) -> Option<(IdForm, Ledger)> {
-    let mut fields = Fields(payload);
-    let [form] = fields.array()?;
-    let form = IdForm::ALL.into_iter().find(|known| *known as u8 == form)?;
-    let spans = fields.u32()?;
-    let bounds: Option<Vec<_>> = (0..spans).map(|_| fields.piece()).collect();
-    fields.0.is_empty().then_some((form, Ledger::over(bounds?)))
-}
-
-fn batch(payload: &[u8], hashes: &mut Vec<u64>) -> Option<Reached> {
-    let mut fields = Fields(payload);
-    let span = fields.u32()? as usize;
-    let [flags] = fields.array()?;
-    let (rows, malformed) = (fields.u64()?, fields.u64()?);
-    let position = if flags & 2 == 2 {
-        Some(fields.piece()?)
-    } else {
-        None
-    };
-    while !fields.0.is_empty() {
-        hashes.push(fields.u64()?);
-    }
-    Some(Reached {
-        span,
-        rows,
-        malformed,
-        position,
-        ends_span: flags & 1 == 1,
-    })
-}
-
-/// Takes fields from the front of some bytes.
-struct Fields<'a>(&'a [u8]);
-
-impl Fields<'_> {
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (front, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(*front)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.array().map(u64::from_le_bytes)
-    }
-
-    fn piece(&mut self) -> Option<Vec<u8>> {
-        let length = self.u32()? as usize;
-        let (front, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        Some(front.to_vec())
-    }
-}
-
-fn not_whole(error: io::Error) -> CheckpointError {
-    if error.kind() == io::ErrorKind::UnexpectedEof {
-        CheckpointError::Foreign
-    } else {
-        error.into()
-    }
-}
-
-const MAGIC: &[u8; 8] = b"edgscan1";
-const HEADER_BYTES: usize = 8 + 16 + 8 + 8;
-
-/// Far above a batch of a million hashes of 16 bytes, and above a plan of a hundred thousand ranges.
-const RECORD_BYTES_MAX: usize = 1 << 26;
 
 /// What a power cut may cost: a second of scanning.
 const SYNC_BYTES: usize = 8 << 20;

@@ -5,6 +5,7 @@
 //! and published; from then on it may commit.
 
 mod fed;
+mod files;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use crate::counters::Counters;
 use crate::feed::Changes;
 use crate::position::Positions;
 use crate::state::{Restored, StateFolder};
+use files::Files;
 
 /// What is published now.
 #[derive(Debug)]
@@ -141,10 +143,7 @@ pub(crate) struct Writer {
     bases: VecDeque<(u64, Duration)>,
     /// Removed after they were added, and so not to be united with a scan.
     cancelled: HashSet<IdHash>,
-    files: HashMap<Digest, Arc<File>>,
-    /// No longer listed, oldest first.
-    superseded: VecDeque<Digest>,
-    superseded_bytes: usize,
+    files: Files,
 }
 
 impl Writer {
@@ -198,9 +197,7 @@ impl Writer {
             scan_began: None,
             bases: VecDeque::new(),
             cancelled: HashSet::new(),
-            files: HashMap::new(),
-            superseded: VecDeque::new(),
-            superseded_bytes: 0,
+            files: Files::default(),
         };
         if writer.config.coverage == Coverage::Posts && !damaged && writer.snapshot.is_some() {
             // Whoever posted before the restart was answered after it was written down, and whoever
@@ -409,7 +406,9 @@ impl Writer {
             tracing::error!(%error, "the state cannot be written; what is published stays as it is");
             return;
         }
-        self.keep_files();
+        let limits = &self.config.limits;
+        self.files
+            .list(self.snapshot.as_ref(), &self.journal, limits);
         let line = manifest.to_line(self.config.signer.as_ref());
         let tag = format!("{:x}-{:x}", manifest.lineage, manifest.serial);
         self.shown.send_replace(Arc::new(Shown {
@@ -420,70 +419,15 @@ impl Writer {
             manifest: Some(Content::new(Bytes::from(line), tag)),
             made: now.monotonic,
             covers: self.covers,
-            files: self.files.clone(),
+            files: self.files.served(),
             journal_ids: self.kept_ids(),
             snapshot_bytes: manifest.snapshot.bytes,
             snapshot_ids: self.snapshot_ids,
         }));
     }
-
-    /// Puts what is listed among the files, and lets go of what has not been for long.
-    fn keep_files(&mut self) {
-        let mut listed = HashSet::new();
-        if let Some(snapshot) = &self.snapshot {
-            listed.insert(snapshot.sha256);
-            let file = Arc::clone(snapshot);
-            self.files.entry(snapshot.sha256).or_insert(file);
-        }
-        for delta in self.journal.deltas() {
-            let digest = delta.entry.sha256;
-            listed.insert(digest);
-            self.files.entry(digest).or_insert_with(|| {
-                File::new(FileKind::Delta, digest, Bytes::from(delta.bytes.clone()))
-            });
-        }
-        for (digest, file) in &self.files {
-            if !listed.contains(digest) && !self.superseded.contains(digest) {
-                self.superseded.push_back(*digest);
-                self.superseded_bytes += counted_bytes(file);
-            }
-        }
-        let limits = &self.config.limits;
-        let snapshots = |files: &HashMap<Digest, Arc<File>>| {
-            let of_kind = |file: &&Arc<File>| file.kind == FileKind::Snapshot;
-            files.values().filter(of_kind).count()
-        };
-        while self.superseded.len() > limits.superseded_files_max
-            || self.superseded_bytes > limits.superseded_bytes_max
-            // The newest, and the one before for those who are fetching it.
-            || snapshots(&self.files) > 2
-        {
-            let oldest_snapshot = self.superseded.iter().position(|digest| {
-                snapshots(&self.files) > 2
-                    && self
-                        .files
-                        .get(digest)
-                        .is_some_and(|f| f.kind == FileKind::Snapshot)
-            });
-            let Some(digest) = self.superseded.remove(oldest_snapshot.unwrap_or(0)) else {
-                break;
-            };
-            if let Some(file) = self.files.remove(&digest) {
-                self.superseded_bytes -= counted_bytes(&file);
-            }
-        }
-    }
 }
 
 type Done = oneshot::Sender<Result<u64, NotJournaled>>;
-
-/// Of a superseded file: snapshots are bounded by their number.
-fn counted_bytes(file: &File) -> usize {
-    match file.kind {
-        FileKind::Snapshot => 0,
-        FileKind::Delta => file.content.len(),
-    }
-}
 
 fn ids_of(file: &File) -> u64 {
     let (_, bytes) = file.content.select("");

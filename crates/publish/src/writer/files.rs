@@ -1,0 +1,85 @@
+//! The files that are served: what the manifest lists, and for a while what it listed before, since whoever read
+//! an older manifest fetches what that one named.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use edgeward_filter::Digest;
+use edgeward_filter::journal::Journal;
+
+use crate::config::PublishLimits;
+use crate::content::{File, FileKind};
+
+#[derive(Default)]
+pub(super) struct Files {
+    by_digest: HashMap<Digest, Arc<File>>,
+    /// No longer listed, oldest first.
+    superseded: VecDeque<Digest>,
+    superseded_bytes: usize,
+}
+
+impl Files {
+    pub(super) fn served(&self) -> HashMap<Digest, Arc<File>> {
+        self.by_digest.clone()
+    }
+
+    /// Takes in what is listed now, and lets go of what has not been for long.
+    pub(super) fn list(
+        &mut self,
+        snapshot: Option<&Arc<File>>,
+        journal: &Journal,
+        limits: &PublishLimits,
+    ) {
+        let mut listed = HashSet::new();
+        if let Some(snapshot) = snapshot {
+            listed.insert(snapshot.sha256);
+            let file = Arc::clone(snapshot);
+            self.by_digest.entry(snapshot.sha256).or_insert(file);
+        }
+        for delta in journal.deltas() {
+            let digest = delta.entry.sha256;
+            listed.insert(digest);
+            self.by_digest.entry(digest).or_insert_with(|| {
+                File::new(FileKind::Delta, digest, Bytes::from(delta.bytes.clone()))
+            });
+        }
+        for (digest, file) in &self.by_digest {
+            if !listed.contains(digest) && !self.superseded.contains(digest) {
+                self.superseded.push_back(*digest);
+                self.superseded_bytes += counted_bytes(file);
+            }
+        }
+        let snapshots = |files: &HashMap<Digest, Arc<File>>| {
+            let of_kind = |file: &&Arc<File>| file.kind == FileKind::Snapshot;
+            files.values().filter(of_kind).count()
+        };
+        while self.superseded.len() > limits.superseded_files_max
+            || self.superseded_bytes > limits.superseded_bytes_max
+            // The newest, and the one before for those who are fetching it.
+            || snapshots(&self.by_digest) > 2
+        {
+            let oldest_snapshot = self.superseded.iter().position(|digest| {
+                snapshots(&self.by_digest) > 2
+                    && self
+                        .by_digest
+                        .get(digest)
+                        .is_some_and(|f| f.kind == FileKind::Snapshot)
+            });
+            let Some(digest) = self.superseded.remove(oldest_snapshot.unwrap_or(0)) else {
+                break;
+            };
+            if let Some(file) = self.by_digest.remove(&digest) {
+                self.superseded_bytes -= counted_bytes(&file);
+            }
+        }
+    }
+}
+
+/// Of a superseded file: snapshots are bounded by their number.
+fn counted_bytes(file: &File) -> usize {
+    match file.kind {
+        FileKind::Snapshot => 0,
+        FileKind::Delta => file.content.len(),
+    }
+}

@@ -10,7 +10,8 @@
 //! [`Complaint`]; several found at once are [`Complaints`] and each gets its own lines.
 
 use std::fmt::{self, Write as _};
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 /// One thing that is wrong, with its place and the way out where they are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +30,21 @@ impl Complaint {
             file: None,
             line: None,
             hint: None,
+        }
+    }
+
+    /// Says what an error says, and its causes on the same line.
+    pub(crate) fn of(error: &(dyn std::error::Error + 'static)) -> Self {
+        let all = std::iter::successors(Some(error), |error| error.source());
+        Self::new(all.map(ToString::to_string).collect::<Vec<_>>().join(": "))
+    }
+
+    /// Says that a file could not be opened or read; of one that is not there, where it was looked for.
+    pub(crate) fn unreadable(path: &Path, cannot: &str, error: &io::Error) -> Self {
+        let complaint = Self::new(format!("{cannot} {}: {error}", path.display()));
+        match error.kind() {
+            io::ErrorKind::NotFound => complaint.hint(format!("looked for {}", whole(path))),
+            _ => complaint,
         }
     }
 
@@ -86,10 +102,16 @@ impl fmt::Display for Complaints {
 
 impl std::error::Error for Complaints {}
 
+/// A path from the root, whatever folder the program was started in.
+pub(crate) fn whole(path: &Path) -> String {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    path.display().to_string()
+}
+
 /// Writes `error` to stderr in our form.
 pub(crate) fn print(error: &anyhow::Error) {
     // When stderr is gone too there is nobody left to tell.
-    _ = std::io::Write::write_all(&mut std::io::stderr(), render(error).as_bytes());
+    _ = io::Write::write_all(&mut io::stderr(), render(error).as_bytes());
 }
 
 /// `error` in our form, one block a complaint.
@@ -97,11 +119,7 @@ pub(crate) fn render(error: &anyhow::Error) -> String {
     if let Some(Complaints(all)) = error.downcast_ref::<Complaints>() {
         return all.iter().map(|one| block(&one.message, one)).collect();
     }
-    let message = error
-        .chain()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(": ");
+    let message = format!("{error:#}");
     let bare = Complaint::new("");
     let placed = error
         .chain()
@@ -151,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_cause_follows_its_consequence_on_one_line() {
-        let error = anyhow::Error::new(std::io::Error::other("disk on fire")).context("reading a");
+        let error = anyhow::Error::new(io::Error::other("disk on fire")).context("reading a");
         assert_eq!(render(&error), "error: reading a: disk on fire\n");
     }
 

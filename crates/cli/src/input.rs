@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use anyhow::Context;
 use clap::Args;
 
 use edgeward_trace::{
@@ -281,7 +280,8 @@ fn open_file(file: &Path) -> anyhow::Result<(String, Box<dyn Read + Send>)> {
         return Ok(("stdin".to_owned(), Box::new(io::stdin())));
     }
     let label = file.display().to_string();
-    let opened = File::open(file).with_context(|| format!("cannot open {label}"))?;
+    let opened =
+        File::open(file).map_err(|error| Complaint::unreadable(file, "cannot open", &error))?;
     Ok((label, Box::new(opened)))
 }
 

@@ -169,7 +169,11 @@ impl Found {
     fn take_matches(&mut self, name: &Path) -> Result<(), FindError> {
         let missing = || FindError::Missing {
             path: name.into(),
-            source: io::ErrorKind::NotFound.into(),
+            // In the system's words, unless it came into being meanwhile.
+            source: name
+                .metadata()
+                .err()
+                .unwrap_or_else(|| io::ErrorKind::NotFound.into()),
         };
         let pattern = name
             .to_str()

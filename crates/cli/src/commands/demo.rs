@@ -67,7 +67,7 @@ pub(crate) struct DemoArgs {
     json: bool,
 
     /// How long the origin takes to begin an answer
-    #[arg(long, default_value = "2ms", value_parser = super::origin::duration, value_name = "TIME", hide_short_help = true)]
+    #[arg(long, default_value = "2ms", value_parser = super::typed::duration, value_name = "TIME", hide_short_help = true)]
     origin_latency: Duration,
 
     /// Connections of the load generator

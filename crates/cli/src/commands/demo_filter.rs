@@ -50,7 +50,7 @@ pub(crate) struct DemoFilterArgs {
     lookups: u64,
 
     /// How long the service takes to begin an answer
-    #[arg(long, default_value = "20ms", value_parser = super::origin::duration, value_name = "TIME")]
+    #[arg(long, default_value = "20ms", value_parser = super::typed::duration, value_name = "TIME")]
     latency: Duration,
 
     /// Connections of the clients

@@ -12,6 +12,7 @@ use edgeward_dedup::receiver::Sharing;
 use edgeward_link::{Admin, Allow, EndStatus, Gateway, GatewayConfig, HostPort, Rule};
 
 use super::link::end::{EndArgs, OnOff, admin, announce, until_signal, with_way_out};
+use super::typed::address;
 use crate::complaint::Complaint;
 
 /// Be the end near the origin of links to edges
@@ -19,7 +20,7 @@ use crate::complaint::Complaint;
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct GatewayArgs {
     /// Where edges connect; port 0 takes a free one
-    #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:7443", value_parser = address)]
+    #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:7443", value_parser = listen)]
     listen: SocketAddr,
 
     /// Whom edges' misses ask, as http://HOST:PORT
@@ -56,10 +57,10 @@ enum Encoding {
 }
 
 /// `:7443` is what people write for all addresses.
-fn address(text: &str) -> Result<SocketAddr, std::net::AddrParseError> {
+fn listen(text: &str) -> Result<SocketAddr, String> {
     match text.strip_prefix(':') {
-        Some(port) => format!("0.0.0.0:{port}").parse(),
-        None => text.parse(),
+        Some(port) => address(&format!("0.0.0.0:{port}")),
+        None => address(text),
     }
 }
 

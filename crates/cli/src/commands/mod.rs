@@ -19,6 +19,8 @@ mod serve;
 mod simulate;
 mod store;
 mod trace;
+pub(crate) mod typed;
+mod warmup;
 
 use std::process::ExitCode;
 

@@ -13,6 +13,7 @@ use serde_json::json;
 use edgeward_replay::origin::{OBJECT_BYTES_MAX, OriginConfig, OriginCounts, SyntheticOrigin};
 use edgeward_types::{ByteSize, Seed};
 
+use super::typed::{address, duration};
 use crate::output;
 
 /// Serve objects of any size, stored nowhere: /o/ID?size=BYTES
@@ -20,7 +21,7 @@ use crate::output;
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct OriginArgs {
     /// Where to listen; port 0 takes a free one
-    #[arg(long, default_value = "127.0.0.1:9000", value_name = "ADDR")]
+    #[arg(long, default_value = "127.0.0.1:9000", value_parser = address, value_name = "ADDR")]
     listen: SocketAddr,
 
     /// How long each answer takes to begin, as 20ms
@@ -170,24 +171,6 @@ fn print(counts: &OriginCounts) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `20ms`, `1.5s`, `300us`.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    let unclear = || format!("`{text}` is no time; write 20ms, 1.5s or 300us");
-    let unit_at = text
-        .find(|c: char| c.is_ascii_alphabetic())
-        .ok_or_else(unclear)?;
-    let (number, unit) = text.split_at(unit_at);
-    let number: f64 = number.trim().parse().map_err(|_| unclear())?;
-    let scale = match unit {
-        "us" => 1e-6,
-        "ms" => 1e-3,
-        "s" => 1.0,
-        "m" | "min" => 60.0,
-        _ => return Err(unclear()),
-    };
-    Duration::try_from_secs_f64(number * scale).map_err(|_| unclear())
-}
-
 /// `0.01` or `1%`.
 fn share(text: &str) -> Result<f64, String> {
     let number = match text.strip_suffix('%') {
@@ -234,18 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_and_shares_read_as_people_write_them() {
-        for (text, micros) in [
-            ("20ms", 20_000),
-            ("1.5s", 1_500_000),
-            ("300us", 300),
-            ("0s", 0),
-        ] {
-            assert_eq!(duration(text), Ok(Duration::from_micros(micros)), "{text}");
-        }
-        for text in ["", "20", "ms", "-1ms", "1 fortnight", "nan s"] {
-            assert!(duration(text).is_err(), "{text}");
-        }
+    fn shares_read_as_people_write_them() {
         for (text, expected) in [("0", 0.0), ("0.01", 0.01), ("1%", 0.01), ("100 %", 1.0)] {
             assert_eq!(share(text), Ok(expected), "{text}");
         }

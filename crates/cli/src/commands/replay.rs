@@ -15,10 +15,10 @@ use clap::Args;
 
 use edgeward_replay::ReplayReport;
 use edgeward_replay::load::{self, Feeder, Pacing, ReplayError, ReplayPlan, Target};
-use edgeward_sim::Share;
 use edgeward_types::ByteSize;
 
-use super::origin::duration;
+use super::typed::duration;
+use super::warmup::Warmup;
 use crate::complaint::Complaint;
 use crate::input::{Inputs, TraceArgs as TraceInputArgs};
 use crate::output::{self, Progress};
@@ -135,10 +135,7 @@ impl ReplayArgs {
             (None, None) => Pacing::Closed,
         };
         plan.size_bytes_max = self.max_size.map(ByteSize::bytes);
-        plan.warmup_requests = match self.warmup {
-            Warmup::Requests(requests) => requests,
-            Warmup::Share(share) => share.of(total.unwrap_or(0)),
-        };
+        plan.warmup_requests = self.warmup.requests(total);
         plan.settle_sizes = !self.sizes_as_recorded;
         plan.timeout = self.timeout.max(Duration::from_millis(1));
         plan.failures_in_a_row_max = self.max_failures;
@@ -240,27 +237,6 @@ impl std::fmt::Display for Broken {
 
 impl std::error::Error for Broken {}
 
-/// How much of the trace fills the cache before anything counts.
-#[derive(Clone, Copy, Debug)]
-enum Warmup {
-    Requests(u64),
-    Share(Share),
-}
-
-impl std::str::FromStr for Warmup {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text.ends_with('%') {
-            let share: Result<Share, edgeward_sim::ParseShareError> = text.parse();
-            return share.map(Self::Share).map_err(|error| error.to_string());
-        }
-        text.parse()
-            .map(Self::Requests)
-            .map_err(|_| format!("`{text}` is neither a share nor a number; write 20% or 100000"))
-    }
-}
-
 fn positive(text: &str) -> Result<f64, String> {
     text.parse()
         .ok()
@@ -287,15 +263,6 @@ Exit codes: 0 every answer was right, 1 some were not, 2 it could not be done.";
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_warmup_is_a_share_or_a_number() {
-        assert!(matches!("20%".parse(), Ok(Warmup::Share(_))));
-        assert!(matches!("1000".parse(), Ok(Warmup::Requests(1000))));
-        for text in ["", "many", "101%", "-5"] {
-            assert!(text.parse::<Warmup>().is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn rates_are_above_zero() {

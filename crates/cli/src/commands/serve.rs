@@ -236,12 +236,7 @@ fn with_way_out(error: StartError) -> anyhow::Error {
         },
         _ => return error.into(),
     };
-    let message = anyhow::Error::new(error)
-        .chain()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(": ");
-    Complaint::new(message).hint(hint).into()
+    Complaint::of(&error).hint(hint).into()
 }
 
 /// One line that says where it listens, for people and for the program that started it.

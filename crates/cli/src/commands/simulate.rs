@@ -18,10 +18,11 @@ use clap::Args;
 use serde::Serialize;
 
 use edgeward_policy::PolicySpec;
-use edgeward_sim::{Capacity, DiskConfig, Run, RunConfig, RunReport, Share, TraceFacts, Traffic};
+use edgeward_sim::{Capacity, DiskConfig, Run, RunConfig, RunReport, TraceFacts, Traffic};
 use edgeward_trace::Record;
 use edgeward_types::{ByteSize, Seed};
 
+use super::warmup::Warmup;
 use crate::complaint::Complaint;
 use crate::input::{Inputs, TraceArgs as TraceInputArgs};
 use crate::output::{self, Column, Progress, Table};
@@ -150,10 +151,7 @@ fn simulate(
     before: Option<&TraceFacts>,
 ) -> anyhow::Result<Simulation> {
     let requests = before.map(|facts| facts.requests);
-    let warmup_requests = match args.warmup {
-        Warmup::Requests(requests) => requests,
-        Warmup::Share(share) => share.of(requests.unwrap_or(0)),
-    };
+    let warmup_requests = args.warmup.requests(requests);
     let footprint_bytes = before.map_or(0, |facts| facts.footprint_bytes);
     let disks = args.disk.configs(footprint_bytes);
     let mut runs: Vec<TimedRun> = Vec::new();
@@ -309,29 +307,6 @@ impl TimedRun {
             report.tuned.clear();
         }
         report
-    }
-}
-
-/// What comes before counting starts.
-#[derive(Clone, Copy, Debug)]
-enum Warmup {
-    Requests(u64),
-    Share(Share),
-}
-
-impl std::str::FromStr for Warmup {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text.ends_with('%') {
-            return text
-                .parse()
-                .map(Self::Share)
-                .map_err(|error: edgeward_sim::ParseShareError| error.to_string());
-        }
-        text.parse()
-            .map(Self::Requests)
-            .map_err(|_| format!("`{text}` is neither a share nor a number; write 20% or 100000"))
     }
 }
 

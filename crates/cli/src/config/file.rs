@@ -20,7 +20,10 @@ pub(super) fn read(path: &Path) -> Result<String, Complaint> {
     File::open(path)
         .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
         .map_err(|error| {
-            Complaint::new(format!("the configuration {}", unreadable(&error))).in_file(path)
+            let said = format!("the configuration {}", unreadable(&error));
+            Complaint::new(said)
+                .in_file(path)
+                .hint("`edgeward check-config --reference` has all keys, for one to begin with")
         })?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(Complaint::new("the configuration is larger than 1 MiB").in_file(path));

@@ -1,10 +1,12 @@
 //! What is said when an analysis comes to nothing, or not to all.
 
+use std::io;
+
 use edgeward_logs::{
     AnalyzeError, CheckpointError, FileReport, FindError, PartialError, SpillError,
 };
 
-use crate::complaint::Complaint;
+use crate::complaint::{Complaint, whole};
 
 /// What went wrong with the analysis itself rather than with a log.
 pub(super) fn of_analysis(error: AnalyzeError) -> Complaint {
@@ -57,21 +59,17 @@ fn checkpoint_hint(error: &CheckpointError) -> Option<&'static str> {
 
 pub(super) fn complaint_of(error: FindError) -> Complaint {
     let hint = match &error {
-        FindError::StdinTwice => "name `-` once",
+        FindError::StdinTwice => "name `-` once".to_owned(),
         FindError::EmptyFolder { .. } => {
-            "hidden files are passed over; name them to have them read"
+            "hidden files are passed over; name them to have them read".to_owned()
         }
-        FindError::TooMany => "analyze them in parts",
-        _ => "",
+        FindError::TooMany => "analyze them in parts".to_owned(),
+        FindError::Missing { path, source } if source.kind() == io::ErrorKind::NotFound => {
+            format!("looked for {}", whole(path))
+        }
+        _ => return Complaint::of(&error),
     };
-    let cause = std::error::Error::source(&error);
-    let message = cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"));
-    let complaint = Complaint::new(message);
-    if hint.is_empty() {
-        complaint
-    } else {
-        complaint.hint(hint)
-    }
+    Complaint::of(&error).hint(hint)
 }
 
 /// There is nothing to show: the first thing wrong is why.

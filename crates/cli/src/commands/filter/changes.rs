@@ -19,7 +19,7 @@ use edgeward_idsync::{Batch, Changes, ChangesConfig, Source, SourceError, Stoppe
 use edgeward_publish::{self as publish, Feed, FeedError, RunningPublisher};
 
 use super::database::complain;
-use crate::commands::origin::duration;
+use crate::commands::typed::duration;
 use crate::complaint::Complaint;
 
 /// How a database is asked for what was added.

@@ -4,8 +4,6 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use anyhow::Context;
-
 use edgeward_filter::guava::{Funnel, GuavaFilter};
 use edgeward_filter::{Filter, IdForm, IdText, OpenError};
 
@@ -40,8 +38,9 @@ impl Opened {
 
 /// Opens a filter of ours, checking every byte.
 pub(super) fn ours(path: &Path) -> anyhow::Result<Filter<Vec<u8>>> {
-    let mut file = File::open(path).with_context(|| unreadable(path))?;
-    let opened = of(&mut file).with_context(|| unreadable(path))?;
+    let unreadable = |error| Complaint::unreadable(path, "cannot read", &error);
+    let opened = File::open(path).and_then(|mut file| of(&mut file));
+    let opened = opened.map_err(unreadable)?;
     opened.map_err(|error| {
         let way_out = match error {
             OpenError::Version { .. } => "use a newer edgeward, or build it again with this one",
@@ -79,11 +78,8 @@ pub(super) fn open(path: &Path, guava: Option<Spelling>) -> anyhow::Result<Opene
 }
 
 fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
-    std::fs::read(path).with_context(|| unreadable(path))
-}
-
-fn unreadable(path: &Path) -> String {
-    format!("cannot read {}", path.display())
+    let read = std::fs::read(path);
+    read.map_err(|error| Complaint::unreadable(path, "cannot read", &error).into())
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use super::changes::{ChangesArgs, Prepared};
 use super::database::DatabaseArgs;
 use super::keygen;
 use super::source::{Source, SourceArgs};
-use crate::commands::origin::duration;
+use crate::commands::typed::{address, duration};
 use crate::complaint::Complaint;
 use crate::output;
 use crate::signals::Signals;
@@ -53,11 +53,11 @@ pub(crate) struct ServeArgs {
     state: PathBuf,
 
     /// Where clients are answered; port 0 takes a free one
-    #[arg(long, default_value = "127.0.0.1:8090", value_name = "ADDR")]
+    #[arg(long, default_value = "127.0.0.1:8090", value_parser = address, value_name = "ADDR")]
     listen: SocketAddr,
 
     /// Where /metrics and /status are served
-    #[arg(long, value_name = "ADDR", hide_short_help = true)]
+    #[arg(long, value_parser = address, value_name = "ADDR", hide_short_help = true)]
     admin: Option<SocketAddr>,
 
     /// The key that signs, from `edgeward filter keygen`
@@ -316,12 +316,7 @@ fn with_way_out(error: PublishError) -> anyhow::Error {
         PublishError::Listen { .. } => "`ss -ltnp` says who listens there; port 0 takes a free one",
         _ => return error.into(),
     };
-    let message = anyhow::Error::new(error)
-        .chain()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(": ");
-    Complaint::new(message).hint(hint).into()
+    Complaint::of(&error).hint(hint).into()
 }
 
 /// One line that says where it listens, for people and for the program that started it.

@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use anyhow::Context;
 use clap::Args;
 
 use crate::complaint::Complaint;
@@ -122,8 +121,8 @@ impl Source {
         let (input, bytes): (Box<dyn Read>, Option<u64>) = if self.path.as_os_str() == "-" {
             (Box::new(io::stdin()), None)
         } else {
-            let file =
-                File::open(&self.path).with_context(|| format!("cannot open {}", self.label()))?;
+            let file = File::open(&self.path)
+                .map_err(|error| Complaint::unreadable(&self.path, "cannot open", &error))?;
             let facts = file.metadata().ok().filter(std::fs::Metadata::is_file);
             (Box::new(file), facts.map(|facts| facts.len()))
         };

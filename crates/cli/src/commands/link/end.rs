@@ -20,7 +20,7 @@ use edgeward_link::{
 use edgeward_store::disk::FileDevice;
 use edgeward_types::ByteSize;
 
-use crate::commands::origin::duration;
+use crate::commands::typed::{address, duration};
 use crate::complaint::Complaint;
 use crate::output;
 
@@ -40,7 +40,7 @@ pub(crate) struct EndArgs {
     pub(crate) store_size: ByteSize,
 
     /// Where /metrics and /status are served
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_parser = address, value_name = "ADDR")]
     pub(crate) admin: Option<SocketAddr>,
 
     /// TLS 1.3 with the keys, or off: inside a VPN, and at both ends
@@ -227,7 +227,7 @@ pub(crate) fn keys(
             }
             _ => "copy the folder that `edgeward link keygen` made as it is",
         };
-        Complaint::new(one_line(&error)).hint(hint).into()
+        Complaint::of(&error).hint(hint).into()
     })
 }
 
@@ -265,7 +265,7 @@ pub(crate) fn open_store(
             OpenError::Superblock { .. } => "it holds something else; name another place",
             _ => "look at the disk",
         };
-        Complaint::new(one_line(&error)).hint(hint).into()
+        Complaint::of(&error).hint(hint).into()
     })
 }
 
@@ -279,12 +279,6 @@ pub(crate) fn knowledge_folder(store: &Path) -> Option<PathBuf> {
     store.is_file().then_some(beside)
 }
 
-/// An error with its causes.
-pub(crate) fn one_line(error: &(dyn std::error::Error + 'static)) -> String {
-    let all = std::iter::successors(Some(error), |error| error.source());
-    all.map(ToString::to_string).collect::<Vec<_>>().join(": ")
-}
-
 /// Why an end did not start, with the way out.
 pub(crate) fn with_way_out(error: SetupError) -> anyhow::Error {
     let hint = match &error {
@@ -292,7 +286,7 @@ pub(crate) fn with_way_out(error: SetupError) -> anyhow::Error {
         SetupError::Chunks(_) => "give --chunk 4KiB, 8KiB, 16KiB, 32KiB or 64KiB",
         _ => return error.into(),
     };
-    Complaint::new(one_line(&error)).hint(hint).into()
+    Complaint::of(&error).hint(hint).into()
 }
 
 /// Runs what `start` starts until a signal ends it, and hands it to `stop`.

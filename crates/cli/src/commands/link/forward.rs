@@ -11,6 +11,7 @@ use serde_json::json;
 use edgeward_link::{Admin, Client, EndStatus, Entry, HostPort, Target, Way};
 
 use super::end::{EndArgs, admin, announce, until_signal, with_way_out};
+use crate::commands::typed::address;
 use crate::complaint::Complaint;
 
 /// Lead a local port to a target behind the gateway
@@ -21,7 +22,7 @@ use crate::complaint::Complaint;
 )]
 pub(crate) struct ForwardArgs {
     /// Where programs connect; may be given again, once for each --to
-    #[arg(long, value_name = "ADDR", required = true)]
+    #[arg(long, value_parser = address, value_name = "ADDR", required = true)]
     listen: Vec<SocketAddr>,
 
     /// Where the gateway connects, as db:3306
@@ -40,7 +41,7 @@ pub(crate) struct ForwardArgs {
 )]
 pub(crate) struct SocksArgs {
     /// Where programs connect; whoever can may use it
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:1080")]
+    #[arg(long, value_parser = address, value_name = "ADDR", default_value = "127.0.0.1:1080")]
     listen: SocketAddr,
 
     #[command(flatten)]

@@ -8,7 +8,6 @@ use clap::Args;
 
 use edgeward_link::{KeysError, generate};
 
-use super::end::one_line;
 use crate::complaint::Complaint;
 use crate::output;
 
@@ -30,7 +29,7 @@ pub(crate) fn run(args: &KeygenArgs) -> anyhow::Result<ExitCode> {
                 .hint("ends with other keys would not be let in: name another folder")
                 .into()
         }
-        _ => anyhow::Error::from(Complaint::new(one_line(&error))),
+        _ => anyhow::Error::from(Complaint::of(&error)),
     })?;
     let mut out = output::stdout();
     let shown = args.out.display();

@@ -1,0 +1,58 @@
+//! Values as people type them, for flags of several commands.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// `20ms`, `1.5s`, `300us`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let unclear = || format!("`{text}` is no time; write 20ms, 1.5s or 300us");
+    let unit_at = text
+        .find(|c: char| c.is_ascii_alphabetic())
+        .ok_or_else(unclear)?;
+    let (number, unit) = text.split_at(unit_at);
+    let number: f64 = number.trim().parse().map_err(|_| unclear())?;
+    let scale = match unit {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "m" | "min" => 60.0,
+        _ => return Err(unclear()),
+    };
+    Duration::try_from_secs_f64(number * scale).map_err(|_| unclear())
+}
+
+/// `127.0.0.1:8080`.
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        format!("`{text}` is no address and port; write 127.0.0.1:8080, or 0.0.0.0:8080 for all")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_read_as_people_write_them() {
+        for (text, micros) in [
+            ("20ms", 20_000),
+            ("1.5s", 1_500_000),
+            ("300us", 300),
+            ("0s", 0),
+        ] {
+            assert_eq!(duration(text), Ok(Duration::from_micros(micros)), "{text}");
+        }
+        for text in ["", "20", "ms", "-1ms", "1 fortnight", "nan s"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused_with_one_that_is() {
+        assert!(address("[::1]:0").is_ok());
+        for text in ["", "8080", ":8080", "localhost:8080", "127.0.0.1"] {
+            let refusal = address(text).expect_err(text);
+            assert!(refusal.contains("127.0.0.1:8080"), "{refusal}");
+        }
+    }
+}

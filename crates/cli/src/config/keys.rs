@@ -2,6 +2,9 @@
 //!
 //! The file, the flags, `check-config` and docs/configuration.md are all read off this list.
 //! Defaults are not in it: they stand, with their reasons, in `edgeward_proxy::config`.
+//!
+//! It stays one table, however long: the reference has its order, and an entry is read by itself. Those of the disk,
+//! the link and the filters are written in files of their own.
 
 mod disk;
 mod link;

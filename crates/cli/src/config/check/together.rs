@@ -1,0 +1,294 @@
+//! What no key can be blamed for alone: what is missing, what only works with something else, and what is said twice.
+
+use std::collections::{BTreeSet, HashSet};
+
+use edgeward_proxy::config::OriginProtocol;
+
+use super::super::{Source, Told, Typed};
+use super::Draft;
+use crate::complaint::Complaint;
+use crate::negative::FilterPlace;
+
+/// Complains about all of it.
+pub(super) fn together(
+    typed: &[Typed],
+    draft: &mut Draft,
+    complaints: &mut Vec<(Source, Complaint)>,
+    told: &Told<'_>,
+) {
+    let given = |path: &str| typed.iter().find(|one| one.key.path == path);
+    let mut missing = |what: &str, flag: &str, example: &str| {
+        let hint = match told.file {
+            Some(_) => format!("add {example}, or give {flag}"),
+            None => format!("give {flag}, or a file with --config"),
+        };
+        complaints.push((Source::Default, Complaint::new(what).hint(hint)));
+    };
+    if given("origin.url").is_none() {
+        missing(
+            "origin.url is missing: whom should a miss ask?",
+            "--origin http://HOST:PORT",
+            "[origin] with url = \"http://HOST:PORT\"",
+        );
+    }
+    if given("listener.address").is_none() {
+        missing(
+            "listener.address is missing: where should the edge listen?",
+            "--listen 127.0.0.1:8080",
+            "[[listener]] with address = \"127.0.0.1:8080\"",
+        );
+    }
+    if let (None, Some(other)) = (
+        given("access_log.path"),
+        given("access_log.format").or_else(|| given("access_log.queue_lines_max")),
+    ) {
+        complaints.push((
+            other.source.clone(),
+            Complaint::new(format!(
+                "{} is set, but there is no access log",
+                name(other)
+            ))
+            .hint("set access_log.path (--access-log), to a file or to - for stdout"),
+        ));
+    }
+    listeners(typed, draft, complaints);
+    disk(typed, draft, complaints);
+    disk_hosts(typed, draft, complaints);
+    negative(typed, draft, complaints);
+    link(typed, draft, complaints);
+}
+
+/// A link is whole, and leads to an origin that it can speak with.
+fn link(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Complaint)>) {
+    const TABLE: &str = "origin.link.";
+    let given = |path: &str| typed.iter().find(|one| one.key.path == path);
+    let Some(first) = typed.iter().find(|one| one.key.path.starts_with(TABLE)) else {
+        return;
+    };
+    for (key, why, hint) in [
+        (
+            "gateway",
+            "where to?",
+            "add gateway = \"gateway.example:7443\"",
+        ),
+        (
+            "keys",
+            "who is the edge?",
+            "add keys = \"keys/edge\", as `edgeward link keygen` made it",
+        ),
+        (
+            "store",
+            "where do chunks lie?",
+            "add store = \"/var/lib/edgeward/link\"",
+        ),
+    ] {
+        if given(&format!("{TABLE}{key}")).is_none() {
+            let complaint = Complaint::new(format!("[origin.link] has no {key}: {why}"));
+            complaints.push((first.source.clone(), complaint.hint(hint)));
+        }
+    }
+    let origin = &draft.edge.origin;
+    let unspoken = [
+        (
+            "origin.url",
+            origin.url.tls,
+            "https",
+            "write http: the link is encrypted, and the gateway asks its --origin",
+        ),
+        (
+            "origin.protocol",
+            origin.protocol == OriginProtocol::Http2,
+            "HTTP/2",
+            "leave it at http1",
+        ),
+    ];
+    for (path, is_it, what, hint) in unspoken {
+        if let Some(one) = given(path).filter(|_| is_it) {
+            let complaint = Complaint::new(format!("a link carries no {what} to the origin"));
+            complaints.push((one.source.clone(), complaint.hint(hint)));
+        }
+    }
+}
+
+/// What a rule lacks, said where the rule begins.
+fn negative(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Complaint)>) {
+    for (item, rule) in draft.negative.iter().enumerate() {
+        let of_rule = |one: &&Typed| one.item == item && one.key.path.starts_with("negative.");
+        let Some(first) = typed.iter().find(of_rule) else {
+            continue;
+        };
+        // What was typed and is wrong was complained about already.
+        let typed_at_all =
+            |path: &str| typed.iter().filter(of_rule).any(|one| one.key.path == path);
+        let mut lacks = |key: &str, why: &str, hint: &str| {
+            if !typed_at_all(key) {
+                let complaint = Complaint::new(format!(
+                    "this [[negative]] has no {}: {why}",
+                    &key["negative.".len()..]
+                ));
+                complaints.push((first.source.clone(), complaint.hint(hint)));
+            }
+        };
+        lacks(
+            "negative.path",
+            "for which paths?",
+            "add path = \"/resource/{id}\"",
+        );
+        lacks(
+            "negative.filter",
+            "which ids exist?",
+            "add filter = \"resource.ids\" or filter = \"https://HOST/sets/NAME\"",
+        );
+        if let Some(FilterPlace::Publisher(url)) = &rule.filter {
+            lacks(
+                "negative.max_staleness",
+                "how old may an answer be?",
+                "add max_staleness = \"10s\": an id older than that is never answered 404",
+            );
+            if !url.is_https() {
+                lacks(
+                    "negative.public_key",
+                    "anybody could say what exists",
+                    "add what `edgeward filter keygen --public` prints, or use https",
+                );
+            }
+        }
+    }
+}
+
+fn disk(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Complaint)>) {
+    let devices = &draft.disk.settings.devices;
+    for one in typed {
+        let of_disk = |one: &Typed| {
+            ["disk.", "disk_host."]
+                .iter()
+                .any(|table| one.key.path.starts_with(table))
+        };
+        if devices.is_empty() && of_disk(one) {
+            let what = format!("{} is set, but there is no cache on disk", name(one));
+            complaints.push((
+                one.source.clone(),
+                Complaint::new(what)
+                    .hint("say where it lies: --disk DIR --disk-size 10GiB, or [[disk_device]]"),
+            ));
+        }
+        let Some(device) = devices.get(one.item) else {
+            continue;
+        };
+        // A file or block device that is there says itself how much there is.
+        let needs_size = device.capacity.is_none()
+            && !std::fs::metadata(&device.path).is_ok_and(|facts| !facts.is_dir());
+        let complaint = match one.key.path {
+            "disk_device.capacity" if device.path.as_os_str().is_empty() => {
+                Complaint::new(format!("{} is set for no device", name(one)))
+                    .hint("give its path too: --disk DIR, or path = \"/var/cache/edgeward\"")
+            }
+            "disk_device.path" if needs_size => {
+                Complaint::new(format!("{} has no size: how much may it take?", name(one)))
+                    .hint("give --disk-size 10GiB, or capacity = \"10GiB\"")
+            }
+            _ => continue,
+        };
+        complaints.push((one.source.clone(), complaint));
+    }
+}
+
+/// What a host lacks, and hosts that are named twice.
+fn disk_hosts(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Complaint)>) {
+    let mut seen = HashSet::new();
+    for (item, host) in draft.disk_hosts.iter().enumerate() {
+        let find = |path: &str| {
+            typed
+                .iter()
+                .find(|one| one.item == item && one.key.path == path)
+        };
+        let (named, rule) = (find("disk_host.host"), find("disk_host.admission"));
+        let (one, what, hint) = match (named, rule) {
+            (Some(one), None) => (one, "admission", "add admission = \"always\""),
+            (None, Some(one)) => (one, "host", "add host = \"www.example.com\""),
+            (Some(one), Some(_)) => {
+                if let Some(host) = &host.host
+                    && !seen.insert(host)
+                {
+                    let what = format!("{} {host} is named twice", name(one));
+                    let complaint = Complaint::new(what).hint("remove one of the two");
+                    complaints.push((one.source.clone(), complaint));
+                }
+                continue;
+            }
+            (None, None) => continue,
+        };
+        let complaint = Complaint::new(format!("this [[disk_host]] has no {what}"));
+        complaints.push((one.source.clone(), complaint.hint(hint)));
+    }
+}
+
+fn listeners(typed: &[Typed], draft: &mut Draft, complaints: &mut Vec<(Source, Complaint)>) {
+    let find = |item: usize, path: &str| {
+        typed
+            .iter()
+            .find(|one| one.item == item && one.key.path == path)
+    };
+    // Flags name one certificate for all the addresses they name.
+    let flagged = typed
+        .iter()
+        .any(|one| one.key.path == "listener.address" && matches!(one.source, Source::Flag(_)));
+    if flagged && let Some(first) = draft.listeners.first().cloned() {
+        for listener in &mut draft.listeners {
+            listener.certificates.clone_from(&first.certificates);
+            listener.key.clone_from(&first.key);
+        }
+    }
+    let mut seen = HashSet::new();
+    let items: BTreeSet<usize> = typed
+        .iter()
+        .filter(|one| one.key.path.starts_with("listener."))
+        .map(|one| one.item)
+        .collect();
+    let listens_at_all = typed.iter().any(|one| one.key.path == "listener.address");
+    for item in items {
+        let address = find(item, "listener.address");
+        let certificates = find(item, "listener.tls_certificates");
+        let key = find(item, "listener.tls_key");
+        let half = match (certificates, key) {
+            (Some(one), None) => Some((one, "listener.tls_key (--tls-key)")),
+            (None, Some(one)) => Some((one, "listener.tls_certificates (--tls-cert)")),
+            _ => None,
+        };
+        if let Some((one, other)) = half {
+            complaints.push((
+                one.source.clone(),
+                Complaint::new(format!("{} does not work alone", name(one))).hint(format!(
+                    "TLS takes a certificate and its key: give {other} too"
+                )),
+            ));
+        }
+        if address.is_none() && listens_at_all {
+            let one = certificates.or(key).expect("the item has some key");
+            complaints.push((
+                one.source.clone(),
+                Complaint::new("this [[listener]] has no address")
+                    .hint("add address = \"0.0.0.0:8443\""),
+            ));
+        }
+        let bound = draft.listeners.get(item).and_then(|one| one.address);
+        if let (Some(bound), Some(typed)) = (bound, address)
+            && bound.port() != 0
+            && !seen.insert(bound)
+        {
+            complaints.push((
+                typed.source.clone(),
+                Complaint::new(format!("{} {bound} is listened on twice", name(typed)))
+                    .hint("remove one of the two"),
+            ));
+        }
+    }
+}
+
+/// A setting by the name it was typed under.
+fn name(typed: &Typed) -> String {
+    match &typed.source {
+        Source::Flag(flag) => flag.clone(),
+        _ => typed.key.path.to_owned(),
+    }
+}

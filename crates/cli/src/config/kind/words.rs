@@ -1,0 +1,159 @@
+//! A kind in words: what the reference and complaints call it, and how its values are written.
+
+use std::time::Duration;
+
+use edgeward_types::ByteSize;
+
+use super::Kind;
+
+impl Kind {
+    /// For the reference: what it takes in a word or two.
+    pub(in crate::config) fn name(self) -> String {
+        match self {
+            Self::Size { .. } => "size".to_owned(),
+            Self::SizeOrNone { .. } => "size or `\"none\"`".to_owned(),
+            Self::Duration { .. } => "duration".to_owned(),
+            Self::Count { .. } => "number".to_owned(),
+            Self::CountOrNone { .. } => "number or `\"none\"`".to_owned(),
+            Self::Seed => "number".to_owned(),
+            Self::SeedOrNone => "number or `\"none\"`".to_owned(),
+            Self::Switch => "switch".to_owned(),
+            Self::Choice(words) => words
+                .iter()
+                .map(|word| format!("`\"{word}\"`"))
+                .collect::<Vec<_>>()
+                .join(" or "),
+            Self::Address => "address".to_owned(),
+            Self::AddressOrNone => "address or `\"none\"`".to_owned(),
+            Self::Url => "URL".to_owned(),
+            Self::InputFile | Self::OutputFile => "file".to_owned(),
+            Self::Path => "path".to_owned(),
+            Self::DiskAdmission | Self::Reinsertion => "rule".to_owned(),
+            Self::Host([]) => "host".to_owned(),
+            Self::HostPattern => "host or `\"*.DOMAIN\"`".to_owned(),
+            Self::Host(words) => {
+                let words: Vec<String> = words.iter().map(|word| format!("`\"{word}\"`")).collect();
+                format!("{} or a host", words.join(", "))
+            }
+            Self::HostPort => "host and port".to_owned(),
+            Self::Token => "name".to_owned(),
+            Self::Pattern => "path with `{id}`".to_owned(),
+            Self::Filter => "file or URL".to_owned(),
+            Self::PublicKeys => "public keys, with commas between".to_owned(),
+            Self::Policy => "policy".to_owned(),
+        }
+    }
+
+    /// For the reference: the least and the most.
+    pub(in crate::config) fn bounds(self) -> Option<(String, String)> {
+        match self {
+            Self::Size { least, most } | Self::SizeOrNone { least, most } => {
+                Some((size_text(least), size_text(most)))
+            }
+            Self::Duration { least, most } => Some((duration_text(least), duration_text(most))),
+            Self::Count { least, most } | Self::CountOrNone { least, most } => {
+                Some((least.to_string(), most.to_string()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether its value stands in quotes in the file.
+    pub(in crate::config) fn quoted(self) -> bool {
+        !matches!(
+            self,
+            Self::Count { .. }
+                | Self::CountOrNone { .. }
+                | Self::Seed
+                | Self::SeedOrNone
+                | Self::Switch
+        )
+    }
+
+    pub(super) fn article(self) -> &'static str {
+        match self {
+            Self::Size { .. } | Self::SizeOrNone { .. } => "a size",
+            Self::Duration { .. } => "a duration",
+            Self::Count { .. } | Self::CountOrNone { .. } | Self::Seed | Self::SeedOrNone => {
+                "a whole number"
+            }
+            Self::Switch => "a switch",
+            Self::Choice(_) => "one of the words it may be",
+            Self::Address | Self::AddressOrNone => "an address",
+            Self::Url => "a URL",
+            Self::InputFile | Self::OutputFile => "the path of a file",
+            Self::Path => "the path of a directory, file or device",
+            Self::DiskAdmission => "a rule of admission to disk",
+            Self::Reinsertion => "a rule of reinsertion",
+            Self::Host(_) | Self::HostPattern => "a host",
+            Self::HostPort => "a host and port",
+            Self::Token => "a name",
+            Self::Pattern => "a path with {id} in it",
+            Self::Filter => "a file or a URL",
+            Self::PublicKeys => "a public key",
+            Self::Policy => "a policy",
+        }
+    }
+
+    pub(super) fn example(self) -> String {
+        match self {
+            Self::Size { .. } | Self::SizeOrNone { .. } => "\"64MiB\"".to_owned(),
+            Self::Duration { .. } => "\"30s\"".to_owned(),
+            Self::Count { least, .. } | Self::CountOrNone { least, .. } => {
+                format!("a number such as {}", least.max(8))
+            }
+            Self::Seed | Self::SeedOrNone => "a number such as 42".to_owned(),
+            Self::Switch => "true or false".to_owned(),
+            Self::Choice(words) => alternatives(words),
+            Self::Address | Self::AddressOrNone => "\"127.0.0.1:8080\"".to_owned(),
+            Self::Url => "\"http://HOST:PORT\"".to_owned(),
+            Self::InputFile | Self::OutputFile => "its path in quotes".to_owned(),
+            Self::Path => "\"/var/cache/edgeward\"".to_owned(),
+            Self::DiskAdmission => "\"second-hit\"".to_owned(),
+            Self::Reinsertion => "\"fifo-reinsertion\"".to_owned(),
+            Self::Host(_) | Self::HostPattern => "\"www.example.com\"".to_owned(),
+            Self::HostPort => "\"gateway.example:7443\"".to_owned(),
+            Self::Token => "\"edge-1\"".to_owned(),
+            Self::Pattern => "\"/resource/{id}\"".to_owned(),
+            Self::Filter => "\"resource.ids\" or \"https://HOST/sets/NAME\"".to_owned(),
+            Self::PublicKeys => "its 64 hex digits in quotes".to_owned(),
+            Self::Policy => "\"adaptsize\"".to_owned(),
+        }
+    }
+}
+
+/// A duration as it is typed: in the largest unit that keeps it whole.
+pub(in crate::config) fn duration_text(duration: Duration) -> String {
+    let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let fits = |unit: u64| millis.is_multiple_of(unit) && millis >= unit;
+    let (name, unit) = DURATION_UNITS
+        .iter()
+        .rev()
+        .find(|(_, unit)| fits(*unit))
+        .copied()
+        .unwrap_or(("ms", 1));
+    format!("{}{name}", millis / unit)
+}
+
+/// A size as it is typed: rounded only where it reads back the same.
+pub(in crate::config) fn size_text(size: ByteSize) -> String {
+    let shown = size.to_string().replace(' ', "");
+    if shown.parse() == Ok(size) {
+        shown
+    } else {
+        size.bytes().to_string()
+    }
+}
+
+pub(super) fn alternatives(words: &[&str]) -> String {
+    words.join(" or ")
+}
+
+/// In milliseconds, each a multiple of the one before.
+pub(super) const DURATION_UNITS: [(&str, u64); 5] = [
+    ("ms", 1),
+    ("s", 1000),
+    ("min", 60 * 1000),
+    ("h", 60 * 60 * 1000),
+    ("d", 24 * 60 * 60 * 1000),
+];

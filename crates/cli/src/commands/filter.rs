@@ -18,6 +18,7 @@ use clap::{Args, Subcommand};
 
 /// Build id filters, ask them, look into them, publish them
 #[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct FilterArgs {
     #[command(subcommand)]
     action: Action,
@@ -56,3 +57,8 @@ pub(crate) fn run(args: FilterArgs) -> anyhow::Result<ExitCode> {
         Action::Keygen(args) => keygen::run(&args),
     }
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  edgeward filter build --source ids.txt --ids uuid --fpr 1% -o resource.ids
+  edgeward filter query resource.ids 550e8400-e29b-41d4-a716-446655440000";

@@ -11,6 +11,7 @@ use clap::{Args, Subcommand};
 
 /// Look into request traces, convert them, make some up
 #[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct TraceArgs {
     #[command(subcommand)]
     action: Action,
@@ -31,3 +32,8 @@ pub(crate) fn run(args: TraceArgs) -> anyhow::Result<ExitCode> {
         Action::Generate(args) => generate::run(args),
     }
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  edgeward trace info access.log.gz
+  edgeward trace generate --preset web --requests 1000000 --output web.csv";

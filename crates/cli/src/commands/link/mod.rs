@@ -12,6 +12,7 @@ use clap::{Args, Subcommand};
 
 /// Links to gateways: keys, ways in, what they save or would save
 #[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct LinkArgs {
     #[command(subcommand)]
     action: Action,
@@ -54,3 +55,8 @@ pub(crate) fn run(args: &LinkArgs) -> anyhow::Result<ExitCode> {
         Action::Estimate(args) => estimate::run(args),
     }
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  edgeward link keygen --out keys
+  edgeward link estimate releases/5.2.6 releases/5.2.7";

@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 
 /// Look into a disk cache that no server is using
 #[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct StoreArgs {
     #[command(subcommand)]
     action: Action,
@@ -26,3 +27,7 @@ pub(crate) fn run(args: &StoreArgs) -> anyhow::Result<ExitCode> {
         Action::Verify(args) => look::verify(args),
     }
 }
+
+const EXAMPLES: &str = "\
+Example:
+  edgeward store verify /var/cache/edgeward";

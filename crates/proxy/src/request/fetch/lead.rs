@@ -1,18 +1,17 @@
-//! One fetch, from the request to the end of the body: what comes of it for its leader, for those who wait, for RAM and
-//! for the disk.
+//! One fetch: what is asked of the origin, and what comes of the answer for its leader, for those who wait, for RAM and
+//! for the disk. Where it is kept is [`place`]'s, how its body gets there [`pump`]'s.
+
+mod place;
+mod pump;
 
 use std::cell::Cell;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
 
-use edgeward_policy::Refusal as Kept;
 use edgeward_semantics::{Exchange, Storable, Validators, Vary, Verdict, hop_by_hop, on_response};
-use edgeward_store::hot::{Offer, Reservation};
-use edgeward_types::{KeyHash, Timestamp};
+use edgeward_types::Timestamp;
 use http::header::{AGE, HeaderValue};
 use http::response::Parts;
 use http::{Method, StatusCode};
@@ -21,16 +20,15 @@ use http_body::Body as _;
 use super::super::lookup::{self, MissKey};
 use super::super::outbound::{Conditions, Outbound};
 use super::super::revalidate::{self, Validated};
-use super::super::{Ask, Upload, pass};
+use super::super::{Ask, Upload};
 use super::Led;
 use crate::collapse::Lead;
 use crate::counters::Counters;
-use crate::disk;
-use crate::disk::fill::DiskFill;
-use crate::fill::{Failure, FillHead, Held, Pace};
+use crate::fill::{Failure, FillHead, Held};
 use crate::origin::{Attempt, Fields, OriginBody, OriginError, Received};
-use crate::stored::{self, Stored, StoredBody, StoredKind, StoredResponse, Variants};
+use crate::stored::{Stored, StoredBody};
 use crate::worker::Worker;
+use place::charge_of;
 
 /// One fetch, from the request to the end of the body.
 pub(super) struct Fetch {
@@ -39,36 +37,6 @@ pub(super) struct Fetch {
     pub(super) key: MissKey,
     pub(super) lead: Lead,
     pub(super) to_leader: Option<Rc<Cell<Option<Led>>>>,
-}
-
-/// Where a response will be kept.
-struct Place {
-    hash: KeyHash,
-    key: Vec<u8>,
-    /// What leads from the URI to it, if the URI varies.
-    marker: Option<Arc<Stored>>,
-    /// Whether the marker has a place without the disk's help.
-    findable: bool,
-    reservation: Option<Reservation<Stored>>,
-}
-
-impl Place {
-    /// Asks for room for a body of `length`, and tells the tuner of the request: in this order, as
-    /// the simulator does.
-    fn offer(&mut self, worker: &Worker, charge: u64, length: u64) {
-        if length > worker.config().limits.object_bytes_max.bytes() {
-            worker.counters.not_stored_size.one();
-        } else {
-            match worker
-                .shared
-                .offer_to_ram(self.hash, charge, &worker.counters)
-            {
-                Offer::Admit(reservation) => self.reservation = Some(reservation),
-                Offer::Refuse(refusal) => count_refusal(worker, refusal),
-            }
-        }
-        worker.record(self.hash, charge, false);
-    }
 }
 
 impl Fetch {
@@ -319,33 +287,6 @@ impl Fetch {
         Some(Box::pin(pump))
     }
 
-    /// Asks whether the response is worth writing to disk, and begins to if so.
-    fn fill_disk(
-        &self,
-        place: &Place,
-        storable: &Storable,
-        status: StatusCode,
-        length: Option<u64>,
-    ) -> Option<DiskFill> {
-        let worker = &self.worker;
-        let tier = worker.shared.disk.as_ref()?;
-        let primary = self.key.primary_hash(worker);
-        // What is there already is replaced, or it would outlive this response.
-        let writes =
-            tier.admits(place.hash, &place.key, length, &worker.counters) | tier.holds(place.hash);
-        if let Some(marker) = &place.marker
-            && let StoredKind::Varies(variants) = &marker.kind
-            && (writes || (!variants.on_disk.load(Ordering::Relaxed) && tier.holds(primary)))
-        {
-            tier.put_marker(primary, self.key.primary(), variants);
-        }
-        if !writes {
-            return None;
-        }
-        let head = disk::head_of(status, &storable.policy, &storable.head);
-        DiskFill::begin(tier, &worker.counters, place.hash, &place.key, head, length)
-    }
-
     /// Takes note of a response that may not be stored.
     fn refused(&self, status: StatusCode, replaces: bool) {
         let worker = &self.worker;
@@ -410,224 +351,6 @@ impl Fetch {
             stored,
         }
     }
-
-    /// The key the response belongs under. Sees to the marker of a URI that varies; without one the
-    /// variant could not be found, and so has no place.
-    fn place(&mut self, storable: &Storable) -> Option<Place> {
-        let primary = self.key.primary().to_vec();
-        let Vary::Fields(fields) = &storable.vary else {
-            return Some(Place {
-                hash: self.worker.shared.hash(&primary),
-                key: primary,
-                marker: None,
-                findable: true,
-                reservation: None,
-            });
-        };
-        let shared = &self.worker.shared;
-        let primary_hash = shared.hash(&primary);
-        let says_so = |stored: &Arc<Stored>| {
-            stored.is_of(&primary)
-                && matches!(&stored.kind, StoredKind::Varies(v) if v.fields == *fields)
-        };
-        let in_ram = shared.hot.peek(primary_hash).filter(says_so);
-        let mut findable = in_ram.is_some();
-        let on_disk = || {
-            // The one that led here, if nobody has taken it away meanwhile.
-            let marker = self.key.marker.clone().filter(says_so)?;
-            let disk = shared.disk.as_ref()?;
-            let StoredKind::Varies(variants) = &marker.kind else {
-                return None;
-            };
-            let is_there = variants.on_disk.load(Ordering::Relaxed) && disk.holds(primary_hash);
-            is_there.then_some(marker)
-        };
-        let marker = match in_ram.or_else(on_disk) {
-            Some(marker) => {
-                findable |= shared.disk.is_some();
-                marker
-            }
-            None => {
-                let variants = Variants {
-                    fields: fields.clone(),
-                    generation: shared.next_generation(),
-                    on_disk: AtomicBool::new(false),
-                };
-                let charge = variants.charge_bytes(primary.len());
-                let marker = Stored::new(&primary, StoredKind::Varies(Box::new(variants)));
-                if let Offer::Admit(reservation) =
-                    shared.offer_to_ram(primary_hash, charge, &self.worker.counters)
-                {
-                    findable = reservation.commit(Arc::clone(&marker));
-                }
-                if !findable && shared.disk.is_none() {
-                    return None;
-                }
-                marker
-            }
-        };
-        let mut key = primary.clone();
-        if let StoredKind::Varies(variants) = &marker.kind {
-            variants.write_key(&self.ask.headers, &mut key);
-        }
-        let hash = shared.hash(&key);
-        self.lead.also_known_as(hash, &key);
-        Some(Place {
-            hash,
-            key,
-            marker: Some(marker),
-            findable,
-            reservation: None,
-        })
-    }
-
-    /// Moves the body into the buffer, and the buffer into the cache.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "all that is known of the response by now"
-    )]
-    async fn pump(
-        mut self,
-        shared: Led,
-        mut body: Box<OriginBody>,
-        mut place: Place,
-        mut disk: Option<DiskFill>,
-        storable: Box<Storable>,
-        status: StatusCode,
-        buffer_max: u64,
-        length: Option<u64>,
-    ) {
-        let worker = Rc::clone(&self.worker);
-        let mut shared = Some(shared);
-        loop {
-            // Worth going on for as long as someone reads it or it may be kept.
-            let keeps =
-                place.reservation.is_some() || (length.is_none() && !self.lead.fill.is_window());
-            let fill = Arc::clone(&self.lead.fill);
-            let to_leader = &mut self.to_leader;
-            let disk_fill = &mut disk;
-            let step = poll_fn(|cx| {
-                loop {
-                    let polled = Pin::new(&mut body).poll_frame(cx);
-                    match polled {
-                        Poll::Ready(Some(Ok(frame))) => {
-                            let Ok(bytes) = frame.into_data() else {
-                                continue;
-                            };
-                            if let Some(disk) = disk_fill {
-                                disk.push(&bytes);
-                            }
-                            if fill.push(&bytes, buffer_max) == Pace::Wait {
-                                return Poll::Ready(Step::Wait);
-                            }
-                        }
-                        Poll::Ready(Some(Err(error))) => return Poll::Ready(Step::Broken(error)),
-                        Poll::Ready(None) => return Poll::Ready(Step::End),
-                        Poll::Pending => {
-                            if let (Some(to_leader), Some(shared)) =
-                                (to_leader.take(), shared.take())
-                            {
-                                to_leader.set(Some(shared));
-                            }
-                            fill.announce();
-                            let is_written = disk_fill.as_ref().is_some_and(DiskFill::is_alive);
-                            if !keeps && !is_written && !fill.has_readers() {
-                                return Poll::Ready(Step::Unwanted);
-                            }
-                            fill.attend(cx);
-                            return Poll::Pending;
-                        }
-                    }
-                }
-            })
-            .await;
-            match step {
-                Step::Wait => {
-                    // Past keeping; those who share it see it through, and nobody joins.
-                    self.lead.close();
-                    place.reservation = None;
-                    if let Some(shared) = shared.take() {
-                        self.tell(shared);
-                    }
-                    self.lead.fill.announce();
-                    poll_fn(|cx| self.lead.fill.poll_room(cx)).await;
-                    let is_written = disk.as_ref().is_some_and(DiskFill::is_alive);
-                    if !self.lead.fill.has_readers() && !is_written {
-                        worker.counters.fills_failed.one();
-                        return;
-                    }
-                }
-                Step::End => break,
-                Step::Unwanted => {
-                    worker.counters.fills_failed.one();
-                    return;
-                }
-                Step::Broken(error) => {
-                    tracing::debug!(error = %pass::Chain(&error), "a body ended early");
-                    worker.counters.not_stored_incomplete.one();
-                    worker.counters.fills_failed.one();
-                    self.lead.close();
-                    self.lead.fill.break_off();
-                    // As long as the client has no head it can still be told properly.
-                    self.tell(Led::Failed(error));
-                    return;
-                }
-            }
-        }
-        self.finish(place, disk, &storable, status, length.is_none());
-        if let Some(shared) = shared.take() {
-            self.tell(shared);
-        }
-    }
-
-    /// The body is whole.
-    fn finish(
-        &mut self,
-        mut place: Place,
-        disk: Option<DiskFill>,
-        storable: &Storable,
-        status: StatusCode,
-        offers_now: bool,
-    ) {
-        let worker = Rc::clone(&self.worker);
-        // To disk first: what is in RAM may be evicted at once.
-        let on_disk = !self.lead.fill.is_doomed() && disk.is_some_and(DiskFill::finish);
-        let Some(body) = self.lead.fill.finish() else {
-            // It has passed by, or does as soon as its readers have it.
-            if on_disk {
-                worker.counters.fills_stored.one();
-            } else {
-                worker.counters.not_stored_size.one();
-                worker.counters.fills_shared.one();
-            }
-            return;
-        };
-        let length = body.len() as u64;
-        if self.lead.fill.is_doomed() {
-            place.reservation = None;
-        } else if offers_now {
-            let charge = charge_of(&place, storable, status, length);
-            place.offer(&worker, charge, length);
-        }
-        let in_cache = place.reservation.is_some_and(|reservation| {
-            let response = StoredResponse::new(
-                status,
-                &storable.head,
-                storable.policy,
-                StoredBody::Memory(body.clone()),
-            );
-            let stored = Stored::new(&place.key, StoredKind::Response(response));
-            reservation.commit(stored)
-        });
-        if in_cache || on_disk {
-            worker.counters.fills_stored.one();
-        } else {
-            worker.counters.fills_shared.one();
-        }
-        // First in the cache, then out of the table: whoever comes between finds one or the other.
-        self.lead.close();
-        self.lead.fill.whole(body, in_cache);
-    }
 }
 
 /// What is left of a fetch when its response has come: a body to be moved.
@@ -646,25 +369,6 @@ impl OpenFill {
 impl Drop for OpenFill {
     fn drop(&mut self) {
         self.0.fills.less_one();
-    }
-}
-
-enum Step {
-    Wait,
-    End,
-    Unwanted,
-    Broken(OriginError),
-}
-
-fn charge_of(place: &Place, storable: &Storable, status: StatusCode, length: u64) -> u64 {
-    let head_bytes = stored::head_block_bytes(status, &storable.head, length);
-    stored::charge_bytes(place.key.len(), head_bytes, length)
-}
-
-fn count_refusal(worker: &Worker, refusal: Kept) {
-    match refusal {
-        Kept::Admission => worker.counters.not_stored_admission.one(),
-        Kept::LargerThanTier | Kept::ObjectLimit => worker.counters.not_stored_size.one(),
     }
 }
 

@@ -1,0 +1,178 @@
+//! The body's way: out of the origin's connection into the buffer that followers read, to disk as it comes, and
+//! into RAM when it is whole.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+use edgeward_semantics::Storable;
+use http::StatusCode;
+use http_body::Body as _;
+
+use super::super::super::pass;
+use super::super::Led;
+use super::Fetch;
+use super::place::{Place, charge_of};
+use crate::disk::fill::DiskFill;
+use crate::fill::Pace;
+use crate::origin::{OriginBody, OriginError};
+use crate::stored::{Stored, StoredBody, StoredKind, StoredResponse};
+
+impl Fetch {
+    /// Moves the body into the buffer, and the buffer into the cache.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "all that is known of the response by now"
+    )]
+    pub(super) async fn pump(
+        mut self,
+        shared: Led,
+        mut body: Box<OriginBody>,
+        mut place: Place,
+        mut disk: Option<DiskFill>,
+        storable: Box<Storable>,
+        status: StatusCode,
+        buffer_max: u64,
+        length: Option<u64>,
+    ) {
+        let worker = Rc::clone(&self.worker);
+        let mut shared = Some(shared);
+        loop {
+            // Worth going on for as long as someone reads it or it may be kept.
+            let keeps =
+                place.reservation.is_some() || (length.is_none() && !self.lead.fill.is_window());
+            let fill = Arc::clone(&self.lead.fill);
+            let to_leader = &mut self.to_leader;
+            let disk_fill = &mut disk;
+            let step = poll_fn(|cx| {
+                loop {
+                    let polled = Pin::new(&mut body).poll_frame(cx);
+                    match polled {
+                        Poll::Ready(Some(Ok(frame))) => {
+                            let Ok(bytes) = frame.into_data() else {
+                                continue;
+                            };
+                            if let Some(disk) = disk_fill {
+                                disk.push(&bytes);
+                            }
+                            if fill.push(&bytes, buffer_max) == Pace::Wait {
+                                return Poll::Ready(Step::Wait);
+                            }
+                        }
+                        Poll::Ready(Some(Err(error))) => return Poll::Ready(Step::Broken(error)),
+                        Poll::Ready(None) => return Poll::Ready(Step::End),
+                        Poll::Pending => {
+                            if let (Some(to_leader), Some(shared)) =
+                                (to_leader.take(), shared.take())
+                            {
+                                to_leader.set(Some(shared));
+                            }
+                            fill.announce();
+                            let is_written = disk_fill.as_ref().is_some_and(DiskFill::is_alive);
+                            if !keeps && !is_written && !fill.has_readers() {
+                                return Poll::Ready(Step::Unwanted);
+                            }
+                            fill.attend(cx);
+                            return Poll::Pending;
+                        }
+                    }
+                }
+            })
+            .await;
+            match step {
+                Step::Wait => {
+                    // Past keeping; those who share it see it through, and nobody joins.
+                    self.lead.close();
+                    place.reservation = None;
+                    if let Some(shared) = shared.take() {
+                        self.tell(shared);
+                    }
+                    self.lead.fill.announce();
+                    poll_fn(|cx| self.lead.fill.poll_room(cx)).await;
+                    let is_written = disk.as_ref().is_some_and(DiskFill::is_alive);
+                    if !self.lead.fill.has_readers() && !is_written {
+                        worker.counters.fills_failed.one();
+                        return;
+                    }
+                }
+                Step::End => break,
+                Step::Unwanted => {
+                    worker.counters.fills_failed.one();
+                    return;
+                }
+                Step::Broken(error) => {
+                    tracing::debug!(error = %pass::Chain(&error), "a body ended early");
+                    worker.counters.not_stored_incomplete.one();
+                    worker.counters.fills_failed.one();
+                    self.lead.close();
+                    self.lead.fill.break_off();
+                    // As long as the client has no head it can still be told properly.
+                    self.tell(Led::Failed(error));
+                    return;
+                }
+            }
+        }
+        self.finish(place, disk, &storable, status, length.is_none());
+        if let Some(shared) = shared.take() {
+            self.tell(shared);
+        }
+    }
+
+    /// The body is whole.
+    fn finish(
+        &mut self,
+        mut place: Place,
+        disk: Option<DiskFill>,
+        storable: &Storable,
+        status: StatusCode,
+        offers_now: bool,
+    ) {
+        let worker = Rc::clone(&self.worker);
+        // To disk first: what is in RAM may be evicted at once.
+        let on_disk = !self.lead.fill.is_doomed() && disk.is_some_and(DiskFill::finish);
+        let Some(body) = self.lead.fill.finish() else {
+            // It has passed by, or does as soon as its readers have it.
+            if on_disk {
+                worker.counters.fills_stored.one();
+            } else {
+                worker.counters.not_stored_size.one();
+                worker.counters.fills_shared.one();
+            }
+            return;
+        };
+        let length = body.len() as u64;
+        if self.lead.fill.is_doomed() {
+            place.reservation = None;
+        } else if offers_now {
+            let charge = charge_of(&place, storable, status, length);
+            place.offer(&worker, charge, length);
+        }
+        let in_cache = place.reservation.is_some_and(|reservation| {
+            let response = StoredResponse::new(
+                status,
+                &storable.head,
+                storable.policy,
+                StoredBody::Memory(body.clone()),
+            );
+            let stored = Stored::new(&place.key, StoredKind::Response(response));
+            reservation.commit(stored)
+        });
+        if in_cache || on_disk {
+            worker.counters.fills_stored.one();
+        } else {
+            worker.counters.fills_shared.one();
+        }
+        // First in the cache, then out of the table: whoever comes between finds one or the other.
+        self.lead.close();
+        self.lead.fill.whole(body, in_cache);
+    }
+}
+
+enum Step {
+    Wait,
+    End,
+    Unwanted,
+    Broken(OriginError),
+}

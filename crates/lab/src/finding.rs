@@ -224,7 +224,6 @@ fn of_hundred(one: &ContenderOutcome) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outcome::{LoadFacts, Machine, TraceFacts};
     use crate::plan::Compare;
 
     fn one(name: &str, group: Option<&str>, hit_ratio: f64, written: u64) -> ContenderOutcome {
@@ -243,19 +242,11 @@ mod tests {
     }
 
     fn outcome(contenders: Vec<ContenderOutcome>, with: &[&str]) -> Outcome {
+        let subject = contenders[0].name.clone();
+        let with = with.iter().map(|name| (*name).to_owned()).collect();
         Outcome {
-            title: "t".to_owned(),
-            about: None,
-            unfinished: None,
-            trace: TraceFacts::default(),
-            load: LoadFacts::default(),
-            machine: Machine::default(),
-            compare: Some(Compare {
-                subject: contenders[0].name.clone(),
-                with: with.iter().map(|name| (*name).to_owned()).collect(),
-            }),
-            contenders,
-            sources: Vec::new(),
+            compare: Some(Compare { subject, with }),
+            ..Outcome::of(contenders)
         }
     }
 

@@ -290,6 +290,24 @@ impl Outcome {
 }
 
 #[cfg(test)]
+impl Outcome {
+    /// For tests, which look at contenders.
+    pub(crate) fn of(contenders: Vec<ContenderOutcome>) -> Self {
+        Self {
+            title: "t".to_owned(),
+            about: None,
+            unfinished: None,
+            trace: TraceFacts::default(),
+            load: LoadFacts::default(),
+            machine: Machine::default(),
+            compare: None,
+            contenders,
+            sources: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -306,26 +324,12 @@ mod tests {
         }
     }
 
-    fn outcome(contenders: Vec<ContenderOutcome>) -> Outcome {
-        Outcome {
-            title: "t".to_owned(),
-            about: None,
-            unfinished: None,
-            trace: TraceFacts::default(),
-            load: LoadFacts::default(),
-            machine: Machine::default(),
-            contenders,
-            compare: None,
-            sources: Vec::new(),
-        }
-    }
-
     #[test]
     fn the_best_of_a_group_stands_for_it_if_it_saw_the_whole_trace() {
         let cut = End::Cut {
             why: "x".to_owned(),
         };
-        let outcome = outcome(vec![
+        let outcome = Outcome::of(vec![
             one("n1", Some("nginx"), 0.4, End::Whole),
             one("n2", Some("nginx"), 0.5, End::Whole),
             one("n3", Some("nginx"), 0.9, cut),
@@ -345,7 +349,7 @@ mod tests {
         let missing = End::Missing {
             hint: "x".to_owned(),
         };
-        let mut outcome = outcome(vec![
+        let mut outcome = Outcome::of(vec![
             one("a", None, 0.5, End::Whole),
             one("b", None, 0.0, missing),
         ]);

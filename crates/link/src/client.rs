@@ -210,7 +210,7 @@ const GATEWAY: &str = "gateway";
 pub(crate) async fn drain(peer: &Peer, grace: Duration) {
     let end = Instant::now() + grace;
     while Instant::now() < end {
-        let busy = peer.with(|core| core.talks() > 0 || core.endpoint().sender().unacked() > 0);
+        let busy = peer.with(|core| core.is_busy());
         if !busy {
             return;
         }

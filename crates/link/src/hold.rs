@@ -15,6 +15,9 @@ pub(crate) const HOLD: Duration = Duration::from_micros(200);
 /// How long an unfinished chunk waits while the writing goes on.
 pub(crate) const HOLD_UNFINISHED: Duration = Duration::from_millis(2);
 
+/// How long it waits to be said that something little arrived: most targets answer within it.
+pub(crate) const HOLD_ANSWERS: Duration = Duration::from_millis(1);
+
 /// Up to so much is sent as soon as it is flushed: a chunk of it would hardly be worth its name.
 pub(crate) const SMALL_BYTES: usize = 2 << 10;
 

@@ -123,6 +123,21 @@ pub struct Receiver {
     stops: VecDeque<(StreamId, u32)>,
     events: VecDeque<ReceiverEvent>,
     counters: ReceiverCounters,
+    /// What had been delivered when something was last acknowledged.
+    told: u64,
+    /// A sender may wait for credit.
+    starved: bool,
+}
+
+/// How soon the peer should hear something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answers {
+    /// There is nothing to say.
+    None,
+    /// Little was delivered, which may be said along with something else.
+    Patient,
+    /// At once.
+    Urgent,
 }
 
 /// Refusals that wait to be sent. Each is 29 bytes, so a peer that does not read this much does not read at all.
@@ -142,6 +157,8 @@ impl Receiver {
             stops: VecDeque::new(),
             events: VecDeque::new(),
             counters: ReceiverCounters::default(),
+            told: 0,
+            starved: false,
         }
     }
 
@@ -211,6 +228,20 @@ impl Receiver {
         }
     }
 
+    /// Whether there is an answer, and how soon it should be sent.
+    pub fn answers(&self) -> Answers {
+        let urgent = !self.stops.is_empty()
+            || !self.naks.is_empty()
+            || (self.starved && !self.credits.is_empty())
+            || self.acks.len() > PATIENT_ACKS_MAX
+            || self.counters.delivered - self.told > PATIENT_BYTES_MAX;
+        match (urgent, self.acks.is_empty() && self.credits.is_empty()) {
+            (true, _) => Answers::Urgent,
+            (false, false) => Answers::Patient,
+            (false, true) => Answers::None,
+        }
+    }
+
     /// Appends the next answer to `out`; false if there is none.
     pub fn transmit(&mut self, out: &mut Vec<u8>) -> bool {
         if let Some((stream, reason)) = self.stops.pop_front() {
@@ -223,6 +254,7 @@ impl Receiver {
             }
             .encode(out);
         } else if !self.acks.is_empty() {
+            self.told = self.counters.delivered;
             let streams = drain(&mut self.acks);
             let acks: Vec<_> = streams
                 .filter_map(|stream| ack(&self.ended, &self.streams, stream))
@@ -232,6 +264,7 @@ impl Receiver {
             }
             Frame::Ack(acks).encode(out);
         } else if !self.credits.is_empty() {
+            self.starved = false;
             let limit = |stream| Some((stream, self.streams.get(&stream)?.limit));
             let credits: Vec<_> = drain(&mut self.credits).filter_map(limit).collect();
             if credits.is_empty() {
@@ -301,6 +334,7 @@ impl Receiver {
         // Numbers begin anew, so nobody could tell old from new: what is not taken is lost.
         self.streams.clear();
         self.beyond = 0;
+        self.starved = false;
         self.events.clear();
     }
 
@@ -486,6 +520,7 @@ impl Receiver {
         // Small steps are not worth a frame, and large ones would have the sender do nothing for a while, and then nothing else.
         let step = (window / 4).min(CREDIT_STEP_BYTES);
         if incoming.end.is_none() && limit >= incoming.limit + step {
+            self.starved |= incoming.limit < incoming.next + PATIENT_BYTES_MAX;
             incoming.limit = limit;
             self.credits.insert(stream);
         }
@@ -499,6 +534,10 @@ impl Receiver {
         removed.is_some()
     }
 }
+
+/// What is acknowledged with patience. More is a body of some length, whose sender may wait for it.
+const PATIENT_BYTES_MAX: u64 = 64 << 10;
+const PATIENT_ACKS_MAX: usize = 64;
 
 /// Two batches: a millisecond of a sender's work.
 const CREDIT_STEP_BYTES: u64 = 512 << 10;

@@ -341,9 +341,9 @@ impl Sender {
         outgoing.is_some_and(Outgoing::under_way)
     }
 
-    /// Whether a body has a frame for this lane. What was just sent on one may leave something for the other.
+    /// Whether there is a frame for this lane. What was just sent on one may leave something for the other.
     pub fn is_ready(&self, lane: Lane) -> bool {
-        let short = lane != Lane::Long && !self.short.is_empty();
+        let short = lane != Lane::Long && !(self.short.is_empty() && self.resets_due.is_empty());
         short || (lane != Lane::Short && !self.long.is_empty())
     }
 

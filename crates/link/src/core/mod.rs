@@ -18,12 +18,13 @@ use edgeward_chunk_store::Chunks;
 use edgeward_chunk_store::codec::Compressors;
 use edgeward_dedup::endpoint::Endpoint;
 use edgeward_dedup::knowledge::Knowledge;
+use edgeward_dedup::receiver::Answers;
 use edgeward_dedup::sender::{Lane, SenderCounters};
 use edgeward_dedup::store::ChunkStore as _;
 use edgeward_dedup::wire::{Disagreement, Frame, FrameSink as _, Hello, Role, StreamId};
 use edgeward_dedup::{Violation, reason};
 
-use crate::hold::Verdict;
+use crate::hold::{HOLD_ANSWERS, Verdict};
 use crate::outbox::Outbox;
 use crate::tally::Tallies;
 use crate::turn::Turn;
@@ -63,6 +64,8 @@ pub(crate) struct Core {
     begun_waker: Option<Waker>,
     /// When what waits of a body has to be looked at.
     due: BTreeSet<(Instant, TalkId)>,
+    /// Until when answers wait for company.
+    answers_due: Option<Instant>,
     /// Writers that wait because of all bodies together.
     crowded: VecDeque<TalkId>,
     lines: Vec<Line>,
@@ -99,6 +102,7 @@ impl Core {
             begun: VecDeque::new(),
             begun_waker: None,
             due: BTreeSet::new(),
+            answers_due: None,
             crowded: VecDeque::new(),
             lines: Vec::new(),
             line_next: 0,
@@ -120,6 +124,12 @@ impl Core {
     /// As [`Endpoint::recall`].
     pub(crate) fn recall(&mut self, knowledge: Knowledge) {
         self.endpoint.recall(knowledge);
+    }
+
+    /// Whether a conversation goes on, something is not delivered, or the peer waits to hear that it is.
+    pub(crate) fn is_busy(&self) -> bool {
+        let owes = self.endpoint.receiver().answers() != Answers::None && !self.lines.is_empty();
+        owes || !self.talks.is_empty() || self.endpoint.sender().unacked() > 0
     }
 
     pub(crate) fn talks(&self) -> usize {
@@ -252,8 +262,9 @@ impl Core {
             _ => Lane::Long,
         };
         self.flush_due(now);
+        let waits = lane != Lane::Long && self.answers_wait(lane, now);
         // However little time there is, one frame is made: else nobody would ask again.
-        while out.bytes() == 0 || (out.bytes() < FILL_BYTES && !turn.is_over()) {
+        while !waits && (out.bytes() == 0 || (out.bytes() < FILL_BYTES && !turn.is_over())) {
             let (start, head) = (out.bytes(), out.heads_bytes());
             let before = self.endpoint.sender().counters();
             if !self
@@ -282,8 +293,23 @@ impl Core {
             line.waker = Some(waker.clone());
         }
         // Only one has to watch the time.
-        let first = self.due.first().filter(|_| at == 0);
-        Ok(first.map(|(due, _)| *due))
+        let first = self.due.first().map(|(due, _)| *due);
+        let first = first.into_iter().chain(self.answers_due).min();
+        Ok(first.filter(|_| at == 0))
+    }
+
+    /// Whether all there is to say is that little arrived, and there is still time for it: whoever asked is usually answered, in one write
+    /// instead of two.
+    fn answers_wait(&mut self, lane: Lane, now: Instant) -> bool {
+        let due = match self.endpoint.receiver().answers() {
+            Answers::Patient if !self.endpoint.sender().is_ready(lane) => {
+                let due = *self.answers_due.get_or_insert(now + HOLD_ANSWERS);
+                (now < due).then_some(due)
+            }
+            _ => None,
+        };
+        self.answers_due = due;
+        due.is_some()
     }
 
     /// Something that changes nothing, so that an idle connection is not taken for a dead one.

@@ -14,6 +14,7 @@ use edgeward_dedup::wire::{FrameSink as _, Role, decode, frame_length};
 
 use super::{Core, CoreConfig, LineId, Read, TalkId, Written};
 use crate::config::{Encryption, LinkConfig};
+use crate::hold::HOLD_ANSWERS;
 use crate::label::Target;
 use crate::outbox::Outbox;
 use crate::turn::Turn;
@@ -213,4 +214,55 @@ fn what_fills_the_window_arrives() {
     for _ in 0..2 {
         world.send(&body, 64 << 10, Duration::ZERO);
     }
+}
+
+/// What is little is acknowledged along with what answers it, or a millisecond later; what is much at once.
+///
+/// Method: the edge asks; how much the gateway has to write at what time is looked at one call after the other.
+#[test]
+fn an_answer_takes_the_acknowledgement_along() {
+    let mut world = World::new(|_| {});
+    let [ours, theirs] = world.converse();
+    world.step(Some(world.now + DELAY * 4));
+    world.step(Some(world.now + DELAY * 4));
+    let ask = |world: &mut World, bytes: usize| {
+        let question = vec![7; bytes];
+        let now = world.now;
+        let edge = &mut world.cores[EDGE];
+        let written = edge.write(ours, &question, now, Waker::noop());
+        assert_eq!(written, Written::Bytes(bytes));
+        edge.flush(ours);
+        let mut read = 0;
+        while read < bytes {
+            world.step(None);
+            while let Read::Bytes(more) = world.cores[GATEWAY].read(theirs, Waker::noop()) {
+                read += more.len();
+            }
+        }
+    };
+    let leaves = |world: &mut World, after: Duration| {
+        let mut outbox = Outbox::default();
+        let (line, now) = (world.lines[GATEWAY], world.now + after);
+        let core = &mut world.cores[GATEWAY];
+        let turn = &mut Turn::default();
+        let due = core.fill(line, false, now, Waker::noop(), &mut outbox, turn);
+        (outbox.bytes(), due.expect("the line is up"))
+    };
+    ask(&mut world, 200);
+    let (bytes, due) = leaves(&mut world, Duration::ZERO);
+    assert_eq!((bytes, due), (0, Some(world.now + HOLD_ANSWERS)));
+    let answered = world.cores[GATEWAY].write(theirs, &[8; 100], world.now, Waker::noop());
+    assert_eq!(answered, Written::Bytes(100));
+    world.cores[GATEWAY].flush(theirs);
+    let (both, due) = leaves(&mut world, Duration::from_micros(300));
+    assert_eq!(due, None, "nothing waits any more");
+
+    ask(&mut world, 200);
+    assert_eq!(leaves(&mut world, Duration::ZERO).0, 0);
+    assert_eq!(leaves(&mut world, HOLD_ANSWERS / 2).0, 0);
+    let (alone, _) = leaves(&mut world, HOLD_ANSWERS);
+    assert!(alone > 0 && both > alone + 100, "{alone}, {both}");
+
+    ask(&mut world, 120_000);
+    assert!(leaves(&mut world, Duration::ZERO).0 > 0, "much was read");
 }

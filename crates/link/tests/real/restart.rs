@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use edgeward_link::{Client, Gateway};
+use edgeward_link::{Client, Gateway, State};
 
 use crate::bodies::Stream;
 use crate::laws::wait_for_lock;
@@ -51,6 +51,13 @@ async fn a_gateway_that_starts_again_knows_what_its_peers_have() {
             drop(gateway);
             wait_for_lock(&stand, GATEWAY).await;
         }
+        // Otherwise it takes the next one for this one.
+        within(async {
+            while matches!(client.state(), State::Up(_)) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        })
+        .await;
         let mut config = stand.gateway_config(target.addr);
         config.listen = addr;
         let gateway = Gateway::bind(config).await.expect("it listens");

@@ -188,6 +188,9 @@ fn replay(plan: &ReplayPlan, inputs: &Inputs, total: Option<u64>) -> anyhow::Res
             eprintln!("stopped after {} requests", output::count(requests));
             Err(error)
         }
+        Ok(Err(error @ ReplayError::Connect { .. })) => Err(Complaint::of(&error)
+            .hint("start what is to be measured, or say with --target where it listens")
+            .into()),
         Ok(Err(error)) => Err(error.into()),
         Err(panic) => std::panic::resume_unwind(panic),
     }

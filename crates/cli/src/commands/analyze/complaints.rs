@@ -37,6 +37,9 @@ fn partial_hint(error: &PartialError) -> Option<&'static str> {
         }
         PartialError::Differs { .. } => Some("analyze all logs with the same options"),
         PartialError::Twice { .. } => Some("name each once"),
+        PartialError::Read { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+            Some("name what `edgeward analyze LOG… --partial FILE` wrote")
+        }
         _ => None,
     }
 }

@@ -14,7 +14,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 
 use edgeward_analysis::{Names, recognise};
@@ -174,7 +173,8 @@ impl EstimateArgs {
                 kind => kind,
             });
         }
-        let beginning = beginning(path).with_context(|| format!("{}", path.display()))?;
+        let beginning =
+            beginning(path).map_err(|error| Complaint::unreadable(path, "cannot read", &error))?;
         if is_capture(&beginning) {
             return Ok(Kind::Capture);
         }

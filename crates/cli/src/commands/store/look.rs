@@ -1,6 +1,6 @@
 //! `edgeward store inspect` and `edgeward store verify`.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,6 +11,7 @@ use serde::Serialize;
 use edgeward_store::disk::{self, Inspection, InspectionProgress, OpenError, SegmentInspection};
 use edgeward_types::ByteSize;
 
+use crate::complaint::Complaint;
 use crate::output::{self, Column, Progress, Table, count, duration};
 
 /// Say what a disk cache holds: segments, objects, purges, ages
@@ -79,9 +80,20 @@ fn look(
             let bar = bar.get_or_insert_with(|| Progress::new(what, "segments", Some(at.segments)));
             bar.set(at.segments_done);
         };
-        reports.push(look(path, &mut advance)?);
+        reports.push(look(path, &mut advance).map_err(with_way_out)?);
     }
     Ok(reports)
+}
+
+fn with_way_out(error: OpenError) -> anyhow::Error {
+    match &error {
+        OpenError::Device { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+            Complaint::of(&error)
+                .hint("no cache lies there: name what `edgeward serve --disk` names")
+                .into()
+        }
+        _ => error.into(),
+    }
 }
 
 fn show(

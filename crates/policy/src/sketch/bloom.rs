@@ -112,14 +112,13 @@ impl Bloom {
         new_bits
     }
 
-    /// [`add`](Self::add), of a given block, without counting: an OR whose former value nobody wants is one instruction, not a loop.
+    /// [`add`](Self::add), of a given block, for a key that is not there: what an OR finds nobody wants, which makes it one
+    /// instruction instead of a loop, and few of these keys find a whole word set, so that looking first would cost more.
     #[inline]
     pub(super) fn add_at(&self, block: usize, probe: &Probe) {
         let block = &self.blocks[block].0;
         for (word, mask) in probe.words() {
-            if block[word].load(Relaxed) & mask != mask {
-                block[word].fetch_or(mask, Relaxed);
-            }
+            block[word].fetch_or(mask, Relaxed);
         }
     }
 
@@ -137,12 +136,18 @@ impl Bloom {
     /// [`contains`](Self::contains), of a given block.
     #[inline]
     pub(super) fn contains_at(&self, block: usize, probe: &Probe) -> bool {
-        let block = &self.blocks[block].0;
-        let [(first, first_mask), (second, second_mask)] = probe.words();
         // Both words lie in one line: no branch between them.
-        let missing = (first_mask & !block[first].load(Relaxed))
-            | (second_mask & !block[second].load(Relaxed));
-        missing == 0
+        let [first, second] = self.missing_at(block, probe);
+        first | second == 0
+    }
+
+    /// The bits of a key that are not set, in each of its words.
+    #[inline]
+    pub(super) fn missing_at(&self, block: usize, probe: &Probe) -> [u64; 2] {
+        let block = &self.blocks[block].0;
+        probe
+            .words()
+            .map(|(word, mask)| mask & !block[word].load(Relaxed))
     }
 
     /// Forgets whatever lies in these blocks.

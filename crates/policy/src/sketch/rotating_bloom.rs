@@ -100,14 +100,15 @@ pub struct RotatingBloom {
     retired: Bloom,
     /// Rotations so far. The generation of its parity is the primary.
     epoch: AtomicU64,
-    /// Bits set in the counted blocks of each generation.
-    counted_bits: [AtomicU64; 2],
+    /// Of the counted blocks of each generation: the bits set, and in the upper half the new keys since it was cleared. Both
+    /// in one number, so that a key has one to add to.
+    counted: [AtomicU64; 2],
     /// Clearing of the secondary: the epoch (its low 32 bits) above the next region to be cleared. A claim made
     /// for a past epoch fails, so that a thread that slept through a rotation clears nothing.
     claims: AtomicU64,
     /// Regions cleared in this epoch.
     cleared: AtomicU64,
-    /// New keys in counted blocks, and how many of those had been forgotten.
+    /// New keys in counted blocks before, and how many of all had been forgotten.
     counted_new: AtomicU64,
     counted_lost: AtomicU64,
     geometry: Geometry,
@@ -116,8 +117,9 @@ pub struct RotatingBloom {
 /// What follows from the configuration once and for all.
 #[derive(Clone, Copy, Debug)]
 struct Geometry {
-    /// One block in so many is counted; a power of two.
+    /// One block in so many is counted; a power of two, and its logarithm.
     stride: usize,
+    stride_log2: u32,
     /// Regions of [`REGION_BLOCKS`] blocks.
     regions: u64,
     /// Counted bits at which clearing begins, and at which the primary is full.
@@ -139,13 +141,14 @@ impl RotatingBloom {
             generations: [Bloom::new(blocks), Bloom::new(blocks)],
             retired: Bloom::new(counted),
             epoch: AtomicU64::new(0),
-            counted_bits: [AtomicU64::new(0), AtomicU64::new(0)],
+            counted: [AtomicU64::new(0), AtomicU64::new(0)],
             claims: AtomicU64::new(0),
             cleared: AtomicU64::new(0),
             counted_new: AtomicU64::new(0),
             counted_lost: AtomicU64::new(0),
             geometry: Geometry {
                 stride,
+                stride_log2: stride.ilog2(),
                 regions: blocks.div_ceil(REGION_BLOCKS) as u64,
                 clear_from: ((full_at as f64 * clear_share) as u64).min(full_at - 1),
                 full_at,
@@ -160,15 +163,16 @@ impl RotatingBloom {
         let probe = Probe::of(key);
         let [primary, secondary] = self.roles(epoch);
         let block = primary.block_of(&probe);
-        if primary.contains_at(block, &probe) {
+        let missing = primary.missing_at(block, &probe);
+        if missing == [0, 0] {
             return Seen::Before;
         }
         let seen = secondary.contains_at(block, &probe);
+        primary.add_at(block, &probe);
         if block & (self.geometry.stride - 1) == 0 {
-            let new_bits = primary.add(&probe);
+            // Threads that meet in a word may both count a bit. That is rare, and forgotten with the period.
+            let new_bits = missing.map(u64::count_ones).iter().sum();
             self.count(epoch, block, &probe, new_bits, seen);
-        } else {
-            primary.add_at(block, &probe);
         }
         if seen { Seen::Before } else { Seen::New }
     }
@@ -192,7 +196,7 @@ impl RotatingBloom {
         let epoch = self.epoch.load(Acquire);
         let counted_bits = (self.retired.blocks() as u64 * BLOCK_BITS) as f64;
         let fill = |generation: usize| {
-            (self.counted_bits[generation].load(Relaxed) as f64 / counted_bits).min(1.0)
+            (bits_of(self.counted[generation].load(Relaxed)) as f64 / counted_bits).min(1.0)
         };
         let primary = (epoch & 1) as usize;
         let cleared = self.cleared.load(Relaxed).min(self.geometry.regions) as f64
@@ -201,7 +205,8 @@ impl RotatingBloom {
         let (primary_fill, secondary_fill) = (fill(primary), fill(1 - primary));
         // Independent but for the chance that both err.
         let (first, second) = (rate(primary_fill), rate(secondary_fill) * (1.0 - cleared));
-        let new = self.counted_new.load(Relaxed);
+        let counted = self.counted.iter().map(|counted| counted.load(Relaxed));
+        let new = self.counted_new.load(Relaxed) + counted.map(new_keys_of).sum::<u64>();
         let lost = self.counted_lost.load(Relaxed);
         RotatingBloomStats {
             rotations: epoch,
@@ -233,17 +238,13 @@ impl RotatingBloom {
     /// A key went into a counted block of the primary.
     #[cold]
     fn count(&self, epoch: u64, block: usize, probe: &Probe, new_bits: u32, seen: bool) {
-        if !seen {
-            self.counted_new.fetch_add(1, Relaxed);
-            if self
-                .retired
-                .contains_at(block / self.geometry.stride, probe)
-            {
-                self.counted_lost.fetch_add(1, Relaxed);
-            }
+        let counted_block = block >> self.geometry.stride_log2;
+        if !seen && self.retired.contains_at(counted_block, probe) {
+            self.counted_lost.fetch_add(1, Relaxed);
         }
-        let bits = self.counted_bits[(epoch & 1) as usize].fetch_add(u64::from(new_bits), Relaxed)
-            + u64::from(new_bits);
+        let more = u64::from(new_bits) + if seen { 0 } else { NEW_KEY };
+        let before = self.counted[(epoch & 1) as usize].fetch_add(more, Relaxed);
+        let bits = bits_of(before + more);
         if bits >= self.geometry.clear_from {
             self.move_on(epoch, bits);
         }
@@ -308,7 +309,8 @@ impl RotatingBloom {
         }
         // Nobody claims or counts for the next epoch before it is published below.
         self.cleared.store(0, Relaxed);
-        self.counted_bits[(next & 1) as usize].store(0, Relaxed);
+        let ended = self.counted[(next & 1) as usize].swap(0, Relaxed);
+        self.counted_new.fetch_add(new_keys_of(ended), Relaxed);
         self.epoch.store(next, Release);
     }
 }
@@ -328,9 +330,9 @@ impl RotatingBloom {
         *self.epoch.get_mut() = epoch;
         *self.claims.get_mut() = (epoch & u64::from(u32::MAX)) << 32;
         *self.cleared.get_mut() = 0;
-        for (bits, generation) in self.counted_bits.iter_mut().zip(&self.generations) {
+        for (counted, generation) in self.counted.iter_mut().zip(&self.generations) {
             // Counted anew: what the counters said is not worth trusting a file for.
-            *bits.get_mut() = generation.set_bits(self.geometry.stride);
+            *counted.get_mut() = generation.set_bits(self.geometry.stride);
         }
     }
 }
@@ -353,6 +355,16 @@ pub struct RotatingBloomStats {
     pub lost_seen: f64,
     /// Bytes of bits.
     pub memory_bytes: u64,
+}
+
+/// Of a number that counts bits and keys, the bits.
+fn bits_of(counted: u64) -> u64 {
+    counted & u64::from(u32::MAX)
+}
+
+/// And the new keys.
+fn new_keys_of(counted: u64) -> u64 {
+    counted >> NEW_KEY.ilog2()
 }
 
 /// The rate of new keys taken for seen when clearing begins, with so many keys a block at the end of a period.
@@ -384,8 +396,14 @@ const COUNTED_BLOCKS_MIN: usize = 256;
 
 const STRIDE_MAX: usize = 64;
 
+/// One new key, above all bits there are in counted blocks.
+const NEW_KEY: u64 = 1 << 32;
+
 /// 2^28 blocks of 64 bytes, 16 GiB a filter: ten billion keys. More is a slip of the pen.
 pub(super) const BLOCKS_MAX: usize = 1 << 28;
+
+// Where blocks are that many one in 64 is counted, and a key sets at most eight bits.
+const _: () = assert!((BLOCKS_MAX / STRIDE_MAX) as u64 * BLOCK_BITS < NEW_KEY);
 
 // Regions are numbered with 32 bits.
 const _: () = assert!(BLOCKS_MAX / REGION_BLOCKS < u32::MAX as usize);

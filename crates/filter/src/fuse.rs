@@ -81,7 +81,7 @@ impl Shards {
 }
 
 /// Ids of a shard, at most on average: below, the four segments of a window no longer pay for
-/// themselves; above, the tables of a build (21 bytes an id) outgrow a CPU's cache.
+/// themselves; above, the tables of a build (22 bytes an id) outgrow a CPU's cache.
 pub(crate) const SHARD_IDS: u64 = 1 << 20;
 
 /// Which of `shards` an id belongs to: its hash scaled to their number.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use edgeward_filter::guava::FunnelError;
 use edgeward_filter::manifest::Snapshot;
-use edgeward_filter::{BuildError, Digest, Filter, IdError, Request, StaticBuilder, Tables};
+use edgeward_filter::{BuildError, Digest, Filter, IdError, Request, StaticBuilder};
 use edgeward_types::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -20,6 +20,7 @@ use crate::content::{File, FileKind};
 use crate::counters::Counters;
 use crate::guava::{Gathering, GuavaFile};
 use crate::state::StateFolder;
+use crate::tables::tables;
 use crate::writer::{Built, Command, Scan};
 
 /// Where a set's ids can be read from the beginning, again and again.
@@ -267,7 +268,7 @@ fn solve(builder: StaticBuilder) -> Result<Filter<Vec<u8>>, BuildError> {
         let solvers: Vec<_> = (0..threads)
             .map(|_| {
                 scope.spawn(|| {
-                    let mut tables = Tables::default();
+                    let mut tables = tables();
                     std::iter::from_fn(next)
                         .map(|work| work.solve(&mut tables))
                         .collect::<Result<Vec<_>, _>>()

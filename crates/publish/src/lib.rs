@@ -33,6 +33,7 @@ mod routes;
 mod server;
 mod stall;
 mod state;
+mod tables;
 mod token;
 mod writer;
 
@@ -47,4 +48,5 @@ pub use publisher::{PublishError, Publisher, RunningPublisher};
 pub use state::StateError;
 #[doc(hidden)]
 pub use state::read_log;
+pub use tables::tables;
 pub use token::{Token, TokenError};

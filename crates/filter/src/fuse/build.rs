@@ -1,14 +1,19 @@
 //! Solving a shard's equations by peeling.
 //!
-//! A slot that only one id uses can satisfy that id whatever the other slots hold. So such an id is
-//! put on a pile and taken out of its other slots, which may leave further slots with one id, and so
-//! on. When all ids are on the pile, slots are filled from its top: each id finds three of its slots
+//! A slot that only one id uses can satisfy that id whatever the other slots hold. So such a slot is put
+//! on a list and its id taken out of its other slots, which may leave further slots with one id, and so
+//! on. When all ids are out, slots are filled from the list's end: each id finds three of its slots
 //! settled and one that is its own.
 //!
 //! Ids are dealt to segments first, so that adding them walks through the tables instead of jumping.
 //! Peeling goes by rounds: what a round takes up was known before it began, so that a CPU works on
-//! several ids at once, where a stack would make each wait for the one before. The tables are kept from
-//! shard to shard, because memory that is new to a process costs as much as the adding itself.
+//! several ids at once, where a stack would make each wait for the one before.
+//!
+//! Memory that is new to a process costs a third of all in pages of 4 KiB. So little is touched: an id that was taken out
+//! stays in the sum of its own slot, and the counts of ids become the room for the slots' values. And the tables lie side by
+//! side in memory that is kept from shard to shard and may be the caller's, who knows of larger pages.
+
+use std::fmt;
 
 use super::shape::{ARITY, Shape, Width, mix};
 
@@ -45,9 +50,10 @@ pub(crate) fn build(
     for attempt in 0..ATTEMPTS_MAX {
         let shape = Shape::for_ids(ids, width, attempt / 2);
         let attempt_seed = mix(u64::from(attempt), seed);
-        if room.peel(&pieces, shape, attempt_seed) {
+        let mut tables = room.tables(ids, shape);
+        if tables.peel(&pieces, shape, attempt_seed) {
             return Ok(Solved {
-                area: room.fill(shape),
+                area: tables.fill(shape),
                 shape,
                 seed: attempt_seed,
                 ids,
@@ -67,41 +73,97 @@ pub(crate) fn build(
     Err(BuildError::Unsolvable)
 }
 
-/// Tables that attempts and shards share.
-#[derive(Debug, Default)]
+/// Memory that attempts and shards share.
+#[derive(Default)]
 pub(crate) struct Room {
-    /// Mixed hashes: first dealt to the segments of their first slots, then, once the sums hold them
-    /// all, in the order in which they are peeled.
-    pile: Vec<u64>,
-    /// Which of its slots each of the pile owns.
-    owned: Vec<u8>,
-    /// For each slot the XOR of the mixed hashes that use it.
-    sums: Vec<u64>,
-    /// For each slot how many use it.
-    uses: Vec<u8>,
+    given: Option<Box<dyn AsMut<[u8]> + Send>>,
+    /// Where nothing was given, or too little.
+    own: Vec<u8>,
     /// Slots with one id, of this round and of the next.
     rounds: [Vec<u32>; 2],
 }
 
+impl fmt::Debug for Room {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Room").finish_non_exhaustive()
+    }
+}
+
 impl Room {
-    /// Piles up all ids, if it can.
-    fn peel(&mut self, pieces: &[Vec<u64>], shape: Shape, seed: u64) -> bool {
+    /// Room in memory of the caller's.
+    pub(crate) fn within(memory: Box<dyn AsMut<[u8]> + Send>) -> Self {
+        Self {
+            given: Some(memory),
+            ..Self::default()
+        }
+    }
+
+    /// Tables without ids for so many.
+    fn tables(&mut self, ids: usize, shape: Shape) -> Tables<'_> {
         let slots = shape.slots() as usize;
+        let bytes = ids * (WORD + NUMBER) + slots * (WORD + 1);
+        let given = self.given.as_mut().map(|given| (**given).as_mut());
+        let (memory, is_fresh) = match given.filter(|given| given.len() >= bytes) {
+            Some(given) => (given, false),
+            None => {
+                // Fresh memory is zero already, and the system is told that this is enough.
+                let is_fresh = self.own.len() < bytes;
+                if is_fresh {
+                    self.own = vec![0; bytes];
+                }
+                (&mut self.own[..], is_fresh)
+            }
+        };
+        let (dealt, memory) = memory.split_at_mut(ids * WORD);
+        let (sums, memory) = memory.split_at_mut(slots * WORD);
+        let (order, memory) = memory.split_at_mut(ids * NUMBER);
+        let uses = &mut memory[..slots];
+        if !is_fresh {
+            sums.fill(0);
+            uses.fill(0);
+        }
+        Tables {
+            dealt: dealt.as_chunks_mut().0,
+            sums: sums.as_chunks_mut().0,
+            order: order.as_chunks_mut().0,
+            uses,
+            rounds: &mut self.rounds,
+        }
+    }
+}
+
+/// What a shard is solved in. Numbers are bytes, as memory that is given has no other form.
+struct Tables<'a> {
+    /// Mixed hashes, dealt to the segments of their first slots.
+    dealt: &'a mut [[u8; WORD]],
+    /// For each slot the XOR of the mixed hashes that use it; once one was taken out there, that one.
+    sums: &'a mut [[u8; WORD]],
+    /// Slots that had one id, in the order in which these were taken out.
+    order: &'a mut [[u8; NUMBER]],
+    /// For each slot how many use it; later, where that is room enough, its value.
+    uses: &'a mut [u8],
+    rounds: &'a mut [Vec<u32>; 2],
+}
+
+impl Tables<'_> {
+    /// Adds all ids and takes them out again, if it can.
+    fn peel(&mut self, pieces: &[Vec<u64>], shape: Shape, seed: u64) -> bool {
         self.deal(pieces, shape, seed);
-        reset(&mut self.sums, slots);
-        reset(&mut self.uses, slots);
-        let (sums, uses) = (&mut self.sums[..], &mut self.uses[..]);
+        let slots = self.uses.len();
+        let sums = &mut self.sums[..slots];
         let mut most = 0;
-        for &mixed in &self.pile {
+        for &mixed in &*self.dealt {
+            let mixed = u64::from_le_bytes(mixed);
             for slot in shape.probe(mixed).slots {
-                let uses = &mut uses[slot as usize];
-                *uses = uses.wrapping_add(1);
-                most = most.max(*uses);
-                sums[slot as usize] ^= mixed;
+                let slot = slot as usize;
+                let count = self.uses[slot].wrapping_add(1);
+                self.uses[slot] = count;
+                add(&mut sums[slot], mixed);
+                most = most.max(count);
             }
         }
         // Four ids a slot are usual, so many only ever come from duplicates; beyond, counts are wrong.
-        most < u8::MAX && self.follow(shape) == self.pile.len()
+        most < u8::MAX && self.follow(shape) == self.dealt.len()
     }
 
     /// Peels from every slot with one id until none is left; returns how many ids it was.
@@ -110,14 +172,13 @@ impl Room {
     /// four it is no CPU foresees. Nor does it whether a slot is left with one id, so that this moves the
     /// end of the next round instead of choosing a way.
     fn follow(&mut self, shape: Shape) -> usize {
-        reset(&mut self.owned, self.pile.len());
-        let (sums, uses) = (&mut self.sums[..], &mut self.uses[..]);
-        let (pile, owned) = (&mut self.pile[..], &mut self.owned[..]);
-        let [now, next] = &mut self.rounds;
+        let uses = &mut *self.uses;
+        let slots = uses.len();
+        let sums = &mut self.sums[..slots];
+        let [now, next] = &mut *self.rounds;
         let segment = 1 << shape.segment_log2;
-        let segment_of = |slot: u32| slot >> shape.segment_log2;
-        let mut piled = 0;
-        for begin in (0..uses.len()).step_by(segment) {
+        let mut peeled = 0;
+        for begin in (0..slots).step_by(segment) {
             make_room(now, segment);
             let mut waiting = 0;
             for (slot, uses) in (begin as u32..).zip(&uses[begin..begin + segment]) {
@@ -128,32 +189,33 @@ impl Room {
                 make_room(next, ARITY * waiting);
                 let mut coming = 0;
                 for &slot in &now[..waiting] {
-                    if uses[slot as usize] != 1 {
+                    let own = slot as usize;
+                    if uses[own] != 1 {
                         // Its id was peeled from another slot meanwhile.
                         continue;
                     }
-                    let mixed = sums[slot as usize];
-                    let slots = shape.probe(mixed).slots;
-                    pile[piled] = mixed;
-                    // Its first slot is in some segment, and its others in the three that follow.
-                    owned[piled] = (segment_of(slot) - segment_of(slots[0])) as u8;
-                    piled += 1;
-                    for other in slots {
-                        let uses = &mut uses[other as usize];
-                        *uses -= 1;
-                        sums[other as usize] ^= mixed;
+                    let mixed = u64::from_le_bytes(sums[own]);
+                    self.order[peeled] = slot.to_le_bytes();
+                    peeled += 1;
+                    for other in shape.probe(mixed).slots {
+                        let at = other as usize;
+                        let left = uses[at].wrapping_sub(1);
+                        uses[at] = left;
+                        add(&mut sums[at], mixed);
                         next[coming] = other;
-                        coming += usize::from(*uses == 1);
+                        coming += usize::from(left == 1);
                     }
+                    // Nobody else uses it any more.
+                    sums[own] = mixed.to_le_bytes();
                 }
                 std::mem::swap(now, next);
                 waiting = coming;
             }
         }
-        piled
+        peeled
     }
 
-    /// Writes the mixed hashes to `pile`, by segment.
+    /// Writes the mixed hashes to `dealt`, by segment.
     fn deal(&mut self, pieces: &[Vec<u64>], shape: Shape, seed: u64) {
         let segment = |mixed: u64| {
             (((mixed >> 32) * u64::from(shape.starts())) >> (32 + shape.segment_log2)) as usize
@@ -165,39 +227,49 @@ impl Room {
         for n in 1..next.len() {
             next[n] += next[n - 1];
         }
-        let ids = pieces.iter().map(Vec::len).sum();
-        reset(&mut self.pile, ids);
         for piece in pieces {
             for &hash in piece {
                 let mixed = mix(hash, seed);
                 let place = &mut next[segment(mixed)];
-                self.pile[*place as usize] = mixed;
+                self.dealt[*place as usize] = mixed.to_le_bytes();
                 *place += 1;
             }
         }
     }
 
-    /// Settles all slots from the top of the pile, and packs them.
-    fn fill(&self, shape: Shape) -> Vec<u8> {
+    /// Settles all slots from the end of the order, and packs them.
+    fn fill(&mut self, shape: Shape) -> Vec<u8> {
+        let slots = self.uses.len();
         // The smaller the values, the more of them a cache holds.
         match shape.bits + u8::from(shape.wide_from < shape.slots()) {
-            0..=8 => pack(&self.settle::<u8>(shape), shape),
-            9..=16 => pack(&self.settle::<u16>(shape), shape),
-            _ => pack(&self.settle::<u64>(shape), shape),
+            // Nobody uses any slot: all are zero.
+            0..=8 => settle(self.sums, self.order, self.uses, shape),
+            9..=16 => settle(self.sums, self.order, &mut vec![0u16; slots], shape),
+            _ => settle(self.sums, self.order, &mut vec![0u64; slots], shape),
         }
     }
+}
 
-    fn settle<T: Value>(&self, shape: Shape) -> Vec<T> {
-        let mut values = vec![T::default(); shape.slots() as usize];
-        for (&mixed, &own) in self.pile.iter().zip(&self.owned).rev() {
-            let probe = shape.probe(mixed);
-            let settled = probe.slots.map(|slot| values[slot as usize].get());
-            // Its own slot is still zero: nobody on top of the pile owns it.
-            let value = probe.fingerprint ^ settled[0] ^ settled[1] ^ settled[2] ^ settled[3];
-            values[probe.slots[usize::from(own) % ARITY] as usize] = T::of(value & probe.mask);
-        }
-        values
+/// XORs a hash into a sum.
+fn add(sum: &mut [u8; WORD], mixed: u64) {
+    *sum = (u64::from_le_bytes(*sum) ^ mixed).to_le_bytes();
+}
+
+fn settle<T: Value>(
+    sums: &[[u8; WORD]],
+    order: &[[u8; NUMBER]],
+    values: &mut [T],
+    shape: Shape,
+) -> Vec<u8> {
+    for &own in order.iter().rev() {
+        let own = u32::from_le_bytes(own) as usize;
+        let probe = shape.probe(u64::from_le_bytes(sums[own]));
+        let settled = probe.slots.map(|slot| values[slot as usize].get());
+        // Its own slot is still zero: nobody after it in the order owns it.
+        let value = probe.fingerprint ^ settled[0] ^ settled[1] ^ settled[2] ^ settled[3];
+        values[own] = T::of(value & probe.mask);
     }
+    pack(values, shape)
 }
 
 /// Slots side by side.
@@ -224,7 +296,7 @@ fn pack<T: Value>(values: &[T], shape: Shape) -> Vec<u8> {
 }
 
 /// What a slot holds while it is being settled.
-trait Value: Copy + Default {
+trait Value: Copy {
     /// From a number that fits.
     fn of(value: u64) -> Self;
 
@@ -261,22 +333,18 @@ impl Value for u64 {
     }
 }
 
-/// Makes a table of zeros. Fresh memory is zero already, and the system is told that this is enough.
-fn reset<T: Copy + Default>(table: &mut Vec<T>, len: usize) {
-    if table.capacity() < len {
-        *table = vec![T::default(); len];
-    } else {
-        table.clear();
-        table.resize(len, T::default());
-    }
-}
-
 /// Makes a list at least so long, whatever is in it.
 fn make_room(list: &mut Vec<u32>, len: usize) {
     if list.len() < len {
         list.resize(len, 0);
     }
 }
+
+/// Bytes of a hash.
+const WORD: usize = 8;
+
+/// Bytes of a slot's number.
+const NUMBER: usize = 4;
 
 /// More than chance ever needs.
 const ATTEMPTS_MAX: u32 = 64;
@@ -332,6 +400,24 @@ mod tests {
         assert!(solved.has(7));
     }
 
+    /// Memory that is given, too little of it, what an earlier shard left there: the filter is the same.
+    #[test]
+    fn whose_memory_it_is_makes_no_difference() {
+        let all = hashes(5_000, 9);
+        let solve = |room: &mut Room| {
+            let small = build(room, vec![all[..100].to_vec()], width(0.01), 2);
+            let large = build(room, vec![all.clone()], width(0.01), 1);
+            [small, large].map(|solved| solved.expect("solvable").area)
+        };
+        let own = solve(&mut Room::default());
+        for bytes in [0, 10_000, 1 << 20] {
+            let given = Box::new(vec![0xa5u8; bytes]);
+            let mut room = Room::within(given);
+            assert_eq!(solve(&mut room), own, "{bytes}");
+            assert_eq!(solve(&mut room), own, "{bytes}, again");
+        }
+    }
+
     /// The measured rate is the stated one, which is at most what was asked for.
     #[test]
     fn absent_ids_pass_at_the_stated_rate() {
@@ -376,7 +462,8 @@ mod tests {
             let all = [hashes(ids as u64, 11)];
             let shape = Shape::for_ids(ids, width(0.01), 0);
             let runs = (work / ids as u64).clamp(20, 1_000);
-            let good = (0..runs).filter(|&seed| room.peel(&all, shape, mix(seed, 5)));
+            let good =
+                (0..runs).filter(|&seed| room.tables(ids, shape).peel(&all, shape, mix(seed, 5)));
             let share = good.count() as f64 / runs as f64;
             eprintln!(
                 "{ids} ids: {share:.3}, {:.4} slots an id",

@@ -4,7 +4,10 @@ use std::collections::HashSet;
 use std::hint::black_box;
 
 use edgeward_filter::guava::{Funnel, GuavaBuilder};
-use edgeward_filter::{Filter, IdForm, IdHash, IdHasher, Request, StaticBuilder, UpdatableFilter};
+use edgeward_filter::{
+    BuildError, Filter, IdForm, IdHash, IdHasher, Request, StaticBuilder, UpdatableFilter,
+};
+use edgeward_publish::tables;
 
 use super::{BenchFilterArgs, Row, cpu_time};
 
@@ -86,20 +89,14 @@ impl Subjects<'_> {
 
     fn fixed(&self) -> anyhow::Result<Row> {
         let hasher = hasher();
-        let build = |hashes: &mut dyn Iterator<Item = IdHash>| {
-            let mut builder = StaticBuilder::new(self.request());
-            for hash in hashes {
-                builder.insert(hash)?;
-            }
-            builder.finish()
-        };
-        let mut filter = build(&mut std::iter::empty());
+        let request = self.request();
+        let mut filter = build(request, std::iter::empty());
         let insert_ns = self.best(self.present, |ids| {
-            filter = build(&mut ids.iter().map(|id| hasher.canonical(id)));
+            filter = build(request, ids.iter().map(|id| hasher.canonical(id)));
         });
         let hashes = hashes(self.present);
         let insert_hashed_ns = self.best(&hashes, |hashes| {
-            filter = build(&mut hashes.iter().copied());
+            filter = build(request, hashes.iter().copied());
         });
         let row = self.row("binary fuse (static)", &filter?);
         Ok(Row {
@@ -197,6 +194,18 @@ impl Subjects<'_> {
             ..Request::with_rate(self.args.fpr)
         }
     }
+}
+
+/// As `filter build` does it with one thread.
+fn build(
+    request: Request,
+    hashes: impl Iterator<Item = IdHash>,
+) -> Result<Filter<Vec<u8>>, BuildError> {
+    let mut builder = StaticBuilder::new(request);
+    for hash in hashes {
+        builder.insert(hash)?;
+    }
+    builder.finish_with(tables())
 }
 
 fn hasher() -> IdHasher {

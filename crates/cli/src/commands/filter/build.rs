@@ -14,9 +14,10 @@ use serde::Serialize;
 
 use edgeward_filter::guava::{Funnel, GuavaBuilder, GuavaHash};
 use edgeward_filter::{
-    BuildError, Filter, IdForm, IdHash, IdHasher, Rate, Request, StaticBuilder, Tables,
-    UpdatableFilter, bytes_limit,
+    BuildError, Filter, IdForm, IdHash, IdHasher, Rate, Request, StaticBuilder, UpdatableFilter,
+    bytes_limit,
 };
+use edgeward_publish::tables;
 use edgeward_types::{ByteSize, Seed, Timestamp};
 
 use super::database::DatabaseArgs;
@@ -244,7 +245,7 @@ fn solve(builder: StaticBuilder, threads: Option<NonZeroUsize>) -> anyhow::Resul
         let workers: Vec<_> = (0..threads)
             .map(|_| {
                 scope.spawn(|| -> Result<Vec<_>, BuildError> {
-                    let (mut done, mut tables) = (Vec::new(), Tables::default());
+                    let (mut done, mut tables) = (Vec::new(), tables());
                     while let Some(work) = next() {
                         let ids = work.gathered();
                         done.push(work.solve(&mut tables)?);

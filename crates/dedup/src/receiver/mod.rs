@@ -520,7 +520,7 @@ impl Receiver {
         // Small steps are not worth a frame, and large ones would have the sender do nothing for a while, and then nothing else.
         let step = (window / 4).min(CREDIT_STEP_BYTES);
         if incoming.end.is_none() && limit >= incoming.limit + step {
-            self.starved |= incoming.limit < incoming.next + PATIENT_BYTES_MAX;
+            self.starved |= incoming.limit < incoming.next + STARVED_BYTES_MAX;
             incoming.limit = limit;
             self.credits.insert(stream);
         }
@@ -535,9 +535,13 @@ impl Receiver {
     }
 }
 
-/// What is acknowledged with patience. More is a body of some length, whose sender may wait for it.
-const PATIENT_BYTES_MAX: u64 = 64 << 10;
+/// What is acknowledged with patience: a few frames of a body that comes fast, since each acknowledgement wakes the sender. More is memory that
+/// it could use.
+const PATIENT_BYTES_MAX: u64 = 1 << 20;
 const PATIENT_ACKS_MAX: usize = 64;
+
+/// Who has no more credit left than this may wait for it.
+const STARVED_BYTES_MAX: u64 = 64 << 10;
 
 /// Two batches: a millisecond of a sender's work.
 const CREDIT_STEP_BYTES: u64 = 512 << 10;

@@ -8,7 +8,6 @@
 //! What is understood is less than the grammar allows, on purpose: a response whose end could be seen in two ways is
 //! an error (RFC 9112 §6.3), and a connection on which anything odd happened is not used again.
 
-mod blocks;
 mod body;
 mod chunked;
 mod head;
@@ -17,7 +16,6 @@ mod lines;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
-use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -29,8 +27,6 @@ use tokio::time::{Instant, Sleep};
 use super::connect::OriginStream;
 use crate::config::LimitsConfig;
 
-use blocks::BLOCK_BYTES;
-pub(super) use blocks::Blocks;
 pub(super) use body::Body;
 use body::Framing;
 pub(crate) use head::Fields;
@@ -88,7 +84,6 @@ pub(super) struct Connection {
     stream: Box<dyn OriginStream>,
     /// What has arrived and nobody has taken yet.
     inbox: BytesMut,
-    blocks: Rc<Blocks>,
     /// As much as the last response had: the next is likely to be of its kind.
     read_bytes: usize,
     /// Putting an alarm off costs less than setting a new one, so it is kept from request to request.
@@ -96,11 +91,10 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(stream: Box<dyn OriginStream>, blocks: Rc<Blocks>) -> Self {
+    pub(super) fn new(stream: Box<dyn OriginStream>) -> Self {
         Self {
             stream,
             inbox: BytesMut::new(),
-            blocks,
             read_bytes: READ_BYTES_MIN,
             alarm: Box::pin(tokio::time::sleep_until(Instant::now())),
         }
@@ -205,14 +199,7 @@ impl Connection {
 
     /// Reads what there is, at most about `most` bytes.
     fn poll_fill(&mut self, cx: &mut Context<'_>, most: usize) -> Poll<io::Result<usize>> {
-        if self.inbox.is_empty() && most > BLOCK_BYTES / 2 {
-            // Half of a block does: less is held by pieces that came slowly.
-            if self.inbox.capacity() < BLOCK_BYTES / 2 {
-                self.inbox = self.blocks.take();
-            }
-        } else {
-            self.inbox.reserve(most);
-        }
+        self.inbox.reserve(most);
         // Nothing is lost by giving this future up: it reads at once or not at all.
         pin!(self.stream.read_buf(&mut self.inbox)).poll(cx)
     }
@@ -229,7 +216,7 @@ struct Outbox<'a> {
 
 /// Bytes of one read: a small response with its head fits, and a large one is not cut too small.
 const READ_BYTES_MIN: usize = 8 << 10;
-const READ_BYTES_MAX: usize = BLOCK_BYTES;
+const READ_BYTES_MAX: usize = 64 << 10;
 
 /// RFC 9110 §15.2 lets an origin send any number of interim responses; nobody waits for them here.
 const INTERIM_MAX: u32 = 16;

@@ -34,7 +34,6 @@ pub(crate) struct OriginPool {
     connector: Connector,
     h2: RefCell<Option<http2::SendRequest<Upload>>>,
     h2_connecting: tokio::sync::Mutex<()>,
-    blocks: Rc<h1::Blocks>,
     shared: Rc<Shared>,
 }
 
@@ -74,7 +73,6 @@ impl OriginPool {
             connector,
             h2: RefCell::new(None),
             h2_connecting: tokio::sync::Mutex::new(()),
-            blocks: Rc::default(),
             shared,
         }
     }
@@ -296,8 +294,7 @@ impl OriginPool {
                 return Ok((connection, true, lease));
             }
             let stream = self.connect(deadline).await?;
-            let connection = h1::Connection::new(stream, Rc::clone(&self.blocks));
-            Ok((connection, false, lease))
+            Ok((h1::Connection::new(stream), false, lease))
         })
         .await
     }
@@ -416,7 +413,7 @@ impl OriginPool {
         }
     }
 
-    /// Closes what was idle for too long, and gives memory back that nothing was read into.
+    /// Closes what was idle for too long.
     pub(crate) fn sweep(&self, now: Timestamp) {
         let timeout = self.config.idle_timeout;
         let stale: Vec<Idle> = {
@@ -429,7 +426,6 @@ impl OriginPool {
         for idle in stale {
             self.shared.closed(idle);
         }
-        self.blocks.sweep();
     }
 
     /// Closes every idle connection and waits for all tasks, at most as long as given.

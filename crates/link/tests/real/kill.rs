@@ -19,6 +19,9 @@ const FOLDER: &str = "EDGEWARD_LINK_KILLED_FOLDER";
 const LISTEN: &str = "EDGEWARD_LINK_KILLED_LISTEN";
 const TARGET: &str = "EDGEWARD_LINK_KILLED_TARGET";
 
+/// What it runs of this program: the test itself.
+const TEST: &str = "kill::a_gateway_killed_while_it_writes_knows_what_it_knew";
+
 /// A file in the folder: where the gateway listens.
 const READY: &str = "gateway listens";
 
@@ -27,12 +30,15 @@ const KILLS: u64 = 8;
 /// However often a gateway is killed while it writes what its peer has, what it wrote before is whole, bodies are as they were sent, and most
 /// of them go by name.
 ///
-/// Method: the gateway is this test's own program, run for the test below alone; it writes every millisecond. Bodies go there and back,
+/// Method: the gateway is this test's own program, run for this test alone and told to be one; it writes every millisecond. Bodies go there and back,
 /// new ones and one that is always the same, until a file is seen that is not finished, or half a second is over: then the process is killed. It
 /// may finish the file before it dies; then half a file is left in its place. The next one begins with the store and the folder as
 /// they were left.
 #[tokio::test]
 async fn a_gateway_killed_while_it_writes_knows_what_it_knew() {
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        return be_a_gateway(Path::new(&folder)).await;
+    }
     let target = Echo::start().await;
     let mut stand = Stand::in_memory();
     let mut gateway = Killed::start(&stand, "127.0.0.1:0", target.addr).await;
@@ -120,7 +126,7 @@ impl Killed {
         _ = fs::remove_file(&ready);
         let program = std::env::current_exe().expect("this program");
         let process = Command::new(program)
-            .args(["--exact", "kill::a_gateway_to_be_killed", "--ignored"])
+            .args(["--exact", TEST])
             .env(FOLDER, &stand.folder)
             .env(LISTEN, listen)
             .env(TARGET, target.to_string())
@@ -173,20 +179,15 @@ fn is_writing(folder: &Path) -> bool {
         .any(|name| name.to_string_lossy().ends_with(".new"))
 }
 
-/// Not a test: the process that the one above kills.
-#[tokio::test]
-#[ignore = "another test runs and kills it"]
-async fn a_gateway_to_be_killed() {
-    let Some(folder) = std::env::var_os(FOLDER) else {
-        return;
-    };
+/// The process that is killed.
+async fn be_a_gateway(folder: &Path) {
     let said = |name| std::env::var(name).expect("it is told");
-    let mut stand = Stand::in_folder(Path::new(&folder));
+    let mut stand = Stand::in_folder(folder);
     let mut config = stand.gateway_config(said(TARGET).parse().expect("an address"));
     config.listen = said(LISTEN).parse().expect("an address");
     config.link.times.knowledge = Duration::from_millis(1);
     let gateway = Gateway::bind(config).await.expect("it listens");
-    let ready = Path::new(&folder).join(READY);
+    let ready = folder.join(READY);
     let unready = ready.with_extension("unfinished");
     fs::write(&unready, gateway.local_addr().to_string()).expect("written");
     fs::rename(unready, ready).expect("it has its name");

@@ -79,8 +79,15 @@ struct Shared {
     config: GatewayConfig,
     origin: Option<Arc<Origin>>,
     recall: Option<Arc<Recall>>,
-    peers: Mutex<HashMap<PeerKey, Entry>>,
+    peers: Mutex<Peers>,
     counters: Mutex<GatewayCounters>,
+}
+
+#[derive(Debug, Default)]
+struct Peers {
+    known: HashMap<PeerKey, Entry>,
+    /// The gateway is gone: handshakes that are still under way make no more of them, for a peer's conversations would keep the gateway.
+    ended: bool,
 }
 
 /// Who a peer is: whoever has this certificate and this store.
@@ -185,6 +192,7 @@ impl Gateway {
         let mut peers: Vec<_> = self
             .shared
             .peers()
+            .known
             .iter()
             // A port changes with each connection, a store stays.
             .map(|(key, entry)| (entry.from.ip(), key.epoch & 0xffff, Arc::clone(&entry.peer)))
@@ -212,10 +220,8 @@ impl Gateway {
         let end = Instant::now() + grace;
         let peers: Vec<_> = {
             let peers = self.shared.peers();
-            peers
-                .values()
-                .map(|entry| Arc::clone(&entry.peer))
-                .collect()
+            let peers = peers.known.values();
+            peers.map(|entry| Arc::clone(&entry.peer)).collect()
         };
         for peer in &peers {
             drain(peer, end.saturating_duration_since(Instant::now())).await;
@@ -236,11 +242,12 @@ impl Gateway {
 impl Drop for Gateway {
     fn drop(&mut self) {
         // Conversations know the gateway, and are known to it.
-        if let Some(origin) = &self.shared.origin {
-            origin.close();
-        }
-        let peers = std::mem::take(&mut *self.shared.peers());
-        for entry in peers.into_values() {
+        let ended = Peers {
+            ended: true,
+            ..Peers::default()
+        };
+        let peers = std::mem::replace(&mut *self.shared.peers(), ended);
+        for entry in peers.known.into_values() {
             entry.peer.with(|core| {
                 core.shut();
                 core.drop_lines();
@@ -250,7 +257,7 @@ impl Drop for Gateway {
 }
 
 impl Shared {
-    fn peers(&self) -> std::sync::MutexGuard<'_, HashMap<PeerKey, Entry>> {
+    fn peers(&self) -> std::sync::MutexGuard<'_, Peers> {
         self.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -263,7 +270,7 @@ impl Shared {
             let name = recall.name(key.certificate.as_deref(), key.epoch);
             (name, Arc::clone(&entry.peer))
         };
-        self.peers().iter().map(named).collect()
+        self.peers().known.iter().map(named).collect()
     }
 
     fn counters(&self) -> std::sync::MutexGuard<'_, GatewayCounters> {
@@ -282,6 +289,13 @@ impl Shared {
             epoch: theirs.epoch,
         };
         let mut peers = self.peers();
+        let Peers {
+            known: peers,
+            ended: false,
+        } = &mut *peers
+        else {
+            return Err(HandshakeError::Ended);
+        };
         if let Some(entry) = peers.get_mut(&key) {
             (entry.from, entry.seen) = (from, Instant::now());
             return Ok(Arc::clone(&entry.peer));

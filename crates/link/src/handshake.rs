@@ -45,6 +45,9 @@ pub enum HandshakeError {
     /// As many peers as may be.
     #[error("{0} peers are connected, which is the limit")]
     TooManyPeers(usize),
+    /// The gateway ended meanwhile.
+    #[error("the gateway has ended")]
+    Ended,
 }
 
 impl HandshakeError {

@@ -130,23 +130,21 @@ impl Origin {
 
     /// Keeps a connection for when its response was read: hyper says it is not ready before.
     fn keep(self: &Arc<Self>, mut sender: SendRequest<Incoming>) {
-        let origin = Arc::clone(self);
+        // It ends with the origin, and must not keep it.
+        let origin = Arc::downgrade(self);
         let mut connections = self.connections();
         while connections.try_join_next().is_some() {}
         connections.spawn(async move {
             let ready = tokio::time::timeout(BODY_TIME, sender.ready()).await;
-            if matches!(ready, Ok(Ok(()))) {
+            if matches!(ready, Ok(Ok(())))
+                && let Some(origin) = origin.upgrade()
+            {
                 let mut idle = origin.idle.lock().unwrap_or_else(PoisonError::into_inner);
                 if idle.len() < IDLE_MAX {
                     idle.push((sender, Instant::now()));
                 }
             }
         });
-    }
-
-    /// Ends what waits for responses to be read.
-    pub(crate) fn close(&self) {
-        self.connections().abort_all();
     }
 
     async fn connect(&self) -> io::Result<SendRequest<Incoming>> {

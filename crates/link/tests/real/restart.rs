@@ -115,3 +115,32 @@ async fn another_store_is_known_nothing_of() {
         assert!(wire.iter().all(|bytes| *bytes > 1_000_000), "{wire:?}");
     }
 }
+
+/// Whenever a gateway is dropped, also when a peer has just said who it is, nothing of it stays: its store can be opened again.
+///
+/// Method: between the client's first step and the end of the gateway lie 0, 1, 2 and so on turns of the runtime that both are on, until the
+/// handshake was over before twice.
+#[tokio::test]
+async fn a_gateway_dropped_during_a_handshake_leaves_nothing_behind() {
+    for encrypted in [false, true] {
+        let target = Echo::start().await;
+        let mut stand = Stand::new(encrypted);
+        let mut up = 0;
+        for turns in 0.. {
+            assert!(turns < 10_000, "it never comes up");
+            let gateway = stand.gateway(target.addr).await;
+            let client = stand.client(gateway.local_addr());
+            for _ in 0..turns {
+                tokio::task::yield_now().await;
+            }
+            up += u32::from(matches!(client.state(), State::Up(_)));
+            drop(gateway);
+            wait_for_lock(&stand, GATEWAY).await;
+            drop(client);
+            wait_for_lock(&stand, EDGE).await;
+            if up > 1 {
+                break;
+            }
+        }
+    }
+}

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use edgeward_store::disk::{Span, Unsent};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::sendfile;
 use rustix::io::retry_on_intr;
 use rustix::net::SendFlags;
@@ -99,7 +100,7 @@ fn poll_take(
         let tried = stream.try_io(Interest::WRITABLE, || {
             taken = send()?;
             // Full: whoever asks again waits for room instead of trying.
-            if taken < wanted {
+            if taken < wanted && !has_room(stream) {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
             Ok(())
@@ -111,6 +112,13 @@ fn poll_take(
             Err(error) => return Poll::Ready(Err(error)),
         }
     }
+}
+
+/// Whether the socket takes more. Not all was taken then because a file ended or could not be read: no room would ever be
+/// made that the kernel could tell of, and the next attempt says what happened.
+fn has_room(stream: &TcpStream) -> bool {
+    let mut asked = [PollFd::new(stream, PollFlags::OUT)];
+    poll(&mut asked, Some(&Timespec::default())) != Ok(0)
 }
 
 fn send(stream: &TcpStream, head: &[u8], part: FilePart<'_>) -> io::Result<usize> {
@@ -129,5 +137,84 @@ fn send(stream: &TcpStream, head: &[u8], part: FilePart<'_>) -> io::Result<usize
         // What was taken must be told, whatever happened then.
         Err(_) if taken > 0 => Ok(taken),
         Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::fs::File;
+    use std::io::Write as _;
+
+    use tokio::net::TcpListener;
+
+    /// A file that ends before its part does: what is there is sent, and the next attempt says so instead of waiting for
+    /// room that is there.
+    #[tokio::test]
+    async fn a_part_that_its_file_has_not_does_not_wait() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let addr = listener.local_addr().expect("an address");
+        let mut stream = TcpStream::connect(addr).await.expect("it listens");
+        let _peer = listener.accept().await.expect("it connects");
+        stream.writable().await.expect("it is open");
+        let mut file: File = tempfile::tempfile().expect("a file");
+        file.write_all(&[7; 10_000]).expect("writes");
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let mut part = FilePart {
+            file: file.as_fd(),
+            offset: 0,
+            bytes: 30_000,
+        };
+        let mut send = |part| match Pin::new(&mut stream).poll_send_file(&mut cx, b"", part) {
+            Poll::Ready(sent) => sent.expect("it is open"),
+            Poll::Pending => panic!("there is room"),
+        };
+        assert_eq!(send(part), 10_000);
+        (part.offset, part.bytes) = (10_000, 20_000);
+        assert_eq!(send(part), 0);
+    }
+
+    /// Who is told that there is no room is woken when there is.
+    #[tokio::test]
+    async fn a_full_socket_is_waited_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let addr = listener.local_addr().expect("an address");
+        let mut stream = TcpStream::connect(addr).await.expect("it listens");
+        let (mut peer, _) = listener.accept().await.expect("it connects");
+        let bytes = 32 << 20;
+        let mut file: File = tempfile::tempfile().expect("a file");
+        file.write_all(&vec![7; bytes]).expect("writes");
+        let mut sent = 0;
+        let mut waited = 0;
+        let sending = std::future::poll_fn(|cx| {
+            while sent < bytes {
+                let part = FilePart {
+                    file: file.as_fd(),
+                    offset: sent as u64,
+                    bytes: bytes - sent,
+                };
+                match Pin::new(&mut stream).poll_send_file(cx, b"", part) {
+                    Poll::Ready(taken) => sent += taken.expect("it is open"),
+                    Poll::Pending => {
+                        waited += 1;
+                        return Poll::Pending;
+                    }
+                }
+            }
+            Poll::Ready(())
+        });
+        let reading = async {
+            let mut left = bytes;
+            let mut room = vec![0; 1 << 20];
+            while left > 0 {
+                let read = tokio::io::AsyncReadExt::read(&mut peer, &mut room).await;
+                left -= read.expect("it is open");
+            }
+        };
+        let both = async { tokio::join!(sending, reading) };
+        let both = tokio::time::timeout(std::time::Duration::from_secs(60), both).await;
+        both.expect("all arrives");
+        assert!(waited > 0, "32 MiB are more than sockets hold");
     }
 }

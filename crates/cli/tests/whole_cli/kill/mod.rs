@@ -154,6 +154,10 @@ impl Load {
         let (addr, admin) = (edge.addr("/listening/0"), edge.addr("/admin"));
         let (killed, done) = (AtomicBool::new(false), AtomicU64::new(0));
         thread::scope(|scope| {
+            let end = End {
+                edge,
+                killed: &killed,
+            };
             for _ in 0..CLIENTS {
                 let mut random = Random(random.next());
                 let killed = &killed;
@@ -176,8 +180,7 @@ impl Load {
                 (done.load(Ordering::SeqCst) >= rounds).then_some(())
             });
             thread::sleep(pause);
-            edge.signal(Signal::KILL);
-            killed.store(true, Ordering::SeqCst);
+            drop(end);
         });
     }
 
@@ -206,6 +209,19 @@ impl Load {
         self.from_disk
             .fetch_add(u64::from(asked.from_disk), Ordering::Relaxed);
         asked.whole
+    }
+}
+
+/// The kill, also where the test fails: nobody else ends the clients.
+struct End<'a> {
+    edge: &'a Server,
+    killed: &'a AtomicBool,
+}
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.edge.signal(Signal::KILL);
+        self.killed.store(true, Ordering::SeqCst);
     }
 }
 

@@ -38,21 +38,26 @@ impl Witness {
         for &id in &purged {
             ask(addr, "POST", id, None).whole.then_some(())?;
         }
+        // Something to purge after the next start: as durable as what comes after it.
+        for kind in 0..FETCHES_A_ROUND {
+            let id = self.name(kind % 4);
+            ask(addr, "GET", id, None).whole.then_some(())?;
+            self.asked.push(id);
+        }
         // Too large for RAM, so that a hit says that it is on disk.
         let marker = self.name(4);
         let ticket = ledger.ask(marker);
         ask(addr, "GET", marker, None).whole.then_some(())?;
         while !ask(addr, "GET", marker, Some((0, 99))).whole_from_disk()? {}
         ledger.is_written(ticket);
-        // What is fetched meanwhile is something to sync, and to purge after the next start.
-        for kind in 0.. {
+        loop {
             ledger.ask_for_syncs(|| self.syncs(admin))?;
-            if kind >= FETCHES_A_ROUND && ledger.holds(ticket) {
+            if ledger.holds(ticket) {
                 break;
             }
-            let id = self.name(kind % 4);
+            // Something to sync.
+            let id = self.name(0);
             ask(addr, "GET", id, None).whole.then_some(())?;
-            self.asked.push(id);
         }
         for id in purged {
             match id % 2 {
@@ -108,7 +113,7 @@ impl Witness {
 /// Few enough to be asked for at each start.
 const KNOWN_MAX: usize = 16;
 
-/// At the least.
+/// Twice what is purged in a round: one that the kill cuts short leaves enough for the next.
 const FETCHES_A_ROUND: u64 = 6;
 
 const PURGES_A_ROUND: usize = 3;

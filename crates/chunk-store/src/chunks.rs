@@ -8,7 +8,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use edgeward_dedup::codec::Method;
 use edgeward_dedup::id::ChunkId;
-use edgeward_dedup::store::{ChunkStore, Entry, Place, bytes_of};
+use edgeward_dedup::mark::Mark;
+use edgeward_dedup::store::{ChunkStore, Entry, Familiar, Place, bytes_of};
 use edgeward_store::disk::Device;
 
 use crate::blocks::{Part, Unpacker};
@@ -491,6 +492,28 @@ impl ChunkStore for Chunks {
         let container = state.open.number;
         state.index.insert(&id, self.0.position(container));
         (Some(Place { container, slot }), false)
+    }
+
+    /// The container that is still open has no marks: it is a small part of what is there.
+    fn familiar(&mut self, place: Place, most: usize, out: &mut Vec<Familiar>) {
+        let mut state = self.0.state();
+        if place.container != state.open.number {
+            let position = self.0.position(place.container);
+            // It may have to be read.
+            _ = self.0.listing(position, &mut state);
+            let slot = usize::from(place.slot);
+            let slots = slot..slot + most;
+            state
+                .trailers
+                .familiar(position, place.container, slots, out);
+        }
+    }
+
+    fn note(&mut self, place: Place, id: &ChunkId, mark: impl FnOnce() -> Option<Mark>) {
+        let mut state = self.0.state();
+        let position = self.0.position(place.container);
+        let chunk = (usize::from(place.slot), id);
+        state.trailers.note(position, place.container, chunk, mark);
     }
 
     fn forget(&mut self, place: Place) {

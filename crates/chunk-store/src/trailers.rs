@@ -1,7 +1,7 @@
 //! Trailers that were read, as many as are worth their memory.
 //!
 //! A trailer read for one chunk answers for its neighbours, which are asked for next. The one that was asked for longest ago
-//! leaves first.
+//! leaves first. With a trailer goes what its chunks are known by in this process, once they were read or seen again.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use edgeward_dedup::id::ChunkId;
-use edgeward_dedup::store::Entry;
+use edgeward_dedup::mark::Mark;
+use edgeward_dedup::store::{Entry, Familiar};
 
 use crate::blocks::{self, Part};
 use crate::format::{Block, Trailer, raw_bytes};
@@ -69,10 +70,19 @@ impl From<Trailer> for Listing {
 
 #[derive(Debug)]
 pub(crate) struct Trailers {
-    /// By position, with when each was asked for.
-    listings: HashMap<u32, (u64, Arc<Listing>)>,
+    /// By position.
+    listings: HashMap<u32, Kept>,
     most: usize,
     clock: u64,
+}
+
+#[derive(Debug)]
+struct Kept {
+    /// When it was asked for.
+    asked: u64,
+    listing: Arc<Listing>,
+    /// As many as there are chunks, or none at all.
+    marks: Vec<Option<Mark>>,
 }
 
 impl Trailers {
@@ -86,22 +96,75 @@ impl Trailers {
 
     pub(crate) fn of(&mut self, position: u32) -> Option<Arc<Listing>> {
         self.clock += 1;
-        let (asked, listing) = self.listings.get_mut(&position)?;
-        *asked = self.clock;
-        Some(Arc::clone(listing))
+        let kept = self.listings.get_mut(&position)?;
+        kept.asked = self.clock;
+        Some(Arc::clone(&kept.listing))
+    }
+
+    /// Appends chunks from a slot on with their marks, if the trailer is there and of this container.
+    pub(crate) fn familiar(
+        &self,
+        position: u32,
+        number: u32,
+        slots: Range<usize>,
+        out: &mut Vec<Familiar>,
+    ) {
+        let kept = self.listings.get(&position);
+        let Some(kept) = kept.filter(|kept| kept.listing.number == number) else {
+            return;
+        };
+        let entries = kept.listing.entries.iter().enumerate();
+        out.extend(
+            entries
+                .skip(slots.start)
+                .take(slots.len())
+                .map(|(slot, &entry)| {
+                    let mark = kept.marks.get(slot).copied().flatten();
+                    Familiar { entry, mark }
+                }),
+        );
+    }
+
+    /// Keeps the mark of a chunk, if the trailer is there, has it, and it has none.
+    pub(crate) fn note(
+        &mut self,
+        position: u32,
+        number: u32,
+        (slot, id): (usize, &ChunkId),
+        mark: impl FnOnce() -> Option<Mark>,
+    ) {
+        let kept = self.listings.get_mut(&position);
+        let Some(kept) = kept.filter(|kept| kept.listing.number == number) else {
+            return;
+        };
+        let entries = &kept.listing.entries;
+        let is_marked = kept.marks.get(slot).is_some_and(Option::is_some);
+        if is_marked || entries.get(slot).is_none_or(|entry| entry.id != *id) {
+            return;
+        }
+        let Some(mark) = mark() else {
+            return;
+        };
+        kept.marks.resize(entries.len(), None);
+        kept.marks[slot] = Some(mark);
     }
 
     pub(crate) fn insert(&mut self, position: u32, listing: Arc<Listing>) {
         if self.listings.len() >= self.most {
             // Half at once: looking for the oldest each time would cost as much as reading.
-            let mut asked: Vec<u64> = self.listings.values().map(|(asked, _)| *asked).collect();
+            let mut asked: Vec<u64> = self.listings.values().map(|kept| kept.asked).collect();
             let middle = asked.len() / 2;
             let (_, median, _) = asked.select_nth_unstable(middle);
             let median = *median;
-            self.listings.retain(|_, (asked, _)| *asked >= median);
+            self.listings.retain(|_, kept| kept.asked >= median);
         }
         self.clock += 1;
-        self.listings.insert(position, (self.clock, listing));
+        let kept = Kept {
+            asked: self.clock,
+            listing,
+            marks: Vec::new(),
+        };
+        self.listings.insert(position, kept);
     }
 
     pub(crate) fn clear(&mut self) {
@@ -116,6 +179,8 @@ impl Trailers {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use edgeward_dedup::mark::MarkKey;
 
     /// Of many, those asked for last are there, and never more than were allowed.
     #[test]
@@ -138,5 +203,44 @@ mod tests {
         assert!(trailers.of(50).is_none());
         trailers.remove(0);
         assert!(trailers.of(0).is_none());
+    }
+
+    /// A mark is of one chunk of one container: another container in its place, or another name, knows nothing of it.
+    #[test]
+    fn marks_stay_with_their_chunk() {
+        let key = MarkKey::new(&[1; 32]);
+        let entries = [7, 8, 9].map(|byte| Entry {
+            id: ChunkId([byte; 16]),
+            length: 10,
+        });
+        let trailer = |number| {
+            let entries = entries.to_vec();
+            Arc::new(Listing::from(Trailer {
+                number,
+                entries,
+                blocks: Vec::new(),
+            }))
+        };
+        let marks = |trailers: &Trailers, number| {
+            let mut out = Vec::new();
+            trailers.familiar(5, number, 1..10, &mut out);
+            out.iter().map(|known| known.mark).collect::<Vec<_>>()
+        };
+        let mark = key.mark(b"a chunk");
+        let mut trailers = Trailers::new(10);
+        trailers.insert(5, trailer(105));
+        assert_eq!(marks(&trailers, 105), [None, None]);
+        let (this, other) = (entries[2].id, entries[1].id);
+        for (number, slot, id) in [(205, 2, this), (105, 2, other), (105, 3, this)] {
+            trailers.note(5, number, (slot, &id), || {
+                unreachable!("there is no such chunk")
+            });
+        }
+        trailers.note(5, 105, (2, &this), || Some(mark));
+        assert_eq!(marks(&trailers, 105), [None, Some(mark)]);
+        assert_eq!(marks(&trailers, 205), []);
+        trailers.note(5, 105, (2, &this), || unreachable!("it has one"));
+        trailers.insert(5, trailer(205));
+        assert_eq!(marks(&trailers, 205), [None, None]);
     }
 }

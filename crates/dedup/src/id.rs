@@ -16,6 +16,8 @@ use std::sync::Arc;
 use twox_hash::XxHash3_128;
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::mark::{Mark, MarkKey};
+
 /// The name of a chunk.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChunkId(pub [u8; 16]);
@@ -45,6 +47,8 @@ pub struct IdKey {
     key: [u8; 32],
     /// What it names instead of the chunk, in the second scheme.
     tagger: Option<Arc<dyn Tagger>>,
+    /// What chunks that were named before are known again by.
+    marks: Option<Arc<MarkKey>>,
     /// Laid over each name; all ones but in tests.
     mask: u128,
 }
@@ -60,6 +64,7 @@ impl IdKey {
         Self {
             key,
             tagger: None,
+            marks: None,
             mask: u128::MAX,
         }
     }
@@ -69,6 +74,23 @@ impl IdKey {
     pub fn with_tagger(self, tagger: Arc<dyn Tagger>) -> Self {
         let tagger = Some(tagger);
         Self { tagger, ..self }
+    }
+
+    /// Knows chunks again by marks, under a key of this process alone: see [`mark`](crate::mark).
+    #[must_use]
+    pub fn with_marks(self, key: Arc<MarkKey>) -> Self {
+        let marks = Some(key);
+        Self { marks, ..self }
+    }
+
+    /// What to know this chunk again by, if that is done.
+    pub fn mark(&self, chunk: &[u8]) -> Option<Mark> {
+        self.marks.as_ref().map(|key| key.mark(chunk))
+    }
+
+    /// Whether these are the bytes that were marked. False says nothing.
+    pub fn recognises(&self, mark: Option<Mark>, chunk: &[u8]) -> bool {
+        mark.is_some() && mark == self.mark(chunk)
     }
 
     /// The key of tags that belongs to this one: the name of a sentence, in the first scheme.

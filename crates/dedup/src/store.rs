@@ -6,6 +6,7 @@
 //! something is not there, or cannot be read, is the same to the machines.
 
 use crate::id::{ChunkId, IdKey};
+use crate::mark::Mark;
 
 /// Where a chunk lies: the container, and how many chunks lie before it there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -37,6 +38,15 @@ pub struct Entry {
     pub length: u32,
 }
 
+/// A chunk, and what it is known by in this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Familiar {
+    /// As its container lists it.
+    pub entry: Entry,
+    /// None: it has to be named to be known.
+    pub mark: Option<Mark>,
+}
+
 /// Keeps chunks by name.
 pub trait ChunkStore {
     /// A random number that the store drew when it was made, and draws again when it lost what it had.
@@ -63,11 +73,24 @@ pub trait ChunkStore {
         }
     }
 
+    /// Appends what lies at `place` and after it in the same container, `most` chunks at most, each with the mark that was
+    /// [noted](Self::note) for it. A store that keeps no marks appends nothing.
+    fn familiar(&mut self, place: Place, most: usize, out: &mut Vec<Familiar>) {
+        _ = (place, most, out);
+    }
+
+    /// The chunk of this name, which lies here, is known by what `mark` says, if anything, from now on. Not asked where a mark is known already or none can be
+    /// kept; they may be lost at any time.
+    fn note(&mut self, place: Place, id: &ChunkId, mark: impl FnOnce() -> Option<Mark>) {
+        _ = (place, id, mark);
+    }
+
     /// What lies here is not what its name says: it shall not be found again.
     fn forget(&mut self, place: Place);
 }
 
-/// As [`ChunkStore::load`], and each chunk has the bytes its name was made of. One that has not is forgotten.
+/// As [`ChunkStore::load`], and each chunk has the bytes its name was made of, by the name or by a mark that was noted when the name was
+/// made last. One that has not is forgotten.
 pub fn load_verified(
     store: &mut impl ChunkStore,
     ids: &IdKey,
@@ -78,13 +101,23 @@ pub fn load_verified(
     if !store.load(place, entries, out) {
         return false;
     }
+    let mut familiar = Vec::new();
+    store.familiar(place, entries.len(), &mut familiar);
     let mut rest = &*out;
     for (nth, entry) in entries.iter().enumerate() {
-        let chunk = rest.split_at_checked(entry.length as usize);
-        let Some((_, later)) = chunk.filter(|(chunk, _)| ids.id(chunk) == entry.id) else {
-            store.forget(place.plus(nth));
+        let Some((chunk, later)) = rest.split_at_checked(entry.length as usize) else {
             return false;
         };
+        let mark = familiar.get(nth).filter(|known| known.entry == *entry);
+        let mark = mark.and_then(|known| known.mark);
+        if !ids.recognises(mark, chunk) {
+            let place = place.plus(nth);
+            if ids.id(chunk) != entry.id {
+                store.forget(place);
+                return false;
+            }
+            store.note(place, &entry.id, || ids.mark(chunk));
+        }
         rest = later;
     }
     rest.is_empty()

@@ -89,6 +89,15 @@ proptest! {
         prop_assert_eq!(cut_up, whole);
     }
 
+    /// A chunk may end where it is cut and nowhere before: who knows its length need not look for its end.
+    #[test]
+    fn a_chunk_may_end_where_it_is_cut_and_not_before(body in bodies(), average in averages()) {
+        let mut chunker = Chunker::new(params(average));
+        let mut may_end = (1..=body.len()).filter(|&length| chunker.may_end(&body[..length]));
+        let first = may_end.next();
+        prop_assert_eq!(chunker.next_cut(&body), first);
+    }
+
     /// No chunk is longer than eight times the average, none but the last shorter than a quarter.
     #[test]
     fn chunks_keep_to_their_bounds(body in bodies(), average in averages()) {

@@ -1,10 +1,11 @@
 //! How chunks are named, as an operator chooses it.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 
 use edgeward_dedup::id::{IdKey, Tagger};
+use edgeward_dedup::mark::MarkKey;
 
 /// How chunks are named; the same at both ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,14 +19,27 @@ pub enum Ids {
 }
 
 impl Ids {
-    /// Names by this scheme under a key.
+    /// Names by this scheme under a key; chunks that come again are known by marks of this process.
     pub fn of(self, key: &IdKey) -> IdKey {
+        let key = match &*MARKS {
+            Some(marks) => key.clone().with_marks(Arc::clone(marks)),
+            None => key.clone(),
+        };
         match self {
-            Self::Blake3 => key.clone(),
-            Self::Gmac => key.clone().with_tagger(Arc::new(Gmac::new(&key.tag_key()))),
+            Self::Blake3 => key,
+            Self::Gmac => {
+                let tagger = Arc::new(Gmac::new(&key.tag_key()));
+                key.with_tagger(tagger)
+            }
         }
     }
 }
+
+/// One key for all peers, since they share stores, and marks lie beside what is stored. Without randomness nothing is marked.
+static MARKS: LazyLock<Option<Arc<MarkKey>>> = LazyLock::new(|| {
+    let random = crate::random::<32>().ok()?;
+    Some(Arc::new(MarkKey::new(&random)))
+});
 
 /// AES-128-GCM's tag of bytes that are associated data, under a nonce of zeroes (NIST SP 800-38D, section 6.4, for a message of no
 /// bytes).

@@ -182,6 +182,26 @@ impl Chunker {
         cut
     }
 
+    /// Whether a chunk that begins here may end after `chunk`: its last bytes and its length ask for it. Not whether an earlier cut is asked
+    /// for, so a chunk that was cut by these parameters elsewhere is cut alike here.
+    pub fn may_end(&self, chunk: &[u8]) -> bool {
+        let (length, params) = (chunk.len(), self.params);
+        if self.length > 0 || !(params.min()..=params.max()).contains(&length) {
+            return false;
+        }
+        if length == params.max() {
+            return true;
+        }
+        let threshold = if length < params.average() {
+            self.rule.before_average
+        } else {
+            self.rule.after_average
+        };
+        let window = &chunk[length - WINDOW_BYTES..];
+        scalar::sum(window, WINDOW_BYTES) < self.rule.sieve
+            && self.rule.verdict(window, WINDOW_BYTES, threshold)
+    }
+
     /// The body ended, and with it the chunk; the next one begins.
     pub fn restart(&mut self) {
         self.length = 0;

@@ -8,6 +8,7 @@
 //! Bytes never wait here for a chunk to end: [`Sender::flush`] sends what there is, and if the chunk then turns out to
 //! be known, only its rest is left out.
 
+mod ahead;
 mod pack;
 mod piece;
 mod stream;
@@ -360,7 +361,8 @@ impl Sender {
         tools: &mut Tools<'_, S, C>,
     ) {
         if let Some(outgoing) = self.streams.get_mut(&stream) {
-            outgoing.flush(&mut finder(tools, self.config.delta));
+            let finder = &mut finder(tools, self.config.delta);
+            outgoing.flush(finder, self.config.batch_bytes);
             self.make_ready(stream);
         }
     }

@@ -3,10 +3,14 @@
 use bytes::Bytes;
 
 use crate::buffer::{Buffer, LARGE_BYTES, Pool};
+use crate::chunker::Chunker;
 use crate::id::{ChunkId, IdKey};
 use crate::knowledge::Knowledge;
 use crate::store::{ChunkStore, Entry, Place};
 use crate::wire::{CHUNKS_MAX, PIECE_BYTES_MAX};
+
+use super::ahead::{Ahead, Foreseen};
+use super::stream::Digested;
 
 /// A range of a body, with its bytes until they are acknowledged.
 #[derive(Debug)]
@@ -40,7 +44,7 @@ impl Piece {
 }
 
 /// A chunk of a piece.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sent {
     pub(super) id: ChunkId,
     /// Its bytes, with those in earlier pieces.
@@ -96,6 +100,7 @@ pub(super) struct Building {
     skip: u32,
     /// New chunks resemble what lies from here on.
     after_match: Option<Place>,
+    ahead: Ahead,
 }
 
 impl Building {
@@ -173,7 +178,6 @@ impl Building {
     ) {
         let skip = self.carried.len();
         let tail = &self.raw[self.chunks_bytes..self.seen];
-        let tail_bytes = tail.len();
         let chunk = if skip == 0 {
             tail
         } else {
@@ -184,7 +188,52 @@ impl Building {
         let (place, found) = finder.store.find_or_insert(id, chunk);
         let known = found && place.is_some_and(|place| finder.knowledge.has(place));
         let length = u32::try_from(chunk.len()).expect("chunks are bounded");
+        match place.filter(|_| known) {
+            Some(place) => {
+                finder.store.note(place, &id, || finder.ids.mark(chunk));
+                self.ahead.saw(place);
+            }
+            None => self.ahead.lost(),
+        }
         let sent = Sent { id, length, place };
+        self.add(sent, skip, known, finder, batch, pieces);
+    }
+
+    /// The chunk that begins here may be the one that is awaited. Then it is ended, and if that cannot be told yet it is left alone.
+    pub(super) fn foresee<S: ChunkStore>(
+        &mut self,
+        chunker: &Chunker,
+        digest: &mut Digested,
+        finder: &mut Finder<'_, S>,
+        batch: usize,
+        pieces: &mut Vec<Piece>,
+    ) -> Foreseen {
+        let foreseen = self.ahead.look(&self.raw[self.seen..], chunker, finder);
+        if let Foreseen::Chunk(sent) = foreseen {
+            let known = sent.place.is_some_and(|place| finder.knowledge.has(place));
+            let before = self.seen;
+            self.seen += sent.length as usize;
+            // While the processor has them at hand.
+            if known {
+                let chunk = &self.raw[before..self.seen];
+                digest.see(self.offset + before as u64, chunk);
+            }
+            self.add(sent, 0, known, finder, batch, pieces);
+        }
+        foreseen
+    }
+
+    /// A chunk that ends here, of which `skip` bytes are in earlier pieces.
+    fn add<S: ChunkStore>(
+        &mut self,
+        sent: Sent,
+        skip: usize,
+        known: bool,
+        finder: &mut Finder<'_, S>,
+        batch: usize,
+        pieces: &mut Vec<Piece>,
+    ) {
+        let tail_bytes = sent.length as usize - skip;
         if !self.chunks.is_empty() && !self.may_join(&sent, tail_bytes, known) {
             self.seal_chunks(finder, pieces);
         }
@@ -196,7 +245,7 @@ impl Building {
         self.chunks_bytes += tail_bytes;
         self.carried.clear();
         if known {
-            self.after_match = place.map(|place| place.plus(1));
+            self.after_match = sent.place.map(|place| place.plus(1));
         } else if self.chunks_bytes >= batch {
             self.seal_chunks(finder, pieces);
         }

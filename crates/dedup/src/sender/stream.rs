@@ -8,6 +8,7 @@ use crate::knowledge::Knowledge;
 use crate::store::{ChunkStore, Place};
 use crate::wire::NakCause;
 
+use super::ahead::Foreseen;
 use super::piece::{Building, Finder, Form, Piece};
 
 /// Something of a stream that waits for its turn.
@@ -40,9 +41,7 @@ pub(super) struct Outgoing {
     /// How many bytes it is asked for at once, and how many it was asked for last.
     appetite: usize,
     offered: usize,
-    digest: BodyDigest,
-    /// Up to where it was made.
-    digested: u64,
+    digest: Digested,
     chunker: Chunker,
     building: Building,
     /// Not acknowledged, by offset and without gaps.
@@ -65,8 +64,7 @@ impl Outgoing {
             bypass,
             appetite: APPETITE_MIN,
             offered: 0,
-            digest: BodyDigest::default(),
-            digested: 0,
+            digest: Digested::default(),
             chunker: Chunker::new(chunker),
             building: Building::default(),
             pieces: VecDeque::new(),
@@ -145,12 +143,40 @@ impl Outgoing {
         } else if self.written - bytes as u64 == self.bypass {
             self.building.end_plain(finder.pool, &mut pieces);
         }
-        while let Some(end) = self.chunker.next_cut(self.building.unseen()) {
-            self.building.see(end);
-            self.building.end_chunk(finder, batch, &mut pieces);
-        }
-        self.building.see(self.building.unseen().len());
+        self.cut(Patience::Awaits, finder, batch, &mut pieces);
         self.enqueue(pieces);
+    }
+
+    /// Looks at what was not looked at.
+    fn cut<S: ChunkStore>(
+        &mut self,
+        patience: Patience,
+        finder: &mut Finder<'_, S>,
+        batch: usize,
+        pieces: &mut Vec<Piece>,
+    ) {
+        while !self.building.unseen().is_empty() {
+            if self.chunker.length() == 0 {
+                let Self {
+                    building,
+                    chunker,
+                    digest,
+                    ..
+                } = self;
+                match building.foresee(chunker, digest, finder, batch, pieces) {
+                    Foreseen::Chunk(_) => continue,
+                    Foreseen::Later if patience == Patience::Awaits => return,
+                    Foreseen::Later | Foreseen::Nothing => {}
+                }
+            }
+            match self.chunker.next_cut(self.building.unseen()) {
+                Some(end) => {
+                    self.building.see(end);
+                    self.building.end_chunk(finder, batch, pieces);
+                }
+                None => self.building.see(self.building.unseen().len()),
+            }
+        }
     }
 
     /// As [`spare`](Self::spare) and [`filled`](Self::filled), with bytes from elsewhere.
@@ -169,11 +195,12 @@ impl Outgoing {
         }
     }
 
-    pub(super) fn flush<S: ChunkStore>(&mut self, finder: &mut Finder<'_, S>) {
+    pub(super) fn flush<S: ChunkStore>(&mut self, finder: &mut Finder<'_, S>, batch: usize) {
         let mut pieces = Vec::new();
         if self.written <= self.bypass {
             self.building.end_plain(finder.pool, &mut pieces);
         } else {
+            self.cut(Patience::Ended, finder, batch, &mut pieces);
             self.building.flush(finder, &mut pieces);
         }
         self.enqueue(pieces);
@@ -207,6 +234,7 @@ impl Outgoing {
         if self.written <= self.bypass {
             self.building.end_plain(finder.pool, &mut pieces);
         } else {
+            self.cut(Patience::Ended, finder, batch, &mut pieces);
             self.tail = self.building.finish(finder, batch, &mut pieces);
         }
         self.enqueue(pieces);
@@ -218,9 +246,8 @@ impl Outgoing {
         for piece in &pieces {
             // Of these no frame's checksum is made.
             let is_named = matches!(piece.form, Form::Refs { .. } | Form::Run);
-            if is_named && piece.offset == self.digested {
-                self.digest.update(&piece.raw);
-                self.digested = piece.end();
+            if is_named {
+                self.digest.see(piece.offset, &piece.raw);
             }
         }
         let items = pieces.iter().map(|piece| Item::Piece(piece.offset));
@@ -245,16 +272,17 @@ impl Outgoing {
             .pieces
             .binary_search_by_key(&offset, |piece| piece.offset);
         let piece = self.pieces.get_mut(at.ok()?)?;
-        let is_next = piece.offset == self.digested;
+        let is_next = piece.offset == self.digest.end;
         if is_next {
-            self.digested = piece.end();
+            self.digest.end = piece.end();
         }
-        Some((piece, Some(&mut self.digest).filter(|_| is_next)))
+        let digest = Some(&mut self.digest.body);
+        Some((piece, digest.filter(|_| is_next)))
     }
 
     /// The digest of the body, of which all pieces were made into frames.
     pub(super) fn digest(&self) -> u128 {
-        self.digest.value()
+        self.digest.body.value()
     }
 
     /// The peer has everything before `offset`; how many bytes are news.
@@ -353,6 +381,35 @@ impl Outgoing {
     }
 }
 
+/// The body's digest, made as its bytes are at hand.
+#[derive(Debug, Default)]
+pub(super) struct Digested {
+    body: BodyDigest,
+    /// Up to where it was made.
+    end: u64,
+}
+
+impl Digested {
+    /// Bytes of which no frame's checksum is made, at this place in the body. What lies before them may have to wait for its frame.
+    pub(super) fn see(&mut self, offset: u64, bytes: &[u8]) {
+        let behind = self.end.checked_sub(offset);
+        let behind = behind.and_then(|behind| usize::try_from(behind).ok());
+        if let Some(rest) = behind.and_then(|behind| bytes.get(behind..)) {
+            self.body.update(rest);
+            self.end += rest.len() as u64;
+        }
+    }
+}
+
+/// Whether a chunk that is awaited may be given time to become whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Patience {
+    /// There may be more.
+    Awaits,
+    /// What there is shall leave.
+    Ended,
+}
+
 /// A request or a short response; and as much as is looked at while a second-level cache has it.
 const APPETITE_MIN: usize = 16 << 10;
-const APPETITE_MAX: usize = 256 << 10;
+const APPETITE_MAX: usize = 128 << 10;

@@ -3,6 +3,8 @@
 //! A tick is a hundredth of a round trip or so: what matters is that the line takes [`DELAY`] ticks in each direction.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
@@ -10,7 +12,8 @@ use edgeward_dedup::buffer::Pool;
 use edgeward_dedup::chunker::ChunkerParams;
 use edgeward_dedup::codec::Methods;
 use edgeward_dedup::endpoint::{Endpoint, EndpointConfig, Event};
-use edgeward_dedup::id::IdKey;
+use edgeward_dedup::id::{IdKey, Tagger};
+use edgeward_dedup::mark::MarkKey;
 use edgeward_dedup::reason;
 use edgeward_dedup::receiver::{ReceiverConfig, ReceiverEvent, Sharing, Taken};
 use edgeward_dedup::sender::{Lane, SenderConfig, SenderEvent};
@@ -28,6 +31,10 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
     /// Bits of names: 128, or few to make them collide.
     pub(crate) id_bits: u32,
+    /// Chunks that come again are known by marks.
+    pub(crate) marks: bool,
+    /// Counts chunks that are named.
+    pub(crate) named: Option<Arc<Named>>,
     pub(crate) receiver: ReceiverConfig,
     pub(crate) unacked_max: usize,
     /// Containers of 32 KiB in each store.
@@ -58,6 +65,8 @@ impl Plan {
         Self {
             seed,
             id_bits: 128,
+            marks: true,
+            named: None,
             receiver: ReceiverConfig {
                 streams_max: 16,
                 credit: 32 << 10,
@@ -70,6 +79,17 @@ impl Plan {
             flush: 8,
             faults: Faults::default(),
         }
+    }
+}
+
+/// Names chunks by what they are, and counts how often.
+#[derive(Debug, Default)]
+pub(crate) struct Named(pub(crate) AtomicU64);
+
+impl Tagger for Named {
+    fn tag(&self, bytes: &[u8]) -> [u8; 16] {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        IdKey::new([5; 32]).id(bytes).0
     }
 }
 
@@ -392,10 +412,23 @@ impl World {
     }
 }
 
+fn ids(plan: &Plan) -> IdKey {
+    let ids = IdKey::new([3; 32]).weakened(plan.id_bits);
+    let ids = match &plan.named {
+        Some(named) => ids.with_tagger(Arc::clone(named) as Arc<dyn Tagger>),
+        None => ids,
+    };
+    if plan.marks {
+        ids.with_marks(Arc::new(MarkKey::new(&[4; 32])))
+    } else {
+        ids
+    }
+}
+
 fn endpoint(plan: &Plan, session: u64) -> Endpoint {
     let chunker = ChunkerParams::new(4096, 9).expect("a power of two");
     Endpoint::new(EndpointConfig {
-        ids: IdKey::new([3; 32]).weakened(plan.id_bits),
+        ids: ids(plan),
         sender: SenderConfig {
             batch_bytes: 32 << 10,
             unacked_max: plan.unacked_max,

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use edgeward_dedup::codec::{Codec, Method, Undecodable};
 use edgeward_dedup::id::ChunkId;
-use edgeward_dedup::store::{ChunkStore, Entry, Place, bytes_of};
+use edgeward_dedup::mark::Mark;
+use edgeward_dedup::store::{ChunkStore, Entry, Familiar, Place, bytes_of};
 
 #[derive(Debug, Default)]
 struct Container {
     entries: Vec<Entry>,
+    marks: BTreeMap<usize, Mark>,
     bytes: Vec<u8>,
 }
 
@@ -21,6 +23,8 @@ pub(crate) struct MemoryStore {
     container_bytes: usize,
     containers_max: usize,
     next: u32,
+    /// Marks that were kept.
+    pub(crate) noted: u64,
 }
 
 impl MemoryStore {
@@ -32,6 +36,7 @@ impl MemoryStore {
             container_bytes,
             containers_max,
             next: 0,
+            noted: 0,
         }
     }
 
@@ -154,6 +159,31 @@ impl ChunkStore for MemoryStore {
             self.evict_oldest();
         }
         Some(place)
+    }
+
+    fn familiar(&mut self, place: Place, most: usize, out: &mut Vec<Familiar>) {
+        if let Some(container) = self.containers.get(&place.container) {
+            let entries = container.entries.iter().copied().enumerate();
+            let from_place = entries.skip(usize::from(place.slot)).take(most);
+            out.extend(from_place.map(|(slot, entry)| {
+                let mark = container.marks.get(&slot).copied();
+                Familiar { entry, mark }
+            }));
+        }
+    }
+
+    fn note(&mut self, place: Place, id: &ChunkId, mark: impl FnOnce() -> Option<Mark>) {
+        let slot = usize::from(place.slot);
+        if let Some(container) = self.containers.get_mut(&place.container)
+            && container
+                .entries
+                .get(slot)
+                .is_some_and(|entry| entry.id == *id)
+            && let Some(mark) = mark()
+        {
+            container.marks.entry(slot).or_insert(mark);
+            self.noted += 1;
+        }
     }
 
     fn forget(&mut self, place: Place) {

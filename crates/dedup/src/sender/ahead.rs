@@ -1,0 +1,103 @@
+//! What will probably come next in a body that was seen before: what followed its last chunk when that was stored.
+//!
+//! Where the bytes bear it out, by the [mark](crate::mark) of the chunk that is awaited, the chunk need not be cut, named or looked up. Where
+//! they do not, all of that is done, and nothing was lost but a look at the place where the chunk would end.
+
+use crate::chunker::Chunker;
+use crate::store::{ChunkStore, Familiar, Place};
+use crate::wire::CHUNKS_MAX;
+
+use super::piece::{Finder, Sent};
+
+/// Chunks of one container that are awaited one after the other.
+#[derive(Debug, Default)]
+pub(super) struct Ahead {
+    /// Where the next one lies; none if nothing is awaited.
+    place: Option<Place>,
+    /// From that place on, once the store was asked; the first `passed` lie behind.
+    familiar: Vec<Familiar>,
+    passed: usize,
+}
+
+/// Whether bytes begin with what was awaited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Foreseen {
+    /// They do, with this chunk.
+    Chunk(Sent),
+    /// That cannot be told before there are more.
+    Later,
+    /// Nothing was, or it is something else.
+    Nothing,
+}
+
+impl Ahead {
+    /// The chunk here was seen.
+    pub(super) fn saw(&mut self, place: Place) {
+        if self.place == Some(place) {
+            self.passed += 1;
+        } else {
+            self.familiar.clear();
+            self.passed = 0;
+        }
+        self.place = Some(place.plus(1));
+    }
+
+    /// Something else came.
+    pub(super) fn lost(&mut self) {
+        self.place = None;
+        self.familiar.clear();
+    }
+
+    /// Whether `bytes`, with which a chunk begins, begin with the chunk that is awaited.
+    pub(super) fn look<S: ChunkStore>(
+        &mut self,
+        bytes: &[u8],
+        chunker: &Chunker,
+        finder: &mut Finder<'_, S>,
+    ) -> Foreseen {
+        let Some((place, known)) = self.next(finder) else {
+            self.lost();
+            return Foreseen::Nothing;
+        };
+        let Familiar { entry, mark } = known;
+        let length = entry.length as usize;
+        if mark.is_none() || length > chunker.params().max() {
+            return Foreseen::Nothing;
+        }
+        let Some(chunk) = bytes.get(..length) else {
+            return Foreseen::Later;
+        };
+        if !chunker.may_end(chunk) || !finder.ids.recognises(mark, chunk) {
+            self.lost();
+            return Foreseen::Nothing;
+        }
+        self.saw(place);
+        Foreseen::Chunk(Sent {
+            id: entry.id,
+            length: entry.length,
+            place: Some(place),
+        })
+    }
+
+    /// What is awaited, and where it lies.
+    fn next<S: ChunkStore>(&mut self, finder: &mut Finder<'_, S>) -> Option<(Place, Familiar)> {
+        let place = self.place?;
+        if let Some(&known) = self.familiar.get(self.passed) {
+            return Some((place, known));
+        }
+        // A body goes on in the next container.
+        let after = Place {
+            container: place.container.wrapping_add(1),
+            slot: 0,
+        };
+        for place in [place, after] {
+            (self.place, self.passed) = (Some(place), 0);
+            self.familiar.clear();
+            finder.store.familiar(place, CHUNKS_MAX, &mut self.familiar);
+            if let Some(&known) = self.familiar.first() {
+                return Some((place, known));
+            }
+        }
+        None
+    }
+}

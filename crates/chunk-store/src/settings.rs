@@ -19,12 +19,12 @@ pub struct ChunkSettings {
     pub epoch: u64,
     /// What chunks are compressed with before they are written: a store may have containers of all kinds.
     pub compression: Method,
-    /// Trailers kept in memory. Each is 20 bytes a chunk, and 36 once its chunks were read or seen again.
+    /// Trailers kept in memory. Each is 20 bytes a chunk, and 28 once its chunks were read or seen again.
     pub trailers_max: usize,
 }
 
 impl ChunkSettings {
-    /// For chunks of `chunk_bytes`, containers of 1 MiB, and 4096 trailers: 10 to 18 MB for chunks of 8 KiB, and 4 GB of bodies whose
+    /// For chunks of `chunk_bytes`, containers of 1 MiB, and 4096 trailers: 10 to 14 MB for chunks of 8 KiB, and 4 GB of bodies whose
     /// chunks are found without reading.
     pub fn new(chunk_bytes: u32, epoch: u64) -> Self {
         Self {

@@ -6,11 +6,13 @@
 //! awaited or out of the store, they are held against the mark, several times faster than against the name. Bytes without a mark,
 //! and bytes that do not fit it, are named as ever.
 //!
-//! A mark is a universal hash in two steps. Units of [`UNIT_BYTES`] are hashed by NH over words of 32 bits, in four passes, each under the same
-//! key two words further on (Black, Halevi, Krawczyk, Krovetz, Rogaway, "UMAC: fast and secure message authentication", CRYPTO 1999,
-//! theorem 4.3: whatever they are, two units of one length have the same sums with a probability of 2^-32 a pass, 2^-128
-//! together). The sums of all units are hashed by BLAKE3 under a key for chunks of that length. So two chunks that were chosen without knowing the key have one mark
-//! with a probability of 2^-127, and who chose them learns nothing of the key but whether they had.
+//! A mark is a universal hash in two steps. Units of [`UNIT_BYTES`] are hashed by NH over words of 32 bits, in two passes, the second under the
+//! same key two words further on (Black, Halevi, Krawczyk, Krovetz, Rogaway, "UMAC: fast and secure message authentication", CRYPTO
+//! 1999, theorem 4.3: whatever they are, two units of one length have the same sums with a probability of 2^-32 a pass, 2^-64
+//! together). The sums of all units are hashed by BLAKE3 under a key for chunks of that length. So two chunks that were chosen without
+//! knowing the key have one mark with a probability of 2^-63, and who chose them learns nothing of the key but whether they had. Names of 128 bits promise
+//! that two of one name take 2^64 tries to make; here each try is a chunk sent over the link, held against the one that is awaited in its place, and a body that is spoilt
+//! by it still has to pass its digest.
 //!
 //! NH is code for vectors (`simd`), and plain code elsewhere, with the same result.
 
@@ -18,11 +20,11 @@
 mod simd;
 
 use std::fmt;
-use std::num::NonZeroU128;
+use std::num::NonZeroU64;
 
 /// What a chunk is known by within this process.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Mark(NonZeroU128);
+pub struct Mark(NonZeroU64);
 
 impl fmt::Debug for Mark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -159,23 +161,23 @@ impl Second {
         };
         let hash =
             hash.unwrap_or_else(|| blake3::keyed_hash(&self.key, &self.waiting[..self.bytes]));
-        let first: &[u8; 16] = hash.as_bytes().first_chunk().expect("32 bytes");
-        // Of two of 2^128 one mark is made.
-        Mark(NonZeroU128::new(u128::from_le_bytes(*first)).unwrap_or(NonZeroU128::MIN))
+        let first: &[u8; 8] = hash.as_bytes().first_chunk().expect("32 bytes");
+        // Of two of 2^64 one mark is made.
+        Mark(NonZeroU64::new(u64::from_le_bytes(*first)).unwrap_or(NonZeroU64::MIN))
     }
 }
 
-/// What is hashed under the key once: the key stays in a first-level cache, and the sums of one or two, as chunks of 8 KiB are, fit a block of BLAKE3.
-pub const UNIT_BYTES: usize = 8 << 10;
+/// What is hashed under the key once: the key stays in a first-level cache, and the sums of four fit a block of BLAKE3.
+pub const UNIT_BYTES: usize = 4 << 10;
 
 /// Sums of 64 bits that are made of a unit.
-const PASSES: usize = 4;
+const PASSES: usize = 2;
 
 /// NH multiplies words of 32 bits two by two.
 const PAIR_BYTES: usize = 8;
 
 /// Of 64 KiB, the longest chunk for an average of 8 KiB.
-const WAITING_BYTES: usize = 8 * 8 * PASSES;
+const WAITING_BYTES: usize = 16 * 8 * PASSES;
 
 #[cfg(test)]
 mod tests {
@@ -188,7 +190,7 @@ mod tests {
     fn defined(key: &MarkKey, bytes: &[u8]) -> Mark {
         let mut summed = Vec::new();
         for unit in bytes.chunks(UNIT_BYTES) {
-            for pass in 0..4 {
+            for pass in 0..2 {
                 let mut sum = 0_u64;
                 for (nth, pair) in unit.chunks(8).enumerate() {
                     let factor = |word: usize| {
@@ -206,8 +208,8 @@ mod tests {
             second[nth] ^= byte;
         }
         let hash = blake3::keyed_hash(&second, &summed);
-        let first = u128::from_le_bytes(*hash.as_bytes().first_chunk().expect("32 bytes"));
-        Mark(NonZeroU128::new(first).expect("this time"))
+        let first = u64::from_le_bytes(*hash.as_bytes().first_chunk().expect("32 bytes"));
+        Mark(NonZeroU64::new(first).expect("this time"))
     }
 
     proptest! {

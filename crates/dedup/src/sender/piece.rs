@@ -53,6 +53,14 @@ pub(super) struct Sent {
     pub(super) place: Option<Place>,
 }
 
+impl Sent {
+    /// Whether it lies after that one.
+    fn follows(&self, other: &Self) -> bool {
+        let next = other.place.map(|place| place.plus(1));
+        self.place.is_some() && self.place == next
+    }
+}
+
 /// How a piece travels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Form {
@@ -95,6 +103,8 @@ pub(super) struct Building {
     /// What they have of `raw`.
     chunks_bytes: usize,
     known: bool,
+    /// They lie one after the other in our store, and all of the first is in `raw`.
+    in_a_row: bool,
     /// Of the chunk that is not whole yet, what earlier pieces have; and of the first in `chunks`.
     carried: Vec<u8>,
     skip: u32,
@@ -237,8 +247,12 @@ impl Building {
         if !self.chunks.is_empty() && !self.may_join(&sent, tail_bytes, known) {
             self.seal_chunks(finder, pieces);
         }
-        if self.chunks.is_empty() {
-            self.skip = u32::try_from(skip).expect("chunks are bounded");
+        match self.chunks.last() {
+            Some(last) => self.in_a_row &= sent.follows(last),
+            None => {
+                self.skip = u32::try_from(skip).expect("chunks are bounded");
+                self.in_a_row = skip == 0;
+            }
         }
         self.known = known;
         self.chunks.push(sent);
@@ -255,23 +269,12 @@ impl Building {
     fn may_join(&self, sent: &Sent, bytes: usize, known: bool) -> bool {
         let full = self.chunks_bytes + bytes > PIECE_BYTES_MAX || self.chunks.len() == CHUNKS_MAX;
         // A run is worth keeping apart: it takes 26 bytes, however long it is.
-        let breaks_run = known && self.chunks.len() >= RUN_CHUNKS_MIN && self.is_run() && {
-            let next = self
-                .chunks
-                .last()
-                .and_then(|last| last.place)
-                .map(|place| place.plus(1));
-            sent.place != next
-        };
+        let last = self.chunks.last();
+        let breaks_run = known
+            && self.chunks.len() >= RUN_CHUNKS_MIN
+            && self.in_a_row
+            && last.is_some_and(|last| !sent.follows(last));
         self.known == known && !full && !breaks_run
-    }
-
-    fn is_run(&self) -> bool {
-        let follows = |pair: &[Sent]| match (pair[0].place, pair[1].place) {
-            (Some(one), Some(other)) => one.plus(1) == other,
-            _ => false,
-        };
-        self.skip == 0 && self.chunks.windows(2).all(follows)
     }
 
     /// Whole chunks become a piece.
@@ -327,7 +330,7 @@ impl Building {
                 self.after_match = Some(base.place.plus(base.entries.len()));
             }
             Form::Literal { base }
-        } else if self.is_run() && self.chunks.len() >= 2 && self.first_in_order(finder.knowledge) {
+        } else if self.in_a_row && self.chunks.len() >= 2 && self.first_in_order(finder.knowledge) {
             Form::Run
         } else {
             Form::Refs { skip: self.skip }

@@ -412,4 +412,4 @@ enum Patience {
 
 /// A request or a short response; and as much as is looked at while a second-level cache has it.
 const APPETITE_MIN: usize = 16 << 10;
-const APPETITE_MAX: usize = 128 << 10;
+const APPETITE_MAX: usize = 256 << 10;

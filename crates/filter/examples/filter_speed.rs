@@ -1,17 +1,20 @@
-//! Nanoseconds an id of the static filter, apart by what they go into, as a table on stdout.
+//! Nanoseconds an id of both filters, apart by what they go into, as two tables on stdout.
 //!
 //! `cargo run --release -p edgeward-filter --example filter_speed [-- IDS..]`, for 1 % and 3 %. Ids are
 //! UUIDs as text. "build" is gathering and solving in memory of the allocator's, "in large pages" with tables that are mapped
 //! anew for each build in such pages, as `filter build` and `filter serve` do. "hash" is their hashing alone, "probe" a question once that is done, "many" the same by
 //! `contains_many`, "ask" hash and probe; "chained" is a probe that must wait for the answer before, which
-//! is what a single question takes. The best of
+//! is what a single question takes. Of the updatable filter "insert" is all ids once they are hashed into a new filter,
+//! one by one and by `insert_many`, and "hash, insert" from their text. The best of
 //! many short passes, since other work on the machine only adds.
 #![expect(clippy::print_stdout, reason = "a program whose result is its output")]
 
 use std::hint::black_box;
 use std::time::Instant;
 
-use edgeward_filter::{Filter, IdForm, IdHash, IdHasher, Rate, Request, StaticBuilder, Tables};
+use edgeward_filter::{
+    Filter, IdForm, IdHash, IdHasher, Rate, Request, StaticBuilder, Tables, UpdatableFilter,
+};
 use memmap2::MmapMut;
 
 fn main() {
@@ -22,74 +25,153 @@ fn main() {
     if sizes.is_empty() {
         sizes = vec![10_000, 100_000, 620_000, 1_000_000];
     }
+    println!("static\n");
     println!(
         "ids | rate | KiB | build | in large pages | hash | probe | probe, present | many | ask | chained"
     );
     println!("---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:");
-    for ids in sizes {
+    for &ids in &sizes {
         for rate in [0.01, 0.03] {
-            row(ids, Rate::new(rate).expect("a rate"));
+            fixed(&Ids::new(ids, Rate::new(rate).expect("a rate")));
+        }
+    }
+    println!("\nupdatable\n");
+    println!(
+        "ids | rate | KiB | insert | insert, many | hash, insert | hash, insert, many | probe | probe, present | many | ask | chained"
+    );
+    println!("---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:");
+    for &ids in &sizes {
+        for rate in [0.01, 0.03] {
+            updatable(&Ids::new(ids, Rate::new(rate).expect("a rate")));
         }
     }
 }
 
-fn row(ids: u64, rate: Rate) {
-    let hasher = IdHasher {
-        form: IdForm::Uuid,
-        seed: 0,
-    };
-    let present: Vec<IdHash> = (0..ids).map(|n| hasher.canonical(&id(n << 1))).collect();
-    let absent: Vec<[u8; 36]> = (0..ids.min(PASS_IDS)).map(|n| id(n << 1 | 1)).collect();
-    let hashes: Vec<IdHash> = absent.iter().map(|id| hasher.canonical(id)).collect();
-    let request = Request {
-        hasher,
-        ..Request::with_rate(rate)
-    };
+/// What is put in and what is asked for.
+struct Ids {
+    request: Request,
+    texts: Vec<Text>,
+    present: Vec<IdHash>,
+    absent: Vec<Text>,
+    absent_hashes: Vec<IdHash>,
+}
+
+impl Ids {
+    fn new(ids: u64, rate: Rate) -> Self {
+        let hasher = IdHasher {
+            form: IdForm::Uuid,
+            seed: 0,
+        };
+        let texts: Vec<Text> = (0..ids).map(|n| id(n << 1)).collect();
+        let absent: Vec<Text> = (0..ids.min(PASS_IDS)).map(|n| id(n << 1 | 1)).collect();
+        Self {
+            request: Request {
+                hasher,
+                ..Request::with_rate(rate)
+            },
+            present: texts.iter().map(|id| hasher.canonical(id)).collect(),
+            texts,
+            absent_hashes: absent.iter().map(|id| hasher.canonical(id)).collect(),
+            absent,
+        }
+    }
+
+    /// Of absent ids: probe, probe of present ones, many, ask, chained.
+    fn questions(&self, filter: &Filter<Vec<u8>>) -> [f64; 5] {
+        let hasher = self.request.hasher;
+        let hashes = &self.absent_hashes;
+        let count = |ids: &[IdHash]| {
+            black_box(ids.iter().filter(|&&id| filter.contains(id)).count());
+        };
+        let some = &self.present[..hashes.len()];
+        let mut answers = vec![false; hashes.len()];
+        [
+            best(hashes, PASSES, count),
+            best(some, PASSES, count),
+            best(hashes, PASSES, |ids| {
+                filter.contains_many(ids, &mut answers[..ids.len()]);
+                black_box(&answers);
+            }),
+            best(&self.absent, PASSES, |ids| {
+                let asked = ids.iter().map(|id| filter.contains(hasher.canonical(id)));
+                black_box(asked.filter(|&maybe| maybe).count());
+            }),
+            best(hashes, PASSES, |ids| {
+                black_box(ids.iter().fold(0, |last, id| {
+                    u64::from(filter.contains(IdHash(id.0 ^ last)))
+                }));
+            }),
+        ]
+    }
+
+    fn print(&self, filter: &Filter<Vec<u8>>, figures: &[f64]) {
+        let figures: Vec<String> = figures.iter().map(|ns| format!("{ns:.1}")).collect();
+        println!(
+            "{} | {}% | {} | {}",
+            self.present.len(),
+            self.request.rate.share() * 100.0,
+            filter.bytes().len() / 1024,
+            figures.join(" | ")
+        );
+    }
+}
+
+fn fixed(ids: &Ids) {
+    let hasher = ids.request.hasher;
     let mut filter = None;
     let mut build = |tables: fn() -> Tables| {
-        best(&present, BUILDS, |ids| {
-            let mut builder = StaticBuilder::new(request);
-            for &id in ids {
+        best(&ids.present, BUILDS, |present| {
+            let mut builder = StaticBuilder::new(ids.request);
+            for &id in present {
                 builder.insert(id).expect("not too many");
             }
             filter = Some(builder.finish_with(tables()).expect("solvable"));
         })
     };
     let builds = [build(Tables::default), build(large_pages)];
-    let filter: Filter<Vec<u8>> = filter.expect("it was built");
-    let count = |ids: &[IdHash]| {
-        black_box(ids.iter().filter(|&&id| filter.contains(id)).count());
-    };
-    let some = &present[..present.len().min(PASS_IDS as usize)];
-    let mut answers = vec![false; hashes.len()];
+    let hash = best(&ids.absent, PASSES, |ids| {
+        black_box(ids.iter().fold(0, |sum, id| sum ^ hasher.canonical(id).0));
+    });
+    let filter = filter.expect("it was built");
+    let figures = [&builds[..], &[hash], &ids.questions(&filter)].concat();
+    ids.print(&filter, &figures);
+}
+
+fn updatable(ids: &Ids) {
+    let hasher = ids.request.hasher;
+    let empty = UpdatableFilter::new(ids.request, ids.present.len() as u64).expect("it fits");
+    let mut filter = empty.clone();
     let figures = [
-        builds[0],
-        builds[1],
-        best(&absent, PASSES, |ids| {
-            black_box(ids.iter().fold(0, |sum, id| sum ^ hasher.canonical(id).0));
+        best(&ids.present, INSERTS, |hashes| {
+            filter.clone_from(&empty);
+            for &id in hashes {
+                _ = black_box(filter.insert(id));
+            }
         }),
-        best(&hashes, PASSES, count),
-        best(some, PASSES, count),
-        best(&hashes, PASSES, |ids| {
-            filter.contains_many(ids, &mut answers[..ids.len()]);
-            black_box(&answers);
+        best(&ids.present, INSERTS, |hashes| {
+            filter.clone_from(&empty);
+            _ = black_box(filter.insert_many(hashes));
         }),
-        best(&absent, PASSES, |ids| {
-            let asked = ids.iter().map(|id| filter.contains(hasher.canonical(id)));
-            black_box(asked.filter(|&maybe| maybe).count());
+        best(&ids.texts, INSERTS, |texts| {
+            filter.clone_from(&empty);
+            for id in texts {
+                _ = black_box(filter.insert(hasher.canonical(id)));
+            }
         }),
-        best(&hashes, PASSES, |ids| {
-            black_box(ids.iter().fold(0, |last, id| {
-                u64::from(filter.contains(IdHash(id.0 ^ last)))
-            }));
+        best(&ids.texts, INSERTS, |texts| {
+            filter.clone_from(&empty);
+            for some in texts.chunks(BATCH) {
+                let mut hashes = [IdHash(0); BATCH];
+                for (hash, id) in hashes.iter_mut().zip(some) {
+                    *hash = hasher.canonical(id);
+                }
+                _ = black_box(filter.insert_many(&hashes[..some.len()]));
+            }
         }),
     ];
-    let figures = figures.map(|ns| format!("{ns:.1}")).join(" | ");
-    println!(
-        "{ids} | {}% | {} | {figures}",
-        rate.share() * 100.0,
-        filter.bytes().len() / 1024
-    );
+    let filter = filter.to_filter(1);
+    let figures = [&figures[..], &ids.questions(&filter)].concat();
+    ids.print(&filter, &figures);
 }
 
 /// Tables in pages of 2 MiB, if the system has them.
@@ -113,7 +195,7 @@ fn best<T>(items: &[T], passes: u32, mut work: impl FnMut(&[T])) -> f64 {
 }
 
 /// The n-th UUID: as good as random, never twice.
-fn id(n: u64) -> [u8; 36] {
+fn id(n: u64) -> Text {
     let scrambled = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let high = scrambled ^ scrambled >> 32;
     let low = high.rotate_left(23).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -129,7 +211,15 @@ fn id(n: u64) -> [u8; 36] {
     text.as_bytes().try_into().expect("36 characters")
 }
 
+/// A UUID as text.
+type Text = [u8; 36];
+
 const BUILDS: u32 = 10;
+
+const INSERTS: u32 = 30;
+
+/// Ids that are hashed before they are put in.
+const BATCH: usize = 256;
 
 const PASSES: u32 = 60;
 

@@ -9,10 +9,18 @@
 //! Blocks fill unevenly, so the rate is a mean over the Poisson distribution of ids in a block,
 //! computed with sums and products alone, which every machine rounds alike.
 
+#[cfg(target_arch = "x86_64")]
+mod vector;
+
+#[cfg(target_arch = "x86_64")]
+use crate::avx2::Avx2;
+use crate::id::IdHash;
 use crate::rate::Rate;
 
-/// Bits of eight lanes.
-pub(crate) type Block = [u32; LANES];
+/// Eight lanes as they lie in a file, and never in two cache lines.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(align(32))]
+pub(crate) struct Block(pub(crate) [u8; BLOCK_BYTES]);
 
 /// Bytes of a block.
 pub(crate) const BLOCK_BYTES: usize = 4 * LANES;
@@ -21,34 +29,111 @@ pub(crate) const BLOCK_BYTES: usize = 4 * LANES;
 /// because single full blocks decide, and a static filter is the better choice.
 pub(crate) const RATE_MIN: f64 = 1e-6;
 
-/// What an id looks like: its block among `blocks`, and its bits.
+/// An id's block among `blocks`.
+#[inline]
 pub(crate) fn block_of(hash: u64, blocks: u32) -> usize {
     (((hash >> 32) * u64::from(blocks)) >> 32) as usize
 }
 
+/// How this processor goes about a block's lanes: all at once, or one after the other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lanes {
+    #[cfg(target_arch = "x86_64")]
+    avx2: Option<Avx2>,
+}
+
+impl Lanes {
+    /// The best this processor can do.
+    pub(crate) fn detect() -> Self {
+        Self {
+            #[cfg(target_arch = "x86_64")]
+            avx2: Avx2::detect(),
+        }
+    }
+
+    /// Whether all bits of `hash` are set in `block`.
+    #[inline]
+    pub(crate) fn are_set(self, hash: u64, block: &[u8; BLOCK_BYTES]) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(avx2) = self.avx2 {
+            return vector::are_set(avx2, hash, block);
+        }
+        are_set(hash, block)
+    }
+
+    /// Whether they are in the block at its place in `area`, which has so many blocks.
+    #[inline]
+    pub(crate) fn match_one(self, hash: u64, blocks: u32, area: &[u8]) -> bool {
+        block_at(area, block_of(hash, blocks)).is_none_or(|block| self.are_set(hash, block))
+    }
+
+    /// [`Self::match_one`] for each of `ids`.
+    pub(crate) fn match_many(self, ids: &[IdHash], blocks: u32, area: &[u8], answers: &mut [bool]) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(avx2) = self.avx2 {
+            return vector::match_many(avx2, ids, blocks, area, answers);
+        }
+        for (id, answer) in ids.iter().zip(answers) {
+            *answer = self.match_one(id.0, blocks, area);
+        }
+    }
+
+    /// Sets all bits of `hash`. True if one was not set before.
+    #[inline]
+    pub(crate) fn set(self, hash: u64, blocks: &mut [Block]) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(avx2) = self.avx2 {
+            return vector::set(avx2, hash, blocks);
+        }
+        set(hash, blocks)
+    }
+
+    /// [`Self::set`] for each of `ids`: of how many one was not.
+    pub(crate) fn set_many(self, ids: &[IdHash], blocks: &mut [Block]) -> u64 {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(avx2) = self.avx2 {
+            return vector::set_many(avx2, ids, blocks);
+        }
+        let fresh = ids.iter().map(|id| u64::from(set(id.0, blocks)));
+        fresh.sum()
+    }
+}
+
 /// One bit in each lane.
-pub(crate) fn bits_of(hash: u64) -> Block {
+fn bits_of(hash: u64) -> [u32; LANES] {
     // The block took the upper half; the lower decides the bits.
     let low = hash as u32;
     SALTS.map(|salt| 1 << (low.wrapping_mul(salt) >> 27))
 }
 
-/// Whether all bits of `hash` are set in the block at its place in `area`.
-pub(crate) fn matches(hash: u64, blocks: u32, area: &[u8]) -> bool {
-    let at = block_of(hash, blocks) * BLOCK_BYTES;
-    let Some(block) = area
-        .get(at..)
-        .and_then(|rest| rest.first_chunk::<BLOCK_BYTES>())
-    else {
-        // An area shorter than was said: not one that was opened. Ask the origin.
-        return true;
-    };
+/// A block of a file's.
+///
+/// `None` where the area is shorter than was said: not one that was opened. Its ids count as present, so that the origin is
+/// asked.
+#[inline]
+fn block_at(area: &[u8], at: usize) -> Option<&[u8; BLOCK_BYTES]> {
+    area.get(at * BLOCK_BYTES..)?.first_chunk()
+}
+
+/// As [`Lanes::are_set`], on any processor.
+fn are_set(hash: u64, block: &[u8; BLOCK_BYTES]) -> bool {
     let mut missing = 0;
-    for (lane, bit) in block.chunks_exact(4).zip(bits_of(hash)) {
-        let lane = u32::from_le_bytes([lane[0], lane[1], lane[2], lane[3]]);
-        missing |= bit & !lane;
+    for (lane, bit) in block.as_chunks().0.iter().zip(bits_of(hash)) {
+        missing |= bit & !u32::from_le_bytes(*lane);
     }
     missing == 0
+}
+
+/// As [`Lanes::set`], on any processor.
+fn set(hash: u64, blocks: &mut [Block]) -> bool {
+    let block = &mut blocks[block_of(hash, blocks.len() as u32)];
+    let mut missing = 0;
+    for (bytes, bit) in block.0.as_chunks_mut().0.iter_mut().zip(bits_of(hash)) {
+        let lane = u32::from_le_bytes(*bytes);
+        missing |= bit & !lane;
+        *bytes = (lane | bit).to_le_bytes();
+    }
+    missing != 0
 }
 
 /// The fewest blocks that keep `rate` with `ids` ids; `None` when the file could not hold them.
@@ -115,7 +200,7 @@ pub(crate) fn rate_of(area: &[u8]) -> f64 {
 pub(crate) const LANES: usize = 8;
 
 /// Odd multipliers that spread 32 bits over the lanes (Parquet format, "Bloom Filter").
-const SALTS: Block = [
+const SALTS: [u32; LANES] = [
     0x47b6_137b,
     0x4497_4d91,
     0x8824_ad5b,
@@ -128,7 +213,79 @@ const SALTS: Block = [
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// The bits of an id in an area of so many blocks, by the format's page.
+    fn bits_by_the_page(hash: u64, blocks: u64) -> impl Iterator<Item = usize> {
+        let block = ((hash >> 32) * blocks) >> 32;
+        SALTS.into_iter().zip(0..).map(move |(salt, lane)| {
+            let bit = ((hash & 0xffff_ffff) * u64::from(salt) % (1 << 32)) >> 27;
+            (block * 256 + lane * 32 + bit) as usize
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+
+        /// All lanes at once or one after the other, one id or many: the bytes are the same, and those of the format's page;
+        /// so is what is said of each id.
+        #[test]
+        fn all_ways_set_and_find_the_same_bits(
+            hashes in prop::collection::vec(any::<u64>(), 0..300),
+            again in prop::collection::vec(any::<prop::sample::Index>(), 0..50),
+            others in prop::collection::vec(any::<u64>(), 0..100),
+            count in 1usize..40,
+        ) {
+            let twice = again.iter().filter(|_| !hashes.is_empty()).map(|at| *at.get(&hashes));
+            let ids: Vec<IdHash> = hashes.iter().copied().chain(twice).map(IdHash).collect();
+            let mut page = vec![0u8; count * BLOCK_BYTES];
+            let mut plain = vec![Block::default(); count];
+            let (mut quick, mut many) = (plain.clone(), plain.clone());
+            let lanes = Lanes::detect();
+            let mut fresh = 0;
+            for id in &ids {
+                let mut is_fresh = false;
+                for bit in bits_by_the_page(id.0, count as u64) {
+                    is_fresh |= page[bit / 8] >> (bit % 8) & 1 == 0;
+                    page[bit / 8] |= 1 << (bit % 8);
+                }
+                prop_assert_eq!(set(id.0, &mut plain), is_fresh);
+                prop_assert_eq!(lanes.set(id.0, &mut quick), is_fresh);
+                fresh += u64::from(is_fresh);
+            }
+            prop_assert_eq!(lanes.set_many(&ids, &mut many), fresh);
+            for blocks in [plain, quick, many] {
+                let bytes: Vec<u8> = blocks.iter().flat_map(|block| block.0).collect();
+                prop_assert_eq!(&bytes, &page);
+            }
+
+            let asked: Vec<IdHash> = ids.iter().copied().chain(others.into_iter().map(IdHash)).collect();
+            let mut answers = vec![false; asked.len()];
+            lanes.match_many(&asked, count as u32, &page, &mut answers);
+            for (n, (id, answer)) in asked.iter().zip(answers).enumerate() {
+                let is_there = bits_by_the_page(id.0, count as u64)
+                    .all(|bit| page[bit / 8] >> (bit % 8) & 1 == 1);
+                prop_assert!(is_there || n >= ids.len());
+                let block = block_at(&page, block_of(id.0, count as u32)).expect("it is there");
+                prop_assert_eq!(are_set(id.0, block), is_there);
+                prop_assert_eq!(lanes.are_set(id.0, block), is_there);
+                prop_assert_eq!(lanes.match_one(id.0, count as u32, &page), is_there);
+                prop_assert_eq!(answer, is_there);
+            }
+        }
+
+        /// Bytes that went away never make an id absent.
+        #[test]
+        fn what_is_cut_off_hides_nothing(hash: u64, blocks in 1u32..100, left in 0usize..3_200) {
+            let area = vec![255; left.min(blocks as usize * BLOCK_BYTES)];
+            let mut answers = [false];
+            Lanes::detect().match_many(&[IdHash(hash)], blocks, &area, &mut answers);
+            prop_assert!(answers[0]);
+            prop_assert!(Lanes::detect().match_one(hash, blocks, &area));
+        }
+    }
 
     #[test]
     fn one_in_a_hundred_costs_ten_and_a_half_bits_an_id() {

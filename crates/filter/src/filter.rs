@@ -9,7 +9,7 @@ use edgeward_types::{Seed, Timestamp};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::bloom;
-use crate::format::{Header, Kind, Layout, OpenError, open};
+use crate::format::{HEADER_BYTES, Header, Kind, Layout, OpenError, open};
 use crate::fuse::{BATCH, Shape, mix};
 use crate::id::{IdHash, IdHasher};
 use crate::rate::Rate;
@@ -98,9 +98,9 @@ impl<B: AsRef<[u8]>> Filter<B> {
         let bytes = self.bytes.as_ref();
         match &self.layout {
             Layout::Fuse { shards } => shards.has(id.0, bytes),
-            Layout::Bloom { blocks } => bytes
-                .get(crate::format::HEADER_BYTES..)
-                .is_none_or(|area| bloom::matches(id.0, *blocks, area)),
+            Layout::Bloom { blocks, lanes } => bytes
+                .get(HEADER_BYTES..)
+                .is_none_or(|area| lanes.match_one(id.0, *blocks, area)),
         }
     }
 
@@ -115,10 +115,9 @@ impl<B: AsRef<[u8]>> Filter<B> {
         assert_eq!(ids.len(), answers.len(), "an answer for each id");
         match &self.layout {
             Layout::Fuse { shards } => shards.have(ids, self.bytes.as_ref(), answers),
-            Layout::Bloom { .. } => {
-                for (id, answer) in ids.iter().zip(answers) {
-                    *answer = self.contains(*id);
-                }
+            Layout::Bloom { blocks, lanes } => {
+                let area = self.bytes.as_ref().get(HEADER_BYTES..);
+                lanes.match_many(ids, *blocks, area.unwrap_or_default(), answers);
             }
         }
     }
@@ -142,7 +141,7 @@ impl<B: AsRef<[u8]>> Filter<B> {
                 let count = shapes.len();
                 shapes.map(Shape::rate).sum::<f64>() / count as f64
             }
-            Layout::Bloom { blocks } => {
+            Layout::Bloom { blocks, .. } => {
                 bloom::expected_rate(header.ids as f64 / f64::from(*blocks))
             }
         };
@@ -185,9 +184,7 @@ impl<B: AsRef<[u8]>> Filter<B> {
     pub fn exact_rate(&self) -> f64 {
         match &self.layout {
             Layout::Fuse { .. } => self.facts().expected_rate,
-            Layout::Bloom { .. } => {
-                bloom::rate_of(&self.bytes.as_ref()[crate::format::HEADER_BYTES..])
-            }
+            Layout::Bloom { .. } => bloom::rate_of(&self.bytes.as_ref()[HEADER_BYTES..]),
         }
     }
 

@@ -21,6 +21,8 @@ mod shape;
 #[cfg(target_arch = "x86_64")]
 mod vector;
 
+#[cfg(target_arch = "x86_64")]
+use crate::avx2::Avx2;
 use crate::id::IdHash;
 
 pub(crate) use ask::{BATCH, Shard};
@@ -34,7 +36,7 @@ pub(crate) struct Shards {
     /// Whether each has ids.
     are_full: bool,
     #[cfg(target_arch = "x86_64")]
-    avx2: Option<vector::Avx2>,
+    avx2: Option<Avx2>,
 }
 
 impl Shards {
@@ -44,7 +46,7 @@ impl Shards {
             are_full: all.iter().all(|shard| !shard.is_empty()),
             all: all.into(),
             #[cfg(target_arch = "x86_64")]
-            avx2: vector::Avx2::detect(),
+            avx2: Avx2::detect(),
         }
     }
 
@@ -54,7 +56,7 @@ impl Shards {
         let shard = ask::shard_for(&self.all, hash);
         #[cfg(target_arch = "x86_64")]
         if let Some(avx2) = self.avx2 {
-            return avx2.has(shard, hash, bytes);
+            return vector::ask_one(avx2, shard, hash, bytes);
         }
         shard.has(hash, bytes)
     }
@@ -69,7 +71,7 @@ impl Shards {
         }
         #[cfg(target_arch = "x86_64")]
         if let Some(avx2) = self.avx2 {
-            return avx2.many(ids, &self.all, bytes, answers);
+            return vector::ask_many(avx2, ids, &self.all, bytes, answers);
         }
         ask::many(ids, &self.all, bytes, answers);
     }

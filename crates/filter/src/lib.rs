@@ -17,6 +17,8 @@
 //! Everything here is a decision: bytes and times come in as arguments.
 #![deny(unsafe_code)]
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
 mod bloom;
 mod build;
 pub mod client;

@@ -1,6 +1,6 @@
 //! Filters that ids can be added to, up to the number they were made for.
 
-use crate::bloom::{self, BLOCK_BYTES, Block};
+use crate::bloom::{self, BLOCK_BYTES, Block, Lanes};
 use crate::build::{BuildError, Request, header, seal};
 use crate::filter::Filter;
 use crate::format::{HEADER_BYTES, Kind, Layout};
@@ -14,6 +14,7 @@ pub struct UpdatableFilter {
     capacity_ids: u64,
     ids: u64,
     blocks: Vec<Block>,
+    lanes: Lanes,
 }
 
 /// The filter holds as many ids as its rate allows. The id was not added.
@@ -46,6 +47,7 @@ impl UpdatableFilter {
             capacity_ids,
             ids: 0,
             blocks: vec![Block::default(); blocks as usize],
+            lanes: Lanes::detect(),
         })
     }
 
@@ -55,16 +57,6 @@ impl UpdatableFilter {
             return None;
         };
         let facts = filter.facts();
-        let lanes = |block: &[u8; BLOCK_BYTES]| -> Block {
-            std::array::from_fn(|n| {
-                u32::from_le_bytes([
-                    block[4 * n],
-                    block[4 * n + 1],
-                    block[4 * n + 2],
-                    block[4 * n + 3],
-                ])
-            })
-        };
         let area = &filter.bytes()[HEADER_BYTES..];
         Some(Self {
             request: Request {
@@ -76,7 +68,13 @@ impl UpdatableFilter {
             },
             capacity_ids: facts.capacity_ids,
             ids: facts.ids,
-            blocks: area.as_chunks().0.iter().map(lanes).collect(),
+            blocks: area
+                .as_chunks()
+                .0
+                .iter()
+                .map(|&block| Block(block))
+                .collect(),
+            lanes: Lanes::detect(),
         })
     }
 
@@ -85,35 +83,51 @@ impl UpdatableFilter {
     /// A full filter refuses what it does not already have.
     #[inline]
     pub fn insert(&mut self, id: IdHash) -> Result<bool, Full> {
-        let at = bloom::block_of(id.0, self.blocks.len() as u32);
-        let block = &mut self.blocks[at];
-        let bits = bloom::bits_of(id.0);
-        let mut fresh = 0;
-        for (lane, bit) in block.iter().zip(bits) {
-            fresh |= bit & !lane;
+        if self.ids >= self.capacity_ids {
+            return self.insert_when_full(id);
         }
-        let fresh = fresh != 0;
-        if fresh && self.ids >= self.capacity_ids {
-            return Err(Full {
-                capacity_ids: self.capacity_ids,
-            });
+        let is_fresh = self.lanes.set(id.0, &mut self.blocks);
+        self.ids += u64::from(is_fresh);
+        Ok(is_fresh)
+    }
+
+    #[cold]
+    fn insert_when_full(&self, id: IdHash) -> Result<bool, Full> {
+        if self.contains(id) {
+            return Ok(false);
         }
-        for (lane, bit) in block.iter_mut().zip(bits) {
-            *lane |= bit;
+        Err(Full {
+            capacity_ids: self.capacity_ids,
+        })
+    }
+
+    /// Adds ids in their order, in less time than one by one. How many [`Self::insert`] would have called fresh.
+    ///
+    /// At the first that a full filter refuses it stops; those before are in it.
+    pub fn insert_many(&mut self, ids: &[IdHash]) -> Result<u64, Full> {
+        let before = self.ids;
+        let mut rest = ids;
+        while let Some((&first, others)) = rest.split_first() {
+            let room = self.capacity_ids.saturating_sub(self.ids);
+            if room == 0 {
+                self.insert_when_full(first)?;
+                rest = others;
+                continue;
+            }
+            // So many have room even if all are fresh.
+            let step = usize::try_from(room).map_or(rest.len(), |room| room.min(rest.len()));
+            let (now, later) = rest.split_at(step);
+            self.ids += self.lanes.set_many(now, &mut self.blocks);
+            rest = later;
         }
-        self.ids += u64::from(fresh);
-        Ok(fresh)
+        Ok(self.ids - before)
     }
 
     /// False if the id is certainly absent.
     #[inline]
     pub fn contains(&self, id: IdHash) -> bool {
-        let block = &self.blocks[bloom::block_of(id.0, self.blocks.len() as u32)];
-        let mut missing = 0;
-        for (lane, bit) in block.iter().zip(bloom::bits_of(id.0)) {
-            missing |= bit & !lane;
-        }
-        missing == 0
+        let Block(block) = &self.blocks[bloom::block_of(id.0, self.blocks.len() as u32)];
+        self.lanes.are_set(id.0, block)
     }
 
     /// Ids in it. Those that looked present when they came are not counted: at full load about half
@@ -145,8 +159,8 @@ impl UpdatableFilter {
         };
         let mut bytes = Vec::with_capacity(HEADER_BYTES + self.blocks.len() * BLOCK_BYTES);
         bytes.resize(HEADER_BYTES, 0);
-        for lane in self.blocks.as_flattened() {
-            bytes.extend_from_slice(&lane.to_le_bytes());
+        for Block(block) in &self.blocks {
+            bytes.extend_from_slice(block);
         }
         let blocks = self.blocks.len() as u32;
         seal(

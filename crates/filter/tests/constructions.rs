@@ -79,6 +79,28 @@ proptest! {
         }
     }
 
+    /// Many ids put in at once leave the bytes that each by itself would, and are refused where the first of them would be.
+    #[test]
+    fn many_ids_put_in_are_like_each(
+        numbers in prop::collection::vec(0u64..400, 0..400), room in 0u64..400, cut: prop::sample::Index,
+    ) {
+        let request = Request::with_rate(rate(0.01));
+        let all: Vec<IdHash> = ids(400, 1).collect();
+        let chosen: Vec<IdHash> = numbers.iter().map(|&n| all[n as usize]).collect();
+        let mut each = UpdatableFilter::new(request, room).expect("it fits");
+        let mut many = each.clone();
+        let fresh = |filter: &mut UpdatableFilter, ids: &[IdHash]| {
+            ids.iter().try_fold(0, |sum, &id| Ok(sum + u64::from(filter.insert(id)?)))
+        };
+        let (first, second) = chosen.split_at(cut.index(chosen.len() + 1));
+        for part in [first, second] {
+            prop_assert_eq!(many.insert_many(part), fresh(&mut each, part));
+            prop_assert_eq!(many.ids(), each.ids());
+        }
+        let (many, each) = (many.to_filter(1), each.to_filter(1));
+        prop_assert_eq!(many.bytes(), each.bytes());
+    }
+
     /// The order and number of mentions of an id change nothing about what is found.
     #[test]
     fn a_resumed_filter_goes_on_where_it_was(first in 0u64..500, second in 0u64..500) {

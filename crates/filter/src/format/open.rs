@@ -3,7 +3,7 @@
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::header::{HEADER_BYTES, Header, HeaderError, Kind, SHARD_BYTES, ShardEntry, VERSION};
-use crate::bloom::BLOCK_BYTES;
+use crate::bloom::{BLOCK_BYTES, Lanes};
 use crate::fuse::{Shard, Shards};
 
 /// Where things are, checked against the bytes that are there.
@@ -15,6 +15,7 @@ pub(crate) enum Layout {
     },
     Bloom {
         blocks: u32,
+        lanes: Lanes,
     },
 }
 
@@ -60,6 +61,7 @@ pub(crate) fn open(bytes: &[u8], verify: bool) -> Result<(Header, Layout), OpenE
             }
             Layout::Bloom {
                 blocks: header.parts,
+                lanes: Lanes::detect(),
             }
         }
     };

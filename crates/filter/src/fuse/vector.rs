@@ -7,14 +7,12 @@
 //!
 //! # Why `unsafe`
 //!
-//! That the processor has these instructions the compiler cannot know: a value of [`Avx2`] is made by asking the
-//! processor and in no other way, so holding one is the proof.
+//! That the processor has these instructions the compiler cannot know: holding an [`Avx2`] is the proof.
 #![expect(
     unsafe_code,
     reason = "instructions not every processor has; the module's doc says what makes it sound"
 )]
 
-use std::arch::is_x86_feature_detected;
 use std::arch::x86_64::{
     _mm_cvtsi64_si128, _mm_cvtsi128_si64, _mm_extract_epi64, _mm_srlv_epi64, _mm_unpackhi_epi64,
     _mm_unpacklo_epi64, _mm_xor_si128, _mm256_add_epi64, _mm256_and_si256, _mm256_blend_epi32,
@@ -25,31 +23,26 @@ use std::arch::x86_64::{
 
 use super::ask::{self, Shard, WORD, word};
 use super::shape::{fold, mix};
+use crate::avx2::Avx2;
 use crate::id::IdHash;
 
-/// Proof that this processor has AVX2 and the shifts that came with it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Avx2(());
+/// As [`Shard::has`].
+#[inline]
+pub(super) fn ask_one(_: Avx2, shard: &Shard, hash: u64, bytes: &[u8]) -> bool {
+    // SAFETY: the processor has both, or there were no `Avx2`.
+    unsafe { has(shard, hash, bytes) }
+}
 
-impl Avx2 {
-    /// Asks the processor; the answer is remembered.
-    pub(super) fn detect() -> Option<Self> {
-        let is_there = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi2");
-        is_there.then_some(Self(()))
-    }
-
-    /// As [`Shard::has`].
-    #[inline]
-    pub(super) fn has(self, shard: &Shard, hash: u64, bytes: &[u8]) -> bool {
-        // SAFETY: the processor has both, or there were no `self`.
-        unsafe { has(shard, hash, bytes) }
-    }
-
-    /// As [`ask::many`].
-    pub(super) fn many(self, ids: &[IdHash], shards: &[Shard], bytes: &[u8], answers: &mut [bool]) {
-        // SAFETY: the processor has both, or there were no `self`.
-        unsafe { many(ids, shards, bytes, answers) }
-    }
+/// As [`ask::many`].
+pub(super) fn ask_many(
+    _: Avx2,
+    ids: &[IdHash],
+    shards: &[Shard],
+    bytes: &[u8],
+    answers: &mut [bool],
+) {
+    // SAFETY: the processor has both, or there were no `Avx2`.
+    unsafe { many(ids, shards, bytes, answers) }
 }
 
 #[target_feature(enable = "avx2,bmi2")]

@@ -52,6 +52,7 @@ impl Subjects<'_> {
             name: "hash set (std)".to_owned(),
             insert_ns,
             insert_hashed_ns: None,
+            insert_many_ns: None,
             present_ns,
             absent_ns,
             query_hashed_ns: None,
@@ -79,10 +80,15 @@ impl Subjects<'_> {
                 _ = black_box(filter.insert(*hash));
             }
         });
+        let insert_many_ns = self.best(&hashes, |hashes| {
+            filter.clone_from(&empty);
+            _ = black_box(filter.insert_many(hashes));
+        });
         let row = self.row("blocked Bloom (updatable)", &filter.to_filter(1));
         Ok(Row {
             insert_ns,
             insert_hashed_ns: Some(insert_hashed_ns),
+            insert_many_ns: Some(insert_many_ns),
             ..row
         })
     }
@@ -125,6 +131,7 @@ impl Subjects<'_> {
             name: "Guava's form, in Rust".to_owned(),
             insert_ns,
             insert_hashed_ns: None,
+            insert_many_ns: None,
             present_ns,
             absent_ns,
             query_hashed_ns: None,
@@ -154,6 +161,7 @@ impl Subjects<'_> {
             name: name.to_owned(),
             insert_ns: 0.0,
             insert_hashed_ns: None,
+            insert_many_ns: None,
             present_ns,
             absent_ns,
             query_hashed_ns: Some(hashed / 2.0),

@@ -14,8 +14,8 @@ use serde::Serialize;
 
 use edgeward_filter::guava::{Funnel, GuavaBuilder, GuavaHash};
 use edgeward_filter::{
-    BuildError, Filter, IdForm, IdHash, IdHasher, Rate, Request, StaticBuilder, UpdatableFilter,
-    bytes_limit,
+    BuildError, Filter, Full, IdForm, IdHash, IdHasher, Rate, Request, StaticBuilder,
+    UpdatableFilter, bytes_limit,
 };
 use edgeward_publish::tables;
 use edgeward_types::{ByteSize, Seed, Timestamp};
@@ -137,7 +137,10 @@ fn ours(args: &BuildArgs) -> anyhow::Result<(Reading<'_>, Report)> {
         }
         (true, Some(capacity)) => {
             let mut filter = UpdatableFilter::new(request, capacity).map_err(complain)?;
-            reading.for_each(hash, |[id]| insert(&mut filter, IdHash(id)))?;
+            reading.for_each(hash, |[id]| {
+                filter.insert(IdHash(id)).map_err(full)?;
+                Ok(())
+            })?;
             (filter.to_filter(request.epoch), start.elapsed())
         }
         (true, None) => {
@@ -151,9 +154,7 @@ fn ours(args: &BuildArgs) -> anyhow::Result<(Reading<'_>, Report)> {
             ids.dedup();
             let capacity = ids.len() as u64 + ids.len() as u64 / 10;
             let mut filter = UpdatableFilter::new(request, capacity).map_err(complain)?;
-            for id in ids {
-                insert(&mut filter, id)?;
-            }
+            filter.insert_many(&ids).map_err(full)?;
             (filter.to_filter(request.epoch), read)
         }
     };
@@ -264,12 +265,10 @@ fn solve(builder: StaticBuilder, threads: Option<NonZeroUsize>) -> anyhow::Resul
     assembly.join(parts).map_err(complain)
 }
 
-fn insert(filter: &mut UpdatableFilter, id: IdHash) -> anyhow::Result<()> {
-    filter.insert(id).map(|_| ()).map_err(|full| {
-        Complaint::new(full.to_string())
-            .hint("a higher --capacity, or none to have it counted")
-            .into()
-    })
+fn full(error: Full) -> anyhow::Error {
+    Complaint::new(error.to_string())
+        .hint("a higher --capacity, or none to have it counted")
+        .into()
 }
 
 fn complain(error: BuildError) -> anyhow::Error {

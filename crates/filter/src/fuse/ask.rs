@@ -30,7 +30,7 @@ pub(crate) struct Shard {
     pub(super) starts: u64,
     /// Bits of a narrow slot.
     pub(super) bits: u64,
-    /// How a narrow and a wide sum is compared.
+    /// How a wide and a narrow sum is compared.
     agreement: [Agreement; 2],
 }
 
@@ -59,7 +59,7 @@ impl Shard {
             seed,
             starts: u64::from(shape.starts()),
             bits,
-            agreement: [bits, bits + 1].map(|width| Agreement {
+            agreement: [bits + 1, bits].map(|width| Agreement {
                 rest: 64 - width,
                 // Without ids nothing agrees.
                 limit: if shape.is_empty() {
@@ -128,10 +128,17 @@ impl Shard {
         ((mixed >> 32) * self.starts) >> 32
     }
 
-    /// Whether the lowest bits of `sum`, as many as the slots have, are the fingerprint: the highest of `second`.
+    /// Whether the lowest bits of `sum`, as many as the slots of an id with this start have, are the fingerprint: the
+    /// highest of `second`.
     #[inline(always)]
-    pub(super) fn agrees(&self, start: u64, sum: u64, second: u64) -> bool {
-        let agreement = &self.agreement[usize::from(start >= self.wide_from[0])];
+    fn agrees(&self, start: u64, sum: u64, second: u64) -> bool {
+        self.agree(start < self.wide_from[0], sum, second)
+    }
+
+    /// [`Self::agrees`] where it is known how wide the start is.
+    #[inline(always)]
+    pub(super) fn agree(&self, is_narrow: bool, sum: u64, second: u64) -> bool {
+        let agreement = &self.agreement[usize::from(is_narrow)];
         (sum << (agreement.rest % 64)) ^ second < agreement.limit
     }
 }
@@ -233,7 +240,7 @@ impl Batch {
             }
             self.second[n] = second;
             // One more where the start is narrow.
-            self.rest[n] = shard.agreement[1].rest + (start.wrapping_sub(shard.wide_from[0]) >> 63);
+            self.rest[n] = shard.agreement[0].rest + (start.wrapping_sub(shard.wide_from[0]) >> 63);
         }
     }
 

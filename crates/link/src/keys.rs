@@ -16,12 +16,14 @@ use rcgen::{
 };
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedCipherSuite};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use thiserror::Error;
 
 use edgeward_dedup::id::IdKey;
+
+use crate::cipher;
 
 /// What one end needs for TLS.
 #[derive(Clone, Debug)]
@@ -77,6 +79,15 @@ pub enum KeysError {
 impl Keys {
     /// Reads an end's folder, as [`generate`] made it: certificates, and the key that names chunks.
     pub fn load(folder: &Path) -> Result<(Self, IdKey), KeysError> {
+        let keys = Self::load_for(folder, cipher::suites())?;
+        Ok((keys, load_store_key(&folder.join(STORE_KEY))?))
+    }
+
+    /// The certificates alone, for connections by these suites.
+    pub(crate) fn load_for(
+        folder: &Path,
+        suites: Vec<SupportedCipherSuite>,
+    ) -> Result<Self, KeysError> {
         let authority = folder.join(CA);
         let mut roots = RootCertStore::empty();
         for certificate in certificates(&authority)? {
@@ -97,7 +108,7 @@ impl Keys {
             source,
         };
         let roots = Arc::new(roots);
-        let provider = provider();
+        let provider = provider(suites);
         let verifier =
             WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider));
         let verifier = verifier.build().map_err(|source| KeysError::Authority {
@@ -121,11 +132,10 @@ impl Keys {
             .map_err(refused)?;
         client.resumption = rustls::client::Resumption::disabled();
         client.alpn_protocols = vec![ALPN.to_vec()];
-        let keys = Self {
+        Ok(Self {
             server: Arc::new(server),
             client: Arc::new(client),
-        };
-        Ok((keys, load_store_key(&folder.join(STORE_KEY))?))
+        })
     }
 }
 
@@ -261,14 +271,11 @@ fn pem(path: &Path, what: &'static str, error: rustls_pki_types::pem::Error) -> 
     }
 }
 
-fn provider() -> Arc<CryptoProvider> {
-    let mut provider = aws_lc_rs::default_provider();
-    provider.cipher_suites = vec![
-        aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256,
-        aws_lc_rs::cipher_suite::TLS13_AES_256_GCM_SHA384,
-        aws_lc_rs::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
-    ];
-    Arc::new(provider)
+fn provider(cipher_suites: Vec<SupportedCipherSuite>) -> Arc<CryptoProvider> {
+    Arc::new(CryptoProvider {
+        cipher_suites,
+        ..aws_lc_rs::default_provider()
+    })
 }
 
 static VERSIONS: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS13];

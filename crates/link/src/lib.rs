@@ -29,6 +29,7 @@ mod admin;
 mod alarm;
 mod allow;
 mod backoff;
+mod cipher;
 mod client;
 mod config;
 mod core;

@@ -1,0 +1,329 @@
+//! Which code encrypts the link's records: the cipher is AES-128-GCM everywhere, and the fastest of it differs by processor.
+//!
+//! AWS-LC's is the fastest where there is AVX-512. Processors that have wide AES instructions (VAES) without AVX-512, AMD's Zen 3 and
+//! Intel's of 2021 and later for desks, it drives with the narrow ones, at half the speed of `ring`. So there records are sealed and opened by
+//! ring, and everything else of TLS stays where it is. On the wire there is no difference.
+
+use rustls::SupportedCipherSuite;
+use rustls::crypto::aws_lc_rs::cipher_suite;
+
+/// The suites the link offers and takes, the first first.
+pub(crate) fn suites() -> Vec<SupportedCipherSuite> {
+    vec![
+        aes_128_gcm(),
+        cipher_suite::TLS13_AES_256_GCM_SHA384,
+        cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
+    ]
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn aes_128_gcm() -> SupportedCipherSuite {
+    cipher_suite::TLS13_AES_128_GCM_SHA256
+}
+
+#[cfg(target_arch = "x86_64")]
+fn aes_128_gcm() -> SupportedCipherSuite {
+    if vaes::is_wanted() {
+        vaes::suite()
+    } else {
+        cipher_suite::TLS13_AES_128_GCM_SHA256
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod vaes {
+    use std::arch::is_x86_feature_detected;
+    use std::sync::LazyLock;
+
+    use ring::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
+    use rustls::crypto::cipher::{
+        AeadKey, InboundOpaqueMessage, InboundPlainMessage, Iv, MessageDecrypter, MessageEncrypter,
+        OutboundOpaqueMessage, OutboundPlainMessage, PrefixedPayload, Tls13AeadAlgorithm,
+        UnsupportedOperationError, make_tls13_aad,
+    };
+    use rustls::{
+        CipherSuiteCommon, ConnectionTrafficSecrets, ContentType, Error, ProtocolVersion,
+        SupportedCipherSuite, Tls13CipherSuite,
+    };
+
+    use super::cipher_suite;
+
+    /// Whether the processor has wide AES instructions, and not all that AWS-LC wants before it uses them.
+    pub(super) fn is_wanted() -> bool {
+        let wide = is_x86_feature_detected!("vaes")
+            && is_x86_feature_detected!("vpclmulqdq")
+            && is_x86_feature_detected!("avx2");
+        let avx512 = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512ifma");
+        wide && !avx512
+    }
+
+    /// AWS-LC's suite but for the cipher.
+    pub(super) fn suite() -> SupportedCipherSuite {
+        static SUITE: LazyLock<Tls13CipherSuite> = LazyLock::new(|| {
+            let base = cipher_suite::TLS13_AES_128_GCM_SHA256.tls13();
+            let base = base.expect("by its name it is one of TLS 1.3");
+            Tls13CipherSuite {
+                common: CipherSuiteCommon {
+                    suite: base.common.suite,
+                    hash_provider: base.common.hash_provider,
+                    confidentiality_limit: base.common.confidentiality_limit,
+                },
+                hkdf_provider: base.hkdf_provider,
+                aead_alg: &Aes128Gcm,
+                quic: None,
+            }
+        });
+        SupportedCipherSuite::Tls13(&SUITE)
+    }
+
+    struct Aes128Gcm;
+
+    impl Tls13AeadAlgorithm for Aes128Gcm {
+        fn encrypter(&self, key: AeadKey, iv: Iv) -> Box<dyn MessageEncrypter> {
+            Box::new(Records::new(&key, iv))
+        }
+
+        fn decrypter(&self, key: AeadKey, iv: Iv) -> Box<dyn MessageDecrypter> {
+            Box::new(Records::new(&key, iv))
+        }
+
+        fn key_len(&self) -> usize {
+            AES_128_GCM.key_len()
+        }
+
+        fn extract_keys(
+            &self,
+            key: AeadKey,
+            iv: Iv,
+        ) -> Result<ConnectionTrafficSecrets, UnsupportedOperationError> {
+            Ok(ConnectionTrafficSecrets::Aes128Gcm { key, iv })
+        }
+    }
+
+    /// One direction of a connection, under one key. rustls counts its records, so no nonce comes twice (RFC 8446, section 5.3).
+    struct Records {
+        key: LessSafeKey,
+        iv: Iv,
+    }
+
+    impl Records {
+        fn new(key: &AeadKey, iv: Iv) -> Self {
+            let key = UnboundKey::new(&AES_128_GCM, key.as_ref());
+            let key = LessSafeKey::new(key.expect("rustls asked how long keys are"));
+            Self { key, iv }
+        }
+
+        fn nonce(&self, record: u64) -> Nonce {
+            Nonce::assume_unique_for_key(rustls::crypto::cipher::Nonce::new(&self.iv, record).0)
+        }
+    }
+
+    /// What is sealed beside the bytes: their type (RFC 8446, section 5.2), and the tag.
+    const MORE_BYTES: usize = 1 + TAG_BYTES;
+
+    const TAG_BYTES: usize = 16;
+
+    const _: () = assert!(size_of::<Tag>() == TAG_BYTES);
+
+    impl MessageEncrypter for Records {
+        fn encrypt(
+            &mut self,
+            message: OutboundPlainMessage<'_>,
+            record: u64,
+        ) -> Result<OutboundOpaqueMessage, Error> {
+            let bytes = self.encrypted_payload_len(message.payload.len());
+            let mut payload = PrefixedPayload::with_capacity(bytes);
+            payload.extend_from_chunks(&message.payload);
+            payload.extend_from_slice(&message.typ.to_array());
+            let about = Aad::from(make_tls13_aad(bytes));
+            let sealed =
+                self.key
+                    .seal_in_place_separate_tag(self.nonce(record), about, payload.as_mut());
+            let tag = sealed.map_err(|_| Error::EncryptError)?;
+            payload.extend_from_slice(tag.as_ref());
+            // The version is that of TLS 1.2 for ever (RFC 8446, section 5.1).
+            Ok(OutboundOpaqueMessage::new(
+                ContentType::ApplicationData,
+                ProtocolVersion::TLSv1_2,
+                payload,
+            ))
+        }
+
+        fn encrypted_payload_len(&self, payload_len: usize) -> usize {
+            payload_len + MORE_BYTES
+        }
+    }
+
+    impl MessageDecrypter for Records {
+        fn decrypt<'a>(
+            &mut self,
+            mut message: InboundOpaqueMessage<'a>,
+            record: u64,
+        ) -> Result<InboundPlainMessage<'a>, Error> {
+            let about = Aad::from(make_tls13_aad(message.payload.len()));
+            let opened = self
+                .key
+                .open_in_place(self.nonce(record), about, &mut message.payload);
+            let bytes = opened.map_err(|_| Error::DecryptError)?.len();
+            message.payload.truncate(bytes);
+            message.into_tls13_unpadded_message()
+        }
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    use std::io::{self, Read as _, Write as _};
+    use std::sync::LazyLock;
+
+    use proptest::collection::vec;
+    use proptest::prelude::{ProptestConfig, any, prop_assert_eq, proptest};
+    use rustls::{ClientConnection, Error, ServerConnection};
+    use tempfile::TempDir;
+
+    use crate::keys::{Keys, gateway_name, generate};
+
+    /// Both ends' configurations, each with its own cipher.
+    fn ends(
+        client: SupportedCipherSuite,
+        server: SupportedCipherSuite,
+    ) -> (ClientConnection, ServerConnection) {
+        static KEYS: LazyLock<TempDir> = LazyLock::new(|| {
+            let folder = tempfile::tempdir().expect("a folder");
+            generate(&folder.path().join("keys")).expect("keys");
+            folder
+        });
+        let folder = KEYS.path().join("keys");
+        let load = |end: &str, suite| {
+            let keys = Keys::load_for(&folder.join(end), vec![suite]);
+            keys.expect("they were just made")
+        };
+        let client = ClientConnection::new(load("edge", client).client, gateway_name());
+        let server = ServerConnection::new(load("gateway", server).server);
+        let mut ends = (client.expect("a client"), server.expect("a server"));
+        while ends.0.is_handshaking() || ends.1.is_handshaking() {
+            carry(&mut ends.0, &mut ends.1).expect("a handshake");
+            carry(&mut ends.1, &mut ends.0).expect("a handshake");
+        }
+        ends
+    }
+
+    /// What one end has to say reaches the other; what of it is for its user.
+    fn carry<A, B>(
+        from: &mut rustls::ConnectionCommon<A>,
+        to: &mut rustls::ConnectionCommon<B>,
+    ) -> Result<Vec<u8>, Error> {
+        let mut wire = Vec::new();
+        while from.wants_write() {
+            from.write_tls(&mut wire).expect("memory takes all");
+        }
+        hear(to, &wire)
+    }
+
+    fn hear<S>(end: &mut rustls::ConnectionCommon<S>, wire: &[u8]) -> Result<Vec<u8>, Error> {
+        let (mut wire, mut said) = (wire, Vec::new());
+        while !wire.is_empty() {
+            end.read_tls(&mut wire).expect("memory has all");
+            end.process_new_packets()?;
+            match end.reader().read_to_end(&mut said) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        Ok(said)
+    }
+
+    /// Our own, on processors that have the instructions; ring has code for the others as well, so the test runs anywhere.
+    fn pairs() -> [(SupportedCipherSuite, SupportedCipherSuite); 3] {
+        let (ours, theirs) = (vaes::suite(), cipher_suite::TLS13_AES_128_GCM_SHA256);
+        [(ours, theirs), (theirs, ours), (ours, ours)]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(12))]
+        /// Either end understands the other, whoever of them encrypts by which code, however long what they say is.
+        #[test]
+        fn both_codes_are_one_cipher(bodies in vec(vec(any::<u8>(), 0..40_000), 1..4)) {
+            for (client, server) in pairs() {
+                let (mut client, mut server) = ends(client, server);
+                for body in &bodies {
+                    client.writer().write_all(body).expect("it takes 64 KiB");
+                    prop_assert_eq!(&carry(&mut client, &mut server).expect("records"), body);
+                    server.writer().write_all(body).expect("it takes 64 KiB");
+                    prop_assert_eq!(&carry(&mut server, &mut client).expect("records"), body);
+                }
+            }
+        }
+    }
+
+    /// A bit that turned on the way ends the connection, wherever in the record it is, and so does one that comes twice or that is missing.
+    #[test]
+    fn what_was_changed_on_the_way_is_refused() {
+        let record = |client: &mut ClientConnection| {
+            let mut wire = Vec::new();
+            client.writer().write_all(b"some bytes").expect("taken");
+            client.write_tls(&mut wire).expect("memory takes all");
+            wire
+        };
+        let (ours, theirs) = (vaes::suite(), cipher_suite::TLS13_AES_128_GCM_SHA256);
+        // Five bytes of header, then what was sealed.
+        for at in 5..5 + 10 + 1 + 16 {
+            let (mut client, mut server) = ends(theirs, ours);
+            let mut wire = record(&mut client);
+            wire[at] ^= 0x10;
+            assert_eq!(hear(&mut server, &wire), Err(Error::DecryptError), "{at}");
+        }
+        let (mut client, mut server) = ends(theirs, ours);
+        let wire = record(&mut client);
+        hear(&mut server, &wire).expect("as it was sent");
+        assert_eq!(hear(&mut server, &wire), Err(Error::DecryptError));
+        let (mut client, mut server) = ends(ours, ours);
+        record(&mut client);
+        let wire = record(&mut client);
+        assert_eq!(hear(&mut server, &wire), Err(Error::DecryptError));
+    }
+
+    /// A record too short for its tag is no record.
+    #[test]
+    fn a_record_without_room_for_its_tag_is_refused() {
+        let (_, mut server) = ends(vaes::suite(), vaes::suite());
+        let wire = [&[23, 3, 3, 0, 15][..], &[0; 15]].concat();
+        assert_eq!(hear(&mut server, &wire), Err(Error::DecryptError));
+    }
+
+    /// Keys change on the way, as they have to after some hundred gigabytes.
+    #[test]
+    fn keys_may_change_on_the_way() {
+        let (mut client, mut server) = ends(vaes::suite(), vaes::suite());
+        for _ in 0..3 {
+            client.refresh_traffic_keys().expect("it is up");
+            client.writer().write_all(b"a question").expect("taken");
+            let said = carry(&mut client, &mut server).expect("records");
+            assert_eq!(said, b"a question");
+            server.writer().write_all(b"an answer").expect("taken");
+            let said = carry(&mut server, &mut client).expect("records");
+            assert_eq!(said, b"an answer");
+        }
+    }
+
+    /// The suite is the same one as far as anybody can tell.
+    #[test]
+    fn it_is_the_same_suite() {
+        let (ours, theirs) = (vaes::suite(), cipher_suite::TLS13_AES_128_GCM_SHA256);
+        assert_eq!(ours.suite(), theirs.suite());
+        let limit = |suite: SupportedCipherSuite| {
+            suite
+                .tls13()
+                .map(|suite| suite.common.confidentiality_limit)
+        };
+        assert_eq!(limit(ours), Some(1 << 24));
+        assert_eq!(limit(ours), limit(theirs));
+        assert_eq!(suites().len(), 3);
+    }
+}

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use twox_hash::XxHash3_128;
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::lanes::keyed_hash;
 use crate::mark::{Mark, MarkKey};
 
 /// The name of a chunk.
@@ -126,8 +127,8 @@ impl IdKey {
     }
 
     fn name(&self, bytes: &[u8]) -> ChunkId {
-        let hash = blake3::keyed_hash(&self.key, bytes);
-        let first: &[u8; 16] = hash.as_bytes().first_chunk().expect("32 bytes");
+        let hash = keyed_hash(&self.key, bytes);
+        let first: &[u8; 16] = hash.first_chunk().expect("32 bytes");
         ChunkId((u128::from_le_bytes(*first) & self.mask).to_le_bytes())
     }
 

@@ -15,6 +15,7 @@ pub mod codec;
 pub mod endpoint;
 pub mod id;
 pub mod knowledge;
+mod lanes;
 pub mod mark;
 pub mod receiver;
 pub mod sender;

@@ -13,8 +13,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use twox_hash::XxHash3_128;
 use xxhash_rust::xxh3::xxh3_64;
+
+pub use crate::digest::BodyDigest;
 
 use crate::lanes::keyed_hash;
 use crate::mark::{Mark, MarkKey};
@@ -141,30 +142,6 @@ impl IdKey {
 impl fmt::Debug for IdKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("IdKey(secret)")
-    }
-}
-
-/// Whether a body arrived as it was sent: XXH3, 128 bits over all of it.
-///
-/// By the crate that asks the processor what it can: twice as fast over many bytes as the one that is best for few.
-#[derive(Clone, Default)]
-pub struct BodyDigest(Box<XxHash3_128>);
-
-impl BodyDigest {
-    /// The next bytes of the body.
-    pub fn update(&mut self, bytes: &[u8]) {
-        self.0.write(bytes);
-    }
-
-    /// The digest of what came so far.
-    pub fn value(&self) -> u128 {
-        self.0.finish_128()
-    }
-}
-
-impl fmt::Debug for BodyDigest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "BodyDigest({:032x})", self.value())
     }
 }
 

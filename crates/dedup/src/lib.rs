@@ -12,6 +12,7 @@
 pub mod buffer;
 pub mod chunker;
 pub mod codec;
+mod digest;
 pub mod endpoint;
 pub mod id;
 pub mod knowledge;

@@ -1,0 +1,257 @@
+//! Whether a body arrived as it was sent: XXH3, 128 bits over all of it, as it comes.
+//!
+//! XXH3 over more than 240 bytes adds stripes of 64 bytes up in eight lanes, each under another part of a secret, which is here the one its
+//! definition has; stirs the lanes after each block of sixteen stripes; and folds them into the result
+//! (<https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md>). The last block is kept until more bytes follow, for the last stripe
+//! is another than the rest. Every byte of every body goes through here at both ends, so blocks are code for vectors where there are any (`simd`), whose lanes
+//! stay in registers from the first block of an update to the last. The crates there are either choose when they are compiled, or leave it to luck.
+
+#[cfg(target_arch = "x86_64")]
+mod simd;
+
+use std::fmt;
+
+use xxhash_rust::xxh3::xxh3_128;
+
+/// Whether a body arrived as it was sent: XXH3, 128 bits over all of it.
+#[derive(Clone)]
+pub struct BodyDigest {
+    lanes: Lanes,
+    bytes: u64,
+    /// What was not added up yet: a block at most, and empty only before the first byte.
+    waiting: Box<Block>,
+    waiting_bytes: usize,
+    /// What came before that.
+    before: Stripe,
+    #[cfg(target_arch = "x86_64")]
+    avx2: Option<simd::Avx2>,
+}
+
+type Lanes = [u64; 8];
+type Stripe = [u8; STRIPE_BYTES];
+type Block = [u8; BLOCK_BYTES];
+
+impl Default for BodyDigest {
+    fn default() -> Self {
+        Self {
+            lanes: LANES,
+            bytes: 0,
+            waiting: Box::new([0; BLOCK_BYTES]),
+            waiting_bytes: 0,
+            before: [0; STRIPE_BYTES],
+            #[cfg(target_arch = "x86_64")]
+            avx2: simd::Avx2::detect(),
+        }
+    }
+}
+
+impl BodyDigest {
+    /// The next bytes of the body.
+    pub fn update(&mut self, mut bytes: &[u8]) {
+        self.bytes += bytes.len() as u64;
+        if self.waiting_bytes > 0 {
+            let room = BLOCK_BYTES - self.waiting_bytes;
+            let (now, later) = bytes.split_at(room.min(bytes.len()));
+            self.wait(now);
+            bytes = later;
+            if bytes.is_empty() {
+                return;
+            }
+            let block = *self.waiting;
+            self.add(&[block]);
+            self.waiting_bytes = 0;
+        }
+        // All whole blocks that something follows.
+        let whole = bytes.len().saturating_sub(1) / BLOCK_BYTES;
+        let (blocks, rest) = bytes.split_at(whole * BLOCK_BYTES);
+        self.add(blocks.as_chunks().0);
+        self.wait(rest);
+    }
+
+    /// The digest of what came so far.
+    pub fn value(&self) -> u128 {
+        let waiting = &self.waiting[..self.waiting_bytes];
+        if self.bytes <= SHORT_BYTES_MAX {
+            return xxh3_128(waiting);
+        }
+        let mut lanes = self.lanes;
+        let whole = (waiting.len() - 1) / STRIPE_BYTES;
+        for (nth, stripe) in waiting.as_chunks().0.iter().take(whole).enumerate() {
+            add_stripe(&mut lanes, stripe, &SECRET[8 * nth..]);
+        }
+        // It may begin in what was added up already.
+        let mut last = [self.before, [0; STRIPE_BYTES]].concat();
+        let tail = &waiting[waiting.len().saturating_sub(STRIPE_BYTES)..];
+        last[STRIPE_BYTES..][..tail.len()].copy_from_slice(tail);
+        let last = last[tail.len()..].first_chunk().expect("two stripes");
+        add_stripe(&mut lanes, last, &SECRET[STIRRING - 7..]);
+        let low = fold(&lanes, &SECRET[11..], self.bytes.wrapping_mul(PRIME64_1));
+        let end = !self.bytes.wrapping_mul(PRIME64_2);
+        let high = fold(&lanes, &SECRET[STIRRING - 11..], end);
+        u128::from(high) << 64 | u128::from(low)
+    }
+
+    fn wait(&mut self, bytes: &[u8]) {
+        self.waiting[self.waiting_bytes..][..bytes.len()].copy_from_slice(bytes);
+        self.waiting_bytes += bytes.len();
+    }
+
+    fn add(&mut self, blocks: &[Block]) {
+        let Some(last) = blocks.last() else {
+            return;
+        };
+        self.before = *last.last_chunk().expect("sixteen stripes");
+        #[cfg(target_arch = "x86_64")]
+        if let Some(avx2) = self.avx2 {
+            avx2.add_blocks(&mut self.lanes, blocks);
+            return;
+        }
+        add_blocks(&mut self.lanes, blocks);
+    }
+}
+
+impl fmt::Debug for BodyDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BodyDigest({:032x})", self.value())
+    }
+}
+
+/// What defines it, in plain code.
+fn add_blocks(lanes: &mut Lanes, blocks: &[Block]) {
+    for block in blocks {
+        for (nth, stripe) in block.as_chunks().0.iter().enumerate() {
+            add_stripe(lanes, stripe, &SECRET[8 * nth..]);
+        }
+        for (lane, secret) in lanes.iter_mut().zip(words(&SECRET[STIRRING..])) {
+            *lane = (*lane ^ *lane >> 47 ^ secret).wrapping_mul(u64::from(PRIME32_1));
+        }
+    }
+}
+
+fn add_stripe(lanes: &mut Lanes, stripe: &Stripe, secret: &[u8]) {
+    for (nth, (word, secret)) in words(stripe).zip(words(secret)).enumerate() {
+        let keyed = word ^ secret;
+        lanes[nth ^ 1] = lanes[nth ^ 1].wrapping_add(word);
+        lanes[nth] = lanes[nth].wrapping_add((keyed & 0xffff_ffff) * (keyed >> 32));
+    }
+}
+
+fn fold(lanes: &Lanes, secret: &[u8], start: u64) -> u64 {
+    let secret: Vec<u64> = words(secret).take(lanes.len()).collect();
+    let mut sum = start;
+    for (lanes, secret) in lanes.chunks_exact(2).zip(secret.chunks_exact(2)) {
+        let [one, other] = [lanes[0] ^ secret[0], lanes[1] ^ secret[1]];
+        let product = u128::from(one) * u128::from(other);
+        sum = sum.wrapping_add(product as u64 ^ (product >> 64) as u64);
+    }
+    sum ^= sum >> 37;
+    sum = sum.wrapping_mul(0x1656_6791_9e37_79f9);
+    sum ^ sum >> 32
+}
+
+fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    bytes
+        .as_chunks()
+        .0
+        .iter()
+        .map(|word| u64::from_le_bytes(*word))
+}
+
+const STRIPE_BYTES: usize = 64;
+
+/// Each stripe of a block has a secret that begins eight bytes after the last one's.
+const BLOCK_BYTES: usize = STRIPE_BYTES * ((SECRET.len() - STRIPE_BYTES) / 8);
+
+/// Where the secret begins that stirs: its last 64 bytes.
+const STIRRING: usize = SECRET.len() - STRIPE_BYTES;
+
+/// Other rules hold for so little.
+const SHORT_BYTES_MAX: u64 = 240;
+
+const PRIME32_1: u32 = 0x9e37_79b1;
+const PRIME32_2: u64 = 0x85eb_ca77;
+const PRIME32_3: u64 = 0xc2b2_ae3d;
+const PRIME64_1: u64 = 0x9e37_79b1_85eb_ca87;
+const PRIME64_2: u64 = 0xc2b2_ae3d_27d4_eb4f;
+const PRIME64_3: u64 = 0x1656_67b1_9e37_79f9;
+const PRIME64_4: u64 = 0x85eb_ca77_c2b2_ae63;
+const PRIME64_5: u64 = 0x27d4_eb2f_1656_67c5;
+
+/// What lanes begin with.
+const LANES: Lanes = [
+    PRIME32_3,
+    PRIME64_1,
+    PRIME64_2,
+    PRIME64_3,
+    PRIME64_4,
+    PRIME32_2,
+    PRIME64_5,
+    PRIME32_1 as u64,
+];
+
+/// The definition's default secret.
+#[rustfmt::skip]
+const SECRET: [u8; 192] = [
+    0xb8, 0xfe, 0x6c, 0x39, 0x23, 0xa4, 0x4b, 0xbe, 0x7c, 0x01, 0x81, 0x2c, 0xf7, 0x21, 0xad, 0x1c,
+    0xde, 0xd4, 0x6d, 0xe9, 0x83, 0x90, 0x97, 0xdb, 0x72, 0x40, 0xa4, 0xa4, 0xb7, 0xb3, 0x67, 0x1f,
+    0xcb, 0x79, 0xe6, 0x4e, 0xcc, 0xc0, 0xe5, 0x78, 0x82, 0x5a, 0xd0, 0x7d, 0xcc, 0xff, 0x72, 0x21,
+    0xb8, 0x08, 0x46, 0x74, 0xf7, 0x43, 0x24, 0x8e, 0xe0, 0x35, 0x90, 0xe6, 0x81, 0x3a, 0x26, 0x4c,
+    0x3c, 0x28, 0x52, 0xbb, 0x91, 0xc3, 0x00, 0xcb, 0x88, 0xd0, 0x65, 0x8b, 0x1b, 0x53, 0x2e, 0xa3,
+    0x71, 0x64, 0x48, 0x97, 0xa2, 0x0d, 0xf9, 0x4e, 0x38, 0x19, 0xef, 0x46, 0xa9, 0xde, 0xac, 0xd8,
+    0xa8, 0xfa, 0x76, 0x3f, 0xe3, 0x9c, 0x34, 0x3f, 0xf9, 0xdc, 0xbb, 0xc7, 0xc7, 0x0b, 0x4f, 0x1d,
+    0x8a, 0x51, 0xe0, 0x4b, 0xcd, 0xb4, 0x59, 0x31, 0xc8, 0x9f, 0x7e, 0xc9, 0xd9, 0x78, 0x73, 0x64,
+    0xea, 0xc5, 0xac, 0x83, 0x34, 0xd3, 0xeb, 0xc3, 0xc5, 0x81, 0xa0, 0xff, 0xfa, 0x13, 0x63, 0xeb,
+    0x17, 0x0d, 0xdd, 0x51, 0xb7, 0xf0, 0xda, 0x49, 0xd3, 0x16, 0x55, 0x26, 0x29, 0xd4, 0x68, 0x9e,
+    0x2b, 0x16, 0xbe, 0x58, 0x7d, 0x47, 0xa1, 0xfc, 0x8f, 0xf8, 0xb8, 0xd1, 0x7a, 0xd0, 0x31, 0xce,
+    0x45, 0xcb, 0x3a, 0x8f, 0x95, 0x16, 0x04, 0x28, 0xaf, 0xd7, 0xfb, 0xca, 0xbb, 0x4b, 0x40, 0x7e,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use proptest::prelude::{any, prop_assert_eq, proptest};
+
+    /// The digest of every length around each border is that of another implementation; so it is in two updates, wherever they meet.
+    #[test]
+    fn every_length_is_digested() {
+        let bytes: Vec<u8> = (0..3 * BLOCK_BYTES + 200)
+            .map(|n| (n * n * 31) as u8 ^ (n >> 5) as u8)
+            .collect();
+        for length in 0..bytes.len() {
+            let whole = &bytes[..length];
+            let expected = xxh3_128(whole);
+            for split in [
+                0,
+                length / 3,
+                length.saturating_sub(1),
+                length / 2 / 64 * 64,
+            ] {
+                let mut digest = BodyDigest::default();
+                digest.update(&whole[..split]);
+                digest.update(&whole[split..]);
+                assert_eq!(digest.value(), expected, "{length} bytes, split at {split}");
+            }
+        }
+    }
+
+    proptest! {
+        /// Plain code and vectors add up alike.
+        #[test]
+        fn every_pace_adds_up_alike(seed in any::<u64>(), blocks in 0_usize..5, lanes in any::<[u64; 8]>()) {
+            #[cfg(target_arch = "x86_64")]
+            if let Some(avx2) = simd::Avx2::detect() {
+                let mut word = seed;
+                let mut block = || std::array::from_fn(|_| {
+                    word = word.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                    (word >> 56) as u8
+                });
+                let blocks: Vec<Block> = (0..blocks).map(|_| block()).collect();
+                let (mut plain, mut fast) = (lanes, lanes);
+                add_blocks(&mut plain, &blocks);
+                avx2.add_blocks(&mut fast, &blocks);
+                prop_assert_eq!(plain, fast);
+            }
+        }
+    }
+}

@@ -15,7 +15,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 use edgeward_dedup::wire::{Disagreement, Frame, Hello, decode};
 
 use crate::config::Encryption;
-use crate::keys::gateway_name;
+use crate::keys::{RECORD_BYTES, gateway_name};
 use crate::line::{LineError, ReadAhead, read_frame_of};
 
 /// Why a connection did not become one of the link's.
@@ -77,7 +77,8 @@ impl Wire {
             Encryption::Tls(keys) => {
                 let connector = TlsConnector::from(keys.client.clone());
                 let stream = connector.connect(gateway_name(), ReadAhead::new(tcp)).await;
-                let stream = stream.map_err(HandshakeError::Tls)?;
+                let mut stream = stream.map_err(HandshakeError::Tls)?;
+                stream.get_mut().1.set_buffer_limit(Some(SEALED_BYTES_MAX));
                 Ok(Self::Tls(stream.into()))
             }
         }
@@ -92,7 +93,9 @@ impl Wire {
             Encryption::Tls(keys) => {
                 let acceptor = TlsAcceptor::from(keys.server.clone());
                 let stream = acceptor.accept(ReadAhead::new(tcp)).await;
-                Ok(Self::Tls(stream.map_err(HandshakeError::Tls)?.into()))
+                let mut stream = stream.map_err(HandshakeError::Tls)?;
+                stream.get_mut().1.set_buffer_limit(Some(SEALED_BYTES_MAX));
+                Ok(Self::Tls(stream.into()))
             }
         }
     }
@@ -134,6 +137,9 @@ impl Wire {
         }
     }
 }
+
+/// What is sealed at once, before the system takes it: nine whole records, in the memory of those before.
+const SEALED_BYTES_MAX: usize = 9 * RECORD_BYTES;
 
 /// How sockets of the link are set.
 ///

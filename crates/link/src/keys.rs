@@ -124,7 +124,7 @@ impl Keys {
         // Connections last for days; tickets would be one more secret.
         server.send_tls13_tickets = 0;
         server.alpn_protocols = vec![ALPN.to_vec()];
-        server.max_fragment_size = Some(FRAGMENT_BYTES);
+        server.max_fragment_size = Some(RECORD_BYTES + HEADER_BYTES);
         let mut client = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(VERSIONS)
             .map_err(refused)?
@@ -133,7 +133,7 @@ impl Keys {
             .map_err(refused)?;
         client.resumption = rustls::client::Resumption::disabled();
         client.alpn_protocols = vec![ALPN.to_vec()];
-        client.max_fragment_size = Some(FRAGMENT_BYTES);
+        client.max_fragment_size = Some(RECORD_BYTES + HEADER_BYTES);
         Ok(Self {
             server: Arc::new(server),
             client: Arc::new(client),
@@ -280,12 +280,13 @@ fn provider(cipher_suites: Vec<SupportedCipherSuite>) -> Arc<CryptoProvider> {
     })
 }
 
-/// How long records are: rustls makes a vector for each, and the same for what it opened. 14 KiB with all that is around the bytes is the longest of
+/// The plaintext of a record. rustls makes a vector for each, and the same for what it opened. 14 KiB with all that is around the bytes is the longest of
 /// jemalloc's small classes, of which each thread keeps what it freed last; records of 16 KiB, the most there may be, come from and go to all threads' memory,
 /// and are seldom those that the processor's cache still has.
-///
-/// A header, a type and a tag are around the bytes, and rustls counts the header in.
-const FRAGMENT_BYTES: usize = (14 << 10) - 1 - 16;
+pub(crate) const RECORD_BYTES: usize = (14 << 10) - HEADER_BYTES - 1 - 16;
+
+/// Around it are a header, a type and a tag (RFC 8446, section 5.2); rustls counts the header in where it is told how long records are.
+const HEADER_BYTES: usize = 5;
 
 static VERSIONS: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS13];
 

@@ -93,7 +93,8 @@ impl<B: AsRef<[u8]>> Filter<B> {
     }
 
     /// False if the id is certainly absent, true if it may be there.
-    #[inline]
+    // Left to itself, the compiler takes both forms' code for too much to join to a caller's loop: 1 to 3 ns a question.
+    #[inline(always)]
     pub fn contains(&self, id: IdHash) -> bool {
         let bytes = self.bytes.as_ref();
         match &self.layout {

@@ -202,6 +202,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
                 }
             }
         }
+        // A cipher may have taken all of it, and the socket not.
+        if moved && !self.busy && Pin::new(&mut self.io).poll_flush(cx)?.is_pending() {
+            self.busy = true;
+        }
         if moved {
             self.said = Instant::now();
         }

@@ -33,9 +33,26 @@ fn bind_one(addr: SocketAddr) -> io::Result<StdListener> {
     // Accepted sockets inherit it: a response's last packet must not wait for an acknowledgement.
     socket.set_tcp_nodelay(true)?;
     socket.set_nonblocking(true)?;
+    if addr.ip().is_loopback() {
+        send_unpaced(&socket);
+    }
     socket.bind(&addr.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
+}
+
+/// Has accepted sockets send as fast as their clients read, where the system would have them paced.
+///
+/// BBR spreads segments over time, by timers, so that they do not pile up before a narrow line. Between two programs of one machine (a
+/// terminator of TLS, a sidecar) there is no line, and the timers cost more than half of the processor that sending takes
+/// (`bench/runs/2026-11-22-disk-loopback`). Reno is what every process may choose, and differs from others by what it does about losses,
+/// of which there are none. A socket that began with BBR stays paced whatever is chosen later, so the listener chooses.
+fn send_unpaced(socket: &Socket) {
+    let is_paced = |chosen: Vec<u8>| chosen.starts_with(b"bbr");
+    if socket.tcp_congestion().is_ok_and(is_paced) {
+        // A kernel without it has them paced, and all works.
+        _ = socket.set_tcp_congestion(b"reno");
+    }
 }
 
 /// Accepts until the future is dropped.
@@ -97,3 +114,50 @@ fn is_of_connection(error: &io::Error) -> bool {
 const BACKLOG: i32 = 4096;
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::net::TcpStream;
+
+    use socket2::SockRef;
+
+    /// How a socket that came by this listener's address sends.
+    fn congestion_of_accepted(addr: &str) -> Vec<u8> {
+        let listener = bind_one(addr.parse().expect("an address")).expect("a port");
+        let port = listener.local_addr().expect("it is bound").port();
+        let client = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+        // The listener does not wait, and the connection may not be there at once.
+        listener.set_nonblocking(false).expect("it is open");
+        let (accepted, _) = listener.accept().expect("somebody connected");
+        drop(client);
+        congestion(&SockRef::from(&accepted))
+    }
+
+    fn congestion(socket: &Socket) -> Vec<u8> {
+        let mut name = socket.tcp_congestion().expect("this is TCP");
+        name.retain(|&byte| byte != 0);
+        name
+    }
+
+    /// What sockets have here that nobody asked for anything.
+    fn system_default() -> Vec<u8> {
+        congestion(&Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket"))
+    }
+
+    #[test]
+    fn a_client_of_the_same_machine_is_not_paced() {
+        let expected = match system_default() {
+            paced if paced.starts_with(b"bbr") => b"reno".to_vec(),
+            other => other,
+        };
+        assert_eq!(congestion_of_accepted("127.0.0.1:0"), expected);
+    }
+
+    /// On an address that others reach as well, the system's choice stands.
+    #[test]
+    fn others_are_sent_to_as_the_system_has_it() {
+        assert_eq!(congestion_of_accepted("0.0.0.0:0"), system_default());
+    }
+}

@@ -98,7 +98,7 @@ pub(super) static KEYS: &[Key] = &[
         path: "listener.address",
         flag: Some("--listen"),
         kind: Kind::Address,
-        doc: "Address and port. Port 0 takes a free one, which the start line names.",
+        doc: "Address and port. Port 0 takes a free one, which the start line names. On a loopback address, where a terminator of TLS or a sidecar asks, nothing is paced though the system has BBR.",
         set: |draft, item, value| draft.listener(item).address = Some(value.address()),
         show: |draft, item| draft.listeners.get(item)?.address.map(|a| a.to_string()),
     },

@@ -7,6 +7,7 @@
 //! them, and the file system's own data stays, which spares nginx with its many files more than us.
 
 pub(super) mod floor;
+mod limits;
 mod stage;
 
 use std::fs::{self, File};
@@ -25,6 +26,7 @@ use crate::bench_hits::load;
 use crate::bench_hits::process::find;
 use crate::options::{Options, written};
 use crate::say;
+use limits::{files_allowed, objects_at_most};
 use stage::{Stage, Subject};
 
 pub(crate) const HELP: &str = "\
@@ -93,6 +95,9 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     let folder = options.folder("--dir", root, "bench/scratch/disk")?;
     let out = options.folder("--out", root, "bench/scratch/disk")?;
     let mut raw = File::create(out.join("hits.jsonl"))?;
+    let congestion = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
+    let congestion = congestion.unwrap_or_default().trim().to_owned();
+    let most = objects_at_most(files_allowed(), plan.connections);
 
     let mut runs = Vec::new();
     for size in options.sizes("--sizes", "16KiB,256KiB,1MiB")? {
@@ -102,8 +107,14 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
             } else {
                 cold_set
             };
-            let keys = (set / size).max(1);
+            let keys = (set / size).clamp(1, most);
             eprintln!("{} {}: {keys} objects", state.name(), written(size));
+            if keys < set / size {
+                eprintln!(
+                    "  not {}: nginx keeps each open, and how many files a process may open is limited here (ulimit -Hn)",
+                    set / size
+                );
+            }
             let mut stage = Stage::set(&plan, root, &edgeward, &folder, size, keys)?;
             for round in 0..plan.runs {
                 for position in 0..stage.subjects().len() {
@@ -116,7 +127,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
             }
         }
     }
-    let text = summary(&runs);
+    let text = summary(&runs) + &on_congestion(&congestion);
     fs::write(out.join("hits.md"), &text)?;
     say(text);
     Ok(runs.iter().all(|run| run.spoiled.is_none()))
@@ -345,6 +356,18 @@ fn summary(runs: &[Run]) -> String {
         );
     }
     format!("{out}\n```text\n{goals}```\n")
+}
+
+/// What the two send by where that is not the same.
+fn on_congestion(system: &str) -> String {
+    if system.starts_with("bbr") {
+        format!(
+            "\nThe system's congestion control is {system}: nginx sends by it, edgeward by reno since it listens on a loopback address.\n\
+             Both by reno: sysctl net.ipv4.tcp_congestion_control=reno\n"
+        )
+    } else {
+        format!("\nAll send by {system}, the system's congestion control.\n")
+    }
 }
 
 /// Bytes read from devices by a process.

@@ -25,10 +25,11 @@ fn a_stale_response_is_revalidated_and_its_body_not_sent_again() {
     assert_eq!(bed.get("/page").text(), "body");
     let again = bed.get("/page");
     assert_eq!((again.status, again.text()), (200, "body"));
-    assert_eq!(
-        again.cache_status(),
-        "edgeward; fwd=stale; fwd-status=304; ttl=0"
-    );
+    // How long the origin took counts as age (RFC 9111 section 4.2.3), and a busy machine may take seconds.
+    let status = again.cache_status();
+    let ttl = status.strip_prefix("edgeward; fwd=stale; fwd-status=304; ttl=");
+    let ttl: Option<i64> = ttl.and_then(|ttl| ttl.parse().ok());
+    assert!(matches!(ttl, Some(..=0)), "{status}");
     let asked = bed.origin.last("/page").expect("two requests");
     assert_eq!(asked.header("if-none-match"), Some("\"v1\""));
     assert_eq!(bed.origin.requests("/page"), 2);

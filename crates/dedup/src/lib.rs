@@ -14,6 +14,8 @@ pub mod chunker;
 pub mod codec;
 mod digest;
 pub mod endpoint;
+#[cfg(target_arch = "x86_64")]
+pub mod ghash;
 pub mod id;
 pub mod knowledge;
 mod lanes;

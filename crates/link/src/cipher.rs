@@ -4,6 +4,9 @@
 //! Intel's of 2021 and later for desks, it drives with the narrow ones, at half the speed of `ring`. So there records are sealed and opened by
 //! ring, and everything else of TLS stays where it is. On the wire there is no difference.
 
+#[cfg(target_arch = "x86_64")]
+use std::arch::is_x86_feature_detected;
+
 use rustls::SupportedCipherSuite;
 use rustls::crypto::aws_lc_rs::cipher_suite;
 
@@ -23,16 +26,29 @@ fn aes_128_gcm() -> SupportedCipherSuite {
 
 #[cfg(target_arch = "x86_64")]
 fn aes_128_gcm() -> SupportedCipherSuite {
-    if vaes::is_wanted() {
+    if is_wide_without_avx512() {
         vaes::suite()
     } else {
         cipher_suite::TLS13_AES_128_GCM_SHA256
     }
 }
 
+/// Whether the processor has wide AES instructions, and not all that AWS-LC wants before it uses them.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn is_wide_without_avx512() -> bool {
+    let wide = is_x86_feature_detected!("vaes")
+        && is_x86_feature_detected!("vpclmulqdq")
+        && is_x86_feature_detected!("avx2");
+    let avx512 = is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512vl")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512ifma");
+    wide && !avx512
+}
+
 #[cfg(target_arch = "x86_64")]
 mod vaes {
-    use std::arch::is_x86_feature_detected;
     use std::sync::LazyLock;
 
     use ring::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
@@ -47,19 +63,6 @@ mod vaes {
     };
 
     use super::cipher_suite;
-
-    /// Whether the processor has wide AES instructions, and not all that AWS-LC wants before it uses them.
-    pub(super) fn is_wanted() -> bool {
-        let wide = is_x86_feature_detected!("vaes")
-            && is_x86_feature_detected!("vpclmulqdq")
-            && is_x86_feature_detected!("avx2");
-        let avx512 = is_x86_feature_detected!("avx512f")
-            && is_x86_feature_detected!("avx512vl")
-            && is_x86_feature_detected!("avx512bw")
-            && is_x86_feature_detected!("avx512dq")
-            && is_x86_feature_detected!("avx512ifma");
-        wide && !avx512
-    }
 
     /// AWS-LC's suite but for the cipher.
     pub(super) fn suite() -> SupportedCipherSuite {

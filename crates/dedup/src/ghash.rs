@@ -1,0 +1,295 @@
+//! GHASH, for tags of chunks, with two blocks to an instruction by VPCLMULQDQ. It gives what plain code gives; the tests hold it to that, and those
+//! of who makes tags of it hold those to another implementation's.
+//!
+//! GHASH of blocks `x` is a polynomial over GF(2^128) at a secret point `h`: `x1·h^n + … + xn·h` (NIST SP 800-38D, section 6.4). Products are
+//! added up as they are, 256 bits wide, over 32 blocks, each by its own power of `h`, and reduced once. The field is POLYVAL's, whose
+//! bits are in the order that the instruction has them (RFC 8452, appendix A: bytes turned round, and `h` times x), with
+//! Montgomery's reduction. A product of 128 bits is made of three of 64 (Karatsuba). On a Zen 3, out of the second-level cache: 16 blocks a reduction 12.6, 32 13.7, 64
+//! 13.8 GB/s; with four products instead of three 11.4.
+//!
+//! # Why `unsafe`
+//!
+//! Two things the compiler cannot know. That the processor has these instructions: a value of `Wide` is made by asking it and
+//! in no other way, so holding one is the proof. And that a load or store stays within its array: each is of a reference to an array of exactly
+//! the bytes it takes, so the bounds were checked when that reference was made.
+#![expect(
+    unsafe_code,
+    reason = "vector instructions; the module's doc says what makes them sound"
+)]
+
+use std::arch::is_x86_feature_detected;
+use std::arch::x86_64::{
+    __m128i, __m256i, _mm_clmulepi64_si128, _mm_loadu_si128, _mm_set_epi8, _mm_set_epi64x,
+    _mm_setzero_si128, _mm_shuffle_epi8, _mm_shuffle_epi32, _mm_slli_si128, _mm_srli_si128,
+    _mm_storeu_si128, _mm_xor_si128, _mm256_broadcastsi128_si256, _mm256_castsi256_si128,
+    _mm256_clmulepi64_epi128, _mm256_extracti128_si256, _mm256_loadu_si256, _mm256_set_m128i,
+    _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_shuffle_epi32, _mm256_xor_si256,
+    _mm256_zextsi128_si256,
+};
+
+/// GHASH under one key.
+pub struct Ghash {
+    wide: Wide,
+    powers: Powers,
+}
+
+/// Proof that this processor has wide multiplications without carry.
+#[derive(Clone, Copy)]
+struct Wide(());
+
+impl Wide {
+    /// Asks the processor.
+    fn detect() -> Option<Self> {
+        let wide = is_x86_feature_detected!("vpclmulqdq")
+            && is_x86_feature_detected!("pclmulqdq")
+            && is_x86_feature_detected!("avx2");
+        wide.then_some(Self(()))
+    }
+}
+
+impl Ghash {
+    /// Under the hash key `h`, if the processor can.
+    pub fn new(h: [u8; BLOCK_BYTES]) -> Option<Self> {
+        let wide = Wide::detect()?;
+        // SAFETY: the processor has the instructions, or there were no `wide`.
+        let powers = unsafe { Powers::new(h) };
+        Some(Self { wide, powers })
+    }
+
+    /// Of bytes that are associated data to a message of none: zeroes make the last block whole, and a block of the two lengths follows.
+    pub fn of_data(&self, bytes: &[u8]) -> [u8; BLOCK_BYTES] {
+        let Wide(()) = self.wide;
+        // SAFETY: the processor has the instructions, or there were no `wide`.
+        unsafe { of_data(&self.powers, bytes) }
+    }
+}
+
+/// Of `h`, the highest first, so that any number of blocks takes the last ones.
+struct Powers {
+    whole: [__m256i; PAIRS],
+    /// The sum of both halves of each, for Karatsuba's third product.
+    halves: [__m256i; PAIRS],
+}
+
+impl Powers {
+    #[target_feature(enable = "avx2,pclmulqdq")]
+    fn new(h: [u8; BLOCK_BYTES]) -> Self {
+        // Times x, in POLYVAL's field: x^128 is x^127 + x^126 + x^121 + 1.
+        let h = u128::from_be_bytes(h);
+        let h = h << 1 ^ if h >> 127 == 1 { FIELD } else { 0 };
+        let h = load(&h.to_le_bytes());
+        let zero = _mm256_setzero_si256();
+        let (mut whole, mut halves) = ([zero; PAIRS], [zero; PAIRS]);
+        let mut power = h;
+        for (whole, halves) in whole.iter_mut().zip(&mut halves).rev() {
+            let lower = power;
+            let higher = product(lower, h);
+            power = product(higher, h);
+            *whole = _mm256_set_m128i(lower, higher);
+            *halves = both_halves(*whole);
+        }
+        Self { whole, halves }
+    }
+}
+
+#[target_feature(enable = "avx2,pclmulqdq,vpclmulqdq")]
+fn of_data(powers: &Powers, bytes: &[u8]) -> [u8; BLOCK_BYTES] {
+    let (groups, rest) = bytes.as_chunks::<GROUP_BYTES>();
+    let mut sum = _mm_setzero_si128();
+    for group in groups {
+        sum = add(powers, sum, group.as_chunks().0);
+    }
+    // What is left ends the buffer, with the lengths: blocks of zeroes in front add nothing.
+    let mut last = [0; PAIRS * PAIR_BYTES];
+    let blocks = rest.len().div_ceil(BLOCK_BYTES) + 1;
+    let start = last.len() - blocks * BLOCK_BYTES;
+    last[start..][..rest.len()].copy_from_slice(rest);
+    let bits = 8 * bytes.len() as u128;
+    let lengths: &mut [u8; BLOCK_BYTES] = last.last_chunk_mut().expect("a block");
+    *lengths = (bits << 64).to_be_bytes();
+    let first = last[start..].first_chunk_mut().expect("a block");
+    let with_sum = _mm_xor_si128(load(first), turned(sum));
+    store(first, with_sum);
+    let (pairs, _) = last.as_chunks();
+    let pairs = &pairs[start / PAIR_BYTES..];
+    let mut out = [0; BLOCK_BYTES];
+    store(&mut out, turned(add(powers, _mm_setzero_si128(), pairs)));
+    out
+}
+
+/// The sum so far goes on with these blocks.
+#[target_feature(enable = "avx2,pclmulqdq,vpclmulqdq")]
+#[inline]
+fn add(powers: &Powers, sum: __m128i, pairs: &[[u8; PAIR_BYTES]]) -> __m128i {
+    let from = PAIRS - pairs.len();
+    let (whole, halves) = (&powers.whole[from..], &powers.halves[from..]);
+    let turn = _mm256_broadcastsi128_si256(turn());
+    let mut first = _mm256_zextsi128_si256(sum);
+    let zero = _mm256_setzero_si256();
+    let (mut low, mut high, mut middle) = (zero, zero, zero);
+    for ((pair, &whole), &halves) in pairs.iter().zip(whole).zip(halves) {
+        // SAFETY: reads the 32 bytes of the array, at any alignment.
+        let pair = unsafe { _mm256_loadu_si256(pair.as_ptr().cast()) };
+        let pair = _mm256_xor_si256(_mm256_shuffle_epi8(pair, turn), first);
+        first = zero;
+        let of_halves = _mm256_clmulepi64_epi128::<0x00>(both_halves(pair), halves);
+        low = _mm256_xor_si256(low, _mm256_clmulepi64_epi128::<0x00>(pair, whole));
+        high = _mm256_xor_si256(high, _mm256_clmulepi64_epi128::<0x11>(pair, whole));
+        middle = _mm256_xor_si256(middle, of_halves);
+    }
+    let [low, high, middle] = [low, high, middle].map(|sum| across(sum));
+    let middle = _mm_xor_si128(middle, _mm_xor_si128(low, high));
+    reduced(low, middle, high)
+}
+
+/// Both lanes added up.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn across(sum: __m256i) -> __m128i {
+    _mm_xor_si128(
+        _mm256_castsi256_si128(sum),
+        _mm256_extracti128_si256::<1>(sum),
+    )
+}
+
+/// The sum of the halves of each lane, in both halves.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn both_halves(pair: __m256i) -> __m256i {
+    _mm256_xor_si256(pair, _mm256_shuffle_epi32::<SWAP>(pair))
+}
+
+#[target_feature(enable = "avx2,pclmulqdq")]
+fn product(one: __m128i, other: __m128i) -> __m128i {
+    let middle = _mm_xor_si128(
+        _mm_clmulepi64_si128::<0x01>(one, other),
+        _mm_clmulepi64_si128::<0x10>(one, other),
+    );
+    let low = _mm_clmulepi64_si128::<0x00>(one, other);
+    reduced(low, middle, _mm_clmulepi64_si128::<0x11>(one, other))
+}
+
+/// A product of 256 bits, given as low and high parts and one that lies across their border, divided by x^128 in the field.
+#[target_feature(enable = "avx2,pclmulqdq")]
+#[inline]
+fn reduced(low: __m128i, middle: __m128i, high: __m128i) -> __m128i {
+    let mut low = _mm_xor_si128(low, _mm_slli_si128::<8>(middle));
+    let high = _mm_xor_si128(high, _mm_srli_si128::<8>(middle));
+    let field = _mm_set_epi64x((FIELD >> 64) as i64, 0);
+    // Twice the lowest 64 bits are taken away by a multiple of the field's polynomial.
+    for _ in 0..2 {
+        let multiple = _mm_clmulepi64_si128::<0x10>(low, field);
+        low = _mm_xor_si128(_mm_shuffle_epi32::<SWAP>(low), multiple);
+    }
+    _mm_xor_si128(low, high)
+}
+
+/// The bytes of a block turned round.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn turned(block: __m128i) -> __m128i {
+    _mm_shuffle_epi8(block, turn())
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn turn() -> __m128i {
+    _mm_set_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn load(block: &[u8; BLOCK_BYTES]) -> __m128i {
+    // SAFETY: reads the 16 bytes of the array, at any alignment.
+    unsafe { _mm_loadu_si128(block.as_ptr().cast()) }
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn store(block: &mut [u8; BLOCK_BYTES], bits: __m128i) {
+    // SAFETY: writes the 16 bytes of the array, at any alignment.
+    unsafe { _mm_storeu_si128(block.as_mut_ptr().cast(), bits) }
+}
+
+const BLOCK_BYTES: usize = 16;
+const PAIR_BYTES: usize = 2 * BLOCK_BYTES;
+
+/// Blocks that are added up before the sum is reduced.
+const BLOCKS: usize = 32;
+const GROUP_BYTES: usize = BLOCKS * BLOCK_BYTES;
+
+/// One more, for what is left at the end may be nearly a group, and then come the lengths.
+const PAIRS: usize = BLOCKS / 2 + 1;
+
+/// x^127 + x^126 + x^121 + 1.
+const FIELD: u128 = 0xc2 << 120 | 1;
+
+/// `_mm_shuffle_epi32`: the two halves change places.
+const SWAP: i32 = 0b01_00_11_10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use proptest::prelude::{any, prop_assert_eq, proptest};
+
+    /// As the standard has it: bit by bit, and then the lengths.
+    fn defined(h: [u8; BLOCK_BYTES], bytes: &[u8]) -> [u8; BLOCK_BYTES] {
+        let h = u128::from_be_bytes(h);
+        let blocks = bytes.chunks(BLOCK_BYTES).map(|bytes| {
+            let mut block = [0; BLOCK_BYTES];
+            block[..bytes.len()].copy_from_slice(bytes);
+            u128::from_be_bytes(block)
+        });
+        let lengths = (8 * bytes.len() as u128) << 64;
+        let sum = blocks.chain([lengths]).fold(0, |sum, block| {
+            let (mut product, mut power) = (0, h);
+            for bit in (0..128).rev() {
+                if (sum ^ block) >> bit & 1 == 1 {
+                    product ^= power;
+                }
+                power = power >> 1 ^ if power & 1 == 1 { 0xe1 << 120 } else { 0 };
+            }
+            product
+        });
+        sum.to_be_bytes()
+    }
+
+    fn bytes(length: usize, seed: u64) -> Vec<u8> {
+        let mut word = seed;
+        let mut next = || {
+            word = word.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            (word >> 56) as u8
+        };
+        (0..length).map(|_| next()).collect()
+    }
+
+    proptest! {
+        /// Under any key, and wherever bytes begin in memory.
+        #[test]
+        fn it_is_ghash_under_any_key(h in any::<[u8; 16]>(), seed in any::<u64>(), length in 0..4 * GROUP_BYTES, start in 0..PAIR_BYTES) {
+            let Some(ghash) = Ghash::new(h) else {
+                eprintln!("skipped: no VPCLMULQDQ here");
+                return Ok(());
+            };
+            let bytes = bytes(start + length, seed);
+            prop_assert_eq!(ghash.of_data(&bytes[start..]), defined(h, &bytes[start..]));
+        }
+    }
+
+    /// Every length up to more than two groups, so on both sides of each border of blocks, pairs and groups.
+    #[test]
+    fn it_is_ghash_of_every_length() {
+        for h in [[0xff; 16], *b"some secret, yes", [0; 16]] {
+            let Some(ghash) = Ghash::new(h) else {
+                eprintln!("skipped: no VPCLMULQDQ here");
+                return;
+            };
+            let bytes = bytes(2 * GROUP_BYTES + 40, 5);
+            for length in 0..bytes.len() {
+                let bytes = &bytes[..length];
+                assert_eq!(ghash.of_data(bytes), defined(h, bytes), "{length} bytes");
+            }
+        }
+    }
+}

@@ -7,7 +7,7 @@
 use libfuzzer_sys::fuzz_target;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use edgeward_dedup::wire::{HEADER_BYTES, decode, frame_length};
+use edgeward_dedup::wire::{Checksum, HEADER_BYTES, decode, decode_with, frame_length};
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((&choice, input)) = bytes.split_first() else {
@@ -32,5 +32,10 @@ fuzz_target!(|bytes: &[u8]| {
         if frame[4] != 1 {
             assert_eq!(written, frame);
         }
+        let mut of_fields = Vec::new();
+        opened.encode_with(Checksum::Fields, &mut of_fields);
+        assert_eq!(decode_with(Checksum::Fields, &of_fields), Ok(opened));
     }
+    // Here fields are looked at before the checksum is.
+    _ = decode_with(Checksum::Fields, &frame);
 });

@@ -11,15 +11,32 @@ use edgeward_dedup::chunker::ChunkerParams;
 use edgeward_dedup::codec::{Method, Methods};
 use edgeward_dedup::id::{ChunkId, IdKey};
 use edgeward_dedup::wire::{
-    Acked, CHUNKS_MAX, Disagreement, Frame, HEADER_BYTES, Hello, LABEL_BYTES_MAX, NakCause,
-    PAYLOAD_BYTES_MAX, PIECE_BYTES_MAX, Role, Run, Span, StreamId, StreamState, WireError, decode,
-    frame_length,
+    Acked, CHUNKS_MAX, Checksum, Disagreement, Frame, HEADER_BYTES, Hello, LABEL_BYTES_MAX,
+    NakCause, PAYLOAD_BYTES_MAX, PIECE_BYTES_MAX, Role, Run, Span, StreamId, StreamState,
+    WireError, decode, decode_with, frame_length,
 };
 
 fn encoded(frame: &Frame<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     frame.encode(&mut bytes);
     bytes
+}
+
+/// As on a line that lets nothing through that was changed on the way.
+fn encoded_fields(frame: &Frame<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    frame.encode_with(Checksum::Fields, &mut bytes);
+    bytes
+}
+
+/// The bytes of a body that a frame ends with.
+fn body_bytes(frame: &Frame<'_>) -> usize {
+    match frame {
+        Frame::Plain { payload, .. }
+        | Frame::Literal { payload, .. }
+        | Frame::Delta { payload, .. } => payload.len(),
+        _ => 0,
+    }
 }
 
 /// The header of a payload, with the checksum right.
@@ -165,6 +182,40 @@ proptest! {
         let at = at % harmed.len();
         harmed[at] ^= 1 << bit;
         prop_assert!(decode(&harmed).is_err(), "byte {at} of {}", harmed.len());
+    }
+
+    /// A checksum of fields is of those alone: a bit turned in them is noticed, one in a body's bytes is not, and nothing else differs.
+    #[test]
+    fn a_checksum_of_fields_leaves_bodies_to_the_line(bytes in frames(), at in any::<usize>(), bit in 0..8_u8) {
+        let frame = decode(&bytes).expect("our own");
+        let mut of_fields = encoded_fields(&frame);
+        prop_assert_eq!(decode_with(Checksum::Fields, &of_fields), Ok(frame.clone()));
+        let body = body_bytes(&frame);
+        prop_assert_eq!(of_fields == bytes, body == 0);
+        prop_assert_eq!(&of_fields[..8], &bytes[..8]);
+        prop_assert_eq!(&of_fields[HEADER_BYTES..], &bytes[HEADER_BYTES..]);
+        let at = at % of_fields.len();
+        let in_body = at >= of_fields.len() - body;
+        of_fields[at] ^= 1 << bit;
+        prop_assert_eq!(decode_with(Checksum::Fields, &of_fields).is_ok(), in_body, "byte {} of {}", at, bytes.len());
+    }
+
+    /// A frame whose body's bytes follow from elsewhere is the same frame, and who looks on sees those bytes.
+    #[test]
+    fn bodies_apart_make_the_same_frames(bytes in frames(), longer in 1..100_000_u32) {
+        let short = decode(&bytes).expect("our own");
+        let payload = vec![longer as u8; longer as usize];
+        let span = Span { stream: StreamId(1), offset: 2, length: longer };
+        let long = Frame::Literal { span, method: Method::None, cuts: vec![5], payload: &payload };
+        for frame in [short, long] {
+            for checksum in [Checksum::Whole, Checksum::Fields] {
+                let (mut whole, mut head, mut seen) = (Vec::new(), Vec::new(), Vec::new());
+                frame.encode_with(checksum, &mut whole);
+                frame.encode_apart(checksum, &mut head, |bytes| seen.extend_from_slice(bytes));
+                prop_assert_eq!(seen.len(), body_bytes(&frame));
+                prop_assert_eq!([head, seen].concat(), whole);
+            }
+        }
     }
 
     /// A frame that lacks its end, or has more than that, is refused.
@@ -335,24 +386,24 @@ fn handshakes_agree_or_say_why_not() {
     assert_eq!(agreed.methods, listener.methods);
 
     let newer = Hello {
-        version_min: 2,
-        version_max: 3,
+        version_min: 3,
+        version_max: 4,
         ..listener
     };
     assert_eq!(
         connector.agree(Role::Connector, &newer),
-        Err(Disagreement::Version { min: 2, max: 3 })
+        Err(Disagreement::Version { min: 3, max: 4 })
     );
-    let both = Hello {
-        version_max: 3,
-        ..listener
-    };
-    assert_eq!(
-        connector
-            .agree(Role::Connector, &both)
-            .map(|agreed| agreed.version),
-        Ok(1)
-    );
+    // An older end, one of today, a newer one that still speaks what is spoken today.
+    for (version_max, shared) in [(1, 1), (2, 2), (3, 2)] {
+        let other = Hello {
+            version_max,
+            ..listener
+        };
+        let agreed = connector.agree(Role::Connector, &other);
+        assert_eq!(agreed.map(|agreed| agreed.version), Ok(shared));
+        assert_eq!(agreed, other.agree(Role::Listener, &connector));
+    }
     let stranger = Hello {
         key_check: IdKey::new([6; 32]).check(),
         ..listener
@@ -371,7 +422,26 @@ fn handshakes_agree_or_say_why_not() {
     );
 }
 
-/// One of each, with their bytes as they have been since the first version.
+/// Bodies' bytes go without a checksum where the line answers for them, and both ends know of that version.
+#[test]
+fn checksums_are_of_fields_where_tls_and_version_allow_it() {
+    let ours = hello(8192, 1);
+    for (version, authentic, expected) in [
+        (1, false, Checksum::Whole),
+        (1, true, Checksum::Whole),
+        (2, false, Checksum::Whole),
+        (2, true, Checksum::Fields),
+    ] {
+        let theirs = Hello {
+            version_max: version,
+            ..ours
+        };
+        let agreed = ours.agree(Role::Connector, &theirs).expect("they agree");
+        assert_eq!(agreed.checksum(authentic), expected, "{version}");
+    }
+}
+
+/// One of each; frames of the first version have the bytes they have had since then.
 #[test]
 fn frames_are_those_of_the_golden_file() {
     let stream = StreamId(0x0403_0201);
@@ -482,14 +552,25 @@ fn frames_are_those_of_the_golden_file() {
     let golden = include_str!("../../../vectors/link/frames.txt");
     let mut written = String::from(golden.lines().next().expect("a head"));
     written.push('\n');
-    for (name, frame) in &samples {
-        let bytes = encoded(frame);
-        assert_eq!(decode(&bytes).as_ref(), Ok(frame), "{name}");
+    let mut write = |name: &str, bytes: &[u8]| {
         write!(written, "{name} ").expect("a string takes it");
         bytes
             .iter()
             .for_each(|byte| write!(written, "{byte:02x}").expect("a string takes it"));
         written.push('\n');
+    };
+    for (name, frame) in &samples {
+        let bytes = encoded(frame);
+        assert_eq!(decode(&bytes).as_ref(), Ok(frame), "{name}");
+        write(name, &bytes);
+    }
+    for (name, frame) in &samples {
+        let bytes = encoded_fields(frame);
+        let opened = decode_with(Checksum::Fields, &bytes);
+        assert_eq!(opened.as_ref(), Ok(frame), "{name}");
+        if body_bytes(frame) > 0 {
+            write(&format!("{name}-tls"), &bytes);
+        }
     }
     if std::env::var_os("EDGEWARD_RENEW_VECTORS").is_some() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../vectors/link/frames.txt");

@@ -346,11 +346,13 @@ impl Keeper {
         let ours = self.peer.with(Core::hello);
         wire.say(ours).await?;
         let theirs = wire.hear().await?;
+        let checksum = wire.checksum(&ours.agree(Role::Connector, &theirs)?);
         let id = self
             .peer
             .with(|core| core.line_up(Role::Connector, &ours, &theirs))?;
         let keep_alive = self.config.times.keep_alive;
         let pool = self.config.pool.clone();
-        Line::new(wire, Arc::clone(&self.peer), id, pool, keep_alive).map_err(cannot)
+        let peer = Arc::clone(&self.peer);
+        Line::new(wire, peer, id, checksum, pool, keep_alive).map_err(cannot)
     }
 }

@@ -401,11 +401,12 @@ impl Shared {
         let peer = self.peer(wire.certificate(), &theirs, from)?;
         let ours = peer.with(Core::hello);
         wire.say(ours).await?;
+        let checksum = wire.checksum(&ours.agree(Role::Listener, &theirs)?);
         let id = peer.with(|core| core.line_up(Role::Listener, &ours, &theirs))?;
         let keep_alive = self.config.link.times.keep_alive;
         let pool = self.config.link.pool.clone();
-        let line = Line::new(wire, Arc::clone(&peer), id, pool, keep_alive).map_err(broken)?;
-        Ok((peer, line))
+        let line = Line::new(wire, Arc::clone(&peer), id, checksum, pool, keep_alive);
+        Ok((peer, line.map_err(broken)?))
     }
 
     /// Connects to where a conversation wants to go, and carries bytes.

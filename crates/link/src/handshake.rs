@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
-use edgeward_dedup::wire::{Disagreement, Frame, Hello, decode};
+use edgeward_dedup::wire::{Agreed, Checksum, Disagreement, Frame, Hello, decode};
 
 use crate::config::Encryption;
 use crate::keys::{RECORD_BYTES, gateway_name};
@@ -110,6 +110,11 @@ impl Wire {
                 first.map(|certificate| certificate.to_vec())
             }
         }
+    }
+
+    /// What the checksums of frames are made of here: TLS lets nothing through that was changed on the way.
+    pub(crate) fn checksum(&self, agreed: &Agreed) -> Checksum {
+        agreed.checksum(matches!(self, Self::Tls(_)))
     }
 
     /// Both say HELLO, the connector first: a gateway tells strangers nothing.

@@ -16,7 +16,7 @@ use tokio::time::Interval;
 
 use edgeward_dedup::Violation;
 use edgeward_dedup::buffer::Pool;
-use edgeward_dedup::wire::{WireError, decode};
+use edgeward_dedup::wire::{Checksum, FrameSink as _, WireError, decode_with};
 
 use crate::alarm::Alarm;
 use crate::core::LineId;
@@ -72,6 +72,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
         io: S,
         peer: Arc<Peer>,
         id: LineId,
+        checksum: Checksum,
         pool: Pool,
         keep_alive: Duration,
     ) -> io::Result<Self> {
@@ -82,7 +83,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
             id,
             inbox: Inbox::new(pool),
             unhandled: false,
-            out: Outbox::default(),
+            out: Outbox::new(checksum),
             busy: false,
             alarm: Alarm::new()?,
             ticks: tokio::time::interval(keep_alive / 2),
@@ -125,6 +126,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
         if !self.unhandled && !self.receive(cx)? {
             return Ok(false);
         }
+        let checksum = self.out.checksum();
         let Self {
             peer, inbox, id, ..
         } = self;
@@ -136,11 +138,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
                 };
                 let handled = match &frame {
                     Framed::Short(bytes) => {
-                        core.handle(*id, decode(bytes)?, None, bytes.len(), turn)
+                        core.handle(*id, decode_with(checksum, bytes)?, None, bytes.len(), turn)
                     }
-                    Framed::Long(bytes) => {
-                        core.handle(*id, decode(bytes)?, Some(bytes), bytes.len(), turn)
-                    }
+                    Framed::Long(bytes) => core.handle(
+                        *id,
+                        decode_with(checksum, bytes)?,
+                        Some(bytes),
+                        bytes.len(),
+                        turn,
+                    ),
                 };
                 handled.map_err(|_| LineError::Superseded)??;
             }

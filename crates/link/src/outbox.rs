@@ -4,7 +4,7 @@ use std::io::IoSlice;
 
 use bytes::Bytes;
 
-use edgeward_dedup::wire::FrameSink;
+use edgeward_dedup::wire::{Checksum, FrameSink};
 
 /// What a connection is given to write at once.
 #[derive(Debug, Default)]
@@ -14,9 +14,18 @@ pub(crate) struct Outbox {
     payloads: Vec<(usize, Bytes)>,
     payload_bytes: usize,
     written: usize,
+    checksum: Checksum,
 }
 
 impl Outbox {
+    /// Empty, for a line with such checksums.
+    pub(crate) fn new(checksum: Checksum) -> Self {
+        Self {
+            checksum,
+            ..Self::default()
+        }
+    }
+
     /// Whether nothing is left to write.
     pub(crate) fn is_written(&self) -> bool {
         self.written == self.bytes()
@@ -79,6 +88,10 @@ impl FrameSink for Outbox {
 
     fn bytes(&self) -> usize {
         self.heads.len() + self.payload_bytes
+    }
+
+    fn checksum(&self) -> Checksum {
+        self.checksum
     }
 }
 

@@ -86,7 +86,7 @@ impl Packer<'_> {
                         cuts,
                         payload,
                     }
-                    .encode(out.head());
+                    .encode_with(out.checksum(), out.head());
                 } else {
                     self.counters.literal += bytes;
                     piece.form = Form::Literal { base: None };
@@ -172,14 +172,14 @@ fn put(
 ) {
     if method == Method::None && raw.len() >= APART_BYTES_MIN {
         let mut digest = digest.take();
-        frame.encode_apart(out.head(), |bytes| {
+        frame.encode_apart(out.checksum(), out.head(), |bytes| {
             if let Some(digest) = &mut digest {
                 digest.update(bytes);
             }
         });
         out.payload(raw);
     } else {
-        frame.encode(out.head());
+        frame.encode_with(out.checksum(), out.head());
     }
 }
 

@@ -8,8 +8,9 @@ use crate::id::ChunkId;
 
 use super::encode::kind;
 use super::{
-    Acked, CHUNKS_MAX, Frame, HEADER_BYTES, Hello, LABEL_BYTES_MAX, NakCause, PAYLOAD_BYTES_MAX,
-    PIECE_BYTES_MAX, Run, STREAMS_PER_FRAME, Span, StreamId, StreamState, WireError, header_check,
+    Acked, CHUNKS_MAX, Checksum, Frame, HEADER_BYTES, Hello, LABEL_BYTES_MAX, NakCause,
+    PAYLOAD_BYTES_MAX, PIECE_BYTES_MAX, Run, STREAMS_PER_FRAME, Span, StreamId, StreamState,
+    WireError, header_check,
 };
 
 /// How many bytes the frame has that `bytes` begins with, header and all; `None` if its header is not all there.
@@ -20,8 +21,13 @@ pub fn frame_length(bytes: &[u8]) -> Result<Option<usize>, WireError> {
     Ok(Some(HEADER_BYTES + Header::open(header)?.payload_bytes))
 }
 
-/// Opens one whole frame.
+/// Opens one whole frame, with a checksum of all its payload.
 pub fn decode(frame: &[u8]) -> Result<Frame<'_>, WireError> {
+    decode_with(Checksum::Whole, frame)
+}
+
+/// As [`decode`], with such a checksum.
+pub fn decode_with(checksum: Checksum, frame: &[u8]) -> Result<Frame<'_>, WireError> {
     let short = WireError::Length {
         kind: frame.get(4).copied().unwrap_or(0),
         bytes: frame.len(),
@@ -31,8 +37,14 @@ pub fn decode(frame: &[u8]) -> Result<Frame<'_>, WireError> {
     if payload.len() != header.payload_bytes {
         return Err(short);
     }
-    if XxHash3_64::oneshot_with_seed(header.first_half, payload) != header.checksum {
-        return Err(WireError::Checksum);
+    let check = |bytes: &[u8]| {
+        let sum = XxHash3_64::oneshot_with_seed(header.first_half, bytes);
+        (sum == header.checksum)
+            .then_some(())
+            .ok_or(WireError::Checksum)
+    };
+    if checksum == Checksum::Whole {
+        check(payload)?;
     }
     let mut fields = Fields {
         kind: header.kind,
@@ -42,6 +54,9 @@ pub fn decode(frame: &[u8]) -> Result<Frame<'_>, WireError> {
     let frame = fields.frame()?;
     if !fields.left.is_empty() {
         return Err(fields.length());
+    }
+    if checksum == Checksum::Fields {
+        check(&payload[..payload.len() - frame.tail().len()])?;
     }
     Ok(frame)
 }

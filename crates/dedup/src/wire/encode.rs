@@ -8,8 +8,8 @@ use twox_hash::XxHash3_64;
 use crate::id::ChunkId;
 
 use super::{
-    Frame, FrameSink, HEADER_BYTES, NakCause, PAYLOAD_BYTES_MAX, Run, Span, StreamId, StreamState,
-    header_check,
+    Checksum, Frame, FrameSink, HEADER_BYTES, NakCause, PAYLOAD_BYTES_MAX, Run, Span, StreamId,
+    StreamState, header_check,
 };
 
 /// The numbers of the types of frames.
@@ -31,47 +31,68 @@ pub(super) mod kind {
 }
 
 impl Frame<'_> {
-    /// Appends the frame to `out`, header and all.
+    /// Appends the frame to `out`, header and all, with a checksum of the whole payload.
     ///
     /// # Panics
     ///
     /// If it breaks a bound of this module: what is sent is ours, and [`decode`](super::decode()) would refuse it.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let start = out.len();
-        out.resize(start + HEADER_BYTES, 0);
-        let kind = self.encode_fields(out);
-        out.extend_from_slice(self.tail());
-        let header = header(kind, out.len() - start - HEADER_BYTES);
-        let checksum = XxHash3_64::oneshot_with_seed(header, &out[start + HEADER_BYTES..]);
-        out[start..start + 8].copy_from_slice(&header.to_le_bytes());
-        out[start + 8..start + HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
+        self.encode_with(Checksum::Whole, out);
     }
 
-    /// As [`encode`](Self::encode), but for the bytes of a body at the frame's end: those follow on the line, from where they lie. `also`
-    /// sees them too, some at a time, while the processor has them at hand.
+    /// As [`encode`](Self::encode), with such a checksum.
     ///
     /// # Panics
     ///
     /// As [`encode`](Self::encode).
-    pub fn encode_apart(&self, out: &mut Vec<u8>, mut also: impl FnMut(&[u8])) {
+    pub fn encode_with(&self, checksum: Checksum, out: &mut Vec<u8>) {
         let start = out.len();
         out.resize(start + HEADER_BYTES, 0);
         let kind = self.encode_fields(out);
+        let fields_end = out.len();
+        out.extend_from_slice(self.tail());
+        let header = header(kind, out.len() - start - HEADER_BYTES);
+        let end = match checksum {
+            Checksum::Whole => out.len(),
+            Checksum::Fields => fields_end,
+        };
+        let sum = XxHash3_64::oneshot_with_seed(header, &out[start + HEADER_BYTES..end]);
+        put_header(&mut out[start..], header, sum);
+    }
+
+    /// As [`encode_with`](Self::encode_with), but for the bytes of a body at the frame's end: those follow on the line, from where they lie.
+    /// `also` sees them too, some at a time, while the processor has them at hand.
+    ///
+    /// # Panics
+    ///
+    /// As [`encode`](Self::encode).
+    pub fn encode_apart(&self, checksum: Checksum, out: &mut Vec<u8>, mut also: impl FnMut(&[u8])) {
+        let start = out.len();
+        out.resize(start + HEADER_BYTES, 0);
+        let kind = self.encode_fields(out);
+        let fields = &out[start + HEADER_BYTES..];
         let tail = self.tail();
-        let header = header(kind, out.len() - start - HEADER_BYTES + tail.len());
-        let mut checksum = XxHash3_64::with_seed(header);
-        checksum.write(&out[start + HEADER_BYTES..]);
-        for bytes in tail.chunks(AT_HAND_BYTES) {
-            checksum.write(bytes);
-            also(bytes);
-        }
-        let checksum = checksum.finish();
-        out[start..start + 8].copy_from_slice(&header.to_le_bytes());
-        out[start + 8..start + HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
+        let header = header(kind, fields.len() + tail.len());
+        let sum = match checksum {
+            Checksum::Whole => {
+                let mut sum = XxHash3_64::with_seed(header);
+                sum.write(fields);
+                for bytes in tail.chunks(AT_HAND_BYTES) {
+                    sum.write(bytes);
+                    also(bytes);
+                }
+                sum.finish()
+            }
+            Checksum::Fields => {
+                also(tail);
+                XxHash3_64::oneshot_with_seed(header, fields)
+            }
+        };
+        put_header(&mut out[start..], header, sum);
     }
 
     /// Bytes of a body, with which frames end that have any.
-    fn tail(&self) -> &[u8] {
+    pub(super) fn tail(&self) -> &[u8] {
         match self {
             Self::Plain { payload, .. }
             | Self::Literal { payload, .. }
@@ -190,6 +211,11 @@ impl Frame<'_> {
             }
         }
     }
+}
+
+fn put_header(frame: &mut [u8], header: u64, sum: u64) {
+    frame[..8].copy_from_slice(&header.to_le_bytes());
+    frame[8..HEADER_BYTES].copy_from_slice(&sum.to_le_bytes());
 }
 
 fn header(kind: u8, payload: usize) -> u64 {

@@ -6,11 +6,17 @@ use crate::chunker::{ChunkerError, ChunkerParams};
 use crate::codec::Methods;
 use crate::id::{ChunkId, IdKey};
 
-use super::WireError;
 use super::decode::Fields;
+use super::{Checksum, WireError};
 
-/// The protocol spoken here.
-pub const VERSION: u16 = 1;
+/// The newest version of the protocol that is spoken here.
+pub const VERSION: u16 = 2;
+
+/// The oldest.
+pub const VERSION_MIN: u16 = 1;
+
+/// From this one on, lines that let nothing through that was changed on the way have no checksums of bodies' bytes.
+const VERSION_OF_FIELDS: u16 = 2;
 
 const MAGIC: [u8; 8] = *b"\x89EWL\r\n\x1a\n";
 
@@ -64,7 +70,9 @@ pub struct Agreed {
 #[non_exhaustive]
 pub enum Disagreement {
     /// One is too old.
-    #[error("the peer speaks versions {min} to {max} of the protocol, and here it is {VERSION}")]
+    #[error(
+        "the peer speaks versions {min} to {max} of the protocol, and here they are {VERSION_MIN} to {VERSION}"
+    )]
     Version {
         /// Its oldest.
         min: u16,
@@ -84,6 +92,17 @@ pub enum Disagreement {
     /// Its names would never be ours.
     #[error("the peer names chunks under another key: both ends must be given the same store key")]
     Key,
+}
+
+impl Agreed {
+    /// What checksums are made of on a line that is `authentic` (what was changed on the way does not come out of it) or not.
+    pub fn checksum(&self, authentic: bool) -> Checksum {
+        if authentic && self.version >= VERSION_OF_FIELDS {
+            Checksum::Fields
+        } else {
+            Checksum::Whole
+        }
+    }
 }
 
 impl Hello {
@@ -160,7 +179,7 @@ impl Hello {
     /// What an end of today says, before it is told otherwise.
     pub fn new(key: &IdKey, chunker: ChunkerParams, session: u64, epoch: u64) -> Self {
         Self {
-            version_min: VERSION,
+            version_min: VERSION_MIN,
             version_max: VERSION,
             session,
             epoch,

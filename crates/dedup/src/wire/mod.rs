@@ -17,8 +17,8 @@ use thiserror::Error;
 use crate::codec::Method;
 use crate::id::ChunkId;
 
-pub use decode::{decode, frame_length};
-pub use hello::{Agreed, Disagreement, Hello, Role, VERSION};
+pub use decode::{decode, decode_with, frame_length};
+pub use hello::{Agreed, Disagreement, Hello, Role, VERSION, VERSION_MIN};
 
 /// The bytes before each payload.
 pub const HEADER_BYTES: usize = 16;
@@ -83,6 +83,16 @@ pub struct Run {
     pub check: u64,
 }
 
+/// What of a frame its checksum is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Checksum {
+    /// All of the payload.
+    #[default]
+    Whole,
+    /// All but the bytes of a body that it ends with: the line itself lets nothing through that was changed on the way.
+    Fields,
+}
+
 /// Where frames go: what is short is copied, bytes of bodies are handed over where they lie.
 pub trait FrameSink {
     /// What comes next is appended here.
@@ -93,6 +103,11 @@ pub trait FrameSink {
 
     /// All that came so far.
     fn bytes(&self) -> usize;
+
+    /// What the other end of the line expects checksums to be made of.
+    fn checksum(&self) -> Checksum {
+        Checksum::Whole
+    }
 }
 
 /// Something one end tells the other. What is long is borrowed from where it was read, or is to be written from.

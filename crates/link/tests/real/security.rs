@@ -170,7 +170,7 @@ async fn who_does_not_agree_is_refused() {
     let other = IdKey::new([9; 32]);
     let good = hello(&ids, 1, 1);
     let newer = Hello {
-        version_min: 2,
+        version_min: 3,
         version_max: 9,
         ..good
     };

@@ -115,8 +115,8 @@ pub trait Codec {
 pub struct Effort {
     allowed: Methods,
     now: Method,
-    /// Batches in a row for which the line waited for us, or we for the line.
-    line_idle: u8,
+    /// In a row: bytes for which the line waited for us, or batches for which we waited for the line.
+    idle_bytes: usize,
     line_busy: u8,
     /// Batches that are not tried, and how many it will be next time.
     pass: u8,
@@ -124,7 +124,8 @@ pub struct Effort {
 }
 
 impl Effort {
-    const IDLE_BATCHES: u8 = 8;
+    /// Some of which are short where a body begins, and say nothing of the time that longer ones would take.
+    const IDLE_BYTES: usize = 2 << 20;
     const BUSY_BATCHES: u8 = 2;
     const PASS_MAX: u8 = 32;
 
@@ -133,7 +134,7 @@ impl Effort {
         let mut effort = Self {
             allowed,
             now: Method::None,
-            line_idle: 0,
+            idle_bytes: 0,
             line_busy: 0,
             pass: 0,
             pass_next: 1,
@@ -144,19 +145,19 @@ impl Effort {
         effort
     }
 
-    /// For the next batch. `line_busy` tells whether earlier bytes still wait for the line.
-    pub fn choose(&mut self, line_busy: bool) -> Method {
+    /// For the next batch, of so many bytes. `line_busy` tells whether earlier bytes still wait for the line.
+    pub fn choose(&mut self, line_busy: bool, raw_bytes: usize) -> Method {
         if line_busy {
-            (self.line_idle, self.line_busy) = (0, self.line_busy + 1);
+            (self.idle_bytes, self.line_busy) = (0, self.line_busy + 1);
         } else {
-            (self.line_idle, self.line_busy) = (self.line_idle + 1, 0);
+            (self.idle_bytes, self.line_busy) = (self.idle_bytes.saturating_add(raw_bytes), 0);
         }
         if self.line_busy >= Self::BUSY_BATCHES {
             self.line_busy = 0;
             self.now = self.stronger().unwrap_or(self.now);
         }
-        if self.line_idle >= Self::IDLE_BATCHES {
-            self.line_idle = 0;
+        if self.idle_bytes >= Self::IDLE_BYTES {
+            self.idle_bytes = 0;
             self.now = self.weaker().unwrap_or(self.now);
         }
         if self.pass > 0 {
@@ -194,11 +195,16 @@ impl Effort {
 mod tests {
     use super::*;
 
+    const BATCH: usize = 256 << 10;
+
     /// While the line is idle compression gives way step by step; once it is busy it returns.
     #[test]
     fn effort_follows_the_line() {
         let mut effort = Effort::new(Methods::ALL);
-        let mut take = |busy, batches: usize| (0..batches).map(|_| effort.choose(busy)).last();
+        let mut take = |busy, batches: usize| {
+            let batches = (0..batches).map(|_| effort.choose(busy, BATCH));
+            batches.last()
+        };
         assert_eq!(take(false, 7), Some(Method::Zstd));
         assert_eq!(take(false, 1), Some(Method::Lz4));
         assert_eq!(take(false, 8), Some(Method::None));
@@ -208,14 +214,23 @@ mod tests {
         assert_eq!(take(true, 100), Some(Method::Zstd));
     }
 
+    /// Short batches, however many, are no sign that the line waits for the processor.
+    #[test]
+    fn short_batches_do_not_count_as_long_ones() {
+        let mut effort = Effort::new(Methods::ALL);
+        let last = (0..2047).map(|_| effort.choose(false, 1 << 10)).last();
+        assert_eq!(last, Some(Method::Zstd));
+        assert_eq!(effort.choose(false, 1 << 10), Method::Lz4);
+    }
+
     /// What is not allowed is stepped over.
     #[test]
     fn effort_keeps_to_what_was_agreed() {
         let mut effort = Effort::new(Methods::NONE.with(Method::Zstd));
-        assert_eq!(effort.choose(true), Method::Zstd);
-        let idle: Vec<_> = (0..8).map(|_| effort.choose(false)).collect();
+        assert_eq!(effort.choose(true, BATCH), Method::Zstd);
+        let idle: Vec<_> = (0..8).map(|_| effort.choose(false, BATCH)).collect();
         assert_eq!(idle.last(), Some(&Method::None));
-        assert_eq!(Effort::new(Methods::NONE).choose(true), Method::None);
+        assert_eq!(Effort::new(Methods::NONE).choose(true, BATCH), Method::None);
     }
 
     /// Incompressible bytes are tried ever more rarely, but never given up.
@@ -224,16 +239,16 @@ mod tests {
         let mut effort = Effort::new(Methods::ALL);
         let mut tries = 0;
         for _ in 0..330 {
-            if effort.choose(true) != Method::None {
+            if effort.choose(true, BATCH) != Method::None {
                 tries += 1;
                 effort.learn(1000, 1000);
             }
         }
         // After 1 + 2 + 4 + 8 + 16 batches that passed, one in 33.
         assert_eq!(tries, 6 + (330 - 6 - 31) / 33 - 1 + 1);
-        while effort.choose(true) == Method::None {}
+        while effort.choose(true, BATCH) == Method::None {}
         effort.learn(1000, 500);
-        assert_eq!(effort.choose(true), Method::Zstd);
+        assert_eq!(effort.choose(true, BATCH), Method::Zstd);
     }
 
     #[test]

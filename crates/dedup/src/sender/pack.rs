@@ -115,7 +115,7 @@ impl Packer<'_> {
         if raw.len() < COMPRESSED_BYTES_MIN {
             return Method::None;
         }
-        let method = self.effort.choose(line_busy);
+        let method = self.effort.choose(line_busy, raw.len());
         if method == Method::None {
             return Method::None;
         }

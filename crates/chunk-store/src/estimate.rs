@@ -278,7 +278,7 @@ impl Estimator {
 /// Written at once: less than a stream may have under way.
 const PART_BYTES: usize = 1 << 20;
 
-/// Compressed at once: as much as the link does.
+/// Compressed at once where there is no link.
 const ALONE_BYTES: usize = 256 << 10;
 
 #[cfg(test)]

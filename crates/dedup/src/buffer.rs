@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-/// Large buffers have this many bytes: a batch of 256 KiB, the chunk that filled it, and a good read beside.
-pub const LARGE_BYTES: usize = 320 << 10;
+/// Large buffers have this many bytes: a batch of 448 KiB, and the chunk that filled it.
+pub const LARGE_BYTES: usize = 512 << 10;
 
 /// What is shorter is allocated as it is wanted: a few bytes that somebody holds shall not hold many times as much memory.
 const SMALL_BYTES_MAX: usize = LARGE_BYTES / 2;

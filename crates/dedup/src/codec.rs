@@ -178,6 +178,11 @@ impl Effort {
         }
     }
 
+    /// Whether batches are compressed, and the last one became shorter.
+    pub fn saves(&self) -> bool {
+        self.now != Method::None && self.pass_next == 1
+    }
+
     fn stronger(&self) -> Option<Method> {
         let all = [Method::Lz4, Method::Zstd].into_iter();
         all.filter(|&method| method > self.now)
@@ -247,7 +252,9 @@ mod tests {
         // After 1 + 2 + 4 + 8 + 16 batches that passed, one in 33.
         assert_eq!(tries, 6 + (330 - 6 - 31) / 33 - 1 + 1);
         while effort.choose(true, BATCH) == Method::None {}
+        assert!(!effort.saves());
         effort.learn(1000, 500);
+        assert!(effort.saves());
         assert_eq!(effort.choose(true, BATCH), Method::Zstd);
     }
 

@@ -40,7 +40,7 @@ impl fmt::Debug for Buffers {
 }
 
 /// Those that are kept although nobody uses them: 20 MiB.
-const KEPT_MAX: usize = 64;
+const KEPT_MAX: usize = 40;
 
 #[cfg(test)]
 mod tests {

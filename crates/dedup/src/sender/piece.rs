@@ -54,10 +54,24 @@ pub(super) struct Sent {
 }
 
 impl Sent {
-    /// Whether it lies after that one.
-    fn follows(&self, other: &Self) -> bool {
-        let next = other.place.map(|place| place.plus(1));
-        self.place.is_some() && self.place == next
+    /// Whether it lies after that one: in the same container, or as the first of the next after the last of its own.
+    fn follows(&self, other: &Self, store: &mut impl ChunkStore) -> bool {
+        let (Some(place), Some(before)) = (self.place, other.place) else {
+            return false;
+        };
+        let after = before.plus(1);
+        if place.container == before.container {
+            return place == after;
+        }
+        let next = Place {
+            container: before.container.wrapping_add(1),
+            slot: 0,
+        };
+        place == next && {
+            let mut more = Vec::new();
+            store.entries(after, 1, &mut more);
+            more.is_empty()
+        }
     }
 }
 
@@ -244,11 +258,14 @@ impl Building {
         pieces: &mut Vec<Piece>,
     ) {
         let tail_bytes = sent.length as usize - skip;
-        if !self.chunks.is_empty() && !self.may_join(&sent, tail_bytes, known) {
+        let last = self.chunks.last();
+        let mut follows = last.is_some_and(|last| sent.follows(last, finder.store));
+        if !self.chunks.is_empty() && !self.may_join(follows, tail_bytes, known) {
             self.seal_chunks(finder, pieces);
+            follows = false;
         }
         match self.chunks.last() {
-            Some(last) => self.in_a_row &= sent.follows(last),
+            Some(_) => self.in_a_row &= follows,
             None => {
                 self.skip = u32::try_from(skip).expect("chunks are bounded");
                 self.in_a_row = skip == 0;
@@ -260,20 +277,17 @@ impl Building {
         self.carried.clear();
         if known {
             self.after_match = sent.place.map(|place| place.plus(1));
-        } else if self.chunks_bytes >= batch {
+        }
+        if self.chunks_bytes >= batch {
             self.seal_chunks(finder, pieces);
         }
     }
 
     /// Whether a chunk may travel with those before it.
-    fn may_join(&self, sent: &Sent, bytes: usize, known: bool) -> bool {
+    fn may_join(&self, follows: bool, bytes: usize, known: bool) -> bool {
         let full = self.chunks_bytes + bytes > PIECE_BYTES_MAX || self.chunks.len() == CHUNKS_MAX;
         // A run is worth keeping apart: it takes 26 bytes, however long it is.
-        let last = self.chunks.last();
-        let breaks_run = known
-            && self.chunks.len() >= RUN_CHUNKS_MIN
-            && self.in_a_row
-            && last.is_some_and(|last| !sent.follows(last));
+        let breaks_run = known && self.chunks.len() >= RUN_CHUNKS_MIN && self.in_a_row && !follows;
         self.known == known && !full && !breaks_run
     }
 
@@ -330,7 +344,7 @@ impl Building {
                 self.after_match = Some(base.place.plus(base.entries.len()));
             }
             Form::Literal { base }
-        } else if self.in_a_row && self.chunks.len() >= 2 && self.first_in_order(finder.knowledge) {
+        } else if self.in_a_row && self.chunks.len() >= 2 && self.are_in_order(finder.knowledge) {
             Form::Run
         } else {
             Form::Refs { skip: self.skip }
@@ -340,9 +354,14 @@ impl Building {
         (self.chunks_bytes, self.skip) = (0, 0);
     }
 
-    fn first_in_order(&self, knowledge: &Knowledge) -> bool {
-        let first = self.chunks.first().and_then(|sent| sent.place);
-        first.is_some_and(|place| knowledge.in_order(place.container))
+    /// Whether the peer has all of them in our order, as far as is known.
+    fn are_in_order(&self, knowledge: &Knowledge) -> bool {
+        // A piece hardly spans more containers than two; if one between is in another order, the peer says so.
+        let ends = [self.chunks.first(), self.chunks.last()];
+        ends.into_iter().all(|sent| {
+            let place = sent.and_then(|sent| sent.place);
+            place.is_some_and(|place| knowledge.in_order(place.container))
+        })
     }
 
     /// The first `bytes` of `raw` become a piece, if there are any.

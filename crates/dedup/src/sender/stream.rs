@@ -328,8 +328,8 @@ impl Outgoing {
         match (&piece.form, cause) {
             (Form::Plain, _) => return 0,
             (Form::Run, NakCause::Order) => {
-                let container = piece.chunks.first().and_then(|sent| sent.place);
-                container.inspect(|place| knowledge.disorder(place.container));
+                let places = piece.chunks.iter().filter_map(|sent| sent.place);
+                places.for_each(|place| knowledge.disorder(place.container));
                 piece.form = Form::Refs { skip: 0 };
                 self.requeue(offset);
                 return 0;

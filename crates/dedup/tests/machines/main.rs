@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use edgeward_dedup::sender::Lane;
+use edgeward_dedup::store::ChunkStore as _;
 use edgeward_dedup::wire::{Frame, decode, frame_length};
 
 use link::{DELAY, Faults, Named, Plan, World};
@@ -243,6 +244,48 @@ fn what_was_sent_is_not_sent_again() {
         counters.delta > 0 && counters.named > 700_000,
         "{counters:?}"
     );
+}
+
+/// A run goes on where its chunks do, in the next container, and the other end finds them there.
+///
+/// Method: a body three times, of which nothing is refused; the fourth time runs are held against the sender's containers.
+#[test]
+fn a_run_goes_on_in_the_next_container() {
+    let mut plan = Plan::quiet(13);
+    (plan.flush, plan.receiver.streams_max) = (0, 4);
+    (plan.receiver.credit, plan.unacked_max) = (256 << 10, 1 << 20);
+    let mut world = World::new(plan);
+    let body = Stream(6).text(200_000);
+    for _ in 0..3 {
+        world.send(0, body.clone());
+        world.run();
+    }
+    let [end, _] = &mut world.ends;
+    assert_eq!(end.endpoint.sender().counters().naks, 0);
+    let (mut codec, mut bytes) = (store::PatchCodec, Vec::new());
+    let stream = end.endpoint.open(b"", true).expect("one of four");
+    let written = end
+        .endpoint
+        .write(stream, &body, &mut end.store, &mut codec);
+    assert_eq!(written, Ok(body.len()));
+    end.endpoint.flush_whole(stream, &mut end.store, &mut codec);
+    while end
+        .endpoint
+        .transmit(Lane::Any, true, &mut end.store, &mut codec, &mut bytes)
+    {}
+    let (mut runs, mut crossing, mut rest) = (0, 0, &bytes[..]);
+    while let Ok(Some(length)) = frame_length(rest) {
+        if let Ok(Frame::RefRun { run, .. }) = decode(&rest[..length]) {
+            let first = end.store.locate(&run.first).expect("it was sent thrice");
+            let mut together = Vec::new();
+            end.store
+                .entries(first, usize::from(run.chunks), &mut together);
+            runs += 1;
+            crossing += usize::from(together.len() < usize::from(run.chunks));
+        }
+        rest = &rest[length..];
+    }
+    assert!(runs > 3 && crossing > 2, "{crossing} of {runs}");
 }
 
 /// Whatever the receiver lost, the body is there one round trip later than it would have been.

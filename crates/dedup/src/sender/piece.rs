@@ -235,14 +235,12 @@ impl Building {
         let foreseen = self.ahead.look(&self.raw[self.seen..], chunker, finder);
         if let Foreseen::Chunk(sent) = foreseen {
             let known = sent.place.is_some_and(|place| finder.knowledge.has(place));
-            let before = self.seen;
             self.seen += sent.length as usize;
+            self.add(sent, 0, known, finder, batch, pieces);
             // While the processor has them at hand.
             if known {
-                let chunk = &self.raw[before..self.seen];
-                digest.see(self.offset + before as u64, chunk);
+                digest.see_many(self.offset, &self.raw[..self.chunks_bytes]);
             }
-            self.add(sent, 0, known, finder, batch, pieces);
         }
         foreseen
     }
@@ -349,7 +347,9 @@ impl Building {
         } else {
             Form::Refs { skip: self.skip }
         };
-        let chunks = std::mem::take(&mut self.chunks);
+        // The next piece will have about as many.
+        let next = Vec::with_capacity(self.chunks.len().min(CHUNKS_EXPECTED_MAX));
+        let chunks = std::mem::replace(&mut self.chunks, next);
         self.seal(self.chunks_bytes, form, chunks, finder.pool, pieces);
         (self.chunks_bytes, self.skip) = (0, 0);
     }
@@ -409,6 +409,9 @@ fn base_for<S: ChunkStore>(finder: &mut Finder<'_, S>, place: Place, bytes: usiz
 
 /// Less room is not worth a read where more is wanted.
 const READ_BYTES_MIN: usize = 64 << 10;
+
+/// What a list of chunks is given room for in advance: a full buffer has about forty of 8 KiB.
+const CHUNKS_EXPECTED_MAX: usize = 64;
 
 /// Shorter runs are not kept apart from other references.
 const RUN_CHUNKS_MIN: usize = 4;

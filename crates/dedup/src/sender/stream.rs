@@ -392,9 +392,22 @@ pub(super) struct Digested {
 impl Digested {
     /// Bytes of which no frame's checksum is made, at this place in the body. What lies before them may have to wait for its frame.
     pub(super) fn see(&mut self, offset: u64, bytes: &[u8]) {
+        self.see_new(offset, bytes, 0);
+    }
+
+    /// As [`see`](Self::see), once many are new: each update begins and ends with a block that is copied. They are seen again in
+    /// any case.
+    pub(super) fn see_many(&mut self, offset: u64, bytes: &[u8]) {
+        self.see_new(offset, bytes, AT_HAND_BYTES);
+    }
+
+    /// Those that are new, if they are as many.
+    fn see_new(&mut self, offset: u64, bytes: &[u8], least: usize) {
         let behind = self.end.checked_sub(offset);
         let behind = behind.and_then(|behind| usize::try_from(behind).ok());
-        if let Some(rest) = behind.and_then(|behind| bytes.get(behind..)) {
+        if let Some(rest) = behind.and_then(|behind| bytes.get(behind..))
+            && rest.len() >= least
+        {
             self.body.update(rest);
             self.end += rest.len() as u64;
         }
@@ -409,6 +422,9 @@ enum Patience {
     /// What there is shall leave.
     Ended,
 }
+
+/// A small part of a second-level cache, and many blocks.
+const AT_HAND_BYTES: usize = 32 << 10;
 
 /// A request or a short response; and as much as is looked at while a second-level cache has it.
 const APPETITE_MIN: usize = 16 << 10;

@@ -60,6 +60,8 @@ impl Alarm {
                 Ok(read) => {
                     read?;
                     self.at = None;
+                    // It rings once: asking again would be another read.
+                    ready.clear_ready();
                     return Poll::Ready(Ok(()));
                 }
                 Err(_would_block) => {}

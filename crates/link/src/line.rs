@@ -61,6 +61,10 @@ pub(crate) struct Line<S> {
     /// The socket took not all it was given since frames were last made.
     busy: bool,
     alarm: Alarm,
+    /// When to look again if nothing else happens.
+    due: Option<Instant>,
+    /// Others had their turn since anything moved.
+    stepped_aside: bool,
     ticks: Interval,
     keep_alive: Duration,
     heard: Instant,
@@ -86,6 +90,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
             out: Outbox::new(checksum),
             busy: false,
             alarm: Alarm::new()?,
+            due: None,
+            stepped_aside: false,
             ticks: tokio::time::interval(keep_alive / 2),
             keep_alive,
             heard: now,
@@ -116,6 +122,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
             if !read && !written {
                 return self.watch(cx);
             }
+            self.stepped_aside = false;
         }
         step_aside(cx);
         Ok(())
@@ -182,7 +189,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
                 .with(|core| core.fill(id, busy, now, cx.waker(), out, turn));
             let due = filled.map_err(|_| LineError::Superseded)?;
             self.busy = false;
-            self.alarm.set(due)?;
+            self.due = due;
             if self.out.is_written() {
                 // The last bytes may still lie in a cipher's buffer.
                 if Pin::new(&mut self.io).poll_flush(cx)?.is_pending() {
@@ -231,6 +238,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
                 self.peer.with(|core| core.keep_alive(&mut self.out));
                 // It is short, and an idle socket takes it; otherwise the next turn does.
                 cx.waker().wake_by_ref();
+            }
+        }
+        if self.due.is_some() {
+            // To set the alarm takes longer than to let others have their turn and look again, and where a body is coming something has
+            // moved by then.
+            if std::mem::replace(&mut self.stepped_aside, true) {
+                // Once: while the socket takes nothing there is no other time to look.
+                self.alarm.set(self.due.take())?;
+            } else {
+                step_aside(cx);
             }
         }
         if self.alarm.poll(cx)?.is_ready() {

@@ -74,7 +74,7 @@ impl Pump {
         }
         let Self { link, tcp, .. } = self;
         let waker = cx.waker().clone();
-        let moved = link.poll_write_from(&waker, |spare| {
+        let moved = link.poll_write_from(&waker, turn, |spare| {
             let mut room = ReadBuf::new(spare);
             match Pin::new(tcp).poll_read(cx, &mut room) {
                 Poll::Ready(read) => read.map(|()| room.filled().len()),
@@ -88,8 +88,7 @@ impl Pump {
                 _ = Pin::new(&mut self.link).poll_shutdown(cx)?;
                 Ok(true)
             }
-            Poll::Ready(Ok(bytes)) => {
-                turn.spend(bytes);
+            Poll::Ready(Ok(_)) => {
                 self.out_unflushed = true;
                 Ok(true)
             }

@@ -109,11 +109,12 @@ impl LinkStream {
     pub(crate) fn poll_write_from(
         &mut self,
         waker: &Waker,
+        turn: &mut Turn,
         read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         let now = Instant::now();
         let written = self.peer.with(|core| {
-            let written = core.write_from(self.talk, now, waker, read);
+            let written = core.write_from(self.talk, now, waker, turn, read);
             took_until_now(core, self.talk, written.as_ref().ok());
             written
         });
@@ -166,14 +167,16 @@ impl AsyncWrite for LinkStream {
         }
         let bytes = &bytes[..bytes.len().min(TURN_BYTES)];
         let now = Instant::now();
-        let written = self.peer.with(|core| {
-            let written = core.write(self.talk, bytes, now, cx.waker());
-            took_until_now(core, self.talk, Some(&written));
+        let Self {
+            peer, talk, writes, ..
+        } = &mut *self;
+        let written = peer.with(|core| {
+            let written = core.write(*talk, bytes, now, cx.waker(), writes);
+            took_until_now(core, *talk, Some(&written));
             written
         });
-        match written {
-            Written::Bytes(bytes) => self.writes.spend(bytes),
-            _ => self.writes = Turn::default(),
+        if !matches!(written, Written::Bytes(_)) {
+            self.writes = Turn::default();
         }
         polled(written)
     }

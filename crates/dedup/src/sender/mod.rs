@@ -121,6 +121,8 @@ pub enum SendError {
 pub struct SenderCounters {
     /// Written by who uses the streams.
     pub written: u64,
+    /// Of those, known by marks: they were neither cut nor named.
+    pub recognised: u64,
     /// Sent as they were, unkept.
     pub plain: u64,
     /// Sent as new chunks.
@@ -256,8 +258,10 @@ impl Sender {
             return Err(SendError::NoStream(stream));
         }
         let bytes = &bytes[..bytes.len().min(room)];
+        let before = outgoing.recognised;
         let finder = &mut finder(tools, self.config.delta);
         outgoing.write(bytes, finder, batch_bytes);
+        self.counters.recognised += outgoing.recognised - before;
         self.unacked += bytes.len();
         self.counters.written += bytes.len() as u64;
         self.make_ready(stream);
@@ -293,7 +297,9 @@ impl Sender {
         let batch_bytes = self.batch_bytes();
         if let Some(outgoing) = self.streams.get_mut(&stream) {
             let finder = &mut finder(tools, self.config.delta);
+            let before = outgoing.recognised;
             outgoing.filled(bytes, finder, batch_bytes);
+            self.counters.recognised += outgoing.recognised - before;
             self.unacked += bytes;
             self.counters.written += bytes as u64;
         }

@@ -47,6 +47,8 @@ pub(super) struct Outgoing {
     /// Not acknowledged, by offset and without gaps.
     pieces: VecDeque<Piece>,
     acked: u64,
+    /// Bytes that were known by their marks.
+    pub(super) recognised: u64,
 }
 
 impl Outgoing {
@@ -69,6 +71,7 @@ impl Outgoing {
             building: Building::default(),
             pieces: VecDeque::new(),
             acked: 0,
+            recognised: 0,
         }
     }
 
@@ -164,7 +167,10 @@ impl Outgoing {
                     ..
                 } = self;
                 match building.foresee(chunker, digest, finder, batch, pieces) {
-                    Foreseen::Chunk(_) => continue,
+                    Foreseen::Chunk(sent) => {
+                        self.recognised += u64::from(sent.length);
+                        continue;
+                    }
                     Foreseen::Later if patience == Patience::Awaits => return,
                     Foreseen::Later | Foreseen::Nothing => {}
                 }

@@ -15,6 +15,7 @@ use super::{Core, TalkId};
 use crate::hold::{Hold, SMALL_BYTES};
 use crate::label::{Label, Target};
 use crate::probe;
+use crate::turn::Turn;
 
 /// A conversation: who waits for what, and what waits for time.
 pub(super) struct Talk {
@@ -129,6 +130,7 @@ impl Core {
         bytes: &[u8],
         now: Instant,
         waker: &Waker,
+        turn: &mut Turn,
     ) -> Written {
         let stream = match self.writable(id) {
             Ok(stream) => stream,
@@ -137,6 +139,7 @@ impl Core {
         if !bytes.is_empty() {
             self.first_is(id, stream, self.config.probe && probe::is_opaque(bytes));
         }
+        let before = self.endpoint.sender().counters().recognised;
         let written = self
             .endpoint
             .write(stream, bytes, &mut self.store, &mut self.codec);
@@ -146,6 +149,7 @@ impl Core {
                 Written::Full
             }
             Ok(written) => {
+                self.spend(written, before, turn);
                 self.wrote(id, stream, now);
                 Written::Bytes(written)
             }
@@ -159,6 +163,7 @@ impl Core {
         id: TalkId,
         now: Instant,
         waker: &Waker,
+        turn: &mut Turn,
         read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
     ) -> io::Result<Written> {
         let stream = match self.writable(id) {
@@ -180,16 +185,24 @@ impl Core {
         if bytes > 0 {
             self.first_is(id, stream, opaque);
         }
+        let before = self.endpoint.sender().counters().recognised;
         // Also where nothing came: no memory is held for it.
         self.endpoint
             .filled(stream, bytes, &mut self.store, &mut self.codec);
         if bytes > 0 {
+            self.spend(bytes, before, turn);
             self.wrote(id, stream, now);
         } else if self.endpoint.sender().backlog(stream) {
             // Room was made for what did not come.
             self.kick();
         }
         read.map(Written::Bytes)
+    }
+
+    /// What was just written took its time, by what had to be done with it. So much had been recognised `before`.
+    fn spend(&self, written: usize, before: u64, turn: &mut Turn) {
+        let recognised = self.endpoint.sender().counters().recognised - before;
+        turn.spend_partly(written, usize::try_from(recognised).unwrap_or(written));
     }
 
     /// The stream a conversation may write to, or why there is none.

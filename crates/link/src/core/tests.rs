@@ -147,7 +147,13 @@ impl World {
             if next <= self.now && written < body.len() {
                 let end = body.len().min(written + part_bytes);
                 let part = &body[written..end];
-                match self.cores[GATEWAY].write(writer, part, self.now, Waker::noop()) {
+                match self.cores[GATEWAY].write(
+                    writer,
+                    part,
+                    self.now,
+                    Waker::noop(),
+                    &mut Turn::default(),
+                ) {
                     Written::Bytes(bytes) => {
                         written += bytes;
                         next = self.now + pause;
@@ -229,7 +235,7 @@ fn an_answer_takes_the_acknowledgement_along() {
         let question = vec![7; bytes];
         let now = world.now;
         let edge = &mut world.cores[EDGE];
-        let written = edge.write(ours, &question, now, Waker::noop());
+        let written = edge.write(ours, &question, now, Waker::noop(), &mut Turn::default());
         assert_eq!(written, Written::Bytes(bytes));
         edge.flush(ours);
         let mut read = 0;
@@ -251,7 +257,13 @@ fn an_answer_takes_the_acknowledgement_along() {
     ask(&mut world, 200);
     let (bytes, due) = leaves(&mut world, Duration::ZERO);
     assert_eq!((bytes, due), (0, Some(world.now + HOLD_ANSWERS)));
-    let answered = world.cores[GATEWAY].write(theirs, &[8; 100], world.now, Waker::noop());
+    let answered = world.cores[GATEWAY].write(
+        theirs,
+        &[8; 100],
+        world.now,
+        Waker::noop(),
+        &mut Turn::default(),
+    );
     assert_eq!(answered, Written::Bytes(100));
     world.cores[GATEWAY].flush(theirs);
     let (both, due) = leaves(&mut world, Duration::from_micros(300));
@@ -275,7 +287,13 @@ fn an_answer_takes_the_acknowledgement_along() {
     while heard < 2 << 20 {
         let now = world.now;
         let edge = &mut world.cores[EDGE];
-        if let Written::Bytes(more) = edge.write(ours, &body[written..], now, Waker::noop()) {
+        if let Written::Bytes(more) = edge.write(
+            ours,
+            &body[written..],
+            now,
+            Waker::noop(),
+            &mut Turn::default(),
+        ) {
             written += more;
         }
         world.step(None);

@@ -11,16 +11,16 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-/// Large buffers have this many bytes: a batch of 448 KiB, and the chunk that filled it.
-pub const LARGE_BYTES: usize = 512 << 10;
+/// Large buffers have one of these sizes: a batch of 256 or 448 KiB, and the chunk that filled it.
+pub const LARGE_BYTES: [usize; 2] = [320 << 10, 512 << 10];
 
 /// What is shorter is allocated as it is wanted: a few bytes that somebody holds shall not hold many times as much memory.
-const SMALL_BYTES_MAX: usize = LARGE_BYTES / 2;
+const SMALL_BYTES_MAX: usize = LARGE_BYTES[0] / 2;
 
 /// Keeps large buffers that nobody uses, for whoever wants one next. A driver brings it.
 pub trait Shelf: Send + Sync {
-    /// The memory of one, of [`LARGE_BYTES`], if there is any.
-    fn take(&self) -> Option<Box<[u8]>>;
+    /// The memory of one with so many bytes, one of [`LARGE_BYTES`], if there is any.
+    fn take(&self, bytes: usize) -> Option<Box<[u8]>>;
 
     /// Takes memory back, or frees it where there is enough.
     fn put(&self, memory: Box<[u8]>);
@@ -38,10 +38,11 @@ impl Pool {
 
     /// A buffer with room for `bytes` at least.
     pub fn buffer(&self, bytes: usize) -> Buffer {
-        let is_large = (SMALL_BYTES_MAX + 1..=LARGE_BYTES).contains(&bytes);
-        let kept = self.0.as_ref().filter(|_| is_large);
-        let memory = kept.and_then(|shelf| shelf.take());
-        let bytes = if is_large { LARGE_BYTES } else { bytes };
+        let mut sizes = LARGE_BYTES.into_iter().filter(|_| bytes > SMALL_BYTES_MAX);
+        let large = sizes.find(|&size| bytes <= size);
+        let kept = self.0.as_ref().filter(|_| large.is_some());
+        let bytes = large.unwrap_or(bytes);
+        let memory = kept.and_then(|shelf| shelf.take(bytes));
         Buffer {
             bytes: memory.unwrap_or_else(|| vec![0; bytes].into()),
             filled: 0,
@@ -89,7 +90,7 @@ impl Buffer {
     /// Room for `bytes` more at least.
     pub fn reserve(&mut self, bytes: usize, pool: &Pool) {
         if self.room() < bytes {
-            let wanted = (self.filled + bytes).max((self.bytes.len() * 2).min(LARGE_BYTES));
+            let wanted = (self.filled + bytes).max((self.bytes.len() * 2).min(LARGE_BYTES[0]));
             let mut larger = pool.buffer(wanted);
             larger.put(self);
             *self = larger;
@@ -126,12 +127,13 @@ impl Buffer {
         let rest = &self[bytes..];
         let mut next = Self::default();
         if !rest.is_empty() {
-            let wanted = if self.bytes.len() == LARGE_BYTES {
-                LARGE_BYTES
+            // Of a large one the next will be as long.
+            let wanted = if LARGE_BYTES.contains(&self.bytes.len()) {
+                bytes.max(SMALL_BYTES_MAX + 1)
             } else {
-                rest.len()
+                0
             };
-            next = pool.buffer(wanted);
+            next = pool.buffer(wanted.max(rest.len()));
             next.put(rest);
         }
         let mut front = std::mem::replace(self, next);

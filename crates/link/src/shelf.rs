@@ -3,50 +3,55 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use edgeward_dedup::buffer::{Pool, Shelf};
+use edgeward_dedup::buffer::{LARGE_BYTES, Pool, Shelf};
 
 /// Last in, first out: what was used last is what a processor's cache still has.
 #[derive(Default)]
-pub(crate) struct Buffers(Mutex<Vec<Box<[u8]>>>);
+pub(crate) struct Buffers(Mutex<Kept>);
+
+/// By their sizes.
+type Kept = [Vec<Box<[u8]>>; LARGE_BYTES.len()];
 
 impl Buffers {
     pub(crate) fn pool() -> Pool {
         Pool::new(Arc::new(Self::default()))
     }
 
-    fn kept(&self) -> MutexGuard<'_, Vec<Box<[u8]>>> {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
         // Nothing panics while it is held.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Shelf for Buffers {
-    fn take(&self) -> Option<Box<[u8]>> {
-        self.kept().pop()
+    fn take(&self, bytes: usize) -> Option<Box<[u8]>> {
+        let size = LARGE_BYTES.iter().position(|&size| size == bytes)?;
+        self.kept()[size].pop()
     }
 
     fn put(&self, memory: Box<[u8]>) {
+        let Some(size) = LARGE_BYTES.iter().position(|&size| size == memory.len()) else {
+            return;
+        };
         let mut kept = self.kept();
-        if kept.len() < KEPT_MAX {
-            kept.push(memory);
+        if kept[size].len() < KEPT_MAX[size] {
+            kept[size].push(memory);
         }
     }
 }
 
 impl fmt::Debug for Buffers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Buffers({})", self.kept().len())
+        write!(f, "Buffers({:?})", self.kept().each_ref().map(Vec::len))
     }
 }
 
-/// Those that are kept although nobody uses them: 20 MiB.
-const KEPT_MAX: usize = 40;
+/// Those that are kept although nobody uses them: 10 MiB of each size.
+const KEPT_MAX: [usize; LARGE_BYTES.len()] = [32, 20];
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    use edgeward_dedup::buffer::LARGE_BYTES;
 
     /// A large buffer is the next one again when its last reader is gone, and not before.
     #[test]
@@ -69,12 +74,12 @@ mod tests {
     fn what_is_kept_is_bounded() {
         let shelf = Arc::new(Buffers::default());
         let pool = Pool::new(shelf.clone());
-        let many: Vec<_> = (0..2 * KEPT_MAX)
-            .map(|_| pool.buffer(LARGE_BYTES))
-            .collect();
-        drop(many);
-        drop(pool.buffer(LARGE_BYTES / 2));
-        drop(pool.buffer(LARGE_BYTES + 1));
-        assert_eq!(shelf.kept().len(), KEPT_MAX);
+        for (bytes, kept_max) in LARGE_BYTES.into_iter().zip(KEPT_MAX) {
+            let many: Vec<_> = (0..2 * kept_max).map(|_| pool.buffer(bytes)).collect();
+            drop(many);
+        }
+        drop(pool.buffer(LARGE_BYTES[0] / 2));
+        drop(pool.buffer(LARGE_BYTES[1] + 1));
+        assert_eq!(shelf.kept().each_ref().map(Vec::len), KEPT_MAX);
     }
 }

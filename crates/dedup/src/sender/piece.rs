@@ -128,19 +128,42 @@ pub(super) struct Building {
 }
 
 impl Building {
-    /// Sees to room for about `most` bytes: whole chunks leave when the buffer is full.
+    /// Sees to room for about `most` bytes; for how many. Whole chunks leave when there are enough.
     pub(super) fn make_room<S: ChunkStore>(
         &mut self,
         most: usize,
+        batch: usize,
         finder: &mut Finder<'_, S>,
         pieces: &mut Vec<Piece>,
-    ) {
-        if self.raw.len() + most > LARGE_BYTES && self.raw.room() < READ_BYTES_MIN {
+    ) -> usize {
+        let [short, long] = LARGE_BYTES;
+        let full = if self.batch(batch) + READ_BYTES_MIN > short {
+            long
+        } else {
+            short
+        };
+        let left = full.saturating_sub(self.raw.len());
+        if most > left && left < READ_BYTES_MIN {
             self.flush_whole(finder, pieces);
         }
-        let left = LARGE_BYTES.saturating_sub(self.raw.len());
+        let left = full.saturating_sub(self.raw.len());
         let most = most.min(left.max(READ_BYTES_MIN));
-        self.raw.reserve(most, finder.pool);
+        // More than half of what it takes in the end: it has its last size at once.
+        let is_large = self.raw.len() + most > short / 2;
+        let wanted = if is_large { left.max(most) } else { most };
+        if self.raw.room() < most {
+            self.raw.reserve(wanted, finder.pool);
+        }
+        most
+    }
+
+    /// How many bytes travel together now. What is named is recognised while a second-level cache has it.
+    fn batch(&self, batch: usize) -> usize {
+        if self.known {
+            batch.min(NAMED_BYTES)
+        } else {
+            batch
+        }
     }
 
     /// Where the next bytes of the body belong.
@@ -276,7 +299,7 @@ impl Building {
         if known {
             self.after_match = sent.place.map(|place| place.plus(1));
         }
-        if self.chunks_bytes >= batch {
+        if self.chunks_bytes >= self.batch(batch) {
             self.seal_chunks(finder, pieces);
         }
     }
@@ -406,6 +429,9 @@ fn base_for<S: ChunkStore>(finder: &mut Finder<'_, S>, place: Place, bytes: usiz
     entries.truncate(enough);
     (enough > 0).then_some(Base { place, entries })
 }
+
+/// As many as are compressed together are too many: the next ones would find the buffer cold.
+const NAMED_BYTES: usize = 256 << 10;
 
 /// Less room is not worth a read where more is wanted.
 const READ_BYTES_MIN: usize = 64 << 10;

@@ -109,7 +109,7 @@ impl Outgoing {
             most = most.min(batch.saturating_sub(self.building.bytes()).max(1));
         }
         let mut pieces = Vec::new();
-        self.building.make_room(most, finder, &mut pieces);
+        let most = self.building.make_room(most, batch, finder, &mut pieces);
         self.enqueue(pieces);
         let spare = self.building.spare();
         let most = most.min(spare.len());

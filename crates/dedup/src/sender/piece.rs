@@ -136,12 +136,9 @@ impl Building {
         finder: &mut Finder<'_, S>,
         pieces: &mut Vec<Piece>,
     ) -> usize {
+        let wanted = self.batch(batch) + BEYOND_BATCH_BYTES;
         let [short, long] = LARGE_BYTES;
-        let full = if self.batch(batch) + READ_BYTES_MIN > short {
-            long
-        } else {
-            short
-        };
+        let full = if wanted <= short { short } else { long };
         let left = full.saturating_sub(self.raw.len());
         if most > left && left < READ_BYTES_MIN {
             self.flush_whole(finder, pieces);
@@ -432,6 +429,9 @@ fn base_for<S: ChunkStore>(finder: &mut Finder<'_, S>, place: Place, bytes: usiz
 
 /// As many as are compressed together are too many: the next ones would find the buffer cold.
 const NAMED_BYTES: usize = 256 << 10;
+
+/// A batch ends with the chunk that fills it.
+const BEYOND_BATCH_BYTES: usize = 64 << 10;
 
 /// Less room is not worth a read where more is wanted.
 const READ_BYTES_MIN: usize = 64 << 10;

@@ -38,12 +38,12 @@ impl Part {
     }
 }
 
-/// The parts of a container's blocks in which the chunks in `slots` lie, in their order. A container without blocks is one that is not
-/// compressed.
-pub(crate) fn parts(entries: &[Entry], blocks: &[Block], slots: Range<usize>) -> Vec<Part> {
+/// The parts of a container's blocks in which the chunks in `slots` lie, in their order; none if there is only the name of one of them. A
+/// container without blocks has its chunks as they are.
+pub(crate) fn parts(entries: &[Entry], blocks: &[Block], slots: Range<usize>) -> Option<Vec<Part>> {
     let all = [Block {
         chunks: u16::try_from(entries.len()).unwrap_or(u16::MAX),
-        method: Method::None,
+        method: Some(Method::None),
         stored: u32::try_from(raw_bytes(entries)).unwrap_or(u32::MAX),
     }];
     let blocks = if blocks.is_empty() { &all[..] } else { blocks };
@@ -65,14 +65,14 @@ pub(crate) fn parts(entries: &[Entry], blocks: &[Block], slots: Range<usize>) ->
         let start = bytes(chunks.start..first);
         let wanted = start..start + bytes(first..slots.end.min(chunks.end));
         parts.push(Part {
-            method: block.method,
+            method: block.method?,
             raw_bytes: bytes(chunks.clone()),
             chunks,
             stored,
             wanted,
         });
     }
-    parts
+    Some(parts)
 }
 
 /// Decompresses, and keeps what it decompressed last.

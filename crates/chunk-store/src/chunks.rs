@@ -14,11 +14,11 @@ use edgeward_store::disk::Device;
 
 use crate::blocks::{Part, Unpacker};
 use crate::format::{Layout, RAW_RATIO_MAX, SUPERBLOCK_BYTES, Superblock, Trailer};
-use crate::format::{VERSION, VERSION_RAW};
+use crate::format::{VERSION, VERSION_BLOCKS, VERSION_RAW};
 use crate::index::Index;
 use crate::open::{Open, Packer};
 use crate::settings::{ChunkCounters, ChunkSettings, OpenError};
-use crate::trailers::{Listing, Trailers};
+use crate::trailers::{Listing, Sizes, Trailers};
 
 /// Chunks on a device, for any number of peers and threads: clones are the same store.
 ///
@@ -59,14 +59,14 @@ impl Chunks {
     /// What happened so far.
     pub fn counters(&self) -> ChunkCounters {
         let state = self.0.state();
-        ChunkCounters {
+        let mut counters = ChunkCounters {
             indexed: state.index.used(),
             dropped: state.index.dropped(),
             index_bytes: state.index.bytes() as u64,
-            raw_bytes: state.counters.raw_bytes + state.open.raw_bytes() as u64,
-            stored_bytes: state.counters.stored_bytes + state.open.stored_bytes() as u64,
             ..state.counters
-        }
+        };
+        counters.count(state.open.sizes(), u64::wrapping_add);
+        counters
     }
 
     /// Bytes of chunks the device has room for.
@@ -131,7 +131,7 @@ impl Shared {
             version: if packer.is_idle() {
                 before.version
             } else {
-                VERSION
+                before.version.max(VERSION_BLOCKS)
             },
             ..before
         };
@@ -190,7 +190,7 @@ impl Shared {
             }
             newest = newest.max(Some(listing.number));
             state.counters.recovered += 1;
-            state.count(&listing, u64::wrapping_add);
+            state.counters.count(listing.sizes(), u64::wrapping_add);
         }
         // The highest number there can be was the last before a new epoch; only harm brings it here.
         let next = newest
@@ -210,8 +210,9 @@ impl Shared {
         let (mut raw, mut stored) = (0, 0);
         for position in (0..self.containers).step_by(step).take(sampled as usize) {
             if let Some(listing) = self.read_trailer(position, state) {
-                let (of_raw, of_stored) = listing.bytes();
-                (raw, stored) = (raw + of_raw, stored + of_stored);
+                let sizes = listing.sizes();
+                raw += sizes.raw + sizes.listed;
+                stored += sizes.stored + sizes.listed;
             }
         }
         let least = if state.packer.is_idle() { 1.0 } else { 2.0 };
@@ -274,7 +275,7 @@ impl Shared {
                 .iter()
                 .for_each(|entry| state.index.remove(&entry.id, position));
             state.counters.evicted += 1;
-            state.count(&listing, u64::wrapping_sub);
+            state.counters.count(listing.sizes(), u64::wrapping_sub);
         }
         state.trailers.remove(position);
     }
@@ -284,12 +285,13 @@ impl Shared {
         let next = state.open.number + 1;
         let position = self.position(state.open.number);
         let (mut bytes, trailer) = state.open.finish(&mut state.packer);
-        trailer.encode(self.layout, state.superblock.epoch, &mut bytes);
-        let written = self.device.write_at(&bytes, self.layout.offset(position));
+        let written = self
+            .announce(&trailer, state)
+            .and_then(|()| self.write(position, &mut bytes, &trailer, state.superblock.epoch));
         if written.is_ok() {
             let listing = Arc::new(Listing::from(trailer));
             state.counters.written += 1;
-            state.count(&listing, u64::wrapping_add);
+            state.counters.count(listing.sizes(), u64::wrapping_add);
             state.trailers.insert(position, listing);
         } else {
             // Whatever is there now, nobody shall look for it.
@@ -307,6 +309,40 @@ impl Shared {
         written
     }
 
+    /// Programs that do not know of names without bytes shall refuse the store from now on, if the container has such.
+    fn announce(&self, trailer: &Trailer, state: &mut State) -> io::Result<()> {
+        let lists = trailer.blocks.iter().any(|block| block.method.is_none());
+        if !lists || state.superblock.version >= VERSION {
+            return Ok(());
+        }
+        state.superblock.version = VERSION;
+        self.device.write_at(&state.superblock.encode(), 0)
+    }
+
+    /// What a container has goes to its beginning and the trailer to its end; in one write, unless there is much between that nobody reads.
+    fn write(
+        &self,
+        position: u32,
+        bytes: &mut Vec<u8>,
+        trailer: &Trailer,
+        epoch: u64,
+    ) -> io::Result<()> {
+        let (offset, whole) = (self.layout.offset(position), self.layout.container_bytes());
+        let filled = bytes.len().next_multiple_of(SUPERBLOCK_BYTES);
+        let is_one = whole - filled <= GAP_BYTES_MAX;
+        let end = if is_one { whole } else { filled };
+        bytes.resize(end, 0);
+        trailer.encode(self.layout, epoch, bytes);
+        if is_one {
+            return self.device.write_at(bytes, offset);
+        }
+        let (chunks, trailer) = bytes.split_at(end);
+        if !chunks.is_empty() {
+            self.device.write_at(chunks, offset)?;
+        }
+        self.device.write_at(trailer, offset + whole as u64)
+    }
+
     /// Numbers are used up, after four petabytes: all places would mean something else, so the store is a new one.
     fn begin_anew(&self, state: &mut State) -> io::Result<()> {
         // Any number but the old one; who saw the old one must not be able to tell that nothing was drawn.
@@ -316,6 +352,7 @@ impl Shared {
         state.trailers.clear();
         state.open = Open::new(0, self.layout);
         (state.counters.raw_bytes, state.counters.stored_bytes) = (0, 0);
+        state.counters.listed_bytes = 0;
         self.unpacker().clear();
         self.device.write_at(&state.superblock.encode(), 0)?;
         self.device.sync()
@@ -373,8 +410,13 @@ impl Shared {
         true
     }
 
-    /// Chunks of a container shall not be found again.
+    /// Chunks of a container were not what their names say: they shall not be found again.
     fn forget(&self, number: u32, slots: Range<usize>, state: &mut State) {
+        state.counters.forgotten += self.drop_names(number, slots, state);
+    }
+
+    /// Chunks of a container shall not be found again; how many there were.
+    fn drop_names(&self, number: u32, slots: Range<usize>, state: &mut State) -> u64 {
         let position = self.position(number);
         let entries = if number == state.open.number {
             state.open.entries.get(slots).map(<[_]>::to_vec)
@@ -382,13 +424,31 @@ impl Shared {
             let listing = self.listing_of(number, state);
             listing.and_then(|listing| listing.entries.get(slots).map(<[_]>::to_vec))
         };
-        for Entry { id, .. } in entries.unwrap_or_default() {
+        let entries = entries.unwrap_or_default();
+        for Entry { id, .. } in &entries {
             if number == state.open.number {
-                state.open.names.remove(&id);
+                state.open.names.remove(id);
             }
-            state.index.remove(&id, position);
-            state.counters.forgotten += 1;
+            state.index.remove(id, position);
         }
+        entries.len() as u64
+    }
+
+    /// Whether there is more of a chunk than its name.
+    fn is_kept(&self, place: Place, state: &mut State) -> bool {
+        let slot = usize::from(place.slot);
+        if place.container == state.open.number {
+            return state.open.is_kept(slot);
+        }
+        let listing = self.listing_of(place.container, state);
+        listing.is_some_and(|listing| listing.is_kept(slot))
+    }
+
+    /// A chunk is in the open container now: where it lies.
+    fn entered(&self, id: &ChunkId, slot: u16, state: &mut State) -> Place {
+        let container = state.open.number;
+        state.index.insert(id, self.position(container));
+        Place { container, slot }
     }
 
     fn locate(&self, id: &ChunkId, state: &mut State) -> Option<Place> {
@@ -399,35 +459,42 @@ impl Shared {
             });
         }
         let open = self.position(state.open.number);
+        let mut listed = None;
         for position in state.index.candidates(id) {
             if position == open {
                 continue;
             }
             let listing = self.listing(position, state);
-            if let Some((listing, slot)) =
-                listing.and_then(|listing| Some((listing.number, listing.slot(id)?)))
-            {
-                return Some(Place {
-                    container: listing,
-                    slot,
-                });
+            let found = listing.and_then(|listing| Some((listing.slot(id)?, listing)));
+            let Some((slot, listing)) = found else {
+                state.counters.misled += 1;
+                continue;
+            };
+            let container = listing.number;
+            let place = Place { container, slot };
+            if listing.is_kept(usize::from(slot)) {
+                return Some(place);
             }
-            state.counters.misled += 1;
+            // It may have been kept later.
+            listed = Some(place);
         }
-        None
+        listed
     }
 }
 
-impl State {
-    fn count(&mut self, listing: &Listing, with: impl Fn(u64, u64) -> u64) {
-        let (raw, stored) = listing.bytes();
-        self.counters.raw_bytes = with(self.counters.raw_bytes, raw);
-        self.counters.stored_bytes = with(self.counters.stored_bytes, stored);
+impl ChunkCounters {
+    fn count(&mut self, sizes: Sizes, with: impl Fn(u64, u64) -> u64) {
+        self.raw_bytes = with(self.raw_bytes, sizes.raw);
+        self.stored_bytes = with(self.stored_bytes, sizes.stored);
+        self.listed_bytes = with(self.listed_bytes, sizes.listed);
     }
 }
 
 /// No container has this number or a higher one.
 const NUMBERS_END: u32 = u32::MAX - 1;
+
+/// Less is written along with the rest: a second write costs more.
+const GAP_BYTES_MAX: usize = 64 << 10;
 
 /// Trailers that are read to find out how much chunks are compressed.
 const SAMPLED_MAX: u32 = 256;
@@ -457,18 +524,17 @@ impl ChunkStore for Chunks {
         assert_eq!(out.len(), bytes, "room for what is asked for");
         let mut state = self.0.state();
         if place.container == state.open.number {
-            let there = state.open.entries.get(slots.clone()) == Some(entries);
-            if there {
-                out.copy_from_slice(state.open.chunks(slots.start, bytes));
-            }
-            return there;
+            let is_it = state.open.entries.get(slots.clone()) == Some(entries);
+            let there = state.open.chunks(slots).filter(|_| is_it);
+            return there.inspect(|there| out.copy_from_slice(there)).is_some();
         }
         let Some(listing) = self.0.listing_of(place.container, &mut state) else {
             return false;
         };
         drop(state);
-        listing.entries.get(slots.clone()) == Some(entries)
-            && self.0.read(&listing, &listing.parts(slots), out)
+        let is_it = listing.entries.get(slots.clone()) == Some(entries);
+        let parts = listing.parts(slots).filter(|_| is_it);
+        parts.is_some_and(|parts| self.0.read(&listing, &parts, out))
     }
 
     fn insert(&mut self, id: ChunkId, chunk: &[u8]) -> Option<Place> {
@@ -479,7 +545,12 @@ impl ChunkStore for Chunks {
         let mut guard = self.0.state();
         let state = &mut *guard;
         if let Some(place) = self.0.locate(&id, state) {
-            return (Some(place), true);
+            if self.0.is_kept(place, state) {
+                return (Some(place), true);
+            }
+            // From here on there are its bytes, too.
+            let slot = usize::from(place.slot);
+            self.0.drop_names(place.container, slot..slot + 1, state);
         }
         if chunk.is_empty() || chunk.len() > self.0.layout.container_bytes() {
             return (None, false);
@@ -489,9 +560,28 @@ impl ChunkStore for Chunks {
             _ = self.0.seal(state);
         }
         let slot = state.open.push(id, chunk);
-        let container = state.open.number;
-        state.index.insert(&id, self.0.position(container));
-        (Some(Place { container, slot }), false)
+        (Some(self.0.entered(&id, slot, state)), false)
+    }
+
+    fn find_or_list(&mut self, entry: Entry) -> (Option<Place>, bool) {
+        let mut guard = self.0.state();
+        let state = &mut *guard;
+        if let Some(place) = self.0.locate(&entry.id, state) {
+            return (Some(place), true);
+        }
+        let bytes = entry.length as usize;
+        if bytes == 0 || bytes > self.0.layout.container_bytes() {
+            return (None, false);
+        }
+        if !state.open.has_room_to_list(bytes) {
+            _ = self.0.seal(state);
+        }
+        let slot = state.open.list(entry, &mut state.packer);
+        (Some(self.0.entered(&entry.id, slot, state)), false)
+    }
+
+    fn is_kept(&mut self, place: Place) -> bool {
+        self.0.is_kept(place, &mut self.0.state())
     }
 
     /// The container that is still open has no marks: it is a small part of what is there.

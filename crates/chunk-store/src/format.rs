@@ -8,8 +8,11 @@ use edgeward_dedup::id::ChunkId;
 use edgeward_dedup::store::Entry;
 use edgeward_store::disk::WRITE_ALIGN;
 
-/// The newest format written here: containers may be compressed.
-pub const VERSION: u32 = 2;
+/// The newest format written here: of some chunks there may be only the names.
+pub const VERSION: u32 = 3;
+
+/// The one before, in which containers may be compressed. A store stays one as long as it keeps the bytes of all its chunks.
+pub const VERSION_BLOCKS: u32 = 2;
 
 /// The first one, in which none is. A store stays one as long as nothing is compressed in it.
 pub const VERSION_RAW: u32 = 1;
@@ -32,7 +35,7 @@ const BLOCK_BYTES: usize = 8;
 /// What a store is, at its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Superblock {
-    /// [`VERSION`], or [`VERSION_RAW`].
+    /// [`VERSION`], or an earlier one.
     pub version: u32,
     /// Random, drawn when the store was made.
     pub epoch: u64,
@@ -183,34 +186,41 @@ pub struct Trailer {
     pub number: u32,
     /// Its chunks, in their order.
     pub entries: Vec<Entry>,
-    /// Which of them lie together, compressed; none if all lie as they are.
+    /// Which of them lie together, compressed or not at all; none if all lie as they are.
     pub blocks: Vec<Block>,
 }
 
-/// Neighbouring chunks, compressed together.
+/// Neighbouring chunks that lie alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
     /// How many chunks, one at least.
     pub chunks: u16,
-    /// How; [`Method::None`] where nothing would have become of it.
-    pub method: Method,
+    /// How they are compressed together; [`Method::None`] where nothing would have become of it. None: there are only their names.
+    pub method: Option<Method>,
     /// Bytes in the container.
     pub stored: u32,
 }
+
+/// Stands for a method where there are only names.
+const NAMES_ONLY: u8 = 0xff;
 
 impl Block {
     fn decode(bytes: &[u8; BLOCK_BYTES]) -> Option<Self> {
         let [stored @ .., one, other, method, _] = *bytes;
         Some(Self {
             chunks: u16::from_le_bytes([one, other]),
-            method: Method::from_code(method)?,
+            method: match method {
+                NAMES_ONLY => None,
+                code => Some(Method::from_code(code)?),
+            },
             stored: u32::from_le_bytes(stored),
         })
     }
 
     fn encode(self) -> [u8; BLOCK_BYTES] {
         let ([s0, s1, s2, s3], [c0, c1]) = (self.stored.to_le_bytes(), self.chunks.to_le_bytes());
-        [s0, s1, s2, s3, c0, c1, self.method.code(), 0]
+        let method = self.method.map_or(NAMES_ONLY, Method::code);
+        [s0, s1, s2, s3, c0, c1, method, 0]
     }
 }
 
@@ -287,7 +297,7 @@ impl Trailer {
         if self.blocks.is_empty() {
             return raw <= container;
         }
-        let mut rest = &self.entries[..];
+        let (mut rest, mut taken) = (&self.entries[..], 0);
         let whole = self.blocks.iter().all(|block| {
             let Some((chunks, others)) = rest.split_at_checked(usize::from(block.chunks)) else {
                 return false;
@@ -295,17 +305,15 @@ impl Trailer {
             rest = others;
             let (raw, stored) = (raw_bytes(chunks), u64::from(block.stored));
             let length = match block.method {
-                Method::None => stored == raw,
-                Method::Lz4 | Method::Zstd => stored < raw,
+                None => stored == 0,
+                Some(Method::None) => stored == raw && stored > 0,
+                Some(Method::Lz4 | Method::Zstd) => stored < raw && stored > 0,
             };
-            length && !chunks.is_empty() && stored > 0
+            // What is not there takes room all the same.
+            taken += block.method.map_or(raw, |_| stored);
+            length && !chunks.is_empty()
         });
-        let stored: u64 = self
-            .blocks
-            .iter()
-            .map(|block| u64::from(block.stored))
-            .sum();
-        whole && rest.is_empty() && stored <= container && raw <= layout.raw_bytes_max() as u64
+        whole && rest.is_empty() && taken <= container && raw <= layout.raw_bytes_max() as u64
     }
 }
 

@@ -3,16 +3,21 @@
 //! Its chunks lie there as they are, to be read again; if the store compresses, neighbours are compressed as soon as there are
 //! enough of them, for only then is it known how much more fits. A chunk is taken as long as it fits even if nothing
 //! becomes of it and of those that wait with it.
+//!
+//! One that is only listed has a block without bytes, alone or with its neighbours. It takes as much room as if it were there, so that a
+//! store never has more names than its index is made for.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Range;
 
 use edgeward_dedup::codec::{Codec as _, Method};
 use edgeward_dedup::id::ChunkId;
-use edgeward_dedup::store::Entry;
+use edgeward_dedup::store::{Entry, bytes_of};
 
 use crate::codec::Compressors;
 use crate::format::{Block, Layout, Trailer};
+use crate::trailers::Sizes;
 
 /// The container that fills.
 #[derive(Debug)]
@@ -20,12 +25,15 @@ pub(crate) struct Open {
     pub(crate) number: u32,
     pub(crate) entries: Vec<Entry>,
     pub(crate) names: Names,
+    /// Where each begins in `raw`; none if it is only listed.
+    starts: Vec<Option<usize>>,
     /// Chunks as they are.
     raw: Vec<u8>,
     /// As they will lie in the container, up to the last block that is closed; empty while that is as they are.
     packed: Vec<u8>,
     blocks: Vec<Block>,
     stored_bytes: usize,
+    listed_bytes: usize,
     /// Of `raw`, and of `entries`: what is in blocks.
     closed_bytes: usize,
     closed_chunks: usize,
@@ -79,6 +87,9 @@ impl Packer {
 
     /// Appends a block's bytes, compressed; whether that was worth it, and otherwise nothing is appended.
     fn pack(&mut self, raw: &[u8], out: &mut Vec<u8>) -> bool {
+        if self.is_idle() {
+            return false;
+        }
         if self.skip > 0 {
             self.skip -= 1;
             return false;
@@ -103,10 +114,12 @@ impl Open {
             number,
             entries: Vec::new(),
             names: Names::default(),
+            starts: Vec::new(),
             raw: Vec::with_capacity(layout.container_bytes() + layout.trailer_bytes()),
             packed: Vec::new(),
             blocks: Vec::new(),
             stored_bytes: 0,
+            listed_bytes: 0,
             closed_bytes: 0,
             closed_chunks: 0,
             layout,
@@ -117,54 +130,94 @@ impl Open {
         self.entries.is_empty()
     }
 
-    /// Bytes of its chunks.
-    pub(crate) fn raw_bytes(&self) -> usize {
-        self.raw.len()
+    /// Bytes of its chunks, and what they take by now, as far as that is known.
+    pub(crate) fn sizes(&self) -> Sizes {
+        Sizes {
+            raw: self.raw.len() as u64,
+            stored: (self.stored_bytes + self.waiting()) as u64,
+            listed: self.listed_bytes as u64,
+        }
     }
 
-    /// Bytes it takes by now, as far as that is known.
-    pub(crate) fn stored_bytes(&self) -> usize {
-        self.stored_bytes + self.waiting()
+    /// Whether so many bytes more have room on the device.
+    fn fits(&self, bytes: usize) -> bool {
+        let taken = self.stored_bytes + self.waiting() + self.listed_bytes;
+        taken + bytes <= self.layout.container_bytes()
+            && self.entries.len() < self.layout.chunks_max()
+    }
+
+    /// Whether one more block may be begun. One that waits has its place: it was begun when there was one.
+    fn has_block(&self) -> bool {
+        self.blocks.len() + usize::from(self.waiting() > 0) < self.layout.blocks_max()
     }
 
     fn waiting(&self) -> usize {
         self.raw.len() - self.closed_bytes
     }
 
-    /// Chunks from `slot` on, so many bytes.
-    pub(crate) fn chunks(&self, slot: usize, bytes: usize) -> &[u8] {
-        let before = self.entries[..slot].iter();
-        let start: usize = before.map(|entry| entry.length as usize).sum();
-        &self.raw[start..start + bytes]
+    /// The chunks in these slots, if all of them are kept.
+    pub(crate) fn chunks(&self, slots: Range<usize>) -> Option<&[u8]> {
+        let starts = self.starts.get(slots.clone())?;
+        if starts.iter().any(Option::is_none) {
+            return None;
+        }
+        let start = starts.first().copied().flatten().unwrap_or(0);
+        let bytes = bytes_of(&self.entries[slots]);
+        self.raw.get(start..start + bytes)
+    }
+
+    pub(crate) fn is_kept(&self, slot: usize) -> bool {
+        self.starts.get(slot).is_some_and(Option::is_some)
     }
 
     /// Whether there is room for a chunk of so many bytes. Closes a block if there is none otherwise.
     pub(crate) fn make_room(&mut self, bytes: usize, packer: &mut Packer) -> bool {
-        let container = self.layout.container_bytes();
-        if packer.is_idle() {
-            return self.entries.len() < self.layout.chunks_max()
-                && self.raw.len() + bytes <= container;
-        }
-        let fits = |open: &Self| open.stored_bytes() + bytes <= container;
         let of_block = self.waiting() + bytes;
-        if self.waiting() > 0 && (of_block > block_bytes(self.layout) || !fits(self)) {
+        let is_long = of_block > block_bytes(self.layout) || !self.fits(bytes);
+        if !packer.is_idle() && self.waiting() > 0 && is_long {
             self.close_block(packer);
         }
-        // A block that waits has its place: it was begun when there was one.
-        let has_block = self.waiting() > 0 || self.blocks.len() < self.layout.blocks_max();
-        fits(self)
-            && has_block
-            && self.entries.len() < self.layout.chunks_max()
+        self.fits(bytes)
+            && (self.waiting() > 0 || self.has_block())
             && self.raw.len() + bytes <= self.layout.raw_bytes_max()
+    }
+
+    /// Whether there is room to list a chunk of so many bytes.
+    pub(crate) fn has_room_to_list(&self, bytes: usize) -> bool {
+        let last = self.blocks.last().filter(|_| self.waiting() == 0);
+        let joins = last.is_some_and(|block| block.method.is_none());
+        self.fits(bytes) && (joins || self.has_block())
     }
 
     /// Takes a chunk for which there is room; its slot.
     pub(crate) fn push(&mut self, id: ChunkId, chunk: &[u8]) -> u16 {
-        let slot = u16::try_from(self.entries.len()).expect("16 MiB of chunks of a KiB");
         let length = u32::try_from(chunk.len()).expect("chunks fit a container");
-        self.entries.push(Entry { id, length });
+        let start = self.raw.len();
         self.raw.extend_from_slice(chunk);
-        self.names.insert(id, slot);
+        self.enter(Entry { id, length }, Some(start))
+    }
+
+    /// Takes the name of a chunk for which there is room; its slot.
+    pub(crate) fn list(&mut self, entry: Entry, packer: &mut Packer) -> u16 {
+        if self.waiting() > 0 {
+            self.close_block(packer);
+        }
+        let slot = self.enter(entry, None);
+        self.add_block(Block {
+            chunks: 1,
+            method: None,
+            stored: 0,
+        });
+        self.listed_bytes += entry.length as usize;
+        self.closed_chunks = self.entries.len();
+        slot
+    }
+
+    fn enter(&mut self, entry: Entry, start: Option<usize>) -> u16 {
+        let slot = u16::try_from(self.entries.len()).expect("16 MiB of chunks of a KiB");
+        self.entries.push(entry);
+        self.starts.push(start);
+        self.names.insert(entry.id, slot);
         slot
     }
 
@@ -177,44 +230,53 @@ impl Open {
                 // The first that is not as it was.
                 self.packed.splice(..0, closed.iter().copied());
             }
-            (packer.method, stored)
+            (Some(packer.method), stored)
         } else {
             if before > 0 {
                 self.packed.extend_from_slice(raw);
             }
-            (Method::None, raw.len())
+            (Some(Method::None), raw.len())
         };
         let chunks = self.entries.len() - self.closed_chunks;
-        let block = Block {
+        self.add_block(Block {
             chunks: u16::try_from(chunks).expect("a slot is one"),
             method,
             stored: u32::try_from(stored).expect("within a container"),
-        };
-        // Neighbours that lie as they are need no border.
-        match self.blocks.last_mut() {
-            Some(last) if method == Method::None && last.method == Method::None => {
-                last.chunks += block.chunks;
-                last.stored += block.stored;
-            }
-            _ => self.blocks.push(block),
-        }
+        });
         self.stored_bytes += stored;
         self.closed_bytes = self.raw.len();
         self.closed_chunks = self.entries.len();
     }
 
-    /// The container as it will lie on the device, without its trailer, and what that says. [`begin`](Self::begin) comes next.
+    /// Neighbours that lie as they are, or not at all, need no border.
+    fn add_block(&mut self, block: Block) {
+        let joins = matches!(block.method, None | Some(Method::None));
+        match self.blocks.last_mut() {
+            Some(last) if joins && last.method == block.method => {
+                last.chunks += block.chunks;
+                last.stored += block.stored;
+            }
+            _ => self.blocks.push(block),
+        }
+    }
+
+    /// What will lie on the device at the container's beginning, and its trailer. [`begin`](Self::begin) comes next.
     pub(crate) fn finish(&mut self, packer: &mut Packer) -> (Vec<u8>, Trailer) {
-        if !packer.is_idle() && self.waiting() > 0 {
+        if self.waiting() > 0 {
             self.close_block(packer);
         }
-        // What lies as it is can be read chunk by chunk.
-        let (bytes, blocks) = if self.packed.is_empty() {
-            (&mut self.raw, Vec::new())
+        let bytes = if self.packed.is_empty() {
+            &mut self.raw
         } else {
-            (&mut self.packed, std::mem::take(&mut self.blocks))
+            &mut self.packed
         };
-        bytes.resize(self.layout.container_bytes(), 0);
+        let mut blocks = std::mem::take(&mut self.blocks);
+        // What lies as it is can be read chunk by chunk.
+        if let [one] = blocks[..]
+            && one.method == Some(Method::None)
+        {
+            blocks.clear();
+        }
         let trailer = Trailer {
             number: self.number,
             entries: std::mem::take(&mut self.entries),
@@ -234,9 +296,11 @@ impl Open {
         self.raw.clear();
         self.packed.clear();
         self.names.clear();
+        self.starts.clear();
         self.blocks.clear();
         self.number = number;
-        (self.stored_bytes, self.closed_bytes, self.closed_chunks) = (0, 0, 0);
+        (self.stored_bytes, self.listed_bytes) = (0, 0);
+        (self.closed_bytes, self.closed_chunks) = (0, 0);
     }
 }
 

@@ -94,4 +94,6 @@ pub struct ChunkCounters {
     pub raw_bytes: u64,
     /// Bytes they take, without what is left free at the ends of containers.
     pub stored_bytes: u64,
+    /// Bytes of the chunks of which only the names are kept. None of them is on the device, but they take as much room there as if they were.
+    pub listed_bytes: u64,
 }

@@ -26,7 +26,7 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    /// Which chunk has this name.
+    /// Which chunk has this name; if it was listed and then kept, the one that was kept.
     pub(crate) fn slot(&self, id: &ChunkId) -> Option<u16> {
         let is_it = |entry: &Entry| entry.id == *id;
         let next = self.next.load(Ordering::Relaxed);
@@ -35,26 +35,57 @@ impl Listing {
         } else {
             self.entries.iter().position(is_it)?
         };
+        let mut later = slot..self.entries.len();
+        let kept = later.find(|&later| self.is_kept(later) && is_it(&self.entries[later]));
+        let slot = kept.unwrap_or(slot);
         self.next.store(slot + 1, Ordering::Relaxed);
         u16::try_from(slot).ok()
     }
 
-    /// Where chunks lie.
-    pub(crate) fn parts(&self, slots: Range<usize>) -> Vec<Part> {
+    /// Where chunks lie, if all of them do.
+    pub(crate) fn parts(&self, slots: Range<usize>) -> Option<Vec<Part>> {
         blocks::parts(&self.entries, &self.blocks, slots)
     }
 
-    /// Bytes of its chunks, and bytes they take.
-    pub(crate) fn bytes(&self) -> (u64, u64) {
-        let raw = raw_bytes(&self.entries);
-        let stored = self.blocks.iter().map(|block| u64::from(block.stored));
-        let stored = if self.blocks.is_empty() {
-            raw
-        } else {
-            stored.sum()
-        };
-        (raw, stored)
+    /// Whether there is more of a chunk than its name.
+    pub(crate) fn is_kept(&self, slot: usize) -> bool {
+        let mut end = 0;
+        let of_slot = self.blocks.iter().find(|block| {
+            end += usize::from(block.chunks);
+            slot < end
+        });
+        of_slot.is_none_or(|block| block.method.is_some())
     }
+
+    pub(crate) fn sizes(&self) -> Sizes {
+        let mut sizes = Sizes::default();
+        if self.blocks.is_empty() {
+            sizes.raw = raw_bytes(&self.entries);
+            sizes.stored = sizes.raw;
+        }
+        let mut rest = &self.entries[..];
+        for block in &self.blocks {
+            let (chunks, others) = rest.split_at(usize::from(block.chunks));
+            rest = others;
+            sizes.stored += u64::from(block.stored);
+            match block.method {
+                Some(_) => sizes.raw += raw_bytes(chunks),
+                None => sizes.listed += raw_bytes(chunks),
+            }
+        }
+        sizes
+    }
+}
+
+/// Bytes of a container's chunks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sizes {
+    /// Of those that are kept.
+    pub(crate) raw: u64,
+    /// What they take.
+    pub(crate) stored: u64,
+    /// Of those of which there are only the names.
+    pub(crate) listed: u64,
 }
 
 impl From<Trailer> for Listing {

@@ -183,6 +183,11 @@ impl Effort {
         self.now != Method::None && self.pass_next == 1
     }
 
+    /// Whether nothing is compressed, since the line takes whatever it is given.
+    pub fn is_idle(&self) -> bool {
+        self.now == Method::None
+    }
+
     fn stronger(&self) -> Option<Method> {
         let all = [Method::Lz4, Method::Zstd].into_iter();
         all.filter(|&method| method > self.now)

@@ -20,6 +20,7 @@ pub mod id;
 pub mod knowledge;
 mod lanes;
 pub mod mark;
+mod noise;
 pub mod receiver;
 pub mod sender;
 pub mod store;

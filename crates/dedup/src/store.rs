@@ -62,16 +62,18 @@ pub trait ChunkStore {
     /// what is in `out` means nothing. They are as the store has them: whoever uses them hashes them, as [`load_verified`] does.
     fn load(&mut self, place: Place, entries: &[Entry], out: &mut [u8]) -> bool;
 
-    /// Keeps a chunk; where it lies. A name that is there already is not stored again. `None` if it could not be kept.
+    /// Keeps a chunk; where it lies. One that is kept already is not stored again. `None` if it could not be kept.
     fn insert(&mut self, id: ChunkId, chunk: &[u8]) -> Option<Place>;
 
-    /// As [`insert`](Self::insert), and whether it was there before.
-    fn find_or_insert(&mut self, id: ChunkId, chunk: &[u8]) -> (Option<Place>, bool) {
-        match self.locate(&id) {
-            Some(place) => (Some(place), true),
-            None => (self.insert(id, chunk), false),
-        }
-    }
+    /// As [`insert`](Self::insert), and whether it was kept before.
+    fn find_or_insert(&mut self, id: ChunkId, chunk: &[u8]) -> (Option<Place>, bool);
+
+    /// As [`find_or_insert`](Self::find_or_insert), of a chunk whose bytes nobody will ask for: that it was here, and what came before and after
+    /// it, is all a sender has to know to name it. It may be loaded no more than if it were lost, until it is inserted.
+    fn find_or_list(&mut self, entry: Entry) -> (Option<Place>, bool);
+
+    /// Whether the chunk that lies here is kept, and not only listed.
+    fn is_kept(&mut self, place: Place) -> bool;
 
     /// Appends what lies at `place` and after it in the same container, `most` chunks at most, each with the mark that was
     /// [noted](Self::note) for it. A store that keeps no marks appends nothing.

@@ -70,7 +70,7 @@ impl Client {
     pub fn start(config: LinkConfig, gateway: &str) -> Result<Self, SetupError> {
         let session = u64::from_le_bytes(random::<8>().map_err(SetupError::Random)?);
         // All that lies in the store of one who has one gateway came from it.
-        let endpoint = config.endpoint(Sharing::Everything, session)?;
+        let endpoint = config.endpoint(Sharing::Everything, true, session)?;
         let core = CoreConfig {
             accepts: false,
             dedup: config.dedup,

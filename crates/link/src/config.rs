@@ -125,10 +125,11 @@ impl LinkConfig {
         }
     }
 
-    /// What the machines are made of. `sharing`: which chunks the peer may name.
+    /// What the machines are made of. `sharing`: which chunks the peer may name; `keep_sent`: whether it may name what it was sent, too.
     pub(crate) fn endpoint(
         &self,
         sharing: Sharing,
+        keep_sent: bool,
         session: u64,
     ) -> Result<EndpointConfig, ChunkerError> {
         // Sizes of chunks would tell what an encrypted body is, if others could cut alike.
@@ -143,6 +144,7 @@ impl LinkConfig {
             ids: self.ids.of(&self.store_key),
             sender: SenderConfig {
                 delta: self.delta,
+                keep_sent,
                 streams_max,
                 unacked_max: self.unacked_bytes_max,
                 stream_unacked_max: self.unacked_bytes_max.min(32 << 20),

@@ -48,6 +48,9 @@ pub struct GatewayConfig {
     /// Which chunks a peer may name. Edges of different owners learn nothing about each other from
     /// [`Sharing::Exchanged`].
     pub sharing: Sharing,
+    /// Whether the bytes of all that edges are sent are kept here, too, so that an edge that sends them back can name them. Else only
+    /// those against which later versions are compressed.
+    pub keep_sent: bool,
 }
 
 impl GatewayConfig {
@@ -61,6 +64,7 @@ impl GatewayConfig {
             allow: Allow::default(),
             peers_max: 64,
             sharing: Sharing::Exchanged,
+            keep_sent: false,
         }
     }
 }
@@ -128,7 +132,7 @@ impl Gateway {
     /// Listens from now on, on the runtime this is called in.
     pub async fn bind(config: GatewayConfig) -> Result<Self, SetupError> {
         // Refused now rather than at the first connection.
-        config.link.endpoint(config.sharing, 0)?;
+        config.link.endpoint(config.sharing, config.keep_sent, 0)?;
         let listen = |source| SetupError::Listen {
             addr: config.listen,
             source,
@@ -312,7 +316,11 @@ impl Shared {
         let link = &self.config.link;
         let session = random::<8>().map_err(|error| HandshakeError::Hello(error.into()))?;
         let endpoint = link
-            .endpoint(self.config.sharing, u64::from_le_bytes(session))
+            .endpoint(
+                self.config.sharing,
+                self.config.keep_sent,
+                u64::from_le_bytes(session),
+            )
             .expect("it was made before");
         let core = CoreConfig {
             accepts: true,
@@ -393,7 +401,10 @@ impl Shared {
         let mut wire = Wire::accept(tcp, &self.config.link.encryption).await?;
         let theirs = wire.hear().await?;
         // Before anything is kept for somebody who has another key.
-        let probe = self.config.link.endpoint(self.config.sharing, 0);
+        let probe = self
+            .config
+            .link
+            .endpoint(self.config.sharing, self.config.keep_sent, 0);
         let probe = Endpoint::new(probe.expect("it was made before"));
         { probe }
             .hello(&self.config.link.store)

@@ -203,6 +203,13 @@ pub(crate) fn render(status: &EndStatus) -> String {
     );
     family(
         &mut text,
+        "store_listed_bytes",
+        "gauge",
+        "Bytes of chunks of which only the names are kept; they take as much room.",
+        one(status.store.listed_bytes),
+    );
+    family(
+        &mut text,
         "store_bytes_max",
         "gauge",
         "Bytes there are for chunks.",

@@ -203,7 +203,9 @@ mod tests {
         syncs();
 
         let config = LinkConfig::new(Encryption::Off, ids.clone(), store.clone());
-        let endpoint = config.endpoint(Sharing::Exchanged, 1).expect("possible");
+        let endpoint = config
+            .endpoint(Sharing::Exchanged, true, 1)
+            .expect("possible");
         let core = CoreConfig {
             accepts: false,
             dedup: true,

@@ -98,6 +98,7 @@ impl EndStatus {
                 "bytes": self.store.stored_bytes,
                 "bytes_max": self.store_bytes_max,
                 "raw_bytes": self.store.raw_bytes,
+                "listed_bytes": self.store.listed_bytes,
                 "chunks": self.store.indexed,
                 "index_bytes": self.store.index_bytes,
                 "containers_written": self.store.written,

@@ -3,10 +3,10 @@
 use std::fs;
 use std::sync::Arc;
 
-use edgeward_chunk_store::format::{Layout, Superblock, VERSION, VERSION_RAW};
+use edgeward_chunk_store::format::{Layout, Superblock, VERSION, VERSION_BLOCKS, VERSION_RAW};
 use edgeward_chunk_store::{ChunkSettings, Chunks};
 use edgeward_dedup::codec::Method;
-use edgeward_dedup::store::ChunkStore as _;
+use edgeward_dedup::store::{ChunkStore as _, Entry};
 use edgeward_store::disk::Device;
 use edgeward_testkit::disk::SimulatedDisk;
 
@@ -45,6 +45,13 @@ fn keep(store: &mut Chunks, bytes: &[u8]) {
     store.insert(key().id(bytes), bytes).expect("it is small");
 }
 
+fn list(store: &mut Chunks, bytes: &[u8]) {
+    let id = key().id(bytes);
+    let length = bytes.len() as u32;
+    let (place, found) = store.find_or_list(Entry { id, length });
+    assert!(place.is_some() && !found);
+}
+
 fn fixture(name: &str) -> Arc<SimulatedDisk> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures");
     SimulatedDisk::holding(fs::read(format!("{folder}/{name}")).expect("a fixture"))
@@ -62,14 +69,14 @@ fn a_store_of_the_first_version_opens() {
 
     let mut store = open(&disk, Method::Zstd);
     assert!(whole(&mut store));
-    assert_eq!(version(&disk), VERSION);
+    assert_eq!(version(&disk), VERSION_BLOCKS);
     (100..105).for_each(|number| keep(&mut store, &line(number)));
     store.flush().expect("the disk is sound");
     // The third container was open, and the first gave way when that was written.
     let mut store = open(&disk, Method::None);
     assert!((20..30).all(|number| read_bytes(&mut store, &line(number))));
     assert!((100..105).all(|number| read_bytes(&mut store, &line(number))));
-    assert_eq!(version(&disk), VERSION);
+    assert_eq!(version(&disk), VERSION_BLOCKS);
 }
 
 /// A compressed store of the second version, as the first program that had it wrote it.
@@ -106,7 +113,37 @@ fn a_store_of_the_second_version_opens() {
     );
 }
 
-/// Superblock and trailers are those of the golden file: one as it is, one compressed.
+/// A store of the third version, of which some chunks are only listed.
+#[test]
+fn a_store_of_the_third_version_opens() {
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../fixtures/chunk-store-v3.bin"
+    );
+    if std::env::var_os("EDGEWARD_RENEW_FIXTURES").is_some() {
+        let disk = disk();
+        for method in [Method::Zstd, Method::None] {
+            let mut store = open(&disk, method);
+            let first = 3 * usize::from(method == Method::None);
+            (first..first + 3).for_each(|number| keep(&mut store, &line(number)));
+            (first..first + 3).for_each(|number| list(&mut store, &noise(number, 1500)));
+            store.flush().expect("the disk is sound");
+        }
+        fs::write(path, disk.content()).expect("the fixture can be written");
+    }
+    let disk = fixture("chunk-store-v3.bin");
+    let mut store = open(&disk, Method::None);
+    assert_eq!(version(&disk), VERSION);
+    for number in 0..6 {
+        assert!(read_bytes(&mut store, &line(number)), "line {number}");
+        let id = key().id(&noise(number, 1500));
+        let place = store.locate(&id).expect("its name is there");
+        assert!(!store.is_kept(place), "noise {number}");
+    }
+    assert_eq!(store.counters().listed_bytes, 6 * 1500);
+}
+
+/// Superblock and trailers are those of the golden file: one as it is, one compressed, one with names alone.
 #[test]
 fn the_format_is_that_of_the_golden_file() {
     let hex = |bytes: &[u8]| {
@@ -116,14 +153,22 @@ fn the_format_is_that_of_the_golden_file() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../vectors/link/store.txt");
     let golden = fs::read_to_string(path).expect("a golden file");
     let mut written = golden.lines().next().expect("a head").to_owned() + "\n";
-    for (name, method) in [("", Method::None), ("compressed ", Method::Lz4)] {
+    for (name, method, listed) in [
+        ("", Method::None, false),
+        ("compressed ", Method::Lz4, false),
+        ("listed ", Method::None, true),
+    ] {
         let disk = disk();
         let mut store = open(&disk, method);
         for number in 0..3 {
             let bytes = 700 + number * 37 % 900;
-            keep(&mut store, &noise(number, bytes));
+            if listed && number > 0 {
+                list(&mut store, &noise(number, bytes));
+            } else {
+                keep(&mut store, &noise(number, bytes));
+            }
         }
-        let mut blocks = 0;
+        let mut blocks = if listed { 2 } else { 0 };
         if method != Method::None {
             (0..3).for_each(|number| keep(&mut store, &line(number)));
             blocks = 3;
@@ -131,7 +176,7 @@ fn the_format_is_that_of_the_golden_file() {
         store.flush().expect("the disk is sound");
         let content = disk.content();
         let trailer = 4096 + CONTAINER;
-        let entries = if blocks == 0 { 3 } else { 6 };
+        let entries = if blocks == 3 { 6 } else { 3 };
         let trailer = &content[trailer..trailer + 32 + entries * 20 + blocks * 8];
         written += &format!("{name}superblock {}\n", hex(&content[..32]));
         written += &format!("{name}trailer {}\n", hex(trailer));

@@ -3,6 +3,7 @@
 
 mod compressed;
 mod format;
+mod listed;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -45,6 +45,10 @@ pub(crate) struct GatewayArgs {
     /// Let edges name chunks of each other: for edges of one owner
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnOff::Off, hide_short_help = true)]
     share: OnOff,
+
+    /// Keep all that edges were sent, for edges that send it back; else only what later versions may resemble
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnOff::Off, hide_short_help = true)]
+    keep_sent: OnOff,
 }
 
 /// What the origin is asked for.
@@ -95,6 +99,7 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<ExitCode> {
         .fold(Allow::default(), Allow::and);
     config.identity = args.accept_encoding == Encoding::Identity;
     config.peers_max = args.peers_max;
+    config.keep_sent = args.keep_sent == OnOff::On;
     if args.share == OnOff::On {
         config.sharing = Sharing::Everything;
     }

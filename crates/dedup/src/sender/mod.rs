@@ -27,7 +27,7 @@ use crate::{Tools, Violation, reason};
 pub(crate) use piece::TAIL_BYTES_MIN;
 
 use pack::Packer;
-use piece::Finder;
+use piece::{Finder, Keep};
 use stream::{Item, Outgoing};
 
 /// How bodies are sent.
@@ -39,6 +39,8 @@ pub struct SenderConfig {
     pub methods: Methods,
     /// Whether new chunks are compressed against what followed the last known one.
     pub delta: bool,
+    /// Whether the bytes of all new chunks are kept here, too: for a peer that may send them back. Else only what deltas need.
+    pub keep_sent: bool,
     /// The beginning of each body that is neither looked up nor kept.
     pub bypass_bytes: u64,
     /// New chunks that are compressed together; of those that are not compressed at most 256 KiB travel together.
@@ -63,6 +65,7 @@ impl SenderConfig {
             chunker,
             methods,
             delta: true,
+            keep_sent: true,
             bypass_bytes: 4 << 10,
             batch_bytes: 448 << 10,
             streams_max: 1024,
@@ -250,6 +253,7 @@ impl Sender {
         tools: &mut Tools<'_, S, C>,
     ) -> Result<usize, SendError> {
         let (room, batch_bytes) = (self.room(stream), self.batch_bytes());
+        let keep = self.keep();
         let outgoing = self
             .streams
             .get_mut(&stream)
@@ -259,7 +263,7 @@ impl Sender {
         }
         let bytes = &bytes[..bytes.len().min(room)];
         let before = outgoing.recognised;
-        let finder = &mut finder(tools, self.config.delta);
+        let finder = &mut finder(tools, self.config.delta, keep);
         outgoing.write(bytes, finder, batch_bytes);
         self.counters.recognised += outgoing.recognised - before;
         self.unacked += bytes.len();
@@ -276,13 +280,14 @@ impl Sender {
         tools: &mut Tools<'_, S, C>,
     ) -> Result<Option<&mut [u8]>, SendError> {
         let (room, batch_bytes) = (self.room(stream), self.batch_bytes());
+        let keep = self.keep();
         let outgoing = self.streams.get_mut(&stream);
         let outgoing = outgoing.filter(|outgoing| !outgoing.closed);
         let outgoing = outgoing.ok_or(SendError::NoStream(stream))?;
         if room == 0 {
             return Ok(None);
         }
-        let spare = outgoing.spare(&mut finder(tools, self.config.delta), batch_bytes);
+        let spare = outgoing.spare(&mut finder(tools, self.config.delta, keep), batch_bytes);
         let most = spare.len().min(room);
         Ok(Some(&mut spare[..most]))
     }
@@ -294,9 +299,9 @@ impl Sender {
         bytes: usize,
         tools: &mut Tools<'_, S, C>,
     ) {
-        let batch_bytes = self.batch_bytes();
+        let (batch_bytes, keep) = (self.batch_bytes(), self.keep());
         if let Some(outgoing) = self.streams.get_mut(&stream) {
-            let finder = &mut finder(tools, self.config.delta);
+            let finder = &mut finder(tools, self.config.delta, keep);
             let before = outgoing.recognised;
             outgoing.filled(bytes, finder, batch_bytes);
             self.counters.recognised += outgoing.recognised - before;
@@ -313,8 +318,9 @@ impl Sender {
         stream: StreamId,
         tools: &mut Tools<'_, S, C>,
     ) {
+        let keep = self.keep();
         if let Some(outgoing) = self.streams.get_mut(&stream) {
-            outgoing.flush_whole(&mut finder(tools, self.config.delta));
+            outgoing.flush_whole(&mut finder(tools, self.config.delta, keep));
             self.make_ready(stream);
         }
     }
@@ -363,9 +369,9 @@ impl Sender {
         stream: StreamId,
         tools: &mut Tools<'_, S, C>,
     ) {
-        let batch_bytes = self.batch_bytes();
+        let (batch_bytes, keep) = (self.batch_bytes(), self.keep());
         if let Some(outgoing) = self.streams.get_mut(&stream) {
-            let finder = &mut finder(tools, self.config.delta);
+            let finder = &mut finder(tools, self.config.delta, keep);
             outgoing.flush(finder, batch_bytes);
             self.make_ready(stream);
         }
@@ -377,11 +383,11 @@ impl Sender {
         stream: StreamId,
         tools: &mut Tools<'_, S, C>,
     ) -> Result<(), SendError> {
-        let batch_bytes = self.batch_bytes();
+        let (batch_bytes, keep) = (self.batch_bytes(), self.keep());
         let outgoing = self.streams.get_mut(&stream);
         let outgoing = outgoing.filter(|outgoing| !outgoing.closed);
         let outgoing = outgoing.ok_or(SendError::NoStream(stream))?;
-        let finder = &mut finder(tools, self.config.delta);
+        let finder = &mut finder(tools, self.config.delta, keep);
         outgoing.close(finder, batch_bytes);
         self.make_ready(stream);
         Ok(())
@@ -489,6 +495,17 @@ impl Sender {
             compressed
         } else {
             compressed.min(UNCOMPRESSED_BYTES)
+        }
+    }
+
+    /// The peer keeps the bytes of all chunks; if it never sends them back, they serve nothing but deltas here. While the line takes whatever it is
+    /// given, those of noise are not worth their time: what they save is a chunk where somebody edited one.
+    fn keep(&self) -> Keep {
+        let config = &self.config;
+        match (config.keep_sent, config.delta, self.effort.is_idle()) {
+            (true, ..) | (false, true, false) => Keep::All,
+            (false, true, true) => Keep::AllButNoise,
+            (false, false, _) => Keep::Names,
         }
     }
 
@@ -653,13 +670,14 @@ impl Sender {
     }
 }
 
-fn finder<'a, S, C>(tools: &'a mut Tools<'_, S, C>, delta: bool) -> Finder<'a, S> {
+fn finder<'a, S, C>(tools: &'a mut Tools<'_, S, C>, delta: bool, keep: Keep) -> Finder<'a, S> {
     Finder {
         store: tools.store,
         knowledge: tools.knowledge,
         ids: tools.ids,
         pool: tools.pool,
         delta,
+        keep,
     }
 }
 

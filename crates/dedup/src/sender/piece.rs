@@ -6,6 +6,7 @@ use crate::buffer::{Buffer, LARGE_BYTES, Pool};
 use crate::chunker::Chunker;
 use crate::id::{ChunkId, IdKey};
 use crate::knowledge::Knowledge;
+use crate::noise::is_noise;
 use crate::store::{ChunkStore, Entry, Place};
 use crate::wire::{CHUNKS_MAX, PIECE_BYTES_MAX};
 
@@ -102,6 +103,31 @@ pub(super) struct Finder<'a, S> {
     pub(super) ids: &'a IdKey,
     pub(super) pool: &'a Pool,
     pub(super) delta: bool,
+    pub(super) keep: Keep,
+}
+
+/// Of which new chunks more is kept than their names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keep {
+    All,
+    AllButNoise,
+    Names,
+}
+
+impl<S: ChunkStore> Finder<'_, S> {
+    /// Where a chunk lies, and whether it did before.
+    fn find_or_keep(&mut self, id: ChunkId, chunk: &[u8]) -> (Option<Place>, bool) {
+        let is_kept = match self.keep {
+            Keep::All => true,
+            Keep::AllButNoise => !is_noise(chunk),
+            Keep::Names => false,
+        };
+        if is_kept {
+            return self.store.find_or_insert(id, chunk);
+        }
+        let length = u32::try_from(chunk.len()).expect("chunks are bounded");
+        self.store.find_or_list(Entry { id, length })
+    }
 }
 
 /// Gathers the chunks of a body into pieces.
@@ -229,7 +255,7 @@ impl Building {
             &self.carried
         };
         let id = finder.ids.id(chunk);
-        let (place, found) = finder.store.find_or_insert(id, chunk);
+        let (place, found) = finder.find_or_keep(id, chunk);
         let known = found && place.is_some_and(|place| finder.knowledge.has(place));
         let length = u32::try_from(chunk.len()).expect("chunks are bounded");
         match place.filter(|_| known) {
@@ -346,7 +372,7 @@ impl Building {
                 self.end_chunk(finder, batch, pieces);
             } else {
                 let id = finder.ids.id(&self.carried);
-                unsaid = finder.store.insert(id, &self.carried);
+                (unsaid, _) = finder.find_or_keep(id, &self.carried);
             }
         }
         self.flush(finder, pieces);
@@ -416,11 +442,16 @@ fn base_for<S: ChunkStore>(finder: &mut Finder<'_, S>, place: Place, bytes: usiz
     let wanted = (bytes + bytes / 2).clamp(32 << 10, PIECE_BYTES_MAX);
     let mut entries = Vec::new();
     finder.store.entries(place, CHUNKS_MAX, &mut entries);
+    // Chunks that are only listed resemble nothing.
+    let mut is_kept = |nth: usize| finder.store.is_kept(place.plus(nth));
+    let listed = (0..entries.len()).take_while(|&nth| !is_kept(nth)).count();
+    entries.drain(..listed);
+    let place = place.plus(listed);
     let mut base_bytes = 0;
     let enough = entries.iter().enumerate().take_while(|(nth, entry)| {
-        let more = base_bytes < wanted && finder.knowledge.has(place.plus(*nth));
+        let is_of_use = base_bytes < wanted && finder.knowledge.has(place.plus(*nth));
         base_bytes += entry.length as usize;
-        more && base_bytes <= PIECE_BYTES_MAX
+        is_of_use && base_bytes <= PIECE_BYTES_MAX && finder.store.is_kept(place.plus(*nth))
     });
     let enough = enough.count();
     entries.truncate(enough);

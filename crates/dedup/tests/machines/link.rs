@@ -37,6 +37,8 @@ pub(crate) struct Plan {
     pub(crate) named: Option<Arc<Named>>,
     pub(crate) receiver: ReceiverConfig,
     pub(crate) unacked_max: usize,
+    pub(crate) delta: bool,
+    pub(crate) keep_sent: bool,
     /// Containers of 32 KiB in each store.
     pub(crate) containers_max: usize,
     /// A tick in so many lets nothing that was written wait.
@@ -75,6 +77,8 @@ impl Plan {
                 sharing: Sharing::Exchanged,
             },
             unacked_max: 256 << 10,
+            delta: true,
+            keep_sent: true,
             containers_max: 1000,
             flush: 8,
             faults: Faults::default(),
@@ -432,6 +436,8 @@ fn endpoint(plan: &Plan, session: u64) -> Endpoint {
         sender: SenderConfig {
             batch_bytes: 32 << 10,
             unacked_max: plan.unacked_max,
+            delta: plan.delta,
+            keep_sent: plan.keep_sent,
             stream_unacked_max: plan.unacked_max / 2,
             ..SenderConfig::new(chunker, Methods::ALL)
         },

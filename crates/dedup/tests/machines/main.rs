@@ -106,6 +106,8 @@ fn bodies_survive_the_line() {
             reset: [0, 80, 400][stream.below(3)],
             ..Faults::default()
         };
+        plan.delta = stream.below(3) > 0;
+        plan.keep_sent = stream.below(2) > 0;
         check(plan);
     }
 }
@@ -117,6 +119,8 @@ fn bodies_survive_their_stores() {
         let (mut plan, mut stream) = plan(3, run);
         plan.containers_max = [1, 3, 10, 1000][stream.below(4)];
         plan.faults.harm = [10, 50, 200][stream.below(3)];
+        plan.delta = stream.below(3) > 0;
+        plan.keep_sent = stream.below(2) > 0;
         check(plan);
     }
 }
@@ -135,6 +139,8 @@ fn bodies_survive_everything() {
             harm: 100,
             kill: [400, 1500][stream.below(2)],
         };
+        plan.delta = stream.below(3) > 0;
+        plan.keep_sent = stream.below(2) > 0;
         check(plan);
     }
 }
@@ -286,6 +292,43 @@ fn a_run_goes_on_in_the_next_container() {
         rest = &rest[length..];
     }
     assert!(runs > 3 && crossing > 2, "{crossing} of {runs}");
+}
+
+/// An end that sent a body and kept the names of its chunks alone takes the body back as bytes, once: from then on it has them.
+#[test]
+fn what_was_only_listed_is_taken_as_bytes_once() {
+    let mut world = World::new(Plan {
+        delta: false,
+        keep_sent: false,
+        flush: 0,
+        ..Plan::quiet(9)
+    });
+    let body = world.stream.noise(100_000);
+    world.send(0, body.clone());
+    world.run();
+    let cost = |world: &mut World, side: usize| {
+        let before = world.wire_bytes;
+        world.send(side, body.clone());
+        world.run();
+        let counters = world.ends[side].endpoint.sender().counters();
+        (world.wire_bytes - before, counters.naks)
+    };
+    let (back, refused) = cost(&mut world, 1);
+    assert!(
+        refused > 0 && back > 90_000,
+        "{back} bytes, {refused} refused"
+    );
+    let (again, in_all) = cost(&mut world, 1);
+    assert!(
+        again < 10_000 && in_all == refused,
+        "{again} bytes, {in_all} refused"
+    );
+    // And it is still known to be there by who has it listed.
+    let (forth, refused) = cost(&mut world, 0);
+    assert!(
+        forth < 10_000 && refused == 0,
+        "{forth} bytes, {refused} refused"
+    );
 }
 
 /// Whatever the receiver lost, the body is there one round trip later than it would have been.

@@ -1,6 +1,6 @@
 //! A chunk store in memory that can be harmed, and a codec without a C library.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use edgeward_dedup::codec::{Codec, Method, Undecodable};
 use edgeward_dedup::id::ChunkId;
@@ -12,6 +12,8 @@ struct Container {
     entries: Vec<Entry>,
     marks: BTreeMap<usize, Mark>,
     bytes: Vec<u8>,
+    /// Slots of those that are only listed; `bytes` has zeroes there.
+    listed: BTreeSet<usize>,
 }
 
 /// Containers in memory, the oldest evicted beyond a number.
@@ -85,15 +87,47 @@ impl MemoryStore {
         self.names.clear();
         for (_, container) in old {
             let mut at = container.bytes.len();
-            for entry in container.entries.iter().rev() {
+            for (slot, entry) in container.entries.iter().enumerate().rev() {
                 at -= entry.length as usize;
-                self.insert(entry.id, &container.bytes[at..at + entry.length as usize]);
+                let bytes = &container.bytes[at..at + entry.length as usize];
+                if container.listed.contains(&slot) {
+                    _ = self.find_or_list(*entry);
+                } else {
+                    _ = self.insert(entry.id, bytes);
+                }
             }
         }
     }
 
     pub(crate) fn chunks(&self) -> usize {
         self.names.len()
+    }
+
+    fn append(&mut self, id: ChunkId, chunk: &[u8]) -> Place {
+        let full =
+            |container: &Container| container.bytes.len() + chunk.len() > self.container_bytes;
+        if self
+            .containers
+            .last_key_value()
+            .is_none_or(|(_, newest)| full(newest))
+        {
+            self.containers.insert(self.next, Container::default());
+            self.next += 1;
+        }
+        let mut newest = self.containers.last_entry().expect("just made");
+        let slot = u16::try_from(newest.get().entries.len()).expect("containers are small");
+        let place = Place {
+            container: *newest.key(),
+            slot,
+        };
+        let length = u32::try_from(chunk.len()).expect("chunks are small");
+        newest.get_mut().entries.push(Entry { id, length });
+        newest.get_mut().bytes.extend_from_slice(chunk);
+        self.names.insert(id, place);
+        while self.containers.len() > self.containers_max {
+            self.evict_oldest();
+        }
+        place
     }
 }
 
@@ -126,39 +160,38 @@ impl ChunkStore for MemoryStore {
         if container.entries.get(slot..slot + entries.len()) != Some(entries) {
             return false;
         }
+        if (slot..slot + entries.len()).any(|slot| container.listed.contains(&slot)) {
+            return false;
+        }
         let start = bytes_of(&container.entries[..slot]);
         out.copy_from_slice(&container.bytes[start..start + bytes_of(entries)]);
         true
     }
 
     fn insert(&mut self, id: ChunkId, chunk: &[u8]) -> Option<Place> {
-        if let Some(&place) = self.names.get(&id) {
-            return Some(place);
+        self.find_or_insert(id, chunk).0
+    }
+
+    fn find_or_insert(&mut self, id: ChunkId, chunk: &[u8]) -> (Option<Place>, bool) {
+        match self.locate(&id) {
+            Some(place) if self.is_kept(place) => (Some(place), true),
+            _ => (Some(self.append(id, chunk)), false),
         }
-        let full =
-            |container: &Container| container.bytes.len() + chunk.len() > self.container_bytes;
-        if self
-            .containers
-            .last_key_value()
-            .is_none_or(|(_, newest)| full(newest))
-        {
-            self.containers.insert(self.next, Container::default());
-            self.next += 1;
+    }
+
+    fn find_or_list(&mut self, entry: Entry) -> (Option<Place>, bool) {
+        if let Some(place) = self.locate(&entry.id) {
+            return (Some(place), true);
         }
-        let mut newest = self.containers.last_entry().expect("just made");
-        let slot = u16::try_from(newest.get().entries.len()).expect("containers are small");
-        let place = Place {
-            container: *newest.key(),
-            slot,
-        };
-        let length = u32::try_from(chunk.len()).expect("chunks are small");
-        newest.get_mut().entries.push(Entry { id, length });
-        newest.get_mut().bytes.extend_from_slice(chunk);
-        self.names.insert(id, place);
-        while self.containers.len() > self.containers_max {
-            self.evict_oldest();
-        }
-        Some(place)
+        let place = self.append(entry.id, &vec![0; entry.length as usize]);
+        let newest = self.containers.get_mut(&place.container);
+        newest.map(|newest| newest.listed.insert(usize::from(place.slot)));
+        (Some(place), false)
+    }
+
+    fn is_kept(&mut self, place: Place) -> bool {
+        let container = self.containers.get(&place.container);
+        container.is_some_and(|container| !container.listed.contains(&usize::from(place.slot)))
     }
 
     fn familiar(&mut self, place: Place, most: usize, out: &mut Vec<Familiar>) {

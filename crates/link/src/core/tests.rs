@@ -44,7 +44,7 @@ impl World {
             let store = store.expect("a store");
             let mut config = LinkConfig::new(Encryption::Off, IdKey::new([3; 32]), store.clone());
             change(&mut config);
-            let endpoint = config.endpoint(Sharing::Exchanged, number);
+            let endpoint = config.endpoint(Sharing::Exchanged, true, number);
             let accepts = number == 2;
             let core = CoreConfig {
                 accepts,

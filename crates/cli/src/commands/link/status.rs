@@ -75,10 +75,11 @@ fn print(status: &Value, out: &mut impl std::io::Write) -> anyhow::Result<()> {
     let store = &status["store"];
     writeln!(
         out,
-        "store {} of {} for {} of bodies, {} chunks, index {} of memory",
+        "store {} of {} for {} of bodies and the names of {}, {} chunks, index {} of memory",
         size(&store["bytes"]),
         size(&store["bytes_max"]),
         size(&store["raw_bytes"]),
+        size(&store["listed_bytes"]),
         number(&store["chunks"]),
         size(&store["index_bytes"]),
     )?;

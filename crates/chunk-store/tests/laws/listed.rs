@@ -1,0 +1,192 @@
+//! Chunks of which only the names are kept: found like others, and never loaded.
+
+use std::collections::HashMap;
+
+use proptest::collection::vec;
+use proptest::prelude::{ProptestConfig, prop_assert, prop_assert_eq, prop_oneof, proptest};
+use proptest::strategy::{Just, Strategy};
+
+use edgeward_chunk_store::Chunks;
+use edgeward_chunk_store::format::{Superblock, Trailer, VERSION, VERSION_BLOCKS, VERSION_RAW};
+use edgeward_dedup::codec::Method;
+use edgeward_dedup::store::{ChunkStore, Entry, Place, bytes_of};
+use edgeward_testkit::disk::SimulatedDisk;
+
+use crate::{CONTAINER, CONTAINERS, chunk, disk, key, layout, methods, open, read, read_bytes};
+
+fn entry(number: usize) -> Entry {
+    let bytes = chunk(number);
+    Entry {
+        id: key().id(&bytes),
+        length: bytes.len() as u32,
+    }
+}
+
+fn list(store: &mut Chunks, number: usize) -> (Place, bool) {
+    let (place, found) = store.find_or_list(entry(number));
+    (place.expect("it is small"), found)
+}
+
+fn keep(store: &mut Chunks, number: usize) -> (Place, bool) {
+    let bytes = chunk(number);
+    let (place, found) = store.find_or_insert(key().id(&bytes), &bytes);
+    (place.expect("it is small"), found)
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    List(usize),
+    Keep(usize),
+    Reopen,
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 20, ..ProptestConfig::default() })]
+
+    /// What was listed is found where it was, in a store that was opened again too, and cannot be loaded; what was kept can, before it was listed or
+    /// after.
+    #[test]
+    fn what_is_listed_is_found_and_what_is_kept_is_loaded(
+        steps in vec(
+            prop_oneof![
+                12 => (0_usize..90).prop_map(Step::List),
+                8 => (0_usize..90).prop_map(Step::Keep),
+                1 => Just(Step::Reopen),
+            ],
+            1..250,
+        ),
+        method in methods(),
+    ) {
+        let disk = disk();
+        let mut store = open(&disk, method);
+        let mut known: HashMap<usize, (Place, bool)> = HashMap::new();
+        let mut newest = 0;
+        for step in steps {
+            match step {
+                Step::List(number) => {
+                    let (place, found) = list(&mut store, number);
+                    newest = newest.max(place.container);
+                    match known.get(&number) {
+                        Some(&(there, _)) => prop_assert_eq!((place, found), (there, true)),
+                        None => {
+                            prop_assert!(!found);
+                            known.insert(number, (place, false));
+                        }
+                    }
+                }
+                Step::Keep(number) => {
+                    let (place, found) = keep(&mut store, number);
+                    newest = newest.max(place.container);
+                    match known.get(&number) {
+                        Some(&(there, true)) => prop_assert_eq!((place, found), (there, true)),
+                        _ => {
+                            prop_assert!(!found);
+                            known.insert(number, (place, true));
+                        }
+                    }
+                }
+                Step::Reopen => {
+                    store.flush().expect("the disk is sound");
+                    store = open(&disk, method);
+                    let written = |&(place, _): &(Place, bool)| place.container == newest;
+                    newest += u32::from(known.values().any(written));
+                }
+            }
+            known.retain(|_, (place, _)| place.container + CONTAINERS as u32 > newest);
+            let looked_at: Vec<_> = match step {
+                Step::List(number) | Step::Keep(number) => vec![number],
+                Step::Reopen => known.keys().copied().collect(),
+            };
+            for number in looked_at {
+                let (place, is_kept) = known[&number];
+                prop_assert_eq!(store.locate(&entry(number).id), Some(place), "{}", number);
+                prop_assert_eq!(store.is_kept(place), is_kept);
+                let expected = if is_kept { Ok(place) } else { Err(()) };
+                prop_assert_eq!(read(&mut store, number), Some(expected), "{}", number);
+            }
+        }
+    }
+}
+
+/// Only names are written, however many bytes they stand for; and they take room as if these were there, so the index has a place for each.
+#[test]
+fn nothing_but_names_is_written() {
+    let disk = disk();
+    let mut store = open(&disk, Method::None);
+    for number in 0..60 {
+        list(&mut store, number);
+    }
+    store.flush().expect("the disk is sound");
+    let content = disk.content();
+    let span = CONTAINER + layout().trailer_bytes();
+    for container in content[4096..]
+        .chunks(span)
+        .filter(|container| container.len() == span)
+    {
+        let (chunks, trailer) = container.split_at(CONTAINER);
+        assert!(chunks.iter().all(|byte| *byte == 0));
+        let trailer = Trailer::decode(layout(), 77, trailer).expect("all are full");
+        assert!(bytes_of(&trailer.entries) <= CONTAINER);
+        assert_eq!(trailer.blocks.len(), 1, "neighbours are listed together");
+    }
+    let counters = store.counters();
+    assert_eq!((counters.raw_bytes, counters.stored_bytes), (0, 0));
+    assert!(
+        counters.listed_bytes > 2 * CONTAINER as u64
+            && counters.listed_bytes <= store.capacity_bytes()
+    );
+    assert_eq!(
+        open(&disk, Method::None).counters().listed_bytes,
+        counters.listed_bytes
+    );
+}
+
+/// Programs that know of no such names are kept away from when there are some, and no sooner.
+#[test]
+fn a_store_says_when_it_has_names_alone() {
+    let version = |disk: &SimulatedDisk| {
+        let content = disk.content();
+        let superblock = Superblock::decode(content.first_chunk().expect("a superblock"));
+        superblock.expect("ours").expect("not empty").version
+    };
+    for (method, before) in [(Method::None, VERSION_RAW), (Method::Zstd, VERSION_BLOCKS)] {
+        let disk = disk();
+        let mut store = open(&disk, method);
+        keep(&mut store, 1);
+        store.flush().expect("the disk is sound");
+        assert_eq!(version(&disk), before);
+        list(&mut store, 2);
+        store.flush().expect("the disk is sound");
+        assert_eq!(version(&disk), VERSION);
+        drop(open(&disk, method));
+        assert_eq!(version(&disk), VERSION);
+    }
+}
+
+/// Text and names by turns: each block is what it is, and what lies between names is read as before.
+#[test]
+fn names_and_bytes_lie_side_by_side() {
+    for method in [Method::None, Method::Lz4, Method::Zstd] {
+        let disk = disk();
+        let mut store = open(&disk, method);
+        for number in 0..14 {
+            if number % 4 == 1 {
+                list(&mut store, number);
+            } else {
+                keep(&mut store, number);
+            }
+        }
+        store.flush().expect("the disk is sound");
+        let mut store = open(&disk, method);
+        for number in 0..14 {
+            assert_eq!(
+                read_bytes(&mut store, &chunk(number)),
+                number % 4 != 1,
+                "{method:?}, {number}"
+            );
+        }
+        let counters = store.counters();
+        let listed: usize = [1, 5, 9, 13].map(|number| chunk(number).len()).iter().sum();
+        assert_eq!(counters.listed_bytes, listed as u64);
+    }
+}

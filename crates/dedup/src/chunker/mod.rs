@@ -10,7 +10,7 @@
 //!
 //! 1. **The sieve.** Four pairs of bytes, spread over the sixteen before the place, are weighed and added
 //!    up in 16 bits; a place is a candidate if the sum is small. Each sum needs its own bytes only,
-//!    so 32 places are asked at once where the processor has AVX2 (`simd`), and in plain
+//!    so 64 places are asked at once where the processor has AVX2 (`simd`), and in plain
 //!    code elsewhere (`scalar`), with the same result to the bit.
 //! 2. **The verdict.** XXH3 over the whole window, below a threshold: this is where the odds of a cut come from.
 //!
@@ -116,7 +116,7 @@ impl ChunkerParams {
 pub enum Pace {
     /// Plain code for any processor: what defines the cuts.
     Scalar,
-    /// 32 places at a time.
+    /// 64 places at a time.
     Avx2,
 }
 

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use crate::SetupError;
 use crate::client::{Client, OpenError};
 use crate::label::{Target, refusal};
+use crate::local;
 use crate::pump::pump;
 use crate::socks::{HEAD_BYTES_MAX, Step, Style, read, reply};
 use crate::stream::LinkStream;
@@ -45,7 +46,7 @@ impl Entry {
             addr: listen,
             source,
         };
-        let listener = TcpListener::bind(listen).await.map_err(cannot)?;
+        let listener = local::listen(listen).map_err(cannot)?;
         let addr = listener.local_addr().map_err(cannot)?;
         let mut tasks = JoinSet::new();
         tasks.spawn(accept(listener, client, way, connections_max.max(1)));

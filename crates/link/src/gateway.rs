@@ -22,6 +22,7 @@ use crate::core::{Core, CoreConfig};
 use crate::handshake::{HandshakeError, Wire, tune};
 use crate::label::{HostPort, Target, refusal};
 use crate::line::{Line, LineError};
+use crate::local;
 use crate::origin::Origin;
 use crate::peer::Peer;
 use crate::pump::pump;
@@ -137,7 +138,7 @@ impl Gateway {
             addr: config.listen,
             source,
         };
-        let listener = TcpListener::bind(config.listen).await.map_err(listen)?;
+        let listener = local::listen(config.listen).map_err(listen)?;
         let addr = listener.local_addr().map_err(listen)?;
         if matches!(config.link.encryption, Encryption::Off) {
             tracing::warn!(
@@ -474,7 +475,7 @@ pub(crate) async fn connect_within(place: &HostPort, within: Duration) -> Result
         let addrs = tokio::net::lookup_host((place.host.as_str(), place.port)).await;
         let addrs = addrs.map_err(|_| refusal::NO_SUCH_HOST)?;
         for addr in addrs {
-            if let Ok(tcp) = TcpStream::connect(addr).await {
+            if let Ok(tcp) = local::connect(addr).await {
                 _ = tcp.set_nodelay(true);
                 return Ok(tcp);
             }

@@ -17,6 +17,7 @@ use edgeward_dedup::wire::{Agreed, Checksum, Disagreement, Frame, Hello, decode}
 use crate::config::Encryption;
 use crate::keys::{RECORD_BYTES, gateway_name};
 use crate::line::{LineError, ReadAhead, read_frame_of};
+use crate::local;
 
 /// Why a connection did not become one of the link's.
 #[derive(Debug, Error)]
@@ -171,7 +172,7 @@ const HELLO_BYTES_MAX: usize = 512;
 pub(crate) async fn connect(to: &str) -> io::Result<(TcpStream, SocketAddr)> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{to} has no address"));
     for addr in tokio::net::lookup_host(to).await? {
-        match TcpStream::connect(addr).await {
+        match local::connect(addr).await {
             Ok(tcp) => return Ok((tcp, addr)),
             Err(error) => last = error,
         }

@@ -42,6 +42,7 @@ mod inbox;
 mod keys;
 mod label;
 mod line;
+mod local;
 mod metrics;
 mod origin;
 mod outbox;

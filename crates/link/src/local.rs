@@ -1,0 +1,81 @@
+//! Sockets between two programs of one machine: with a client at an entry's door, a service beside the gateway, or a sidecar that carries the link.
+
+use std::io;
+use std::net::SocketAddr;
+
+use socket2::SockRef;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+
+/// Listens; what is accepted at a loopback address is not paced.
+pub(crate) fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
+    let socket = socket_for(addr)?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(addr)?;
+    socket.listen(BACKLOG)
+}
+
+/// Connects; to a loopback address without pacing.
+pub(crate) async fn connect(addr: SocketAddr) -> io::Result<TcpStream> {
+    socket_for(addr)?.connect(addr).await
+}
+
+/// A socket that sends as fast as the other end reads, where that is on this machine.
+///
+/// BBR spreads segments over time, by timers, for the sake of a narrow line. On loopback there is none, and the timers take half of the processor that a link
+/// takes without dedup (`bench/runs/2026-11-22-link-speed-sixth`). Whoever began with BBR stays paced, so this is chosen before anything is sent.
+fn socket_for(addr: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = match addr {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }?;
+    let tcp = SockRef::from(&socket);
+    let is_paced = |chosen: Vec<u8>| chosen.starts_with(b"bbr");
+    if addr.ip().is_loopback() && tcp.tcp_congestion().is_ok_and(is_paced) {
+        // Reno is what every process may choose. A kernel without it has them paced, and all works.
+        _ = tcp.set_tcp_congestion(b"reno");
+    }
+    Ok(socket)
+}
+
+/// Connections the system holds for a task that is busy.
+const BACKLOG: u32 = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn congestion(tcp: &SockRef<'_>) -> String {
+        let name = tcp.tcp_congestion().expect("this is TCP");
+        String::from_utf8_lossy(&name).trim_matches('\0').to_owned()
+    }
+
+    /// Both ends of a connection to an address, as they send.
+    async fn of_connection(listening: &str) -> [String; 2] {
+        let listener = listen(listening.parse().expect("an address")).expect("a port");
+        let port = listener.local_addr().expect("it is bound").port();
+        let connecting = connect(SocketAddr::from(([127, 0, 0, 1], port)));
+        let (near, far) = tokio::join!(connecting, listener.accept());
+        let (near, (far, _)) = (near.expect("it listens"), far.expect("it connects"));
+        [&near, &far].map(|tcp| congestion(&SockRef::from(tcp)))
+    }
+
+    fn system_default() -> String {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        congestion(&SockRef::from(&socket))
+    }
+
+    /// Within the machine nothing is paced; whoever comes to an address that others reach as well is sent to as the system has it.
+    #[tokio::test]
+    async fn nothing_is_paced_within_the_machine() {
+        let unpaced = match system_default() {
+            paced if paced.starts_with("bbr") => "reno".to_owned(),
+            other => other,
+        };
+        let both = [unpaced.clone(), unpaced.clone()];
+        assert_eq!(of_connection("127.0.0.1:0").await, both);
+        assert_eq!(
+            of_connection("0.0.0.0:0").await,
+            [unpaced, system_default()]
+        );
+    }
+}

@@ -17,7 +17,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 pub use crate::digest::BodyDigest;
 
-use crate::lanes::keyed_hash;
+use crate::lanes::keyed_hashes;
 use crate::mark::{Mark, MarkKey};
 
 /// The name of a chunk.
@@ -127,8 +127,45 @@ impl IdKey {
         }
     }
 
+    /// The names of these, in their order: for a dozen that takes two thirds of the time that one by one does.
+    pub fn ids(&self, chunks: &[&[u8]]) -> Vec<ChunkId> {
+        let mut ids = Vec::with_capacity(chunks.len());
+        let name = |hash| ids.push(self.name_of(hash));
+        match &self.tagger {
+            Some(tagger) => {
+                let tags: Vec<[u8; 16]> = chunks.iter().map(|chunk| tagger.tag(chunk)).collect();
+                let tags: Vec<&[u8]> = tags.iter().map(|tag| &tag[..]).collect();
+                keyed_hashes(&self.key, &tags, name);
+            }
+            None => keyed_hashes(&self.key, chunks, name),
+        }
+        ids
+    }
+
+    /// Each with its name. So many are named together, and no more, that they are still at hand for what is done with them.
+    pub(crate) fn each_id<'a>(
+        &self,
+        mut chunks: &'a [&'a [u8]],
+    ) -> impl Iterator<Item = (ChunkId, &'a [u8])> {
+        let groups = std::iter::from_fn(move || {
+            let mut bytes = 0;
+            let now = chunks.iter().take_while(|chunk| {
+                let room = bytes < TOGETHER_BYTES;
+                bytes += chunk.len();
+                room
+            });
+            let (now, later) = chunks.split_at(now.count());
+            chunks = later;
+            (!now.is_empty()).then_some(now)
+        });
+        groups.flat_map(|group| self.ids(group).into_iter().zip(group.iter().copied()))
+    }
+
     fn name(&self, bytes: &[u8]) -> ChunkId {
-        let hash = keyed_hash(&self.key, bytes);
+        self.name_of(blake3::keyed_hash(&self.key, bytes).into())
+    }
+
+    fn name_of(&self, hash: [u8; 32]) -> ChunkId {
         let first: &[u8; 16] = hash.first_chunk().expect("32 bytes");
         ChunkId((u128::from_le_bytes(*first) & self.mask).to_le_bytes())
     }
@@ -144,6 +181,9 @@ impl fmt::Debug for IdKey {
         f.write_str("IdKey(secret)")
     }
 }
+
+/// What is named at once where there is more: enough for all lanes of BLAKE3, and a part of a second-level cache.
+pub(crate) const TOGETHER_BYTES: usize = 128 << 10;
 
 #[cfg(test)]
 mod tests {

@@ -105,6 +105,8 @@ pub fn load_verified(
     }
     let mut familiar = Vec::new();
     store.familiar(place, entries.len(), &mut familiar);
+    // What no mark tells of is named, all of it together.
+    let (mut unmarked, mut chunks) = (Vec::new(), Vec::new());
     let mut rest = &*out;
     for (nth, entry) in entries.iter().enumerate() {
         let Some((chunk, later)) = rest.split_at_checked(entry.length as usize) else {
@@ -113,14 +115,17 @@ pub fn load_verified(
         let mark = familiar.get(nth).filter(|known| known.entry == *entry);
         let mark = mark.and_then(|known| known.mark);
         if !ids.recognises(mark, chunk) {
-            let place = place.plus(nth);
-            if ids.id(chunk) != entry.id {
-                store.forget(place);
-                return false;
-            }
-            store.note(place, &entry.id, || ids.mark(chunk));
+            unmarked.push((place.plus(nth), entry.id));
+            chunks.push(chunk);
         }
         rest = later;
+    }
+    for ((place, id), (found, chunk)) in unmarked.iter().zip(ids.each_id(&chunks)) {
+        if found != *id {
+            store.forget(*place);
+            return false;
+        }
+        store.note(*place, id, || ids.mark(chunk));
     }
     rest.is_empty()
 }

@@ -152,22 +152,25 @@ impl Incoming {
         cuts: &[u32],
         keeper: &mut Keeper<'_, S>,
     ) -> Result<(), Violation> {
-        let mut rest = bytes;
+        let mut chunks = Vec::with_capacity(cuts.len());
+        let (mut rest, mut begun) = (bytes, self.open.len());
         for &cut in cuts {
-            let missing = (cut as usize).checked_sub(self.open.len());
+            let missing = (cut as usize).checked_sub(begun);
             let split = missing.and_then(|missing| rest.split_at_checked(missing));
             let (chunk, later) = split.ok_or(Violation::Cut(stream))?;
-            if self.open.is_empty() {
-                keeper.keep(chunk);
-            } else {
-                self.open.extend_from_slice(chunk);
-                keeper.keep(&self.open);
-                self.open.clear();
-            }
-            rest = later;
+            chunks.push(chunk);
+            (rest, begun) = (later, 0);
         }
-        if self.open.len() + rest.len() > PIECE_BYTES_MAX {
+        if begun + rest.len() > PIECE_BYTES_MAX {
             return Err(Violation::Cut(stream));
+        }
+        if let Some(first) = chunks.first_mut() {
+            if !self.open.is_empty() {
+                self.open.extend_from_slice(first);
+                *first = &self.open;
+            }
+            keeper.keep(&chunks);
+            self.open.clear();
         }
         self.open.extend_from_slice(rest);
         Ok(())
@@ -187,7 +190,7 @@ impl Incoming {
             Err(crate::reason::DIGEST)
         } else {
             if self.open.len() >= TAIL_BYTES_MIN {
-                keeper.keep(&self.open);
+                keeper.keep(&[&self.open]);
             }
             Ok(())
         };
@@ -213,10 +216,11 @@ pub(super) struct Keeper<'a, S> {
 }
 
 impl<S: ChunkStore> Keeper<'_, S> {
-    fn keep(&mut self, chunk: &[u8]) {
-        let id = self.ids.id(chunk);
-        if let Some(place) = self.store.insert(id, chunk) {
-            self.knowledge.add(place);
+    fn keep(&mut self, chunks: &[&[u8]]) {
+        for (id, chunk) in self.ids.each_id(chunks) {
+            if let Some(place) = self.store.insert(id, chunk) {
+                self.knowledge.add(place);
+            }
         }
     }
 }

@@ -1,0 +1,296 @@
+//! Eight chains of blocks at a time with AVX2. It gives what each gives alone; the tests hold it to that.
+//!
+//! A vector has one word of all eight chains, so BLAKE3's compression (specification, section 2.2) is written as for one. It is a tenth slower
+//! than the crate's assembly, which wants eight chains of one length, of whole blocks, and of counters that are the same or follow each other.
+//!
+//! # Why `unsafe`
+//!
+//! Two things the compiler cannot know. That the processor has AVX2: a value of [`Avx2`] is made by asking it and
+//! in no other way, so holding one is the proof. And that a load or store stays within its array: each is of a reference to an
+//! array of exactly the bytes it takes, so the bounds were checked when that reference was made.
+#![expect(
+    unsafe_code,
+    reason = "vector instructions; the module's doc says what makes them sound"
+)]
+
+use std::arch::is_x86_feature_detected;
+use std::arch::x86_64::{
+    __m256i, _mm_loadu_si128, _mm256_add_epi32, _mm256_and_si256, _mm256_blendv_epi8,
+    _mm256_castsi128_si256, _mm256_cmpeq_epi32, _mm256_cmpgt_epi32, _mm256_inserti128_si256,
+    _mm256_loadu_si256, _mm256_or_si256, _mm256_permute2x128_si256, _mm256_set_epi64x,
+    _mm256_set1_epi32, _mm256_shuffle_epi8, _mm256_slli_epi32, _mm256_srli_epi32,
+    _mm256_storeu_si256, _mm256_unpackhi_epi32, _mm256_unpackhi_epi64, _mm256_unpacklo_epi32,
+    _mm256_unpacklo_epi64, _mm256_xor_si256,
+};
+use std::hint::black_box;
+
+use super::{BLOCK_BYTES, Block, Chains, KEYED, LANES, Value};
+
+/// Proof that this processor has AVX2.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Avx2(());
+
+impl Avx2 {
+    /// Asks the processor.
+    pub(super) fn detect() -> Option<Self> {
+        is_x86_feature_detected!("avx2").then_some(Self(()))
+    }
+
+    /// What [`Chains::value`] says of the first `filled` lanes.
+    pub(super) fn values_of(
+        self,
+        key: &[u32; 8],
+        chains: &Chains<'_>,
+        filled: usize,
+    ) -> [Value; LANES] {
+        // SAFETY: the processor has AVX2, or there were no `self`.
+        unsafe { values_of(key, chains, filled) }
+    }
+}
+
+#[target_feature(enable = "avx2")]
+fn values_of(key: &[u32; 8], chains: &Chains<'_>, filled: usize) -> [Value; LANES] {
+    let turns = Turns::new();
+    let (mut shortest, mut longest) = (u32::MAX, 0);
+    for blocks in &chains.blocks[..filled] {
+        shortest = shortest.min(*blocks);
+        longest = longest.max(*blocks);
+    }
+    let blocks = row(&chains.blocks);
+    let counter = [row(&chains.counter_low), row(&chains.counter_high)];
+    let last_bytes = row(&chains.last_bytes);
+    let flags_first = row(&chains.flags_first);
+    let flags_last = row(&chains.flags_last);
+    let mut value = [same(0); 8];
+    for (value, word) in value.iter_mut().zip(key) {
+        *value = same(*word);
+    }
+    for nth in 0..longest {
+        let mut next = [&chains.last[0]; LANES];
+        for (lane, block) in next.iter_mut().enumerate() {
+            *block = chains.block(lane, nth);
+        }
+        let is_last = _mm256_cmpeq_epi32(blocks, same(nth + 1));
+        let mut flags = _mm256_or_si256(
+            same(u32::from(KEYED)),
+            _mm256_and_si256(is_last, flags_last),
+        );
+        if nth == 0 {
+            flags = _mm256_or_si256(flags, flags_first);
+        }
+        let bytes = _mm256_blendv_epi8(same(BLOCK_BYTES as u32), last_bytes, is_last);
+        let before = value;
+        let about = [counter[0], counter[1], bytes, flags];
+        compress(&mut value, &message(&next), about, turns);
+        if nth >= shortest {
+            let goes_on = _mm256_cmpgt_epi32(blocks, same(nth));
+            for (value, before) in value.iter_mut().zip(before) {
+                *value = _mm256_blendv_epi8(before, *value, goes_on);
+            }
+        }
+    }
+    columns(&value)
+}
+
+/// The specification's compression, without the half of its result that only longer outputs need.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn compress(value: &mut [__m256i; 8], message: &[__m256i; 16], about: [__m256i; 4], turns: Turns) {
+    let mut state = [same(0); 16];
+    state[..8].copy_from_slice(value);
+    for (word, iv) in state[8..].iter_mut().zip(IV) {
+        *word = same(iv);
+    }
+    state[12..].copy_from_slice(&about);
+    // Each with its own order of words, which is known when it is compiled.
+    round::<0>(&mut state, message, turns);
+    round::<1>(&mut state, message, turns);
+    round::<2>(&mut state, message, turns);
+    round::<3>(&mut state, message, turns);
+    round::<4>(&mut state, message, turns);
+    round::<5>(&mut state, message, turns);
+    round::<6>(&mut state, message, turns);
+    for (nth, value) in value.iter_mut().enumerate() {
+        *value = _mm256_xor_si256(state[nth], state[nth + 8]);
+    }
+}
+
+/// Columns, then diagonals.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn round<const N: usize>(state: &mut [__m256i; 16], message: &[__m256i; 16], turns: Turns) {
+    let (columns, diagonals) = ORDERS[N].split_at(8);
+    mix::<4, 8, 12>(state, message, columns, turns);
+    mix::<5, 10, 15>(state, message, diagonals, turns);
+}
+
+/// The specification's `G` of four groups: of each row of four words one, from these on.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn mix<const B: usize, const C: usize, const D: usize>(
+    state: &mut [__m256i; 16],
+    message: &[__m256i; 16],
+    order: &[usize],
+    turns: Turns,
+) {
+    for half in 0..2 {
+        for n in 0..4 {
+            state[n] = _mm256_add_epi32(state[n], message[order[2 * n + half]]);
+        }
+        for n in 0..4 {
+            state[n] = _mm256_add_epi32(state[n], state[at::<B>(n)]);
+        }
+        for n in 0..4 {
+            state[at::<D>(n)] = _mm256_xor_si256(state[at::<D>(n)], state[n]);
+        }
+        for n in 0..4 {
+            state[at::<D>(n)] = turns.turn(half, state[at::<D>(n)]);
+        }
+        for n in 0..4 {
+            state[at::<C>(n)] = _mm256_add_epi32(state[at::<C>(n)], state[at::<D>(n)]);
+        }
+        for n in 0..4 {
+            state[at::<B>(n)] = _mm256_xor_si256(state[at::<B>(n)], state[at::<C>(n)]);
+        }
+        for n in 0..4 {
+            let word = state[at::<B>(n)];
+            state[at::<B>(n)] = if half == 0 {
+                _mm256_or_si256(_mm256_srli_epi32::<12>(word), _mm256_slli_epi32::<20>(word))
+            } else {
+                _mm256_or_si256(_mm256_srli_epi32::<7>(word), _mm256_slli_epi32::<25>(word))
+            };
+        }
+    }
+}
+
+/// `n` words after this one in its row of four.
+const fn at<const WORD: usize>(n: usize) -> usize {
+    WORD / 4 * 4 + (WORD + n) % 4
+}
+
+/// Turns words to the right by 16 and 8 bits, which are whole bytes.
+#[derive(Clone, Copy)]
+struct Turns([__m256i; 2]);
+
+impl Turns {
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn new() -> Self {
+        let by = |low: u64| {
+            let (low, high) = (low as i64, (low + 0x0808_0808_0808_0808) as i64);
+            // A compiler that knows the order of bytes makes two instructions of one.
+            black_box(_mm256_set_epi64x(high, low, high, low))
+        };
+        Self([by(0x0504_0706_0100_0302), by(0x0407_0605_0003_0201)])
+    }
+
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn turn(self, nth: usize, words: __m256i) -> __m256i {
+        _mm256_shuffle_epi8(words, self.0[nth])
+    }
+}
+
+/// Word by word, those of all blocks.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn message(blocks: &[&Block; LANES]) -> [__m256i; 16] {
+    let mut message = [same(0); 16];
+    for (nth, words) in message.as_chunks_mut().0.iter_mut().enumerate() {
+        *words = across([
+            pair(blocks[0], blocks[4], nth),
+            pair(blocks[1], blocks[5], nth),
+            pair(blocks[2], blocks[6], nth),
+            pair(blocks[3], blocks[7], nth),
+        ]);
+    }
+    message
+}
+
+/// The same quarter of two blocks.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn pair(low: &Block, high: &Block, nth: usize) -> __m256i {
+    let low: &[u8; 16] = &low.as_chunks().0[nth];
+    let high: &[u8; 16] = &high.as_chunks().0[nth];
+    // SAFETY: either reads the 16 bytes of the array, at any alignment.
+    let (low, high) = unsafe {
+        let low = _mm_loadu_si128(low.as_ptr().cast());
+        (low, _mm_loadu_si128(high.as_ptr().cast()))
+    };
+    _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(low), high)
+}
+
+/// Lane by lane, its eight words.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn columns(rows: &[__m256i; 8]) -> [Value; LANES] {
+    let [a, b, c, d, e, f, g, h] = *rows;
+    let (low, high) = (across([a, b, c, d]), across([e, f, g, h]));
+    let mut out = [[0; 32]; LANES];
+    let (front, back) = out.split_at_mut(4);
+    for nth in 0..4 {
+        let wholes = [
+            (
+                &mut front[nth],
+                _mm256_permute2x128_si256::<0x20>(low[nth], high[nth]),
+            ),
+            (
+                &mut back[nth],
+                _mm256_permute2x128_si256::<0x31>(low[nth], high[nth]),
+            ),
+        ];
+        for (value, whole) in wholes {
+            // SAFETY: writes the 32 bytes of the array, at any alignment.
+            unsafe { _mm256_storeu_si256(value.as_mut_ptr().cast(), whole) };
+        }
+    }
+    out
+}
+
+/// Rows of four words become columns, in either half.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn across([a, b, c, d]: [__m256i; 4]) -> [__m256i; 4] {
+    let (ab, cd) = (_mm256_unpacklo_epi32(a, b), _mm256_unpacklo_epi32(c, d));
+    let (ab_high, cd_high) = (_mm256_unpackhi_epi32(a, b), _mm256_unpackhi_epi32(c, d));
+    [
+        _mm256_unpacklo_epi64(ab, cd),
+        _mm256_unpackhi_epi64(ab, cd),
+        _mm256_unpacklo_epi64(ab_high, cd_high),
+        _mm256_unpackhi_epi64(ab_high, cd_high),
+    ]
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn same(word: u32) -> __m256i {
+    _mm256_set1_epi32(word.cast_signed())
+}
+
+#[target_feature(enable = "avx2")]
+#[inline]
+fn row(words: &[u32; LANES]) -> __m256i {
+    // SAFETY: reads the 32 bytes of the array, at any alignment.
+    unsafe { _mm256_loadu_si256(words.as_ptr().cast()) }
+}
+
+/// BLAKE3's specification, table 1: the first four.
+const IV: [u32; 4] = [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a];
+
+/// In which order a round takes the words of a block: each time the specification's table 2 of the last one's.
+const ORDERS: [[usize; 16]; 7] = {
+    const NEXT: [usize; 16] = [2, 6, 3, 10, 7, 0, 4, 13, 1, 11, 12, 5, 9, 14, 15, 8];
+    let mut orders = [[0; 16]; 7];
+    let mut nth = 0;
+    while nth < 7 * 16 {
+        let (round, word) = (nth / 16, nth % 16);
+        orders[round][word] = if round == 0 {
+            word
+        } else {
+            orders[round - 1][NEXT[word]]
+        };
+        nth += 1;
+    }
+    orders
+};

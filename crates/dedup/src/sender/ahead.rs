@@ -48,6 +48,11 @@ impl Ahead {
         self.familiar.clear();
     }
 
+    /// Whether something is awaited.
+    pub(super) fn awaits(&self) -> bool {
+        self.place.is_some()
+    }
+
     /// Whether `bytes`, with which a chunk begins, begin with the chunk that is awaited.
     pub(super) fn look<S: ChunkStore>(
         &mut self,

@@ -151,6 +151,8 @@ pub(super) struct Building {
     /// New chunks resemble what lies from here on.
     after_match: Option<Place>,
     ahead: Ahead,
+    /// Chunks since the last that was known.
+    new: usize,
 }
 
 impl Building {
@@ -239,9 +241,31 @@ impl Building {
         self.raw.len()
     }
 
-    /// The chunk ends here.
+    /// How many chunks may be named before the first of them is looked up. After as many new ones the next are likely to be new; if they are not,
+    /// less is done in vain than was of use.
+    pub(super) fn named_together(&self) -> usize {
+        // Of a chunk that begins in earlier pieces the bytes do not lie in a row.
+        let alone = self.ahead.awaits() || !self.carried.is_empty();
+        if alone { 1 } else { self.new.max(1) }
+    }
+
+    /// The names of the next chunks, each of which ends so many bytes after what was seen, or after the one before.
+    pub(super) fn names(&self, ends: &[usize], ids: &IdKey) -> Vec<ChunkId> {
+        let mut rest = &self.raw[self.chunks_bytes..];
+        let mut begun = self.seen - self.chunks_bytes;
+        let mut chunks = Vec::with_capacity(ends.len());
+        for end in ends {
+            let (chunk, later) = rest.split_at(begun + end);
+            chunks.push(chunk);
+            (rest, begun) = (later, 0);
+        }
+        ids.ids(&chunks)
+    }
+
+    /// The chunk ends here. It may have been named.
     pub(super) fn end_chunk<S: ChunkStore>(
         &mut self,
+        id: Option<ChunkId>,
         finder: &mut Finder<'_, S>,
         batch: usize,
         pieces: &mut Vec<Piece>,
@@ -254,7 +278,7 @@ impl Building {
             self.carried.extend_from_slice(tail);
             &self.carried
         };
-        let id = finder.ids.id(chunk);
+        let id = id.unwrap_or_else(|| finder.ids.id(chunk));
         let (place, found) = finder.find_or_keep(id, chunk);
         let known = found && place.is_some_and(|place| finder.knowledge.has(place));
         let length = u32::try_from(chunk.len()).expect("chunks are bounded");
@@ -316,6 +340,7 @@ impl Building {
             }
         }
         self.known = known;
+        self.new = if known { 0 } else { self.new + 1 };
         self.chunks.push(sent);
         self.chunks_bytes += tail_bytes;
         self.carried.clear();
@@ -369,7 +394,7 @@ impl Building {
         let mut unsaid = None;
         if self.unfinished() >= TAIL_BYTES_MIN {
             if self.seen > self.chunks_bytes {
-                self.end_chunk(finder, batch, pieces);
+                self.end_chunk(None, finder, batch, pieces);
             } else {
                 let id = finder.ids.id(&self.carried);
                 (unsaid, _) = finder.find_or_keep(id, &self.carried);

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::chunker::{Chunker, ChunkerParams};
-use crate::id::BodyDigest;
+use crate::id::{BodyDigest, TOGETHER_BYTES};
 use crate::knowledge::Knowledge;
 use crate::store::{ChunkStore, Place};
 use crate::wire::NakCause;
@@ -175,14 +175,52 @@ impl Outgoing {
                     Foreseen::Later | Foreseen::Nothing => {}
                 }
             }
+            if self.building.named_together() > 1 {
+                self.cut_together(finder, batch, pieces);
+                continue;
+            }
             match self.chunker.next_cut(self.building.unseen()) {
                 Some(end) => {
                     self.building.see(end);
-                    self.building.end_chunk(finder, batch, pieces);
+                    self.building.end_chunk(None, finder, batch, pieces);
                 }
                 None => self.building.see(self.building.unseen().len()),
             }
         }
+    }
+
+    /// As [`cut`](Self::cut) does for one chunk after the other, as long as all are new: they are named together.
+    fn cut_together<S: ChunkStore>(
+        &mut self,
+        finder: &mut Finder<'_, S>,
+        batch: usize,
+        pieces: &mut Vec<Piece>,
+    ) {
+        let (mut ends, most) = (Vec::new(), self.building.named_together());
+        let unseen = self.building.unseen();
+        let mut rest = &unseen[..unseen.len().min(TOGETHER_BYTES)];
+        while ends.len() < most
+            && !rest.is_empty()
+            && let Some(end) = self.chunker.next_cut(rest)
+        {
+            ends.push(end);
+            rest = &rest[end..];
+        }
+        let unfinished = if self.chunker.length() > 0 {
+            rest.len()
+        } else {
+            0
+        };
+        for (end, id) in ends.iter().zip(self.building.names(&ends, finder.ids)) {
+            self.building.see(*end);
+            self.building.end_chunk(Some(id), finder, batch, pieces);
+            if self.building.named_together() == 1 {
+                // The next may be awaited now, and be known by its mark.
+                self.chunker.restart();
+                return;
+            }
+        }
+        self.building.see(unfinished);
     }
 
     /// As [`spare`](Self::spare) and [`filled`](Self::filled), with bytes from elsewhere.

@@ -41,6 +41,8 @@ pub(crate) struct Plan {
     pub(crate) keep_sent: bool,
     /// Containers of 32 KiB in each store.
     pub(crate) containers_max: usize,
+    /// What is written at once at most, each as often as the others.
+    pub(crate) steps: [usize; 3],
     /// A tick in so many lets nothing that was written wait.
     pub(crate) flush: usize,
     pub(crate) faults: Faults,
@@ -80,6 +82,7 @@ impl Plan {
             delta: true,
             keep_sent: true,
             containers_max: 1000,
+            steps: [100, 5000, 60_000],
             flush: 8,
             faults: Faults::default(),
         }
@@ -347,7 +350,7 @@ impl World {
             if *written > body.len() {
                 continue;
             }
-            let most = [100, 5000, 60_000][self.stream.below(3)];
+            let most = self.plan.steps[self.stream.below(3)];
             let wanted = 1 + self.stream.below(most);
             let piece = &body[*written..body.len().min(*written + wanted)];
             // Handed in, or put where it belongs.

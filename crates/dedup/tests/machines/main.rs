@@ -223,6 +223,42 @@ fn what_is_known_by_its_mark_is_not_named_again() {
     );
 }
 
+/// Whether chunks are named one by one or together, the same ones are kept in the same places, known by their marks and sent.
+///
+/// Method: bodies that are new, known, and both in turns, written in steps shorter than any chunk, of which no two are ever there at once, and in long ones.
+#[test]
+fn what_is_named_together_is_what_is_named_alone() {
+    let [alone, together] = [1000, 60_000].map(|step| {
+        let mut world = World::new(Plan {
+            steps: [step; 3],
+            flush: 0,
+            ..Plan::quiet(21)
+        });
+        let (text, noise) = (Stream(6).text(300_000), Stream(8).noise(400_000));
+        let version = Stream(7).edited(&text, 30);
+        let turns = text.chunks(30_000).zip(noise.chunks(40_000).skip(1));
+        let turns: Vec<u8> = turns
+            .flat_map(|(one, other)| [one, other].concat())
+            .collect();
+        for body in [
+            &text,
+            &text,
+            &version,
+            &noise[..200_000],
+            &turns,
+            &turns,
+            &turns,
+        ] {
+            world.send(0, body.to_vec());
+            world.run();
+        }
+        let counters = world.ends[0].endpoint.sender().counters();
+        (counters, world.ends.map(|end| end.store.listed()))
+    });
+    assert!(alone.0.recognised > 0 && alone.0.literal > 0);
+    assert_eq!(alone, together);
+}
+
 /// What became known is not sent again: the second time a body takes a hundredth of the line, the next version a tenth.
 #[test]
 fn what_was_sent_is_not_sent_again() {

@@ -42,6 +42,14 @@ impl MemoryStore {
         }
     }
 
+    /// What each container lists.
+    pub(crate) fn listed(&self) -> Vec<Vec<Entry>> {
+        let containers = self.containers.values();
+        containers
+            .map(|container| container.entries.clone())
+            .collect()
+    }
+
     /// Everything is gone, and the store says so.
     pub(crate) fn wipe(&mut self) {
         self.epoch += 1;

@@ -37,6 +37,12 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Reads from `offset` on what can be had without waiting: so many bytes, none if it would wait.
     fn read_now_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
+    /// Whether [`read_now_at`](Self::read_now_at) knows what can be had. Where it does not it never reads anything, and who asks it
+    /// first asks for nothing.
+    fn tells_cached(&self) -> bool {
+        true
+    }
+
     /// Writes all of `bytes` at `offset`; both are multiples of [`WRITE_ALIGN`].
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
@@ -83,6 +89,8 @@ pub struct FileDevice {
     direct: Option<File>,
     path: PathBuf,
     bytes: u64,
+    /// The file system says what is in the page cache.
+    tells_cached: bool,
     /// None where the system does not map it; then everything is read.
     mapping: Option<Mapping>,
     /// None where pages on their way would change with the file, and for block devices.
@@ -122,6 +130,7 @@ impl FileDevice {
                 wanted
             }
         };
+        let tells_cached = tells_cached(&file);
         let mapping = Mapping::of(&file, bytes).ok();
         let folder = path.parent().filter(|_| !block_device);
         // A name without a folder lies in the current one.
@@ -135,6 +144,7 @@ impl FileDevice {
             direct: None,
             path,
             bytes,
+            tells_cached,
             mapping,
             renewal,
         })
@@ -150,11 +160,13 @@ impl FileDevice {
         let file = File::open(&path)?;
         lock(&file, FlockOperation::NonBlockingLockShared)?;
         let bytes = size_of(&file)?;
+        let tells_cached = tells_cached(&file);
         Ok(Self {
             file,
             direct: None,
             path,
             bytes,
+            tells_cached,
             mapping: None,
             renewal: None,
         })
@@ -223,6 +235,10 @@ impl Device for FileDevice {
             }
         }
         Ok(filled)
+    }
+
+    fn tells_cached(&self) -> bool {
+        self.tells_cached
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
@@ -296,6 +312,21 @@ fn size_of(file: &File) -> io::Result<u64> {
     Ok(metadata.len())
 }
 
+/// Whether a read that shall not wait is one that the file system knows: a file in memory, say, or one on another machine, may not.
+fn tells_cached(file: &File) -> bool {
+    let first = &mut [0];
+    let read = rustix::io::preadv2(
+        file,
+        &mut [IoSliceMut::new(first)],
+        0,
+        ReadWriteFlags::NOWAIT,
+    );
+    !matches!(
+        read,
+        Err(rustix::io::Errno::NOTSUP | rustix::io::Errno::NOSYS | rustix::io::Errno::INVAL)
+    )
+}
+
 /// Takes the room now, so that a full disk is found at the start and not under load.
 fn allocate(file: &File, bytes: u64) -> io::Result<()> {
     match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
@@ -325,6 +356,7 @@ mod tests {
         let mut again = [0; 100];
         let filled = device.read_now_at(&mut again, 8192).expect("no error");
         assert_eq!(again[..filled], [7; 100][..filled]);
+        assert!(device.tells_cached() || filled == 0);
     }
 
     /// Aligned as a write past the page cache wants it.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use edgeward_chunk_store::codec::Compressors;
 use edgeward_chunk_store::{ChunkSettings, Chunks};
+use edgeward_dedup::Handled;
 use edgeward_dedup::buffer::Pool;
 use edgeward_dedup::chunker::ChunkerParams;
 use edgeward_dedup::codec::{Codec, Method, Methods};
@@ -61,7 +62,7 @@ impl End {
             let handled = self
                 .endpoint
                 .handle(frame, &mut self.store, &mut self.codec);
-            handled.expect("our own frames");
+            assert_eq!(handled, Ok(Handled::Done), "our own frames");
             bytes = rest;
         }
     }

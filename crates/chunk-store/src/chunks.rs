@@ -2,6 +2,7 @@
 
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -15,6 +16,7 @@ use edgeward_store::disk::Device;
 use crate::blocks::{Part, Unpacker};
 use crate::format::{Layout, RAW_RATIO_MAX, SUPERBLOCK_BYTES, Superblock, Trailer};
 use crate::format::{VERSION, VERSION_BLOCKS, VERSION_RAW};
+use crate::hasty::{Hasty, Patience, Want, Wanted};
 use crate::index::Index;
 use crate::open::{Open, Packer};
 use crate::settings::{ChunkCounters, ChunkSettings, OpenError};
@@ -22,8 +24,8 @@ use crate::trailers::{Listing, Sizes, Trailers};
 
 /// Chunks on a device, for any number of peers and threads: clones are the same store.
 ///
-/// One lock guards index and open container; a full container is written and a trailer read under it, chunks are read
-/// without it. The open container is lost if [`flush`](Self::flush) is not called before the end.
+/// One lock guards index and open container; a full container is written under it, and a trailer read that nobody [foresaw](Self::foreseen); chunks are
+/// read without it. The open container is lost if [`flush`](Self::flush) is not called before the end.
 #[derive(Clone, Debug)]
 pub struct Chunks(Arc<Shared>);
 
@@ -56,6 +58,21 @@ impl Chunks {
         self.0.state().open.number
     }
 
+    /// The same chunks, for who cannot wait for the device.
+    pub fn hasty(&self) -> Hasty<'_> {
+        Hasty::new(&self.0)
+    }
+
+    /// Reads what was wanted, so that it is at hand for who asks for it next. Waits for the device, and holds up nobody.
+    pub fn fetch(&self, wanted: &Wanted) {
+        wanted.iter().for_each(|want| self.0.fetch(want));
+    }
+
+    /// What will probably be wanted soon, and is not in memory; each is said once. Who does not see to it has somebody wait for it later.
+    pub fn foreseen(&self) -> Option<Wanted> {
+        self.0.foreseen()
+    }
+
     /// What happened so far.
     pub fn counters(&self) -> ChunkCounters {
         let state = self.0.state();
@@ -76,25 +93,29 @@ impl Chunks {
 }
 
 #[derive(Debug)]
-struct Shared {
-    device: Arc<dyn Device>,
+pub(crate) struct Shared {
+    pub(crate) device: Arc<dyn Device>,
     layout: Layout,
-    containers: u32,
+    pub(crate) containers: u32,
     state: Mutex<State>,
+    /// Whether something is in [`State::soon`]: asked for more often than there is.
+    pub(crate) foresees: AtomicBool,
     /// Apart from the rest, so that decompressing one chunk is waited for by those who decompress another.
     unpacker: Mutex<Unpacker>,
 }
 
 #[derive(Debug)]
-struct State {
-    superblock: Superblock,
+pub(crate) struct State {
+    pub(crate) superblock: Superblock,
     index: Index,
     /// What the index was made for.
     chunks: u64,
-    trailers: Trailers,
-    open: Open,
+    pub(crate) trailers: Trailers,
+    pub(crate) open: Open,
     packer: Packer,
-    counters: ChunkCounters,
+    pub(crate) counters: ChunkCounters,
+    /// Trailers that will be asked for.
+    pub(crate) soon: Vec<u32>,
 }
 
 impl Shared {
@@ -156,14 +177,16 @@ impl Shared {
                 open: Open::new(0, layout),
                 packer,
                 counters: ChunkCounters::default(),
+                soon: Vec::new(),
             }),
+            foresees: AtomicBool::new(false),
             unpacker: Mutex::new(Unpacker::new()),
         };
         store.recover(settings.chunk_bytes, is_new);
         Ok(store)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         // A panic elsewhere leaves at worst a hint that leads nowhere.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -182,7 +205,7 @@ impl Shared {
         }
         let mut newest = None;
         for position in 0..self.containers {
-            let Some(listing) = self.read_trailer(position, state) else {
+            let Some(listing) = self.read_trailer(position, state, &mut Patience::Waits) else {
                 continue;
             };
             for entry in &listing.entries {
@@ -209,7 +232,7 @@ impl Shared {
         let step = (self.containers / SAMPLED_MAX).max(1) as usize;
         let (mut raw, mut stored) = (0, 0);
         for position in (0..self.containers).step_by(step).take(sampled as usize) {
-            if let Some(listing) = self.read_trailer(position, state) {
+            if let Some(listing) = self.read_trailer(position, state, &mut Patience::Waits) {
                 let sizes = listing.sizes();
                 raw += sizes.raw + sizes.listed;
                 stored += sizes.stored + sizes.listed;
@@ -222,54 +245,103 @@ impl Shared {
         (room as f64 * ratio.clamp(least, RAW_RATIO_MAX as f64)) as u64
     }
 
-    fn position(&self, number: u32) -> u32 {
+    pub(crate) fn position(&self, number: u32) -> u32 {
         number % self.containers
     }
 
+    /// Reads from the device; whether it could without waiting, if it may not wait.
+    fn read_at(&self, bytes: &mut [u8], offset: u64, patience: &Patience<'_>) -> io::Result<bool> {
+        match patience {
+            Patience::Hasty(_) if self.device.tells_cached() => {
+                Ok(self.device.read_now_at(bytes, offset)? == bytes.len())
+            }
+            _ => self.device.read_at(bytes, offset).map(|()| true),
+        }
+    }
+
     /// What lies at a position, from the device.
-    fn read_trailer(&self, position: u32, state: &mut State) -> Option<Listing> {
+    pub(crate) fn read_trailer(
+        &self,
+        position: u32,
+        state: &mut State,
+        patience: &mut Patience<'_>,
+    ) -> Option<Listing> {
+        match self.trailer(position, state.superblock.epoch, patience) {
+            Ok(Some(listing)) => listing,
+            Ok(None) => {
+                patience.want(Want::Trailer(position));
+                None
+            }
+            Err(_) => {
+                state.counters.errors += 1;
+                None
+            }
+        }
+    }
+
+    /// As [`read_trailer`](Self::read_trailer), without a lock; `None` if it would have to wait.
+    pub(crate) fn trailer(
+        &self,
+        position: u32,
+        epoch: u64,
+        patience: &Patience<'_>,
+    ) -> io::Result<Option<Option<Listing>>> {
         let offset = self.layout.offset(position) + self.layout.container_bytes() as u64;
         let mut bytes = vec![0; SUPERBLOCK_BYTES];
-        let read = self.device.read_at(&mut bytes, offset).and_then(|()| {
-            // Chunks of 8 KiB on average and more are all listed in the first 4 KiB.
-            let whole = Trailer::bytes(self.layout, &bytes).unwrap_or(0);
-            let first = bytes.len();
-            if whole > first {
-                bytes.resize(whole, 0);
-                self.device
-                    .read_at(&mut bytes[first..], offset + first as u64)?;
-            }
-            Ok(())
-        });
-        if read.is_err() {
-            state.counters.errors += 1;
-            return None;
+        if !self.read_at(&mut bytes, offset, patience)? {
+            return Ok(None);
         }
-        let trailer = Trailer::decode(self.layout, state.superblock.epoch, &bytes)?;
+        // Chunks of 8 KiB on average and more are all listed in the first 4 KiB.
+        let whole = Trailer::bytes(self.layout, &bytes).unwrap_or(0);
+        let first = bytes.len();
+        if whole > first {
+            bytes.resize(whole, 0);
+            if !self.read_at(&mut bytes[first..], offset + first as u64, patience)? {
+                return Ok(None);
+            }
+        }
+        let trailer = Trailer::decode(self.layout, epoch, &bytes);
         // A device that grew or shrank has containers where their numbers do not belong.
-        (self.position(trailer.number) == position).then(|| trailer.into())
+        let trailer = trailer.filter(|trailer| self.position(trailer.number) == position);
+        Ok(Some(trailer.map(Listing::from)))
     }
 
     /// What lies at a position, from memory if it is there.
-    fn listing(&self, position: u32, state: &mut State) -> Option<Arc<Listing>> {
+    fn listing(
+        &self,
+        position: u32,
+        state: &mut State,
+        patience: &mut Patience<'_>,
+    ) -> Option<Arc<Listing>> {
         if let Some(listing) = state.trailers.of(position) {
+            if let Some(position) = state.trailers.foreseen() {
+                self.foresee_next(position, state);
+            }
             return Some(listing);
         }
+        if position > 0 && state.trailers.has(position - 1) {
+            self.foresee_next(position, state);
+        }
+        let listing = Arc::new(self.read_trailer(position, state, patience)?);
         state.counters.trailers_read += 1;
-        let listing = Arc::new(self.read_trailer(position, state)?);
         state.trailers.insert(position, Arc::clone(&listing));
         Some(listing)
     }
 
     /// As [`listing`](Self::listing), if the container is still this one.
-    fn listing_of(&self, number: u32, state: &mut State) -> Option<Arc<Listing>> {
-        let listing = self.listing(self.position(number), state)?;
+    fn listing_of(
+        &self,
+        number: u32,
+        state: &mut State,
+        patience: &mut Patience<'_>,
+    ) -> Option<Arc<Listing>> {
+        let listing = self.listing(self.position(number), state, patience)?;
         (listing.number == number).then_some(listing)
     }
 
     /// Takes the chunks at a position out of the index.
     fn evict(&self, position: u32, state: &mut State) {
-        if let Some(listing) = self.listing(position, state) {
+        if let Some(listing) = self.listing(position, state, &mut Patience::Waits) {
             listing
                 .entries
                 .iter()
@@ -306,6 +378,7 @@ impl Shared {
             self.begin_anew(state)?;
         }
         self.evict(self.position(state.open.number), state);
+        self.foresee_evictions(state);
         written
     }
 
@@ -367,7 +440,13 @@ impl Shared {
     /// cannot be done.
     ///
     /// The container may be overwritten meanwhile; then these are not the chunks, and their hashes say so.
-    fn read(&self, listing: &Listing, parts: &[Part], out: &mut [u8]) -> bool {
+    fn read(
+        &self,
+        listing: &Listing,
+        parts: &[Part],
+        out: &mut [u8],
+        patience: &mut Patience<'_>,
+    ) -> bool {
         let number = listing.number;
         if let [part] = parts
             && part.method != Method::None
@@ -384,15 +463,10 @@ impl Shared {
         if let [part] = parts
             && part.method == Method::None
         {
-            let read = self.device.read_at(out, offset);
-            if read.is_err() {
-                self.state().counters.errors += 1;
-            }
-            return read.is_ok();
+            return self.read_chunks(out, offset, patience);
         }
         let mut bytes = vec![0; length];
-        if self.device.read_at(&mut bytes, offset).is_err() {
-            self.state().counters.errors += 1;
+        if !self.read_chunks(&mut bytes, offset, patience) {
             return false;
         }
         let (mut unpacker, mut rest) = (self.unpacker(), out);
@@ -410,8 +484,24 @@ impl Shared {
         true
     }
 
+    /// Bytes of a container, if they can be had.
+    fn read_chunks(&self, out: &mut [u8], offset: u64, patience: &mut Patience<'_>) -> bool {
+        match self.read_at(out, offset, patience) {
+            Ok(true) => true,
+            Ok(false) => {
+                let bytes = out.len();
+                patience.want(Want::Bytes { offset, bytes });
+                false
+            }
+            Err(_) => {
+                self.state().counters.errors += 1;
+                false
+            }
+        }
+    }
+
     /// Chunks of a container were not what their names say: they shall not be found again.
-    fn forget(&self, number: u32, slots: Range<usize>, state: &mut State) {
+    pub(crate) fn forget(&self, number: u32, slots: Range<usize>, state: &mut State) {
         state.counters.forgotten += self.drop_names(number, slots, state);
     }
 
@@ -421,7 +511,7 @@ impl Shared {
         let entries = if number == state.open.number {
             state.open.entries.get(slots).map(<[_]>::to_vec)
         } else {
-            let listing = self.listing_of(number, state);
+            let listing = self.listing_of(number, state, &mut Patience::Waits);
             listing.and_then(|listing| listing.entries.get(slots).map(<[_]>::to_vec))
         };
         let entries = entries.unwrap_or_default();
@@ -435,12 +525,17 @@ impl Shared {
     }
 
     /// Whether there is more of a chunk than its name.
-    fn is_kept(&self, place: Place, state: &mut State) -> bool {
+    pub(crate) fn is_kept(
+        &self,
+        place: Place,
+        state: &mut State,
+        patience: &mut Patience<'_>,
+    ) -> bool {
         let slot = usize::from(place.slot);
         if place.container == state.open.number {
             return state.open.is_kept(slot);
         }
-        let listing = self.listing_of(place.container, state);
+        let listing = self.listing_of(place.container, state, patience);
         listing.is_some_and(|listing| listing.is_kept(slot))
     }
 
@@ -451,7 +546,16 @@ impl Shared {
         Place { container, slot }
     }
 
-    fn locate(&self, id: &ChunkId, state: &mut State) -> Option<Place> {
+    pub(crate) fn epoch(&self) -> u64 {
+        self.state().superblock.epoch
+    }
+
+    pub(crate) fn locate(
+        &self,
+        id: &ChunkId,
+        state: &mut State,
+        patience: &mut Patience<'_>,
+    ) -> Option<Place> {
         if let Some(&slot) = state.open.names.get(id) {
             return Some(Place {
                 container: state.open.number,
@@ -464,9 +568,10 @@ impl Shared {
             if position == open {
                 continue;
             }
-            let listing = self.listing(position, state);
-            let found = listing.and_then(|listing| Some((listing.slot(id)?, listing)));
-            let Some((slot, listing)) = found else {
+            let Some(listing) = self.listing(position, state, patience) else {
+                continue;
+            };
+            let Some(slot) = listing.slot(id) else {
                 state.counters.misled += 1;
                 continue;
             };
@@ -479,6 +584,129 @@ impl Shared {
             listed = Some(place);
         }
         listed
+    }
+
+    pub(crate) fn entries(
+        &self,
+        place: Place,
+        most: usize,
+        out: &mut Vec<Entry>,
+        patience: &mut Patience<'_>,
+    ) {
+        let mut state = self.state();
+        let from = usize::from(place.slot);
+        if place.container == state.open.number {
+            out.extend(state.open.entries.iter().skip(from).take(most));
+        } else if let Some(listing) = self.listing_of(place.container, &mut state, patience) {
+            out.extend(listing.entries.iter().skip(from).take(most));
+        }
+    }
+
+    pub(crate) fn load(
+        &self,
+        place: Place,
+        entries: &[Entry],
+        out: &mut [u8],
+        patience: &mut Patience<'_>,
+    ) -> bool {
+        let slots = usize::from(place.slot)..usize::from(place.slot) + entries.len();
+        let bytes = bytes_of(entries);
+        assert_eq!(out.len(), bytes, "room for what is asked for");
+        let mut state = self.state();
+        if place.container == state.open.number {
+            let is_it = state.open.entries.get(slots.clone()) == Some(entries);
+            let there = state.open.chunks(slots).filter(|_| is_it);
+            return there.inspect(|there| out.copy_from_slice(there)).is_some();
+        }
+        let Some(listing) = self.listing_of(place.container, &mut state, patience) else {
+            return false;
+        };
+        drop(state);
+        let is_it = listing.entries.get(slots.clone()) == Some(entries);
+        let parts = listing.parts(slots).filter(|_| is_it);
+        parts.is_some_and(|parts| self.read(&listing, &parts, out, patience))
+    }
+
+    /// The container that is still open has no marks: it is a small part of what is there.
+    pub(crate) fn familiar(
+        &self,
+        place: Place,
+        most: usize,
+        out: &mut Vec<Familiar>,
+        patience: &mut Patience<'_>,
+    ) {
+        let mut state = self.state();
+        if place.container != state.open.number {
+            let position = self.position(place.container);
+            // It may have to be read.
+            _ = self.listing(position, &mut state, patience);
+            let slot = usize::from(place.slot);
+            let slots = slot..slot + most;
+            state
+                .trailers
+                .familiar(position, place.container, slots, out);
+        }
+    }
+
+    pub(crate) fn note(&self, place: Place, id: &ChunkId, mark: impl FnOnce() -> Option<Mark>) {
+        let mut state = self.state();
+        let position = self.position(place.container);
+        let chunk = (usize::from(place.slot), id);
+        state.trailers.note(position, place.container, chunk, mark);
+    }
+
+    /// As [`ChunkStore::find_or_insert`]; nothing is kept while an answer is owed.
+    pub(crate) fn find_or_insert(
+        &self,
+        id: ChunkId,
+        chunk: &[u8],
+        patience: &mut Patience<'_>,
+    ) -> (Option<Place>, bool) {
+        let state = &mut *self.state();
+        let place = self.locate(&id, state, patience);
+        if let Some(place) = place
+            && self.is_kept(place, state, patience)
+        {
+            return (Some(place), true);
+        }
+        if patience.owes() {
+            return (None, false);
+        }
+        if let Some(place) = place {
+            // From here on there are its bytes, too.
+            let slot = usize::from(place.slot);
+            self.drop_names(place.container, slot..slot + 1, state);
+        }
+        if chunk.is_empty() || chunk.len() > self.layout.container_bytes() {
+            return (None, false);
+        }
+        if !state.open.make_room(chunk.len(), &mut state.packer) {
+            // What could not be written is counted and forgotten; the next container may fare better.
+            _ = self.seal(state);
+        }
+        let slot = state.open.push(id, chunk);
+        (Some(self.entered(&id, slot, state)), false)
+    }
+
+    /// As [`ChunkStore::find_or_list`]; nothing is listed while an answer is owed.
+    pub(crate) fn find_or_list(
+        &self,
+        entry: Entry,
+        patience: &mut Patience<'_>,
+    ) -> (Option<Place>, bool) {
+        let state = &mut *self.state();
+        if let Some(place) = self.locate(&entry.id, state, patience) {
+            return (Some(place), true);
+        }
+        let bytes = entry.length as usize;
+        if patience.owes() || bytes == 0 || bytes > self.layout.container_bytes() {
+            return (None, false);
+        }
+        if !state.open.has_room_to_list(bytes) {
+            _ = self.seal(state);
+        }
+        let slot = state.open.list(entry, &mut state.packer);
+        (Some(self.entered(&entry.id, slot, state)), false)
     }
 }
 
@@ -501,40 +729,19 @@ const SAMPLED_MAX: u32 = 256;
 
 impl ChunkStore for Chunks {
     fn epoch(&self) -> u64 {
-        self.0.state().superblock.epoch
+        self.0.epoch()
     }
 
     fn locate(&mut self, id: &ChunkId) -> Option<Place> {
-        self.0.locate(id, &mut self.0.state())
+        self.0.locate(id, &mut self.0.state(), &mut Patience::Waits)
     }
 
     fn entries(&mut self, place: Place, most: usize, out: &mut Vec<Entry>) {
-        let mut state = self.0.state();
-        let from = usize::from(place.slot);
-        if place.container == state.open.number {
-            out.extend(state.open.entries.iter().skip(from).take(most));
-        } else if let Some(listing) = self.0.listing_of(place.container, &mut state) {
-            out.extend(listing.entries.iter().skip(from).take(most));
-        }
+        self.0.entries(place, most, out, &mut Patience::Waits);
     }
 
     fn load(&mut self, place: Place, entries: &[Entry], out: &mut [u8]) -> bool {
-        let slots = usize::from(place.slot)..usize::from(place.slot) + entries.len();
-        let bytes = bytes_of(entries);
-        assert_eq!(out.len(), bytes, "room for what is asked for");
-        let mut state = self.0.state();
-        if place.container == state.open.number {
-            let is_it = state.open.entries.get(slots.clone()) == Some(entries);
-            let there = state.open.chunks(slots).filter(|_| is_it);
-            return there.inspect(|there| out.copy_from_slice(there)).is_some();
-        }
-        let Some(listing) = self.0.listing_of(place.container, &mut state) else {
-            return false;
-        };
-        drop(state);
-        let is_it = listing.entries.get(slots.clone()) == Some(entries);
-        let parts = listing.parts(slots).filter(|_| is_it);
-        parts.is_some_and(|parts| self.0.read(&listing, &parts, out))
+        self.0.load(place, entries, out, &mut Patience::Waits)
     }
 
     fn insert(&mut self, id: ChunkId, chunk: &[u8]) -> Option<Place> {
@@ -542,68 +749,24 @@ impl ChunkStore for Chunks {
     }
 
     fn find_or_insert(&mut self, id: ChunkId, chunk: &[u8]) -> (Option<Place>, bool) {
-        let mut guard = self.0.state();
-        let state = &mut *guard;
-        if let Some(place) = self.0.locate(&id, state) {
-            if self.0.is_kept(place, state) {
-                return (Some(place), true);
-            }
-            // From here on there are its bytes, too.
-            let slot = usize::from(place.slot);
-            self.0.drop_names(place.container, slot..slot + 1, state);
-        }
-        if chunk.is_empty() || chunk.len() > self.0.layout.container_bytes() {
-            return (None, false);
-        }
-        if !state.open.make_room(chunk.len(), &mut state.packer) {
-            // What could not be written is counted and forgotten; the next container may fare better.
-            _ = self.0.seal(state);
-        }
-        let slot = state.open.push(id, chunk);
-        (Some(self.0.entered(&id, slot, state)), false)
+        self.0.find_or_insert(id, chunk, &mut Patience::Waits)
     }
 
     fn find_or_list(&mut self, entry: Entry) -> (Option<Place>, bool) {
-        let mut guard = self.0.state();
-        let state = &mut *guard;
-        if let Some(place) = self.0.locate(&entry.id, state) {
-            return (Some(place), true);
-        }
-        let bytes = entry.length as usize;
-        if bytes == 0 || bytes > self.0.layout.container_bytes() {
-            return (None, false);
-        }
-        if !state.open.has_room_to_list(bytes) {
-            _ = self.0.seal(state);
-        }
-        let slot = state.open.list(entry, &mut state.packer);
-        (Some(self.0.entered(&entry.id, slot, state)), false)
+        self.0.find_or_list(entry, &mut Patience::Waits)
     }
 
     fn is_kept(&mut self, place: Place) -> bool {
-        self.0.is_kept(place, &mut self.0.state())
+        let state = &mut self.0.state();
+        self.0.is_kept(place, state, &mut Patience::Waits)
     }
 
-    /// The container that is still open has no marks: it is a small part of what is there.
     fn familiar(&mut self, place: Place, most: usize, out: &mut Vec<Familiar>) {
-        let mut state = self.0.state();
-        if place.container != state.open.number {
-            let position = self.0.position(place.container);
-            // It may have to be read.
-            _ = self.0.listing(position, &mut state);
-            let slot = usize::from(place.slot);
-            let slots = slot..slot + most;
-            state
-                .trailers
-                .familiar(position, place.container, slots, out);
-        }
+        self.0.familiar(place, most, out, &mut Patience::Waits);
     }
 
     fn note(&mut self, place: Place, id: &ChunkId, mark: impl FnOnce() -> Option<Mark>) {
-        let mut state = self.0.state();
-        let position = self.0.position(place.container);
-        let chunk = (usize::from(place.slot), id);
-        state.trailers.note(position, place.container, chunk, mark);
+        self.0.note(place, id, mark);
     }
 
     fn forget(&mut self, place: Place) {

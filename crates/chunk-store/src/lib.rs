@@ -43,7 +43,9 @@ mod blocks;
 mod chunks;
 pub mod codec;
 pub mod estimate;
+mod foresight;
 pub mod format;
+mod hasty;
 mod index;
 mod open;
 mod scratch;
@@ -51,6 +53,7 @@ mod settings;
 mod trailers;
 
 pub use chunks::Chunks;
+pub use hasty::{Hasty, Wanted};
 pub use index::{Index, SLOT_BYTES};
 pub use scratch::ScratchDevice;
 pub use settings::{ChunkCounters, ChunkSettings, OpenError};

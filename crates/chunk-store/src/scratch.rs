@@ -61,8 +61,13 @@ impl Device for ScratchDevice {
         self.file.read_exact_at(buffer, offset)
     }
 
-    fn read_now_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.file.read_at(buffer, offset)
+    fn read_now_at(&self, _buffer: &mut [u8], _offset: u64) -> io::Result<usize> {
+        Ok(0)
+    }
+
+    /// What was written a moment ago is in memory, or else may be waited for.
+    fn tells_cached(&self) -> bool {
+        false
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {

@@ -105,12 +105,16 @@ pub(crate) struct Trailers {
     listings: HashMap<u32, Kept>,
     most: usize,
     clock: u64,
+    /// The last one that had been read ahead and was asked for.
+    foreseen: Option<u32>,
 }
 
 #[derive(Debug)]
 struct Kept {
     /// When it was asked for.
     asked: u64,
+    /// It was read ahead, and nobody has asked for it.
+    is_ahead: bool,
     listing: Arc<Listing>,
     /// As many as there are chunks, or none at all.
     marks: Vec<Option<Mark>>,
@@ -122,6 +126,7 @@ impl Trailers {
             listings: HashMap::new(),
             most: most.max(2),
             clock: 0,
+            foreseen: None,
         }
     }
 
@@ -129,7 +134,20 @@ impl Trailers {
         self.clock += 1;
         let kept = self.listings.get_mut(&position)?;
         kept.asked = self.clock;
+        if std::mem::take(&mut kept.is_ahead) {
+            self.foreseen = Some(position);
+        }
         Some(Arc::clone(&kept.listing))
+    }
+
+    /// Whether it is there; that is not to ask for it.
+    pub(crate) fn has(&self, position: u32) -> bool {
+        self.listings.contains_key(&position)
+    }
+
+    /// The last one that had been read ahead and was then asked for, if that is news.
+    pub(crate) fn foreseen(&mut self) -> Option<u32> {
+        self.foreseen.take()
     }
 
     /// Appends chunks from a slot on with their marks, if the trailer is there and of this container.
@@ -181,6 +199,15 @@ impl Trailers {
     }
 
     pub(crate) fn insert(&mut self, position: u32, listing: Arc<Listing>) {
+        self.keep(position, listing, false);
+    }
+
+    /// As [`insert`](Self::insert), of one for which nobody has asked yet.
+    pub(crate) fn insert_ahead(&mut self, position: u32, listing: Arc<Listing>) {
+        self.keep(position, listing, true);
+    }
+
+    fn keep(&mut self, position: u32, listing: Arc<Listing>, is_ahead: bool) {
         if self.listings.len() >= self.most {
             // Half at once: looking for the oldest each time would cost as much as reading.
             let mut asked: Vec<u64> = self.listings.values().map(|kept| kept.asked).collect();
@@ -192,6 +219,7 @@ impl Trailers {
         self.clock += 1;
         let kept = Kept {
             asked: self.clock,
+            is_ahead,
             listing,
             marks: Vec::new(),
         };

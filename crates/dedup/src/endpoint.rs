@@ -14,7 +14,7 @@ use crate::receiver::{Receiver, ReceiverConfig, ReceiverEvent, Taken};
 use crate::sender::{Lane, SendError, Sender, SenderConfig, SenderEvent};
 use crate::store::ChunkStore;
 use crate::wire::{Agreed, Disagreement, Frame, FrameSink, Hello, Role, StreamId};
-use crate::{Tools, Violation};
+use crate::{Handled, Tools, Violation};
 
 /// Both machines for one peer.
 #[derive(Debug)]
@@ -140,13 +140,13 @@ impl Endpoint {
         self.receiver.reconnected();
     }
 
-    /// Takes a frame.
+    /// Takes a frame. One that is to come again did nothing.
     pub fn handle<S: ChunkStore, C: Codec>(
         &mut self,
         frame: Frame<'_>,
         store: &mut S,
         codec: &mut C,
-    ) -> Result<(), Violation> {
+    ) -> Result<Handled, Violation> {
         self.handle_in(frame, None, store, codec)
     }
 
@@ -158,17 +158,18 @@ impl Endpoint {
         memory: Option<&Bytes>,
         store: &mut S,
         codec: &mut C,
-    ) -> Result<(), Violation> {
+    ) -> Result<Handled, Violation> {
         self.watch_store(store);
         match frame {
             Frame::Hello(_) => Err(Violation::Direction),
             Frame::Epoch(epoch) => {
                 self.knowledge.peer_epoch(epoch);
-                Ok(())
+                Ok(Handled::Done)
             }
-            Frame::Ack(_) | Frame::Nak { .. } | Frame::Credit(_) | Frame::Stop { .. } => {
-                self.sender.handle(&frame, &mut self.knowledge)
-            }
+            Frame::Ack(_) | Frame::Nak { .. } | Frame::Credit(_) | Frame::Stop { .. } => self
+                .sender
+                .handle(&frame, &mut self.knowledge)
+                .map(Handled::from),
             frame => {
                 let (_, receiver, mut tools) = self.parts(store, codec);
                 receiver.handle(frame, memory, &mut tools)
@@ -242,6 +243,18 @@ impl Endpoint {
     ) {
         let (sender, _, mut tools) = self.parts(store, codec);
         sender.filled(stream, bytes, &mut tools);
+    }
+
+    /// Goes on with a body to which the store owed an answer; [`Sender::resume`].
+    pub fn resume<S: ChunkStore, C: Codec>(
+        &mut self,
+        stream: StreamId,
+        store: &mut S,
+        codec: &mut C,
+    ) {
+        self.watch_store(store);
+        let (sender, _, mut tools) = self.parts(store, codec);
+        sender.resume(stream, &mut tools);
     }
 
     /// Lets nothing wait; [`Sender::flush`].

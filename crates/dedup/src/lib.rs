@@ -62,6 +62,23 @@ pub mod reason {
     pub const RESTARTED: u32 = 4;
 }
 
+/// What became of a frame that was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a frame that is to come again has to be kept until it does"]
+pub enum Handled {
+    /// All there was to do.
+    Done,
+    /// Nothing: the store [owes](store::ChunkStore::owes) an answer. The frame is to be handed in again once that has been seen to; others may go
+    /// before it, as if it had taken longer on its way.
+    Again,
+}
+
+impl From<()> for Handled {
+    fn from((): ()) -> Self {
+        Self::Done
+    }
+}
+
 /// What no honest peer does. Whoever sees it closes the connection and counts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]

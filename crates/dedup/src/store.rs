@@ -65,7 +65,13 @@ pub trait ChunkStore {
     /// Keeps a chunk; where it lies. One that is kept already is not stored again. `None` if it could not be kept.
     fn insert(&mut self, id: ChunkId, chunk: &[u8]) -> Option<Place>;
 
-    /// As [`insert`](Self::insert), and whether it was kept before.
+    /// Whether an answer is owed: where a device would have to be waited for, a store may say that it finds nothing, and then says so
+    /// here until whoever uses it has seen to that. It never owes the answer to [`insert`](Self::insert). One that waits owes none.
+    fn owes(&self) -> bool {
+        false
+    }
+
+    /// As [`insert`](Self::insert), and whether it was kept before. An answer may be owed, and then nothing is kept; so with the next.
     fn find_or_insert(&mut self, id: ChunkId, chunk: &[u8]) -> (Option<Place>, bool);
 
     /// As [`find_or_insert`](Self::find_or_insert), of a chunk whose bytes nobody will ask for: that it was here, and what came before and after

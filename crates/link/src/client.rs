@@ -350,9 +350,7 @@ impl Keeper {
         let id = self
             .peer
             .with(|core| core.line_up(Role::Connector, &ours, &theirs))?;
-        let keep_alive = self.config.times.keep_alive;
-        let pool = self.config.pool.clone();
         let peer = Arc::clone(&self.peer);
-        Line::new(wire, peer, id, checksum, pool, keep_alive).map_err(cannot)
+        Line::new(wire, peer, id, checksum, &self.config).map_err(cannot)
     }
 }

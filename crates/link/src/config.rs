@@ -54,6 +54,8 @@ pub struct LinkConfig {
     pub receive_bytes_max: u64,
     /// Bytes of bodies that a peer did not acknowledge.
     pub unacked_bytes_max: usize,
+    /// Frames of a connection that wait for the disk while others go on; one beyond them has the connection wait.
+    pub late_frames_max: usize,
     /// A folder in which it is written down what peers have, so that an end that starts again need not send it again; none, and
     /// it forgets.
     pub knowledge: Option<PathBuf>,
@@ -118,6 +120,8 @@ impl LinkConfig {
             streams_max: 1024,
             receive_bytes_max: 256 << 20,
             unacked_bytes_max: 128 << 20,
+            // As many reads at once as a disk orders well and one in flash has channels, and 8 MiB where each brings half a one.
+            late_frames_max: 16,
             knowledge: None,
             times: Times::default(),
             pool: Buffers::pool(),

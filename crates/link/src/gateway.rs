@@ -415,9 +415,7 @@ impl Shared {
         wire.say(ours).await?;
         let checksum = wire.checksum(&ours.agree(Role::Listener, &theirs)?);
         let id = peer.with(|core| core.line_up(Role::Listener, &ours, &theirs))?;
-        let keep_alive = self.config.link.times.keep_alive;
-        let pool = self.config.link.pool.clone();
-        let line = Line::new(wire, Arc::clone(&peer), id, checksum, pool, keep_alive);
+        let line = Line::new(wire, Arc::clone(&peer), id, checksum, &self.config.link);
         Ok((peer, line.map_err(broken)?))
     }
 

@@ -26,6 +26,16 @@ pub(crate) enum Framed<'a> {
     Long(Bytes),
 }
 
+impl Framed<'_> {
+    /// Its bytes, to be kept.
+    pub(crate) fn into_bytes(self) -> Bytes {
+        match self {
+            Self::Short(bytes) => Bytes::copy_from_slice(bytes),
+            Self::Long(bytes) => bytes,
+        }
+    }
+}
+
 impl Inbox {
     /// Empty.
     pub(crate) fn new(pool: Pool) -> Self {

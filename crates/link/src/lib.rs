@@ -28,6 +28,7 @@
 mod admin;
 mod alarm;
 mod allow;
+mod aside;
 mod backoff;
 mod cipher;
 mod client;

@@ -15,10 +15,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Interval;
 
 use edgeward_dedup::Violation;
-use edgeward_dedup::buffer::Pool;
 use edgeward_dedup::wire::{Checksum, FrameSink as _, WireError, decode_with};
 
 use crate::alarm::Alarm;
+use crate::aside::{Aside, Late, LateFrame};
+use crate::config::LinkConfig;
 use crate::core::LineId;
 use crate::inbox::{Framed, Inbox};
 use crate::outbox::Outbox;
@@ -57,6 +58,7 @@ pub(crate) struct Line<S> {
     inbox: Inbox,
     /// There may be whole frames in it, for which there was no time.
     unhandled: bool,
+    aside: Aside,
     out: Outbox,
     /// The socket took not all it was given since frames were last made.
     busy: bool,
@@ -77,16 +79,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
         peer: Arc<Peer>,
         id: LineId,
         checksum: Checksum,
-        pool: Pool,
-        keep_alive: Duration,
+        config: &LinkConfig,
     ) -> io::Result<Self> {
         let now = Instant::now();
+        let keep_alive = config.times.keep_alive;
         Ok(Self {
             io,
             peer,
             id,
-            inbox: Inbox::new(pool),
+            inbox: Inbox::new(config.pool.clone()),
             unhandled: false,
+            aside: Aside::new(config.store.clone(), config.late_frames_max),
             out: Outbox::new(checksum),
             busy: false,
             alarm: Alarm::new()?,
@@ -130,36 +133,77 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
 
     /// Reads once and handles what became whole, as long as there is time; whether there was anything to do.
     fn read(&mut self, cx: &mut Context<'_>, turn: &mut Turn) -> Result<bool, LineError> {
+        let came_again = !self.aside.is_empty() && self.handle_late(cx, turn)?;
+        let room = self.aside.room();
+        if room == 0 {
+            // Whatever the peer says, it is not heard.
+            self.heard = Instant::now();
+            return Ok(came_again);
+        }
         if !self.unhandled && !self.receive(cx)? {
-            return Ok(false);
+            return Ok(came_again);
         }
         let checksum = self.out.checksum();
         let Self {
             peer, inbox, id, ..
         } = self;
+        let mut late = Vec::new();
         self.unhandled = peer.with(|core| {
             // A frame of a few bytes may stand for half a megabyte that is to be loaded.
             while !turn.is_over() {
-                let Some(frame) = inbox.frame()? else {
+                if late.len() == room {
+                    core.tallies.held_up += 1;
+                    break;
+                }
+                let Some(framed) = inbox.frame()? else {
                     return Ok::<_, LineError>(false);
                 };
-                let handled = match &frame {
-                    Framed::Short(bytes) => {
-                        core.handle(*id, decode_with(checksum, bytes)?, None, bytes.len(), turn)
-                    }
-                    Framed::Long(bytes) => core.handle(
-                        *id,
-                        decode_with(checksum, bytes)?,
-                        Some(bytes),
-                        bytes.len(),
-                        turn,
-                    ),
+                let (bytes, memory) = match &framed {
+                    Framed::Short(bytes) => (*bytes, None),
+                    Framed::Long(bytes) => (&bytes[..], Some(bytes)),
                 };
-                handled.map_err(|_| LineError::Superseded)??;
+                let frame = decode_with(checksum, bytes)?;
+                let handled = core.handle(*id, frame, memory, bytes.len(), 0, turn);
+                if let Some(wanted) = handled.map_err(|_| LineError::Superseded)?? {
+                    late.push((framed.into_bytes(), wanted));
+                }
             }
             Ok(true)
         })?;
+        for (frame, wanted) in late {
+            let late = LateFrame { frame, times: 1 };
+            self.aside.put(Late::Frame(late), wanted);
+        }
         Ok(true)
+    }
+
+    /// Goes on with those for whom the disk was read, as long as there is time; whether there were any.
+    fn handle_late(&mut self, cx: &mut Context<'_>, turn: &mut Turn) -> Result<bool, LineError> {
+        let checksum = self.out.checksum();
+        let mut any = false;
+        while !turn.is_over()
+            && let Poll::Ready(late) = self.aside.poll(cx)
+            && let Some(late) = late?
+        {
+            any = true;
+            let LateFrame { frame, times } = match late {
+                Late::Frame(late) => late,
+                Late::Body(stream, times) => {
+                    self.peer.with(|core| core.resume(self.id, stream, times));
+                    continue;
+                }
+            };
+            let decoded = decode_with(checksum, &frame)?;
+            let handled = self
+                .peer
+                .with(|core| core.handle(self.id, decoded, Some(&frame), frame.len(), times, turn));
+            if let Some(wanted) = handled.map_err(|_| LineError::Superseded)?? {
+                let times = times + 1;
+                self.aside
+                    .put(Late::Frame(LateFrame { frame, times }), wanted);
+            }
+        }
+        Ok(any)
     }
 
     /// Reads once; whether anything came.
@@ -178,15 +222,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
         Ok(true)
     }
 
-    /// Makes frames if there are none, and writes what the socket takes; whether it took anything.
+    /// Makes frames if there are none, and writes what the socket takes; whether it took anything, or something is read for somebody.
     fn write(&mut self, cx: &mut Context<'_>, turn: &mut Turn) -> Result<bool, LineError> {
+        let mut reads = false;
         if self.out.is_written() {
             self.out.clear();
             let now = Instant::now();
             let (id, busy, out) = (self.id, self.busy, &mut self.out);
-            let filled = self
-                .peer
-                .with(|core| core.fill(id, busy, now, cx.waker(), out, turn));
+            let room = self.aside.room_for_bodies();
+            let (filled, stalls) = self.peer.with(|core| {
+                let filled = core.fill(id, busy, now, cx.waker(), out, turn);
+                let stalls: Vec<_> = std::iter::from_fn(|| core.stall(id)).take(room).collect();
+                (filled, stalls)
+            });
+            for stall in stalls {
+                let late = Late::Body(stall.stream, stall.times);
+                self.aside.put(late, stall.wanted);
+                // Whoever puts something aside has to look whether it is done, or nobody wakes him.
+                reads = true;
+            }
+            reads |= self.aside.look_ahead();
             let due = filled.map_err(|_| LineError::Superseded)?;
             self.busy = false;
             self.due = due;
@@ -195,7 +250,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
                 if Pin::new(&mut self.io).poll_flush(cx)?.is_pending() {
                     self.busy = true;
                 }
-                return Ok(false);
+                return Ok(reads);
             }
         }
         let mut moved = false;
@@ -222,7 +277,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
         if moved {
             self.said = Instant::now();
         }
-        Ok(moved)
+        Ok(moved || reads)
     }
 
     /// Nothing moves: see to the time.

@@ -108,6 +108,27 @@ pub(crate) fn render(status: &EndStatus) -> String {
     );
     family(
         &mut text,
+        "late_frames_total",
+        "counter",
+        "Frames whose chunks had to be read from the disk, while others went on.",
+        peer(|peer| peer.late),
+    );
+    family(
+        &mut text,
+        "late_bodies_total",
+        "counter",
+        "Times a body waited for whether the disk has a chunk of it, while others went on.",
+        peer(|peer| peer.late_bodies),
+    );
+    family(
+        &mut text,
+        "held_up_total",
+        "counter",
+        "Times a connection waited for the disk, since as many frames as may did.",
+        peer(|peer| peer.held_up),
+    );
+    family(
+        &mut text,
         "digest_failures_total",
         "counter",
         "Bodies that were not as they had been sent.",

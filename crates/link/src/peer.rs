@@ -5,7 +5,8 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::core::Core;
 
-/// One lock, held for as long as it takes to cut, name, compress or put together what is at hand; never while anybody waits.
+/// One lock, held for as long as it takes to cut, name, compress or put together what is at hand; never while anybody waits, but for the
+/// disk where `ARCHITECTURE.md` says so.
 ///
 /// The two machines follow one order of frames, so what one peer sends is the work of one core at a time. Other peers have locks of
 /// their own.

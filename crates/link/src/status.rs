@@ -32,6 +32,12 @@ pub struct PeerStatus {
     pub granted: u64,
     /// Bodies that were left alone because of how they began.
     pub bypassed: u64,
+    /// Frames from it that waited for the disk while others went on.
+    pub late: u64,
+    /// How often a body on its way to it did.
+    pub late_bodies: u64,
+    /// How often a connection waited, since as many frames as may did.
+    pub held_up: u64,
     /// For whom.
     pub hosts: Vec<(String, Tally)>,
 }
@@ -48,6 +54,9 @@ impl PeerStatus {
             unacked: core.endpoint().sender().unacked(),
             granted: core.endpoint().receiver().granted(),
             bypassed: core.tallies.bypassed,
+            late: core.tallies.late,
+            late_bodies: core.late_bodies(),
+            held_up: core.tallies.held_up,
             hosts: core.tallies.hosts().to_vec(),
         })
     }
@@ -159,6 +168,7 @@ impl PeerStatus {
                 "plain_bytes": sent.plain,
                 "again_bytes": sent.again,
                 "naks": sent.naks,
+                "late_bodies": self.late_bodies,
             },
             "received": {
                 "bytes": received.delivered,
@@ -167,6 +177,8 @@ impl PeerStatus {
                 "missing": received.missing,
                 "foreign": received.foreign,
                 "disordered": received.disordered,
+                "late_frames": self.late,
+                "late_frames_held_up": self.held_up,
                 "digest_failures": received.digest_failures,
             },
             "hosts": self.hosts.iter().map(|(host, tally)| json!({

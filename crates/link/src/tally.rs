@@ -37,6 +37,9 @@ pub(crate) struct Tallies {
     by_name: HashMap<String, usize>,
     /// Bodies that were left alone because of how they began.
     pub(crate) bypassed: u64,
+    /// Frames that waited for the disk, and how often a connection did since there were so many.
+    pub(crate) late: u64,
+    pub(crate) held_up: u64,
 }
 
 /// Of further ones nobody knows more than that they are others.

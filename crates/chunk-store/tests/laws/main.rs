@@ -3,6 +3,7 @@
 
 mod compressed;
 mod format;
+mod hasty;
 mod listed;
 
 use std::collections::{HashMap, HashSet};

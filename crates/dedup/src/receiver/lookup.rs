@@ -12,6 +12,15 @@ use crate::{Tools, Violation};
 use super::stream::{Arrived, Kind};
 use super::{Receiver, Sharing};
 
+/// Why a frame's bytes are not at hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unresolved {
+    /// The peer has to send something else.
+    Refused(NakCause),
+    /// The store has yet to say.
+    Owed,
+}
+
 impl Receiver {
     /// Chunks by their names.
     pub(super) fn load_named<S: ChunkStore, C: Codec>(
@@ -20,11 +29,11 @@ impl Receiver {
         skip: u32,
         ids: &[ChunkId],
         tools: &mut Tools<'_, S, C>,
-    ) -> Result<Arrived, NakCause> {
+    ) -> Result<Arrived, Unresolved> {
         let (length, skip) = (span.length as usize, skip as usize);
         let bytes = self.load_each(ids, length + skip, tools)?;
         if bytes.len() != length + skip {
-            return Err(self.missing());
+            return Err(self.missing(tools));
         }
         self.counters.from_store += length as u64;
         let prefix = bytes[..skip].to_vec();
@@ -38,40 +47,50 @@ impl Receiver {
         &mut self,
         ids: &[ChunkId],
         tools: &mut Tools<'_, S, C>,
-    ) -> Result<Buffer, NakCause> {
+    ) -> Result<Buffer, Unresolved> {
         self.load_each(ids, PIECE_BYTES_MAX, tools)
     }
 
-    /// Chunks wherever they lie; of all of them not more than `bytes_max`. Those that lie together are read together.
+    /// Chunks wherever they lie; of all of them not more than `bytes_max`. Those that lie together are read together. Where an answer is
+    /// owed the others are asked for, too, so that all can be seen to at once.
     fn load_each<S: ChunkStore, C: Codec>(
         &mut self,
         ids: &[ChunkId],
         bytes_max: usize,
         tools: &mut Tools<'_, S, C>,
-    ) -> Result<Buffer, NakCause> {
+    ) -> Result<Buffer, Unresolved> {
         let (mut places, mut entries) = (Vec::with_capacity(ids.len()), Vec::new());
         for id in ids {
             let place = tools.store.locate(id);
+            if place.is_none() && tools.store.owes() {
+                continue;
+            }
             places.push(self.permitted(place, tools)?);
             tools
                 .store
                 .entries(places[places.len() - 1], 1, &mut entries);
             if entries.len() != places.len() || entries.last().is_none_or(|entry| entry.id != *id) {
-                return Err(self.missing());
+                return Err(self.missing(tools));
             }
+        }
+        if places.len() < ids.len() {
+            return Err(Unresolved::Owed);
         }
         let bytes = bytes_of(&entries);
         if bytes > bytes_max {
-            return Err(self.missing());
+            return Err(self.missing(tools));
         }
         let mut loaded = tools.pool.buffer(bytes);
         let mut rest = &entries[..];
         for row in places.chunk_by(|one, next| one.plus(1) == *next) {
             let (these, others) = rest.split_at(row.len());
-            if !load_into(&mut loaded, row[0], these, tools) {
-                return Err(self.missing());
+            if !load_into(&mut loaded, row[0], these, tools) && !tools.store.owes() {
+                return Err(self.missing(tools));
             }
             rest = others;
+        }
+        if loaded.len() < bytes {
+            return Err(Unresolved::Owed);
         }
         Ok(loaded)
     }
@@ -82,7 +101,7 @@ impl Receiver {
         run: &Run,
         length: u32,
         tools: &mut Tools<'_, S, C>,
-    ) -> Result<Bytes, NakCause> {
+    ) -> Result<Bytes, Unresolved> {
         let first = tools.store.locate(&run.first);
         let mut place = self.permitted(first, tools)?;
         let chunks = usize::from(run.chunks);
@@ -92,6 +111,9 @@ impl Receiver {
         while found < chunks && parts.len() < CONTAINERS_PER_RUN {
             let mut entries = Vec::new();
             tools.store.entries(place, chunks - found, &mut entries);
+            if entries.is_empty() && tools.store.owes() {
+                return Err(Unresolved::Owed);
+            }
             found += entries.len();
             parts.push((place, entries));
             let container = place.container.wrapping_add(1);
@@ -102,38 +124,45 @@ impl Receiver {
         let fits = bytes == length as usize;
         if found != chunks || !fits || row_check(all().map(|entry| &entry.id)) != run.check {
             self.counters.disordered += 1;
-            return Err(NakCause::Order);
+            return Err(Unresolved::Refused(NakCause::Order));
         }
         let mut loaded = tools.pool.buffer(bytes);
         for (place, entries) in &parts {
             for nth in 0..entries.len() {
                 self.permitted(Some(place.plus(nth)), tools)?;
             }
-            if !load_into(&mut loaded, *place, entries, tools) {
-                return Err(self.missing());
+            if !load_into(&mut loaded, *place, entries, tools) && !tools.store.owes() {
+                return Err(self.missing(tools));
             }
+        }
+        if loaded.len() < bytes {
+            return Err(Unresolved::Owed);
         }
         self.counters.from_store += bytes as u64;
         Ok(loaded.freeze(0..bytes))
     }
 
     /// The place, if there is one and the peer may name what lies there.
-    fn permitted<S, C>(
+    fn permitted<S: ChunkStore, C>(
         &mut self,
         place: Option<Place>,
         tools: &Tools<'_, S, C>,
-    ) -> Result<Place, NakCause> {
-        let place = place.ok_or_else(|| self.missing())?;
+    ) -> Result<Place, Unresolved> {
+        let place = place.ok_or_else(|| self.missing(tools))?;
         if self.config.sharing == Sharing::Exchanged && !tools.knowledge.has(place) {
             self.counters.foreign += 1;
-            return Err(NakCause::Missing);
+            return Err(Unresolved::Refused(NakCause::Missing));
         }
         Ok(place)
     }
 
-    fn missing(&mut self) -> NakCause {
+    /// Something was not found, which means that it is not there if nothing is owed.
+    fn missing<S: ChunkStore, C>(&mut self, tools: &Tools<'_, S, C>) -> Unresolved {
+        if tools.store.owes() {
+            return Unresolved::Owed;
+        }
         self.counters.missing += 1;
-        NakCause::Missing
+        Unresolved::Refused(NakCause::Missing)
     }
 }
 

@@ -19,10 +19,10 @@ use bytes::Bytes;
 use crate::codec::Codec;
 use crate::store::ChunkStore;
 use crate::wire::{Acked, Frame, NakCause, STREAMS_PER_FRAME, Span, StreamId, StreamState};
-use crate::{Tools, Violation, reason};
+use crate::{Handled, Tools, Violation, reason};
 
 use ended::Ended;
-use lookup::unpack;
+use lookup::{Unresolved, unpack};
 use stream::{Arrived, Incoming, Keeper, Kind};
 
 /// How bodies are received.
@@ -162,21 +162,24 @@ impl Receiver {
         }
     }
 
-    /// Takes a frame of a body. `memory` is what the frame was decoded from, if that may be kept instead of a copy.
+    /// Takes a frame of a body. `memory` is what the frame was decoded from, if that may be kept instead of a copy. What is to come
+    /// again did nothing, but that its stream may be acknowledged as far as it came.
     pub fn handle<S: ChunkStore, C: Codec>(
         &mut self,
         frame: Frame<'_>,
         memory: Option<&Bytes>,
         tools: &mut Tools<'_, S, C>,
-    ) -> Result<(), Violation> {
+    ) -> Result<Handled, Violation> {
         match frame {
-            Frame::Open { stream, label } => self.open(stream, label),
+            Frame::Open { stream, label } => self.open(stream, label).map(Handled::from),
             Frame::Close {
                 stream,
                 length,
                 digest,
-            } => self.close(stream, (length, digest), tools),
-            Frame::Reset { stream, reason } => self.reset(stream, reason),
+            } => self
+                .close(stream, (length, digest), tools)
+                .map(Handled::from),
+            Frame::Reset { stream, reason } => self.reset(stream, reason).map(Handled::from),
             Frame::Plain {
                 span,
                 method,
@@ -214,7 +217,8 @@ impl Receiver {
                 // A payload that does not fit a base we verified was made with another.
                 let bytes = unpack(span, method, &past, payload, memory, tools.codec);
                 let kind = Kind::Chunks { cuts };
-                Ok(bytes.map_or(Err(NakCause::Missing), |bytes| Ok(Arrived { bytes, kind })))
+                let bytes = bytes.map_err(|_| Unresolved::Refused(NakCause::Missing));
+                Ok(bytes.map(|bytes| Arrived { bytes, kind }))
             }),
             Frame::Ref { span, skip, ids } => self.piece(span, tools, |this, tools| {
                 Ok(this.load_named(span, skip, &ids, tools))
@@ -419,16 +423,18 @@ impl Receiver {
         resolve: impl FnOnce(
             &mut Self,
             &mut Tools<'_, S, C>,
-        ) -> Result<Result<Arrived, NakCause>, Violation>,
-    ) -> Result<(), Violation> {
+        ) -> Result<Result<Arrived, Unresolved>, Violation>,
+    ) -> Result<Handled, Violation> {
         let Span { stream, offset, .. } = span;
         let Some(incoming) = self.streams.get(&stream) else {
             return match self.ended.state(stream) {
                 Some(_) => {
                     self.acks.insert(stream);
-                    Ok(())
+                    Ok(Handled::Done)
                 }
-                None => self.refuse(stream, offset, NakCause::Unopened),
+                None => self
+                    .refuse(stream, offset, NakCause::Unopened)
+                    .map(Handled::from),
             };
         };
         if span.end() > incoming.limit {
@@ -437,11 +443,14 @@ impl Receiver {
         }
         self.acks.insert(stream);
         if incoming.end.is_some() || incoming.has(offset, span.end()) {
-            return Ok(());
+            return Ok(Handled::Done);
         }
         let piece = match resolve(self, tools)? {
             Ok(piece) => piece,
-            Err(cause) => return self.refuse(stream, offset, cause),
+            Err(Unresolved::Owed) => return Ok(Handled::Again),
+            Err(Unresolved::Refused(cause)) => {
+                return self.refuse(stream, offset, cause).map(Handled::from);
+            }
         };
         let incoming = self.streams.get_mut(&stream).expect("it was there above");
         let before = incoming.next;
@@ -456,7 +465,7 @@ impl Receiver {
             self.refuse(stream, offset, NakCause::Missing)?;
         }
         self.settle(stream, tools);
-        Ok(())
+        Ok(Handled::Done)
     }
 
     fn refuse(&mut self, stream: StreamId, offset: u64, cause: NakCause) -> Result<(), Violation> {

@@ -230,9 +230,10 @@ impl Sender {
         Ok(stream)
     }
 
-    /// How many bytes of the body may be written now: by credit, and by what may be kept.
+    /// How many bytes of the body may be written now: by credit, and by what may be kept. None while it is [stalled](Self::is_stalled).
     pub fn room(&self, stream: StreamId) -> usize {
-        let Some(outgoing) = self.streams.get(&stream) else {
+        let outgoing = self.streams.get(&stream);
+        let Some(outgoing) = outgoing.filter(|outgoing| !outgoing.stalled) else {
             return 0;
         };
         let credit = outgoing.credit.saturating_sub(outgoing.written);
@@ -310,6 +311,28 @@ impl Sender {
         }
         // What was there before may have left to make room.
         self.make_ready(stream);
+    }
+
+    /// Whether the store [owes](ChunkStore::owes) the body an answer: what was written is looked at, and what was asked for done, once it is
+    /// [resumed](Self::resume).
+    pub fn is_stalled(&self, stream: StreamId) -> bool {
+        let outgoing = self.streams.get(&stream);
+        outgoing.is_some_and(|outgoing| outgoing.stalled)
+    }
+
+    /// What the store owes a body has been seen to. It may turn out that it owes more.
+    pub fn resume<S: ChunkStore, C: Codec>(
+        &mut self,
+        stream: StreamId,
+        tools: &mut Tools<'_, S, C>,
+    ) {
+        let (batch_bytes, keep) = (self.batch_bytes(), self.keep());
+        if let Some(outgoing) = self.streams.get_mut(&stream) {
+            let before = outgoing.recognised;
+            outgoing.resume(&mut finder(tools, self.config.delta, keep), batch_bytes);
+            self.counters.recognised += outgoing.recognised - before;
+            self.make_ready(stream);
+        }
     }
 
     /// Whole chunks that were written wait no longer for a batch to become full; the last, unfinished one does.
@@ -602,7 +625,7 @@ impl Sender {
                 self.unacked -= outgoing.acked(acked.offset);
             }
             StreamState::Complete => {
-                if !outgoing.closed {
+                if !outgoing.is_ended() {
                     return Err(Violation::Acknowledged(stream));
                 }
                 self.forget(stream);

@@ -96,6 +96,10 @@ pub(super) struct Base {
     pub(super) entries: Vec<Entry>,
 }
 
+/// The store has yet to say whether a chunk is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stalled;
+
 /// Tools for naming and finding chunks.
 pub(super) struct Finder<'a, S> {
     pub(super) store: &'a mut S,
@@ -236,6 +240,11 @@ impl Building {
         self.carried.len() + self.seen - self.chunks_bytes
     }
 
+    /// Whether what was looked at ends with something of a chunk that is in no piece.
+    pub(super) fn has_unsaid(&self) -> bool {
+        self.seen > self.chunks_bytes
+    }
+
     /// Bytes that are in no piece yet.
     pub(super) fn bytes(&self) -> usize {
         self.raw.len()
@@ -262,14 +271,16 @@ impl Building {
         ids.ids(&chunks)
     }
 
-    /// The chunk ends here. It may have been named.
+    /// The chunk ends here; it may have been named. False if the store has yet to say whether it is there: then nothing was done, and it is to be
+    /// ended again.
+    #[must_use]
     pub(super) fn end_chunk<S: ChunkStore>(
         &mut self,
         id: Option<ChunkId>,
         finder: &mut Finder<'_, S>,
         batch: usize,
         pieces: &mut Vec<Piece>,
-    ) {
+    ) -> bool {
         let skip = self.carried.len();
         let tail = &self.raw[self.chunks_bytes..self.seen];
         let chunk = if skip == 0 {
@@ -280,6 +291,10 @@ impl Building {
         };
         let id = id.unwrap_or_else(|| finder.ids.id(chunk));
         let (place, found) = finder.find_or_keep(id, chunk);
+        if place.is_none() && finder.store.owes() {
+            self.carried.truncate(skip);
+            return false;
+        }
         let known = found && place.is_some_and(|place| finder.knowledge.has(place));
         let length = u32::try_from(chunk.len()).expect("chunks are bounded");
         match place.filter(|_| known) {
@@ -291,6 +306,7 @@ impl Building {
         }
         let sent = Sent { id, length, place };
         self.add(sent, skip, known, finder, batch, pieces);
+        true
     }
 
     /// The chunk that begins here may be the one that is awaited. Then it is ended, and if that cannot be told yet it is left alone.
@@ -384,24 +400,29 @@ impl Building {
     }
 
     /// The body ends, and what is unfinished is a chunk if it is long enough. The receiver does the same: where the chunk lies
-    /// of which no piece says so, since all its bytes had been sent.
+    /// of which no piece says so, since all its bytes had been sent. As [`end_chunk`](Self::end_chunk) says, this may have to be asked again.
     pub(super) fn finish<S: ChunkStore>(
         &mut self,
         finder: &mut Finder<'_, S>,
         batch: usize,
         pieces: &mut Vec<Piece>,
-    ) -> Option<Place> {
+    ) -> Result<Option<Place>, Stalled> {
         let mut unsaid = None;
         if self.unfinished() >= TAIL_BYTES_MIN {
             if self.seen > self.chunks_bytes {
-                self.end_chunk(None, finder, batch, pieces);
+                if !self.end_chunk(None, finder, batch, pieces) {
+                    return Err(Stalled);
+                }
             } else {
                 let id = finder.ids.id(&self.carried);
                 (unsaid, _) = finder.find_or_keep(id, &self.carried);
+                if unsaid.is_none() && finder.store.owes() {
+                    return Err(Stalled);
+                }
             }
         }
         self.flush(finder, pieces);
-        unsaid
+        Ok(unsaid)
     }
 
     fn seal_chunks<S: ChunkStore>(&mut self, finder: &mut Finder<'_, S>, pieces: &mut Vec<Piece>) {

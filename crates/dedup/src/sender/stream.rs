@@ -9,7 +9,7 @@ use crate::store::{ChunkStore, Place};
 use crate::wire::NakCause;
 
 use super::ahead::Foreseen;
-use super::piece::{Building, Finder, Form, Piece};
+use super::piece::{Building, Finder, Form, Piece, Stalled};
 
 /// Something of a stream that waits for its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,10 @@ pub(super) struct Outgoing {
     pub(super) written: u64,
     /// It is whole.
     pub(super) closed: bool,
+    /// A chunk has ended of which the store has yet to say whether it is there; nothing behind it was looked at.
+    pub(super) stalled: bool,
+    /// What was asked for meanwhile.
+    asked: Asked,
     pub(super) queue: VecDeque<Item>,
     /// It stands in the row of streams with something to send.
     pub(super) ready: bool,
@@ -58,6 +62,8 @@ impl Outgoing {
             credit,
             written: 0,
             closed: false,
+            stalled: false,
+            asked: Asked::Nothing,
             queue: VecDeque::new(),
             ready: false,
             is_open: false,
@@ -150,7 +156,32 @@ impl Outgoing {
         self.enqueue(pieces);
     }
 
-    /// Looks at what was not looked at.
+    /// The store may have an answer by now.
+    pub(super) fn resume<S: ChunkStore>(&mut self, finder: &mut Finder<'_, S>, batch: usize) {
+        if !self.stalled {
+            return;
+        }
+        let mut pieces = Vec::new();
+        // A last chunk of which all bytes were sent before is seen to by who closes the body.
+        self.stalled = self.building.has_unsaid()
+            && !self.building.end_chunk(None, finder, batch, &mut pieces);
+        self.cut(Patience::Awaits, finder, batch, &mut pieces);
+        self.enqueue(pieces);
+        if !self.stalled {
+            match std::mem::replace(&mut self.asked, Asked::Nothing) {
+                Asked::Nothing => {}
+                Asked::Flush => self.flush(finder, batch),
+                Asked::Close => self.close(finder, batch),
+            }
+        }
+    }
+
+    /// Whether the peer may be told that the body is whole.
+    pub(super) fn is_ended(&self) -> bool {
+        self.closed && self.asked != Asked::Close
+    }
+
+    /// Looks at what was not looked at, unless it is stalled, or until it is.
     fn cut<S: ChunkStore>(
         &mut self,
         patience: Patience,
@@ -158,7 +189,7 @@ impl Outgoing {
         batch: usize,
         pieces: &mut Vec<Piece>,
     ) {
-        while !self.building.unseen().is_empty() {
+        while !self.stalled && !self.building.unseen().is_empty() {
             if self.chunker.length() == 0 {
                 let Self {
                     building,
@@ -182,7 +213,7 @@ impl Outgoing {
             match self.chunker.next_cut(self.building.unseen()) {
                 Some(end) => {
                     self.building.see(end);
-                    self.building.end_chunk(None, finder, batch, pieces);
+                    self.stalled = !self.building.end_chunk(None, finder, batch, pieces);
                 }
                 None => self.building.see(self.building.unseen().len()),
             }
@@ -213,9 +244,9 @@ impl Outgoing {
         };
         for (end, id) in ends.iter().zip(self.building.names(&ends, finder.ids)) {
             self.building.see(*end);
-            self.building.end_chunk(Some(id), finder, batch, pieces);
-            if self.building.named_together() == 1 {
-                // The next may be awaited now, and be known by its mark.
+            self.stalled = !self.building.end_chunk(Some(id), finder, batch, pieces);
+            if self.stalled || self.building.named_together() == 1 {
+                // The next may be awaited now, and be known by its mark; or this one has to be ended again.
                 self.chunker.restart();
                 return;
             }
@@ -245,7 +276,11 @@ impl Outgoing {
             self.building.end_plain(finder.pool, &mut pieces);
         } else {
             self.cut(Patience::Ended, finder, batch, &mut pieces);
-            self.building.flush(finder, &mut pieces);
+            if self.stalled {
+                self.asked = self.asked.max(Asked::Flush);
+            } else {
+                self.building.flush(finder, &mut pieces);
+            }
         }
         self.enqueue(pieces);
     }
@@ -274,16 +309,25 @@ impl Outgoing {
     }
 
     pub(super) fn close<S: ChunkStore>(&mut self, finder: &mut Finder<'_, S>, batch: usize) {
+        self.closed = true;
         let mut pieces = Vec::new();
         if self.written <= self.bypass {
             self.building.end_plain(finder.pool, &mut pieces);
         } else {
             self.cut(Patience::Ended, finder, batch, &mut pieces);
-            self.tail = self.building.finish(finder, batch, &mut pieces);
+            if !self.stalled {
+                match self.building.finish(finder, batch, &mut pieces) {
+                    Ok(tail) => self.tail = tail,
+                    Err(Stalled) => self.stalled = true,
+                }
+            }
         }
         self.enqueue(pieces);
-        self.closed = true;
-        self.queue.push_back(Item::Close);
+        if self.stalled {
+            self.asked = Asked::Close;
+        } else {
+            self.queue.push_back(Item::Close);
+        }
     }
 
     fn enqueue(&mut self, pieces: Vec<Piece>) {
@@ -355,7 +399,7 @@ impl Outgoing {
     ) -> u64 {
         if cause == NakCause::Unopened {
             if offset == u64::MAX {
-                if self.closed && !self.queue.contains(&Item::Close) {
+                if self.is_ended() && !self.queue.contains(&Item::Close) {
                     self.queue.push_back(Item::Close);
                 }
             } else {
@@ -420,7 +464,7 @@ impl Outgoing {
             piece.waiting = true;
             self.queue.push_back(Item::Piece(piece.offset));
         }
-        self.queue.extend(self.closed.then_some(Item::Close));
+        self.queue.extend(self.is_ended().then_some(Item::Close));
         again
     }
 }
@@ -456,6 +500,14 @@ impl Digested {
             self.end += rest.len() as u64;
         }
     }
+}
+
+/// What is done once a body that is stalled goes on; the last includes those before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Asked {
+    Nothing,
+    Flush,
+    Close,
 }
 
 /// Whether a chunk that is awaited may be given time to become whole.

@@ -10,7 +10,7 @@ use edgeward_dedup::store::ChunkStore;
 use edgeward_dedup::wire::{
     Acked, Frame, NakCause, Role, Run, Span, StreamId, StreamState, decode,
 };
-use edgeward_dedup::{Tools, Violation, reason};
+use edgeward_dedup::{Handled, Tools, Violation, reason};
 
 use super::link::{Plan, World};
 use super::store::{MemoryStore, PatchCodec};
@@ -56,7 +56,9 @@ impl Victim {
             ids: &self.ids,
             pool: &Pool::default(),
         };
-        self.receiver.handle(frame, None, &mut tools)
+        let handled = self.receiver.handle(frame, None, &mut tools)?;
+        assert_eq!(handled, Handled::Done, "this store owes nothing");
+        Ok(())
     }
 
     /// Frames it answers with, each opened by `look`.

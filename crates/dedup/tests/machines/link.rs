@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
+use edgeward_dedup::Handled;
 use edgeward_dedup::buffer::Pool;
 use edgeward_dedup::chunker::ChunkerParams;
 use edgeward_dedup::codec::Methods;
@@ -62,7 +63,21 @@ pub(crate) struct Faults {
     pub(crate) harm: usize,
     /// Ticks after which an end is killed: its store stays, its memory does not.
     pub(crate) kill: usize,
+    /// Questions that a store does not answer at once.
+    pub(crate) owe: usize,
 }
+
+/// A frame: on the line, or aside until its store has an answer.
+struct UnderWay {
+    at: u64,
+    sequence: u64,
+    bytes: Vec<u8>,
+    /// How often it was handed in.
+    times: u32,
+}
+
+/// Then the store has to answer.
+const TIMES_MAX: u32 = 4;
 
 impl Plan {
     pub(crate) fn quiet(seed: u64) -> Self {
@@ -108,6 +123,8 @@ pub(crate) struct End {
     /// Bodies to send, by number; how far each was written.
     sending: BTreeMap<StreamId, (usize, usize)>,
     waiting: VecDeque<(usize, bool)>,
+    /// Bodies to which the store owes an answer: when it has one, and how often it was asked.
+    stalled: BTreeMap<StreamId, (u64, u32)>,
     receiving: BTreeMap<StreamId, (usize, Vec<u8>)>,
     /// Bodies that arrived, whole and right.
     pub(crate) arrived: Vec<usize>,
@@ -119,8 +136,11 @@ pub(crate) struct World {
     pub(crate) stream: Stream,
     pub(crate) ends: [End; 2],
     pub(crate) bodies: Vec<Vec<u8>>,
-    /// When it arrives, and what, for each end.
-    lines: [Vec<(u64, u64, Vec<u8>)>; 2],
+    /// What arrives at each end.
+    lines: [Vec<UnderWay>; 2],
+    /// Frames that came again since the store had owed an answer, and bodies that were resumed.
+    pub(crate) came_again: u64,
+    pub(crate) resumed: u64,
     pub(crate) now: u64,
     sequence: u64,
     sessions: u64,
@@ -138,6 +158,7 @@ impl World {
                 codec: PatchCodec,
                 sending: BTreeMap::new(),
                 waiting: VecDeque::new(),
+                stalled: BTreeMap::new(),
                 receiving: BTreeMap::new(),
                 arrived: Vec::new(),
                 refused: Vec::new(),
@@ -150,6 +171,8 @@ impl World {
             sessions: 2,
             faults: 0,
             wire_bytes: 0,
+            came_again: 0,
+            resumed: 0,
         };
         world.connect();
         world
@@ -249,16 +272,17 @@ impl World {
         let lost = std::mem::take(&mut end.sending).into_values();
         end.waiting.extend(lost.map(|(body, _)| (body, true)));
         end.receiving.clear();
+        end.stalled.clear();
         self.connect();
     }
 
     fn arrive(&mut self, side: usize) {
         let now = self.now;
         let line = std::mem::take(&mut self.lines[side]);
-        let (mut due, later): (Vec<_>, Vec<_>) = line.into_iter().partition(|(at, ..)| *at <= now);
+        let (mut due, later): (Vec<_>, Vec<_>) = line.into_iter().partition(|it| it.at <= now);
         self.lines[side] = later;
-        due.sort_unstable_by_key(|&(at, sequence, _)| (at, sequence));
-        for (_, _, bytes) in due {
+        due.sort_unstable_by_key(|it| (it.at, it.sequence));
+        for UnderWay { bytes, times, .. } in due {
             let end = &mut self.ends[side];
             // Half of the frames may be kept instead of their bytes.
             let bytes = Bytes::from(bytes);
@@ -272,9 +296,33 @@ impl World {
                 self.connect();
                 return;
             };
+            let hurry = if times < TIMES_MAX {
+                self.plan.faults.owe
+            } else {
+                0
+            };
             let (store, codec) = (&mut end.store, &mut end.codec);
+            store.hurry(hurry);
+            let before = end.endpoint.receiver().counters();
             let handled = end.endpoint.handle_in(frame, memory, store, codec);
-            assert_eq!(handled, Ok(()), "seed {:#x}", self.plan.seed);
+            let handled = handled.unwrap_or_else(|violation| {
+                panic!("seed {:#x}: {violation}", self.plan.seed);
+            });
+            let owed = store.hurry(0);
+            if handled == Handled::Again {
+                assert!(owed, "there is nothing to wait for");
+                let after = end.endpoint.receiver().counters();
+                assert_eq!(before, after, "a frame that comes again did nothing");
+                self.came_again += 1;
+                self.sequence += 1;
+                let (at, sequence) = (now + 1 + self.stream.below(60) as u64, self.sequence);
+                self.lines[side].push(UnderWay {
+                    at,
+                    sequence,
+                    bytes: bytes.into(),
+                    times: times + 1,
+                });
+            }
         }
     }
 
@@ -315,12 +363,37 @@ impl World {
 
     fn put(&mut self, side: usize, delay: u64, bytes: Vec<u8>) {
         self.sequence += 1;
-        self.lines[side].push((self.now + delay, self.sequence, bytes));
+        self.lines[side].push(UnderWay {
+            at: self.now + delay,
+            sequence: self.sequence,
+            bytes,
+            times: 0,
+        });
     }
 
     /// What who uses the streams does in a tick: begins bodies, writes, takes.
     fn use_streams(&mut self, side: usize) {
+        let (now, owe) = (self.now, self.plan.faults.owe);
         let end = &mut self.ends[side];
+        let due: Vec<_> = end
+            .stalled
+            .iter()
+            .filter(|(_, (at, _))| *at <= now)
+            .collect();
+        let due: Vec<_> = due
+            .into_iter()
+            .map(|(stream, (_, times))| (*stream, *times))
+            .collect();
+        for (stream, times) in due {
+            self.resumed += 1;
+            end.stalled.remove(&stream);
+            end.store.hurry(if times < TIMES_MAX { owe } else { 0 });
+            end.endpoint.resume(stream, &mut end.store, &mut end.codec);
+            if end.store.hurry(0) && end.endpoint.sender().is_stalled(stream) {
+                end.stalled
+                    .insert(stream, (now + 1 + self.stream.below(60) as u64, times + 1));
+            }
+        }
         while let Some(event) = end.endpoint.event() {
             match event {
                 Event::Sent(SenderEvent::Complete(stream)) => _ = end.sending.remove(&stream),
@@ -355,6 +428,7 @@ impl World {
             let piece = &body[*written..body.len().min(*written + wanted)];
             // Handed in, or put where it belongs.
             let (store, codec) = (&mut end.store, &mut end.codec);
+            store.hurry(owe);
             *written += if self.stream.below(2) == 0 {
                 let taken = end.endpoint.write(stream, piece, store, codec);
                 taken.expect("it is open")
@@ -379,6 +453,12 @@ impl World {
                     .close(stream, &mut end.store, &mut end.codec)
                     .expect("it is open");
                 *written += 1;
+            }
+            let owed = end.store.hurry(0);
+            if end.endpoint.sender().is_stalled(stream) && !end.stalled.contains_key(&stream) {
+                assert!(owed, "there is nothing to wait for");
+                end.stalled
+                    .insert(stream, (now + 1 + self.stream.below(60) as u64, 1));
             }
         }
         let streams: Vec<_> = end.receiving.keys().copied().collect();

@@ -138,11 +138,32 @@ fn bodies_survive_everything() {
             reset: 500,
             harm: 100,
             kill: [400, 1500][stream.below(2)],
+            owe: [0, 10, 200][stream.below(3)],
         };
         plan.delta = stream.below(3) > 0;
         plan.keep_sent = stream.below(2) > 0;
         check(plan);
     }
+}
+
+/// Stores that do not answer at once: frames that are put aside are handled later than others that came after them, and what they did
+/// before is nothing.
+#[test]
+fn bodies_survive_stores_that_take_their_time() {
+    let (mut came_again, mut resumed) = (0, 0);
+    for run in 0..runs(4) {
+        let (mut plan, mut stream) = plan(6, run);
+        plan.containers_max = [10, 1000][stream.below(2)];
+        plan.faults.owe = [2, 8, 50, 400][stream.below(4)];
+        plan.keep_sent = stream.below(2) > 0;
+        plan.faults.reset = [0, 0, 200][stream.below(3)];
+        let world = check(plan);
+        (came_again, resumed) = (came_again + world.came_again, resumed + world.resumed);
+    }
+    assert!(
+        came_again > runs(4) && resumed > runs(4),
+        "the test shows nothing"
+    );
 }
 
 /// Two chunks of one name and one length: the body that would get the wrong one fails by its digest, and arrives the second

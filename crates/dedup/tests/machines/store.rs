@@ -7,6 +7,8 @@ use edgeward_dedup::id::ChunkId;
 use edgeward_dedup::mark::Mark;
 use edgeward_dedup::store::{ChunkStore, Entry, Familiar, Place, bytes_of};
 
+use super::support::Stream;
+
 #[derive(Debug, Default)]
 struct Container {
     entries: Vec<Entry>,
@@ -27,6 +29,10 @@ pub(crate) struct MemoryStore {
     next: u32,
     /// Marks that were kept.
     pub(crate) noted: u64,
+    /// One in so many answers is owed; 0 is none.
+    hurry: usize,
+    owes: bool,
+    random: Stream,
 }
 
 impl MemoryStore {
@@ -39,6 +45,9 @@ impl MemoryStore {
             containers_max,
             next: 0,
             noted: 0,
+            hurry: 0,
+            owes: false,
+            random: Stream(epoch),
         }
     }
 
@@ -48,6 +57,19 @@ impl MemoryStore {
         containers
             .map(|container| container.entries.clone())
             .collect()
+    }
+
+    /// From now on one in so many answers is owed; 0 is none. Whether one was.
+    pub(crate) fn hurry(&mut self, one_in: usize) -> bool {
+        self.hurry = one_in;
+        std::mem::take(&mut self.owes)
+    }
+
+    /// Whether this answer is one.
+    fn is_hurried(&mut self) -> bool {
+        let owed = self.hurry > 0 && self.random.below(self.hurry) == 0;
+        self.owes |= owed;
+        owed
     }
 
     /// Everything is gone, and the store says so.
@@ -144,12 +166,21 @@ impl ChunkStore for MemoryStore {
         self.epoch
     }
 
+    fn owes(&self) -> bool {
+        self.owes
+    }
+
     fn locate(&mut self, id: &ChunkId) -> Option<Place> {
+        if self.is_hurried() {
+            return None;
+        }
         self.names.get(id).copied()
     }
 
     fn entries(&mut self, place: Place, most: usize, out: &mut Vec<Entry>) {
-        if let Some(container) = self.containers.get(&place.container) {
+        if !self.is_hurried()
+            && let Some(container) = self.containers.get(&place.container)
+        {
             out.extend(
                 container
                     .entries
@@ -161,6 +192,9 @@ impl ChunkStore for MemoryStore {
     }
 
     fn load(&mut self, place: Place, entries: &[Entry], out: &mut [u8]) -> bool {
+        if self.is_hurried() {
+            return false;
+        }
         let Some(container) = self.containers.get(&place.container) else {
             return false;
         };
@@ -177,18 +211,26 @@ impl ChunkStore for MemoryStore {
     }
 
     fn insert(&mut self, id: ChunkId, chunk: &[u8]) -> Option<Place> {
-        self.find_or_insert(id, chunk).0
-    }
-
-    fn find_or_insert(&mut self, id: ChunkId, chunk: &[u8]) -> (Option<Place>, bool) {
-        match self.locate(&id) {
-            Some(place) if self.is_kept(place) => (Some(place), true),
-            _ => (Some(self.append(id, chunk)), false),
+        match self.names.get(&id).copied() {
+            Some(place) if self.is_kept(place) => Some(place),
+            _ => Some(self.append(id, chunk)),
         }
     }
 
+    fn find_or_insert(&mut self, id: ChunkId, chunk: &[u8]) -> (Option<Place>, bool) {
+        if self.is_hurried() {
+            return (None, false);
+        }
+        let before = self.names.get(&id).copied();
+        let found = before.is_some_and(|place| self.is_kept(place));
+        (self.insert(id, chunk), found)
+    }
+
     fn find_or_list(&mut self, entry: Entry) -> (Option<Place>, bool) {
-        if let Some(place) = self.locate(&entry.id) {
+        if self.is_hurried() {
+            return (None, false);
+        }
+        if let Some(&place) = self.names.get(&entry.id) {
             return (Some(place), true);
         }
         let place = self.append(entry.id, &vec![0; entry.length as usize]);
@@ -203,7 +245,9 @@ impl ChunkStore for MemoryStore {
     }
 
     fn familiar(&mut self, place: Place, most: usize, out: &mut Vec<Familiar>) {
-        if let Some(container) = self.containers.get(&place.container) {
+        if !self.is_hurried()
+            && let Some(container) = self.containers.get(&place.container)
+        {
             let entries = container.entries.iter().copied().enumerate();
             let from_place = entries.skip(usize::from(place.slot)).take(most);
             out.extend(from_place.map(|(slot, entry)| {

@@ -4,6 +4,7 @@
 //! is kept here; [`Peer::with`](crate::peer::Peer::with) wakes those that are due when the lock is free again.
 
 mod events;
+mod stalled;
 mod talk;
 #[cfg(test)]
 mod tests;
@@ -14,21 +15,22 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use edgeward_chunk_store::Chunks;
 use edgeward_chunk_store::codec::Compressors;
+use edgeward_chunk_store::{Chunks, Wanted};
 use edgeward_dedup::endpoint::Endpoint;
 use edgeward_dedup::knowledge::Knowledge;
 use edgeward_dedup::receiver::Answers;
 use edgeward_dedup::sender::{Lane, SenderCounters};
 use edgeward_dedup::store::ChunkStore as _;
 use edgeward_dedup::wire::{Disagreement, Frame, FrameSink as _, Hello, Role, StreamId};
-use edgeward_dedup::{Violation, reason};
+use edgeward_dedup::{Handled, Violation, reason};
 
 use crate::hold::{HOLD_ANSWERS, Verdict};
 use crate::outbox::Outbox;
 use crate::tally::Tallies;
 use crate::turn::Turn;
 
+use stalled::Stalls;
 use talk::Talk;
 pub(crate) use talk::{Read, Written};
 
@@ -68,6 +70,8 @@ pub(crate) struct Core {
     answers_due: Option<Instant>,
     /// Writers that wait because of all bodies together.
     crowded: VecDeque<TalkId>,
+    /// Bodies that wait for the disk.
+    stalls: Stalls,
     lines: Vec<Line>,
     line_next: LineId,
     wake: Vec<Waker>,
@@ -104,6 +108,7 @@ impl Core {
             due: BTreeSet::new(),
             answers_due: None,
             crowded: VecDeque::new(),
+            stalls: Stalls::default(),
             lines: Vec::new(),
             line_next: 0,
             wake: Vec::new(),
@@ -210,15 +215,17 @@ impl Core {
         self.wake.extend(lines.filter_map(|line| line.waker));
     }
 
-    /// Takes what came on a connection: `Ok(Err(_))` is a violation, after which the connection has to go.
+    /// Takes what came on a connection: `Ok(Err(_))` is a violation, after which the connection has to go. If something is wanted, the frame
+    /// did nothing, and is to come again when that was read; `times` is how often it was handed in before.
     pub(crate) fn handle(
         &mut self,
         line: LineId,
         frame: Frame<'_>,
         memory: Option<&Bytes>,
         wire_bytes: usize,
+        times: u32,
         turn: &mut Turn,
-    ) -> Result<Result<(), Violation>, Superseded> {
+    ) -> Result<Result<Option<Wanted>, Violation>, Superseded> {
         let up = self.lines.iter_mut().find(|up| up.id == line);
         // It looks for something to send after this anyway.
         up.ok_or(Superseded)?.idle = false;
@@ -230,12 +237,19 @@ impl Core {
             Frame::Credit(credits) => credits.iter().map(|(stream, _)| *stream).collect(),
             _ => Vec::new(),
         };
-        let handled = self
-            .endpoint
-            .handle_in(frame, memory, &mut self.store, &mut self.codec);
+        let (endpoint, codec) = (&mut self.endpoint, &mut self.codec);
+        let handled = if times < HASTY_TIMES_MAX {
+            let mut store = self.store.hasty();
+            let handled = endpoint.handle_in(frame, memory, &mut store, codec);
+            handled.map(|handled| (handled == Handled::Again).then(|| store.into_wanted()))
+        } else {
+            let handled = endpoint.handle_in(frame, memory, &mut self.store, codec);
+            handled.map(|_| None)
+        };
+        self.tallies.late += u64::from(times == 0 && matches!(handled, Ok(Some(_))));
         self.events();
         self.wake_writers(news);
-        if let Some(stream) = stream {
+        if let Some(stream) = stream.filter(|_| !matches!(handled, Ok(Some(_)))) {
             let host = self.by_in.get(&stream).map(|(_, host)| *host);
             let after = self.endpoint.receiver().counters();
             self.tallies.received(host, wire_bytes, &before, &after);
@@ -385,8 +399,10 @@ impl Core {
                     None
                 }
                 Verdict::All => {
-                    self.endpoint
-                        .flush(stream, &mut self.store, &mut self.codec);
+                    let mut store = self.store.hasty();
+                    self.endpoint.flush(stream, &mut store, &mut self.codec);
+                    let (sender, wanted) = (self.endpoint.sender(), store.into_wanted());
+                    self.stalls.add(sender, stream, wanted, 1);
                     flushed = true;
                     talk.hold = None;
                     None
@@ -402,6 +418,10 @@ impl Core {
         }
     }
 }
+
+/// Trailers, those of the containers a run goes on in, the chunks: a frame that then still has no answer, since the system has
+/// forgotten them again or cannot read them, has to wait for the device where it is.
+const HASTY_TIMES_MAX: u32 = 6;
 
 /// Whose body a frame is of, and how many bytes of it.
 fn incoming_stream(frame: &Frame<'_>) -> (Option<StreamId>, usize) {

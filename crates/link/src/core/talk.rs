@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
+use edgeward_chunk_store::Wanted;
 use edgeward_dedup::reason;
 use edgeward_dedup::receiver::Taken;
 use edgeward_dedup::sender::SendError;
@@ -140,9 +141,12 @@ impl Core {
             self.first_is(id, stream, self.config.probe && probe::is_opaque(bytes));
         }
         let before = self.endpoint.sender().counters().recognised;
+        let mut store = self.store.hasty();
         let written = self
             .endpoint
-            .write(stream, bytes, &mut self.store, &mut self.codec);
+            .write(stream, bytes, &mut store, &mut self.codec);
+        let wanted = store.into_wanted();
+        self.stalls(stream, wanted);
         match written {
             Ok(0) if !bytes.is_empty() => {
                 self.wait_for_room(id, waker);
@@ -187,8 +191,11 @@ impl Core {
         }
         let before = self.endpoint.sender().counters().recognised;
         // Also where nothing came: no memory is held for it.
+        let mut store = self.store.hasty();
         self.endpoint
-            .filled(stream, bytes, &mut self.store, &mut self.codec);
+            .filled(stream, bytes, &mut store, &mut self.codec);
+        let wanted = store.into_wanted();
+        self.stalls(stream, wanted);
         if bytes > 0 {
             self.spend(bytes, before, turn);
             self.wrote(id, stream, now);
@@ -197,6 +204,13 @@ impl Core {
             self.kick();
         }
         read.map(Written::Bytes)
+    }
+
+    /// A body was worked on, and may be stalled for want of this: then a connection sees to it.
+    fn stalls(&mut self, stream: StreamId, wanted: Wanted) {
+        if self.stalls.add(self.endpoint.sender(), stream, wanted, 1) {
+            self.kick();
+        }
     }
 
     /// What was just written took its time, by what had to be done with it. So much had been recognised `before`.
@@ -280,12 +294,14 @@ impl Core {
         let Some(stream) = talk.out else { return };
         let unsealed = self.endpoint.sender().unsealed(stream);
         if (1..=SMALL_BYTES).contains(&unsealed) && !self.endpoint.sender().backlog(stream) {
-            self.endpoint
-                .flush(stream, &mut self.store, &mut self.codec);
+            let mut store = self.store.hasty();
+            self.endpoint.flush(stream, &mut store, &mut self.codec);
+            let wanted = store.into_wanted();
             talk.hold = None;
             if let Some(due) = talk.due.take() {
                 self.due.remove(&(due, id));
             }
+            self.stalls(stream, wanted);
             self.kick();
         }
     }
@@ -299,9 +315,10 @@ impl Core {
         if let Some(stream) = talk.out.filter(|_| talk.out_open) {
             talk.out_open = false;
             talk.hold = None;
-            let closed = self
-                .endpoint
-                .close(stream, &mut self.store, &mut self.codec);
+            let mut store = self.store.hasty();
+            let closed = self.endpoint.close(stream, &mut store, &mut self.codec);
+            let wanted = store.into_wanted();
+            self.stalls(stream, wanted);
             self.kick();
             return closed.map_err(|_| reason::GIVEN_UP);
         }

@@ -129,9 +129,11 @@ impl World {
                     frame,
                     None,
                     length,
+                    u32::MAX,
                     &mut Turn::default(),
                 );
-                handled.expect("the line is up").expect("no violation");
+                let wanted = handled.expect("the line is up").expect("no violation");
+                assert!(wanted.is_none(), "it was waited for");
                 rest = others;
             }
         }

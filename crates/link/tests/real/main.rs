@@ -4,6 +4,7 @@
 
 #[path = "../../../dedup/tests/support/mod.rs"]
 mod bodies;
+mod cold;
 mod kill;
 mod laws;
 mod memory;

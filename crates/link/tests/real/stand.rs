@@ -16,7 +16,9 @@ use edgeward_dedup::id::IdKey;
 use edgeward_link::{
     Client, Encryption, Gateway, GatewayConfig, Keys, LinkConfig, LinkStream, Rule, Target, Times,
 };
-use edgeward_store::disk::FileDevice;
+use edgeward_store::disk::{Device, FileDevice};
+
+use crate::cold::Forgetful;
 
 /// Folders and keys, and what they are used for.
 pub(crate) struct Stand {
@@ -26,6 +28,8 @@ pub(crate) struct Stand {
     keys: Option<[Keys; 2]>,
     ids: IdKey,
     pub(crate) stores_opened: u64,
+    /// Stores do not have one in so many reads in memory.
+    pub(crate) forgets: Option<u64>,
 }
 
 pub(crate) const GATEWAY: usize = 0;
@@ -63,6 +67,7 @@ impl Stand {
             keys: Some([gateway, edge]),
             ids,
             stores_opened: 0,
+            forgets: None,
         }
     }
 
@@ -76,7 +81,15 @@ impl Stand {
 
     pub(crate) fn config(&mut self, end: usize) -> LinkConfig {
         self.stores_opened += 1;
-        let store = open(&self.store_path(end), self.stores_opened);
+        let device = FileDevice::open(&self.store_path(end), Some(64 << 20)).expect("a device");
+        let device: Arc<dyn Device> = match self.forgets {
+            Some(one_in) => Arc::new(Forgetful::new(device, one_in)),
+            None => Arc::new(device),
+        };
+        self.config_with(end, open_on(device, self.stores_opened))
+    }
+
+    pub(crate) fn config_with(&self, end: usize, store: Chunks) -> LinkConfig {
         let encryption = match &self.keys {
             Some(keys) => Encryption::Tls(Arc::new(keys[end].clone())),
             None => Encryption::Off,
@@ -111,10 +124,9 @@ impl Stand {
     }
 }
 
-/// A store of 64 MiB, as it was left.
-fn open(path: &Path, epoch: u64) -> Chunks {
-    let device = FileDevice::open(path, Some(64 << 20)).expect("a device");
-    Chunks::open(Arc::new(device), ChunkSettings::new(8 << 10, epoch)).expect("a store")
+/// A store as it was left.
+pub(crate) fn open_on(device: Arc<dyn Device>, epoch: u64) -> Chunks {
+    Chunks::open(device, ChunkSettings::new(8 << 10, epoch)).expect("a store")
 }
 
 pub(crate) fn tcp(target: SocketAddr) -> Target {

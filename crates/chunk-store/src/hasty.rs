@@ -1,0 +1,200 @@
+//! Chunks for who cannot wait for the device.
+//!
+//! What the system has in memory is read as ever, in one call. Where it would have to read, a question stays unanswered and is noted down
+//! instead; somebody who can wait [fetches](crate::Chunks::fetch) what it takes, and the question is asked again. A device that
+//! cannot tell what would wait is waited for.
+
+use std::sync::Arc;
+
+use edgeward_dedup::id::ChunkId;
+use edgeward_dedup::mark::Mark;
+use edgeward_dedup::store::{ChunkStore, Entry, Familiar, Place};
+
+use crate::chunks::Shared;
+use crate::trailers::{Listing, Trailers};
+
+/// What answers are owed for want of; [`Chunks::fetch`](crate::Chunks::fetch) reads it.
+#[derive(Debug, Default)]
+pub struct Wanted(Vec<Want>);
+
+/// Something on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Want {
+    /// Of the container at this position.
+    Trailer(u32),
+    /// As well, and nobody has asked for it yet.
+    Ahead(u32),
+    Bytes {
+        offset: u64,
+        bytes: usize,
+    },
+}
+
+impl Wanted {
+    pub(crate) fn want(&mut self, want: Want) {
+        if !self.0.contains(&want) {
+            self.0.push(want);
+        }
+    }
+
+    /// Whether it is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Want> {
+        self.0.iter()
+    }
+}
+
+/// Whether who asks may wait.
+#[derive(Debug)]
+pub(crate) enum Patience<'a> {
+    Waits,
+    /// It is noted here instead.
+    Hasty(&'a mut Wanted),
+}
+
+impl Patience<'_> {
+    /// Whether something was noted, of the questions it was asked with.
+    pub(crate) fn owes(&self) -> bool {
+        match self {
+            Self::Waits => false,
+            Self::Hasty(wanted) => !wanted.is_empty(),
+        }
+    }
+
+    pub(crate) fn want(&mut self, want: Want) {
+        if let Self::Hasty(wanted) = self {
+            wanted.want(want);
+        }
+    }
+}
+
+impl Shared {
+    /// Reads what somebody could not wait for, without holding up others. What cannot be read is found out, and counted, by who asks again.
+    pub(crate) fn fetch(&self, want: &Want) {
+        match *want {
+            Want::Trailer(position) => self.fetch_trailer(position, Trailers::insert),
+            Want::Ahead(position) => self.fetch_trailer(position, Trailers::insert_ahead),
+            Want::Bytes { offset, bytes } => {
+                // What counts is that the system has them in memory then.
+                _ = self.device.read_at(&mut vec![0; bytes], offset);
+            }
+        }
+    }
+
+    fn fetch_trailer(&self, position: u32, keep: impl FnOnce(&mut Trailers, u32, Arc<Listing>)) {
+        let state = self.state();
+        let (epoch, before) = (state.superblock.epoch, state.open.number);
+        if state.trailers.has(position) {
+            return;
+        }
+        drop(state);
+        let listing = self.trailer(position, epoch, &Patience::Waits);
+        let mut state = self.state();
+        // Meanwhile another container may have been written there, or somebody else may have read it.
+        let is_news = state.superblock.epoch == epoch
+            && (before..=state.open.number).all(|number| self.position(number) != position)
+            && !state.trailers.has(position);
+        if let Ok(Some(Some(listing))) = listing
+            && is_news
+        {
+            state.counters.trailers_read += 1;
+            keep(&mut state.trailers, position, Arc::new(listing));
+        }
+    }
+}
+
+/// A [`ChunkStore`] that owes answers instead of waiting for them.
+#[derive(Debug)]
+pub struct Hasty<'a> {
+    shared: &'a Shared,
+    wanted: Wanted,
+}
+
+impl<'a> Hasty<'a> {
+    pub(crate) fn new(shared: &'a Shared) -> Self {
+        let wanted = Wanted::default();
+        Self { shared, wanted }
+    }
+
+    /// What its answers were owed for want of.
+    pub fn into_wanted(self) -> Wanted {
+        self.wanted
+    }
+
+    /// A question of which the answer is owed only for what it wants itself.
+    fn alone(
+        &mut self,
+        ask: impl FnOnce(&Shared, &mut Patience<'_>) -> (Option<Place>, bool),
+    ) -> (Option<Place>, bool) {
+        let mut wanted = Wanted::default();
+        let (place, found) = ask(self.shared, &mut Patience::Hasty(&mut wanted));
+        if place.is_none() {
+            wanted.0.into_iter().for_each(|want| self.wanted.want(want));
+        }
+        (place, found)
+    }
+}
+
+impl ChunkStore for Hasty<'_> {
+    fn epoch(&self) -> u64 {
+        self.shared.epoch()
+    }
+
+    fn owes(&self) -> bool {
+        !self.wanted.is_empty()
+    }
+
+    fn locate(&mut self, id: &ChunkId) -> Option<Place> {
+        let patience = &mut Patience::Hasty(&mut self.wanted);
+        self.shared.locate(id, &mut self.shared.state(), patience)
+    }
+
+    fn entries(&mut self, place: Place, most: usize, out: &mut Vec<Entry>) {
+        let patience = &mut Patience::Hasty(&mut self.wanted);
+        self.shared.entries(place, most, out, patience);
+    }
+
+    fn load(&mut self, place: Place, entries: &[Entry], out: &mut [u8]) -> bool {
+        let patience = &mut Patience::Hasty(&mut self.wanted);
+        self.shared.load(place, entries, out, patience)
+    }
+
+    /// Waits: what is in the index has to be looked at, or it might be kept twice.
+    fn insert(&mut self, id: ChunkId, chunk: &[u8]) -> Option<Place> {
+        let patience = &mut Patience::Waits;
+        self.shared.find_or_insert(id, chunk, patience).0
+    }
+
+    fn find_or_insert(&mut self, id: ChunkId, chunk: &[u8]) -> (Option<Place>, bool) {
+        self.alone(|shared, patience| shared.find_or_insert(id, chunk, patience))
+    }
+
+    fn find_or_list(&mut self, entry: Entry) -> (Option<Place>, bool) {
+        self.alone(|shared, patience| shared.find_or_list(entry, patience))
+    }
+
+    fn is_kept(&mut self, place: Place) -> bool {
+        let patience = &mut Patience::Hasty(&mut self.wanted);
+        let state = &mut self.shared.state();
+        self.shared.is_kept(place, state, patience)
+    }
+
+    fn familiar(&mut self, place: Place, most: usize, out: &mut Vec<Familiar>) {
+        let patience = &mut Patience::Hasty(&mut self.wanted);
+        self.shared.familiar(place, most, out, patience);
+    }
+
+    fn note(&mut self, place: Place, id: &ChunkId, mark: impl FnOnce() -> Option<Mark>) {
+        self.shared.note(place, id, mark);
+    }
+
+    fn forget(&mut self, place: Place) {
+        let slot = usize::from(place.slot);
+        let mut state = self.shared.state();
+        let slots = slot..slot + 1;
+        self.shared.forget(place.container, slots, &mut state);
+    }
+}

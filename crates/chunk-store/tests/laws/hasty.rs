@@ -1,0 +1,292 @@
+//! Who cannot wait for the device gets the same answers, later.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use edgeward_chunk_store::{ChunkSettings, Chunks, Hasty};
+use edgeward_dedup::id::ChunkId;
+use edgeward_dedup::store::{ChunkStore, Entry, Familiar, Place};
+use edgeward_store::disk::Device;
+use edgeward_testkit::disk::{Fault, SimulatedDisk};
+
+use crate::{CONTAINER, METHODS, chunk, disk, keep, key, layout, noise, open, read, settings};
+
+/// The answer, asked for until nothing is owed; how often something was read for it.
+fn ask<T>(store: &Chunks, question: impl Fn(&mut Hasty<'_>) -> T) -> (T, usize) {
+    for times in 0..4 {
+        let mut hasty = store.hasty();
+        let answer = question(&mut hasty);
+        let owes = hasty.owes();
+        let wanted = hasty.into_wanted();
+        assert_eq!(owes, !wanted.is_empty());
+        if !owes {
+            return (answer, times);
+        }
+        store.fetch(&wanted);
+    }
+    panic!("nothing it was given was enough");
+}
+
+/// What is not in memory is owed, once for a trailer; then the answers are those of who waits.
+///
+/// Method: chunks of four containers of which two trailers are kept; a disk that brings nothing to who does not wait. What lies in a container is
+/// fetched each time, since such a disk keeps nothing.
+#[test]
+fn what_is_owed_is_answered_later() {
+    for method in METHODS {
+        let disk = disk();
+        let mut store = open(&disk, method);
+        (0..60).for_each(|number| _ = keep(&mut store, number));
+        store.flush().expect("the disk is sound");
+        let mut store = open(&disk, method);
+        disk.inject(Fault::ReadsWait);
+        let (mut fetched, mut loads_owed) = (0, 0);
+        for number in 0..60 {
+            let bytes = chunk(number);
+            let id = key().id(&bytes);
+            let (place, times) = ask(&store, |store| store.locate(&id));
+            fetched += times;
+            assert_eq!(place, store.locate(&id), "{number}");
+            let Some(place) = place else { continue };
+            let (kept, _) = ask(&store, |store| store.find_or_insert(id, &bytes));
+            assert_eq!(kept, (Some(place), true));
+            let (entries, _) = ask(&store, |store| {
+                let mut entries: Vec<Entry> = Vec::new();
+                store.entries(place, 1, &mut entries);
+                entries
+            });
+            let mut found = vec![0; bytes.len()];
+            // Of what is compressed the last few blocks are in memory.
+            let mut hasty = store.hasty();
+            let loaded = hasty.load(place, &entries, &mut found);
+            assert_ne!(loaded, hasty.owes());
+            loads_owed += usize::from(!loaded);
+            store.fetch(&hasty.into_wanted());
+            disk.heal();
+            let mut hasty = store.hasty();
+            assert!(hasty.load(place, &entries, &mut found) && !hasty.owes());
+            assert!(found == bytes, "{number}");
+            disk.inject(Fault::ReadsWait);
+            assert_eq!(read(&mut store, number), Some(Ok(place)));
+        }
+        assert!((1..=10).contains(&fetched), "{fetched} trailers fetched");
+        assert!(loads_owed > 5, "{loads_owed} loads waited");
+    }
+}
+
+/// What is new is not kept before it is known to be new, and then once.
+#[test]
+fn what_may_be_there_is_not_kept_again() {
+    let disk = disk();
+    let mut store = open(&disk, METHODS[0]);
+    (0..20).for_each(|number| _ = keep(&mut store, number));
+    store.flush().expect("the disk is sound");
+    let store = open(&disk, METHODS[0]);
+    disk.inject(Fault::ReadsWait);
+    let before = store.counters().raw_bytes;
+    let (bytes, other) = (chunk(0), chunk(100));
+    let mut hasty = store.hasty();
+    assert_eq!(
+        hasty.find_or_insert(key().id(&bytes), &bytes),
+        (None, false)
+    );
+    assert!(hasty.owes());
+    // Asked again it is owed again.
+    assert_eq!(
+        hasty.find_or_insert(key().id(&bytes), &bytes),
+        (None, false)
+    );
+    let entry = Entry {
+        id: key().id(&bytes),
+        length: bytes.len() as u32,
+    };
+    assert_eq!(hasty.find_or_list(entry), (None, false));
+    // What is owed of one question is not owed of the next.
+    let (place, found) = hasty.find_or_insert(key().id(&other), &other);
+    assert!(place.is_some() && !found);
+    let kept = store.counters().raw_bytes - before;
+    assert_eq!(kept, other.len() as u64);
+    assert!(store.hasty().insert(key().id(&bytes), &bytes).is_some());
+    assert_eq!(store.counters().raw_bytes - before, kept, "it waits");
+    let mut familiar: Vec<Familiar> = Vec::new();
+    let place = Place {
+        container: 0,
+        slot: 0,
+    };
+    store.hasty().familiar(place, 100, &mut familiar);
+    assert!(!familiar.is_empty());
+}
+
+/// A disk that takes so long to read that something happens meanwhile.
+struct Slow {
+    disk: Arc<SimulatedDisk>,
+    meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl std::fmt::Debug for Slow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.disk.fmt(f)
+    }
+}
+
+impl Device for Slow {
+    fn len(&self) -> u64 {
+        self.disk.len()
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.disk.read_at(buffer, offset)?;
+        let meanwhile = self.meanwhile.lock().expect("nobody panics").take();
+        meanwhile.into_iter().for_each(|happen| happen());
+        Ok(())
+    }
+
+    fn read_now_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.disk.read_now_at(buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.disk.write_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.disk.sync()
+    }
+
+    fn name(&self) -> String {
+        self.disk.name()
+    }
+}
+
+/// A container that is overwritten while its trailer is read is the new one afterwards.
+#[test]
+fn a_trailer_that_is_read_too_late_is_not_believed() {
+    let disk = disk();
+    let mut store = open(&disk, METHODS[0]);
+    (0..20).for_each(|number| _ = keep(&mut store, number));
+    store.flush().expect("the disk is sound");
+    let device = Arc::new(Slow {
+        disk: Arc::clone(&disk),
+        meanwhile: Mutex::new(None),
+    });
+    let store = Chunks::open(Arc::clone(&device) as Arc<dyn Device>, settings(METHODS[0]));
+    let mut store = store.expect("it opens");
+    disk.inject(Fault::ReadsWait);
+    let mut hasty = store.hasty();
+    assert_eq!(hasty.locate(&key().id(&chunk(0))), None);
+    let wanted = hasty.into_wanted();
+    assert!(!wanted.is_empty());
+    // All four containers are others by then, and the trailer of this one is forgotten.
+    let mut other = store.clone();
+    *device.meanwhile.lock().expect("nobody panics") = Some(Box::new(move || {
+        (100..220).for_each(|number| _ = keep(&mut other, number));
+    }));
+    store.fetch(&wanted);
+    disk.heal();
+    assert_eq!(read(&mut store, 0), None);
+    let there = (100..220).filter(|number| matches!(read(&mut store, *number), Some(Ok(_))));
+    assert!(there.count() > 40);
+    let first = (100..220).find(|number| read(&mut store, *number).is_some());
+    let rest = first.expect("some are there")..220;
+    let lost = rest.filter(|number| !matches!(read(&mut store, *number), Some(Ok(_))));
+    assert_eq!(lost.count(), 0, "newer ones are there if older ones are");
+}
+
+/// Once somebody reads ahead, nobody waits for the trailer of a container that is overwritten, nor for one of a body that goes on after its
+/// second container.
+///
+/// Method: a device that counts who waits for it; what it foresees is fetched after each chunk, as by a link after each frame, and what
+/// was waited for meanwhile is compared with the same without.
+#[test]
+fn what_is_foreseen_is_not_waited_for() {
+    let waited = |fetches: bool, containers: usize, steps: &dyn Fn(&mut Chunks, &dyn Fn())| {
+        let disk = SimulatedDisk::new(4096 + containers * (CONTAINER + layout().trailer_bytes()));
+        let mut store = open(&disk, METHODS[0]);
+        (0..20 * containers).for_each(|number| _ = store.insert(name(number), &body(number)));
+        store.flush().expect("the disk is sound");
+        let device = Arc::new(Waits {
+            disk: Arc::clone(&disk),
+            waits: AtomicU64::new(0),
+        });
+        let store = Chunks::open(
+            Arc::clone(&device) as Arc<dyn Device>,
+            ChunkSettings {
+                trailers_max: 100,
+                ..settings(METHODS[0])
+            },
+        );
+        let mut store = store.expect("it opens");
+        disk.inject(Fault::ReadsWait);
+        device.waits.store(0, Ordering::Relaxed);
+        let (other, counted) = (store.clone(), Arc::clone(&device));
+        steps(&mut store, &|| {
+            let before = counted.waits.load(Ordering::Relaxed);
+            if fetches && let Some(wanted) = other.foreseen() {
+                other.fetch(&wanted);
+            }
+            // Nobody waits for these.
+            counted.waits.store(before, Ordering::Relaxed);
+        });
+        device.waits.load(Ordering::Relaxed)
+    };
+    let overwrite = |store: &mut Chunks, after: &dyn Fn()| {
+        for number in 1000..1300 {
+            assert!(store.insert(name(number), &body(number)).is_some());
+            after();
+        }
+    };
+    let find = |store: &mut Chunks, after: &dyn Fn()| {
+        let found = (0..400).filter(|number| {
+            after();
+            store.locate(&name(*number)).is_some()
+        });
+        assert!(found.count() > 250, "most are still there");
+    };
+    assert!(waited(false, 20, &overwrite) > 10);
+    assert!(waited(true, 20, &overwrite) <= 2);
+    assert!(waited(false, 20, &find) > 10);
+    assert!(waited(true, 20, &find) <= 3);
+}
+
+fn body(number: usize) -> Vec<u8> {
+    noise(number, 4096)
+}
+
+fn name(number: usize) -> ChunkId {
+    key().id(&body(number))
+}
+
+/// Counts who waits.
+#[derive(Debug)]
+struct Waits {
+    disk: Arc<SimulatedDisk>,
+    waits: AtomicU64,
+}
+
+impl Device for Waits {
+    fn len(&self) -> u64 {
+        self.disk.len()
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.waits.fetch_add(1, Ordering::Relaxed);
+        self.disk.read_at(buffer, offset)
+    }
+
+    fn read_now_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.disk.read_now_at(buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.disk.write_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.disk.sync()
+    }
+
+    fn name(&self) -> String {
+        self.disk.name()
+    }
+}

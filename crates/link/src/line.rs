@@ -404,3 +404,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ReadAhead<S> {
         Pin::new(&mut self.get_mut().io).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -31,6 +31,19 @@ fn echo() -> SocketAddr {
     addr
 }
 
+/// Says the same to everybody who is done asking.
+fn giving(body: Vec<u8>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("it listens");
+    let addr = listener.local_addr().expect("an address");
+    thread::spawn(move || {
+        for mut tcp in listener.incoming().flatten() {
+            _ = tcp.read_to_end(&mut Vec::new());
+            _ = tcp.write_all(&body);
+        }
+    });
+    addr
+}
+
 /// A body there and back; what came, and whether it ended well.
 fn through(addr: SocketAddr, body: &[u8]) -> std::io::Result<Vec<u8>> {
     let tcp = TcpStream::connect(addr)?;
@@ -177,6 +190,47 @@ fn a_forwarded_port_saves_what_was_sent_before() {
     let again = ends.gateway("127.0.0.1:0");
     let chunks = status_of_store(&again);
     assert!(chunks > 30, "{chunks} chunks after a restart");
+}
+
+/// Without deltas a gateway keeps the names of what it sends, and the bytes as well if it is told to.
+#[test]
+fn a_gateway_keeps_names_unless_it_is_told_otherwise() {
+    let body = noise(3_000_000, 9);
+    for (keep_sent, names, bytes) in [("off", 2_900_000, 0), ("on", 0, 2_900_000)] {
+        let mut ends = Ends::new(&["--delta", "off"]);
+        ends.target = giving(body.clone());
+        let allow = ends.target.to_string();
+        let args = [
+            "gateway",
+            "--listen",
+            "127.0.0.1:0",
+            "--allow",
+            &allow,
+            "--keep-sent",
+            keep_sent,
+        ];
+        let gateway = ends.start("gateway", &args);
+        let forward = ends.forward(listening(&gateway));
+        for _ in 0..2 {
+            let came = through(forward.addr("/listening/0"), b"").expect("it comes");
+            assert!(came == body);
+        }
+        let of = |server: &Server, field: &str| {
+            let status = status(server);
+            status["store"][field].as_u64().expect("a number")
+        };
+        let kept = ["listed_bytes", "raw_bytes"].map(|field| of(&gateway, field));
+        let expected = [names, bytes].map(|least: u64| least..=least + least / 20);
+        let fits = kept.iter().zip(expected);
+        assert!(
+            fits.into_iter()
+                .all(|(kept, expected)| expected.contains(kept)),
+            "{keep_sent}: {kept:?}"
+        );
+        assert_eq!(of(&forward, "listed_bytes"), 0, "edges keep everything");
+        let peer = &status(&gateway)["peers"][0]["sent"];
+        assert!(peer["named_bytes"].as_u64() > Some(2_900_000), "{peer}");
+    }
 }
 
 /// Compressed at rest, bodies take a fraction of themselves; whoever opens the store without compression finds them all the same.

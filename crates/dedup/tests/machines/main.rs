@@ -12,6 +12,7 @@ mod support;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use edgeward_dedup::receiver::ReceiverCounters;
 use edgeward_dedup::sender::Lane;
 use edgeward_dedup::store::ChunkStore as _;
 use edgeward_dedup::wire::{Frame, decode, frame_length};
@@ -73,24 +74,21 @@ fn plan(law: u64, run: u64) -> (Plan, Stream) {
 }
 
 /// Without faults every body arrives, and nothing is refused but runs: the ends do not store in the same order what they
-/// send each other at the same time. What refers to chunks that wait behind a refused run may be refused, too.
+/// send each other at the same time. What refers to chunks that wait behind a refused run may be refused, too, and then an end believes
+/// that its peer has not what it has, and refuses it as foreign when the peer names it.
 #[test]
 fn bodies_arrive_over_a_quiet_line() {
     for run in 0..runs(8) {
         let (plan, _) = plan(1, run);
         let world = check(plan);
-        for end in &world.ends {
-            let counters = end.endpoint.receiver().counters();
-            assert_eq!(
-                (counters.foreign, counters.digest_failures),
-                (0, 0),
-                "run {run}"
-            );
-            assert!(
-                counters.missing == 0 || counters.disordered > 0,
-                "run {run}: {counters:?}"
-            );
-        }
+        let counters = world.ends.each_ref();
+        let counters = counters.map(|end| end.endpoint.receiver().counters());
+        let sum = |of: fn(&ReceiverCounters) -> u64| counters.iter().map(of).sum::<u64>();
+        assert_eq!(sum(|end| end.digest_failures), 0, "run {run}");
+        assert!(
+            sum(|end| end.missing + end.foreign) == 0 || sum(|end| end.disordered) > 0,
+            "run {run}: {counters:?}"
+        );
     }
 }
 

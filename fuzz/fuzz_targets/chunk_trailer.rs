@@ -43,7 +43,8 @@ fn superblock(mut input: Vec<u8>, forge: bool) {
     input.resize(SUPERBLOCK_BYTES, 0);
     if forge {
         input[..8].copy_from_slice(b"\x89EWC\r\n\x1a\n");
-        input[8..12].copy_from_slice(&(1 + u32::from(input[8]) % 3).to_le_bytes());
+        let version = 1 + u32::from(input[8]) % 3;
+        input[8..12].copy_from_slice(&version.to_le_bytes());
         let checksum = xxh3_64(&input[..24]);
         input[24..32].copy_from_slice(&checksum.to_le_bytes());
     }

@@ -1,5 +1,7 @@
 //! The store itself: one container that fills, a device of those that are full.
 
+mod asked;
+
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;
@@ -9,8 +11,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use edgeward_dedup::codec::Method;
 use edgeward_dedup::id::ChunkId;
-use edgeward_dedup::mark::Mark;
-use edgeward_dedup::store::{ChunkStore, Entry, Familiar, Place, bytes_of};
+use edgeward_dedup::store::{Entry, Place};
 use edgeward_store::disk::Device;
 
 use crate::blocks::{Part, Unpacker};
@@ -549,165 +550,6 @@ impl Shared {
     pub(crate) fn epoch(&self) -> u64 {
         self.state().superblock.epoch
     }
-
-    pub(crate) fn locate(
-        &self,
-        id: &ChunkId,
-        state: &mut State,
-        patience: &mut Patience<'_>,
-    ) -> Option<Place> {
-        if let Some(&slot) = state.open.names.get(id) {
-            return Some(Place {
-                container: state.open.number,
-                slot,
-            });
-        }
-        let open = self.position(state.open.number);
-        let mut listed = None;
-        for position in state.index.candidates(id) {
-            if position == open {
-                continue;
-            }
-            let Some(listing) = self.listing(position, state, patience) else {
-                continue;
-            };
-            let Some(slot) = listing.slot(id) else {
-                state.counters.misled += 1;
-                continue;
-            };
-            let container = listing.number;
-            let place = Place { container, slot };
-            if listing.is_kept(usize::from(slot)) {
-                return Some(place);
-            }
-            // It may have been kept later.
-            listed = Some(place);
-        }
-        listed
-    }
-
-    pub(crate) fn entries(
-        &self,
-        place: Place,
-        most: usize,
-        out: &mut Vec<Entry>,
-        patience: &mut Patience<'_>,
-    ) {
-        let mut state = self.state();
-        let from = usize::from(place.slot);
-        if place.container == state.open.number {
-            out.extend(state.open.entries.iter().skip(from).take(most));
-        } else if let Some(listing) = self.listing_of(place.container, &mut state, patience) {
-            out.extend(listing.entries.iter().skip(from).take(most));
-        }
-    }
-
-    pub(crate) fn load(
-        &self,
-        place: Place,
-        entries: &[Entry],
-        out: &mut [u8],
-        patience: &mut Patience<'_>,
-    ) -> bool {
-        let slots = usize::from(place.slot)..usize::from(place.slot) + entries.len();
-        let bytes = bytes_of(entries);
-        assert_eq!(out.len(), bytes, "room for what is asked for");
-        let mut state = self.state();
-        if place.container == state.open.number {
-            let is_it = state.open.entries.get(slots.clone()) == Some(entries);
-            let there = state.open.chunks(slots).filter(|_| is_it);
-            return there.inspect(|there| out.copy_from_slice(there)).is_some();
-        }
-        let Some(listing) = self.listing_of(place.container, &mut state, patience) else {
-            return false;
-        };
-        drop(state);
-        let is_it = listing.entries.get(slots.clone()) == Some(entries);
-        let parts = listing.parts(slots).filter(|_| is_it);
-        parts.is_some_and(|parts| self.read(&listing, &parts, out, patience))
-    }
-
-    /// The container that is still open has no marks: it is a small part of what is there.
-    pub(crate) fn familiar(
-        &self,
-        place: Place,
-        most: usize,
-        out: &mut Vec<Familiar>,
-        patience: &mut Patience<'_>,
-    ) {
-        let mut state = self.state();
-        if place.container != state.open.number {
-            let position = self.position(place.container);
-            // It may have to be read.
-            _ = self.listing(position, &mut state, patience);
-            let slot = usize::from(place.slot);
-            let slots = slot..slot + most;
-            state
-                .trailers
-                .familiar(position, place.container, slots, out);
-        }
-    }
-
-    pub(crate) fn note(&self, place: Place, id: &ChunkId, mark: impl FnOnce() -> Option<Mark>) {
-        let mut state = self.state();
-        let position = self.position(place.container);
-        let chunk = (usize::from(place.slot), id);
-        state.trailers.note(position, place.container, chunk, mark);
-    }
-
-    /// As [`ChunkStore::find_or_insert`]; nothing is kept while an answer is owed.
-    pub(crate) fn find_or_insert(
-        &self,
-        id: ChunkId,
-        chunk: &[u8],
-        patience: &mut Patience<'_>,
-    ) -> (Option<Place>, bool) {
-        let state = &mut *self.state();
-        let place = self.locate(&id, state, patience);
-        if let Some(place) = place
-            && self.is_kept(place, state, patience)
-        {
-            return (Some(place), true);
-        }
-        if patience.owes() {
-            return (None, false);
-        }
-        if let Some(place) = place {
-            // From here on there are its bytes, too.
-            let slot = usize::from(place.slot);
-            self.drop_names(place.container, slot..slot + 1, state);
-        }
-        if chunk.is_empty() || chunk.len() > self.layout.container_bytes() {
-            return (None, false);
-        }
-        if !state.open.make_room(chunk.len(), &mut state.packer) {
-            // What could not be written is counted and forgotten; the next container may fare better.
-            _ = self.seal(state);
-        }
-        let slot = state.open.push(id, chunk);
-        (Some(self.entered(&id, slot, state)), false)
-    }
-
-    /// As [`ChunkStore::find_or_list`]; nothing is listed while an answer is owed.
-    pub(crate) fn find_or_list(
-        &self,
-        entry: Entry,
-        patience: &mut Patience<'_>,
-    ) -> (Option<Place>, bool) {
-        let state = &mut *self.state();
-        if let Some(place) = self.locate(&entry.id, state, patience) {
-            return (Some(place), true);
-        }
-        let bytes = entry.length as usize;
-        if patience.owes() || bytes == 0 || bytes > self.layout.container_bytes() {
-            return (None, false);
-        }
-        if !state.open.has_room_to_list(bytes) {
-            _ = self.seal(state);
-        }
-        let slot = state.open.list(entry, &mut state.packer);
-        (Some(self.entered(&entry.id, slot, state)), false)
-    }
 }
 
 impl ChunkCounters {
@@ -726,52 +568,3 @@ const GAP_BYTES_MAX: usize = 64 << 10;
 
 /// Trailers that are read to find out how much chunks are compressed.
 const SAMPLED_MAX: u32 = 256;
-
-impl ChunkStore for Chunks {
-    fn epoch(&self) -> u64 {
-        self.0.epoch()
-    }
-
-    fn locate(&mut self, id: &ChunkId) -> Option<Place> {
-        self.0.locate(id, &mut self.0.state(), &mut Patience::Waits)
-    }
-
-    fn entries(&mut self, place: Place, most: usize, out: &mut Vec<Entry>) {
-        self.0.entries(place, most, out, &mut Patience::Waits);
-    }
-
-    fn load(&mut self, place: Place, entries: &[Entry], out: &mut [u8]) -> bool {
-        self.0.load(place, entries, out, &mut Patience::Waits)
-    }
-
-    fn insert(&mut self, id: ChunkId, chunk: &[u8]) -> Option<Place> {
-        self.find_or_insert(id, chunk).0
-    }
-
-    fn find_or_insert(&mut self, id: ChunkId, chunk: &[u8]) -> (Option<Place>, bool) {
-        self.0.find_or_insert(id, chunk, &mut Patience::Waits)
-    }
-
-    fn find_or_list(&mut self, entry: Entry) -> (Option<Place>, bool) {
-        self.0.find_or_list(entry, &mut Patience::Waits)
-    }
-
-    fn is_kept(&mut self, place: Place) -> bool {
-        let state = &mut self.0.state();
-        self.0.is_kept(place, state, &mut Patience::Waits)
-    }
-
-    fn familiar(&mut self, place: Place, most: usize, out: &mut Vec<Familiar>) {
-        self.0.familiar(place, most, out, &mut Patience::Waits);
-    }
-
-    fn note(&mut self, place: Place, id: &ChunkId, mark: impl FnOnce() -> Option<Mark>) {
-        self.0.note(place, id, mark);
-    }
-
-    fn forget(&mut self, place: Place) {
-        let slot = usize::from(place.slot);
-        let mut state = self.0.state();
-        self.0.forget(place.container, slot..slot + 1, &mut state);
-    }
-}

@@ -87,7 +87,7 @@ impl IdKey {
 
     /// What to know this chunk again by, if that is done.
     pub fn mark(&self, chunk: &[u8]) -> Option<Mark> {
-        self.marks.as_ref().map(|key| key.mark(chunk))
+        self.marks.as_ref()?.mark(chunk)
     }
 
     /// Whether these are the bytes that were marked. False says nothing.

@@ -7,9 +7,11 @@
 //! and bytes that do not fit it, are named as ever.
 //!
 //! A mark is a universal hash in two steps. Units of [`UNIT_BYTES`] are hashed by NH over words of 32 bits, in two passes, the second under the
-//! same key two words further on (Black, Halevi, Krawczyk, Krovetz, Rogaway, "UMAC: fast and secure message authentication", CRYPTO
+//! same key some words further on (Black, Halevi, Krawczyk, Krovetz, Rogaway, "UMAC: fast and secure message authentication", CRYPTO
 //! 1999, theorem 4.3: whatever they are, two units of one length have the same sums with a probability of 2^-32 a pass, 2^-64
-//! together). The sums of all units are hashed by BLAKE3 under a key for chunks of that length. So two chunks that were chosen without
+//! together). The sums of all units, and the chunk's length, are multiplied by one secret number of 128 bits each and added up, and the upper half of that is the mark
+//! (Lemire, Kaser, "Strongly universal string hashing is fast", The Computer Journal 57, 2014, theorem 3.1: two rows of numbers have the same with a probability of
+//! 2^-64). So two chunks that were chosen without
 //! knowing the key have one mark with a probability of 2^-63, and who chose them learns nothing of the key but whether they had. Names of 128 bits promise
 //! that two of one name take 2^64 tries to make; here each try is a chunk sent over the link, held against the one that is awaited in its place, and a body that is spoilt
 //! by it still has to pass its digest.
@@ -21,6 +23,8 @@ mod simd;
 
 use std::fmt;
 use std::num::NonZeroU64;
+
+use crate::wire::PIECE_BYTES_MAX;
 
 /// What a chunk is known by within this process.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -35,14 +39,15 @@ impl fmt::Debug for Mark {
 /// The key of marks: of one process, and never told.
 pub struct MarkKey {
     first: UnitKey,
-    second: [u8; 32],
+    second: Box<[u128; SECOND_NUMBERS]>,
     #[cfg(target_arch = "x86_64")]
     avx2: Option<simd::Avx2>,
 }
 
-/// The key of one unit: its words, and those that later passes have beyond them.
-type UnitKey = [u32; KEY_WORDS];
-const KEY_WORDS: usize = UNIT_BYTES / 4 + 2 * (PASSES - 1);
+/// The key of one unit: its words, and those that later passes have beyond them. Vectors of it lie within lines of a cache.
+#[repr(align(64))]
+struct UnitKey([u32; KEY_WORDS]);
+const KEY_WORDS: usize = UNIT_BYTES / 4 + PASS_WORDS * (PASSES - 1);
 
 impl MarkKey {
     /// The key that follows from `random` bytes.
@@ -53,23 +58,35 @@ impl MarkKey {
             stream.fill(&mut word);
             u32::from_le_bytes(word)
         });
-        let mut second = [0; 32];
-        stream.fill(&mut second);
+        let second = std::array::from_fn(|_| {
+            let mut number = [0; 16];
+            stream.fill(&mut number);
+            u128::from_le_bytes(number)
+        });
         Self {
-            first,
-            second,
+            first: UnitKey(first),
+            second: Box::new(second),
             #[cfg(target_arch = "x86_64")]
             avx2: simd::Avx2::detect(),
         }
     }
 
-    /// The mark of these bytes.
-    pub fn mark(&self, bytes: &[u8]) -> Mark {
-        let mut second = Second::new(self.second, bytes.len());
-        for unit in bytes.chunks(UNIT_BYTES) {
-            second.unit(self.sums(unit));
+    /// The mark of these bytes; none of more than [`MARKED_BYTES_MAX`], which no chunk has.
+    pub fn mark(&self, bytes: &[u8]) -> Option<Mark> {
+        if bytes.len() > MARKED_BYTES_MAX {
+            return None;
         }
-        second.mark()
+        let [start, of_length, of_sums @ ..] = &*self.second;
+        let (units, _) = of_sums.as_chunks::<PASSES>();
+        let mut total = start.wrapping_add(of_length.wrapping_mul(bytes.len() as u128));
+        for (unit, numbers) in bytes.chunks(UNIT_BYTES).zip(units) {
+            for (sum, number) in self.sums(unit).into_iter().zip(numbers) {
+                total = total.wrapping_add(number.wrapping_mul(u128::from(sum)));
+            }
+        }
+        // Of two of 2^64 one mark is made.
+        let upper = (total >> 64) as u64;
+        Some(Mark(NonZeroU64::new(upper).unwrap_or(NonZeroU64::MIN)))
     }
 
     /// NH of a unit, or of what is left at the end.
@@ -81,10 +98,10 @@ impl MarkKey {
             if rest.is_empty() {
                 return sums;
             }
-            let of_rest = nh(&self.first[steps.len() / 4..], rest);
+            let of_rest = nh(&self.first.0[steps.len() / 4..], rest);
             return std::array::from_fn(|pass| sums[pass].wrapping_add(of_rest[pass]));
         }
-        nh(&self.first, unit)
+        nh(&self.first.0, unit)
     }
 }
 
@@ -103,7 +120,7 @@ fn nh(key: &[u32], unit: &[u8]) -> [u64; PASSES] {
         let whole = u64::from_le_bytes(whole);
         let (one, other) = (whole as u32, (whole >> 32) as u32);
         for (pass, sum) in sums.iter_mut().enumerate() {
-            let key = &key[2 * (nth + pass)..][..2];
+            let key = &key[2 * nth + PASS_WORDS * pass..][..2];
             let keyed = [one.wrapping_add(key[0]), other.wrapping_add(key[1])];
             *sum = sum.wrapping_add(u64::from(keyed[0]) * u64::from(keyed[1]));
         }
@@ -111,73 +128,23 @@ fn nh(key: &[u32], unit: &[u8]) -> [u64; PASSES] {
     sums
 }
 
-/// The second step: the sums of all units, gathered for one call, since most chunks have few.
-struct Second {
-    /// Another for each length.
-    key: [u8; 32],
-    waiting: [u8; WAITING_BYTES],
-    bytes: usize,
-    /// Of chunks that have more.
-    hasher: Option<Box<blake3::Hasher>>,
-}
-
-impl Second {
-    fn new(mut key: [u8; 32], length: usize) -> Self {
-        for (byte, of_length) in key.iter_mut().zip((length as u64).to_le_bytes()) {
-            *byte ^= of_length;
-        }
-        Self {
-            key,
-            waiting: [0; WAITING_BYTES],
-            bytes: 0,
-            hasher: None,
-        }
-    }
-
-    fn unit(&mut self, sums: [u64; PASSES]) {
-        if self.bytes == WAITING_BYTES {
-            self.pass_on();
-        }
-        for sum in sums {
-            self.waiting[self.bytes..][..8].copy_from_slice(&sum.to_le_bytes());
-            self.bytes += 8;
-        }
-    }
-
-    fn pass_on(&mut self) {
-        let key = &self.key;
-        let new = || Box::new(blake3::Hasher::new_keyed(key));
-        let hasher = self.hasher.get_or_insert_with(new);
-        hasher.update(&self.waiting[..self.bytes]);
-        self.bytes = 0;
-    }
-
-    fn mark(mut self) -> Mark {
-        let hash = if self.hasher.is_some() {
-            self.pass_on();
-            self.hasher.map(|hasher| hasher.finalize())
-        } else {
-            None
-        };
-        let hash =
-            hash.unwrap_or_else(|| blake3::keyed_hash(&self.key, &self.waiting[..self.bytes]));
-        let first: &[u8; 8] = hash.as_bytes().first_chunk().expect("32 bytes");
-        // Of two of 2^64 one mark is made.
-        Mark(NonZeroU64::new(u64::from_le_bytes(*first)).unwrap_or(NonZeroU64::MIN))
-    }
-}
-
-/// What is hashed under the key once: the key stays in a first-level cache, and the sums of four fit a block of BLAKE3.
+/// What is hashed under the key once: the key stays in a first-level cache.
 pub const UNIT_BYTES: usize = 4 << 10;
+
+/// The longest chunk that the protocol has.
+pub const MARKED_BYTES_MAX: usize = PIECE_BYTES_MAX;
 
 /// Sums of 64 bits that are made of a unit.
 const PASSES: usize = 2;
 
+/// How much further on in the key each pass begins: at the next vector, so that each is loaded once.
+const PASS_WORDS: usize = 8;
+
 /// NH multiplies words of 32 bits two by two.
 const PAIR_BYTES: usize = 8;
 
-/// Of 64 KiB, the longest chunk for an average of 8 KiB.
-const WAITING_BYTES: usize = 16 * 8 * PASSES;
+/// One to begin with, one for the length, and one for each sum.
+const SECOND_NUMBERS: usize = 2 + PASSES * MARKED_BYTES_MAX.div_ceil(UNIT_BYTES);
 
 #[cfg(test)]
 mod tests {
@@ -188,7 +155,7 @@ mod tests {
 
     /// As the module's doc says it, word by word.
     fn defined(key: &MarkKey, bytes: &[u8]) -> Mark {
-        let mut summed = Vec::new();
+        let mut row = vec![bytes.len() as u64];
         for unit in bytes.chunks(UNIT_BYTES) {
             for pass in 0..2 {
                 let mut sum = 0_u64;
@@ -196,20 +163,19 @@ mod tests {
                     let factor = |word: usize| {
                         let byte = |n: usize| u32::from(*pair.get(4 * word + n).unwrap_or(&0));
                         let word_is = (0..4).fold(0, |sum, n| sum | byte(n) << (8 * n));
-                        u64::from(word_is.wrapping_add(key.first[2 * (nth + pass) + word]))
+                        u64::from(word_is.wrapping_add(key.first.0[2 * nth + 8 * pass + word]))
                     };
                     sum = sum.wrapping_add(factor(0) * factor(1));
                 }
-                summed.extend(sum.to_le_bytes());
+                row.push(sum);
             }
         }
-        let mut second = key.second;
-        for (nth, byte) in (bytes.len() as u64).to_le_bytes().into_iter().enumerate() {
-            second[nth] ^= byte;
-        }
-        let hash = blake3::keyed_hash(&second, &summed);
-        let first = u64::from_le_bytes(*hash.as_bytes().first_chunk().expect("32 bytes"));
-        Mark(NonZeroU64::new(first).expect("this time"))
+        let products = row
+            .iter()
+            .zip(&key.second[1..])
+            .map(|(number, key)| key.wrapping_mul(u128::from(*number)));
+        let total = products.fold(key.second[0], u128::wrapping_add);
+        Mark(NonZeroU64::new((total >> 64) as u64).expect("this time"))
     }
 
     proptest! {
@@ -225,7 +191,7 @@ mod tests {
             let length = (units * UNIT_BYTES / 2 + more).saturating_sub(20);
             let mut bytes: Vec<u8> = (0..length).map(|n| seed[n % seed.len()] ^ (n >> 3) as u8).collect();
             let mark = key.mark(&bytes);
-            prop_assert_eq!(mark, defined(&key, &bytes));
+            prop_assert_eq!(mark, Some(defined(&key, &bytes)));
             bytes.push(0);
             prop_assert_ne!(key.mark(&bytes), mark);
             bytes.pop();
@@ -245,6 +211,16 @@ mod tests {
         assert_ne!(one.mark(b""), other.mark(b""));
     }
 
+    /// The longest chunk of the protocol has a mark, and what is longer has none.
+    #[test]
+    fn the_longest_chunk_has_a_mark() {
+        let key = MarkKey::new(&[3; 32]);
+        let mut bytes = vec![5; MARKED_BYTES_MAX];
+        assert_eq!(key.mark(&bytes), Some(defined(&key, &bytes)));
+        bytes.push(5);
+        assert_eq!(key.mark(&bytes), None);
+    }
+
     /// Units that change places change the mark, though all have the same key: the second step has an order.
     #[test]
     fn units_have_an_order() {
@@ -261,7 +237,7 @@ mod tests {
         let key = MarkKey::new(&[3; 32]);
         assert_eq!(
             format!("{key:?} {:?}", key.mark(b"")),
-            "MarkKey(secret) Mark"
+            "MarkKey(secret) Some(Mark)"
         );
     }
 }

@@ -16,12 +16,18 @@ use xxhash_rust::xxh3::xxh3_128;
 /// Whether a body arrived as it was sent: XXH3, 128 bits over all of it.
 #[derive(Clone)]
 pub struct BodyDigest {
-    lanes: Lanes,
+    sums: Sums,
     bytes: u64,
-    /// What was not added up yet: a block at most, and empty only before the first byte.
+    /// What was not added up yet: a block at most, and empty only before the first byte, or where more is to come.
     waiting: Box<Block>,
     waiting_bytes: usize,
-    /// What came before that.
+}
+
+/// All blocks but the last.
+#[derive(Clone)]
+struct Sums {
+    lanes: Lanes,
+    /// The last stripe that was added.
     before: Stripe,
     #[cfg(target_arch = "x86_64")]
     avx2: Option<simd::Avx2>,
@@ -33,39 +39,51 @@ type Block = [u8; BLOCK_BYTES];
 
 impl Default for BodyDigest {
     fn default() -> Self {
-        Self {
+        let sums = Sums {
             lanes: LANES,
-            bytes: 0,
-            waiting: Box::new([0; BLOCK_BYTES]),
-            waiting_bytes: 0,
             before: [0; STRIPE_BYTES],
             #[cfg(target_arch = "x86_64")]
             avx2: simd::Avx2::detect(),
+        };
+        Self {
+            sums,
+            bytes: 0,
+            waiting: Box::new([0; BLOCK_BYTES]),
+            waiting_bytes: 0,
         }
     }
 }
 
 impl BodyDigest {
     /// The next bytes of the body.
-    pub fn update(&mut self, mut bytes: &[u8]) {
-        self.bytes += bytes.len() as u64;
+    pub fn update(&mut self, bytes: &[u8]) {
+        let added = self.update_whole(bytes);
+        let rest = &bytes[added..];
+        self.bytes += rest.len() as u64;
+        self.wait(rest);
+    }
+
+    /// As [`update`](Self::update), of as many of them as take no copy; how many that was. The rest, a block at most, is to come again, and
+    /// until then there is no [`value`](Self::value).
+    pub(crate) fn update_whole(&mut self, bytes: &[u8]) -> usize {
+        let mut added = 0;
         if self.waiting_bytes > 0 {
             let room = BLOCK_BYTES - self.waiting_bytes;
-            let (now, later) = bytes.split_at(room.min(bytes.len()));
-            self.wait(now);
-            bytes = later;
-            if bytes.is_empty() {
-                return;
+            if bytes.len() <= room {
+                return 0;
             }
-            let block = *self.waiting;
-            self.add(&[block]);
+            self.wait(&bytes[..room]);
+            self.sums.add(std::slice::from_ref(&*self.waiting));
             self.waiting_bytes = 0;
+            added = room;
         }
         // All whole blocks that something follows.
-        let whole = bytes.len().saturating_sub(1) / BLOCK_BYTES;
-        let (blocks, rest) = bytes.split_at(whole * BLOCK_BYTES);
-        self.add(blocks.as_chunks().0);
-        self.wait(rest);
+        let rest = &bytes[added..];
+        let blocks = &rest.as_chunks().0[..rest.len().saturating_sub(1) / BLOCK_BYTES];
+        self.sums.add(blocks);
+        added += blocks.len() * BLOCK_BYTES;
+        self.bytes += added as u64;
+        added
     }
 
     /// The digest of what came so far.
@@ -74,13 +92,13 @@ impl BodyDigest {
         if self.bytes <= SHORT_BYTES_MAX {
             return xxh3_128(waiting);
         }
-        let mut lanes = self.lanes;
+        let mut lanes = self.sums.lanes;
         let whole = (waiting.len() - 1) / STRIPE_BYTES;
         for (nth, stripe) in waiting.as_chunks().0.iter().take(whole).enumerate() {
             add_stripe(&mut lanes, stripe, &SECRET[8 * nth..]);
         }
         // It may begin in what was added up already.
-        let mut last = [self.before, [0; STRIPE_BYTES]].concat();
+        let mut last = [self.sums.before, [0; STRIPE_BYTES]].concat();
         let tail = &waiting[waiting.len().saturating_sub(STRIPE_BYTES)..];
         last[STRIPE_BYTES..][..tail.len()].copy_from_slice(tail);
         let last = last[tail.len()..].first_chunk().expect("two stripes");
@@ -95,7 +113,9 @@ impl BodyDigest {
         self.waiting[self.waiting_bytes..][..bytes.len()].copy_from_slice(bytes);
         self.waiting_bytes += bytes.len();
     }
+}
 
+impl Sums {
     fn add(&mut self, blocks: &[Block]) {
         let Some(last) = blocks.last() else {
             return;
@@ -112,7 +132,7 @@ impl BodyDigest {
 
 impl fmt::Debug for BodyDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "BodyDigest({:032x})", self.value())
+        write!(f, "BodyDigest(of {} bytes)", self.bytes)
     }
 }
 
@@ -231,6 +251,15 @@ mod tests {
                 digest.update(&whole[..split]);
                 digest.update(&whole[split..]);
                 assert_eq!(digest.value(), expected, "{length} bytes, split at {split}");
+                // What could be taken early, once or twice, comes no more.
+                let mut digest = BodyDigest::default();
+                digest.update(&whole[..split / 2]);
+                let mut taken = split / 2;
+                for early in [split, length] {
+                    taken += digest.update_whole(&whole[taken..early]);
+                }
+                digest.update(&whole[taken..]);
+                assert_eq!(digest.value(), expected, "{length} bytes, {split} early");
             }
         }
     }

@@ -72,7 +72,7 @@ impl Ahead {
         let Some(chunk) = bytes.get(..length) else {
             return Foreseen::Later;
         };
-        if !chunker.may_end(chunk) || !finder.ids.recognises(mark, chunk) {
+        if !finder.ids.recognises(mark, chunk) || !chunker.may_end(chunk) {
             self.lost();
             return Foreseen::Nothing;
         }

@@ -168,9 +168,9 @@ impl Building {
         finder: &mut Finder<'_, S>,
         pieces: &mut Vec<Piece>,
     ) -> usize {
-        let wanted = self.batch(batch) + BEYOND_BATCH_BYTES;
         let [short, long] = LARGE_BYTES;
-        let full = if wanted <= short { short } else { long };
+        let is_short = self.known || batch + BEYOND_BATCH_BYTES <= short;
+        let full = if is_short { short } else { long };
         let left = full.saturating_sub(self.raw.len());
         if most > left && left < READ_BYTES_MIN {
             self.flush_whole(finder, pieces);
@@ -192,6 +192,17 @@ impl Building {
             batch.min(NAMED_BYTES)
         } else {
             batch
+        }
+    }
+
+    /// All that came was looked at. Chunks that are named leave if they are half a batch: what stays is copied, and that is a part of one chunk now.
+    pub(super) fn looked<S: ChunkStore>(
+        &mut self,
+        finder: &mut Finder<'_, S>,
+        pieces: &mut Vec<Piece>,
+    ) {
+        if self.known && self.chunks_bytes >= NAMED_BYTES / 2 {
+            self.seal_chunks(finder, pieces);
         }
     }
 
@@ -323,9 +334,9 @@ impl Building {
             let known = sent.place.is_some_and(|place| finder.knowledge.has(place));
             self.seen += sent.length as usize;
             self.add(sent, 0, known, finder, batch, pieces);
-            // While the processor has them at hand.
+            // While a first-level cache has them.
             if known {
-                digest.see_many(self.offset, &self.raw[..self.chunks_bytes]);
+                digest.foresee(self.offset, &self.raw[..self.chunks_bytes]);
             }
         }
         foreseen
@@ -505,7 +516,7 @@ fn base_for<S: ChunkStore>(finder: &mut Finder<'_, S>, place: Place, bytes: usiz
 }
 
 /// As many as are compressed together are too many: the next ones would find the buffer cold.
-const NAMED_BYTES: usize = 256 << 10;
+const NAMED_BYTES: usize = LARGE_BYTES[0];
 
 /// A batch ends with the chunk that fills it.
 const BEYOND_BATCH_BYTES: usize = 64 << 10;

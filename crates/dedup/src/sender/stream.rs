@@ -153,6 +153,7 @@ impl Outgoing {
             self.building.end_plain(finder.pool, &mut pieces);
         }
         self.cut(Patience::Awaits, finder, batch, &mut pieces);
+        self.building.looked(finder, &mut pieces);
         self.enqueue(pieces);
     }
 
@@ -480,25 +481,23 @@ pub(super) struct Digested {
 impl Digested {
     /// Bytes of which no frame's checksum is made, at this place in the body. What lies before them may have to wait for its frame.
     pub(super) fn see(&mut self, offset: u64, bytes: &[u8]) {
-        self.see_new(offset, bytes, 0);
-    }
-
-    /// As [`see`](Self::see), once many are new: each update begins and ends with a block that is copied. They are seen again in
-    /// any case.
-    pub(super) fn see_many(&mut self, offset: u64, bytes: &[u8]) {
-        self.see_new(offset, bytes, AT_HAND_BYTES);
-    }
-
-    /// Those that are new, if they are as many.
-    fn see_new(&mut self, offset: u64, bytes: &[u8], least: usize) {
-        let behind = self.end.checked_sub(offset);
-        let behind = behind.and_then(|behind| usize::try_from(behind).ok());
-        if let Some(rest) = behind.and_then(|behind| bytes.get(behind..))
-            && rest.len() >= least
-        {
+        if let Some(rest) = self.new_of(offset, bytes) {
             self.body.update(rest);
             self.end += rest.len() as u64;
         }
+    }
+
+    /// As [`see`](Self::see), of bytes that are seen again with more after them: as many as that takes no copy of.
+    pub(super) fn foresee(&mut self, offset: u64, bytes: &[u8]) {
+        if let Some(rest) = self.new_of(offset, bytes) {
+            self.end += self.body.update_whole(rest) as u64;
+        }
+    }
+
+    /// Those that were not seen.
+    fn new_of<'b>(&self, offset: u64, bytes: &'b [u8]) -> Option<&'b [u8]> {
+        let behind = self.end.checked_sub(offset)?;
+        bytes.get(usize::try_from(behind).ok()?..)
     }
 }
 
@@ -518,9 +517,6 @@ enum Patience {
     /// What there is shall leave.
     Ended,
 }
-
-/// A small part of a second-level cache, and many blocks.
-const AT_HAND_BYTES: usize = 32 << 10;
 
 /// A request or a short response; and as much as is looked at while a second-level cache has it.
 const APPETITE_MIN: usize = 16 << 10;

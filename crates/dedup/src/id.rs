@@ -17,6 +17,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 pub use crate::digest::BodyDigest;
 
+use crate::digest::{Block, Sums};
 use crate::lanes::keyed_hashes;
 use crate::mark::{Mark, MarkKey};
 
@@ -93,6 +94,18 @@ impl IdKey {
     /// Whether these are the bytes that were marked. False says nothing.
     pub fn recognises(&self, mark: Option<Mark>, chunk: &[u8]) -> bool {
         mark.is_some() && mark == self.mark(chunk)
+    }
+
+    /// As [`recognises`](Self::recognises), along with the digest of the body that the chunk is in: the sums with `blocks` more of it, if these are the bytes.
+    pub(crate) fn recognises_along(
+        &self,
+        mark: Option<Mark>,
+        chunk: &[u8],
+        mut sums: Sums,
+        blocks: &[Block],
+    ) -> Option<Sums> {
+        let found = self.marks.as_ref()?.mark_along(chunk, &mut sums, blocks);
+        (mark.is_some() && mark == found).then_some(sums)
     }
 
     /// The key of tags that belongs to this one: the name of a sentence, in the first scheme.

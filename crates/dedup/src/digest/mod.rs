@@ -7,7 +7,7 @@
 //! stay in registers from the first block of an update to the last. The crates there are either choose when they are compiled, or leave it to luck.
 
 #[cfg(target_arch = "x86_64")]
-mod simd;
+pub(crate) mod simd;
 
 use std::fmt;
 
@@ -23,9 +23,9 @@ pub struct BodyDigest {
     waiting_bytes: usize,
 }
 
-/// All blocks but the last.
+/// What blocks add up to, all but the last of a body.
 #[derive(Clone)]
-struct Sums {
+pub(crate) struct Sums {
     lanes: Lanes,
     /// The last stripe that was added.
     before: Stripe,
@@ -33,9 +33,9 @@ struct Sums {
     avx2: Option<simd::Avx2>,
 }
 
-type Lanes = [u64; 8];
-type Stripe = [u8; STRIPE_BYTES];
-type Block = [u8; BLOCK_BYTES];
+pub(crate) type Lanes = [u64; 8];
+pub(crate) type Stripe = [u8; STRIPE_BYTES];
+pub(crate) type Block = [u8; BLOCK_BYTES];
 
 impl Default for BodyDigest {
     fn default() -> Self {
@@ -86,6 +86,22 @@ impl BodyDigest {
         added
     }
 
+    /// The sums so far, and the whole blocks of `bytes`, which come next, that may be added to them: for who adds them up along with something else.
+    /// None while a block waits.
+    pub(crate) fn offer<'b>(&self, bytes: &'b [u8]) -> Option<(Sums, &'b [Block])> {
+        let blocks = bytes.len().saturating_sub(1) / BLOCK_BYTES;
+        let is_between = self.waiting_bytes == 0;
+        is_between.then(|| (self.sums.clone(), &bytes.as_chunks().0[..blocks]))
+    }
+
+    /// The sums with so many blocks more.
+    pub(crate) fn accept(&mut self, sums: Sums, blocks: usize) -> usize {
+        let bytes = blocks * BLOCK_BYTES;
+        self.sums = sums;
+        self.bytes += bytes as u64;
+        bytes
+    }
+
     /// The digest of what came so far.
     pub fn value(&self) -> u128 {
         let waiting = &self.waiting[..self.waiting_bytes];
@@ -116,7 +132,19 @@ impl BodyDigest {
 }
 
 impl Sums {
-    fn add(&mut self, blocks: &[Block]) {
+    /// By whom, and with what, the lanes are added to, if there are vectors.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn lanes(&mut self) -> &mut Lanes {
+        &mut self.lanes
+    }
+
+    /// This block was the last that was added to the [lanes](Self::lanes).
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn ended_with(&mut self, block: &Block) {
+        self.before = *block.last_chunk().expect("sixteen stripes");
+    }
+
+    pub(crate) fn add(&mut self, blocks: &[Block]) {
         let Some(last) = blocks.last() else {
             return;
         };
@@ -177,10 +205,10 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
         .map(|word| u64::from_le_bytes(*word))
 }
 
-const STRIPE_BYTES: usize = 64;
+pub(crate) const STRIPE_BYTES: usize = 64;
 
 /// Each stripe of a block has a secret that begins eight bytes after the last one's.
-const BLOCK_BYTES: usize = STRIPE_BYTES * ((SECRET.len() - STRIPE_BYTES) / 8);
+pub(crate) const BLOCK_BYTES: usize = STRIPE_BYTES * ((SECRET.len() - STRIPE_BYTES) / 8);
 
 /// Where the secret begins that stirs: its last 64 bytes.
 const STIRRING: usize = SECRET.len() - STRIPE_BYTES;

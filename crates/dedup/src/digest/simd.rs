@@ -17,7 +17,7 @@ use std::arch::x86_64::{
     _mm256_xor_si256,
 };
 
-use super::{Block, Lanes, PRIME32_1, SECRET, STIRRING, STRIPE_BYTES};
+use super::{Block, Lanes, PRIME32_1, SECRET, STIRRING, Stripe};
 
 /// Proof that this processor has AVX2.
 #[derive(Clone, Copy, Debug)]
@@ -38,24 +38,60 @@ impl Avx2 {
 
 #[target_feature(enable = "avx2")]
 fn add_blocks(lanes: &mut Lanes, blocks: &[Block]) {
-    let (halves, _) = lanes.as_chunks_mut::<4>();
-    let [mut low, mut high] = [0, 1].map(|half| {
-        let four: &[u64; 4] = &halves[half];
-        // SAFETY: reads the 32 bytes of the array, at any alignment.
-        unsafe { _mm256_loadu_si256(four.as_ptr().cast()) }
-    });
+    let mut halves = Halves::of(lanes);
     for block in blocks {
-        let (stripes, _) = block.as_chunks::<STRIPE_BYTES>();
-        for (nth, stripe) in stripes.iter().enumerate() {
-            low = add_half(low, &stripe[..], &SECRET[8 * nth..]);
-            high = add_half(high, &stripe[32..], &SECRET[8 * nth + 32..]);
+        for (nth, stripe) in block.as_chunks().0.iter().enumerate() {
+            halves.add(nth, stripe);
         }
-        low = stir(low, &SECRET[STIRRING..]);
-        high = stir(high, &SECRET[STIRRING + 32..]);
+        halves.stir();
     }
-    for (half, sums) in halves.iter_mut().zip([low, high]) {
-        // SAFETY: writes the 32 bytes of the array, at any alignment.
-        unsafe { _mm256_storeu_si256(half.as_mut_ptr().cast(), sums) };
+    halves.store(lanes);
+}
+
+/// The lanes in two registers, for whoever adds stripes up along with something else.
+#[derive(Clone, Copy)]
+pub(crate) struct Halves {
+    low: __m256i,
+    high: __m256i,
+}
+
+impl Halves {
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    pub(crate) fn of(lanes: &Lanes) -> Self {
+        let (halves, _) = lanes.as_chunks::<4>();
+        let [low, high] = [0, 1].map(|half| {
+            let four: &[u64; 4] = &halves[half];
+            // SAFETY: reads the 32 bytes of the array, at any alignment.
+            unsafe { _mm256_loadu_si256(four.as_ptr().cast()) }
+        });
+        Self { low, high }
+    }
+
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    pub(crate) fn store(self, lanes: &mut Lanes) {
+        let (halves, _) = lanes.as_chunks_mut::<4>();
+        for (half, sums) in halves.iter_mut().zip([self.low, self.high]) {
+            // SAFETY: writes the 32 bytes of the array, at any alignment.
+            unsafe { _mm256_storeu_si256(half.as_mut_ptr().cast(), sums) };
+        }
+    }
+
+    /// The stripe of this number in its block.
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    pub(crate) fn add(&mut self, nth: usize, stripe: &Stripe) {
+        self.low = add_half(self.low, &stripe[..], &SECRET[8 * nth..]);
+        self.high = add_half(self.high, &stripe[32..], &SECRET[8 * nth + 32..]);
+    }
+
+    /// A block ends.
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    pub(crate) fn stir(&mut self) {
+        self.low = stir(self.low, &SECRET[STIRRING..]);
+        self.high = stir(self.high, &SECRET[STIRRING + 32..]);
     }
 }
 

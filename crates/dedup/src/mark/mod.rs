@@ -24,6 +24,7 @@ mod simd;
 use std::fmt;
 use std::num::NonZeroU64;
 
+use crate::digest::{Block, Sums};
 use crate::wire::PIECE_BYTES_MAX;
 
 /// What a chunk is known by within this process.
@@ -73,6 +74,32 @@ impl MarkKey {
 
     /// The mark of these bytes; none of more than [`MARKED_BYTES_MAX`], which no chunk has.
     pub fn mark(&self, bytes: &[u8]) -> Option<Mark> {
+        self.mark_of(bytes, |unit| self.sums(unit))
+    }
+
+    /// As [`mark`](Self::mark), and `blocks`, which are a body's up to about the same bytes, are added to its sums.
+    pub(crate) fn mark_along(
+        &self,
+        bytes: &[u8],
+        sums: &mut Sums,
+        mut blocks: &[Block],
+    ) -> Option<Mark> {
+        let mark = self.mark_of(bytes, |unit| {
+            #[cfg(target_arch = "x86_64")]
+            if let Some(avx2) = self.avx2
+                && let Ok(unit) = unit.try_into()
+                && let Some((along, later)) = blocks.split_first_chunk()
+            {
+                blocks = later;
+                return avx2.nh_along(&self.first, unit, sums, along);
+            }
+            self.sums(unit)
+        });
+        sums.add(blocks);
+        mark
+    }
+
+    fn mark_of(&self, bytes: &[u8], mut sums: impl FnMut(&[u8]) -> [u64; PASSES]) -> Option<Mark> {
         if bytes.len() > MARKED_BYTES_MAX {
             return None;
         }
@@ -80,7 +107,7 @@ impl MarkKey {
         let (units, _) = of_sums.as_chunks::<PASSES>();
         let mut total = start.wrapping_add(of_length.wrapping_mul(bytes.len() as u128));
         for (unit, numbers) in bytes.chunks(UNIT_BYTES).zip(units) {
-            for (sum, number) in self.sums(unit).into_iter().zip(numbers) {
+            for (sum, number) in sums(unit).into_iter().zip(numbers) {
                 total = total.wrapping_add(number.wrapping_mul(u128::from(sum)));
             }
         }
@@ -150,6 +177,8 @@ const SECOND_NUMBERS: usize = 2 + PASSES * MARKED_BYTES_MAX.div_ceil(UNIT_BYTES)
 mod tests {
     use super::*;
 
+    use crate::id::BodyDigest;
+
     use proptest::collection::vec;
     use proptest::prelude::{any, prop_assert_eq, prop_assert_ne, proptest};
 
@@ -200,6 +229,29 @@ mod tests {
                 bytes[at] ^= 1 << bit;
                 prop_assert_ne!(key.mark(&bytes), mark);
             }
+        }
+    }
+
+    proptest! {
+        /// A mark that is made along with a body's digest is the mark, and the digest is the digest, wherever the chunk lies in the body.
+        #[test]
+        fn marks_are_made_along_with_digests(
+            seed in vec(any::<u8>(), 1..50),
+            before in 0_usize..3000,
+            length in 0_usize..20_000,
+            more in 0_usize..2000,
+        ) {
+            let key = MarkKey::new(&[3; 32]);
+            let whole = before + length + more;
+            let body: Vec<u8> = (0..whole).map(|n| seed[n % seed.len()] ^ (n >> 3) as u8).collect();
+            let (chunk_end, mut digest) = (before + length, BodyDigest::default());
+            let mut taken = digest.update_whole(&body[..before]);
+            let (mut sums, blocks) = digest.offer(&body[taken..chunk_end]).expect("no block waits");
+            let mark = key.mark_along(&body[before..chunk_end], &mut sums, blocks);
+            prop_assert_eq!(mark, key.mark(&body[before..chunk_end]));
+            taken += digest.accept(sums, blocks.len());
+            digest.update(&body[taken..]);
+            prop_assert_eq!(digest.value(), xxhash_rust::xxh3::xxh3_128(&body));
         }
     }
 

@@ -16,7 +16,9 @@ use std::arch::x86_64::{
     _mm256_setzero_si256, _mm256_srli_epi64, _mm256_storeu_si256,
 };
 
-use super::{PASS_WORDS, PASSES, UnitKey};
+use super::{PASS_WORDS, PASSES, UNIT_BYTES, UnitKey};
+use crate::digest::simd::Halves;
+use crate::digest::{self, BLOCK_BYTES, Block, Lanes};
 
 /// Proof that this processor has AVX2.
 #[derive(Clone, Copy, Debug)]
@@ -33,10 +35,65 @@ impl Avx2 {
         // SAFETY: the processor has AVX2, or there were no `self`.
         unsafe { nh(key, bytes) }
     }
+
+    /// NH of a unit, and blocks of a body that lie about there added to its sums: while one waits for memory the other has something to do.
+    pub(super) fn nh_along(
+        self,
+        key: &UnitKey,
+        unit: &[u8; UNIT_BYTES],
+        sums: &mut digest::Sums,
+        blocks: &[Block; UNIT_BLOCKS],
+    ) -> [u64; PASSES] {
+        sums.ended_with(&blocks[UNIT_BLOCKS - 1]);
+        // SAFETY: as above.
+        unsafe { nh_along(key, unit, sums.lanes(), blocks) }
+    }
 }
 
 /// Four pairs.
 pub(super) const STEP_BYTES: usize = 32;
+
+/// As many of a body's blocks as a unit is long.
+pub(super) const UNIT_BLOCKS: usize = UNIT_BYTES / BLOCK_BYTES;
+
+/// The sums of a unit, as they are added up.
+struct Sums {
+    passes: [__m256i; PASSES],
+    /// The first pass' part of the key for the next step.
+    near: __m256i,
+}
+
+impl Sums {
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn new(first: &[u32; PASS_WORDS]) -> Self {
+        Self {
+            passes: [_mm256_setzero_si256(); PASSES],
+            near: load(first),
+        }
+    }
+
+    /// With the part of the key after this step's: the last pass' for it, and the first one's for the next.
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn step(&mut self, step: &[u8; STEP_BYTES], far: &[u32; PASS_WORDS]) {
+        // SAFETY: reads the 32 bytes of the array, at any alignment.
+        let words = unsafe { _mm256_loadu_si256(step.as_ptr().cast()) };
+        let far = load(far);
+        for (sum, key) in self.passes.iter_mut().zip([self.near, far]) {
+            let keyed = _mm256_add_epi32(words, key);
+            let product = _mm256_mul_epu32(keyed, _mm256_srli_epi64::<32>(keyed));
+            *sum = _mm256_add_epi64(*sum, product);
+        }
+        self.near = far;
+    }
+
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    fn ended(self) -> [u64; PASSES] {
+        self.passes.map(|sum| across(sum))
+    }
+}
 
 #[target_feature(enable = "avx2")]
 fn nh(key: &UnitKey, bytes: &[u8]) -> [u64; PASSES] {
@@ -45,20 +102,42 @@ fn nh(key: &UnitKey, bytes: &[u8]) -> [u64; PASSES] {
     let ([first, keys @ ..], true) = (keys, steps.len() < keys.len()) else {
         panic!("a unit at most");
     };
-    let mut sums = [_mm256_setzero_si256(); PASSES];
-    let mut near = load(first);
+    let mut sums = Sums::new(first);
     for (step, far) in steps.iter().zip(keys) {
-        // SAFETY: reads the 32 bytes of the array, at any alignment.
-        let words = unsafe { _mm256_loadu_si256(step.as_ptr().cast()) };
-        let far = load(far);
-        for (sum, key) in sums.iter_mut().zip([near, far]) {
-            let keyed = _mm256_add_epi32(words, key);
-            let product = _mm256_mul_epu32(keyed, _mm256_srli_epi64::<32>(keyed));
-            *sum = _mm256_add_epi64(*sum, product);
-        }
-        near = far;
+        sums.step(step, far);
     }
-    sums.map(|sum| across(sum))
+    sums.ended()
+}
+
+#[target_feature(enable = "avx2")]
+fn nh_along(
+    key: &UnitKey,
+    unit: &[u8; UNIT_BYTES],
+    lanes: &mut Lanes,
+    blocks: &[Block; UNIT_BLOCKS],
+) -> [u64; PASSES] {
+    let (keys, _) = key.0.as_chunks::<PASS_WORDS>();
+    let [first, keys @ ..] = keys else {
+        unreachable!("it is longer than a unit");
+    };
+    let (mut sums, mut halves) = (Sums::new(first), Halves::of(lanes));
+    let parts = unit.as_chunks::<BLOCK_BYTES>().0;
+    let keys = keys.chunks_exact(BLOCK_BYTES / STEP_BYTES);
+    for ((part, keys), block) in parts.iter().zip(keys).zip(blocks) {
+        let steps = part.as_chunks::<STEP_BYTES>().0.as_chunks::<2>().0;
+        let keys = keys.as_chunks::<2>().0;
+        let stripes = block.as_chunks().0;
+        for (nth, (([one, other], [near, far]), stripe)) in
+            steps.iter().zip(keys).zip(stripes).enumerate()
+        {
+            sums.step(one, near);
+            sums.step(other, far);
+            halves.add(nth, stripe);
+        }
+        halves.stir();
+    }
+    halves.store(lanes);
+    sums.ended()
 }
 
 #[target_feature(enable = "avx2")]
@@ -84,7 +163,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::{any, prop_assert_eq, proptest};
 
-    use crate::mark::{KEY_WORDS, UNIT_BYTES, nh};
+    use crate::mark::{KEY_WORDS, nh};
 
     proptest! {
         /// Vectors add up to what plain code does, for every number of steps up to a unit's.

@@ -8,6 +8,7 @@ use crate::store::{ChunkStore, Familiar, Place};
 use crate::wire::CHUNKS_MAX;
 
 use super::piece::{Finder, Sent};
+use super::stream::Digested;
 
 /// Chunks of one container that are awaited one after the other.
 #[derive(Debug, Default)]
@@ -17,6 +18,14 @@ pub(super) struct Ahead {
     /// From that place on, once the store was asked; the first `passed` lie behind.
     familiar: Vec<Familiar>,
     passed: usize,
+}
+
+/// Bytes of a body, some way into which a chunk begins.
+pub(super) struct Look<'a> {
+    pub(super) raw: &'a [u8],
+    pub(super) at: usize,
+    /// Where they begin in the body, if they are all to be named.
+    pub(super) offset: Option<u64>,
 }
 
 /// Whether bytes begin with what was awaited.
@@ -53,10 +62,11 @@ impl Ahead {
         self.place.is_some()
     }
 
-    /// Whether `bytes`, with which a chunk begins, begin with the chunk that is awaited.
+    /// Whether the chunk that begins here is the one that is awaited.
     pub(super) fn look<S: ChunkStore>(
         &mut self,
-        bytes: &[u8],
+        here: &Look<'_>,
+        digest: &mut Digested,
         chunker: &Chunker,
         finder: &mut Finder<'_, S>,
     ) -> Foreseen {
@@ -69,13 +79,18 @@ impl Ahead {
         if mark.is_none() || length > chunker.params().max() {
             return Foreseen::Nothing;
         }
-        let Some(chunk) = bytes.get(..length) else {
+        let Some(bytes) = here.raw.get(..here.at + length) else {
             return Foreseen::Later;
         };
-        if !finder.ids.recognises(mark, chunk) || !chunker.may_end(chunk) {
+        let chunk = &bytes[here.at..];
+        let named = here.offset.filter(|_| finder.knowledge.has(place));
+        let named = named.map(|offset| (offset, bytes));
+        let recognised = digest.recognises(finder.ids, mark, chunk, named);
+        let Some(along) = recognised.filter(|_| chunker.may_end(chunk)) else {
             self.lost();
             return Foreseen::Nothing;
-        }
+        };
+        digest.take(along);
         self.saw(place);
         Foreseen::Chunk(Sent {
             id: entry.id,

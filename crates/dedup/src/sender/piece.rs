@@ -10,7 +10,7 @@ use crate::noise::is_noise;
 use crate::store::{ChunkStore, Entry, Place};
 use crate::wire::{CHUNKS_MAX, PIECE_BYTES_MAX};
 
-use super::ahead::{Ahead, Foreseen};
+use super::ahead::{Ahead, Foreseen, Look};
 use super::stream::Digested;
 
 /// A range of a body, with its bytes until they are acknowledged.
@@ -329,7 +329,12 @@ impl Building {
         batch: usize,
         pieces: &mut Vec<Piece>,
     ) -> Foreseen {
-        let foreseen = self.ahead.look(&self.raw[self.seen..], chunker, finder);
+        let (raw, at) = (&self.raw[..], self.seen);
+        // Of what is not named a digest is made along with its frame.
+        let all_named = self.known || self.chunks.is_empty();
+        let offset = all_named.then_some(self.offset);
+        let look = Look { raw, at, offset };
+        let foreseen = self.ahead.look(&look, digest, chunker, finder);
         if let Foreseen::Chunk(sent) = foreseen {
             let known = sent.place.is_some_and(|place| finder.knowledge.has(place));
             self.seen += sent.length as usize;

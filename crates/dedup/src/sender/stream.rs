@@ -3,8 +3,10 @@
 use std::collections::VecDeque;
 
 use crate::chunker::{Chunker, ChunkerParams};
-use crate::id::{BodyDigest, TOGETHER_BYTES};
+use crate::digest::Sums;
+use crate::id::{BodyDigest, IdKey, TOGETHER_BYTES};
 use crate::knowledge::Knowledge;
+use crate::mark::Mark;
 use crate::store::{ChunkStore, Place};
 use crate::wire::NakCause;
 
@@ -494,12 +496,41 @@ impl Digested {
         }
     }
 
+    /// Whether the chunk is the one that was marked. `bytes`, at this place in the body, end with it; if they are to be
+    /// [seen](Self::see), the digest is made along with that, and to be [taken](Self::take).
+    pub(super) fn recognises(
+        &self,
+        ids: &IdKey,
+        mark: Option<Mark>,
+        chunk: &[u8],
+        bytes: Option<(u64, &[u8])>,
+    ) -> Option<Along> {
+        let unseen = bytes.and_then(|(offset, bytes)| self.new_of(offset, bytes));
+        match unseen.and_then(|unseen| self.body.offer(unseen)) {
+            Some((sums, blocks)) => {
+                let sums = ids.recognises_along(mark, chunk, sums, blocks)?;
+                Some(Along(Some((sums, blocks.len()))))
+            }
+            None => ids.recognises(mark, chunk).then_some(Along(None)),
+        }
+    }
+
+    /// What was digested along with a chunk counts.
+    pub(super) fn take(&mut self, along: Along) {
+        if let Some((sums, blocks)) = along.0 {
+            self.end += self.body.accept(sums, blocks) as u64;
+        }
+    }
+
     /// Those that were not seen.
     fn new_of<'b>(&self, offset: u64, bytes: &'b [u8]) -> Option<&'b [u8]> {
         let behind = self.end.checked_sub(offset)?;
         bytes.get(usize::try_from(behind).ok()?..)
     }
 }
+
+/// What was digested along with a chunk: sums with so many blocks more.
+pub(super) struct Along(Option<(Sums, usize)>);
 
 /// What is done once a body that is stalled goes on; the last includes those before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

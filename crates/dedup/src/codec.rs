@@ -183,9 +183,9 @@ impl Effort {
         self.now != Method::None && self.pass_next == 1
     }
 
-    /// Whether nothing is compressed, since the line takes whatever it is given.
-    pub fn is_idle(&self) -> bool {
-        self.now == Method::None
+    /// Whether all is done that can be to make bytes fewer, since they wait for the line.
+    pub fn is_strongest(&self) -> bool {
+        self.now != Method::None && self.stronger().is_none()
     }
 
     fn stronger(&self) -> Option<Method> {
@@ -222,6 +222,23 @@ mod tests {
         assert_eq!(take(true, 2), Some(Method::Lz4));
         assert_eq!(take(true, 2), Some(Method::Zstd));
         assert_eq!(take(true, 100), Some(Method::Zstd));
+    }
+
+    /// All is done only where something can be.
+    #[test]
+    fn the_strongest_is_what_is_allowed() {
+        let lz4 = Methods::NONE.with(Method::Lz4);
+        let strongest = |methods, busy: bool| {
+            let mut effort = Effort::new(methods);
+            (0..30).for_each(|_| _ = effort.choose(busy, BATCH));
+            effort.is_strongest()
+        };
+        assert!(strongest(Methods::ALL, true) && strongest(lz4, true));
+        assert!(!strongest(Methods::ALL, false) && !strongest(lz4, false));
+        assert!(!strongest(Methods::NONE, true));
+        let mut effort = Effort::new(Methods::ALL);
+        (0..8).for_each(|_| _ = effort.choose(false, BATCH));
+        assert!(!effort.is_strongest());
     }
 
     /// Short batches, however many, are no sign that the line waits for the processor.

@@ -521,13 +521,13 @@ impl Sender {
         }
     }
 
-    /// The peer keeps the bytes of all chunks; if it never sends them back, they serve nothing but deltas here. While the line takes whatever it is
-    /// given, those of noise are not worth their time: what they save is a chunk where somebody edited one.
+    /// The peer keeps the bytes of all chunks; if it never sends them back, they serve nothing but deltas here. Unless the line is
+    /// what bodies wait for, those of noise are not worth their time: what they save is a chunk where somebody edited one.
     fn keep(&self) -> Keep {
         let config = &self.config;
-        match (config.keep_sent, config.delta, self.effort.is_idle()) {
-            (true, ..) | (false, true, false) => Keep::All,
-            (false, true, true) => Keep::AllButNoise,
+        match (config.keep_sent, config.delta, self.effort.is_strongest()) {
+            (true, ..) | (false, true, true) => Keep::All,
+            (false, true, false) => Keep::AllButNoise,
             (false, false, _) => Keep::Names,
         }
     }

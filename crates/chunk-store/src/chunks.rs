@@ -343,6 +343,9 @@ impl Shared {
     /// Takes the chunks at a position out of the index.
     fn evict(&self, position: u32, state: &mut State) {
         if let Some(listing) = self.listing(position, state, &mut Patience::Waits) {
+            state
+                .index
+                .fetch(listing.entries.iter().map(|entry| &entry.id));
             listing
                 .entries
                 .iter()

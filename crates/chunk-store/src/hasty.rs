@@ -147,6 +147,10 @@ impl ChunkStore for Hasty<'_> {
         !self.wanted.is_empty()
     }
 
+    fn expect(&mut self, ids: &[ChunkId]) {
+        self.shared.expect(ids);
+    }
+
     fn locate(&mut self, id: &ChunkId) -> Option<Place> {
         let patience = &mut Patience::Hasty(&mut self.wanted);
         self.shared.locate(id, &mut self.shared.state(), patience)

@@ -155,23 +155,12 @@ impl IdKey {
         ids
     }
 
-    /// Each with its name. So many are named together, and no more, that they are still at hand for what is done with them.
+    /// Each with its name.
     pub(crate) fn each_id<'a>(
         &self,
-        mut chunks: &'a [&'a [u8]],
+        chunks: &'a [&'a [u8]],
     ) -> impl Iterator<Item = (ChunkId, &'a [u8])> {
-        let groups = std::iter::from_fn(move || {
-            let mut bytes = 0;
-            let now = chunks.iter().take_while(|chunk| {
-                let room = bytes < TOGETHER_BYTES;
-                bytes += chunk.len();
-                room
-            });
-            let (now, later) = chunks.split_at(now.count());
-            chunks = later;
-            (!now.is_empty()).then_some(now)
-        });
-        groups.flat_map(|group| self.ids(group).into_iter().zip(group.iter().copied()))
+        together(chunks).flat_map(|group| self.ids(group).into_iter().zip(group.iter().copied()))
     }
 
     fn name(&self, bytes: &[u8]) -> ChunkId {
@@ -193,6 +182,21 @@ impl fmt::Debug for IdKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("IdKey(secret)")
     }
+}
+
+/// Chunks in groups, as they are named: so many together, and no more, that they are still at hand for what is done with them.
+pub(crate) fn together<'a>(mut chunks: &'a [&'a [u8]]) -> impl Iterator<Item = &'a [&'a [u8]]> {
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let now = chunks.iter().take_while(|chunk| {
+            let room = bytes < TOGETHER_BYTES;
+            bytes += chunk.len();
+            room
+        });
+        let (now, later) = chunks.split_at(now.count());
+        chunks = later;
+        (!now.is_empty()).then_some(now)
+    })
 }
 
 /// What is named at once where there is more: enough for all lanes of BLAKE3, and a part of a second-level cache.

@@ -52,6 +52,11 @@ pub trait ChunkStore {
     /// A random number that the store drew when it was made, and draws again when it lost what it had.
     fn epoch(&self) -> u64;
 
+    /// Chunks of these names come next: what tells where they lie may be on its way out of memory by then.
+    fn expect(&mut self, ids: &[ChunkId]) {
+        _ = ids;
+    }
+
     /// Where a chunk of this name lies.
     fn locate(&mut self, id: &ChunkId) -> Option<Place>;
 

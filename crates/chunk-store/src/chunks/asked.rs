@@ -9,6 +9,10 @@ use crate::hasty::Patience;
 use super::{Chunks, Shared, State};
 
 impl Shared {
+    pub(crate) fn expect(&self, ids: &[ChunkId]) {
+        self.state().index.fetch(ids);
+    }
+
     pub(crate) fn locate(
         &self,
         id: &ChunkId,
@@ -172,6 +176,10 @@ impl Shared {
 impl ChunkStore for Chunks {
     fn epoch(&self) -> u64 {
         self.0.epoch()
+    }
+
+    fn expect(&mut self, ids: &[ChunkId]) {
+        self.0.expect(ids);
     }
 
     fn locate(&mut self, id: &ChunkId) -> Option<Place> {

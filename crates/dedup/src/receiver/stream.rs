@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 
 use crate::Violation;
-use crate::id::{BodyDigest, IdKey};
+use crate::id::{BodyDigest, IdKey, together};
 use crate::knowledge::Knowledge;
 use crate::sender::TAIL_BYTES_MIN;
 use crate::store::ChunkStore;
@@ -217,9 +217,13 @@ pub(super) struct Keeper<'a, S> {
 
 impl<S: ChunkStore> Keeper<'_, S> {
     fn keep(&mut self, chunks: &[&[u8]]) {
-        for (id, chunk) in self.ids.each_id(chunks) {
-            if let Some(place) = self.store.insert(id, chunk) {
-                self.knowledge.add(place);
+        for group in together(chunks) {
+            let ids = self.ids.ids(group);
+            self.store.expect(&ids);
+            for (id, chunk) in ids.into_iter().zip(group) {
+                if let Some(place) = self.store.insert(id, chunk) {
+                    self.knowledge.add(place);
+                }
             }
         }
     }

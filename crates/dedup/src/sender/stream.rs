@@ -245,7 +245,9 @@ impl Outgoing {
         } else {
             0
         };
-        for (end, id) in ends.iter().zip(self.building.names(&ends, finder.ids)) {
+        let ids = self.building.names(&ends, finder.ids);
+        finder.store.expect(&ids);
+        for (end, id) in ends.iter().zip(ids) {
             self.building.see(*end);
             self.stalled = !self.building.end_chunk(Some(id), finder, batch, pieces);
             if self.stalled || self.building.named_together() == 1 {

@@ -24,7 +24,7 @@ mod simd;
 use std::fmt;
 use std::num::NonZeroU64;
 
-use crate::digest::{Block, Sums};
+use crate::digest::{BLOCK_BYTES, Block, Sums};
 use crate::wire::PIECE_BYTES_MAX;
 
 /// What a chunk is known by within this process.
@@ -85,15 +85,9 @@ impl MarkKey {
         mut blocks: &[Block],
     ) -> Option<Mark> {
         let mark = self.mark_of(bytes, |unit| {
-            #[cfg(target_arch = "x86_64")]
-            if let Some(avx2) = self.avx2
-                && let Ok(unit) = unit.try_into()
-                && let Some((along, later)) = blocks.split_first_chunk()
-            {
-                blocks = later;
-                return avx2.nh_along(&self.first, unit, sums, along);
-            }
-            self.sums(unit)
+            let (along, later) = blocks.split_at(blocks.len().min(unit.len() / BLOCK_BYTES));
+            blocks = later;
+            self.sums_along(unit, sums, along)
         });
         sums.add(blocks);
         mark
@@ -120,15 +114,33 @@ impl MarkKey {
     fn sums(&self, unit: &[u8]) -> [u64; PASSES] {
         #[cfg(target_arch = "x86_64")]
         if let Some(avx2) = self.avx2 {
-            let (steps, rest) = unit.split_at(unit.len() / simd::STEP_BYTES * simd::STEP_BYTES);
-            let sums = avx2.nh(&self.first, steps);
-            if rest.is_empty() {
-                return sums;
-            }
-            let of_rest = nh(&self.first.0[steps.len() / 4..], rest);
-            return std::array::from_fn(|pass| sums[pass].wrapping_add(of_rest[pass]));
+            return self.sums_by(unit, |steps| avx2.nh(&self.first, steps));
         }
         nh(&self.first.0, unit)
+    }
+
+    /// As [`sums`](Self::sums), and so many blocks, not more than the unit has, are added to a body's sums.
+    fn sums_along(&self, unit: &[u8], sums: &mut Sums, blocks: &[Block]) -> [u64; PASSES] {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(avx2) = self.avx2 {
+            return self.sums_by(unit, |steps| {
+                avx2.nh_along(&self.first, steps, sums, blocks)
+            });
+        }
+        sums.add(blocks);
+        nh(&self.first.0, unit)
+    }
+
+    /// NH of a unit, whole steps of which somebody else sees to.
+    #[cfg(target_arch = "x86_64")]
+    fn sums_by(&self, unit: &[u8], of_steps: impl FnOnce(&[u8]) -> [u64; PASSES]) -> [u64; PASSES] {
+        let (steps, rest) = unit.split_at(unit.len() / simd::STEP_BYTES * simd::STEP_BYTES);
+        let sums = of_steps(steps);
+        if rest.is_empty() {
+            return sums;
+        }
+        let of_rest = nh(&self.first.0[steps.len() / 4..], rest);
+        std::array::from_fn(|pass| sums[pass].wrapping_add(of_rest[pass]))
     }
 }
 

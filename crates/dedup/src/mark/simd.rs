@@ -16,7 +16,7 @@ use std::arch::x86_64::{
     _mm256_setzero_si256, _mm256_srli_epi64, _mm256_storeu_si256,
 };
 
-use super::{PASS_WORDS, PASSES, UNIT_BYTES, UnitKey};
+use super::{PASS_WORDS, PASSES, UnitKey};
 use crate::digest::simd::Halves;
 use crate::digest::{self, BLOCK_BYTES, Block, Lanes};
 
@@ -33,28 +33,27 @@ impl Avx2 {
     /// As [`super::nh`], of whole [`STEP_BYTES`], at most a unit's.
     pub(super) fn nh(self, key: &UnitKey, bytes: &[u8]) -> [u64; PASSES] {
         // SAFETY: the processor has AVX2, or there were no `self`.
-        unsafe { nh(key, bytes) }
+        unsafe { nh_along(key, bytes, &mut [0; _], &[]) }
     }
 
-    /// NH of a unit, and blocks of a body that lie about there added to its sums: while one waits for memory the other has something to do.
+    /// As [`nh`](Self::nh), and no more blocks of a body than there are in that many bytes are added to its sums: while one waits for memory the other has something to do.
     pub(super) fn nh_along(
         self,
         key: &UnitKey,
-        unit: &[u8; UNIT_BYTES],
+        bytes: &[u8],
         sums: &mut digest::Sums,
-        blocks: &[Block; UNIT_BLOCKS],
+        blocks: &[Block],
     ) -> [u64; PASSES] {
-        sums.ended_with(&blocks[UNIT_BLOCKS - 1]);
+        if let Some(last) = blocks.last() {
+            sums.ended_with(last);
+        }
         // SAFETY: as above.
-        unsafe { nh_along(key, unit, sums.lanes(), blocks) }
+        unsafe { nh_along(key, bytes, sums.lanes(), blocks) }
     }
 }
 
 /// Four pairs.
 pub(super) const STEP_BYTES: usize = 32;
-
-/// As many of a body's blocks as a unit is long.
-pub(super) const UNIT_BLOCKS: usize = UNIT_BYTES / BLOCK_BYTES;
 
 /// The sums of a unit, as they are added up.
 struct Sums {
@@ -96,40 +95,22 @@ impl Sums {
 }
 
 #[target_feature(enable = "avx2")]
-fn nh(key: &UnitKey, bytes: &[u8]) -> [u64; PASSES] {
+fn nh_along(key: &UnitKey, bytes: &[u8], lanes: &mut Lanes, blocks: &[Block]) -> [u64; PASSES] {
     let (steps, _) = bytes.as_chunks::<STEP_BYTES>();
     let (keys, _) = key.0.as_chunks::<PASS_WORDS>();
     let ([first, keys @ ..], true) = (keys, steps.len() < keys.len()) else {
         panic!("a unit at most");
     };
+    let (along, alone) = steps.split_at(blocks.len() * BLOCK_STEPS);
+    let (keys_along, keys_alone) = keys.split_at(along.len());
     let mut sums = Sums::new(first);
-    for (step, far) in steps.iter().zip(keys) {
-        sums.step(step, far);
-    }
-    sums.ended()
-}
-
-#[target_feature(enable = "avx2")]
-fn nh_along(
-    key: &UnitKey,
-    unit: &[u8; UNIT_BYTES],
-    lanes: &mut Lanes,
-    blocks: &[Block; UNIT_BLOCKS],
-) -> [u64; PASSES] {
-    let (keys, _) = key.0.as_chunks::<PASS_WORDS>();
-    let [first, keys @ ..] = keys else {
-        unreachable!("it is longer than a unit");
-    };
-    let (mut sums, mut halves) = (Sums::new(first), Halves::of(lanes));
-    let parts = unit.as_chunks::<BLOCK_BYTES>().0;
-    let keys = keys.chunks_exact(BLOCK_BYTES / STEP_BYTES);
-    for ((part, keys), block) in parts.iter().zip(keys).zip(blocks) {
-        let steps = part.as_chunks::<STEP_BYTES>().0.as_chunks::<2>().0;
-        let keys = keys.as_chunks::<2>().0;
-        let stripes = block.as_chunks().0;
-        for (nth, (([one, other], [near, far]), stripe)) in
-            steps.iter().zip(keys).zip(stripes).enumerate()
-        {
+    let mut halves = Halves::of(lanes);
+    let along = along.chunks_exact(BLOCK_STEPS);
+    let keys_along = keys_along.chunks_exact(BLOCK_STEPS);
+    for ((steps, keys), block) in along.zip(keys_along).zip(blocks) {
+        let two = steps.as_chunks().0.iter().zip(keys.as_chunks().0);
+        let stripes = block.as_chunks().0.iter().enumerate();
+        for (([one, other], [near, far]), (nth, stripe)) in two.zip(stripes) {
             sums.step(one, near);
             sums.step(other, far);
             halves.add(nth, stripe);
@@ -137,8 +118,14 @@ fn nh_along(
         halves.stir();
     }
     halves.store(lanes);
+    for (step, far) in alone.iter().zip(keys_alone) {
+        sums.step(step, far);
+    }
     sums.ended()
 }
+
+/// Steps of as many bytes as a block of a body has.
+const BLOCK_STEPS: usize = BLOCK_BYTES / STEP_BYTES;
 
 #[target_feature(enable = "avx2")]
 #[inline]
@@ -163,7 +150,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::{any, prop_assert_eq, proptest};
 
-    use crate::mark::{KEY_WORDS, nh};
+    use crate::mark::{KEY_WORDS, UNIT_BYTES, nh};
 
     proptest! {
         /// Vectors add up to what plain code does, for every number of steps up to a unit's.

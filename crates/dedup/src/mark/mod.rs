@@ -9,12 +9,14 @@
 //! A mark is a universal hash in two steps. Units of [`UNIT_BYTES`] are hashed by NH over words of 32 bits, in two passes, the second under the
 //! same key some words further on (Black, Halevi, Krawczyk, Krovetz, Rogaway, "UMAC: fast and secure message authentication", CRYPTO
 //! 1999, theorem 4.3: whatever they are, two units of one length have the same sums with a probability of 2^-32 a pass, 2^-64
-//! together). The sums of all units, and the chunk's length, are multiplied by one secret number of 128 bits each and added up, and the upper half of that is the mark
-//! (Lemire, Kaser, "Strongly universal string hashing is fast", The Computer Journal 57, 2014, theorem 3.1: two rows of numbers have the same with a probability of
-//! 2^-64). So two chunks that were chosen without
-//! knowing the key have one mark with a probability of 2^-63, and who chose them learns nothing of the key but whether they had. Names of 128 bits promise
-//! that two of one name take 2^64 tries to make; here each try is a chunk sent over the link, held against the one that is awaited in its place, and a body that is spoilt
-//! by it still has to pass its digest.
+//! together). There the second pass begins two words further on, here eight; that is as good, since the last pair in which two units differ meets words of the
+//! key in the second pass that none of their differences met in the first. The sums of all units, and the chunk's length, are multiplied by one
+//! secret number of 128 bits each and added up, and the upper half of that is the mark (Lemire, Kaser, "Strongly universal string hashing
+//! is fast", The Computer Journal 57, 2014, the family MULTILINEAR: two rows of numbers have the same with a probability of 2^-64).
+//!
+//! So two chunks that were chosen without knowing the key have one mark with a probability of 2^-63, and who chose them learns nothing of the key but
+//! whether they had. Names of 128 bits promise that two of one name take 2^64 tries to make; here each try is a chunk sent over the link, held
+//! against the one that is awaited in its place, and a body that is spoilt by it still has to pass its digest.
 //!
 //! NH is code for vectors (`simd`), and plain code elsewhere, with the same result.
 
@@ -150,7 +152,7 @@ impl fmt::Debug for MarkKey {
     }
 }
 
-/// NH of a unit at most, in plain code. Zeroes make its last pair whole: that there were none, the length says, which is in the key of what follows.
+/// NH of a unit at most, in plain code. Zeroes make its last pair whole: that there were none, the length says, which counts besides.
 fn nh(key: &[u32], unit: &[u8]) -> [u64; PASSES] {
     let mut sums = [0_u64; PASSES];
     for (nth, pair) in unit.chunks(PAIR_BYTES).enumerate() {

@@ -132,13 +132,13 @@ impl BodyDigest {
 }
 
 impl Sums {
-    /// By whom, and with what, the lanes are added to, if there are vectors.
+    /// For whoever adds blocks to them along with something else, and then says which was the last.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn lanes(&mut self) -> &mut Lanes {
         &mut self.lanes
     }
 
-    /// This block was the last that was added to the [lanes](Self::lanes).
+    /// This block was the last that was added to the [lanes](Self::lanes): a body's last stripe may begin in it.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn ended_with(&mut self, block: &Block) {
         self.before = *block.last_chunk().expect("sixteen stripes");

@@ -498,8 +498,8 @@ impl Digested {
         }
     }
 
-    /// Whether the chunk is the one that was marked. `bytes`, at this place in the body, end with it; if they are to be
-    /// [seen](Self::see), the digest is made along with that, and to be [taken](Self::take).
+    /// Whether the chunk is the one that was marked. `bytes`, at their place in the body, end with it; none where the digest is to wait for a frame.
+    /// What is digested along with it is to be [taken](Self::take), unless the chunk turns out to be none for another reason.
     pub(super) fn recognises(
         &self,
         ids: &IdKey,

@@ -186,6 +186,10 @@ impl ChunkStore for Hasty<'_> {
         self.shared.is_kept(place, state, patience)
     }
 
+    fn stays(&mut self, place: Place, chunks: usize) -> bool {
+        self.shared.stays(place, chunks)
+    }
+
     fn familiar(&mut self, place: Place, most: usize, out: &mut Vec<Familiar>) {
         let patience = &mut Patience::Hasty(&mut self.wanted);
         self.shared.familiar(place, most, out, patience);

@@ -49,12 +49,18 @@ impl Listing {
 
     /// Whether there is more of a chunk than its name.
     pub(crate) fn is_kept(&self, slot: usize) -> bool {
+        self.are_kept(slot..slot + 1)
+    }
+
+    /// As [`is_kept`](Self::is_kept), of each of these.
+    pub(crate) fn are_kept(&self, slots: Range<usize>) -> bool {
         let mut end = 0;
-        let of_slot = self.blocks.iter().find(|block| {
+        let mut listed = self.blocks.iter().filter(|block| {
+            let start = end;
             end += usize::from(block.chunks);
-            slot < end
+            block.method.is_none() && start < slots.end && slots.start < end
         });
-        of_slot.is_none_or(|block| block.method.is_some())
+        listed.next().is_none() && slots.end <= self.entries.len()
     }
 
     pub(crate) fn sizes(&self) -> Sizes {

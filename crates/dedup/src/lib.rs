@@ -60,6 +60,8 @@ pub mod reason {
     pub const LENGTH: u32 = 3;
     /// The other end began anew and knows of no stream.
     pub const RESTARTED: u32 = 4;
+    /// Neither end has what was named any more.
+    pub const LOST: u32 = 5;
 }
 
 /// What became of a frame that was taken.

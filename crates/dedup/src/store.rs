@@ -86,6 +86,13 @@ pub trait ChunkStore {
     /// Whether the chunk that lies here is kept, and not only listed.
     fn is_kept(&mut self, place: Place) -> bool;
 
+    /// Whether the bytes of so many chunks from here on are kept, and will be for long after the peer has answered what is sent now: then
+    /// nobody else has to hold them until then. Never owed: what takes a look at the device is no.
+    fn stays(&mut self, place: Place, chunks: usize) -> bool {
+        _ = (place, chunks);
+        false
+    }
+
     /// Appends what lies at `place` and after it in the same container, `most` chunks at most, each with the mark that was
     /// [noted](Self::note) for it. A store that keeps no marks appends nothing.
     fn familiar(&mut self, place: Place, most: usize, out: &mut Vec<Familiar>) {

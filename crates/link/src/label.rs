@@ -147,6 +147,7 @@ pub mod refusal {
             edgeward_dedup::reason::TOO_MANY => "the other end takes no more streams",
             edgeward_dedup::reason::LENGTH => "the body is longer than was said",
             edgeward_dedup::reason::RESTARTED => "the other end restarted",
+            edgeward_dedup::reason::LOST => "neither end has what was sent before any more",
             NOT_ALLOWED => "the gateway does not allow this target",
             UNREACHABLE => "the gateway cannot connect to the target",
             NO_SUCH_HOST => "the target's name has no address at the gateway",

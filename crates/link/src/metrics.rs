@@ -87,6 +87,13 @@ pub(crate) fn render(status: &EndStatus) -> String {
     );
     family(
         &mut text,
+        "lost_bodies_total",
+        "counter",
+        "Bodies given up since neither end had any more what was named.",
+        peer(|peer| peer.sent.lost),
+    );
+    family(
+        &mut text,
         "missing_total",
         "counter",
         "Frames refused because a chunk was not here, or harmed.",

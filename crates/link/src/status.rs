@@ -168,6 +168,7 @@ impl PeerStatus {
                 "plain_bytes": sent.plain,
                 "again_bytes": sent.again,
                 "naks": sent.naks,
+                "lost_bodies": sent.lost,
                 "late_bodies": self.late_bodies,
             },
             "received": {

@@ -90,6 +90,20 @@ impl Shared {
         parts.is_some_and(|parts| self.read(&listing, &parts, out, patience))
     }
 
+    /// What was just recognised has its trailer in memory; where that is not so, it is not worth a read.
+    pub(crate) fn stays(&self, place: Place, chunks: usize) -> bool {
+        let mut state = self.state();
+        let slots = usize::from(place.slot)..usize::from(place.slot) + chunks;
+        if place.container == state.open.number {
+            return slots.into_iter().all(|slot| state.open.is_kept(slot));
+        }
+        let newer = state.open.number.saturating_sub(place.container);
+        let leaves_soon = newer >= self.containers - 1 - self.containers / LEAVE_SOON;
+        let listing = state.trailers.of(self.position(place.container));
+        let listing = listing.filter(|listing| listing.number == place.container && !leaves_soon);
+        listing.is_some_and(|listing| listing.are_kept(slots))
+    }
+
     /// The container that is still open has no marks: it is a small part of what is there.
     pub(crate) fn familiar(
         &self,
@@ -211,6 +225,10 @@ impl ChunkStore for Chunks {
         self.0.is_kept(place, state, &mut Patience::Waits)
     }
 
+    fn stays(&mut self, place: Place, chunks: usize) -> bool {
+        self.0.stays(place, chunks)
+    }
+
     fn familiar(&mut self, place: Place, most: usize, out: &mut Vec<Familiar>) {
         self.0.familiar(place, most, out, &mut Patience::Waits);
     }
@@ -225,3 +243,6 @@ impl ChunkStore for Chunks {
         self.0.forget(place.container, slot..slot + 1, &mut state);
     }
 }
+
+/// Of the containers one in so many is the next to be overwritten, and those just behind it: what other peers send meanwhile may do that.
+const LEAVE_SOON: u32 = 8;

@@ -108,6 +108,44 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 20, ..ProptestConfig::default() })]
+
+    /// What is said to stay can be loaded until another container is full: what is only listed does not, nor does what would be overwritten next.
+    #[test]
+    fn what_stays_is_there_after_the_next_container(
+        steps in vec((0_usize..90, 0..3), 1..250),
+        method in methods(),
+    ) {
+        let disk = disk();
+        let mut store = open(&disk, method);
+        let mut known = HashMap::new();
+        for (number, kind) in steps {
+            let (place, _) = if kind == 0 { list(&mut store, number) } else { keep(&mut store, number) };
+            known.insert(number, place);
+        }
+        let open = store.written();
+        let mut staying = Vec::new();
+        for (&number, &place) in &known {
+            // What was just found has its trailer in memory.
+            let found = store.locate(&entry(number).id);
+            let stays = store.stays(place, 1);
+            let is_kept = found == Some(place) && store.is_kept(place);
+            let leaves = place.container + CONTAINERS as u32 - 1 <= open;
+            prop_assert_eq!(stays, is_kept && !leaves, "{}", number);
+            staying.extend(stays.then_some((number, place)));
+        }
+        let mut more = 1000;
+        while store.written() == open {
+            keep(&mut store, more);
+            more += 1;
+        }
+        for (number, place) in staying {
+            prop_assert_eq!(read(&mut store, number), Some(Ok(place)), "{}", number);
+        }
+    }
+}
+
 /// Only names are written, however many bytes they stand for; and they take room as if these were there, so the index has a place for each.
 #[test]
 fn nothing_but_names_is_written() {

@@ -2,7 +2,8 @@
 //!
 //! Optimistic: a chunk that was once exchanged with the peer is named instead of sent. Whether the peer still has it
 //! only the peer knows; until it acknowledges, the bytes stay here, and if it says no they follow. What
-//! stays is bounded, for each stream and altogether: [`Sender::room`] is how much may be written.
+//! stays is bounded, for each stream and altogether: [`Sender::room`] is how much may be written. What is named, and will
+//! [stay](ChunkStore::stays) in the store, is let go at once: if it has to follow it is loaded, and a body of which that fails is given up.
 //!
 //! A body's first bytes, and small bodies as a whole, travel as they are: looking them up would cost more than it saves.
 //! Bytes never wait here for a chunk to end: [`Sender::flush`] sends what there is, and if the chunk then turns out to
@@ -26,7 +27,7 @@ use crate::{Tools, Violation, reason};
 
 pub(crate) use piece::TAIL_BYTES_MIN;
 
-use pack::Packer;
+use pack::{Lost, Packer};
 use piece::{Finder, Keep};
 use stream::{Item, Outgoing};
 
@@ -140,6 +141,8 @@ pub struct SenderCounters {
     pub again: u64,
     /// Frames the peer could not use.
     pub naks: u64,
+    /// Bodies given up, since neither end had what was named any more.
+    pub lost: u64,
 }
 
 /// Sends bodies to one peer.
@@ -241,7 +244,7 @@ impl Sender {
         let of_stream = self
             .config
             .stream_unacked_max
-            .saturating_sub(outgoing.unacked());
+            .saturating_sub(outgoing.held());
         let of_all = self.config.unacked_max.saturating_sub(self.unacked);
         credit.min(of_stream).min(of_all)
     }
@@ -253,23 +256,13 @@ impl Sender {
         bytes: &[u8],
         tools: &mut Tools<'_, S, C>,
     ) -> Result<usize, SendError> {
-        let (room, batch_bytes) = (self.room(stream), self.batch_bytes());
-        let keep = self.keep();
-        let outgoing = self
-            .streams
-            .get_mut(&stream)
-            .ok_or(SendError::NoStream(stream))?;
-        if outgoing.closed {
-            return Err(SendError::NoStream(stream));
-        }
-        let bytes = &bytes[..bytes.len().min(room)];
-        let before = outgoing.recognised;
-        let finder = &mut finder(tools, self.config.delta, keep);
-        outgoing.write(bytes, finder, batch_bytes);
-        self.counters.recognised += outgoing.recognised - before;
-        self.unacked += bytes.len();
+        let bytes = &bytes[..bytes.len().min(self.room(stream))];
+        let written = self.work(stream, tools, |outgoing, finder, batch_bytes| {
+            let is_open = !outgoing.closed;
+            is_open.then(|| outgoing.write(bytes, finder, batch_bytes))
+        });
+        written.flatten().ok_or(SendError::NoStream(stream))?;
         self.counters.written += bytes.len() as u64;
-        self.make_ready(stream);
         Ok(bytes.len())
     }
 
@@ -280,15 +273,18 @@ impl Sender {
         stream: StreamId,
         tools: &mut Tools<'_, S, C>,
     ) -> Result<Option<&mut [u8]>, SendError> {
-        let (room, batch_bytes) = (self.room(stream), self.batch_bytes());
-        let keep = self.keep();
-        let outgoing = self.streams.get_mut(&stream);
-        let outgoing = outgoing.filter(|outgoing| !outgoing.closed);
-        let outgoing = outgoing.ok_or(SendError::NoStream(stream))?;
-        if room == 0 {
+        let room = self.room(stream);
+        let is_open = self.streams.get(&stream).is_some_and(|it| !it.closed);
+        if is_open && room == 0 {
             return Ok(None);
         }
-        let spare = outgoing.spare(&mut finder(tools, self.config.delta, keep), batch_bytes);
+        if is_open {
+            self.work(stream, tools, |outgoing, finder, batch_bytes| {
+                outgoing.make_room(finder, batch_bytes);
+            });
+        }
+        let outgoing = self.streams.get_mut(&stream).filter(|_| is_open);
+        let spare = outgoing.ok_or(SendError::NoStream(stream))?.spare();
         let most = spare.len().min(room);
         Ok(Some(&mut spare[..most]))
     }
@@ -300,17 +296,10 @@ impl Sender {
         bytes: usize,
         tools: &mut Tools<'_, S, C>,
     ) {
-        let (batch_bytes, keep) = (self.batch_bytes(), self.keep());
-        if let Some(outgoing) = self.streams.get_mut(&stream) {
-            let finder = &mut finder(tools, self.config.delta, keep);
-            let before = outgoing.recognised;
+        let filled = self.work(stream, tools, |outgoing, finder, batch_bytes| {
             outgoing.filled(bytes, finder, batch_bytes);
-            self.counters.recognised += outgoing.recognised - before;
-            self.unacked += bytes;
-            self.counters.written += bytes as u64;
-        }
-        // What was there before may have left to make room.
-        self.make_ready(stream);
+        });
+        self.counters.written += filled.map_or(0, |()| bytes as u64);
     }
 
     /// Whether the store [owes](ChunkStore::owes) the body an answer: what was written is looked at, and what was asked for done, once it is
@@ -326,13 +315,7 @@ impl Sender {
         stream: StreamId,
         tools: &mut Tools<'_, S, C>,
     ) {
-        let (batch_bytes, keep) = (self.batch_bytes(), self.keep());
-        if let Some(outgoing) = self.streams.get_mut(&stream) {
-            let before = outgoing.recognised;
-            outgoing.resume(&mut finder(tools, self.config.delta, keep), batch_bytes);
-            self.counters.recognised += outgoing.recognised - before;
-            self.make_ready(stream);
-        }
+        self.work(stream, tools, Outgoing::resume);
     }
 
     /// Whole chunks that were written wait no longer for a batch to become full; the last, unfinished one does.
@@ -341,11 +324,9 @@ impl Sender {
         stream: StreamId,
         tools: &mut Tools<'_, S, C>,
     ) {
-        let keep = self.keep();
-        if let Some(outgoing) = self.streams.get_mut(&stream) {
-            outgoing.flush_whole(&mut finder(tools, self.config.delta, keep));
-            self.make_ready(stream);
-        }
+        self.work(stream, tools, |outgoing, finder, _| {
+            outgoing.flush_whole(finder);
+        });
     }
 
     /// What is written from now on is neither looked up nor kept, if the body is not beyond its first bytes yet: they showed that it
@@ -392,12 +373,7 @@ impl Sender {
         stream: StreamId,
         tools: &mut Tools<'_, S, C>,
     ) {
-        let (batch_bytes, keep) = (self.batch_bytes(), self.keep());
-        if let Some(outgoing) = self.streams.get_mut(&stream) {
-            let finder = &mut finder(tools, self.config.delta, keep);
-            outgoing.flush(finder, batch_bytes);
-            self.make_ready(stream);
-        }
+        self.work(stream, tools, Outgoing::flush);
     }
 
     /// The body is whole.
@@ -406,14 +382,36 @@ impl Sender {
         stream: StreamId,
         tools: &mut Tools<'_, S, C>,
     ) -> Result<(), SendError> {
+        let closed = self.work(stream, tools, |outgoing, finder, batch_bytes| {
+            let is_open = !outgoing.closed;
+            is_open.then(|| outgoing.close(finder, batch_bytes))
+        });
+        closed.flatten().ok_or(SendError::NoStream(stream))
+    }
+
+    /// Something is done with a body, if there is one: what becomes of it counts, and it may be sent.
+    fn work<S: ChunkStore, C: Codec, T>(
+        &mut self,
+        stream: StreamId,
+        tools: &mut Tools<'_, S, C>,
+        act: impl FnOnce(&mut Outgoing, &mut Finder<'_, S>, usize) -> T,
+    ) -> Option<T> {
         let (batch_bytes, keep) = (self.batch_bytes(), self.keep());
-        let outgoing = self.streams.get_mut(&stream);
-        let outgoing = outgoing.filter(|outgoing| !outgoing.closed);
-        let outgoing = outgoing.ok_or(SendError::NoStream(stream))?;
-        let finder = &mut finder(tools, self.config.delta, keep);
-        outgoing.close(finder, batch_bytes);
+        let outgoing = self.streams.get_mut(&stream)?;
+        let (recognised, held) = (outgoing.recognised, outgoing.held());
+        let mut finder = Finder {
+            store: tools.store,
+            knowledge: tools.knowledge,
+            ids: tools.ids,
+            pool: tools.pool,
+            delta: self.config.delta,
+            keep,
+        };
+        let done = act(outgoing, &mut finder, batch_bytes);
+        self.counters.recognised += outgoing.recognised - recognised;
+        self.unacked = self.unacked - held + outgoing.held();
         self.make_ready(stream);
-        Ok(())
+        Some(done)
     }
 
     /// The body is given up.
@@ -434,8 +432,11 @@ impl Sender {
         out: &mut impl FrameSink,
     ) -> bool {
         let start = out.bytes();
-        let sent = (lane != Lane::Long && self.transmit_reset(out))
-            || self.transmit_item(lane, line_busy, tools, out);
+        let resets = lane != Lane::Long;
+        let sent = (resets && self.transmit_reset(out))
+            || self.transmit_item(lane, line_busy, tools, out)
+            // A body may have turned out to be lost.
+            || (resets && self.transmit_reset(out));
         self.counters.wire += (out.bytes() - start) as u64;
         sent
     }
@@ -506,7 +507,7 @@ impl Sender {
         self.counters
     }
 
-    /// Bytes that are kept until the peer has them.
+    /// Bytes of memory that are kept until the peer has what they stand for.
     pub fn unacked(&self) -> usize {
         self.unacked
     }
@@ -590,8 +591,13 @@ impl Sender {
                                 base: &mut self.base,
                                 packed: &mut self.packed,
                             };
-                            packer.encode(piece, line_busy, digest, tools, out);
-                            true
+                            match packer.encode(piece, line_busy, digest, tools, out) {
+                                Ok(()) => true,
+                                Err(Lost) => {
+                                    self.lost(stream);
+                                    break;
+                                }
+                            }
                         }
                         // Acknowledged meanwhile.
                         None => false,
@@ -622,7 +628,9 @@ impl Sender {
                 if acked.offset > outgoing.sealed() {
                     return Err(Violation::Acknowledged(stream));
                 }
-                self.unacked -= outgoing.acked(acked.offset);
+                let held = outgoing.held();
+                outgoing.acked(acked.offset);
+                self.unacked = self.unacked - held + outgoing.held();
             }
             StreamState::Complete => {
                 if !outgoing.is_ended() {
@@ -653,6 +661,15 @@ impl Sender {
             self.counters.again += outgoing.refused(offset, cause, knowledge);
             self.make_ready(stream);
         }
+    }
+
+    /// The body cannot be told to the peer any more.
+    fn lost(&mut self, stream: StreamId) {
+        let reason = reason::LOST;
+        self.counters.lost += 1;
+        self.reset(stream, reason);
+        self.events
+            .push_back(SenderEvent::Stopped { stream, reason });
     }
 
     fn make_ready(&mut self, stream: StreamId) {
@@ -688,19 +705,8 @@ impl Sender {
 
     fn forget(&mut self, stream: StreamId) -> bool {
         let forgotten = self.streams.remove(&stream);
-        self.unacked -= forgotten.as_ref().map_or(0, Outgoing::unacked);
+        self.unacked -= forgotten.as_ref().map_or(0, Outgoing::held);
         forgotten.is_some()
-    }
-}
-
-fn finder<'a, S, C>(tools: &'a mut Tools<'_, S, C>, delta: bool, keep: Keep) -> Finder<'a, S> {
-    Finder {
-        store: tools.store,
-        knowledge: tools.knowledge,
-        ids: tools.ids,
-        pool: tools.pool,
-        delta,
-        keep,
     }
 }
 

@@ -11,6 +11,10 @@ use crate::wire::{Frame, FrameSink, Run, Span, StreamId};
 use super::SenderCounters;
 use super::piece::{Base, Form, Piece};
 
+/// Neither the peer nor the store has the bytes any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Lost;
+
 /// Makes a frame of a piece.
 pub(super) struct Packer<'a> {
     pub(super) stream: StreamId,
@@ -21,7 +25,8 @@ pub(super) struct Packer<'a> {
 }
 
 impl Packer<'_> {
-    /// Appends the frame to `out`. The body's digest, if these are the next bytes of it, is made along with the frame's checksum.
+    /// Appends the frame to `out`. The body's digest, if these are the next bytes of it, is made along with the frame's checksum. Fails where the piece's
+    /// bytes were let go, are wanted after all, and the store has lost them.
     pub(super) fn encode<S: ChunkStore, C: Codec>(
         &mut self,
         piece: &mut Piece,
@@ -29,29 +34,37 @@ impl Packer<'_> {
         mut digest: Option<&mut BodyDigest>,
         tools: &mut Tools<'_, S, C>,
         out: &mut impl FrameSink,
-    ) {
+    ) -> Result<(), Lost> {
         piece.waiting = false;
         let span = Span {
             stream: self.stream,
             offset: piece.offset,
-            length: u32::try_from(piece.raw.len()).expect("pieces are bounded"),
+            length: u32::try_from(piece.length).expect("pieces are bounded"),
         };
-        let bytes = piece.raw.len() as u64;
+        let bytes = piece.length as u64;
         // The peer may have lost them since the piece was made.
         if matches!(piece.form, Form::Refs { .. } | Form::Run) && !piece.is_known(tools.knowledge) {
             piece.spell_out();
         }
+        let is_named = matches!(piece.form, Form::Refs { .. } | Form::Run);
+        let raw = if is_named {
+            // Only for the digest, and what was let go is in that.
+            piece.raw().cloned().unwrap_or_default()
+        } else {
+            let loaded = piece.load(tools.store, tools.ids, tools.pool);
+            loaded.ok_or(Lost)?
+        };
         match &piece.form {
             Form::Plain => {
                 self.counters.plain += bytes;
-                let method = self.pack(&piece.raw, line_busy, tools.codec);
-                let payload = self.payload(method, &piece.raw);
+                let method = self.pack(&raw, line_busy, tools.codec);
+                let payload = self.payload(method, &raw);
                 let frame = Frame::Plain {
                     span,
                     method,
                     payload,
                 };
-                put(&frame, method, &piece.raw, &mut digest, out);
+                put(&frame, method, &raw, &mut digest, out);
             }
             Form::Refs { skip } => {
                 self.counters.named += bytes;
@@ -75,7 +88,7 @@ impl Packer<'_> {
             Form::Literal { base } => {
                 let cuts = piece.chunks.iter().map(|sent| sent.length).collect();
                 let base = base.as_ref();
-                let base = base.and_then(|base| self.pack_delta(base, &piece.raw, tools));
+                let base = base.and_then(|base| self.pack_delta(base, &raw, tools));
                 if let Some(base) = base {
                     self.counters.delta += bytes;
                     let (method, payload) = (Method::Zstd, &self.packed[..]);
@@ -90,15 +103,15 @@ impl Packer<'_> {
                 } else {
                     self.counters.literal += bytes;
                     piece.form = Form::Literal { base: None };
-                    let method = self.pack(&piece.raw, line_busy, tools.codec);
-                    let payload = self.payload(method, &piece.raw);
+                    let method = self.pack(&raw, line_busy, tools.codec);
+                    let payload = self.payload(method, &raw);
                     let frame = Frame::Literal {
                         span,
                         method,
                         cuts,
                         payload,
                     };
-                    put(&frame, method, &piece.raw, &mut digest, out);
+                    put(&frame, method, &raw, &mut digest, out);
                 }
                 // What follows on this line finds them there.
                 let places = piece.chunks.iter().filter_map(|sent| sent.place);
@@ -106,8 +119,9 @@ impl Packer<'_> {
             }
         }
         if let Some(digest) = digest {
-            digest.update(&piece.raw);
+            digest.update(&raw);
         }
+        Ok(())
     }
 
     /// Compresses into `packed`, if that is worth it now.

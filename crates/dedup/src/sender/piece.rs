@@ -7,17 +7,19 @@ use crate::chunker::Chunker;
 use crate::id::{ChunkId, IdKey};
 use crate::knowledge::Knowledge;
 use crate::noise::is_noise;
-use crate::store::{ChunkStore, Entry, Place};
+use crate::store::{ChunkStore, Entry, Place, bytes_of, load_verified};
 use crate::wire::{CHUNKS_MAX, PIECE_BYTES_MAX};
 
 use super::ahead::{Ahead, Foreseen, Look};
 use super::stream::Digested;
 
-/// A range of a body, with its bytes until they are acknowledged.
+/// A range of a body, until it is acknowledged.
 #[derive(Debug)]
 pub(super) struct Piece {
     pub(super) offset: u64,
-    pub(super) raw: Bytes,
+    pub(super) length: usize,
+    /// Its bytes, unless it was [let go](Self::let_go).
+    raw: Option<Bytes>,
     /// The chunks that end in it.
     pub(super) chunks: Vec<Sent>,
     pub(super) form: Form,
@@ -27,7 +29,64 @@ pub(super) struct Piece {
 
 impl Piece {
     pub(super) fn end(&self) -> u64 {
-        self.offset + self.raw.len() as u64
+        self.offset + self.length as u64
+    }
+
+    /// Memory it takes until then.
+    pub(super) fn held(&self) -> usize {
+        match &self.raw {
+            Some(raw) => raw.len(),
+            None => size_of::<Self>() + size_of_val(&self.chunks[..]),
+        }
+    }
+
+    /// Its bytes, if they are here.
+    pub(super) fn raw(&self) -> Option<&Bytes> {
+        self.raw.as_ref()
+    }
+
+    /// What is named, and was digested, need not wait here if the store has it: it can be [loaded](Self::load) should the peer have lost it. The next bytes
+    /// are then read into memory that a processor's cache still has, and what a body may have under way is not bounded by memory.
+    pub(super) fn let_go(&mut self, store: &mut impl ChunkStore) {
+        let is_named = matches!(self.form, Form::Refs { .. } | Form::Run);
+        if is_named
+            && self.length >= LET_GO_BYTES_MIN
+            && self
+                .rows()
+                .all(|(place, row)| place.is_some_and(|place| store.stays(place, row.len())))
+        {
+            self.raw = None;
+        }
+    }
+
+    /// Its bytes, out of the store if they were let go; none where it has lost them meanwhile.
+    pub(super) fn load(
+        &self,
+        store: &mut impl ChunkStore,
+        ids: &IdKey,
+        pool: &Pool,
+    ) -> Option<Bytes> {
+        if let Some(raw) = &self.raw {
+            return Some(raw.clone());
+        }
+        let chunks_bytes = self.chunks.iter().map(|sent| sent.length as usize).sum();
+        let mut buffer = pool.buffer(chunks_bytes);
+        for (place, row) in self.rows() {
+            let entries: Vec<_> = row.iter().map(Sent::entry).collect();
+            let bytes = bytes_of(&entries);
+            let out = &mut buffer.spare()[..bytes];
+            let there = load_verified(store, ids, place?, &entries, out);
+            there.then(|| buffer.fill(bytes))?;
+        }
+        // Of its first chunk earlier pieces may have a part.
+        Some(buffer.freeze(chunks_bytes - self.length..chunks_bytes))
+    }
+
+    /// Chunks that lie one after the other, and where.
+    fn rows(&self) -> impl Iterator<Item = (Option<Place>, &[Sent])> {
+        let is_next = |one: &Sent, next: &Sent| one.place.map(|place| place.plus(1)) == next.place;
+        let rows = self.chunks.chunk_by(is_next);
+        rows.map(|row| (row[0].place, row))
     }
 
     /// Whether the peer is thought to have all it would need to make use of a reference.
@@ -55,6 +114,11 @@ pub(super) struct Sent {
 }
 
 impl Sent {
+    fn entry(&self) -> Entry {
+        let Self { id, length, .. } = *self;
+        Entry { id, length }
+    }
+
     /// Whether it lies after that one: in the same container, or as the first of the next after the last of its own.
     fn follows(&self, other: &Self, store: &mut impl ChunkStore) -> bool {
         let (Some(place), Some(before)) = (self.place, other.place) else {
@@ -488,7 +552,8 @@ impl Building {
         self.seen -= bytes;
         let piece = Piece {
             offset: self.offset,
-            raw,
+            length: bytes,
+            raw: Some(raw),
             chunks,
             form,
             waiting: true,
@@ -528,6 +593,9 @@ const BEYOND_BATCH_BYTES: usize = 64 << 10;
 
 /// Less room is not worth a read where more is wanted.
 const READ_BYTES_MIN: usize = 64 << 10;
+
+/// Less memory is not worth a look at the store.
+const LET_GO_BYTES_MIN: usize = 16 << 10;
 
 /// What a list of chunks is given room for in advance: a full buffer has about forty of 8 KiB.
 const CHUNKS_EXPECTED_MAX: usize = 64;

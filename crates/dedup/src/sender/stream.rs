@@ -53,6 +53,8 @@ pub(super) struct Outgoing {
     /// Not acknowledged, by offset and without gaps.
     pieces: VecDeque<Piece>,
     acked: u64,
+    /// Bytes in memory until they are acknowledged.
+    held: usize,
     /// Bytes that were known by their marks.
     pub(super) recognised: u64,
 }
@@ -79,12 +81,14 @@ impl Outgoing {
             building: Building::default(),
             pieces: VecDeque::new(),
             acked: 0,
+            held: 0,
             recognised: 0,
         }
     }
 
-    pub(super) fn unacked(&self) -> usize {
-        usize::try_from(self.written - self.acked).expect("it is in memory")
+    /// Memory that the body takes until more of it is acknowledged.
+    pub(super) fn held(&self) -> usize {
+        self.held
     }
 
     /// Up to where the body was made into pieces.
@@ -101,16 +105,12 @@ impl Outgoing {
     pub(super) fn next_bytes(&mut self) -> Option<usize> {
         match *self.queue.front()? {
             Item::Open | Item::Close => Some(0),
-            Item::Piece(offset) => Some(self.piece(offset).map_or(0, |piece| piece.raw.len())),
+            Item::Piece(offset) => Some(self.piece(offset).map_or(0, |piece| piece.length)),
         }
     }
 
-    /// Where the next bytes of the body belong: few of a short body, many of one that fills what it is given. Some there are always.
-    pub(super) fn spare<S: ChunkStore>(
-        &mut self,
-        finder: &mut Finder<'_, S>,
-        batch: usize,
-    ) -> &mut [u8] {
+    /// Sees to room for the next bytes of the body: few of a short body, many of one that fills what it is given. Some there is always.
+    pub(super) fn make_room<S: ChunkStore>(&mut self, finder: &mut Finder<'_, S>, batch: usize) {
         let mut most = self.appetite;
         if self.bypass == u64::MAX {
             // These pieces end where they are full.
@@ -118,11 +118,13 @@ impl Outgoing {
         }
         let mut pieces = Vec::new();
         let most = self.building.make_room(most, batch, finder, &mut pieces);
-        self.enqueue(pieces);
-        let spare = self.building.spare();
-        let most = most.min(spare.len());
-        self.offered = most;
-        &mut spare[..most]
+        self.enqueue(pieces, finder.store);
+        self.offered = most.min(self.building.spare().len());
+    }
+
+    /// The room that was seen to.
+    pub(super) fn spare(&mut self) -> &mut [u8] {
+        &mut self.building.spare()[..self.offered]
     }
 
     /// So many bytes were put there.
@@ -145,6 +147,7 @@ impl Outgoing {
         let plain = self.bypass.saturating_sub(self.written);
         let plain = usize::try_from(plain).unwrap_or(usize::MAX).min(bytes);
         self.written += bytes as u64;
+        self.held += bytes;
         if plain > 0 {
             self.building
                 .see_plain(plain, batch, finder.pool, &mut pieces);
@@ -156,7 +159,7 @@ impl Outgoing {
         }
         self.cut(Patience::Awaits, finder, batch, &mut pieces);
         self.building.looked(finder, &mut pieces);
-        self.enqueue(pieces);
+        self.enqueue(pieces, finder.store);
     }
 
     /// The store may have an answer by now.
@@ -169,7 +172,7 @@ impl Outgoing {
         self.stalled = self.building.has_unsaid()
             && !self.building.end_chunk(None, finder, batch, &mut pieces);
         self.cut(Patience::Awaits, finder, batch, &mut pieces);
-        self.enqueue(pieces);
+        self.enqueue(pieces, finder.store);
         if !self.stalled {
             match std::mem::replace(&mut self.asked, Asked::Nothing) {
                 Asked::Nothing => {}
@@ -259,7 +262,7 @@ impl Outgoing {
         self.building.see(unfinished);
     }
 
-    /// As [`spare`](Self::spare) and [`filled`](Self::filled), with bytes from elsewhere.
+    /// As [`make_room`](Self::make_room) and [`filled`](Self::filled), with bytes from elsewhere.
     pub(super) fn write<S: ChunkStore>(
         &mut self,
         mut bytes: &[u8],
@@ -267,7 +270,8 @@ impl Outgoing {
         batch: usize,
     ) {
         while !bytes.is_empty() {
-            let spare = self.spare(finder, batch);
+            self.make_room(finder, batch);
+            let spare = self.spare();
             let (now, later) = bytes.split_at(bytes.len().min(spare.len()));
             spare[..now.len()].copy_from_slice(now);
             self.filled(now.len(), finder, batch);
@@ -287,14 +291,14 @@ impl Outgoing {
                 self.building.flush(finder, &mut pieces);
             }
         }
-        self.enqueue(pieces);
+        self.enqueue(pieces, finder.store);
     }
 
     pub(super) fn flush_whole<S: ChunkStore>(&mut self, finder: &mut Finder<'_, S>) {
         if self.written > self.bypass {
             let mut pieces = Vec::new();
             self.building.flush_whole(finder, &mut pieces);
-            self.enqueue(pieces);
+            self.enqueue(pieces, finder.store);
         }
     }
 
@@ -327,7 +331,7 @@ impl Outgoing {
                 }
             }
         }
-        self.enqueue(pieces);
+        self.enqueue(pieces, finder.store);
         if self.stalled {
             self.asked = Asked::Close;
         } else {
@@ -335,12 +339,17 @@ impl Outgoing {
         }
     }
 
-    fn enqueue(&mut self, pieces: Vec<Piece>) {
-        for piece in &pieces {
+    fn enqueue(&mut self, mut pieces: Vec<Piece>, store: &mut impl ChunkStore) {
+        for piece in &mut pieces {
             // Of these no frame's checksum is made.
             let is_named = matches!(piece.form, Form::Refs { .. } | Form::Run);
-            if is_named {
-                self.digest.see(piece.offset, &piece.raw);
+            if let Some(raw) = piece.raw().filter(|_| is_named) {
+                self.digest.see(piece.offset, raw);
+            }
+            if self.digest.end >= piece.end() {
+                let before = piece.held();
+                piece.let_go(store);
+                self.held = self.held - before + piece.held();
             }
         }
         let items = pieces.iter().map(|piece| Item::Piece(piece.offset));
@@ -378,21 +387,13 @@ impl Outgoing {
         self.digest.body.value()
     }
 
-    /// The peer has everything before `offset`; how many bytes are news.
-    pub(super) fn acked(&mut self, offset: u64) -> usize {
+    /// The peer has everything before `offset`.
+    pub(super) fn acked(&mut self, offset: u64) {
         self.is_open = true;
-        while self
-            .pieces
-            .front()
-            .is_some_and(|piece| piece.end() <= offset)
-        {
-            self.pieces.pop_front();
+        while let Some(piece) = self.pieces.pop_front_if(|piece| piece.end() <= offset) {
+            self.acked = piece.end();
+            self.held -= piece.held();
         }
-        // Within a piece it means nothing to us: the piece is kept, and so counted.
-        let offset = self.pieces.front().map_or(offset, |piece| piece.offset);
-        let news = offset.saturating_sub(self.acked);
-        self.acked += news;
-        usize::try_from(news).expect("it was in memory")
     }
 
     /// The peer cannot use the piece at `offset`: it goes first, in a form that asks for less. How many bytes are sent again.
@@ -438,7 +439,7 @@ impl Outgoing {
             (Form::Literal { base: None }, _) => return 0,
         }
         piece.spell_out();
-        let bytes = piece.raw.len() as u64;
+        let bytes = piece.length as u64;
         self.requeue(offset);
         bytes
     }
@@ -460,12 +461,15 @@ impl Outgoing {
         }
         let mut again = 0;
         for piece in &mut self.pieces {
-            again += if piece.waiting {
-                0
-            } else {
-                piece.raw.len() as u64
-            };
-            piece.spell_out();
+            // What was let go is named again: its names are nothing beside its bytes.
+            if piece.raw().is_some() {
+                again += if piece.waiting {
+                    0
+                } else {
+                    piece.length as u64
+                };
+                piece.spell_out();
+            }
             piece.waiting = true;
             self.queue.push_back(Item::Piece(piece.offset));
         }

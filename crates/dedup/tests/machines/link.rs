@@ -209,7 +209,7 @@ impl World {
         self.now - start
     }
 
-    fn tick(&mut self) {
+    pub(crate) fn tick(&mut self) {
         self.now += 1;
         for side in [0, 1] {
             self.arrive(side);

@@ -244,6 +244,13 @@ impl ChunkStore for MemoryStore {
         container.is_some_and(|container| !container.listed.contains(&usize::from(place.slot)))
     }
 
+    /// In all but the oldest eighth, and the oldest.
+    fn stays(&mut self, place: Place, chunks: usize) -> bool {
+        let newer = self.containers.range(place.container + 1..).count();
+        newer < self.containers_max - 1 - self.containers_max / 8
+            && (0..chunks).all(|nth| self.is_kept(place.plus(nth)))
+    }
+
     fn familiar(&mut self, place: Place, most: usize, out: &mut Vec<Familiar>) {
         if !self.is_hurried()
             && let Some(container) = self.containers.get(&place.container)

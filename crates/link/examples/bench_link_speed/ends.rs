@@ -23,6 +23,7 @@ pub(crate) struct Switches {
     pub(crate) tls: bool,
     pub(crate) store: Method,
     pub(crate) dedup: bool,
+    pub(crate) keep_sent: bool,
     pub(crate) delta: bool,
     pub(crate) methods: Methods,
     pub(crate) chunk_bytes: u32,
@@ -144,6 +145,7 @@ impl Stand {
 
         let mut config =
             GatewayConfig::new(gateway, "127.0.0.1:0".parse().expect("an address"), None);
+        config.keep_sent = with.keep_sent;
         config.allow = config
             .allow
             .and(target.to_string().parse().expect("a rule"));

@@ -17,6 +17,7 @@ const EVERYTHING: Switches = Switches {
     store: Method::None,
     tls: true,
     dedup: true,
+    keep_sent: false,
     delta: true,
     methods: Methods::ALL,
     chunk_bytes: 8 << 10,

@@ -82,6 +82,7 @@ fn rows() -> Vec<Row> {
         tls: true,
         store: Method::None,
         dedup: true,
+        keep_sent: false,
         delta: true,
         methods: Methods::ALL,
         chunk_bytes: 8 << 10,
@@ -143,6 +144,15 @@ fn rows() -> Vec<Row> {
             name: "all duplicate",
             body: Body::Repeated,
             switches: all,
+            line: None,
+        },
+        Row {
+            name: "all duplicate, kept by both",
+            body: Body::Repeated,
+            switches: Switches {
+                keep_sent: true,
+                ..all
+            },
             line: None,
         },
         Row {

@@ -277,6 +277,7 @@ impl Core {
         };
         self.flush_due(now);
         let waits = lane != Lane::Long && self.answers_wait(lane, now);
+        let lost = self.endpoint.sender().counters().lost;
         // However little time there is, one frame is made: else nobody would ask again.
         while !waits && (out.bytes() == 0 || (out.bytes() < FILL_BYTES && !turn.is_over())) {
             let (start, head) = (out.bytes(), out.heads_bytes());
@@ -291,6 +292,9 @@ impl Core {
             let packed = |of: &SenderCounters| of.plain + of.literal + of.delta;
             turn.spend((packed(&after) - packed(&before)) as usize);
             self.sent(out.heads(head), out.bytes() - start, &before);
+        }
+        if self.endpoint.sender().counters().lost > lost {
+            self.events();
         }
         // A body whose short beginning went here goes on elsewhere.
         let other = match lane {

@@ -76,6 +76,7 @@ async fn no_wrong_byte_ever() {
         let target = Echo::start().await;
         let mut stand = Stand::new(run % 2 == 0);
         stand.forgets = (run % 4 < 2).then_some(2 + run % 3);
+        stand.keep_sent = run % 3 > 0;
         let harm = Harm {
             break_every: [0, 50_000, 400_000][random.below(3)],
             flip_every: [0, 30_000, 300_000][random.below(3)],

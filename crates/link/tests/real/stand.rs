@@ -30,6 +30,8 @@ pub(crate) struct Stand {
     pub(crate) stores_opened: u64,
     /// Stores do not have one in so many reads in memory.
     pub(crate) forgets: Option<u64>,
+    /// The gateway keeps all that it sends.
+    pub(crate) keep_sent: bool,
 }
 
 pub(crate) const GATEWAY: usize = 0;
@@ -68,6 +70,7 @@ impl Stand {
             ids,
             stores_opened: 0,
             forgets: None,
+            keep_sent: false,
         }
     }
 
@@ -116,6 +119,7 @@ impl Stand {
         let mut config = GatewayConfig::new(self.config(GATEWAY), listen, None);
         let rule: Rule = target.to_string().parse().expect("a rule");
         config.allow = config.allow.and(rule);
+        config.keep_sent = self.keep_sent;
         config
     }
 

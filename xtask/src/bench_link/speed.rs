@@ -127,11 +127,22 @@ pub(super) fn run(root: &Path, plan: &Plan, corpus: &Corpus) -> anyhow::Result<b
         ),
     ];
     for (name, field, goal) in latencies {
-        let Some(micros) = found(name).and_then(|row| row[field].as_f64()) else {
+        let Some(row) = found(name) else {
             continue;
         };
+        let [all, undisturbed] =
+            [field.to_owned(), format!("{field}_undisturbed")].map(|field| row[field].as_f64());
+        // What the host does to a guest is nobody's doing here; where it cannot be told, all counts.
+        let (micros, of) = match undisturbed {
+            Some(micros) => (micros, "with no processor away"),
+            None => (
+                all.unwrap_or(f64::NAN),
+                "of all, for nobody could watch the processors",
+            ),
+        };
         say(format!(
-            "{name}: p99 {micros:.0} µs more, {goal:.0} at most are asked for\n"
+            "{name}: p99 {micros:.0} µs more {of} ({:.0} of all), {goal:.0} at most are asked for\n",
+            all.unwrap_or(f64::NAN)
         ));
         met &= micros <= goal;
     }

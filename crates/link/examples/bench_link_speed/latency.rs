@@ -12,6 +12,7 @@ use edgeward_link::Ids;
 use edgeward_testkit::{Wan, WanSettings};
 
 use crate::ends::{Stand, Switches};
+use crate::watch::{Watch, now};
 
 const EVERYTHING: Switches = Switches {
     store: Method::None,
@@ -29,24 +30,27 @@ pub(crate) fn idle() -> io::Result<()> {
     let target = target()?;
     let stand = Stand::start(target, &EVERYTHING, None)?;
     let relay = relay(target)?;
+    let watch = Watch::start()?;
     let (mut link, mut plain) = (Vec::new(), Vec::new());
     let mut through = [TcpStream::connect(stand.addr)?, TcpStream::connect(relay)?];
     for round in 0..20 {
-        for (tcp, times) in through.iter_mut().zip([&mut link, &mut plain]) {
+        for (tcp, asked) in through.iter_mut().zip([&mut link, &mut plain]) {
             for _ in 0..500 {
-                let took = ask(tcp)?;
+                let question = ask(tcp)?;
                 if round > 0 {
-                    times.push(took);
+                    asked.push(question);
                 }
             }
         }
     }
-    let [link, plain] = [link, plain].map(Quantiles::of);
+    let [link, plain] =
+        [link, plain].map(|asked| Times::of(&asked, watch.as_ref(), SHORT_PAUSE_NS));
     crate::tell(&format!(
-        r#"{{"row":"latency, idle","questions":9500,"link_us":{},"relay_us":{},"added_p99_us":{:.0},"load_average":{}}}"#,
+        r#"{{"row":"latency, idle","link":{},"relay":{},"added_p99_us":{:.0},"added_p99_us_undisturbed":{},"load_average":{}}}"#,
         link.json(),
         plain.json(),
-        link.p99 - plain.p99,
+        link.all.p99 - plain.all.p99,
+        link.above(&plain),
         crate::load_average(),
     ));
     Ok(())
@@ -71,8 +75,9 @@ fn beside(row: &str, addr: SocketAddr) -> io::Result<()> {
             .map(|_| ask(&mut tcp))
             .collect::<io::Result<Vec<_>>>()
     };
+    let watch = Watch::start()?;
     series(20)?;
-    let alone = Quantiles::of(series(SERIES)?);
+    let alone = Times::of(&series(QUESTIONS)?, watch.as_ref(), PAUSE_NS);
 
     let over = Arc::new(AtomicBool::new(false));
     let (stop, came) = (Arc::clone(&over), Arc::new(AtomicU64::new(0)));
@@ -89,24 +94,18 @@ fn beside(row: &str, addr: SocketAddr) -> io::Result<()> {
     // Until it has filled whatever it can fill.
     thread::sleep(Duration::from_secs(2));
     let (begun, before) = (Instant::now(), came.load(Ordering::Relaxed));
-    let each = (0..BESIDE_SERIES)
-        .map(|_| series(SERIES))
-        .collect::<io::Result<Vec<_>>>()?;
+    let beside = Times::of(&series(QUESTIONS)?, watch.as_ref(), PAUSE_NS);
     let seconds = begun.elapsed().as_secs_f64();
     let bytes = came.load(Ordering::Relaxed) - before;
     over.store(true, Ordering::Relaxed);
     bulk.join().expect("it does not panic")?;
-    // Of 300 questions the p99 is the third worst: how it varies tells how much one such figure is worth.
-    let raised = |times| Quantiles::of(times).p99 - alone.p99;
-    let raised_each: Vec<_> = each.iter().map(|times| raised(times.clone())).collect();
-    let beside = Quantiles::of(each.concat());
     crate::tell(&format!(
-        r#"{{"row":"{row}","line":"100 Mb/s, 10 ms each way","questions":{},"alone_us":{},"beside_us":{},"raised_p50_us":{:.0},"raised_p99_us":{:.0},"raised_p99_us_each_{SERIES}":{raised_each:.0?},"bulk_mbps":{:.1},"load_average":{}}}"#,
-        SERIES * BESIDE_SERIES,
+        r#"{{"row":"{row}","line":"100 Mb/s, 10 ms each way","alone":{},"beside":{},"raised_p50_us":{:.0},"raised_p99_us":{:.0},"raised_p99_us_undisturbed":{},"bulk_mbps":{:.1},"load_average":{}}}"#,
         alone.json(),
         beside.json(),
-        beside.p50 - alone.p50,
-        beside.p99 - alone.p99,
+        beside.all.p50 - alone.all.p50,
+        beside.all.p99 - alone.all.p99,
+        beside.above(&alone),
         bytes as f64 * 8.0 / 1e6 / seconds,
         crate::load_average(),
     ));
@@ -118,9 +117,14 @@ const LINE: WanSettings = WanSettings {
     delay: Duration::from_millis(10),
 };
 
-/// Questions of which the p99 is taken, and how many times that is done beside a download: half a minute.
-const SERIES: usize = 300;
-const BESIDE_SERIES: usize = 5;
+/// Alone, and then beside a download: half a minute and more each.
+const QUESTIONS: usize = 1500;
+
+/// Pauses that count where a question takes less than one.
+const SHORT_PAUSE_NS: u64 = 300_000;
+
+/// And where it takes twenty: were shorter ones to count, most questions would have one, and the longer the likelier.
+const PAUSE_NS: u64 = 1_000_000;
 
 /// Answers each question of 200 bytes with 1 KiB, or with noise without end.
 fn target() -> io::Result<SocketAddr> {
@@ -171,13 +175,84 @@ fn relay(to: SocketAddr) -> io::Result<SocketAddr> {
     Ok(addr)
 }
 
-fn ask(tcp: &mut TcpStream) -> io::Result<Duration> {
+/// A question and its answer: from when until when.
+fn ask(tcp: &mut TcpStream) -> io::Result<[u64; 2]> {
     tcp.set_nodelay(true)?;
     let mut answer = [0; ANSWER_BYTES];
-    let begun = Instant::now();
+    let begun = now();
     tcp.write_all(&[1; QUESTION_BYTES])?;
     tcp.read_exact(&mut answer)?;
-    Ok(begun.elapsed())
+    Ok([begun, now()])
+}
+
+/// What questions took.
+struct Times {
+    all: Quantiles,
+    /// Of those in which no processor was away; none if nobody watched.
+    undisturbed: Option<Quantiles>,
+    /// How many those were, of how many.
+    count: [usize; 2],
+    pauses: usize,
+    /// Of the time that the questions took, with each processor that was away counted.
+    paused_share: f64,
+}
+
+impl Times {
+    /// Pauses count from `shortest` on.
+    fn of(asked: &[[u64; 2]], watch: Option<&Watch>, shortest: u64) -> Self {
+        let took = |[begun, ended]: &[u64; 2]| ended - begun;
+        let from = asked.first().map_or(0, |[begun, _]| *begun);
+        let to = asked.last().map_or(0, |[_, ended]| *ended);
+        let pauses = watch.map(|watch| {
+            let mut pauses = watch.pauses(from, to);
+            pauses.retain(|pause| took(pause) >= shortest);
+            pauses
+        });
+        let undisturbed = pauses.as_ref().map(|pauses| {
+            let is_undisturbed = |[begun, ended]: &&[u64; 2]| {
+                let meets = |[from, to]: &[u64; 2]| from < ended && begun < to;
+                !pauses.iter().any(meets)
+            };
+            asked
+                .iter()
+                .filter(is_undisturbed)
+                .map(took)
+                .collect::<Vec<u64>>()
+        });
+        let pauses = pauses.unwrap_or_default();
+        let paused: u64 = pauses.iter().map(took).sum();
+        Self {
+            all: Quantiles::of(asked.iter().map(took).collect()),
+            count: [undisturbed.as_ref().map_or(0, Vec::len), asked.len()],
+            undisturbed: undisturbed
+                .filter(|times| !times.is_empty())
+                .map(Quantiles::of),
+            pauses: pauses.len(),
+            paused_share: paused as f64 / (to - from).max(1) as f64,
+        }
+    }
+
+    /// By how much the p99 of undisturbed questions is above the other's, in microseconds, as JSON.
+    fn above(&self, other: &Self) -> String {
+        let both = self.undisturbed.as_ref().zip(other.undisturbed.as_ref());
+        both.map_or_else(
+            || "null".to_owned(),
+            |(one, other)| format!("{:.0}", one.p99 - other.p99),
+        )
+    }
+
+    fn json(&self) -> String {
+        let [undisturbed, all] = self.count;
+        format!(
+            r#"{{"questions":{all},"all_us":{},"undisturbed":{undisturbed},"undisturbed_us":{},"pauses":{},"paused_share":{:.4}}}"#,
+            self.all.json(),
+            self.undisturbed
+                .as_ref()
+                .map_or_else(|| "null".to_owned(), Quantiles::json),
+            self.pauses,
+            self.paused_share,
+        )
+    }
 }
 
 /// Microseconds.
@@ -189,10 +264,15 @@ struct Quantiles {
 }
 
 impl Quantiles {
-    fn of(mut times: Vec<Duration>) -> Self {
-        times.sort();
-        let at =
-            |share: f64| times[((times.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e6;
+    /// Of nanoseconds.
+    fn of(mut times: Vec<u64>) -> Self {
+        times.sort_unstable();
+        let at = |share: f64| {
+            let rank = (times.len().saturating_sub(1) as f64 * share) as usize;
+            times
+                .get(rank)
+                .map_or(f64::NAN, |nanos| *nanos as f64 / 1e3)
+        };
         Self {
             p50: at(0.5),
             p90: at(0.9),

@@ -13,6 +13,7 @@
 
 mod ends;
 mod latency;
+mod watch;
 
 use std::fs;
 use std::io;
@@ -30,6 +31,9 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> io::Result<()> {
     let options = Options::parse();
+    if options.watches {
+        return watch::watch();
+    }
     let text = options.text.as_ref().map(fs::read).transpose()?;
     for row in rows() {
         if !options.wants(row.name) {
@@ -288,6 +292,8 @@ struct Options {
     text: Option<String>,
     rounds: usize,
     rows: Vec<String>,
+    /// It is one of those that [`watch::Watch`] starts.
+    watches: bool,
 }
 
 impl Options {
@@ -296,6 +302,7 @@ impl Options {
             text: None,
             rounds: 5,
             rows: Vec::new(),
+            watches: false,
         };
         let mut arguments = std::env::args().skip(1);
         while let Some(argument) = arguments.next() {
@@ -303,6 +310,7 @@ impl Options {
             match argument.as_str() {
                 "--text" => options.text = Some(value),
                 "--rounds" => options.rounds = value.parse().expect("a number"),
+                "--watch" => options.watches = true,
                 "--rows" => options.rows = value.split(';').map(str::to_owned).collect(),
                 _ => {
                     eprintln!(

@@ -110,7 +110,7 @@ pub trait ChunkStore {
 }
 
 /// As [`ChunkStore::load`], and each chunk has the bytes its name was made of, by the name or by a mark that was noted when the name was
-/// made last. One that has not is forgotten.
+/// made last. Those that have not are forgotten, all of them: a store that is harmed in one place is often harmed in the next.
 pub fn load_verified(
     store: &mut impl ChunkStore,
     ids: &IdKey,
@@ -138,14 +138,16 @@ pub fn load_verified(
         }
         rest = later;
     }
+    let mut are_right = rest.is_empty();
     for ((place, id), (found, chunk)) in unmarked.iter().zip(ids.each_id(&chunks)) {
-        if found != *id {
+        if found == *id {
+            store.note(*place, id, || ids.mark(chunk));
+        } else {
             store.forget(*place);
-            return false;
+            are_right = false;
         }
-        store.note(*place, id, || ids.mark(chunk));
     }
-    rest.is_empty()
+    are_right
 }
 
 /// Bytes of these together.

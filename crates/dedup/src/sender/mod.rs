@@ -160,6 +160,8 @@ pub struct Sender {
     resets: BTreeMap<StreamId, u32>,
     resets_due: VecDeque<StreamId>,
     unacked: usize,
+    /// A body was lost, since the ends' stores have lost the same: until one that was named arrived, bytes wait here.
+    wary: bool,
     effort: Effort,
     events: VecDeque<SenderEvent>,
     counters: SenderCounters,
@@ -184,6 +186,7 @@ impl Sender {
             resets: BTreeMap::new(),
             resets_due: VecDeque::new(),
             unacked: 0,
+            wary: false,
             effort: Effort::new(config.methods),
             events: VecDeque::new(),
             counters: SenderCounters::default(),
@@ -406,6 +409,7 @@ impl Sender {
             pool: tools.pool,
             delta: self.config.delta,
             keep,
+            lets_go: !self.wary,
         };
         let done = act(outgoing, &mut finder, batch_bytes);
         self.counters.recognised += outgoing.recognised - recognised;
@@ -636,6 +640,7 @@ impl Sender {
                 if !outgoing.is_ended() {
                     return Err(Violation::Acknowledged(stream));
                 }
+                self.wary &= !outgoing.has_named;
                 self.forget(stream);
                 self.events.push_back(SenderEvent::Complete(stream));
             }
@@ -667,6 +672,7 @@ impl Sender {
     fn lost(&mut self, stream: StreamId) {
         let reason = reason::LOST;
         self.counters.lost += 1;
+        self.wary = true;
         self.reset(stream, reason);
         self.events
             .push_back(SenderEvent::Stopped { stream, reason });

@@ -172,6 +172,8 @@ pub(super) struct Finder<'a, S> {
     pub(super) pool: &'a Pool,
     pub(super) delta: bool,
     pub(super) keep: Keep,
+    /// What is named may be [let go](Piece::let_go).
+    pub(super) lets_go: bool,
 }
 
 /// Of which new chunks more is kept than their names.

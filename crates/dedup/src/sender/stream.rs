@@ -57,6 +57,8 @@ pub(super) struct Outgoing {
     held: usize,
     /// Bytes that were known by their marks.
     pub(super) recognised: u64,
+    /// Something of it was named.
+    pub(super) has_named: bool,
 }
 
 impl Outgoing {
@@ -83,6 +85,7 @@ impl Outgoing {
             acked: 0,
             held: 0,
             recognised: 0,
+            has_named: false,
         }
     }
 
@@ -118,7 +121,7 @@ impl Outgoing {
         }
         let mut pieces = Vec::new();
         let most = self.building.make_room(most, batch, finder, &mut pieces);
-        self.enqueue(pieces, finder.store);
+        self.enqueue(pieces, finder);
         self.offered = most.min(self.building.spare().len());
     }
 
@@ -159,7 +162,7 @@ impl Outgoing {
         }
         self.cut(Patience::Awaits, finder, batch, &mut pieces);
         self.building.looked(finder, &mut pieces);
-        self.enqueue(pieces, finder.store);
+        self.enqueue(pieces, finder);
     }
 
     /// The store may have an answer by now.
@@ -172,7 +175,7 @@ impl Outgoing {
         self.stalled = self.building.has_unsaid()
             && !self.building.end_chunk(None, finder, batch, &mut pieces);
         self.cut(Patience::Awaits, finder, batch, &mut pieces);
-        self.enqueue(pieces, finder.store);
+        self.enqueue(pieces, finder);
         if !self.stalled {
             match std::mem::replace(&mut self.asked, Asked::Nothing) {
                 Asked::Nothing => {}
@@ -291,14 +294,14 @@ impl Outgoing {
                 self.building.flush(finder, &mut pieces);
             }
         }
-        self.enqueue(pieces, finder.store);
+        self.enqueue(pieces, finder);
     }
 
     pub(super) fn flush_whole<S: ChunkStore>(&mut self, finder: &mut Finder<'_, S>) {
         if self.written > self.bypass {
             let mut pieces = Vec::new();
             self.building.flush_whole(finder, &mut pieces);
-            self.enqueue(pieces, finder.store);
+            self.enqueue(pieces, finder);
         }
     }
 
@@ -331,7 +334,7 @@ impl Outgoing {
                 }
             }
         }
-        self.enqueue(pieces, finder.store);
+        self.enqueue(pieces, finder);
         if self.stalled {
             self.asked = Asked::Close;
         } else {
@@ -339,16 +342,17 @@ impl Outgoing {
         }
     }
 
-    fn enqueue(&mut self, mut pieces: Vec<Piece>, store: &mut impl ChunkStore) {
+    fn enqueue<S: ChunkStore>(&mut self, mut pieces: Vec<Piece>, finder: &mut Finder<'_, S>) {
         for piece in &mut pieces {
             // Of these no frame's checksum is made.
             let is_named = matches!(piece.form, Form::Refs { .. } | Form::Run);
             if let Some(raw) = piece.raw().filter(|_| is_named) {
                 self.digest.see(piece.offset, raw);
             }
-            if self.digest.end >= piece.end() {
+            self.has_named |= is_named;
+            if finder.lets_go && self.digest.end >= piece.end() {
                 let before = piece.held();
-                piece.let_go(store);
+                piece.let_go(finder.store);
                 self.held = self.held - before + piece.held();
             }
         }

@@ -94,14 +94,15 @@ impl MemoryStore {
         }
     }
 
+    /// Of all chunks.
+    pub(crate) fn bytes(&self) -> usize {
+        let containers = self.containers.values();
+        containers.map(|container| container.bytes.len()).sum()
+    }
+
     /// A bit turns in some chunk.
     pub(crate) fn flip(&mut self, at: usize) {
-        let bytes: usize = self
-            .containers
-            .values()
-            .map(|container| container.bytes.len())
-            .sum();
-        let mut at = at % bytes.max(1);
+        let mut at = at % self.bytes().max(1);
         for container in self.containers.values_mut() {
             if let Some(byte) = container.bytes.get_mut(at) {
                 *byte ^= 1;

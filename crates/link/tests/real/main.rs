@@ -7,6 +7,7 @@ mod bodies;
 mod cold;
 mod kill;
 mod laws;
+mod let_go;
 mod memory;
 mod restart;
 mod security;

@@ -1,0 +1,61 @@
+//! What was let go since the store has it, and is missed by the peer.
+
+use std::os::unix::fs::FileExt;
+
+use crate::bodies::Stream;
+use crate::stand::{EDGE, Echo, GATEWAY, Stand, echo, tcp, within};
+
+/// Other bytes in all containers, and nobody is told.
+fn harm(stand: &Stand, end: usize) {
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .open(stand.store_path(end))
+        .expect("a store");
+    let bytes = file.metadata().expect("it is there").len();
+    for at in (8192..bytes).step_by(2048) {
+        file.write_all_at(&[0x55], at).expect("written");
+    }
+}
+
+/// An end whose store was harmed is sent what it misses out of the other's store; if that is harmed, too, the conversation fails, and the next one is as
+/// it would have been without stores.
+#[tokio::test]
+async fn what_is_missed_comes_out_of_the_store() {
+    let target = Echo::start().await;
+    let mut stand = Stand::new(true);
+    stand.keep_sent = true;
+    let gateway = stand.gateway(target.addr).await;
+    let client = stand.client(gateway.local_addr());
+    // Far more than is under way at any time.
+    let body = Stream(31).noise(12_000_000);
+    let exchange = async || {
+        within(client.up()).await;
+        let stream = client.open(tcp(target.addr)).expect("it is up");
+        let back = within(echo(stream, &body)).await?;
+        assert!(back == body);
+        std::io::Result::Ok(())
+    };
+    let counters = || [client.status().sent, gateway.status().peers[0].sent];
+    exchange().await.expect("all is well");
+    exchange().await.expect("all is well");
+    let [up, down] = counters();
+    assert!(up.named > 10_000_000 && down.named > 20_000_000);
+    assert_eq!((up.naks, down.naks), (0, 0));
+
+    harm(&stand, EDGE);
+    exchange().await.expect("the gateway has it");
+    let [up, down] = counters();
+    assert!(down.naks > 0 && down.again > 5_000_000, "{down:?}");
+    assert_eq!((up.lost, down.lost), (0, 0));
+
+    harm(&stand, GATEWAY);
+    harm(&stand, EDGE);
+    exchange().await.expect_err("nobody has what was named");
+    let lost = |[up, down]: [edgeward_dedup::sender::SenderCounters; 2]| up.lost + down.lost;
+    let before = lost(counters());
+    assert!(before > 0);
+    // The other direction may not have come so far.
+    _ = exchange().await;
+    exchange().await.expect("sent as bytes");
+    assert!(lost(counters()) <= before + 1);
+}

@@ -46,7 +46,7 @@ pub(crate) struct GatewayArgs {
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnOff::Off, hide_short_help = true)]
     share: OnOff,
 
-    /// Keep all that edges were sent, for edges that send it back; else only what later versions may resemble
+    /// Keep all that edges are sent: sent again it takes no memory, and sent back it has a name; else only what later versions may resemble
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnOff::Off, hide_short_help = true)]
     keep_sent: OnOff,
 }

@@ -166,7 +166,7 @@ pub(crate) fn render(status: &EndStatus) -> String {
         &mut text,
         "unacked_bytes",
         "gauge",
-        "Bytes kept until the peer has them.",
+        "Bytes of memory kept until the peer has what they stand for.",
         peer(|peer| peer.unacked as u64),
     );
     family(

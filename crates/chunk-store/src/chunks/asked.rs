@@ -244,5 +244,5 @@ impl ChunkStore for Chunks {
     }
 }
 
-/// Of the containers one in so many is the next to be overwritten, and those just behind it: what other peers send meanwhile may do that.
+/// One in so many of the containers does not count as staying, the oldest: what others send meanwhile may overwrite them.
 const LEAVE_SOON: u32 = 8;

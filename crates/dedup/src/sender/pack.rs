@@ -43,11 +43,10 @@ impl Packer<'_> {
         };
         let bytes = piece.length as u64;
         // The peer may have lost them since the piece was made.
-        if matches!(piece.form, Form::Refs { .. } | Form::Run) && !piece.is_known(tools.knowledge) {
+        if piece.is_named() && !piece.is_known(tools.knowledge) {
             piece.spell_out();
         }
-        let is_named = matches!(piece.form, Form::Refs { .. } | Form::Run);
-        let raw = if is_named {
+        let raw = if piece.is_named() {
             // Only for the digest, and what was let go is in that.
             piece.raw().cloned().unwrap_or_default()
         } else {

@@ -32,6 +32,11 @@ impl Piece {
         self.offset + self.length as u64
     }
 
+    /// Whether it travels by names.
+    pub(super) fn is_named(&self) -> bool {
+        matches!(self.form, Form::Refs { .. } | Form::Run)
+    }
+
     /// Memory it takes until then.
     pub(super) fn held(&self) -> usize {
         match &self.raw {
@@ -48,13 +53,10 @@ impl Piece {
     /// What is named, and was digested, need not wait here if the store has it: it can be [loaded](Self::load) should the peer have lost it. The next bytes
     /// are then read into memory that a processor's cache still has, and what a body may have under way is not bounded by memory.
     pub(super) fn let_go(&mut self, store: &mut impl ChunkStore) {
-        let is_named = matches!(self.form, Form::Refs { .. } | Form::Run);
-        if is_named
-            && self.length >= LET_GO_BYTES_MIN
-            && self
-                .rows()
-                .all(|(place, row)| place.is_some_and(|place| store.stays(place, row.len())))
-        {
+        let mut stays = |(place, row): (Option<Place>, &[Sent])| {
+            place.is_some_and(|place| store.stays(place, row.len()))
+        };
+        if self.is_named() && self.length >= LET_GO_BYTES_MIN && self.rows().all(&mut stays) {
             self.raw = None;
         }
     }

@@ -344,12 +344,11 @@ impl Outgoing {
 
     fn enqueue<S: ChunkStore>(&mut self, mut pieces: Vec<Piece>, finder: &mut Finder<'_, S>) {
         for piece in &mut pieces {
-            // Of these no frame's checksum is made.
-            let is_named = matches!(piece.form, Form::Refs { .. } | Form::Run);
-            if let Some(raw) = piece.raw().filter(|_| is_named) {
+            // Of what is named no frame's checksum is made.
+            if let Some(raw) = piece.raw().filter(|_| piece.is_named()) {
                 self.digest.see(piece.offset, raw);
             }
-            self.has_named |= is_named;
+            self.has_named |= piece.is_named();
             if finder.lets_go && self.digest.end >= piece.end() {
                 let before = piece.held();
                 piece.let_go(finder.store);

@@ -63,7 +63,7 @@ impl Watch {
         Ok(Some(watch))
     }
 
-    /// Pauses that began in this time, so far.
+    /// Pauses that have to do with this time: they may have begun before it.
     pub(crate) fn pauses(&self, from: u64, to: u64) -> Vec<[u64; 2]> {
         let pauses = self.pauses.lock().expect("nobody panics with it");
         let within = pauses

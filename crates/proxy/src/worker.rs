@@ -94,7 +94,10 @@ impl Shared {
         let StoredBody::Memory(body) = &response.body else {
             return;
         };
-        if arena.place_of(body).is_some() || !stored.is_worth_moving() {
+        if !arena.accepts(body.len() as u64)
+            || arena.place_of(body).is_some()
+            || !stored.is_worth_moving()
+        {
             return;
         }
         if let Some(body) = arena.keep(body) {

@@ -51,6 +51,8 @@ pub struct Arena {
     file: File,
     map: MmapRaw,
     bytes: u64,
+    /// Bytes of one page of the file: the system's page size, a power of two.
+    page_bytes: u64,
     places: Mutex<Places>,
     used_bytes: AtomicU64,
     lost_bytes: AtomicU64,
@@ -64,17 +66,22 @@ impl Arena {
     /// it takes memory twice.
     pub const BODY_BYTES_MAX: u64 = 16 << 20;
 
-    /// What a place in the arena is rounded up to.
-    pub const PAGE_BYTES: u64 = 4096;
-
     /// An arena for bodies of `capacity` together.
     ///
     /// # Errors
     ///
     /// If the system has no such files, or so much address space is not to be had, or it is set to
-    /// back such files with pages larger than 4 KiB: punching a hole would then reach into pages that are on their way.
+    /// back such files with several pages at once: punching a hole would then reach into pages that are on their way.
     pub fn new(capacity: ByteSize) -> io::Result<Arc<Self>> {
         folios::are_single_pages()?;
+        Self::with_page_bytes(capacity, rustix::param::page_size() as u64)
+    }
+
+    /// As [`new`](Self::new), on a system whose pages have `page_bytes`. Tests inject sizes here that this system does not have.
+    fn with_page_bytes(capacity: ByteSize, page_bytes: u64) -> io::Result<Arc<Self>> {
+        if !page_bytes.is_power_of_two() {
+            return Err(io::Error::other("the page size is not a power of two"));
+        }
         let bytes = capacity
             .bytes()
             .max(1 << 20)
@@ -91,10 +98,20 @@ impl Arena {
             file,
             map,
             bytes,
+            page_bytes,
             places: Mutex::default(),
             used_bytes: AtomicU64::new(0),
             lost_bytes: AtomicU64::new(0),
         }))
+    }
+
+    /// Whether a body of `bytes` belongs here, once it is asked for often enough.
+    ///
+    /// A body takes whole pages, and is charged to the cache without the unused end of its last page. With at least 32 pages
+    /// that end is at most 3 % of the body, whatever the page size.
+    pub fn accepts(&self, bytes: u64) -> bool {
+        let min = Self::BODY_BYTES_MIN.max(BODY_PAGES_MIN * self.page_bytes);
+        (min..=Self::BODY_BYTES_MAX).contains(&bytes)
     }
 
     /// The file, to send from.
@@ -133,6 +150,9 @@ impl Arena {
         if bytes == 0 {
             return None;
         }
+        // A place begins and ends at a page's border. If two places shared a page, or a hole ended within one, the kernel would
+        // clear a part of that page in place, although it may be on its way to a client.
+        let bytes = bytes.next_multiple_of(self.page_bytes);
         let class = Class::of(bytes);
         let offset = {
             let mut places = self.places.lock();
@@ -149,7 +169,6 @@ impl Arena {
                 }
             }
         };
-        let bytes = bytes.next_multiple_of(Self::PAGE_BYTES);
         self.used_bytes.fetch_add(bytes, Relaxed);
         Some(Place {
             arena: Arc::clone(self),
@@ -159,6 +178,9 @@ impl Arena {
         })
     }
 }
+
+/// Pages of the smallest body: 128 KiB where pages have 4 KiB.
+const BODY_PAGES_MIN: u64 = 32;
 
 /// Addresses for each byte of capacity. A place takes at most two for each of its bytes, and what
 /// came free in one size is not used for another.
@@ -189,7 +211,6 @@ impl Class {
     const COUNT: usize = 64;
 
     fn of(bytes: u64) -> Self {
-        let bytes = bytes.max(Arena::PAGE_BYTES);
         Self(u64::BITS - (bytes - 1).leading_zeros())
     }
 

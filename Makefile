@@ -33,7 +33,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: rust compiler ## LRU against AdaptSize over real HTTP on loopback, with a report page (DEMO_ARGS=…)
+demo: rust compiler ## LRU, AdaptSize and GDSF over real HTTP on loopback, with a report page (DEMO_ARGS=…)
 	$(CARGO) run $(LOCKED) --release --package edgeward-cli -- demo $(DEMO_ARGS)
 
 .PHONY: demo-filter

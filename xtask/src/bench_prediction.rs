@@ -28,7 +28,7 @@ The simulator's hit ratio beside a replay's through HTTP.
 usage: cargo xtask bench-prediction TRACE [options]
 
   --capacities LIST   cache sizes [256KiB,2MiB]
-  --policies LIST     [lru,adaptsize]
+  --policies LIST     [lru,adaptsize,gdsf]
   --workers LIST      workers of the edge [1,2]
   --requests N        only the first N of the trace
   --connections N     of the replay [4]
@@ -87,7 +87,7 @@ impl Plan {
         Ok(Self {
             trace,
             capacities: options.list("--capacities", "256KiB,2MiB")?,
-            policies: options.list("--policies", "lru,adaptsize")?,
+            policies: options.list("--policies", "lru,adaptsize,gdsf")?,
             workers: options.numbers("--workers", "1,2")?,
             requests: options.number_given("--requests")?,
             connections: options.number("--connections", 4)?,

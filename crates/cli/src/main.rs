@@ -85,7 +85,7 @@ const COULD_NOT: u8 = 2;
 const LONG_HELP: &str = "\
 Examples:
   edgeward serve --listen 127.0.0.1:8080 --origin http://127.0.0.1:9000 --hot 256MiB
-  edgeward simulate access.log.gz --policy lru,adaptsize --capacity 64MiB,1%
+  edgeward simulate access.log.gz --policy lru,adaptsize,gdsf --capacity 64MiB,1%
 
 Exit codes: 0 done, 1 the answer is no, 2 it could not be done.
 

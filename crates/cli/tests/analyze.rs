@@ -149,11 +149,17 @@ fn settings_that_suit_a_log_are_valid_and_the_page_tells_them() {
     let prediction = &found["prediction"];
     assert_eq!(prediction["sample_rate"], 1.0);
     let caches = prediction["caches"].as_array().expect("a list");
-    assert_eq!(caches.len(), 4, "{caches:?}");
+    assert_eq!(caches.len(), 5, "{caches:?}");
     let written = |at: usize| caches[at]["disk_written_bytes"].as_u64().expect("a disk");
-    assert!(written(3) < written(2), "second-hit writes less");
+    assert!(written(4) < written(3), "second-hit writes less");
+    assert_eq!(
+        (&caches[2]["policy"], &caches[3]["policy"]),
+        (&"gdsf".into(), &"gdsf".into()),
+        "the policy that hits most is the one over the disk: {caches:?}"
+    );
 
     let settings = prediction["config"].as_str().expect("text");
+    assert!(settings.contains("policy = \"gdsf\""), "{settings}");
     let config = folder.path().join("edgeward.toml");
     let front = "[[listener]]\naddress = \"127.0.0.1:0\"\n[origin]\nurl = \"http://127.0.0.1:9\"\n";
     fs::write(&config, format!("{front}{settings}")).expect("a file");

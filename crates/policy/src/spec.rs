@@ -14,7 +14,7 @@ use crate::tier::Tier;
 /// A policy as it stands in a flag or a config file.
 ///
 /// `lru`, `threshold:SIZE`, `exp:SIZE`, `adaptsize`, `adaptsize-horizon`, `gdsf`, `infinite`.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum PolicySpec {
     /// Everything enters, the least recently used leaves.
     Lru,
@@ -26,7 +26,11 @@ pub enum PolicySpec {
     AdaptSize,
     /// As [`Exponential`](Self::Exponential), `c` tuned by a finite horizon and calibrated rates.
     AdaptSizeHorizon,
-    /// Everything enters, the fewest requests per byte leave.
+    /// Everything enters, the object with the fewest requests per byte is evicted.
+    ///
+    /// The default: over the traces at hand, its object hit ratio is the highest of these policies unless the cache is
+    /// smaller than about 0.3 % of the footprint (docs/policies.md).
+    #[default]
     Gdsf,
     /// Everything enters and nothing leaves: the most hits any policy can have.
     Infinite,

@@ -60,11 +60,11 @@ pub struct HotConfig {
 }
 
 impl HotConfig {
-    /// AdaptSize over `capacity`, tuned on a thread beside the request path.
+    /// The default policy over `capacity`. A policy that tunes itself does so on a thread beside the request path.
     pub fn new(capacity: ByteSize) -> Self {
         Self {
             capacity,
-            policy: PolicySpec::AdaptSize,
+            policy: PolicySpec::default(),
             seed: Seed(0),
             window_requests: None,
             tuner_place: TunerPlace::Thread,

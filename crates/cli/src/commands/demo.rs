@@ -1,4 +1,4 @@
-//! `edgeward demo`: LRU against AdaptSize over real HTTP, predicted and measured.
+//! `edgeward demo`: LRU, AdaptSize and GDSF over real HTTP, predicted and measured.
 //!
 //! One synthetic origin and one edge at a time, each a process of its own so that CPU and memory
 //! are its own, all on free loopback ports. A generated trace is first simulated, then replayed
@@ -33,7 +33,7 @@ use edgeward_types::{ByteSize, Seed};
 use crate::output::{self, Progress};
 use process::Process;
 
-/// Compare LRU and AdaptSize over real HTTP, predicted and measured
+/// Compare cache policies over real HTTP, predicted and measured
 ///
 /// Starts a synthetic origin and an edge for each policy on free loopback ports, replays one
 /// generated trace through them, and compares what the simulator predicted with what was measured.
@@ -45,7 +45,7 @@ pub(crate) struct DemoArgs {
         long,
         short,
         value_delimiter = ',',
-        default_value = "lru,adaptsize",
+        default_value = "lru,adaptsize,gdsf",
         value_name = "LIST"
     )]
     policy: Vec<PolicySpec>,

@@ -39,7 +39,7 @@ pub(crate) struct SimulateArgs {
         long,
         short,
         value_delimiter = ',',
-        default_value = "lru,adaptsize",
+        default_value = "lru,adaptsize,gdsf",
         value_name = "LIST"
     )]
     policy: Vec<PolicySpec>,

@@ -295,7 +295,7 @@ pub(super) static KEYS: &[Key] = &[
         flag: Some("--policy"),
         kind: Kind::Policy,
         doc: "What enters and what leaves: `lru`, `threshold:SIZE`, `exp:SIZE`, `adaptsize`, \
-              `adaptsize-horizon`, `gdsf` or `infinite`.",
+              `adaptsize-horizon`, `gdsf` or `infinite`. [policies.md](policies.md) says which policy suits which traffic.",
         set: |draft, _, value| draft.edge.hot.policy = value.policy(),
         show: |draft, _| Some(draft.edge.hot.policy.to_string()),
     },

@@ -27,7 +27,11 @@ fn the_demo_measures_what_it_predicted_and_leaves_a_page() {
     assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
     let outcome: Value = serde_json::from_slice(&out.stdout).expect("JSON");
     let edges = outcome["edges"].as_array().expect("a list");
-    assert_eq!(edges.len(), 2);
+    let policies: Vec<&str> = edges
+        .iter()
+        .filter_map(|edge| edge["policy"].as_str())
+        .collect();
+    assert_eq!(policies, ["lru", "adaptsize", "gdsf"]);
     for edge in edges {
         let ratio = |of: &str| edge[of]["object_hit_ratio"].as_f64().expect("a number");
         let (predicted, measured) = (ratio("predicted"), ratio("measured"));
@@ -48,6 +52,21 @@ fn the_demo_measures_what_it_predicted_and_leaves_a_page() {
     assert_eq!(outcome["report"], page.to_str().expect("UTF-8"));
     let page = fs::read_to_string(page).expect("the page is there");
     assert!(page.starts_with("<!doctype html>") && page.contains("adaptsize, predicted"));
+    let best = edges
+        .iter()
+        .max_by(|a, b| measured(a).total_cmp(&measured(b)))
+        .and_then(|edge| edge["policy"].as_str())
+        .expect("a policy");
+    assert!(
+        page.contains(&format!("<h1>{best} hits most in a cache of 4 MiB</h1>")),
+        "the headline names {best}"
+    );
+}
+
+fn measured(edge: &Value) -> f64 {
+    edge["measured"]["object_hit_ratio"]
+        .as_f64()
+        .expect("a number")
 }
 
 #[test]

@@ -100,7 +100,7 @@ impl Prediction {
         })
     }
 
-    /// The better of the two in RAM alone.
+    /// The simulated cache with the highest object hit ratio among those in RAM alone.
     pub(super) fn best_in_ram(&self) -> Option<&CacheRow> {
         let rows = self.caches.iter().filter(|row| row.disk_bytes.is_none());
         rows.max_by(|a, b| a.object_hit_ratio.total_cmp(&b.object_hit_ratio))
@@ -174,12 +174,16 @@ fn last_worth(min: u64, max: u64, gain: f64, ratio: impl Fn(u64) -> f64) -> Opti
         .last()
 }
 
-/// LRU and AdaptSize in RAM alone, then the better of them over a disk that writes everything and
+/// LRU, AdaptSize and GDSF in RAM alone, then the best of them over a disk that writes everything and
 /// over one that waits for the second request.
 fn simulate(sampled: &Sampled, sizes: Sizes) -> Vec<CacheRow> {
-    let policies = [PolicySpec::Lru, PolicySpec::AdaptSize];
+    let policies = [PolicySpec::Lru, PolicySpec::AdaptSize, PolicySpec::Gdsf];
     let rows = policies.map(|policy| run(sampled, policy, sizes.ram, None));
-    let best = usize::from(rows[1].object_hit_ratio >= rows[0].object_hit_ratio);
+    // The last of equals: the default.
+    let ratio = |policy: &usize| rows[*policy].object_hit_ratio;
+    let best = (0..rows.len())
+        .max_by(|a, b| ratio(a).total_cmp(&ratio(b)))
+        .unwrap_or(0);
     let mut over_disk = Vec::new();
     if let Some(disk) = sizes.disk {
         for rule in [DiskAdmissionSpec::Always, DiskAdmissionSpec::SecondHit] {
@@ -241,7 +245,10 @@ fn config(sizes: Sizes, caches: &[CacheRow], keys_a_day: u64) -> String {
         .iter()
         .filter(|row| row.disk_bytes.is_none())
         .max_by(|a, b| a.object_hit_ratio.total_cmp(&b.object_hit_ratio));
-    let policy = best.map_or("adaptsize", |row| row.policy.as_str());
+    let policy = best.map_or_else(
+        || PolicySpec::default().to_string(),
+        |row| row.policy.clone(),
+    );
     let mut text = format!(
         "[hot]\ncapacity = \"{}\"\npolicy = \"{policy}\"\n",
         size(sizes.ram.max(RAM_MIN))
@@ -319,14 +326,14 @@ mod tests {
     #[test]
     fn sizes_suit_what_is_asked_for_again() {
         let prediction = Prediction::of(&sampled(), Wished::default()).expect("enough");
-        let [lru, adaptsize, always, second_hit] = &prediction.caches[..] else {
-            panic!("four caches: {:?}", prediction.caches);
+        let [lru, adaptsize, gdsf, always, second_hit] = &prediction.caches[..] else {
+            panic!("five caches: {:?}", prediction.caches);
         };
         // 20 MB are asked for again, and the first tenth of them most.
         assert!((2 << 20..=32 << 20).contains(&lru.ram_bytes), "{lru:?}");
         assert_eq!(
-            (lru.policy.as_str(), adaptsize.policy.as_str()),
-            ("lru", "adaptsize")
+            [&lru.policy, &adaptsize.policy, &gdsf.policy],
+            ["lru", "adaptsize", "gdsf"]
         );
         let written = |row: &CacheRow| row.disk_written_bytes.expect("it has a disk");
         assert!(written(second_hit) * 2 < written(always), "{second_hit:?}");

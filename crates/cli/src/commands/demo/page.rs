@@ -4,17 +4,12 @@ use edgeward_replay::monitor::Sample;
 use edgeward_report::{Axis, Bars, Column, Page, Plot, Series, Table, Unit};
 use edgeward_types::{ByteSize, Seed};
 
-use super::text::{ROWS, findings};
+use super::text::{ROWS, findings, headline};
 use super::{EdgeOutcome, Outcome};
 use crate::output;
 
 pub(super) fn render(outcome: &Outcome) -> String {
-    let names: Vec<&str> = outcome.edges.iter().map(|e| e.policy.as_str()).collect();
-    let mut page = Page::new(format!(
-        "{} through a cache of {}",
-        names.join(" and "),
-        ByteSize(outcome.hot_bytes)
-    ));
+    let mut page = Page::new(headline(outcome));
     for finding in findings(outcome) {
         page.finding(finding);
     }

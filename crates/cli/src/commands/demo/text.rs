@@ -26,12 +26,30 @@ pub(super) fn print(outcome: &Outcome) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The policy with the highest measured hit ratio, as a heading.
+pub(super) fn headline(outcome: &Outcome) -> String {
+    let memory = ByteSize(outcome.hot_bytes);
+    match best_first(outcome).as_slice() {
+        [] => format!("A cache of {memory}"),
+        [only] => format!("{} in a cache of {memory}", only.policy),
+        [best, ..] => format!("{} hits most in a cache of {memory}", best.policy),
+    }
+}
+
+/// The edges by measured object hit ratio, the highest first.
+fn best_first(outcome: &Outcome) -> Vec<&EdgeOutcome> {
+    let mut edges: Vec<&EdgeOutcome> = outcome.edges.iter().collect();
+    let ratio = |edge: &EdgeOutcome| edge.measured.object_hit_ratio;
+    edges.sort_by(|a, b| ratio(b).total_cmp(&ratio(a)));
+    edges
+}
+
 /// What was found, in plain words.
 pub(super) fn findings(outcome: &Outcome) -> Vec<String> {
     let mut findings = Vec::new();
     let of_hundred = |edge: &EdgeOutcome| format!("{:.1}", edge.measured.object_hit_ratio * 100.0);
     let memory = ByteSize(outcome.hot_bytes);
-    if let [first, others @ ..] = outcome.edges.as_slice() {
+    if let [first, others @ ..] = best_first(outcome).as_slice() {
         let mut sentence = format!(
             "With {memory} of memory, {} answered {} of 100 requests without asking the origin",
             first.policy,

@@ -117,7 +117,7 @@ impl Kind {
             Self::Pattern => "\"/resource/{id}\"".to_owned(),
             Self::Filter => "\"resource.ids\" or \"https://HOST/sets/NAME\"".to_owned(),
             Self::PublicKeys => "its 64 hex digits in quotes".to_owned(),
-            Self::Policy => "\"adaptsize\"".to_owned(),
+            Self::Policy => "\"gdsf\"".to_owned(),
         }
     }
 }

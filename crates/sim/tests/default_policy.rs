@@ -1,0 +1,53 @@
+//! The default policy of the memory tier against LRU.
+
+use edgeward_policy::PolicySpec;
+use edgeward_policy::rng::Rng;
+use edgeward_sim::{Run, RunConfig};
+use edgeward_store::hot::HotConfig;
+use edgeward_trace::Record;
+use edgeward_types::{ByteSize, Seed, Timestamp};
+
+/// Objects of one size, as the chunks of a large download are, leave a rule about sizes nothing to decide by.
+#[test]
+fn the_default_policy_keeps_up_with_lru_on_objects_of_one_size() {
+    const SEED: Seed = Seed(28);
+    const CAPACITY: ByteSize = ByteSize::gib(1);
+    let requests = chunked_downloads(200_000, SEED);
+    let lru = object_hit_ratio(PolicySpec::Lru, CAPACITY, &requests);
+    let default = HotConfig::new(CAPACITY).policy;
+    let ratio = object_hit_ratio(default, CAPACITY, &requests);
+    assert!(
+        ratio >= lru,
+        "seed {SEED}: the default, {default}, {ratio:.3}, LRU {lru:.3}"
+    );
+}
+
+fn object_hit_ratio(policy: PolicySpec, capacity: ByteSize, requests: &[Record]) -> f64 {
+    let mut run = Run::new(RunConfig {
+        policy,
+        capacity_bytes: capacity.bytes(),
+        warmup_requests: 0,
+        object_overhead_bytes: 0,
+        seed: Seed(1),
+        window_requests: None,
+        interval_requests: u64::MAX,
+    });
+    run.feed(requests);
+    run.report().object_hit_ratio
+}
+
+/// Chunks of 1 MiB. One is released every four requests; the age of a requested chunk is log-uniform, so that chunks lose
+/// popularity slowly.
+fn chunked_downloads(requests: u64, seed: Seed) -> Vec<Record> {
+    let mut rng = Rng::new(seed, 0);
+    (0..requests)
+        .map(|n| {
+            let age = 50_000f64.powf(rng.unit());
+            Record {
+                time: Timestamp::from_secs(n / 100),
+                key: 1_000_000 + n / 4 - age as u64,
+                size: 1 << 20,
+            }
+        })
+        .collect()
+}

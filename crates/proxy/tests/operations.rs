@@ -302,7 +302,7 @@ fn the_host_the_origin_sees_is_the_operators_choice() {
         ),
     ] {
         let mut config = config_for(origin.addr());
-        config.origin.host = policy;
+        config.origin.host = Some(policy);
         let edge = Edge::start(config).expect("an edge");
         Client::connect(edge.addrs()[0]).get("/page", &[]);
         assert_eq!(

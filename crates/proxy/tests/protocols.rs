@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use edgeward_proxy::config::{ListenerConfig, ListenerTls, OriginProtocol};
+use edgeward_proxy::config::{HostPolicy, ListenerConfig, ListenerTls, OriginProtocol};
 use edgeward_testkit::{Answer, Gate};
 use http::{Request, Response, Version};
 use http_body_util::{BodyExt, Empty, Full};
@@ -414,17 +414,54 @@ fn an_origin_is_asked_by_http2_or_http1_plain_or_over_tls() {
                 (got, put)
             });
             let (got, put) = answers.await.expect("no panic");
-            assert_eq!(
-                got.text(),
-                format!("{version} test.example 0"),
-                "tls: {tls}"
-            );
-            assert_eq!(
-                put.text(),
-                format!("{version} test.example 5"),
-                "tls: {tls}"
-            );
+            let host = if tls {
+                format!("localhost:{}", addr.port())
+            } else {
+                "test.example".to_owned()
+            };
+            assert_eq!(got.text(), format!("{version} {host} 0"), "tls: {tls}");
+            assert_eq!(put.text(), format!("{version} {host} 5"), "tls: {tls}");
             assert_eq!(connections.load(Ordering::SeqCst), 1, "kept and used again");
+            tokio::task::spawn_blocking(move || edge.shutdown(PATIENCE))
+                .await
+                .expect("no panic");
+        }
+    });
+}
+
+#[test]
+fn an_https_origin_by_name_sees_its_own_name_and_others_see_the_clients() {
+    let identity = Identity::new();
+    run(async {
+        let cases = [
+            (true, "localhost", None, true),
+            (true, "127.0.0.1", None, false),
+            (false, "localhost", None, false),
+            (true, "localhost", Some(HostPolicy::Forward), false),
+            (false, "localhost", Some(HostPolicy::Origin), true),
+        ];
+        for (tls, host, policy, own_name) in cases {
+            let addr = hyper_origin(tls.then(|| identity.acceptor()), Arc::default()).await;
+            let mut config = config_for(addr);
+            let scheme = if tls { "https" } else { "http" };
+            let url = format!("{scheme}://{host}:{}", addr.port());
+            config.origin.url = url.parse().expect("a URL");
+            config.origin.tls.roots = Some(identity.certificate.clone());
+            config.origin.tls.server_name = Some("localhost".to_owned());
+            config.origin.host = policy.clone();
+            let edge = edgeward_proxy::Edge::start(config).expect("an edge");
+            let edge_addr = edge.addrs()[0];
+            let got = tokio::task::spawn_blocking(move || {
+                support::Client::connect(edge_addr).get("/a", &[])
+            });
+            let seen = if own_name {
+                format!("{host}:{}", addr.port())
+            } else {
+                "test.example".to_owned()
+            };
+            let got = got.await.expect("no panic");
+            let text = got.text();
+            assert_eq!(text, format!("HTTP/1.1 {seen} 0"), "{url}, {policy:?}");
             tokio::task::spawn_blocking(move || edge.shutdown(PATIENCE))
                 .await
                 .expect("no panic");

@@ -159,21 +159,26 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "origin.host",
         flag: None,
-        kind: Kind::Host(&["forward", "origin"]),
+        kind: Kind::Host(&["auto", "forward", "origin"]),
         doc: "The `Host` the origin sees: `\"forward\"` passes on what the client asked for, \
-              `\"origin\"` sends host and port of the URL, anything else is sent as it is.",
+              `\"origin\"` sends host and port of the URL, any other name is sent as it is. `\"auto\"` is \
+              `\"origin\"` for an `https` URL with a name, because such a server finds its site by this name and \
+              refuses others, and `\"forward\"` for an `http` URL or an address, because such a server is \
+              mostly your own and serves the names that clients ask for.",
         set: |draft, _, value| {
             draft.edge.origin.host = match value.text() {
-                word if word == "forward" => HostPolicy::Forward,
-                word if word == "origin" => HostPolicy::Origin,
-                host => HostPolicy::Fixed(host),
+                word if word == "auto" => None,
+                word if word == "forward" => Some(HostPolicy::Forward),
+                word if word == "origin" => Some(HostPolicy::Origin),
+                host => Some(HostPolicy::Fixed(host)),
             }
         },
         show: |draft, _| {
             Some(match &draft.edge.origin.host {
-                HostPolicy::Forward => "forward".to_owned(),
-                HostPolicy::Origin => "origin".to_owned(),
-                HostPolicy::Fixed(host) => host.clone(),
+                None => "auto".to_owned(),
+                Some(HostPolicy::Forward) => "forward".to_owned(),
+                Some(HostPolicy::Origin) => "origin".to_owned(),
+                Some(HostPolicy::Fixed(host)) => host.clone(),
             })
         },
     },

@@ -1,5 +1,6 @@
 //! The origin: where it is, what is spoken with it, how patiently, and how it is believed.
 
+use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -37,8 +38,8 @@ pub struct OriginConfig {
     pub retries_max: u32,
     /// How an `https` origin is believed.
     pub tls: OriginTls,
-    /// The `Host` an origin sees.
-    pub host: HostPolicy,
+    /// The `Host` an origin sees. Default: none, which is [`HostPolicy::default_for`] the URL.
+    pub host: Option<HostPolicy>,
     /// Who makes connections, where they are no TCP to the URL's host. Default: nobody.
     pub dial: Option<Arc<dyn Dial>>,
 }
@@ -57,8 +58,16 @@ impl OriginConfig {
             idle_timeout: Duration::from_secs(15),
             retries_max: 2,
             tls: OriginTls::default(),
-            host: HostPolicy::Forward,
+            host: None,
             dial: None,
+        }
+    }
+
+    /// The `Host` an origin sees.
+    pub fn host_policy(&self) -> &HostPolicy {
+        match &self.host {
+            Some(policy) => policy,
+            None => HostPolicy::default_for(&self.url),
         }
     }
 }
@@ -96,16 +105,30 @@ impl Default for OriginTls {
 }
 
 /// The `Host` an origin sees.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostPolicy {
-    /// What the client asked for. The default: origins that serve several names need it, and
-    /// redirects built from `Host` stay on the edge.
-    #[default]
+    /// What the client asked for. Origins that serve several names need it, and redirects built from `Host` stay on
+    /// the edge.
     Forward,
     /// Host and port of the origin's URL.
     Origin,
     /// Always this.
     Fixed(String),
+}
+
+impl HostPolicy {
+    /// The default for an origin at `url`.
+    ///
+    /// An `https` origin by name is a server that finds its site by `Host` and refuses names that its certificate does not
+    /// have (421), so it gets its own name. An `http` origin, or one by address, is a server of the operator's own, which
+    /// serves the names that clients ask for.
+    pub fn default_for(url: &OriginUrl) -> &'static Self {
+        if url.tls && url.host.parse::<IpAddr>().is_err() {
+            &Self::Origin
+        } else {
+            &Self::Forward
+        }
+    }
 }
 
 /// Scheme, host and port of an origin, from a URL such as `http://10.0.0.7:9000`.

@@ -154,7 +154,7 @@ impl Outbound<'_> {
             }
         }
         field(&mut head, &VIA, hop.via_http11.as_bytes());
-        match &hop.origin.host {
+        match hop.origin.host_policy() {
             HostPolicy::Forward => {
                 field(&mut head, &HOST, authority.unwrap_or_default().as_bytes());
             }
@@ -210,7 +210,7 @@ fn end_head(head: &mut Vec<u8>, method: &Method) {
 
 fn host(hop: Hop<'_>, ask: &Ask) -> HeaderValue {
     let origin = hop.origin;
-    let text = match &origin.host {
+    let text = match origin.host_policy() {
         HostPolicy::Forward => ask.authority().unwrap_or_default().to_owned(),
         HostPolicy::Origin => origin.url.authority(),
         HostPolicy::Fixed(host) => host.clone(),

@@ -10,6 +10,7 @@
 mod commands;
 mod complaint;
 mod config;
+mod descriptors;
 mod input;
 mod link_edge;
 mod logging;

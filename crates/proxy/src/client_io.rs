@@ -56,6 +56,8 @@ pub(crate) struct ConnState {
 pub(crate) enum Overdue {
     /// No request for too long.
     Idle,
+    /// No request under way, and another client needs the place.
+    Crowded,
     /// A request's head did not become complete.
     Head,
     /// The client takes no more of its response.
@@ -63,6 +65,9 @@ pub(crate) enum Overdue {
     /// The client sends no more of its upload.
     Upload,
 }
+
+/// See [`ConnState::spare_rank`]: whether a request's head has begun, and since when the connection waits.
+pub(crate) type SpareRank = (bool, Timestamp);
 
 impl ConnState {
     pub(crate) fn new(clock: Arc<Clock>) -> Rc<Self> {
@@ -121,6 +126,24 @@ impl ConnState {
         let waits_for_first_byte = self.head_since.get().is_none();
         (waits_for_first_byte && passed(Some(self.idle_since.get()), limits.idle_timeout))
             .then_some(Overdue::Idle)
+    }
+
+    /// How well this connection can be closed to make room for another; the least value is closed first. `None` while a
+    /// request is under way.
+    ///
+    /// An idle connection before one whose request's head is incomplete, and in each group the one that waits longest.
+    pub(crate) fn spare_rank(&self) -> Option<SpareRank> {
+        let is_busy = self.in_flight.get() > 0
+            || self.lane_writes.get()
+            || self.write_blocked_since.get().is_some()
+            || self.verdict.get().is_some();
+        if is_busy {
+            return None;
+        }
+        Some(match self.head_since.get() {
+            None => (false, self.idle_since.get()),
+            Some(since) => (true, since),
+        })
     }
 
     /// Tells the connection's task to end.
@@ -187,6 +210,11 @@ impl ConnState {
     pub(crate) fn answered_at_once(&self) {
         self.head_since.set(None);
         self.idle_since.set(self.clock.now());
+    }
+
+    #[cfg(test)]
+    pub(crate) fn set_idle_since(&self, since: Timestamp) {
+        self.idle_since.set(since);
     }
 
     pub(crate) fn set_lane_writes(&self, writes: bool) {

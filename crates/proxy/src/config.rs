@@ -258,7 +258,8 @@ pub enum LogFormat {
 #[derive(Clone, Debug)]
 pub struct LimitsConfig {
     /// Client connections of all workers. Default 65 536, about 1 GiB of buffers and kernel state
-    /// when all are busy. Further ones are closed at once and counted.
+    /// when all are busy. Lowered at the start to what the limit of open files leaves. A further connection
+    /// takes the place of the one that is idle longest; it is refused if none is idle.
     pub connections_max: NonZeroUsize,
     /// Bytes of a message's head, request line and headers, from clients and from the origin.
     /// Default 64 KiB: cookies of 16 KiB happen, more is an attack or a mistake. A client gets 431,

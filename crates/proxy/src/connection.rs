@@ -51,17 +51,28 @@ pub(crate) async fn run(
         return detect(worker, link, stream).await;
     };
     // Each protocol's machinery is boxed: a connection then holds its own and not the largest.
-    let handshake = Box::pin(TlsAcceptor::from(config).accept(stream));
+    let mut handshake = Box::pin(TlsAcceptor::from(config).accept(stream));
+    let conn_of_handshake = Rc::clone(&conn);
+    let undisturbed = poll_fn(|cx| {
+        conn_of_handshake.attend(cx);
+        if conn_of_handshake.verdict() == Some(Overdue::Crowded) {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
+        handshake.as_mut().poll(cx)
+    });
     let timeout = worker.config().limits.request_head_timeout;
-    match tokio::time::timeout(timeout, handshake).await {
+    match tokio::time::timeout(timeout, undisturbed).await {
         Ok(Ok(stream)) => {
             let is_h2 = stream.get_ref().1.alpn_protocol() == Some(tls::ALPN_HTTP2);
-            let io = ClientIo::new(stream, conn, Bytes::new());
+            let io = ClientIo::new(stream, Rc::clone(&conn), Bytes::new());
             if is_h2 {
                 Box::pin(serve_h2(worker, link, io)).await;
             } else {
                 Box::pin(serve_h1(worker, link, io)).await;
             }
+        }
+        Ok(Err(_)) if conn.verdict() == Some(Overdue::Crowded) => {
+            count_overdue(&worker, Overdue::Crowded);
         }
         Ok(Err(error)) => {
             worker.counters.closed_tls.one();
@@ -82,6 +93,8 @@ enum Detected {
     Gone,
     /// Nothing for too long.
     Silent,
+    /// The place is needed for another connection.
+    Crowded,
 }
 
 /// Reads as much as tells HTTP/2's preface from the start of an HTTP/1.1 request.
@@ -122,6 +135,9 @@ where
             if link.conn.is_draining() {
                 return Poll::Ready(Detected::Gone);
             }
+            if link.conn.verdict() == Some(Overdue::Crowded) {
+                return Poll::Ready(Detected::Crowded);
+            }
             detecting.as_mut().poll(cx)
         });
         match undisturbed.await {
@@ -132,6 +148,7 @@ where
                 worker.counters.closed_idle.one();
                 return;
             }
+            Detected::Crowded => return count_overdue(&worker, Overdue::Crowded),
         }
     };
     let io = ClientIo::new(stream, Rc::clone(&link.conn), start.freeze());
@@ -292,6 +309,14 @@ where
                 // RFC 9113 §9.1: a server says GOAWAY, so that the client knows what was not served.
                 Pin::new(&mut connection).graceful_shutdown();
                 _ = tokio::time::timeout(LINGER_MAX, connection).await;
+            } else if overdue == Overdue::Crowded {
+                // The same without waiting: another connection needs the descriptor now.
+                Pin::new(&mut connection).graceful_shutdown();
+                poll_fn(|cx| {
+                    _ = Pin::new(&mut connection).poll(cx);
+                    Poll::Ready(())
+                })
+                .await;
             }
         }
     }
@@ -312,6 +337,7 @@ fn count_overdue(worker: &Worker, overdue: Overdue) {
     let counters = &worker.counters;
     match overdue {
         Overdue::Idle => counters.closed_idle.one(),
+        Overdue::Crowded => counters.closed_crowded.one(),
         Overdue::Head => counters.closed_head_timeout.one(),
         Overdue::Response | Overdue::Upload => counters.closed_body_timeout.one(),
     }

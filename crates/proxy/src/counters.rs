@@ -123,6 +123,7 @@ counters! {
     }
     Counter "edgeward_client_connections_closed_total" "Client connections closed by the edge, by cause." {
         closed_limit = "cause" "connection-limit",
+        closed_crowded = "cause" "crowded",
         closed_idle = "cause" "idle",
         closed_head_timeout = "cause" "head-timeout",
         closed_body_timeout = "cause" "body-timeout",

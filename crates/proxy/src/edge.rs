@@ -22,6 +22,7 @@ use crate::clock::Ticker;
 use crate::collapse::{Collapse, HitForMiss};
 use crate::config::EdgeConfig;
 use crate::counters::Counters;
+use crate::descriptors;
 use crate::disk::{DiskError, DiskTier};
 use crate::fill::FillBudget;
 use crate::listener;
@@ -76,6 +77,14 @@ pub enum StartError {
     /// The disk cache cannot be used.
     #[error("the disk cache cannot be set up")]
     Disk(#[from] DiskError),
+    /// The process may open too few files to serve a client.
+    #[error("the limit of open files is {limit}, and at least {needed} are needed")]
+    OpenFiles {
+        /// The soft limit in force.
+        limit: usize,
+        /// The smallest limit that is enough for this configuration.
+        needed: usize,
+    },
     /// The operating system gives no thread or runtime.
     #[error("{what} cannot be started")]
     Thread {
@@ -97,6 +106,10 @@ impl Edge {
         if config.listeners.is_empty() {
             return Err(StartError::NoListener);
         }
+        descriptors::fit(&mut config).map_err(|too_few| StartError::OpenFiles {
+            limit: too_few.limit,
+            needed: too_few.needed,
+        })?;
         let workers = config.workers.get();
         let (listeners, addrs) = bind_all(&config)?;
         let connector = Connector::new(&config.origin).map_err(|source| StartError::Origin {

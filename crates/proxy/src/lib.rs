@@ -28,6 +28,7 @@ mod collapse;
 pub mod config;
 mod connection;
 mod counters;
+mod descriptors;
 mod disk;
 mod edge;
 mod fill;

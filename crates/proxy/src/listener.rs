@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use edgeward_types::Timestamp;
 use rustls::ServerConfig;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
@@ -69,22 +70,32 @@ pub(crate) async fn accept(
         }
     };
     let limit = connections_max(&worker);
+    let mut failures = Failures::default();
     loop {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
                 worker.counters.accept_errors.one();
-                tracing::warn!(%error, "a connection could not be accepted");
+                if let Some(unlogged) = failures.next(worker.now()) {
+                    tracing::warn!(%error, unlogged, "a connection could not be accepted");
+                }
                 // Out of files or memory: trying again at once would only burn the core.
                 if !is_of_connection(&error) {
+                    for _ in 0..ROOM_AFTER_FAILURE {
+                        worker.make_room();
+                    }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
                 continue;
             }
         };
         if worker.connections.borrow().len() >= limit {
-            worker.counters.closed_limit.one();
-            continue;
+            if !worker.make_room() {
+                worker.counters.closed_limit.one();
+                continue;
+            }
+            // The connection that was told to end gives its descriptor back in its task's next turn.
+            tokio::task::yield_now().await;
         }
         worker
             .connection_tasks
@@ -110,10 +121,39 @@ fn is_of_connection(error: &io::Error) -> bool {
     )
 }
 
+/// Failed accepts of one listener: which of them are logged.
+#[derive(Debug, Default)]
+struct Failures {
+    logged: Option<Timestamp>,
+    unlogged: u64,
+}
+
+impl Failures {
+    /// One more. If it is to be logged, returns how many before it were not.
+    fn next(&mut self, now: Timestamp) -> Option<u64> {
+        if self
+            .logged
+            .is_some_and(|logged| now.since(logged) < FAILURES_LOG_INTERVAL)
+        {
+            self.unlogged += 1;
+            return None;
+        }
+        self.logged = Some(now);
+        Some(std::mem::take(&mut self.unlogged))
+    }
+}
+
 /// Connections the kernel holds for a worker that is busy; it caps this at `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Connections closed when the system gave no descriptor: twenty times a second, so a flood is outrun slowly and a short
+/// shortage costs few clients their connection.
+const ROOM_AFTER_FAILURE: usize = 4;
+
+/// A shortage of descriptors lasts; a line for each failure would fill the log.
+const FAILURES_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {

@@ -8,6 +8,7 @@ use prometheus::proto::{LabelPair, Metric, MetricFamily, MetricType};
 use prometheus::{Encoder, TextEncoder};
 
 use crate::counters::{Counters, Kind, ROWS};
+use crate::descriptors;
 use crate::worker::Shared;
 
 /// The text exposition format's media type.
@@ -223,14 +224,23 @@ fn tuned(last: &edgeward_policy::adaptsize::Tuning) -> Vec<MetricFamily> {
 }
 
 fn process(shared: &Shared) -> Vec<MetricFamily> {
+    let mut families = Vec::new();
+    if let Some(limit) = descriptors::limit() {
+        families.push(family(
+            "edgeward_open_files_max",
+            "The process's limit of open files; connections of clients and to the origin take one each.",
+            MetricType::GAUGE,
+            vec![gauge(limit as f64)],
+        ));
+    }
     let Some(memory) = Memory::of(shared) else {
-        return Vec::new();
+        return families;
     };
     let one = |name, help, bytes: u64| {
         let metrics = vec![gauge(bytes as f64)];
         family(name, help, MetricType::GAUGE, metrics)
     };
-    vec![
+    families.extend([
         one(
             "process_resident_memory_bytes",
             "Resident memory of the process.",
@@ -241,7 +251,8 @@ fn process(shared: &Shared) -> Vec<MetricFamily> {
             "All memory of the process: what is resident, and the arena's pages that are not mapped.",
             memory.all_bytes,
         ),
-    ]
+    ]);
+    families
 }
 
 /// Memory of this process.

@@ -13,7 +13,7 @@ use http::HeaderValue;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::access_log::LogLine;
-use crate::client_io::ConnState;
+use crate::client_io::{ConnState, Overdue, SpareRank};
 use crate::clock::Clock;
 use crate::collapse::{Collapse, HitForMiss};
 use crate::config::EdgeConfig;
@@ -233,6 +233,15 @@ impl Worker {
         }
     }
 
+    /// Closes the client connection that can be spared best. False if every connection has a request under way.
+    pub(crate) fn make_room(&self) -> bool {
+        let spare = self.connections.borrow_mut().take_spare(self.now());
+        if let Some(conn) = &spare {
+            conn.condemn(Overdue::Crowded);
+        }
+        spare.is_some()
+    }
+
     /// Ends connections that passed a limit, and old idle ones to the origin.
     pub(crate) fn sweep(&self) {
         let now = self.now();
@@ -256,6 +265,10 @@ impl Worker {
 pub(crate) struct Connections {
     places: Vec<Option<Rc<ConnState>>>,
     free: Vec<usize>,
+    /// Connections that can be spared, as of the last search; the best one last.
+    spares: Vec<(SpareRank, usize)>,
+    /// When a search last found fewer than it looked for.
+    searched: Option<Timestamp>,
 }
 
 impl Connections {
@@ -281,7 +294,93 @@ impl Connections {
         self.places.len() - self.free.len()
     }
 
+    /// The connection to close next when room is needed.
+    ///
+    /// A search through all connections finds enough spares for the next newcomers, so that each newcomer costs a constant
+    /// number of steps. A search that came to the end of what can be spared is not repeated within the same tick of the clock.
+    fn take_spare(&mut self, now: Timestamp) -> Option<Rc<ConnState>> {
+        loop {
+            while let Some((rank, place)) = self.spares.pop() {
+                if let Some(conn) = &self.places[place]
+                    && conn.spare_rank() == Some(rank)
+                {
+                    return Some(Rc::clone(conn));
+                }
+            }
+            if self.searched == Some(now) {
+                return None;
+            }
+            let wanted = self.len().div_ceil(SPARES_FRACTION);
+            let ranked = self.places.iter().enumerate().filter_map(|(place, conn)| {
+                let rank = conn.as_ref()?.spare_rank()?;
+                Some((rank, place))
+            });
+            self.spares = ranked.collect();
+            if self.spares.len() > wanted {
+                self.spares.select_nth_unstable(wanted);
+                self.spares.truncate(wanted);
+            } else {
+                self.searched = Some(now);
+            }
+            self.spares.sort_unstable_by(|a, b| b.cmp(a));
+            if self.spares.is_empty() {
+                return None;
+            }
+        }
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Rc<ConnState>> {
         self.places.iter().flatten()
+    }
+}
+
+/// A search for connections to close keeps one in so many of those open.
+const SPARES_FRACTION: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use crate::clock::Ticker;
+
+    #[test]
+    fn the_connection_without_a_request_that_waits_longest_is_spared_first() {
+        let ticker = Ticker::start().expect("a thread");
+        let conns: Vec<_> = (0..200).map(|_| ConnState::new(ticker.clock())).collect();
+        let mut open = Connections::default();
+        for (n, conn) in conns.iter().enumerate() {
+            conn.set_idle_since(Timestamp::from_secs(1000 - n as u64));
+            open.insert(Rc::clone(conn));
+        }
+        // The last one waits longest; requests are under way on the four after it.
+        let busy: Vec<_> = (195..199).map(|n| conns[n].begin()).collect();
+        let now = Timestamp::from_secs(5000);
+        for expected in [199, 194, 193, 192, 191, 190] {
+            let spare = open.take_spare(now).expect("one without a request");
+            assert!(Rc::ptr_eq(&spare, &conns[expected]), "not {expected}");
+            spare.condemn(Overdue::Crowded);
+        }
+        drop(busy);
+    }
+
+    #[test]
+    fn connections_with_requests_under_way_are_never_spared() {
+        let ticker = Ticker::start().expect("a thread");
+        let conns: Vec<_> = (0..3).map(|_| ConnState::new(ticker.clock())).collect();
+        let mut open = Connections::default();
+        let busy: Vec<_> = conns
+            .iter()
+            .map(|conn| {
+                open.insert(Rc::clone(conn));
+                conn.begin()
+            })
+            .collect();
+        assert!(open.take_spare(Timestamp::from_secs(1)).is_none());
+        drop(busy);
+        assert!(
+            open.take_spare(Timestamp::from_secs(1)).is_none(),
+            "the same tick"
+        );
+        assert!(open.take_spare(Timestamp::from_secs(2)).is_some());
     }
 }

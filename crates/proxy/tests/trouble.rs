@@ -518,22 +518,58 @@ fn an_upload_that_stops_halfway_is_given_up_on_both_sides() {
 }
 
 #[test]
-fn connections_beyond_the_limit_are_closed_and_counted() {
+fn a_connection_beyond_the_limit_takes_the_place_of_an_idle_one() {
     let bed = Bed::with(|config| {
         config.workers = std::num::NonZeroUsize::MIN;
         config.limits.connections_max = std::num::NonZeroUsize::new(3).expect("three");
     });
-    let mut held: Vec<Client> = (0..3).map(|_| bed.connect()).collect();
-    bed.until("three connections", |status| {
-        status["connections"]["clients"] == 3
+    bed.origin.on("/page", Answer::ok("x"));
+    // Some have said nothing yet, and some wait for the next request.
+    let mut held: Vec<Client> = (0..2).map(|_| bed.connect()).collect();
+    for _ in 0..10 {
+        let mut client = bed.connect();
+        assert_eq!(client.get("/page", &[]).text(), "x");
+        held.push(client);
+    }
+    bed.until_metric(
+        "edgeward_client_connections_closed_total{cause=\"crowded\"}",
+        9.0,
+    );
+    assert_eq!(
+        bed.metric("edgeward_client_connections_closed_total{cause=\"connection-limit\"}"),
+        0.0
+    );
+}
+
+#[test]
+fn connections_beyond_the_limit_are_closed_where_none_is_idle() {
+    let bed = Bed::with(|config| {
+        config.workers = std::num::NonZeroUsize::MIN;
+        config.limits.connections_max = std::num::NonZeroUsize::new(3).expect("three");
+    });
+    let open = Gate::new();
+    let gate = open.clone();
+    bed.origin
+        .otherwise(move |_| Answer::ok("x").wait_before_head(&gate));
+    let mut held: Vec<Client> = (0..3)
+        .map(|n| {
+            let mut client = bed.connect();
+            client.send_head("GET", &format!("/{n}"), &[]);
+            client
+        })
+        .collect();
+    bed.until("three requests", |status| {
+        status["requests"]["uri-miss"] == 3
     });
     assert!(bed.connect().is_closed());
     assert_eq!(
         bed.metric("edgeward_client_connections_closed_total{cause=\"connection-limit\"}"),
         1.0
     );
-    bed.origin.on("/page", Answer::ok("x"));
-    assert_eq!(held[0].get("/page", &[]).text(), "x", "those before go on");
+    open.open();
+    for client in &mut held {
+        assert_eq!(client.answer("GET").text(), "x", "those before go on");
+    }
 }
 
 #[test]

@@ -13,6 +13,7 @@ use edgeward_types::ByteSize;
 
 use crate::complaint::Complaint;
 use crate::config::{self, FlagSetting};
+use crate::descriptors;
 use crate::link_edge::EdgeLink;
 use crate::negative;
 use crate::output;
@@ -187,6 +188,7 @@ fn setting(flag: &str, key: &str, text: &str) -> FlagSetting {
 /// Runs until a signal; code 0 when every request under way was finished.
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let checked = config::load(args.config.as_deref(), &args.settings()?)?;
+    descriptors::raise_limit();
     let mut edge_config = checked.edge;
     edge_config.negative = negative::start(&checked.negative)?;
     let link = checked.link.as_ref().map(EdgeLink::start).transpose()?;
@@ -234,6 +236,9 @@ fn with_way_out(error: StartError) -> anyhow::Error {
             }
             _ => return error.into(),
         },
+        StartError::OpenFiles { .. } => {
+            "raise the hard limit: `ulimit -Hn`, or LimitNOFILE= of a systemd unit"
+        }
         _ => return error.into(),
     };
     Complaint::of(&error).hint(hint).into()

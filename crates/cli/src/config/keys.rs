@@ -607,7 +607,9 @@ pub(super) static KEYS: &[Key] = &[
             least: 1,
             most: 1 << 22,
         },
-        doc: "Client connections of all workers. Further ones are closed at once and counted.",
+        doc: "Client connections of all workers. A further one takes the place of the one that is idle longest, and is \
+              refused if every connection has a request under way. At the start the bound is lowered to what the limit of open \
+              files leaves, with a line in the log.",
         set: |draft, _, value| draft.edge.limits.connections_max = value.nonzero(),
         show: |draft, _| Some(draft.edge.limits.connections_max.to_string()),
     },

@@ -5,6 +5,7 @@ mod analyze;
 mod config;
 mod demo;
 mod demo_filter;
+mod descriptors;
 mod errors;
 mod help;
 mod kill;

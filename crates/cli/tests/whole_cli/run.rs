@@ -40,7 +40,12 @@ pub(crate) struct Server {
 impl Server {
     /// Starts it and hears its start line out.
     pub(crate) fn start(args: &[&str]) -> Self {
-        let mut child = edgeward(args)
+        Self::from_command(edgeward(args))
+    }
+
+    /// The same of a command that was put together elsewhere.
+    pub(crate) fn from_command(mut command: Command) -> Self {
+        let mut child = command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

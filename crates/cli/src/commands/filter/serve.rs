@@ -25,6 +25,7 @@ use super::keygen;
 use super::source::{Source, SourceArgs};
 use crate::commands::typed::{address, duration};
 use crate::complaint::Complaint;
+use crate::descriptors;
 use crate::output;
 use crate::signals::Signals;
 
@@ -149,6 +150,7 @@ enum CoveredBy {
 
 /// Publishes until a signal.
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
+    descriptors::raise_limit();
     let config = config(args)?;
     let hasher = config.hasher;
     let (source, changes) = source(args)?;

@@ -22,6 +22,7 @@ use edgeward_types::ByteSize;
 
 use crate::commands::typed::{address, duration};
 use crate::complaint::Complaint;
+use crate::descriptors;
 use crate::output;
 
 /// Keys, store, and what is done to bodies.
@@ -294,6 +295,7 @@ pub(crate) fn until_signal<T, S: Future<Output = anyhow::Result<()>>>(
     start: impl AsyncFnOnce() -> anyhow::Result<T>,
     stop: impl FnOnce(T) -> S,
 ) -> anyhow::Result<()> {
+    descriptors::raise_limit();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -1,0 +1,248 @@
+//! Open files: the limit is raised at the start, divided, and survived when it is reached.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
+
+use super::run::{Server, edgeward, output, until, wait};
+
+#[test]
+fn every_server_raises_its_soft_limit_of_open_files_to_the_hard_one() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let made = output(&["link", "keygen", "--out", &path("keys")]);
+    assert!(made.status.success(), "{made:?}");
+    fs::write(path("ids"), "1\n2\n").expect("it is written");
+    let (keys, store) = (path("keys/gateway"), path("store"));
+    let gateway = [
+        "gateway",
+        "--json",
+        "--listen=127.0.0.1:0",
+        "--origin=http://127.0.0.1:9",
+        "--keys",
+        &keys,
+        "--store",
+        &store,
+        "--store-size=64MiB",
+    ];
+    let serve = [
+        "serve",
+        "--json",
+        "--listen=127.0.0.1:0",
+        "--origin=http://127.0.0.1:9",
+        "--hot=8MiB",
+        "--log=off",
+    ];
+    let (ids, state) = (path("ids"), path("state"));
+    let filter = [
+        "filter",
+        "serve",
+        "--json",
+        "--listen=127.0.0.1:0",
+        "--set=r",
+        "--ids=integer",
+        "--unsigned",
+        "--source",
+        &ids,
+        "--state",
+        &state,
+    ];
+    for args in [&serve[..], &gateway[..], &filter[..]] {
+        let server = Server::from_command(with_limits(300, 1500, args));
+        assert_eq!(open_files_limit(&server), 1500, "{args:?}");
+    }
+}
+
+#[test]
+fn idle_connections_leave_descriptors_for_hits_misses_and_the_admin_server() {
+    let (_origin, edge) = origin_and_edge(512, &["--log=warn"]);
+    let addr = edge.addr("/listening/0");
+    assert!(get(addr, "/o/1?size=1000").starts_with("HTTP/1.1 200"));
+    let idle: Vec<TcpStream> = (0..700)
+        .map(|_| TcpStream::connect(addr).expect("it listens"))
+        .collect();
+    until("a hit", || {
+        get(addr, "/o/1?size=1000").contains("; hit").then_some(())
+    });
+    for n in 2..30 {
+        let answer = get(addr, &format!("/o/{n}?size=1000"));
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    let metrics = get(edge.addr("/admin"), "/metrics");
+    let value = |series: &str| -> f64 {
+        let line = metrics.lines().find_map(|line| line.strip_prefix(series));
+        let text = line.unwrap_or_else(|| panic!("no {series} in {metrics}"));
+        text.trim().parse().expect("a number")
+    };
+    let crowded = value("edgeward_client_connections_closed_total{cause=\"crowded\"}");
+    assert!(crowded > 100.0, "{crowded} were closed for newcomers");
+    assert_eq!(
+        value("edgeward_client_connections_closed_total{cause=\"connection-limit\"}"),
+        0.0
+    );
+    assert_eq!(value("edgeward_accept_errors_total"), 0.0);
+    assert_eq!(value("edgeward_open_files_max"), 512.0);
+    let clients_max = value("edgeward_client_connections_max");
+    assert!(
+        (64.0..448.0).contains(&clients_max),
+        "{clients_max} of 512 for clients"
+    );
+    drop(idle);
+    edge.signal(Signal::TERM);
+    let (_, _, said) = edge.ended();
+    assert!(
+        said.contains("limits.connections_max is lowered"),
+        "the clamp is logged: {said}"
+    );
+}
+
+#[test]
+fn a_limit_too_low_for_any_client_is_said_at_the_start() {
+    let args = [
+        "serve",
+        "--listen=127.0.0.1:0",
+        "--origin=http://127.0.0.1:9",
+        "--hot=8MiB",
+        "--workers=1",
+    ];
+    let mut command = with_limits(40, 40, &args);
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = Reaped(command.spawn().expect("it starts"));
+    assert_eq!(wait(&mut child.0).code(), Some(2));
+    let mut said = String::new();
+    let stderr = child.0.stderr.as_mut().expect("it was asked for");
+    stderr.read_to_string(&mut said).expect("UTF-8");
+    assert!(said.contains("open files"), "{said}");
+    assert!(said.contains("hint:"), "{said}");
+}
+
+/// Other parts of the system can take descriptors that the edge counted on.
+///
+/// Method: lower the limit of the running process to what it has open.
+#[test]
+fn an_edge_out_of_descriptors_closes_idle_clients_and_does_not_spin() {
+    let (_origin, edge) = origin_and_edge(2048, &["--log=warn"]);
+    let addr = edge.addr("/listening/0");
+    assert!(get(addr, "/o/1?size=1000").starts_with("HTTP/1.1 200"));
+    let idle: Vec<TcpStream> = (0..50)
+        .map(|_| TcpStream::connect(addr).expect("it listens"))
+        .collect();
+    until("the edge accepted them", || {
+        (open_files(&edge) >= 50).then_some(())
+    });
+    let pid = Pid::from_raw(i32::try_from(edge.process_id()).expect("a process id"));
+    let lowered = Rlimit {
+        current: Some(open_files(&edge) - 10),
+        maximum: Some(2048),
+    };
+    prlimit(pid, Resource::Nofile, lowered).expect("the process is ours");
+    let before = processor_ticks(&edge);
+    for n in 0..20 {
+        let answer = get(addr, "/o/1?size=1000");
+        assert!(answer.contains("; hit"), "request {n}: {answer:?}");
+    }
+    let taken = processor_ticks(&edge) - before;
+    assert!(taken < 300, "{taken} hundredths of a second of processor");
+    drop(idle);
+    edge.signal(Signal::TERM);
+    let (_, _, said) = edge.ended();
+    let lines = said.matches("could not be accepted").count();
+    assert!(
+        (1..10).contains(&lines),
+        "{lines} lines about accepts: {said}"
+    );
+}
+
+/// Killed when dropped.
+struct Reaped(Child);
+
+impl Drop for Reaped {
+    fn drop(&mut self) {
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
+}
+
+/// The binary under these limits of open files.
+fn with_limits(soft: u64, hard: u64, args: &[&str]) -> Command {
+    let binary = edgeward(&[]);
+    let script = format!("ulimit -Sn {soft} && ulimit -Hn {hard} && exec \"$0\" \"$@\"");
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", &script])
+        .arg(binary.get_program())
+        .args(args)
+        .env("COLUMNS", "80")
+        .env_remove("EDGEWARD_LOG")
+        .stdin(Stdio::null());
+    command
+}
+
+fn origin_and_edge(hard: u64, args: &[&str]) -> (Server, Server) {
+    let origin = Server::start(&["origin", "--json", "--listen=127.0.0.1:0", "--latency=0ms"]);
+    let url = format!("--origin=http://{}", origin.addr("/listen"));
+    let mut all = vec![
+        "serve",
+        "--json",
+        "--listen=127.0.0.1:0",
+        "--admin=127.0.0.1:0",
+        "--workers=1",
+        "--hot=8MiB",
+        "--policy=lru",
+        &url,
+    ];
+    all.extend(args);
+    let edge = Server::from_command(with_limits(256, hard, &all));
+    (origin, edge)
+}
+
+/// The soft limit in force.
+fn open_files_limit(server: &Server) -> u64 {
+    let limits = fs::read_to_string(format!("/proc/{}/limits", server.process_id()));
+    let limits = limits.expect("the process runs");
+    let line = limits
+        .lines()
+        .find(|line| line.starts_with("Max open files"));
+    let soft = line.and_then(|line| line.split_whitespace().nth(3));
+    soft.expect("a limit").parse().expect("a number")
+}
+
+fn open_files(server: &Server) -> u64 {
+    let folder = format!("/proc/{}/fd", server.process_id());
+    let files = fs::read_dir(Path::new(&folder)).expect("the process runs");
+    files.count() as u64
+}
+
+/// Processor time of the process in hundredths of a second.
+fn processor_ticks(server: &Server) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", server.process_id()));
+    let stat = stat.expect("the process runs");
+    let fields: Vec<&str> = stat
+        .rsplit(')')
+        .next()
+        .expect("fields")
+        .split_whitespace()
+        .collect();
+    let number = |at: usize| -> u64 { fields[at].parse().expect("a number") };
+    number(11) + number(12)
+}
+
+/// The whole answer as text, or what came of it.
+fn get(addr: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(addr).expect("it listens");
+    stream
+        .set_read_timeout(Some(Duration::from_secs(30)))
+        .expect("a bound");
+    _ = write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"
+    );
+    let mut answer = Vec::new();
+    _ = stream.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}

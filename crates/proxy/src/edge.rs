@@ -144,7 +144,7 @@ impl Edge {
             }
             None => None,
         };
-        let shared = Arc::new(share(&mut config, disk.clone(), &ticker));
+        let shared = Arc::new(share(&mut config, disk.clone(), &ticker, &connector));
         let (stop, stopping) = watch::channel(None);
         let mut edge = RunningEdge {
             addrs,
@@ -272,7 +272,12 @@ fn bind_all(config: &EdgeConfig) -> Result<(Vec<WorkerListeners>, Vec<SocketAddr
     Ok((of_workers, addrs))
 }
 
-fn share(config: &mut EdgeConfig, disk: Option<Arc<DiskTier>>, ticker: &Ticker) -> Shared {
+fn share(
+    config: &mut EdgeConfig,
+    disk: Option<Arc<DiskTier>>,
+    ticker: &Ticker,
+    connector: &Connector,
+) -> Shared {
     let mut random = [0; 20];
     // Should the system have no randomness, a fixed key is still a working cache.
     _ = aws_lc_random(&mut random);
@@ -302,6 +307,7 @@ fn share(config: &mut EdgeConfig, disk: Option<Arc<DiskTier>>, ticker: &Ticker) 
         via_name,
         // From anywhere: variants of an earlier process may lie on disk, and none of theirs may come again.
         generations: AtomicU64::new(generation),
+        origin_health: Arc::clone(connector.health()),
         counters: (0..config.workers.get()).map(|_| Arc::default()).collect(),
         config: config.clone(),
     }

@@ -131,6 +131,11 @@ fn hot(shared: &Shared) -> Vec<MetricFamily> {
             arena(Arena::lost_bytes),
         ),
         one_gauge(
+            "edgeward_origin_up",
+            "Whether the last connection to the origin succeeded: 1 or 0.",
+            f64::from(u8::from(!shared.origin_health.is_down())),
+        ),
+        one_gauge(
             "edgeward_fill_bytes",
             "Memory of the fills under way.",
             shared.fill_budget.used_bytes() as f64,

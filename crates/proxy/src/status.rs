@@ -52,6 +52,8 @@ pub(crate) fn render(shared: &Shared) -> Value {
         "requests": by_label("edgeward_requests_total", shared),
         "not_stored": by_label("edgeward_not_stored_total", shared),
         "negative": shared.negative.status(),
+        // Whether the last connection to it succeeded.
+        "origin_up": !shared.origin_health.is_down(),
         "origin_errors": by_label("edgeward_origin_errors_total", shared),
         "connections": {
             "clients": total(|c| c.connections.value()),

@@ -21,7 +21,7 @@ use crate::counters::Counters;
 use crate::disk::DiskTier;
 use crate::fill::FillBudget;
 use crate::negative::Negative;
-use crate::origin::OriginPool;
+use crate::origin::{OriginHealth, OriginPool};
 use crate::request::Hop;
 use crate::stored::{Hot, Stored, StoredBody, StoredKind, StoredResponse};
 use crate::tasks::TaskSet;
@@ -44,6 +44,7 @@ pub(crate) struct Shared {
     /// The whole field for a request by HTTP/1.1 that came straight from a client.
     pub(crate) via_http11: HeaderValue,
     pub(crate) generations: AtomicU64,
+    pub(crate) origin_health: Arc<OriginHealth>,
     /// One set a worker.
     pub(crate) counters: Vec<Arc<Counters>>,
 }

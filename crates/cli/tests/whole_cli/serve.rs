@@ -100,6 +100,53 @@ fn a_port_in_use_is_code_2_with_the_way_out() {
     );
 }
 
+/// Method: the origin's port is closed, then open, while requests arrive.
+#[test]
+fn an_origin_that_goes_down_and_comes_back_is_one_log_line_each() {
+    let place = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let origin = place.local_addr().expect("an address");
+    drop(place);
+    let url = format!("--origin=http://{origin}");
+    let edge = Server::start(&[
+        "serve",
+        "--json",
+        "--listen=127.0.0.1:0",
+        "--admin=127.0.0.1:0",
+        "--hot=8MiB",
+        "--log=info",
+        &url,
+    ]);
+    let addr = edge.addr("/listening/0");
+    for n in 0..20 {
+        let answer = get(addr, &format!("/{n}"));
+        assert!(answer.starts_with("HTTP/1.1 502"), "{answer}");
+        for secret in ["127.0.0.1", &origin.port().to_string()] {
+            assert!(!answer.contains(secret), "{secret} in {answer}");
+        }
+    }
+    let metric = |value| format!("\nedgeward_origin_up {value}\n");
+    assert!(get(edge.addr("/admin"), "/metrics").contains(&metric(0)));
+    let listen = format!("--listen={origin}");
+    let _origin = Server::start(&["origin", "--json", &listen]);
+    for n in 0..20 {
+        let answer = get(addr, &format!("/o/{n}?size=10"));
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+    assert!(get(edge.addr("/admin"), "/metrics").contains(&metric(1)));
+    edge.signal(Signal::TERM);
+    let (_, _, said) = edge.ended();
+    let lines = |what: &str| said.lines().filter(|line| line.contains(what)).count();
+    assert_eq!(lines("the origin is down"), 1, "{said}");
+    assert_eq!(lines("the origin is up again"), 1, "{said}");
+    let down = said
+        .lines()
+        .find(|line| line.contains("the origin is down"));
+    assert!(
+        down.is_some_and(|line| line.contains(&origin.to_string())),
+        "{said}"
+    );
+}
+
 #[test]
 fn logs_can_be_json_a_line_an_object() {
     let (_origin, edge) = origin_and_edge("0ms", &["--log-format=json", "--log=info"]);

@@ -13,6 +13,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::dial::{Dial, DialedStream};
+use super::health::OriginHealth;
 use crate::config::{OriginConfig, OriginProtocol};
 use crate::tls;
 
@@ -95,6 +96,7 @@ pub(crate) struct Connector {
     host: String,
     port: u16,
     tls: Option<(TlsConnector, ServerName<'static>)>,
+    health: Arc<OriginHealth>,
 }
 
 /// Why an origin cannot even be tried.
@@ -133,7 +135,13 @@ impl Connector {
             host: config.url.host.clone(),
             port: config.url.port,
             tls,
+            health: Arc::new(OriginHealth::new(config.url.to_string())),
         })
+    }
+
+    /// Whether connections succeed, of all workers together.
+    pub(crate) const fn health(&self) -> &Arc<OriginHealth> {
+        &self.health
     }
 
     /// Tries the name's addresses in turn and keeps the first that answers.

@@ -9,15 +9,18 @@ use super::h1::H1Error;
 use crate::counters::{Counter, Counters};
 
 /// What went wrong between the edge and the origin.
+///
+/// Its message is the text that the client gets, so it names neither the origin's address nor the system's error, which
+/// [`source`](Error::source) has.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum OriginError {
     /// No connection: refused, unreachable, no such name, bad certificate.
-    #[error("cannot connect to the origin at {origin}")]
-    Connect { origin: String, source: io::Error },
+    #[error("the origin cannot be connected to")]
+    Connect { source: io::Error },
     /// No connection in time.
-    #[error("no connection to the origin at {origin} in time")]
-    ConnectTimeout { origin: String },
+    #[error("the origin cannot be connected to in time")]
+    ConnectTimeout,
     /// All of this worker's connections were busy for too long.
     #[error("all connections to the origin are busy")]
     Busy,
@@ -94,7 +97,7 @@ impl OriginError {
             | Self::HeadInvalid { .. }
             | Self::HeadTooLarge
             | Self::Incomplete { .. } => StatusCode::BAD_GATEWAY,
-            Self::ConnectTimeout { .. } | Self::FirstByteTimeout | Self::ReadTimeout => {
+            Self::ConnectTimeout | Self::FirstByteTimeout | Self::ReadTimeout => {
                 StatusCode::GATEWAY_TIMEOUT
             }
             Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
@@ -108,7 +111,7 @@ impl OriginError {
     pub(crate) const fn detail(&self) -> &'static str {
         match self {
             Self::Connect { .. } => "connection_refused",
-            Self::ConnectTimeout { .. } => "connection_timeout",
+            Self::ConnectTimeout => "connection_timeout",
             Self::Busy => "connection_limit_reached",
             Self::FirstByteTimeout => "http_response_timeout",
             Self::ReadTimeout => "connection_read_timeout",
@@ -124,7 +127,7 @@ impl OriginError {
     pub(crate) const fn counter<'a>(&self, counters: &'a Counters) -> Option<&'a Counter> {
         Some(match self {
             Self::Connect { .. } => &counters.origin_connect_failed,
-            Self::ConnectTimeout { .. } => &counters.origin_connect_timeout,
+            Self::ConnectTimeout => &counters.origin_connect_timeout,
             Self::Busy => &counters.origin_busy,
             Self::FirstByteTimeout => &counters.origin_first_byte_timeout,
             Self::ReadTimeout => &counters.origin_read_timeout,

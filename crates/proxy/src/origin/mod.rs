@@ -5,6 +5,7 @@ mod connect;
 mod dial;
 mod error;
 mod h1;
+mod health;
 mod lease;
 mod pool;
 
@@ -14,4 +15,5 @@ pub use connect::ConnectorError;
 pub use dial::{Dial, DialedStream};
 pub(crate) use error::OriginError;
 pub(crate) use h1::{Fields, Lines};
+pub(crate) use health::OriginHealth;
 pub(crate) use pool::{Attempt, OriginPool, Received};

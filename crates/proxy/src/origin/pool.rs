@@ -383,7 +383,7 @@ impl OriginPool {
         let handshake = builder.handshake(TokioIo::new(stream));
         let (sender, connection) = tokio::time::timeout_at(deadline, handshake)
             .await
-            .map_err(|_| self.connect_timeout())?
+            .map_err(|_| OriginError::ConnectTimeout)?
             .map_err(OriginError::from_hyper)?;
         self.shared.tasks.spawn(|member| async move {
             _ = connection.await;
@@ -398,19 +398,16 @@ impl OriginPool {
         deadline: Instant,
     ) -> Result<Box<dyn super::connect::OriginStream>, OriginError> {
         self.shared.counters.origin_connects.one();
-        tokio::time::timeout_at(deadline, self.connector.connect())
+        let connected = tokio::time::timeout_at(deadline, self.connector.connect())
             .await
-            .map_err(|_| self.connect_timeout())?
-            .map_err(|source| OriginError::Connect {
-                origin: self.config.url.to_string(),
-                source,
-            })
-    }
-
-    fn connect_timeout(&self) -> OriginError {
-        OriginError::ConnectTimeout {
-            origin: self.config.url.to_string(),
+            .map_err(|_| OriginError::ConnectTimeout)
+            .and_then(|tried| tried.map_err(|source| OriginError::Connect { source }));
+        let now = std::time::Instant::now();
+        match &connected {
+            Ok(_) => self.connector.health().connected(now),
+            Err(error) => self.connector.health().failed(error, now),
         }
+        connected
     }
 
     /// Closes what was idle for too long.

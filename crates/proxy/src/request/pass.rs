@@ -172,7 +172,7 @@ fn invalidate(worker: &Worker, ask: &Ask, status: StatusCode, headers: &HeaderMa
 }
 
 /// An error and all that is behind it, in one line.
-pub(super) struct Chain<'a>(pub(super) &'a dyn std::error::Error);
+pub(crate) struct Chain<'a>(pub(crate) &'a dyn std::error::Error);
 
 impl std::fmt::Display for Chain<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -1,0 +1,159 @@
+//! Whether connections to the origin succeed, logged when that changes.
+//!
+//! A request that fails while the origin is down tells an operator nothing new, so a line is logged when the state changes
+//! and not for each request. An origin that fails now and then changes its state often, so two lines that it is down are
+//! at least [`DOWN_LINES_APART`] apart, and a return is logged only if the failure was.
+
+use std::error::Error;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::request::Chain;
+
+/// The state of one origin, as all workers see it.
+#[derive(Debug)]
+pub(crate) struct OriginHealth {
+    origin: String,
+    /// A copy of the outage's state, so that a successful connection takes no lock.
+    is_down: AtomicBool,
+    outage: Mutex<Outage>,
+}
+
+impl OriginHealth {
+    pub(crate) fn new(origin: String) -> Self {
+        Self {
+            origin,
+            is_down: AtomicBool::new(false),
+            outage: Mutex::default(),
+        }
+    }
+
+    /// Whether the last connection to the origin failed.
+    pub(crate) fn is_down(&self) -> bool {
+        self.is_down.load(Ordering::Relaxed)
+    }
+
+    /// A connection was made.
+    pub(crate) fn connected(&self, now: Instant) {
+        if !self.is_down() {
+            return;
+        }
+        let mut outage = self.outage.lock().expect("no holder of the lock panics");
+        self.is_down.store(false, Ordering::Relaxed);
+        if let Some(ended) = outage.end(now) {
+            tracing::info!(
+                origin = self.origin,
+                down_seconds = ended.duration.as_secs(),
+                failed_connections = ended.failures,
+                "the origin is up again"
+            );
+        }
+    }
+
+    /// A connection could not be made.
+    pub(crate) fn failed(&self, error: &dyn Error, now: Instant) {
+        let mut outage = self.outage.lock().expect("no holder of the lock panics");
+        self.is_down.store(true, Ordering::Relaxed);
+        if outage.fail(now) {
+            tracing::warn!(
+                origin = self.origin,
+                error = %Chain(error),
+                "the origin is down: connections to it fail"
+            );
+        }
+    }
+}
+
+/// An outage under way, if any, and what was logged of it.
+#[derive(Debug, Default)]
+struct Outage {
+    since: Option<Instant>,
+    failures: u64,
+    is_logged: bool,
+    logged_at: Option<Instant>,
+}
+
+/// An outage that was logged and is over.
+#[derive(Debug, PartialEq, Eq)]
+struct Ended {
+    duration: Duration,
+    failures: u64,
+}
+
+impl Outage {
+    /// Counts a failure. True if the outage is to be logged now.
+    fn fail(&mut self, now: Instant) -> bool {
+        self.since.get_or_insert(now);
+        self.failures += 1;
+        let may_log = self
+            .logged_at
+            .is_none_or(|at| now.saturating_duration_since(at) >= DOWN_LINES_APART);
+        if self.is_logged || !may_log {
+            return false;
+        }
+        self.is_logged = true;
+        self.logged_at = Some(now);
+        true
+    }
+
+    /// Ends the outage. Returns it if it was logged.
+    fn end(&mut self, now: Instant) -> Option<Ended> {
+        let since = self.since.take()?;
+        let ended = Ended {
+            duration: now.saturating_duration_since(since),
+            failures: std::mem::take(&mut self.failures),
+        };
+        std::mem::take(&mut self.is_logged).then_some(ended)
+    }
+}
+
+/// At most six lines a minute for an origin that fails now and then.
+const DOWN_LINES_APART: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outage_is_logged_once_and_its_end_once() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut outage = Outage::default();
+        assert!(outage.fail(at(0)));
+        for second in 1..100 {
+            assert!(!outage.fail(at(second)), "after {second} s");
+        }
+        let ended = Ended {
+            duration: Duration::from_secs(100),
+            failures: 100,
+        };
+        assert_eq!(outage.end(at(100)), Some(ended));
+        assert_eq!(outage.end(at(101)), None);
+    }
+
+    #[test]
+    fn an_origin_that_fails_now_and_then_is_logged_every_ten_seconds_at_most() {
+        let start = Instant::now();
+        let mut outage = Outage::default();
+        let (mut downs, mut ups) = (0, 0);
+        for tenth in 0..1000 {
+            let now = start + Duration::from_millis(tenth * 100);
+            downs += u32::from(outage.fail(now));
+            ups += u32::from(outage.end(now).is_some());
+        }
+        assert_eq!((downs, ups), (10, 10));
+    }
+
+    #[test]
+    fn a_failure_that_lasts_is_logged_although_it_began_soon_after_another() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut outage = Outage::default();
+        assert!(outage.fail(at(0)));
+        assert!(outage.end(at(1)).is_some());
+        assert!(!outage.fail(at(2)));
+        assert!(outage.fail(at(11)));
+        assert!(outage.end(at(12)).is_some());
+    }
+}

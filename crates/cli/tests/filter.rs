@@ -250,7 +250,11 @@ fn a_publisher_serves_what_a_file_has_and_what_is_posted() {
     assert!(posted.starts_with("HTTP/1.1 200"), "{posted}");
     assert!(manifest().contains("\"head\":1"));
     let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+    use rustix::process::{Signal, kill_process};
+    // None of the first three ends a server.
+    for signal in [Signal::HUP, Signal::USR1, Signal::USR2, Signal::TERM] {
+        kill_process(pid, signal).expect("it runs");
+    }
     assert!(child.wait().expect("an end").success());
 }
 

@@ -3,7 +3,7 @@
 //! A worker puts a small struct into a ring of its own and goes on. One thread empties the rings,
 //! formats and writes. A full ring drops the line and counts it: a slow disk must not slow requests.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, BufWriter, Write};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -122,9 +122,25 @@ pub enum AccessLogError {
     Thread(#[source] io::Error),
 }
 
+/// Has the access log's file opened again by its path, as after a rotation has renamed it.
+#[derive(Clone, Debug)]
+pub struct LogReopener {
+    asked: Arc<AtomicBool>,
+    thread: std::thread::Thread,
+}
+
+impl LogReopener {
+    /// Returns at once. Lines of responses that ended before go to the old file.
+    pub fn reopen(&self) {
+        self.asked.store(true, Ordering::Release);
+        self.thread.unpark();
+    }
+}
+
 /// The writing thread; stopping it writes what the rings still hold.
 pub(crate) struct AccessLog {
     stop: Arc<AtomicBool>,
+    reopen: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -134,19 +150,19 @@ impl AccessLog {
         config: &AccessLogConfig,
         workers: usize,
     ) -> Result<(Self, Vec<rtrb::Producer<LogLine>>), AccessLogError> {
-        let sink: Box<dyn Write + Send> = match &config.destination {
-            LogDestination::Stdout => Box::new(io::stdout()),
-            LogDestination::File(path) => Box::new(open(path)?),
-        };
+        let sink = open(&config.destination)?;
         let (producers, consumers) = (0..workers)
             .map(|_| rtrb::RingBuffer::new(config.queue_lines_max.get()))
             .unzip();
         let stop = Arc::new(AtomicBool::new(false));
+        let reopen = Arc::new(AtomicBool::new(false));
         let mut writer = Writer {
             rings: consumers,
             sink: BufWriter::with_capacity(WRITE_BYTES, sink),
+            destination: config.destination.clone(),
             format: config.format,
             stop: Arc::clone(&stop),
+            reopen: Arc::clone(&reopen),
             failing: false,
         };
         let thread = std::thread::Builder::new()
@@ -155,9 +171,17 @@ impl AccessLog {
             .map_err(AccessLogError::Thread)?;
         let log = Self {
             stop,
+            reopen,
             thread: Some(thread),
         };
         Ok((log, producers))
+    }
+
+    pub(crate) fn reopener(&self) -> Option<LogReopener> {
+        Some(LogReopener {
+            asked: Arc::clone(&self.reopen),
+            thread: self.thread.as_ref()?.thread().clone(),
+        })
     }
 }
 
@@ -171,22 +195,30 @@ impl Drop for AccessLog {
     }
 }
 
-fn open(path: &PathBuf) -> Result<File, AccessLogError> {
-    OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(path)
-        .map_err(|source| AccessLogError::Open {
+type Sink = Box<dyn Write + Send>;
+
+fn open(destination: &LogDestination) -> Result<Sink, AccessLogError> {
+    let path = match destination {
+        LogDestination::Stdout => return Ok(Box::new(io::stdout())),
+        LogDestination::File(path) => path,
+    };
+    let opened = OpenOptions::new().create(true).append(true).open(path);
+    match opened {
+        Ok(file) => Ok(Box::new(file)),
+        Err(source) => Err(AccessLogError::Open {
             path: path.clone(),
             source,
-        })
+        }),
+    }
 }
 
 struct Writer {
     rings: Vec<rtrb::Consumer<LogLine>>,
-    sink: BufWriter<Box<dyn Write + Send>>,
+    sink: BufWriter<Sink>,
+    destination: LogDestination,
     format: LogFormat,
     stop: Arc<AtomicBool>,
+    reopen: Arc<AtomicBool>,
     failing: bool,
 }
 
@@ -195,6 +227,7 @@ impl Writer {
         loop {
             // Asked before the rings are emptied: what came in before the stop is written.
             let stop = self.stop.load(Ordering::Acquire);
+            let reopen = self.reopen.swap(false, Ordering::AcqRel);
             let result = self.empty_rings();
             match result {
                 Err(error) if !self.failing => {
@@ -204,10 +237,27 @@ impl Writer {
                 Err(_) => {}
                 Ok(()) => self.failing = false,
             }
+            if reopen {
+                self.reopen();
+            }
             if stop {
                 return;
             }
             std::thread::park_timeout(WRITE_INTERVAL);
+        }
+    }
+
+    /// Goes on in the file that has the path now. If it cannot be opened, in the old one.
+    fn reopen(&mut self) {
+        match open(&self.destination) {
+            Ok(sink) => {
+                // What the old file did not take is lost and was logged.
+                self.sink = BufWriter::with_capacity(WRITE_BYTES, sink);
+            }
+            Err(error) => {
+                let error = crate::request::Chain(&error);
+                tracing::error!(%error, "the access log goes on in the file that was open");
+            }
         }
     }
 

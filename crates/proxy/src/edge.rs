@@ -16,7 +16,7 @@ use rustls::ServerConfig;
 use tokio::runtime::LocalOptions;
 use tokio::sync::watch;
 
-use crate::access_log::{AccessLog, AccessLogError, LogLine};
+use crate::access_log::{AccessLog, AccessLogError, LogLine, LogReopener};
 use crate::admin::{self, Admin};
 use crate::clock::Ticker;
 use crate::collapse::{Collapse, HitForMiss};
@@ -202,6 +202,11 @@ impl RunningEdge {
     /// Where metrics and status are served.
     pub fn admin_addr(&self) -> Option<SocketAddr> {
         self.admin.as_ref().map(Admin::addr)
+    }
+
+    /// What reopens the access log, if there is one.
+    pub fn log_reopener(&self) -> Option<LogReopener> {
+        self.log.as_ref()?.reopener()
     }
 
     /// Takes no more connections, lets requests under way finish for so long, and joins every

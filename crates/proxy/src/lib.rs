@@ -44,7 +44,7 @@ mod tasks;
 mod tls;
 mod worker;
 
-pub use access_log::AccessLogError;
+pub use access_log::{AccessLogError, LogReopener};
 pub use config::EdgeConfig;
 pub use disk::{DiskError, head as disk_head};
 pub use edge::{Edge, RunningEdge, StartError};

@@ -23,7 +23,7 @@ use crate::signals::Signals;
 ///
 /// A reverse proxy that caches by RFC 9111 and keeps what is worth its bytes. It runs until it
 /// gets SIGTERM or SIGINT, then takes no more connections and lets requests under way finish; a
-/// second signal ends it at once.
+/// second signal ends it at once. SIGHUP and SIGUSR1 reopen the access log, SIGUSR2 is ignored.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct ServeArgs {
@@ -195,8 +195,11 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     edge_config.origin.dial = link.as_ref().map(EdgeLink::dial);
     let drain = edge_config.drain_timeout;
     // Before the start line: whoever has read it may send a signal at once.
-    let mut signals = Signals::listen()?;
+    let mut signals = Signals::of_server()?;
     let edge = Edge::start(edge_config.clone()).map_err(with_way_out)?;
+    if let Some(reopener) = edge.log_reopener() {
+        signals.on_reopen(move || reopener.reopen());
+    }
     announce(&edge, &edge_config, link.as_ref(), args.json)?;
     let name = signals.next();
     tracing::info!(signal = name, drain_seconds = drain.as_secs(), "draining");

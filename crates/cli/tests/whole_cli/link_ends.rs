@@ -183,7 +183,10 @@ fn a_forwarded_port_saves_what_was_sent_before() {
         "{table}"
     );
     for end in [forward, gateway] {
-        end.signal(Signal::TERM);
+        // None of the first three ends a server.
+        for signal in [Signal::HUP, Signal::USR1, Signal::USR2, Signal::TERM] {
+            end.signal(signal);
+        }
         let (status, _, err) = end.ended();
         assert!(status.success(), "{err}");
     }

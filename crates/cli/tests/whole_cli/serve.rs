@@ -147,6 +147,42 @@ fn an_origin_that_goes_down_and_comes_back_is_one_log_line_each() {
     );
 }
 
+/// Method: a rotation renames the file, the signal comes, and the next line is in a new file.
+#[test]
+fn hup_and_usr1_reopen_the_access_log_and_usr2_is_ignored() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("access.log");
+    let flag = format!("--access-log={}", log.display());
+    let (_origin, edge) = origin_and_edge("0ms", &[&flag, "--log=info"]);
+    let addr = edge.addr("/listening/0");
+    let written = |what: &str, path: &std::path::Path| {
+        until(what, || {
+            let text = std::fs::read_to_string(path).unwrap_or_default();
+            text.contains(what).then_some(text)
+        })
+    };
+    get(addr, "/o/1?size=10");
+    written("/o/1?", &log);
+    for (n, signal) in [(2, Signal::HUP), (3, Signal::USR1)] {
+        let rotated = folder.path().join(format!("access.log.{n}"));
+        std::fs::rename(&log, &rotated).expect("the log is there");
+        edge.signal(signal);
+        until("the log is opened again", || log.exists().then_some(()));
+        let path = format!("/o/{n}?");
+        get(addr, &format!("{path}size=10"));
+        let new = written(&path, &log);
+        assert_eq!(new.lines().count(), 1, "{new}");
+    }
+    edge.signal(Signal::USR2);
+    assert!(get(addr, "/o/4?size=10").starts_with("HTTP/1.1 200"));
+    written("/o/4?", &log);
+    edge.signal(Signal::TERM);
+    let (status, _, said) = edge.ended();
+    assert_eq!(status.code(), Some(0), "{said}");
+    assert!(said.contains("the signal is ignored"), "{said}");
+    assert_eq!(said.matches("log files are reopened").count(), 2, "{said}");
+}
+
 #[test]
 fn logs_can_be_json_a_line_an_object() {
     let (_origin, edge) = origin_and_edge("0ms", &["--log-format=json", "--log=info"]);

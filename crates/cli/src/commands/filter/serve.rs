@@ -155,7 +155,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let hasher = config.hasher;
     let (source, changes) = source(args)?;
     // Before the start line: whoever has read it may send a signal at once.
-    let mut signals = Signals::listen()?;
+    let mut signals = Signals::of_server()?;
     let public = config
         .signer
         .as_ref()

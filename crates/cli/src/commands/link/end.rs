@@ -10,7 +10,6 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
-use tokio::signal::unix::{SignalKind, signal};
 
 use edgeward_chunk_store::{ChunkSettings, Chunks, OpenError};
 use edgeward_dedup::codec::{Method, Methods};
@@ -24,6 +23,7 @@ use crate::commands::typed::{address, duration};
 use crate::complaint::Complaint;
 use crate::descriptors;
 use crate::output;
+use crate::signals::AsyncSignals;
 
 /// Keys, store, and what is done to bodies.
 #[derive(Args, Clone, Debug)]
@@ -302,19 +302,13 @@ pub(crate) fn until_signal<T, S: Future<Output = anyhow::Result<()>>>(
         .context("the runtime cannot be started")?;
     runtime.block_on(async {
         // Before the start line: whoever has read it may send a signal at once.
-        let listen = |kind| signal(kind).context("signals cannot be listened to");
-        let mut terminate = listen(SignalKind::terminate())?;
-        let mut interrupt = listen(SignalKind::interrupt())?;
+        let mut signals = AsyncSignals::of_server()?;
         let running = start().await?;
-        let name = tokio::select! {
-            _ = terminate.recv() => "SIGTERM",
-            _ = interrupt.recv() => "SIGINT",
-        };
+        let name = signals.ended().await;
         tracing::info!(signal = name, "stopping");
         tokio::select! {
             stopped = stop(running) => stopped,
-            _ = terminate.recv() => Ok(()),
-            _ = interrupt.recv() => Ok(()),
+            _ = signals.ended() => Ok(()),
         }
     })
 }

@@ -249,22 +249,45 @@ mod tests {
         );
     }
 
+    /// A server that never answers is ended when a stop is requested.
+    ///
+    /// Method: the server writes its process id to a file. The stop is requested when the file holds a whole
+    /// line, so the id is never read from a file that the shell has created and not yet written.
     #[test]
-    fn what_does_not_answer_is_given_up_when_somebody_asks_and_is_ended() {
+    fn a_server_that_never_answers_is_ended_when_a_stop_is_requested() {
         let folder = tempfile::tempdir().expect("a folder");
         let program = find("sh").expect("there is a shell");
         let arguments = ["-c", "echo $$ > pid; exec cat /dev/zero > /dev/null"].map(str::to_owned);
         let stop = Stop::default();
-        stop.ask();
+        let requester = {
+            let (stop, path) = (stop.clone(), folder.path().join("pid"));
+            thread::spawn(move || {
+                let deadline = Instant::now() + READY_TIME_MAX / 2;
+                let pid = loop {
+                    let text = fs::read_to_string(&path).unwrap_or_default();
+                    if let Some(pid) = text.strip_suffix('\n') {
+                        break pid.parse::<u32>().ok();
+                    }
+                    if Instant::now() > deadline {
+                        break None;
+                    }
+                    thread::sleep(POLL);
+                };
+                stop.ask();
+                pid
+            })
+        };
         let port = free_port().expect("a port");
         let started = Server::start(&program, &arguments, folder.path(), port, &stop);
         assert!(
             matches!(started, Err(StartError::Interrupted)),
             "{started:?}"
         );
-        // It may have been ended before it wrote anything.
-        if let Ok(pid) = fs::read_to_string(folder.path().join("pid")) {
-            assert!(!Path::new("/proc").join(pid.trim()).exists(), "{pid}");
-        }
+        let pid = requester.join().expect("the thread that requests the stop");
+        let pid = pid.expect("the server wrote its process id");
+        assert!(
+            !Path::new("/proc").join(pid.to_string()).exists(),
+            "process {pid} still runs"
+        );
     }
 }

@@ -70,14 +70,14 @@ impl Answers for Routes {
 
 impl Routes {
     async fn route(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
-        let path = request.uri().path();
-        let Some(rest) = path
-            .strip_prefix("/sets/")
-            .and_then(|rest| rest.strip_prefix(&self.config.set))
-        else {
-            let text = format!("there is /sets/{} here", self.config.set);
-            return refuse(StatusCode::NOT_FOUND, &text);
+        // Whole segments are compared: `/sets/resANY` is not below `/sets/res`.
+        let segments: Vec<&str> = request.uri().path().split('/').collect();
+        let ["", "sets", set, parts @ ..] = &segments[..] else {
+            return self.no_such_set();
         };
+        if *set != self.config.set {
+            return self.no_such_set();
+        }
         if *request.method() == Method::OPTIONS
             && self.config.allowed_origins.is_preflight(request.headers())
         {
@@ -85,32 +85,36 @@ impl Routes {
             AllowedOrigins::permit(&mut headers);
             return whole(StatusCode::NO_CONTENT, headers, Bytes::new());
         }
-        let parts: Vec<&str> = rest.split('/').skip(1).collect();
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-        match (rest.is_empty(), &parts[..]) {
-            (true, _) if reads => {
+        match parts {
+            [] if reads => {
                 self.manifest(request.method(), request.uri(), request.headers())
                     .await
             }
-            (false, ["snapshot", name]) if reads => self.file(
+            ["snapshot", name] if reads => self.file(
                 FileKind::Snapshot,
                 name,
                 request.method(),
                 request.headers(),
             ),
-            (false, ["delta", name]) if reads => {
+            ["delta", name] if reads => {
                 self.file(FileKind::Delta, name, request.method(), request.headers())
             }
-            (false, ["guava"]) if reads => self.guava(request.method(), request.headers()),
-            (false, ["ids"]) if request.method() == Method::POST => self.add(request).await,
-            (false, ["removed"]) if request.method() == Method::POST => self.remove(request).await,
-            (false, ["ids" | "removed"]) => not_allowed("POST"),
-            (true, _) | (false, ["snapshot" | "delta", _] | ["guava"]) => not_allowed("GET, HEAD"),
+            ["guava"] if reads => self.guava(request.method(), request.headers()),
+            ["ids"] if request.method() == Method::POST => self.add(request).await,
+            ["removed"] if request.method() == Method::POST => self.remove(request).await,
+            ["ids" | "removed"] => not_allowed("POST"),
+            [] | ["snapshot" | "delta", _] | ["guava"] => not_allowed("GET, HEAD"),
             _ => refuse(
                 StatusCode::NOT_FOUND,
                 "there are the manifest, /snapshot/SHA256, /delta/SHA256, /guava, /ids and /removed here",
             ),
         }
+    }
+
+    fn no_such_set(&self) -> Response<Full<Bytes>> {
+        let text = format!("there is /sets/{} here", self.config.set);
+        refuse(StatusCode::NOT_FOUND, &text)
     }
 
     /// A snapshot or delta by its digest: it never changes.

@@ -162,6 +162,33 @@ fn what_may_not_be_posted_is_refused() {
     assert_eq!(manifest(addr).head, head + 1);
 }
 
+/// Paths are compared by whole segments: a set whose name begins with this set's name is another set.
+#[test]
+fn a_path_of_another_set_is_not_answered() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let publisher = start(config(folder.path()), &Table::with(0..10));
+    let addr = publisher.addr();
+    let (head, snapshot) = (manifest(addr).head, manifest(addr).snapshot.sha256);
+    for path in [
+        "/sets/resourceANY/ids".to_owned(),
+        "/sets/resourceANY/removed".to_owned(),
+        format!("{SET}/ids/"),
+        format!("{SET}//ids"),
+        format!("/x{SET}/ids"),
+    ] {
+        assert_eq!(post(addr, &path, "77").status, 404, "POST {path}");
+    }
+    for path in [
+        "/sets/resourceANY".to_owned(),
+        format!("{SET}/"),
+        format!("/{SET}"),
+        format!("/sets/resourceANY/snapshot/{snapshot}"),
+    ] {
+        assert_eq!(get(addr, &path, &[]).status, 404, "GET {path}");
+    }
+    assert_eq!(manifest(addr).head, head, "nothing was journaled");
+}
+
 /// What was acknowledged is there after a restart, and every number is larger than before.
 #[test]
 fn a_restart_goes_on_where_it_was() {

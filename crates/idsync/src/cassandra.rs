@@ -298,7 +298,7 @@ impl Feed for Following {
     fn poll<'a>(&'a mut self, after: i64, rows: &'a mut Rows<'_>) -> Reading<'a, ()> {
         Box::pin(async move {
             let odd = |error: crate::Cause| self.source.fail(false, error);
-            let mut changes: Vec<(i64, Option<Arc<[u8]>>)> = Vec::new();
+            let mut changes: Vec<(Option<i64>, Option<Arc<[u8]>>)> = Vec::new();
             let mut from = PagingState::start();
             loop {
                 let (session, statement) = (&self.session, &self.statement);
@@ -326,8 +326,9 @@ impl Feed for Following {
                     };
                     let (id, number) = (next()?, next()?);
                     let number = self.number.value(number).map_err(|e| odd(e.into()))?;
-                    let Value::Integer(number) = number else {
-                        return Err(odd("a change has no number".into()));
+                    let number = match number {
+                        Value::Integer(number) => Some(number),
+                        _ => None,
                     };
                     changes.push((number, id.map(Arc::from)));
                 }
@@ -345,7 +346,10 @@ impl Feed for Following {
             changes.sort_unstable_by_key(|(number, _)| *number);
             for (number, id) in changes {
                 let id = self.id.value(id.as_deref()).map_err(|e| odd(e.into()))?;
-                rows.row(id, number)?;
+                match number {
+                    Some(number) => rows.row(id, number)?,
+                    None => rows.row_without_number(id, "the change has no number")?,
+                }
             }
             Ok(())
         })

@@ -13,6 +13,10 @@
 //! long backlog cut into several statements, rows committed between two of them would lie further
 //! back than the overlap reaches. It comes in batches, so that memory is bounded nevertheless.
 //! What lies in the overlap is remembered and handed over once.
+//!
+//! **A malformed row stops nothing.** One row whose id is not of the set's form would otherwise fail every poll,
+//! and with it all later changes. Such a row is skipped and counted ([`Changes::take_malformed`]). A row
+//! whose number is missing or of another type has a valid id, which is handed over.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -98,8 +102,6 @@ pub struct ChangesConfig {
     pub query: String,
     /// What the ids are, if not what the column's type says.
     pub form: Option<IdForm>,
-    /// Leave out what is no id, and count it, instead of stopping.
-    pub skip_malformed: bool,
     /// How far below the highest number a poll begins.
     pub overlap: u64,
     /// The same where the column is a time.
@@ -117,7 +119,6 @@ impl ChangesConfig {
         Self {
             query: query.into(),
             form: None,
-            skip_malformed: false,
             overlap: 10_000,
             // Single inserts commit within milliseconds, ordinary transactions within a second or two.
             overlap_time: Duration::from_secs(5),
@@ -142,6 +143,24 @@ pub struct Polled {
     pub as_of: SystemTime,
 }
 
+/// Malformed rows since [`Changes::take_malformed`] was last called.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MalformedRows {
+    /// The number of rows.
+    pub rows: u64,
+    /// The first of them.
+    pub first: Option<MalformedRow>,
+}
+
+/// A row of the changes that could not be used as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MalformedRow {
+    /// The row's number in the column that orders changes. `None` if that column was the malformed one.
+    pub position: Option<i64>,
+    /// What is wrong with the row.
+    pub error: String,
+}
+
 /// Follows a source's changes. Blocks; it is not for use inside a runtime.
 pub struct Changes {
     source: Arc<dyn Source>,
@@ -150,6 +169,7 @@ pub struct Changes {
     feed: Option<Box<dyn Feed>>,
     cursor: i64,
     seen: Seen,
+    malformed: MalformedRows,
     stop: Arc<watch::Sender<bool>>,
 }
 
@@ -179,6 +199,7 @@ impl Changes {
             feed: None,
             cursor,
             seen: Seen::default(),
+            malformed: MalformedRows::default(),
             stop: Arc::new(watch::Sender::new(false)),
         })
     }
@@ -191,6 +212,12 @@ impl Changes {
     /// Where the next poll begins, but for the overlap.
     pub fn cursor(&self) -> i64 {
         self.cursor
+    }
+
+    /// Returns the malformed rows of all polls since the last call, also of polls that failed. A row within the
+    /// overlap counts once.
+    pub fn take_malformed(&mut self) -> MalformedRows {
+        std::mem::take(&mut self.malformed)
     }
 
     /// Goes on from elsewhere.
@@ -250,7 +277,7 @@ impl Changes {
             placed: None,
             handed: None,
             ids: 0,
-            malformed: 0,
+            malformed: MalformedRows::default(),
             read: &read,
             stopping: stopping.clone(),
         };
@@ -277,8 +304,11 @@ impl Changes {
                 () = stalls(&read, config.stall) => Err(stalled(&*source)),
             }
         });
-        let (handed, ids, malformed) = (rows.handed, rows.ids, rows.malformed);
+        let (handed, ids, found) = (rows.handed, rows.ids, rows.malformed);
         self.cursor = cursor.max(handed.unwrap_or(cursor));
+        let malformed = found.rows;
+        self.malformed.rows += found.rows;
+        self.malformed.first = self.malformed.first.take().or(found.first);
         // Only a connection that did its work is kept.
         self.feed = Some(done?);
         Ok(Polled {
@@ -340,7 +370,7 @@ pub struct Rows<'a> {
     /// All rows up to this one are taken.
     handed: Option<i64>,
     ids: u64,
-    malformed: u64,
+    malformed: MalformedRows,
     read: &'a Cell<u64>,
     stopping: watch::Receiver<bool>,
 }
@@ -348,11 +378,6 @@ pub struct Rows<'a> {
 impl Rows<'_> {
     /// Takes a row.
     pub fn row(&mut self, id: Value<'_>, number: i64) -> Result<(), SourceError> {
-        let no_id = |what| SourceError::NotAnId {
-            place: "changes".to_owned(),
-            column: "1".to_owned(),
-            what,
-        };
         if self.last.is_some_and(|last| number < last) {
             return Err(SourceError::Unordered { number });
         }
@@ -366,19 +391,55 @@ impl Rows<'_> {
             self.placed = Some(number);
             self.seen.forget_up_to(number.saturating_sub(self.overlap));
         }
+        self.take(id, number, Some(number));
+        self.flush_if_full()
+    }
+
+    /// Takes a row whose number is missing or of another type: `error` says which.
+    ///
+    /// The id is handed over, because it may be valid, and the position stays. The database gives such a row
+    /// with each poll or with none, so it is remembered for as long as this process runs.
+    pub fn row_without_number(&mut self, id: Value<'_>, error: &str) -> Result<(), SourceError> {
+        self.read.set(self.read.get() + 1);
+        if self.take(id, i64::MAX, None) {
+            self.count_malformed(None, error.to_owned());
+        }
+        self.flush_if_full()
+    }
+
+    /// Puts the row's id into the batch, or counts the row as malformed. Returns whether the row is a new one
+    /// with a valid id.
+    fn take(&mut self, id: Value<'_>, number: i64, position: Option<i64>) -> bool {
         self.batch.reached.rows += 1;
         let mut room = IdText::default();
         match id.canonical(self.form, &mut room) {
             Ok(id) => {
                 let row = self.seen.row(number, id);
-                if self.seen.is_new(row) {
+                let is_new = self.seen.is_new(row);
+                if is_new {
                     self.batch.push(id);
                     self.pending.push(row);
                 }
+                is_new
             }
-            Err(_) if self.config.skip_malformed => self.batch.reached.malformed += 1,
-            Err(what) => return Err(no_id(what)),
+            Err(error) => {
+                let row = self.seen.malformed_row(number, id);
+                if self.seen.is_new(row) {
+                    self.pending.push(row);
+                    self.count_malformed(position, error);
+                }
+                false
+            }
         }
+    }
+
+    fn count_malformed(&mut self, position: Option<i64>, error: String) {
+        self.batch.reached.malformed += 1;
+        let first = &mut self.malformed.first;
+        first.get_or_insert(MalformedRow { position, error });
+    }
+
+    fn flush_if_full(&mut self) -> Result<(), SourceError> {
         if self.batch.is_full(self.config.batch_ids.max(1)) {
             self.flush()?;
             // There may be more with the same number.
@@ -394,7 +455,7 @@ impl Rows<'_> {
             return Err(SourceError::NotTaken);
         }
         self.ids += ids;
-        self.malformed += malformed;
+        self.malformed.rows += malformed;
         let taken = self.pending.drain(..);
         taken.for_each(|row| self.seen.remember(row));
         Ok(())
@@ -411,6 +472,11 @@ struct Seen {
 
 impl Seen {
     fn row(&self, number: i64, id: &[u8]) -> (i64, u64) {
+        (number, self.keys.hash_one(id))
+    }
+
+    /// The entry of a row whose id is malformed; it differs from that of every id.
+    fn malformed_row(&self, number: i64, id: Value<'_>) -> (i64, u64) {
         (number, self.keys.hash_one(id))
     }
 

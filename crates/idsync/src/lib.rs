@@ -30,7 +30,9 @@ mod value;
 
 pub use address::{Options, is_database, open};
 pub use batch::{Batch, Gather, Reached};
-pub use changes::{Changes, ChangesConfig, Feed, Polled, Rows, Stopper, Unit};
+pub use changes::{
+    Changes, ChangesConfig, Feed, MalformedRow, MalformedRows, Polled, Rows, Stopper, Unit,
+};
 pub use checkpoint::{Checkpoint, CheckpointError, Identity, Resumed};
 pub use error::{Cause, SourceError};
 pub use ledger::{Ledger, Span};

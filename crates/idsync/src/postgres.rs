@@ -227,7 +227,12 @@ impl Feed for Following {
                 let row = row.map_err(fail)?;
                 let Raw(id) = row.try_get(0).map_err(fail)?;
                 let Raw(number) = row.try_get(1).map_err(fail)?;
-                rows.row(self.id.value(id)?, self.number.as_number(number)?)?;
+                let id = self.id.value(id)?;
+                if number.is_some() {
+                    rows.row(id, self.number.as_number(number)?)?;
+                } else {
+                    rows.row_without_number(id, "the change has no number")?;
+                }
             }
             Ok(())
         })

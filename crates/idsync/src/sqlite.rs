@@ -226,14 +226,19 @@ impl Feed for Following {
                 .prepare(&self.connection, &self.source.options.query)?;
             let mut changes = statement.query([after]).map_err(fail)?;
             while let Some(row) = changes.next().map_err(fail)? {
-                let id = id_of(row.get_ref(0).map_err(fail)?, &asked)?;
-                let ValueRef::Integer(number) = row.get_ref(1).map_err(fail)? else {
-                    return Err(SourceError::ColumnType {
-                        column: asked.column_name(1).unwrap_or_default().to_owned(),
-                        type_name: "another type than INTEGER".to_owned(),
-                    });
+                // Any value can stand in any column, whatever the column's type.
+                let id = match row.get_ref(0).map_err(fail)? {
+                    ValueRef::Real(_) => Value::Other("REAL"),
+                    value => id_of(value, &asked)?,
                 };
-                rows.row(id, number)?;
+                let number = row.get_ref(1).map_err(fail)?;
+                if let ValueRef::Integer(number) = number {
+                    rows.row(id, number)?;
+                } else {
+                    let column = asked.column_name(1).unwrap_or_default();
+                    let error = format!("column `{column}` is {}, not INTEGER", number.data_type());
+                    rows.row_without_number(id, &error)?;
+                }
             }
             Ok(())
         })

@@ -6,7 +6,7 @@
 use edgeward_filter::{IdForm, IdText};
 
 /// One value of a column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Value<'a> {
     /// No value.
     Null,
@@ -18,6 +18,8 @@ pub enum Value<'a> {
     Text(&'a [u8]),
     /// Bytes without a meaning.
     Bytes(&'a [u8]),
+    /// A value of a type that holds no ids: the type's name.
+    Other(&'static str),
 }
 
 impl<'a> Value<'a> {
@@ -25,6 +27,7 @@ impl<'a> Value<'a> {
     pub fn canonical(self, form: IdForm, room: &'a mut IdText) -> Result<&'a [u8], String> {
         let canonical = match (self, form) {
             (Self::Null, _) => return Err("NULL is no id".to_owned()),
+            (Self::Other(type_name), _) => return Err(format!("a {type_name} is no id")),
             (Self::Text([]) | Self::Bytes([]), _) => return Err("nothing is no id".to_owned()),
             (Self::Integer(number), IdForm::Uuid) => return Err(format!("{number} is no uuid")),
             (Self::Integer(number), IdForm::Integer | IdForm::Text) => room.integer(number.into()),

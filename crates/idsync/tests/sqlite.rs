@@ -241,10 +241,47 @@ fn changes_come_once_and_survive_a_new_connection() {
     let expected = "550e8400-e29b-41d4-a716-446655440001".to_owned();
     assert_eq!(poll(&mut following).expect("polled"), (2, vec![expected]));
     assert_eq!(poll(&mut following).expect("polled"), (2, vec![]));
-    add("no uuid");
-    let error = poll(&mut following).expect_err("no id");
-    assert!(matches!(error, SourceError::NotAnId { .. }), "{error:?}");
-    // A new one begins an overlap below its cursor: both come again.
-    let mut later = changes(2);
-    later.skip_to_head().expect_err("no id still");
+}
+
+/// A malformed row does not stop the changes after it.
+///
+/// Method: three malformed rows lie between valid ones: text that is not a UUID, a REAL, and a number that is
+/// text, whose row has a valid id. Every valid id is handed over once, and the cursor passes the malformed rows.
+#[test]
+fn a_malformed_row_does_not_stop_the_changes_after_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let id = |n: u32| format!("550e8400-e29b-41d4-a716-{n:012}");
+    let address = database(folder.path(), "CREATE TABLE resource (seq, id);");
+    let connection = Connection::open(folder.path().join("ids.db")).expect("opens");
+    let add = |sql: &str| connection.execute(sql, []).expect("inserted");
+    let query = "SELECT id, seq FROM resource WHERE seq > ?1 ORDER BY seq";
+    let config = ChangesConfig {
+        form: Some(IdForm::Uuid),
+        ..ChangesConfig::new(query)
+    };
+    let source = source(&address, "SELECT id FROM resource", false);
+    let mut following = Changes::new(source, config, i64::MIN).expect("a runtime");
+    let mut poll = || {
+        let mut ids = Vec::new();
+        let mut each = |batch: edgeward_idsync::Batch| {
+            let texts = batch
+                .ids()
+                .map(|id| String::from_utf8_lossy(id).into_owned());
+            ids.extend(texts);
+        };
+        let polled = following.poll(&mut each).expect("polled");
+        (polled.cursor, polled.malformed, ids)
+    };
+    add("INSERT INTO resource VALUES (1, 'not a uuid')");
+    add(&format!("INSERT INTO resource VALUES (2, '{}')", id(2)));
+    assert_eq!(poll(), (2, 1, vec![id(2)]));
+    add("INSERT INTO resource VALUES (3, 1.5)");
+    add(&format!(
+        "INSERT INTO resource VALUES ('four', '{}')",
+        id(4)
+    ));
+    add(&format!("INSERT INTO resource VALUES (5, '{}')", id(5)));
+    assert_eq!(poll(), (5, 2, vec![id(5), id(4)]));
+    // All rows are within the overlap and come again; each counts once.
+    assert_eq!(poll(), (5, 0, vec![]));
 }

@@ -34,6 +34,7 @@ counters! {
     ids_removed "edgeward_publish_ids_removed_total" "Ids said to be removed; they leave with a later snapshot."
     polls "edgeward_publish_changes_polls_total" "Polls of the database's changes that came to their end."
     polls_failed "edgeward_publish_changes_failed_total" "Polls of the database's changes that did not."
+    changes_malformed "edgeward_publish_changes_malformed_total" "Rows of the database's changes that were skipped because they are malformed."
     ids_fed "edgeward_publish_changes_ids_total" "Ids that polls brought and the journal did not have."
     journal_errors "edgeward_publish_journal_errors_total" "Times the journal or the state could not be written."
     scans "edgeward_publish_scans_total" "Scans that became a snapshot."

@@ -105,6 +105,11 @@ impl Feed {
         Ok(journaled.recv().map_err(|_| FeedError::Closed)??)
     }
 
+    /// Counts rows of the database's changes that were skipped because they are malformed.
+    pub fn malformed(&self, rows: u64) {
+        self.counters.changes_malformed.add(rows);
+    }
+
     /// Counts a question to the database that came to no good end.
     pub fn failed(&self) {
         self.counters.polls_failed.one();

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use edgeward_filter_client::Answer;
 use rusqlite::Connection;
+use rustix::process::Signal;
 
 use run::until;
 use stand::{Dice, Psql, Stand, id};
@@ -82,6 +83,45 @@ fn a_row_of_a_sqlite_file_is_known_and_stays_known() {
     // It did not begin anew: the look-back, and what came since.
     let fed = stand.count(&running, "changes_ids");
     assert!((1..=102).contains(&fed), "{fed}");
+}
+
+/// A malformed row is counted, logged with its position and skipped; the rows after it are published.
+#[test]
+fn a_malformed_row_does_not_hide_the_rows_after_it() {
+    let stand = Stand::new();
+    let path = stand.path("shop.db");
+    let database = Connection::open(&path).expect("a new file");
+    let sql = "PRAGMA journal_mode = WAL;
+         CREATE TABLE resource (seq INTEGER PRIMARY KEY AUTOINCREMENT, id UUID);";
+    database.execute_batch(sql).expect("valid SQL");
+    let insert = |id: &str| {
+        let sql = "INSERT INTO resource (id) VALUES (?1)";
+        database.execute(sql, [id]).expect("inserted");
+    };
+    (0..1000).for_each(|n| insert(&id(n)));
+    let running = stand.serve(&[
+        &format!("--source=sqlite://{path}"),
+        "--query=SELECT id FROM resource",
+        "--changes-query=SELECT id, seq FROM resource WHERE seq > ?1 ORDER BY seq",
+        "--changes-every=20ms",
+    ]);
+    let client = stand.client(&running, Duration::from_secs(60));
+    let new = until("the filter is there", || {
+        (10_000..10_100).find(|n| client.answer(id(*n)) == Answer::Absent)
+    });
+    insert("not a uuid");
+    insert(&id(new));
+    until("the row after the malformed one is known", || {
+        (client.answer(id(new)) == Answer::Maybe).then_some(())
+    });
+    assert_eq!(stand.count(&running, "changes_malformed"), 1);
+    running.signal(Signal::TERM);
+    let (_, _, log) = running.ended();
+    let line = log.lines().find(|line| line.contains("malformed rows"));
+    let line = line.unwrap_or_else(|| panic!("no line in {log}"));
+    for part in ["rows=1", "position=1001", "shop.db", "not a uuid"] {
+        assert!(line.contains(part), "{line}");
+    }
 }
 
 /// Rows are inserted one by one at random moments, some by transactions that commit late: how long until

@@ -130,7 +130,7 @@ impl Column {
     pub(super) fn position(&self, raw: Option<&[u8]>) -> Result<Option<Vec<u8>>, SourceError> {
         let mut room = IdText::default();
         Ok(match self.value(raw)? {
-            Value::Null => None,
+            Value::Null | Value::Other(_) => None,
             Value::Integer(number) => Some(number.to_string().into_bytes()),
             Value::Uuid(uuid) => Some(room.uuid(uuid).to_vec()),
             Value::Text(text) => Some(text.to_vec()),

@@ -15,7 +15,9 @@ use anyhow::Context as _;
 use clap::Args;
 
 use edgeward_filter::{IdForm, IdHasher};
-use edgeward_idsync::{Batch, Changes, ChangesConfig, Source, SourceError, Stopper, Unit};
+use edgeward_idsync::{
+    Batch, Changes, ChangesConfig, MalformedRows, Source, SourceError, Stopper, Unit,
+};
 use edgeward_publish::{self as publish, Feed, FeedError, RunningPublisher};
 
 use super::database::complain;
@@ -96,7 +98,6 @@ impl ChangesArgs {
         &self,
         source: Arc<dyn Source>,
         form: IdForm,
-        skip_malformed: bool,
     ) -> anyhow::Result<Option<Prepared>> {
         let Some(query) = &self.changes_query else {
             return Ok(None);
@@ -109,7 +110,6 @@ impl ChangesArgs {
         }
         let mut config = ChangesConfig {
             form: Some(form),
-            skip_malformed,
             ..ChangesConfig::new(query)
         };
         match self.look_back {
@@ -121,6 +121,7 @@ impl ChangesArgs {
         // that another one takes effect where the last stood.
         let parts = [&source.label(), source.query(), query, form.name()];
         let name = parts.join("\n");
+        let label = source.label();
         let mut changes =
             Changes::new(source, config, i64::MIN).map_err(|error| complain(error, None))?;
         match changes.connect(CONNECT_MAX) {
@@ -139,6 +140,7 @@ impl ChangesArgs {
         Ok(Some(Prepared {
             changes,
             name,
+            malformed: MalformedLog::new(label, query.clone()),
             every: self.changes_every,
         }))
     }
@@ -162,6 +164,7 @@ impl ChangesArgs {
 pub(super) struct Prepared {
     changes: Changes,
     name: String,
+    malformed: MalformedLog,
     every: Duration,
 }
 
@@ -178,6 +181,7 @@ impl Prepared {
         let poller = Poller {
             feed,
             changes: self.changes,
+            malformed: self.malformed,
             every: self.every,
             hasher,
             began: false,
@@ -216,6 +220,7 @@ impl Drop for Polling {
 struct Poller {
     feed: Feed,
     changes: Changes,
+    malformed: MalformedLog,
     every: Duration,
     hasher: IdHasher,
     /// The publisher knows that changes are fed.
@@ -245,7 +250,11 @@ impl Poller {
         let mut failures = 0;
         loop {
             let began = Instant::now();
-            let wait = match self.poll() {
+            let polled = self.poll();
+            let malformed = self.changes.take_malformed();
+            self.feed.malformed(malformed.rows);
+            self.malformed.add(malformed, began);
+            let wait = match polled {
                 Ok(()) => {
                     if failures > 0 {
                         tracing::info!("the database is asked for changes again");
@@ -330,6 +339,50 @@ impl Poller {
         }
     }
 }
+
+/// Logs malformed rows of the changes, at most one line a minute.
+struct MalformedLog {
+    source: String,
+    query: String,
+    /// Rows that are not logged yet.
+    pending: MalformedRows,
+    logged: Option<Instant>,
+}
+
+impl MalformedLog {
+    fn new(source: String, query: String) -> Self {
+        Self {
+            source,
+            query,
+            pending: MalformedRows::default(),
+            logged: None,
+        }
+    }
+
+    fn add(&mut self, malformed: MalformedRows, now: Instant) {
+        self.pending.rows += malformed.rows;
+        self.pending.first = self.pending.first.take().or(malformed.first);
+        let is_due = self
+            .logged
+            .is_none_or(|logged| now.duration_since(logged) >= LOG_PAUSE);
+        if self.pending.rows == 0 || !is_due {
+            return;
+        }
+        self.logged = Some(now);
+        let MalformedRows { rows, first } = std::mem::take(&mut self.pending);
+        tracing::warn!(
+            source = self.source,
+            query = self.query,
+            rows,
+            position = first.as_ref().and_then(|row| row.position),
+            error = first.map_or_else(String::new, |row| row.error),
+            "malformed rows of the changes were skipped; position and error are of the first one"
+        );
+    }
+}
+
+/// Between two log lines about malformed rows. The counter has every row.
+const LOG_PAUSE: Duration = Duration::from_secs(60);
 
 /// Shorter would be a load and no gain: a client hears of news some milliseconds later.
 const EVERY_MIN: Duration = Duration::from_millis(10);

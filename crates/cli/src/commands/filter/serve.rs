@@ -177,7 +177,7 @@ fn source(args: &ServeArgs) -> anyhow::Result<(Box<dyn IdSource>, Option<Prepare
         let source = args.database.open(address, false)?;
         let config = args.database.config(Some(args.ids), args.skip_malformed);
         let polled = Arc::clone(&source);
-        let changes = (args.changes).prepare(polled, args.ids, args.skip_malformed)?;
+        let changes = (args.changes).prepare(polled, args.ids)?;
         return Ok((Box::new(Database { source, config }), changes));
     }
     args.changes.refuse()?;

@@ -184,6 +184,11 @@ bench-hits: rust compiler ## edgeward, nginx and Varnish side by side (BENCH_ARG
 	$(CARGO) build $(LOCKED) --profile dist --package edgeward-cli
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-hits --edgeward dist $(BENCH_ARGS)
 
+.PHONY: bench-attacks
+bench-attacks: build ## hits, misses and memory of an edge while it is attacked (BENCH_ARGS="--attacks idle …")
+	@scripts/ensure-debian bench
+	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-attacks $(BENCH_ARGS)
+
 .PHONY: bench-prediction
 bench-prediction: build ## the simulator's hit ratio beside a replay's (BENCH_ARGS="TRACE --requests 100000 …")
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-prediction $(BENCH_ARGS)

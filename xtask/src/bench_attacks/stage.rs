@@ -1,0 +1,151 @@
+//! The servers under attack and the origin behind them.
+
+use std::fs;
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+
+use crate::bench_disk::servers::{count, status};
+use crate::bench_hits::process::{Scratch, Server, find, free_port};
+
+use super::attacks::Attack;
+use super::{BASE_BYTES, MEMORY_RATIO_MAX, Plan};
+
+/// The server that the client measures while it is attacked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Service {
+    Edge,
+    Admin,
+    Publisher,
+}
+
+pub(super) struct Stage {
+    pub(super) service: Service,
+    edge_port: u16,
+    admin_port: u16,
+    publisher_port: u16,
+    /// What the edge may take: the memory tier, the fills and the base, and a tenth on top.
+    pub(super) memory_bytes_bound: Option<u64>,
+    server: Server,
+    _origin: Server,
+    // Last, so that it outlives the processes that write into it.
+    _scratch: Scratch,
+}
+
+/// Ids of the publisher's set.
+const IDS: u32 = 10_000;
+
+/// The soft limit of open files that a shell gives a server.
+const OPEN_FILES_SOFT: u32 = 1024;
+
+impl Stage {
+    pub(super) fn set(plan: &Plan, attack: Attack) -> anyhow::Result<Self> {
+        let scratch = Scratch::new(&std::env::temp_dir())?;
+        let folder = &scratch.path;
+        let (origin_port, edge_port) = (free_port()?, free_port()?);
+        let (admin_port, publisher_port) = (free_port()?, free_port()?);
+        let words =
+            |line: &str| -> Vec<String> { line.split_whitespace().map(str::to_owned).collect() };
+        // Misses take long enough that a scheduler's pause does not double them.
+        let origin = words(&format!(
+            "origin --listen 127.0.0.1:{origin_port} --latency 20ms --cache-control max-age=86400"
+        ));
+        let origin = Server::start(
+            "origin",
+            &plan.edgeward,
+            &origin,
+            plan.client_core,
+            origin_port,
+            folder,
+        )?;
+        let service = attack.service();
+        let (line, port) = if service == Service::Publisher {
+            let ids = folder.join("ids");
+            let lines: Vec<_> = (0..IDS).map(|id| id.to_string()).collect();
+            fs::write(&ids, lines.join("\n"))?;
+            let line = format!(
+                "filter serve --source {} --set bench --state {} --unsigned --listen 127.0.0.1:{publisher_port}",
+                ids.display(),
+                folder.join("state").display(),
+            );
+            (line, publisher_port)
+        } else {
+            let line = format!(
+                "serve --listen 127.0.0.1:{edge_port} --admin 127.0.0.1:{admin_port} \
+                 --origin http://127.0.0.1:{origin_port} --hot {} --workers 1",
+                plan.hot
+            );
+            (line, edge_port)
+        };
+        let limited = format!(
+            "--nofile={OPEN_FILES_SOFT}: {} {line}",
+            plan.edgeward.display()
+        );
+        let server = Server::start(
+            "server",
+            &find("prlimit")?,
+            &words(&limited),
+            plan.server_core,
+            port,
+            folder,
+        )?;
+        let memory_bytes_bound = match service {
+            Service::Edge | Service::Admin => Some(memory_bytes_bound(admin_port)?),
+            Service::Publisher => None,
+        };
+        Ok(Self {
+            memory_bytes_bound,
+            service,
+            edge_port,
+            admin_port,
+            publisher_port,
+            server,
+            _origin: origin,
+            _scratch: scratch,
+        })
+    }
+
+    /// The port of the server that is attacked and measured.
+    pub(super) fn port(&self) -> u16 {
+        match self.service {
+            Service::Edge => self.edge_port,
+            Service::Admin => self.admin_port,
+            Service::Publisher => self.publisher_port,
+        }
+    }
+
+    /// The memory that the server takes, pages of large bodies included where it says so itself.
+    pub(super) fn memory_bytes(&self) -> Option<u64> {
+        let said = (self.service == Service::Edge)
+            .then(|| status(self.admin_port).ok())
+            .flatten()
+            .map(|page| count(&page, "memory_bytes"))
+            .unwrap_or(0);
+        let text = fs::read_to_string(format!("/proc/{}/status", self.server.pid())).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        let kib: u64 = line.split_ascii_whitespace().next()?.parse().ok()?;
+        Some(said.max(kib << 10))
+    }
+}
+
+/// Read before an attack: the admin server may be the one that it reaches.
+fn memory_bytes_bound(admin_port: u16) -> anyhow::Result<u64> {
+    let page = status(admin_port)?;
+    let hot = count(&page["hot"], "capacity_bytes");
+    let fills = count(&page["fills"], "bytes_max");
+    Ok(((hot + fills + BASE_BYTES) as f64 * MEMORY_RATIO_MAX) as u64)
+}
+
+/// Keeps this process and the attackers in it off the server's core.
+pub(super) fn pin_this_process(core: u32) -> anyhow::Result<()> {
+    let pinned = Command::new("taskset")
+        .args(["--cpu-list", "--pid", &core.to_string()])
+        .arg(std::process::id().to_string())
+        .output()
+        .context("taskset (util-linux) is needed")?;
+    ensure!(
+        pinned.status.success(),
+        "this process cannot be pinned to core {core}"
+    );
+    Ok(())
+}

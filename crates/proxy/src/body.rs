@@ -10,6 +10,7 @@ use http_body::{Body, Frame, SizeHint};
 
 use crate::access_log::Pending;
 use crate::client_io::InFlight;
+use crate::delivery::Delivery;
 use crate::disk::body::DiskBody;
 use crate::fill::FillReader;
 use crate::origin::{Lines, OriginBody};
@@ -27,6 +28,8 @@ pub(crate) enum Source {
     Disk(Box<DiskBody>),
     /// The origin itself.
     Origin(Box<OriginBody>),
+    /// The same while the sweep watches it.
+    Passed(Rc<Delivery>),
 }
 
 /// A source, with what has to happen when it is done or given up.
@@ -36,6 +39,8 @@ pub(crate) struct EdgeBody {
     worker: Rc<Worker>,
     /// The request counts as under way until the body is dropped.
     in_flight: InFlight,
+    /// For the sweep; none of a body that is all in memory.
+    delivery: Option<Rc<Delivery>>,
     log: Option<Box<Pending>>,
 }
 
@@ -48,15 +53,24 @@ impl EdgeBody {
         in_flight: InFlight,
         log: Option<Box<Pending>>,
     ) -> Self {
-        let source = match source {
-            Source::Whole(bytes) if bytes.is_empty() => Source::Empty,
-            source => source,
+        let conn = in_flight.conn();
+        let (source, delivery) = match source {
+            Source::Whole(bytes) if bytes.is_empty() => (Source::Empty, None),
+            Source::Origin(body) => {
+                let delivery = Delivery::watched(&worker, conn, Some(body));
+                (Source::Passed(Rc::clone(&delivery)), Some(delivery))
+            }
+            source @ (Source::Fill(..) | Source::Disk(_)) if conn.is_h2() => {
+                (source, Some(Delivery::watched(&worker, conn, None)))
+            }
+            source => (source, None),
         };
         Self {
             source,
             bytes_sent: 0,
             worker,
             in_flight,
+            delivery,
             log,
         }
     }
@@ -64,7 +78,7 @@ impl EdgeBody {
     /// The head of a response that was passed on as [`Lines`]; only a plain request's, which the lane serves.
     pub(crate) fn take_lines(&mut self) -> Option<Lines> {
         match &mut self.source {
-            Source::Origin(body) => body.take_lines(),
+            Source::Passed(delivery) => delivery.take_lines(),
             _ => None,
         }
     }
@@ -114,8 +128,12 @@ impl EdgeBody {
     ) {
         match polled {
             Poll::Ready(Some(Ok(given))) => {
-                self.sent(bytes_of(given));
+                let bytes = bytes_of(given);
+                self.sent(bytes);
                 self.in_flight.conn().body_gave();
+                if let Some(delivery) = &self.delivery {
+                    delivery.gave(bytes, self.worker.now());
+                }
                 if self.is_end_stream() {
                     self.source = Source::Empty;
                 }
@@ -129,7 +147,12 @@ impl EdgeBody {
                 }
                 self.source = Source::Empty;
             }
-            Poll::Pending => self.in_flight.conn().body_waits(),
+            Poll::Pending => {
+                self.in_flight.conn().body_waits();
+                if let Some(delivery) = &self.delivery {
+                    delivery.waits_for_origin(self.worker.now());
+                }
+            }
         }
     }
 }
@@ -165,9 +188,10 @@ impl Body for EdgeBody {
             Source::Disk(body) => body
                 .poll_piece(&this.worker, cx, false)
                 .map(|next| next.map(|piece| Ok(Frame::data(bytes_of(piece?))))),
-            Source::Origin(body) => Pin::new(&mut **body)
+            Source::Passed(delivery) => delivery
                 .poll_frame(cx)
                 .map(|next| next.map(|frame| frame.map_err(Into::into))),
+            Source::Origin(_) => unreachable!("`new` has it watched"),
         };
         this.settle(&polled, |frame| {
             frame.data_ref().map_or(0, |bytes| bytes.len() as u64)
@@ -180,6 +204,7 @@ impl Body for EdgeBody {
             Source::Empty | Source::Fill(_, Some(0)) => true,
             Source::Whole(_) | Source::Fill(..) => false,
             Source::Disk(body) => body.left() == 0,
+            Source::Passed(delivery) => delivery.is_end_stream(),
             Source::Origin(body) => body.is_end_stream(),
         }
     }
@@ -191,6 +216,7 @@ impl Body for EdgeBody {
             Source::Fill(_, Some(left)) => SizeHint::with_exact(*left),
             Source::Fill(_, None) => SizeHint::default(),
             Source::Disk(body) => SizeHint::with_exact(body.left()),
+            Source::Passed(delivery) => delivery.size_hint(),
             Source::Origin(body) => body.size_hint(),
         }
     }
@@ -208,10 +234,13 @@ impl Drop for EdgeBody {
         // A whole body may go untaken (HEAD); one that streamed was still wanted by someone.
         let given_up = matches!(
             self.source,
-            Source::Fill(..) | Source::Disk(_) | Source::Origin(_)
+            Source::Fill(..) | Source::Disk(_) | Source::Passed(_)
         ) && !self.is_end_stream();
         if given_up {
             self.worker.counters.aborted_client.one();
+        }
+        if let Some(delivery) = &self.delivery {
+            delivery.abandon();
         }
         if let Some(mut log) = self.log.take() {
             log.aborted |= given_up;

@@ -19,6 +19,7 @@ use crate::client_stream::ClientStream;
 use crate::clock::Clock;
 use crate::config::LimitsConfig;
 use crate::lane::Lane;
+use crate::pace::{MinRate, Pace};
 use crate::request::ClientLink;
 use crate::worker::Worker;
 
@@ -48,6 +49,10 @@ pub(crate) struct ConnState {
     flushed: Cell<bool>,
     /// The fast lane has a response that the client has not taken yet.
     lane_writes: Cell<bool>,
+    is_h2: Cell<bool>,
+    /// Bytes the socket has taken since the last sweep.
+    taken: Cell<u64>,
+    pace: Pace,
     task: RefCell<Option<Waker>>,
 }
 
@@ -62,6 +67,8 @@ pub(crate) enum Overdue {
     Head,
     /// The client takes no more of its response.
     Response,
+    /// The client takes its response slower than allowed.
+    Slow,
     /// The client sends no more of its upload.
     Upload,
 }
@@ -86,6 +93,9 @@ impl ConnState {
             answered: Cell::new(false),
             flushed: Cell::new(false),
             lane_writes: Cell::new(false),
+            is_h2: Cell::new(false),
+            taken: Cell::new(0),
+            pace: Pace::default(),
             task: RefCell::new(None),
         })
     }
@@ -126,6 +136,25 @@ impl ConnState {
         let waits_for_first_byte = self.head_since.get().is_none();
         (waits_for_first_byte && passed(Some(self.idle_since.get()), limits.idle_timeout))
             .then_some(Overdue::Idle)
+    }
+
+    /// Charges the client with the time in which its socket took nothing. True if it is too slow.
+    pub(crate) fn charge(&self, now: Timestamp, rate: MinRate) -> bool {
+        self.pace.moved(self.taken.take());
+        self.pace.charge(now, rate)
+    }
+
+    pub(crate) fn is_write_blocked(&self) -> bool {
+        self.write_blocked_since.get().is_some()
+    }
+
+    /// The client speaks HTTP/2.
+    pub(crate) fn set_h2(&self) {
+        self.is_h2.set(true);
+    }
+
+    pub(crate) fn is_h2(&self) -> bool {
+        self.is_h2.get()
     }
 
     /// How well this connection can be closed to make room for another; the least value is closed first. `None` while a
@@ -230,10 +259,18 @@ impl ConnState {
         match result {
             Poll::Pending => {
                 if self.write_blocked_since.get().is_none() {
-                    self.write_blocked_since.set(Some(self.clock.now()));
+                    let now = self.clock.now();
+                    self.write_blocked_since.set(Some(now));
+                    self.pace.wait(now);
                 }
             }
-            Poll::Ready(_) => {
+            Poll::Ready(written) => {
+                if let Ok(bytes) = written {
+                    self.taken.set(self.taken.get() + *bytes as u64);
+                }
+                if self.write_blocked_since.get().is_some() {
+                    self.pace.go_on(self.clock.now());
+                }
                 self.write_blocked_since.set(None);
                 // Bytes go out: a slow client, not an idle one, though its request may be long
                 // answered as far as hyper knows.

@@ -21,6 +21,7 @@ use edgeward_types::ByteSize;
 
 pub use crate::disk::admission::{HostAdmission, HostPattern, ParseHostPatternError};
 use crate::negative::NegativeRule;
+use crate::pace::MinRate;
 pub use origin::{
     HostPolicy, OriginConfig, OriginProtocol, OriginTls, OriginUrl, ParseOriginUrlError,
 };
@@ -276,6 +277,26 @@ pub struct LimitsConfig {
     /// Largest body of a request. Default: none, since uploads are streamed and never kept. Beyond
     /// it, 413.
     pub request_body_bytes_max: Option<ByteSize>,
+    /// Bytes of a request's body that are read before a connection to the origin is asked for. Default 64 KiB: forms and
+    /// calls of an API are smaller, and then a slow client holds no connection to the origin.
+    pub upload_buffer_bytes: ByteSize,
+    /// Memory of all such buffers. Default 64 MiB: a thousand full ones. Beyond it bodies are streamed at once.
+    pub upload_buffers_bytes_max: ByteSize,
+    /// Longest wait for the end of a body of unknown length. Default 1 s: its client may wait for
+    /// the origin's answer before it sends more. A body with a length is waited for until the buffer is full.
+    pub upload_buffer_wait: Duration,
+    /// Least rate of an upload in bytes a second. Default 256 B: the slowest mobile links bring ten times as much. Only time in which
+    /// the edge waits for the client counts. 0 is no bound. Slower uploads get a 408.
+    pub upload_rate_min: ByteSize,
+    /// Least rate at which a client takes its response, in bytes a second. Default 256 B. Only time counts in
+    /// which the edge has bytes that the client does not take: slow origins and streams of events cost nothing. 0 is no bound.
+    pub response_rate_min: ByteSize,
+    /// How long a client may move nothing, before what it moved within that time has to reach the rate. Default 30 s: a train's
+    /// tunnel. A client over HTTP/1.1 has `body_idle_timeout` for its response, since a full socket empties in large steps.
+    pub rate_window: Duration,
+    /// Bytes of a response that are read from the origin and kept while its client takes nothing. Default 512 KiB: with a
+    /// smaller body the origin's connection comes free at once. They are part of `fill_bytes_max`.
+    pub read_ahead_bytes: ByteSize,
     /// Largest body that may enter the cache. Default 1 TiB, which is to say that the policy decides:
     /// one that minds sizes keeps large objects out, and the simulator knows no other limit.
     pub object_bytes_max: ByteSize,
@@ -297,9 +318,41 @@ impl Default for LimitsConfig {
             idle_timeout: Duration::from_secs(75),
             body_idle_timeout: Duration::from_secs(60),
             request_body_bytes_max: None,
+            upload_buffer_bytes: ByteSize::kib(64),
+            upload_buffers_bytes_max: ByteSize::mib(64),
+            upload_buffer_wait: Duration::from_secs(1),
+            upload_rate_min: ByteSize(256),
+            response_rate_min: ByteSize(256),
+            rate_window: Duration::from_secs(30),
+            read_ahead_bytes: ByteSize::kib(512),
             object_bytes_max: ByteSize::gib(1 << 10),
             fill_bytes_max: ByteSize::mib(256),
             h2_streams_max: NonZeroU32::new(100).expect("100 is not zero"),
+        }
+    }
+}
+
+impl LimitsConfig {
+    pub(crate) fn upload_rate(&self) -> MinRate {
+        MinRate {
+            bytes_per_second: self.upload_rate_min.bytes(),
+            window: self.rate_window,
+        }
+    }
+
+    /// For one of several streams, whose client says how much it takes.
+    pub(crate) fn stream_rate(&self) -> MinRate {
+        MinRate {
+            bytes_per_second: self.response_rate_min.bytes(),
+            window: self.rate_window,
+        }
+    }
+
+    /// For a connection whose socket takes no more.
+    pub(crate) fn socket_rate(&self) -> MinRate {
+        MinRate {
+            bytes_per_second: self.response_rate_min.bytes(),
+            window: self.rate_window.max(self.body_idle_timeout),
         }
     }
 }

@@ -274,6 +274,7 @@ where
     S: ClientStream + 'static,
 {
     worker.counters.accepted_h2.one();
+    link.conn.set_h2();
     let limits = &worker.config().limits;
     let mut builder = http2::Builder::new(LocalExecutor(worker.connection_tasks.clone()));
     builder
@@ -339,6 +340,7 @@ fn count_overdue(worker: &Worker, overdue: Overdue) {
         Overdue::Idle => counters.closed_idle.one(),
         Overdue::Crowded => counters.closed_crowded.one(),
         Overdue::Head => counters.closed_head_timeout.one(),
+        Overdue::Slow => counters.closed_slow.one(),
         Overdue::Response | Overdue::Upload => counters.closed_body_timeout.one(),
     }
 }

@@ -127,8 +127,16 @@ counters! {
         closed_idle = "cause" "idle",
         closed_head_timeout = "cause" "head-timeout",
         closed_body_timeout = "cause" "body-timeout",
+        closed_slow = "cause" "slow-response",
         closed_tls = "cause" "tls-handshake",
         closed_protocol = "cause" "protocol-error",
+    }
+    Counter "edgeward_slow_clients_total" "Requests and responses ended because the client was slower than the least rate." {
+        slow_uploads = "direction" "upload",
+        slow_responses = "direction" "response",
+    }
+    Counter "edgeward_read_ahead_total" "Responses that were read from the origin ahead of a client that took nothing." {
+        read_ahead,
     }
     Counter "edgeward_accept_errors_total" "Failed accepts: usually too many open files." {
         accept_errors,
@@ -144,6 +152,15 @@ counters! {
     }
     Gauge "edgeward_origin_connections" "Connections to the origin, busy or idle." {
         origin_connections,
+    }
+    Gauge "edgeward_origin_waiting" "Requests that wait for a connection to the origin." {
+        origin_waiting,
+    }
+    Counter "edgeward_origin_waits_total" "Requests that had to wait for a connection to the origin, by end." {
+        origin_waits_served = "end" "served",
+        origin_waits_timeout = "end" "timeout",
+        origin_waits_full = "end" "queue-full",
+        origin_waits_given_up = "end" "given-up",
     }
     Counter "edgeward_origin_bytes_total" "Body bytes received from the origin." {
         origin_bytes,

@@ -305,6 +305,7 @@ fn share(
         hit_for_miss: HitForMiss::new(config.caching.hit_for_miss),
         negative: Negative::new(&config.negative),
         fill_budget: FillBudget::new(config.limits.fill_bytes_max.bytes()),
+        upload_budget: FillBudget::new(config.limits.upload_buffers_bytes_max.bytes()),
         clock: ticker.clock(),
         hash_seed,
         via_http11: HeaderValue::try_from(format!("1.1 {via_name}"))

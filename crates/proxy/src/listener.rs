@@ -6,12 +6,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use edgeward_types::Timestamp;
 use rustls::ServerConfig;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 
 use crate::connection;
+use crate::sparse_log::SparseLog;
 use crate::worker::Worker;
 
 /// Binds one socket for each worker, all to the same address, so that the kernel spreads
@@ -70,7 +70,7 @@ pub(crate) async fn accept(
         }
     };
     let limit = connections_max(&worker);
-    let mut failures = Failures::default();
+    let failures = SparseLog::default();
     loop {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -121,28 +121,6 @@ fn is_of_connection(error: &io::Error) -> bool {
     )
 }
 
-/// Failed accepts of one listener: which of them are logged.
-#[derive(Debug, Default)]
-struct Failures {
-    logged: Option<Timestamp>,
-    unlogged: u64,
-}
-
-impl Failures {
-    /// One more. If it is to be logged, returns how many before it were not.
-    fn next(&mut self, now: Timestamp) -> Option<u64> {
-        if self
-            .logged
-            .is_some_and(|logged| now.since(logged) < FAILURES_LOG_INTERVAL)
-        {
-            self.unlogged += 1;
-            return None;
-        }
-        self.logged = Some(now);
-        Some(std::mem::take(&mut self.unlogged))
-    }
-}
-
 /// Connections the kernel holds for a worker that is busy; it caps this at `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
@@ -151,9 +129,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Connections closed when the system gave no descriptor: twenty times a second, so a flood is outrun slowly and a short
 /// shortage costs few clients their connection.
 const ROOM_AFTER_FAILURE: usize = 4;
-
-/// A shortage of descriptors lasts; a line for each failure would fill the log.
-const FAILURES_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {

@@ -146,6 +146,16 @@ fn hot(shared: &Shared) -> Vec<MetricFamily> {
             shared.config.limits.fill_bytes_max.bytes() as f64,
         ),
         one_gauge(
+            "edgeward_upload_buffer_bytes",
+            "Memory of request bodies that are read before the origin is asked.",
+            shared.upload_budget.used_bytes() as f64,
+        ),
+        one_gauge(
+            "edgeward_upload_buffer_bytes_max",
+            "Bound of the memory of all upload buffers.",
+            shared.config.limits.upload_buffers_bytes_max.bytes() as f64,
+        ),
+        one_gauge(
             "edgeward_client_connections_max",
             "Bound of the client connections.",
             shared.config.limits.connections_max.get() as f64,

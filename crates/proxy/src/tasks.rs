@@ -9,13 +9,39 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct TaskSet(Rc<Inner>);
 
-#[derive(Debug, Default)]
+impl std::fmt::Debug for TaskSet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "TaskSet({} running)", self.running())
+    }
+}
+
+#[derive(Default)]
 struct Inner {
     running: Cell<usize>,
     waiting: RefCell<Option<Waker>>,
+    /// A task of hyper's is being polled that could be ended.
+    can_end: Cell<bool>,
+    /// The ender that was asked for in this poll.
+    asked: Cell<Option<Rc<Ender>>>,
+}
+
+/// Ends a task from outside.
+#[derive(Debug, Default)]
+pub(crate) struct Ender {
+    is_ended: Cell<bool>,
+    task: RefCell<Option<Waker>>,
+}
+
+impl Ender {
+    pub(crate) fn end(&self) {
+        self.is_ended.set(true);
+        if let Some(task) = self.task.take() {
+            task.wake();
+        }
+    }
 }
 
 impl TaskSet {
@@ -29,6 +55,16 @@ impl TaskSet {
         F: Future<Output = ()> + 'static,
     {
         tokio::task::spawn_local(future(Member::of(self)));
+    }
+
+    /// What ends the task of hyper's that is being polled, which serves one HTTP/2 stream. `None` outside of such a task.
+    pub(crate) fn ender(&self) -> Option<Rc<Ender>> {
+        if !self.0.can_end.get() {
+            return None;
+        }
+        let ender = self.0.asked.take().unwrap_or_default();
+        self.0.asked.set(Some(Rc::clone(&ender)));
+        Some(ender)
     }
 
     pub(crate) fn running(&self) -> usize {
@@ -88,7 +124,8 @@ where
     fn execute(&self, future: F) {
         self.0.spawn(|member| Counted {
             future: Box::pin(future),
-            _member: member,
+            member,
+            ender: None,
         });
     }
 }
@@ -96,13 +133,31 @@ where
 /// A future of hyper's as a member of a set.
 struct Counted<F> {
     future: Pin<Box<F>>,
-    _member: Member,
+    member: Member,
+    ender: Option<Rc<Ender>>,
 }
 
 impl<F: Future<Output = ()>> Future for Counted<F> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.future.as_mut().poll(cx)
+        let this = &mut *self;
+        if this
+            .ender
+            .as_ref()
+            .is_some_and(|ender| ender.is_ended.get())
+        {
+            // Dropped before its end, a stream is reset.
+            return Poll::Ready(());
+        }
+        let set = &this.member.0;
+        set.can_end.set(true);
+        let polled = this.future.as_mut().poll(cx);
+        set.can_end.set(false);
+        if let Some(ender) = set.asked.take() {
+            ender.task.replace(Some(cx.waker().clone()));
+            this.ender = Some(ender);
+        }
+        polled
     }
 }

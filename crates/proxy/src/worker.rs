@@ -1,7 +1,7 @@
 //! What the requests of one worker share, and what all workers share.
 
 use std::cell::RefCell;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,11 +18,13 @@ use crate::clock::Clock;
 use crate::collapse::{Collapse, HitForMiss};
 use crate::config::EdgeConfig;
 use crate::counters::Counters;
+use crate::delivery::Delivery;
 use crate::disk::DiskTier;
 use crate::fill::FillBudget;
 use crate::negative::Negative;
 use crate::origin::{OriginHealth, OriginPool};
-use crate::request::Hop;
+use crate::request::{Hop, UploadProgress};
+use crate::sparse_log::SparseLog;
 use crate::stored::{Hot, Stored, StoredBody, StoredKind, StoredResponse};
 use crate::tasks::TaskSet;
 
@@ -37,6 +39,8 @@ pub(crate) struct Shared {
     pub(crate) hit_for_miss: HitForMiss,
     pub(crate) negative: Negative,
     pub(crate) fill_budget: Arc<FillBudget>,
+    /// Memory of request bodies that are read before the origin is asked.
+    pub(crate) upload_budget: Arc<FillBudget>,
     pub(crate) clock: Arc<Clock>,
     pub(crate) hash_seed: u64,
     /// This edge and no other, in `Via`: how a request that comes round again is recognised.
@@ -148,6 +152,11 @@ pub(crate) struct Worker {
     /// Fetches, which outlive the request that began them.
     pub(crate) fetch_tasks: TaskSet,
     pub(crate) connections: RefCell<Connections>,
+    /// Uploads under way, for the sweep.
+    pub(crate) uploads: RefCell<Vec<Weak<UploadProgress>>>,
+    /// Responses under way, for the sweep.
+    pub(crate) deliveries: RefCell<Vec<Weak<Delivery>>>,
+    slow: SlowLog,
 }
 
 impl Worker {
@@ -171,6 +180,9 @@ impl Worker {
             connection_tasks: TaskSet::default(),
             fetch_tasks: TaskSet::default(),
             connections: RefCell::default(),
+            uploads: RefCell::default(),
+            deliveries: RefCell::default(),
+            slow: SlowLog::default(),
         })
     }
 
@@ -247,11 +259,18 @@ impl Worker {
     pub(crate) fn sweep(&self) {
         let now = self.now();
         let limits = &self.config().limits;
+        self.sweep_uploads(now);
+        self.sweep_deliveries(now);
+        let rate = limits.socket_rate();
         for conn in self.connections.borrow().iter() {
-            if conn.verdict().is_none()
-                && let Some(overdue) = conn.overdue(now, limits)
-            {
+            if conn.verdict().is_some() {
+                continue;
+            }
+            if let Some(overdue) = conn.overdue(now, limits) {
                 conn.condemn(overdue);
+            } else if conn.charge(now, rate) {
+                conn.condemn(Overdue::Slow);
+                self.note_slow_response(now);
             }
         }
         if let Some(disk) = &self.shared.disk {
@@ -259,6 +278,56 @@ impl Worker {
         }
         self.origin.sweep(now);
     }
+
+    /// Ends HTTP/2 streams that are slower than allowed, and reads ahead of clients that take nothing.
+    fn sweep_deliveries(&self, now: Timestamp) {
+        let rate = self.config().limits.stream_rate();
+        self.deliveries.borrow_mut().retain(|delivery| {
+            let Some(delivery) = delivery.upgrade() else {
+                return false;
+            };
+            delivery.read_ahead(self, now);
+            if delivery.charge(now, rate) {
+                self.note_slow_response(now);
+            }
+            true
+        });
+    }
+
+    fn note_slow_response(&self, now: Timestamp) {
+        self.counters.slow_responses.one();
+        if let Some(unlogged) = self.slow.responses.next(now) {
+            tracing::warn!(
+                unlogged,
+                "a client took its response slower than limits.response_rate_min"
+            );
+        }
+    }
+
+    /// Ends uploads that are slower than allowed.
+    fn sweep_uploads(&self, now: Timestamp) {
+        let rate = self.config().limits.upload_rate();
+        self.uploads.borrow_mut().retain(|upload| {
+            let Some(upload) = upload.upgrade() else {
+                return false;
+            };
+            if upload.charge(now, rate) {
+                self.counters.slow_uploads.one();
+                if let Some(unlogged) = self.slow.uploads.next(now) {
+                    let client = upload.peer().ip();
+                    tracing::warn!(%client, unlogged, "a request body came slower than limits.upload_rate_min");
+                }
+            }
+            true
+        });
+    }
+}
+
+/// Which slow clients are logged.
+#[derive(Debug, Default)]
+struct SlowLog {
+    uploads: SparseLog,
+    responses: SparseLog,
 }
 
 /// A worker's open connections, each at a place of its own.

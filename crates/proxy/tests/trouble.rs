@@ -252,7 +252,7 @@ fn who_finds_no_origin_connection_in_time_gets_a_503() {
     let bed = Bed::with(|config| {
         config.workers = std::num::NonZeroUsize::MIN;
         config.origin.connections_per_worker_max = std::num::NonZeroUsize::MIN;
-        config.origin.connect_timeout = Duration::from_millis(100);
+        config.origin.queue_timeout = Duration::from_millis(100);
     });
     let gate = Gate::new();
     bed.origin

@@ -4,11 +4,12 @@
 //! Defaults are not in it: they stand, with their reasons, in `edgeward_proxy::config`.
 //!
 //! It stays one table, however long: the reference has its order, and an entry is read by itself. Those of the disk,
-//! the link and the filters are written in files of their own.
+//! the link, the filters and slow clients are written in files of their own.
 
 mod disk;
 mod link;
 mod negative;
+mod slow;
 mod taken;
 
 use std::path::Path;
@@ -214,10 +215,13 @@ pub(super) static KEYS: &[Key] = &[
             most: 65_536,
         },
         doc: "Connections to the origin, in use and idle, of each worker. Requests beyond it wait \
-              for one, at most `connect_timeout`.",
+              for one, see `queue_max`. At the start the bound is lowered to what the limit of open files leaves.",
         set: |draft, _, value| draft.edge.origin.connections_per_worker_max = value.nonzero(),
         show: |draft, _| Some(draft.edge.origin.connections_per_worker_max.to_string()),
     },
+    slow::CLIENT_SHARE_PERCENT,
+    slow::QUEUE_MAX,
+    slow::QUEUE_TIMEOUT,
     Key {
         path: "origin.idle_per_worker_max",
         flag: None,
@@ -676,6 +680,13 @@ pub(super) static KEYS: &[Key] = &[
             Some(or_none(most.map(size_text)))
         },
     },
+    slow::UPLOAD_BUFFER_BYTES,
+    slow::UPLOAD_BUFFERS_BYTES_MAX,
+    slow::UPLOAD_BUFFER_WAIT,
+    slow::UPLOAD_RATE_MIN,
+    slow::RESPONSE_RATE_MIN,
+    slow::RATE_WINDOW,
+    slow::READ_AHEAD_BYTES,
     Key {
         path: "limits.object_bytes_max",
         flag: None,

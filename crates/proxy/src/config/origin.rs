@@ -24,9 +24,19 @@ pub struct OriginConfig {
     pub first_byte_timeout: Duration,
     /// Longest silence within a response's body. Default 60 s.
     pub read_idle_timeout: Duration,
-    /// Connections under way and idle, per worker. Default 512. Requests beyond wait for one, at
-    /// most `connect_timeout`, and then answer 503.
+    /// Connections under way and idle, per worker. Default 512. Requests beyond wait for one.
+    /// Lowered at the start to what the limit of open files leaves.
     pub connections_per_worker_max: NonZeroUsize,
+    /// The share of a worker's connections, in percent, that one client address (IPv6: one /64) may have in use
+    /// while no other address has any. Default 80: an address that holds all it may leaves a fifth for others, and one
+    /// benchmark client or load balancer loses little. The more addresses hold connections, the less each may have;
+    /// see `origin::queue`. 100 is no bound.
+    pub client_share_percent: u32,
+    /// Requests of a worker that may wait for a connection. Default 1024, two for each connection. Beyond it the
+    /// address with the most waiting requests gets a 503.
+    pub queue_max: usize,
+    /// Longest wait for a connection; then 503 with `Retry-After`. Default 5 s: longer, and clients have given up.
+    pub queue_timeout: Duration,
     /// Idle connections kept, per worker. Default 256: enough for the misses of one core, few enough
     /// that an origin with a few hundred slots survives many edges.
     pub idle_per_worker_max: usize,
@@ -54,6 +64,9 @@ impl OriginConfig {
             first_byte_timeout: Duration::from_secs(60),
             read_idle_timeout: Duration::from_secs(60),
             connections_per_worker_max: NonZeroUsize::new(512).expect("512 is not zero"),
+            client_share_percent: 80,
+            queue_max: 1024,
+            queue_timeout: Duration::from_secs(5),
             idle_per_worker_max: 256,
             idle_timeout: Duration::from_secs(15),
             retries_max: 2,

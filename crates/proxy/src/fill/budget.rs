@@ -55,7 +55,7 @@ enum Share {
 
 impl FillMemory {
     /// Makes the share at least so large. False, and no change, if the budget does not allow it.
-    pub(super) fn grow_to(&mut self, bytes: u64) -> bool {
+    pub(crate) fn grow_to(&mut self, bytes: u64) -> bool {
         let Share::Bytes(held) = self.share else {
             return true;
         };

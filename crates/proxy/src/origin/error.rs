@@ -7,6 +7,7 @@ use http::StatusCode;
 
 use super::h1::H1Error;
 use crate::counters::{Counter, Counters};
+use crate::request::{UploadTooLarge, UploadTooSlow};
 
 /// What went wrong between the edge and the origin.
 ///
@@ -45,23 +46,22 @@ pub(crate) enum OriginError {
     },
     /// The client's upload failed, so the request could not be sent whole.
     #[error("the request's body ended early")]
-    Upload { source: hyper::Error },
+    Upload {
+        source: Box<dyn Error + Send + Sync>,
+    },
     /// The client's upload is beyond the limit.
     #[error("the request's body is larger than allowed")]
     UploadTooLarge,
+    /// The client's upload came too slowly.
+    #[error("the request's body came too slowly")]
+    UploadTooSlow,
 }
 
 impl OriginError {
     /// Sorts what hyper's client says after a request was handed to it.
     pub(crate) fn from_hyper(error: hyper::Error) -> Self {
         if error.is_user() {
-            let too_large = std::iter::successors(error.source(), |&e| e.source())
-                .any(|e| e.is::<crate::request::UploadTooLarge>());
-            return if too_large {
-                Self::UploadTooLarge
-            } else {
-                Self::Upload { source: error }
-            };
+            return Self::from_upload(Box::new(error));
         }
         if error.is_parse_too_large() {
             return Self::HeadTooLarge;
@@ -74,6 +74,22 @@ impl OriginError {
         Self::Incomplete {
             source: error.into(),
         }
+    }
+
+    /// Sorts why a client's upload failed.
+    pub(crate) fn from_upload(error: Box<dyn Error + Send + Sync>) -> Self {
+        let first: &(dyn Error + 'static) = &*error;
+        let mut causes = std::iter::successors(Some(first), |&e| e.source());
+        let known = causes.find_map(|e| {
+            if e.is::<UploadTooLarge>() {
+                Some(Self::UploadTooLarge)
+            } else if e.is::<UploadTooSlow>() {
+                Some(Self::UploadTooSlow)
+            } else {
+                None
+            }
+        });
+        known.unwrap_or(Self::Upload { source: error })
     }
 
     /// Sorts what went wrong on a connection of our own.
@@ -103,6 +119,7 @@ impl OriginError {
             Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
             Self::Upload { .. } => StatusCode::BAD_REQUEST,
             Self::UploadTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::UploadTooSlow => StatusCode::REQUEST_TIMEOUT,
         }
     }
 
@@ -118,7 +135,7 @@ impl OriginError {
             Self::HeadInvalid { .. } => "http_protocol_error",
             Self::HeadTooLarge => "http_response_header_section_size",
             Self::Incomplete { .. } => "http_response_incomplete",
-            Self::Upload { .. } => "http_request_error",
+            Self::Upload { .. } | Self::UploadTooSlow => "http_request_error",
             Self::UploadTooLarge => "http_request_too_large",
         }
     }
@@ -134,7 +151,7 @@ impl OriginError {
             Self::HeadInvalid { .. } => &counters.origin_head_invalid,
             Self::HeadTooLarge => &counters.origin_head_too_large,
             Self::Incomplete { .. } => &counters.origin_incomplete,
-            Self::Upload { .. } | Self::UploadTooLarge => return None,
+            Self::Upload { .. } | Self::UploadTooLarge | Self::UploadTooSlow => return None,
         })
     }
 }

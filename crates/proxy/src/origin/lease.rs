@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use edgeward_types::Timestamp;
 use hyper::client::conn::http1;
-use tokio::sync::Notify;
 
 use super::h1;
+use super::queue::{ClientNet, Queue, Shares};
+use super::wait::Ticket;
 use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::request::{Upload, UploadProgress};
+use crate::sparse_log::SparseLog;
 use crate::tasks::TaskSet;
 
 /// What the bodies of responses need of the pool.
@@ -20,8 +22,12 @@ pub(super) struct Shared {
     pub(super) idle: RefCell<Vec<Idle>>,
     pub(super) idle_max: usize,
     pub(super) open: Cell<usize>,
-    /// Signalled when a connection came back or was closed.
-    pub(super) freed: Notify,
+    /// Bound of `open`.
+    pub(super) open_max: usize,
+    pub(super) idle_timeout: Duration,
+    pub(super) shares: Shares,
+    pub(super) waiting: RefCell<Queue<Rc<Ticket>>>,
+    pub(super) busy_log: SparseLog,
     pub(super) counters: Arc<Counters>,
     pub(super) clock: Arc<Clock>,
     pub(super) tasks: TaskSet,
@@ -59,25 +65,86 @@ impl Shared {
     }
 
     /// The youngest idle connection of a kind that can still be used.
-    pub(super) fn pop_idle(
-        &self,
-        timeout: Duration,
-        pick: fn(&Reusable) -> bool,
-    ) -> Option<Reusable> {
+    fn pop_idle(&self, pick: fn(&Reusable) -> bool) -> Option<Reusable> {
         loop {
             let mut idle = {
                 let mut idle = self.idle.borrow_mut();
                 let at = idle.iter_mut().rposition(|idle| pick(&idle.connection))?;
                 idle.remove(at)
             };
-            if self.clock.now().since(idle.since) <= timeout && idle.connection.is_usable() {
+            if self.clock.now().since(idle.since) <= self.idle_timeout
+                && idle.connection.is_usable()
+            {
                 return Some(idle.connection);
             }
             self.closed(idle);
         }
     }
 
-    pub(super) fn close_oldest(&self) -> bool {
+    /// Whether requests without an idle connection of their kind have to wait.
+    pub(super) fn is_contended(&self) -> bool {
+        !self.waiting.borrow().is_empty()
+    }
+
+    /// An idle connection, if the client may have one more.
+    pub(super) fn take_idle(
+        self: &Rc<Self>,
+        client: ClientNet,
+        pick: fn(&Reusable) -> bool,
+    ) -> Option<(Reusable, Lease)> {
+        if !self.shares.allow(client, self.free()) {
+            return None;
+        }
+        let idle = self.pop_idle(pick)?;
+        Some((idle, Lease::counted(self, Some(client))))
+    }
+
+    /// A place with an idle connection on it, or one for a new connection, if the client may have one more.
+    pub(super) fn take(
+        self: &Rc<Self>,
+        client: ClientNet,
+        reuse: bool,
+        pick: fn(&Reusable) -> bool,
+    ) -> Option<(Option<Reusable>, Lease)> {
+        if !self.shares.allow(client, self.free()) {
+            return None;
+        }
+        if reuse && let Some(idle) = self.pop_idle(pick) {
+            return Some((Some(idle), Lease::counted(self, Some(client))));
+        }
+        // An idle connection that is of no use here would hold its place forever: the oldest is closed.
+        if self.open.get() < self.open_max || self.close_oldest() {
+            return Some((None, Lease::open(self, Some(client))));
+        }
+        None
+    }
+
+    /// Places without a connection, and those with an idle one.
+    fn free(&self) -> usize {
+        let busy = self.open.get() - self.idle.borrow().len();
+        self.open_max.saturating_sub(busy)
+    }
+
+    /// Gives free places to the requests that wait.
+    pub(super) fn serve_waiting(self: &Rc<Self>) {
+        loop {
+            let free = self.free();
+            if free == 0 || !self.is_contended() {
+                return;
+            }
+            let next = self
+                .waiting
+                .borrow_mut()
+                .next(|client| self.shares.allow(client, free));
+            let Some(ticket) = next else { return };
+            match self.take(ticket.client, ticket.reuse, ticket.pick) {
+                Some(place) => ticket.serve(place),
+                None => unreachable!("a place is free, and the client may have it"),
+            }
+        }
+    }
+
+    fn close_oldest(&self) -> bool {
         let oldest = {
             let mut idle = self.idle.borrow_mut();
             (!idle.is_empty()).then(|| idle.remove(0))
@@ -88,10 +155,9 @@ impl Shared {
     pub(super) fn closed(&self, idle: Idle) {
         drop(idle);
         self.count(-1);
-        self.freed.notify_one();
     }
 
-    fn count(&self, change: isize) {
+    pub(super) fn count(&self, change: isize) {
         let open = self.open.get().checked_add_signed(change);
         self.open
             .set(open.expect("a connection closes once, after it was opened"));
@@ -106,19 +172,27 @@ impl Shared {
 /// used again, or without one.
 pub(super) struct Lease {
     pool: Rc<Shared>,
+    /// The client whose share the place is part of; none of a connection that many clients use.
+    client: Option<ClientNet>,
     sender: Option<http1::SendRequest<Upload>>,
     upload: Option<Rc<UploadProgress>>,
 }
 
 impl Lease {
-    pub(super) fn open(pool: &Rc<Shared>) -> Self {
+    /// A place for a new connection.
+    pub(super) fn open(pool: &Rc<Shared>, client: Option<ClientNet>) -> Self {
         pool.count(1);
-        Self::counted(pool)
+        Self::counted(pool, client)
     }
 
-    pub(super) fn counted(pool: &Rc<Shared>) -> Self {
+    /// The place of a connection that was idle.
+    pub(super) fn counted(pool: &Rc<Shared>, client: Option<ClientNet>) -> Self {
+        if let Some(client) = client {
+            pool.shares.take(client);
+        }
         Self {
             pool: Rc::clone(pool),
+            client,
             sender: None,
             upload: None,
         }
@@ -166,6 +240,11 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         self.pool.count(-1);
-        self.pool.freed.notify_one();
+        if let Some(client) = self.client {
+            self.pool.shares.give_back(client);
+        }
+        if self.pool.is_contended() {
+            self.pool.serve_waiting();
+        }
     }
 }

@@ -8,6 +8,8 @@ mod h1;
 mod health;
 mod lease;
 mod pool;
+mod queue;
+mod wait;
 
 pub(crate) use body::OriginBody;
 pub(crate) use connect::Connector;

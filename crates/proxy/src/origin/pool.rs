@@ -13,7 +13,6 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::body::OriginBody;
@@ -21,10 +20,13 @@ use super::connect::Connector;
 use super::error::OriginError;
 use super::h1;
 use super::lease::{Idle, Lease, Reusable, Shared};
+use super::queue::{ClientNet, Queue, Shares};
+use super::wait;
 use crate::clock::Clock;
 use crate::config::{LimitsConfig, OriginConfig, OriginProtocol};
 use crate::counters::Counters;
 use crate::request::{Outbound, Upload, UploadProgress};
+use crate::sparse_log::SparseLog;
 use crate::tasks::{LocalExecutor, TaskSet};
 
 /// All of a worker's connections to the origin.
@@ -62,7 +64,11 @@ impl OriginPool {
             idle: RefCell::new(Vec::new()),
             idle_max: config.idle_per_worker_max,
             open: Cell::new(0),
-            freed: Notify::new(),
+            open_max: config.connections_per_worker_max.get(),
+            idle_timeout: config.idle_timeout,
+            shares: Shares::new(config.client_share_percent),
+            waiting: RefCell::new(Queue::new(config.queue_max)),
+            busy_log: SparseLog::default(),
             counters,
             clock,
             tasks: TaskSet::default(),
@@ -114,11 +120,12 @@ impl OriginPool {
     ) -> Result<Received, OriginError> {
         let mut tries_left = self.config.retries_max;
         let limits = h1::HeadLimits::of(&self.limits);
+        let client = ClientNet::of(outbound.client());
         let head = outbound.head();
         let method = outbound.method();
         loop {
             // The last try is on a new connection: the whole pool may be dead.
-            let (connection, reused, lease) = self.checkout_own(tries_left > 0).await?;
+            let (connection, reused, lease) = self.checkout_own(client, tries_left > 0).await?;
             let timeout = self.config.first_byte_timeout;
             let failed = match connection
                 .exchange(&head, method, outbound.lines_do(), limits, timeout)
@@ -152,10 +159,11 @@ impl OriginPool {
         upload: Upload,
     ) -> Result<Received, OriginError> {
         let mut tries_left = self.config.retries_max;
+        let client = ClientNet::of(outbound.client());
         let mut unsent = Some(outbound.request(upload));
         loop {
             // The last try is on a new connection: the whole pool may be dead.
-            let (mut sender, reused, lease) = self.checkout(tries_left > 0).await?;
+            let (mut sender, reused, lease) = self.checkout(client, tries_left > 0).await?;
             let request = unsent
                 .take()
                 .unwrap_or_else(|| outbound.request(Upload::Empty));
@@ -236,6 +244,9 @@ impl OriginPool {
         let mut deadline = Instant::now() + timeout;
         loop {
             if let Ok(head) = tokio::time::timeout_at(deadline, &mut head).await {
+                if let Some(upload) = &attempt.upload {
+                    upload.note_answer();
+                }
                 return Ok(head);
             }
             let moved = attempt.upload.as_ref().map(|upload| upload.moved());
@@ -248,15 +259,16 @@ impl OriginPool {
 
     async fn checkout(
         &self,
+        client: ClientNet,
         reuse: bool,
     ) -> Result<(http1::SendRequest<Upload>, bool, Lease), OriginError> {
-        let deadline = Instant::now() + self.config.connect_timeout;
         let pick = if self.shared.has_idle(Reusable::is_hypers) {
             Reusable::is_hypers
         } else {
             |_: &Reusable| true
         };
-        let (idle, lease) = self.place(reuse, deadline, pick).await?;
+        let timeout = self.config.queue_timeout;
+        let (idle, lease) = wait::place(&self.shared, client, reuse, pick, timeout).await?;
         match idle {
             Some(Reusable::Own(connection)) => {
                 // It becomes hyper's for good.
@@ -271,6 +283,7 @@ impl OriginPool {
             }
             None => {}
         }
+        let deadline = Instant::now() + self.config.connect_timeout;
         // Boxed: seldom needed, and large enough to weigh on every miss.
         let sender = Box::pin(async {
             let stream = self.connect(deadline).await?;
@@ -281,54 +294,27 @@ impl OriginPool {
 
     async fn checkout_own(
         &self,
+        client: ClientNet,
         reuse: bool,
     ) -> Result<(h1::Connection, bool, Lease), OriginError> {
         let pick = |idle: &Reusable| !idle.is_hypers();
-        if reuse && let Some(Reusable::Own(connection)) = self.pop_idle(pick) {
-            return Ok((connection, true, Lease::counted(&self.shared)));
+        if reuse
+            && !self.shared.is_contended()
+            && let Some((Reusable::Own(connection), lease)) = self.shared.take_idle(client, pick)
+        {
+            return Ok((connection, true, lease));
         }
-        let deadline = Instant::now() + self.config.connect_timeout;
         Box::pin(async {
-            let (idle, lease) = self.place(reuse, deadline, pick).await?;
+            let timeout = self.config.queue_timeout;
+            let (idle, lease) = wait::place(&self.shared, client, reuse, pick, timeout).await?;
             if let Some(Reusable::Own(connection)) = idle {
                 return Ok((connection, true, lease));
             }
+            let deadline = Instant::now() + self.config.connect_timeout;
             let stream = self.connect(deadline).await?;
             Ok((h1::Connection::new(stream), false, lease))
         })
         .await
-    }
-
-    /// A place among the connections with an idle one on it, or with none if a new one may be made; waits for the first
-    /// to come free until `deadline`.
-    async fn place(
-        &self,
-        reuse: bool,
-        deadline: Instant,
-        pick: fn(&Reusable) -> bool,
-    ) -> Result<(Option<Reusable>, Lease), OriginError> {
-        loop {
-            if reuse && let Some(idle) = self.pop_idle(pick) {
-                return Ok((Some(idle), Lease::counted(&self.shared)));
-            }
-            if self.shared.open.get() < self.config.connections_per_worker_max.get() {
-                return Ok((None, Lease::open(&self.shared)));
-            }
-            // An idle connection that is of no use here would hold its place forever: let the oldest go.
-            if self.shared.close_oldest() {
-                continue;
-            }
-            if tokio::time::timeout_at(deadline, self.shared.freed.notified())
-                .await
-                .is_err()
-            {
-                return Err(OriginError::Busy);
-            }
-        }
-    }
-
-    fn pop_idle(&self, pick: fn(&Reusable) -> bool) -> Option<Reusable> {
-        self.shared.pop_idle(self.config.idle_timeout, pick)
     }
 
     async fn hand_to_hyper(
@@ -368,7 +354,7 @@ impl OriginPool {
         if let Some(sender) = usable() {
             return Ok(sender);
         }
-        let lease = Lease::open(&self.shared);
+        let lease = Lease::open(&self.shared, None);
         let deadline = Instant::now() + self.config.connect_timeout;
         let stream = self.connect(deadline).await?;
         let executor = LocalExecutor(self.shared.tasks.clone());
@@ -423,6 +409,7 @@ impl OriginPool {
         for idle in stale {
             self.shared.closed(idle);
         }
+        self.shared.serve_waiting();
     }
 
     /// Closes every idle connection and waits for all tasks, at most as long as given.

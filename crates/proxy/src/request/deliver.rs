@@ -10,7 +10,7 @@ use edgeward_semantics::{CacheStatus, Validators};
 use edgeward_types::Timestamp;
 use http::header::{
     AGE, CACHE_CONTROL, CACHE_STATUS, CONNECTION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE,
-    HeaderMap, HeaderValue, RANGE,
+    HeaderMap, HeaderValue, RANGE, RETRY_AFTER,
 };
 use http::{Method, Response, StatusCode};
 
@@ -135,6 +135,13 @@ impl Reply {
         if let Some(cache_status) = &refusal.cache_status {
             let name = &self.worker.config().name;
             headers.insert(CACHE_STATUS, cache_status.to_header_value(name));
+        }
+        if refusal.status == StatusCode::SERVICE_UNAVAILABLE {
+            // RFC 9110 §10.2.3: by then the queue before the origin has been served or refused.
+            let queue_timeout = self.worker.config().origin.queue_timeout;
+            let seconds = queue_timeout.as_millis().div_ceil(1000).max(1);
+            let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         if refusal.close {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));

@@ -35,7 +35,7 @@ use lookup::Found;
 pub(crate) use disk_hit::{DiskHit, Plain, plain};
 pub(crate) use outbound::{Hop, Outbound};
 pub(crate) use pass::Chain;
-pub(crate) use upload::{Upload, UploadProgress, UploadTooLarge};
+pub(crate) use upload::{Upload, UploadProgress, UploadTooLarge, UploadTooSlow};
 
 /// What is known of the client's side of a connection.
 #[derive(Clone)]

@@ -96,6 +96,11 @@ impl Outbound<'_> {
         }
     }
 
+    /// The address of the client it is made for.
+    pub(crate) fn client(&self) -> std::net::IpAddr {
+        self.ask.peer.ip()
+    }
+
     pub(crate) fn method(&self) -> &Method {
         self.method
     }

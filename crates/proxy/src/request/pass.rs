@@ -38,7 +38,10 @@ pub(super) async fn pass_counted(
     why: Forward,
 ) -> Response<EdgeBody> {
     let worker = Rc::clone(&reply.worker);
-    let (upload, attempt) = upload(&reply, &ask, incoming);
+    let (upload, attempt) = match upload(&reply, &ask, incoming).await {
+        Ok(upload) => upload,
+        Err(error) => return failed(reply, &error, CacheStatus::forward(why)),
+    };
     let outbound = Outbound {
         hop: worker.hop(),
         ask: &ask,
@@ -119,33 +122,31 @@ pub(super) fn failed(
         text: error.to_string().into(),
         close: matches!(
             error,
-            OriginError::Upload { .. } | OriginError::UploadTooLarge
+            OriginError::Upload { .. } | OriginError::UploadTooLarge | OriginError::UploadTooSlow
         ),
     })
 }
 
-fn upload(reply: &Reply, ask: &Ask, incoming: Option<Incoming>) -> (Upload, Attempt) {
+async fn upload(
+    reply: &Reply,
+    ask: &Ask,
+    incoming: Option<Incoming>,
+) -> Result<(Upload, Attempt), OriginError> {
     let Some(incoming) = incoming.filter(|incoming| !incoming.is_end_stream()) else {
         let attempt = Attempt {
             repeatable: is_idempotent(&ask.method),
             upload: None,
         };
-        return (Upload::Empty, attempt);
+        return Ok((Upload::Empty, attempt));
     };
-    let worker = &reply.worker;
-    let bytes_max = worker
-        .config()
-        .limits
-        .request_body_bytes_max
-        .map_or(u64::MAX, edgeward_types::ByteSize::bytes);
     let conn = Rc::clone(reply.in_flight.conn());
-    let counters = std::sync::Arc::clone(&worker.counters);
-    let (upload, progress) = Upload::stream(incoming, conn, counters, bytes_max);
+    let (mut stream, progress) = Upload::stream(incoming, &reply.worker, conn, ask.peer);
+    stream.buffer().await?;
     let attempt = Attempt {
         repeatable: false,
         upload: Some(progress),
     };
-    (upload, attempt)
+    Ok((Upload::Stream(stream), attempt))
 }
 
 /// RFC 9110 §9.2.2.

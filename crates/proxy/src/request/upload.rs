@@ -1,21 +1,30 @@
-//! The body of a request on its way to the origin: streamed, bounded, never kept.
+//! The body of a request on its way to the origin: buffered up to a bound, then streamed.
 //!
-//! The origin's connection asks for the next piece only when it has room, and only then is the
-//! client's socket read, so an upload holds one piece in memory however long it is.
+//! A request asks for a connection to the origin when its body is whole or when the buffer is full, so that a
+//! small upload holds no connection while it trickles in. A body of unknown length may belong to a client that waits for
+//! an answer before it sends more; such a body is waited for `upload_buffer_wait` and no longer. From then on
+//! the origin's connection asks for the next piece only when it has room, and only then is the client's socket read, so an
+//! upload holds its buffer and one piece in memory however long it is.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker, ready};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use edgeward_types::Timestamp;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
 use crate::client_io::ConnState;
-use crate::counters::Counters;
+use crate::fill::FillMemory;
+use crate::origin::OriginError;
+use crate::pace::{MinRate, Pace};
+use crate::worker::Worker;
 
 /// What goes to the origin after a request's head.
 pub(crate) enum Upload {
@@ -27,17 +36,31 @@ pub(crate) enum Upload {
 
 pub(crate) struct Stream {
     incoming: Incoming,
+    worker: Rc<Worker>,
     conn: Rc<ConnState>,
-    counters: Arc<Counters>,
     bytes_left: u64,
     progress: Rc<UploadProgress>,
+    /// What was read before the origin was asked.
+    front: BytesMut,
+    /// A frame that came while the front was read and does not belong into it.
+    next: Option<Frame<Bytes>>,
+    /// Nothing more comes from the client.
+    is_whole: bool,
+    /// The front's share of the budget of all uploads.
+    _memory: Option<FillMemory>,
 }
 
-/// How far an upload is, for those who wait for its answer.
+/// How far an upload is, for its answer and for the sweep.
 #[derive(Debug)]
 pub(crate) struct UploadProgress {
+    peer: SocketAddr,
     moved: Cell<Instant>,
     ended: Cell<bool>,
+    pace: Pace,
+    /// The origin has answered: what the client still sends, and when, is between the two of them.
+    answered: Cell<bool>,
+    too_slow: Cell<bool>,
+    task: RefCell<Option<Waker>>,
 }
 
 impl UploadProgress {
@@ -50,6 +73,30 @@ impl UploadProgress {
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.get()
     }
+
+    /// The origin has begun to answer.
+    pub(crate) fn note_answer(&self) {
+        self.answered.set(true);
+    }
+
+    pub(crate) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Charges the client with the time in which the edge waited for it. True if it has just become too slow.
+    pub(crate) fn charge(&self, now: Timestamp, rate: MinRate) -> bool {
+        if self.answered.get() || self.too_slow.get() {
+            return false;
+        }
+        let exhausted = self.pace.charge(now, rate);
+        if exhausted {
+            self.too_slow.set(true);
+            if let Some(task) = self.task.take() {
+                task.wake();
+            }
+        }
+        exhausted
+    }
 }
 
 /// The client's body is larger than `request_body_bytes_max`.
@@ -57,28 +104,141 @@ impl UploadProgress {
 #[error("the request's body is larger than allowed")]
 pub(crate) struct UploadTooLarge;
 
+/// The client's body came slower than `upload_rate_min`.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the request's body came too slowly")]
+pub(crate) struct UploadTooSlow;
+
 type UploadError = Box<dyn std::error::Error + Send + Sync>;
 
 impl Upload {
     /// Streams a client's body, and tells how far it is.
     pub(crate) fn stream(
         incoming: Incoming,
+        worker: &Rc<Worker>,
         conn: Rc<ConnState>,
-        counters: Arc<Counters>,
-        bytes_max: u64,
-    ) -> (Self, Rc<UploadProgress>) {
+        peer: SocketAddr,
+    ) -> (Box<Stream>, Rc<UploadProgress>) {
         let progress = Rc::new(UploadProgress {
+            peer,
             moved: Cell::new(Instant::now()),
             ended: Cell::new(false),
+            pace: Pace::default(),
+            answered: Cell::new(false),
+            too_slow: Cell::new(false),
+            task: RefCell::new(None),
         });
-        let stream = Stream {
+        worker.uploads.borrow_mut().push(Rc::downgrade(&progress));
+        let bytes_max = worker.config().limits.request_body_bytes_max;
+        let stream = Box::new(Stream {
             incoming,
+            worker: Rc::clone(worker),
             conn,
-            counters,
-            bytes_left: bytes_max,
+            bytes_left: bytes_max.map_or(u64::MAX, edgeward_types::ByteSize::bytes),
             progress: Rc::clone(&progress),
+            front: BytesMut::new(),
+            next: None,
+            is_whole: false,
+            _memory: None,
+        });
+        (stream, progress)
+    }
+}
+
+impl Stream {
+    /// Reads the front of the body: all of it, or as much as the bounds allow.
+    pub(crate) async fn buffer(&mut self) -> Result<(), OriginError> {
+        let limits = &self.worker.config().limits;
+        let wait_max = limits.upload_buffer_wait;
+        // A body with a length is one piece of work for its client; any other may be one half of a conversation.
+        let has_length = self.incoming.size_hint().exact().is_some();
+        let budget = Arc::clone(&self.worker.shared.upload_budget);
+        let Some(mut memory) = budget.take(0) else {
+            return Ok(());
         };
-        (Self::Stream(Box::new(stream)), progress)
+        let buffered = {
+            let reading = poll_fn(|cx| self.poll_front(cx, &mut memory));
+            if has_length {
+                reading.await
+            } else {
+                let in_time = tokio::time::timeout(wait_max, reading).await;
+                in_time.unwrap_or(Ok(()))
+            }
+        };
+        self._memory = Some(memory);
+        buffered.map_err(OriginError::from_upload)
+    }
+
+    fn poll_front(
+        &mut self,
+        cx: &mut Context<'_>,
+        memory: &mut FillMemory,
+    ) -> Poll<Result<(), UploadError>> {
+        let most = self.worker.config().limits.upload_buffer_bytes.bytes();
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        while self.front.len() < most && self.next.is_none() && !self.is_whole {
+            let frame = match ready!(self.poll_incoming(cx)) {
+                Some(Ok(frame)) => frame,
+                Some(Err(error)) => return Poll::Ready(Err(error)),
+                None => break,
+            };
+            let Some(data) = frame.data_ref() else {
+                self.next = Some(frame);
+                break;
+            };
+            // A share of a power of two, so that the budget is asked a few times and not for each byte. The pieces are copied,
+            // since each of them may keep a read buffer of many kilobytes alive.
+            let needed = self.front.len() + data.len();
+            if needed > most || !memory.grow_to(needed.next_power_of_two().max(1024) as u64) {
+                self.next = Some(frame);
+                break;
+            }
+            self.front.extend_from_slice(data);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// The next frame from the client.
+    fn poll_incoming(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
+        let progress = &self.progress;
+        if progress.too_slow.get() {
+            return Poll::Ready(Some(Err(Box::new(UploadTooSlow))));
+        }
+        let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else {
+            self.conn.upload_waits();
+            progress.pace.wait(self.worker.now());
+            progress.task.replace(Some(cx.waker().clone()));
+            return Poll::Pending;
+        };
+        self.conn.upload_moves();
+        progress.pace.go_on(self.worker.now());
+        progress.moved.set(Instant::now());
+        if frame.is_none() || self.incoming.is_end_stream() {
+            self.is_whole = true;
+        }
+        Poll::Ready(match frame {
+            Some(Ok(frame)) => {
+                let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+                progress.pace.moved(bytes);
+                self.worker.counters.request_bytes.add(bytes);
+                match self.bytes_left.checked_sub(bytes) {
+                    Some(left) => {
+                        self.bytes_left = left;
+                        Some(Ok(frame))
+                    }
+                    None => Some(Err(Box::new(UploadTooLarge))),
+                }
+            }
+            Some(Err(error)) => Some(Err(error.into())),
+            None => None,
+        })
+    }
+
+    fn is_given(&self) -> bool {
+        self.front.is_empty() && self.next.is_none() && self.is_whole
     }
 }
 
@@ -94,43 +254,45 @@ impl Body for Upload {
             Self::Empty => return Poll::Ready(None),
             Self::Stream(stream) => stream,
         };
-        let Poll::Ready(frame) = Pin::new(&mut stream.incoming).poll_frame(cx) else {
-            stream.conn.upload_waits();
-            return Poll::Pending;
+        let frame = if !stream.front.is_empty() {
+            Some(Ok(Frame::data(stream.front.split().freeze())))
+        } else if let Some(frame) = stream.next.take() {
+            Some(Ok(frame))
+        } else if stream.is_whole {
+            None
+        } else {
+            ready!(stream.poll_incoming(cx))
         };
-        stream.conn.upload_moves();
-        stream.progress.moved.set(Instant::now());
-        if frame.is_none() || stream.incoming.is_end_stream() {
+        if stream.is_given() {
+            stream.progress.moved.set(Instant::now());
             stream.progress.ended.set(true);
         }
-        Poll::Ready(match frame {
-            Some(Ok(frame)) => {
-                let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
-                stream.counters.request_bytes.add(bytes);
-                match stream.bytes_left.checked_sub(bytes) {
-                    Some(left) => {
-                        stream.bytes_left = left;
-                        Some(Ok(frame))
-                    }
-                    None => Some(Err(Box::new(UploadTooLarge))),
-                }
-            }
-            Some(Err(error)) => Some(Err(error.into())),
-            None => None,
-        })
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Empty => true,
-            Self::Stream(stream) => stream.incoming.is_end_stream(),
+            Self::Stream(stream) => {
+                stream.is_given()
+                    || (stream.front.is_empty()
+                        && stream.next.is_none()
+                        && stream.incoming.is_end_stream())
+            }
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Empty => SizeHint::with_exact(0),
-            Self::Stream(stream) => stream.incoming.size_hint(),
+            Self::Stream(stream) => {
+                let next = stream.next.as_ref().and_then(Frame::data_ref);
+                let held = (stream.front.len() + next.map_or(0, Bytes::len)) as u64;
+                match stream.incoming.size_hint().exact() {
+                    Some(left) => SizeHint::with_exact(held + left),
+                    None => SizeHint::default(),
+                }
+            }
         }
     }
 }

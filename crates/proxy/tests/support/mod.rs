@@ -167,7 +167,11 @@ impl Answer {
 
 impl Client {
     pub(crate) fn connect(addr: SocketAddr) -> Self {
-        let stream = TcpStream::connect(addr).expect("the edge listens");
+        Self::over(TcpStream::connect(addr).expect("the edge listens"))
+    }
+
+    /// The same over a connection that was made elsewhere.
+    pub(crate) fn over(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
         stream.set_nodelay(true).expect("no delay");
@@ -282,6 +286,16 @@ impl Client {
             body: Vec::new(),
             complete: true,
         })
+    }
+
+    /// A response's head, if it begins within so long.
+    pub(crate) fn head_within(&mut self, wait: Duration) -> Option<Answer> {
+        let stream = self.stream.get_mut();
+        stream.set_read_timeout(Some(wait)).expect("a timeout");
+        let begun = self.stream.fill_buf().is_ok_and(|bytes| !bytes.is_empty());
+        let stream = self.stream.get_mut();
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        if begun { self.try_head() } else { None }
     }
 
     /// A whole response, or as much as comes of it; interim ones are skipped.

@@ -1,0 +1,117 @@
+//! The settings that bound what slow clients hold.
+
+use edgeward_types::ByteSize;
+
+use super::super::kind::{Kind, duration_text, size_text};
+use super::{DURATION, DURATION_OR_ZERO, Key};
+
+pub(super) const CLIENT_SHARE_PERCENT: Key = Key {
+    path: "origin.client_share_percent",
+    flag: None,
+    kind: Kind::Count {
+        least: 1,
+        most: 100,
+    },
+    doc: "Share of a worker's connections that one client address (IPv6: one /64) may have in use while no other has any. The more addresses have connections in use, the less each may have, so that some stay free. 100 is no bound, for an edge that only a trusted load balancer reaches.",
+    set: |draft, _, value| draft.edge.origin.client_share_percent = value.number32(),
+    show: |draft, _| Some(draft.edge.origin.client_share_percent.to_string()),
+};
+
+pub(super) const QUEUE_MAX: Key = Key {
+    path: "origin.queue_max",
+    flag: None,
+    kind: Kind::Count {
+        least: 0,
+        most: 1 << 20,
+    },
+    doc: "Requests of a worker that may wait for a connection. Addresses take turns; beyond the bound the address with the most waiting requests gets 503.",
+    set: |draft, _, value| draft.edge.origin.queue_max = value.count(),
+    show: |draft, _| Some(draft.edge.origin.queue_max.to_string()),
+};
+
+pub(super) const QUEUE_TIMEOUT: Key = Key {
+    path: "origin.queue_timeout",
+    flag: None,
+    kind: DURATION,
+    doc: "Longest wait for a connection; then 503 with `Retry-After`.",
+    set: |draft, _, value| draft.edge.origin.queue_timeout = value.duration(),
+    show: |draft, _| Some(duration_text(draft.edge.origin.queue_timeout)),
+};
+
+pub(super) const UPLOAD_BUFFER_BYTES: Key = Key {
+    path: "limits.upload_buffer_bytes",
+    flag: None,
+    kind: Kind::Size {
+        least: ByteSize(0),
+        most: ByteSize::mib(16),
+    },
+    doc: "Bytes of a request's body that are read before a connection to the origin is asked for, so that a slow small upload holds none.",
+    set: |draft, _, value| draft.edge.limits.upload_buffer_bytes = value.size(),
+    show: |draft, _| Some(size_text(draft.edge.limits.upload_buffer_bytes)),
+};
+
+pub(super) const UPLOAD_BUFFERS_BYTES_MAX: Key = Key {
+    path: "limits.upload_buffers_bytes_max",
+    flag: None,
+    kind: Kind::Size {
+        least: ByteSize(0),
+        most: ByteSize::gib(64),
+    },
+    doc: "Memory of all such buffers. Beyond it bodies are streamed to the origin at once.",
+    set: |draft, _, value| draft.edge.limits.upload_buffers_bytes_max = value.size(),
+    show: |draft, _| Some(size_text(draft.edge.limits.upload_buffers_bytes_max)),
+};
+
+pub(super) const UPLOAD_BUFFER_WAIT: Key = Key {
+    path: "limits.upload_buffer_wait",
+    flag: None,
+    kind: DURATION_OR_ZERO,
+    doc: "Longest wait for the end of a body of unknown length, whose client may wait for an answer before it sends more.",
+    set: |draft, _, value| draft.edge.limits.upload_buffer_wait = value.duration(),
+    show: |draft, _| Some(duration_text(draft.edge.limits.upload_buffer_wait)),
+};
+
+pub(super) const UPLOAD_RATE_MIN: Key = Key {
+    path: "limits.upload_rate_min",
+    flag: None,
+    kind: Kind::Size {
+        least: ByteSize(0),
+        most: ByteSize::mib(1),
+    },
+    doc: "Least rate of an upload, in bytes a second over `rate_window`; a slower one gets 408. Only time in which the edge waits for the client counts. 0 is no bound.",
+    set: |draft, _, value| draft.edge.limits.upload_rate_min = value.size(),
+    show: |draft, _| Some(size_text(draft.edge.limits.upload_rate_min)),
+};
+
+pub(super) const RESPONSE_RATE_MIN: Key = Key {
+    path: "limits.response_rate_min",
+    flag: None,
+    kind: Kind::Size {
+        least: ByteSize(0),
+        most: ByteSize::mib(1),
+    },
+    doc: "Least rate at which a client takes a response, in bytes a second. Only time in which the edge has bytes that the client does not take counts, so streams of events and slow origins are left alone. 0 is no bound.",
+    set: |draft, _, value| draft.edge.limits.response_rate_min = value.size(),
+    show: |draft, _| Some(size_text(draft.edge.limits.response_rate_min)),
+};
+
+pub(super) const RATE_WINDOW: Key = Key {
+    path: "limits.rate_window",
+    flag: None,
+    kind: DURATION,
+    doc: "How long a client may move nothing. For a response over HTTP/1.1 at least `body_idle_timeout`.",
+    set: |draft, _, value| draft.edge.limits.rate_window = value.duration(),
+    show: |draft, _| Some(duration_text(draft.edge.limits.rate_window)),
+};
+
+pub(super) const READ_AHEAD_BYTES: Key = Key {
+    path: "limits.read_ahead_bytes",
+    flag: None,
+    kind: Kind::Size {
+        least: ByteSize(0),
+        most: ByteSize::mib(64),
+    },
+    doc: "Bytes of a response that are read from the origin and kept while its client takes nothing; part of `fill_bytes_max`. A smaller body frees its connection to the origin.",
+    set: |draft, _, value| draft.edge.limits.read_ahead_bytes = value.size(),
+    show: |draft, _| Some(size_text(draft.edge.limits.read_ahead_bytes)),
+};

@@ -1,0 +1,285 @@
+//! Requests that wait for a connection to the origin, and each client's share of the connections.
+//!
+//! A client is an IPv4 address or the /64 of an IPv6 address. Two rules keep one client from taking what others need:
+//!
+//! - *Share*: a client may hold at most `share / (100 - share)` times as many connections as are free (the dynamic threshold of
+//!   Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches", 1998). Alone it gets
+//!   `share` percent of the pool. The more clients hold connections, the less each of them gets, and some
+//!   connections stay free for a client that has none.
+//! - *Turns*: waiting clients take turns, and the requests of one client are served in the order in which they came. When the
+//!   queue is full, the client with the most waiting requests loses the newest of them.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+
+/// A client as far as its share is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ClientNet(u128);
+
+impl ClientNet {
+    pub(super) fn of(addr: IpAddr) -> Self {
+        Self(match addr.to_canonical() {
+            IpAddr::V4(addr) => u128::from(addr.to_bits()),
+            // A subscriber usually has a whole /64.
+            IpAddr::V6(addr) => addr.to_bits() >> 64 << 64,
+        })
+    }
+}
+
+/// The connections in use by each client.
+#[derive(Debug)]
+pub(super) struct Shares {
+    percent: u32,
+    held: RefCell<HashMap<ClientNet, usize>>,
+}
+
+impl Shares {
+    pub(super) fn new(percent: u32) -> Self {
+        Self {
+            percent,
+            held: RefCell::default(),
+        }
+    }
+
+    /// Whether a client may take one of `free` connections.
+    pub(super) fn allow(&self, client: ClientNet, free: usize) -> bool {
+        let Some(rest) = 100_usize.checked_sub(self.percent as usize) else {
+            return free > 0;
+        };
+        if free == 0 || rest == 0 {
+            return free > 0;
+        }
+        let held = self.held.borrow().get(&client).copied().unwrap_or(0);
+        held * rest < free * self.percent as usize
+    }
+
+    pub(super) fn take(&self, client: ClientNet) {
+        if self.percent < 100 {
+            *self.held.borrow_mut().entry(client).or_default() += 1;
+        }
+    }
+
+    pub(super) fn give_back(&self, client: ClientNet) {
+        if self.percent >= 100 {
+            return;
+        }
+        let mut held = self.held.borrow_mut();
+        if let Some(count) = held.get_mut(&client) {
+            *count -= 1;
+            if *count == 0 {
+                held.remove(&client);
+            }
+        }
+    }
+}
+
+/// Waiting requests, by client. The client whose turn is next comes first.
+#[derive(Debug)]
+pub(super) struct Queue<T> {
+    clients: VecDeque<(ClientNet, VecDeque<(u64, T)>)>,
+    len: usize,
+    max: usize,
+    next_id: u64,
+}
+
+/// What became of a request that asked to wait.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Queued<T> {
+    /// It waits under this number.
+    Waits(u64),
+    /// It waits, and the other one no longer does.
+    Displaced(u64, T),
+    /// The queue is full, and no client waits with more requests than this one.
+    Full,
+}
+
+impl<T> Queue<T> {
+    pub(super) fn new(max: usize) -> Self {
+        Self {
+            clients: VecDeque::new(),
+            len: 0,
+            max,
+            next_id: 0,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(super) fn push(&mut self, client: ClientNet, ticket: T) -> Queued<T> {
+        let mut displaced = None;
+        if self.len >= self.max {
+            let waiting = self.clients.iter().find(|(of, _)| *of == client);
+            let own = waiting.map_or(0, |(_, tickets)| tickets.len());
+            let most = self
+                .clients
+                .iter_mut()
+                .max_by_key(|(_, tickets)| tickets.len());
+            match most {
+                Some((_, tickets)) if tickets.len() > own + 1 => {
+                    displaced = tickets.pop_back().map(|(_, ticket)| ticket);
+                    self.len -= 1;
+                }
+                _ => return Queued::Full,
+            }
+        }
+        let id = self.next_id;
+        self.next_id += 1;
+        self.len += 1;
+        match self.clients.iter_mut().find(|(of, _)| *of == client) {
+            Some((_, tickets)) => tickets.push_back((id, ticket)),
+            None => self
+                .clients
+                .push_back((client, VecDeque::from([(id, ticket)]))),
+        }
+        match displaced {
+            Some(ticket) => Queued::Displaced(id, ticket),
+            None => Queued::Waits(id),
+        }
+    }
+
+    /// Takes a request out that no longer waits.
+    pub(super) fn remove(&mut self, client: ClientNet, id: u64) -> Option<T> {
+        let at = self.clients.iter().position(|(of, _)| *of == client)?;
+        let tickets = &mut self.clients[at].1;
+        let ticket = tickets.iter().position(|(of, _)| *of == id)?;
+        let (_, ticket) = tickets.remove(ticket)?;
+        if tickets.is_empty() {
+            self.clients.remove(at);
+        }
+        self.len -= 1;
+        Some(ticket)
+    }
+
+    /// Takes the next request of the next client that may go on.
+    pub(super) fn next(&mut self, may: impl Fn(ClientNet) -> bool) -> Option<T> {
+        let at = self.clients.iter().position(|(client, _)| may(*client))?;
+        let (client, mut tickets) = self.clients.remove(at)?;
+        let (_, ticket) = tickets.pop_front()?;
+        if !tickets.is_empty() {
+            self.clients.push_back((client, tickets));
+        }
+        self.len -= 1;
+        Some(ticket)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(text: &str) -> ClientNet {
+        ClientNet::of(text.parse().expect("an address"))
+    }
+
+    /// How many connections each of so many clients gets if all take as many as they may.
+    fn held_by_each(clients: u32, pool: usize, percent: u32) -> (Vec<usize>, usize) {
+        let shares = Shares::new(percent);
+        let mut held = vec![0; clients as usize];
+        let mut free = pool;
+        loop {
+            let before = free;
+            for (n, held) in held.iter_mut().enumerate() {
+                let client = ClientNet(n as u128);
+                if shares.allow(client, free) {
+                    shares.take(client);
+                    *held += 1;
+                    free -= 1;
+                }
+            }
+            if free == before {
+                return (held, free);
+            }
+        }
+    }
+
+    #[test]
+    fn an_ipv6_client_is_its_64_bit_prefix_and_a_mapped_address_is_ipv4() {
+        assert_eq!(client("2001:db8::1"), client("2001:db8::2:3:4"));
+        assert_ne!(client("2001:db8::1"), client("2001:db8:0:1::1"));
+        assert_eq!(client("::ffff:192.0.2.1"), client("192.0.2.1"));
+        assert_ne!(client("192.0.2.1"), client("192.0.2.2"));
+    }
+
+    #[test]
+    fn one_client_alone_gets_its_share_and_many_leave_something_free() {
+        let (alone, free) = held_by_each(1, 500, 80);
+        assert_eq!((alone[0], free), (400, 100));
+        for clients in 2..60 {
+            let (held, free) = held_by_each(clients, 500, 80);
+            assert!(free > 0, "{clients} clients take everything");
+            let (least, most) = (held.iter().min(), held.iter().max());
+            assert!(most.expect("one") - least.expect("one") <= 4, "{held:?}");
+        }
+    }
+
+    #[test]
+    fn a_pool_of_one_or_two_is_of_use_and_a_share_of_100_is_no_bound() {
+        assert_eq!(held_by_each(1, 1, 80), (vec![1], 0));
+        assert_eq!(held_by_each(1, 2, 80), (vec![2], 0));
+        assert_eq!(held_by_each(1, 500, 100), (vec![500], 0));
+    }
+
+    #[test]
+    fn what_was_given_back_can_be_taken_again() {
+        let shares = Shares::new(50);
+        let one = client("192.0.2.1");
+        shares.take(one);
+        assert!(!shares.allow(one, 1));
+        shares.give_back(one);
+        assert!(shares.allow(one, 1));
+        assert!(shares.held.borrow().is_empty());
+        assert!(!shares.allow(one, 0));
+    }
+
+    #[test]
+    fn clients_take_turns_and_their_requests_keep_their_order() {
+        let (a, b) = (client("192.0.2.1"), client("192.0.2.2"));
+        let mut queue = Queue::new(10);
+        for (client, ticket) in [(a, "a1"), (a, "a2"), (a, "a3"), (b, "b1"), (b, "b2")] {
+            assert!(matches!(queue.push(client, ticket), Queued::Waits(_)));
+        }
+        let order: Vec<_> = std::iter::from_fn(|| queue.next(|_| true)).collect();
+        assert_eq!(order, ["a1", "b1", "a2", "b2", "a3"]);
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn a_client_above_its_share_does_not_hold_up_the_others() {
+        let (a, b) = (client("192.0.2.1"), client("192.0.2.2"));
+        let mut queue = Queue::new(10);
+        _ = queue.push(a, "a1");
+        _ = queue.push(b, "b1");
+        assert_eq!(queue.next(|client| client != a), Some("b1"));
+        assert_eq!(queue.next(|client| client != a), None);
+        assert_eq!(queue.next(|_| true), Some("a1"));
+    }
+
+    #[test]
+    fn a_full_queue_drops_the_newest_request_of_the_client_with_the_most() {
+        let (a, b) = (client("192.0.2.1"), client("192.0.2.2"));
+        let mut queue = Queue::new(4);
+        for ticket in ["a1", "a2", "a3", "a4"] {
+            _ = queue.push(a, ticket);
+        }
+        assert_eq!(queue.push(a, "a5"), Queued::Full);
+        assert!(matches!(queue.push(b, "b1"), Queued::Displaced(_, "a4")));
+        assert!(matches!(queue.push(b, "b2"), Queued::Displaced(_, "a3")));
+        assert_eq!(queue.push(b, "b3"), Queued::Full, "both have as many");
+    }
+
+    #[test]
+    fn a_request_that_gave_up_is_no_longer_in_the_queue() {
+        let a = client("192.0.2.1");
+        let mut queue = Queue::new(1);
+        let Queued::Waits(id) = queue.push(a, "a1") else {
+            panic!("there is room");
+        };
+        assert_eq!(queue.remove(a, id), Some("a1"));
+        assert_eq!(queue.remove(a, id), None);
+        assert!(queue.is_empty());
+        assert!(matches!(queue.push(a, "a2"), Queued::Waits(_)));
+    }
+}

@@ -1,0 +1,188 @@
+//! The least rate at which a client must take its response and send its request.
+//!
+//! A client is charged only for time in which the edge waits for it. A stream of events, a long poll and an upload that the
+//! origin does not read cost it nothing, since the edge waits for the origin meanwhile. A [`Pace`] is a token bucket of such
+//! time: it starts full, each byte earns `1 / rate` seconds, and nothing above the bucket's size is kept. So a client that moves at
+//! least `rate` bytes a second may go on forever, and one that stops is ended after the bucket's size.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use edgeward_types::Timestamp;
+
+/// A least rate.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MinRate {
+    /// Zero is no bound.
+    pub(crate) bytes_per_second: u64,
+    /// The size of the bucket: how long a client may move nothing at all.
+    pub(crate) window: Duration,
+}
+
+impl MinRate {
+    fn full(&self) -> u64 {
+        millis(self.window).saturating_mul(self.bytes_per_second)
+    }
+}
+
+/// How fast one client moves one body.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    /// Since when the edge waits for the client.
+    since: Cell<Option<Timestamp>>,
+    /// Waits that ended since the last charge.
+    past: Cell<Duration>,
+    charged: Cell<Timestamp>,
+    /// What was taken out of the bucket, in milliseconds times bytes per second.
+    spent: Cell<u64>,
+}
+
+impl Pace {
+    /// The edge waits for the client from now on.
+    pub(crate) fn wait(&self, now: Timestamp) {
+        if self.since.get().is_none() {
+            self.since.set(Some(now));
+        }
+    }
+
+    /// The edge no longer waits for the client.
+    pub(crate) fn go_on(&self, now: Timestamp) {
+        if let Some(since) = self.since.take() {
+            let wait = now.since(since.max(self.charged.get()));
+            self.past.set(self.past.get() + wait);
+        }
+    }
+
+    /// Since when the edge waits for the client.
+    pub(crate) fn waits_since(&self) -> Option<Timestamp> {
+        self.since.get()
+    }
+
+    /// The client took or sent so many bytes.
+    pub(crate) fn moved(&self, bytes: u64) {
+        let earned = bytes.saturating_mul(1000);
+        self.spent.set(self.spent.get().saturating_sub(earned));
+    }
+
+    /// Forgets the waits since the last charge.
+    pub(crate) fn excuse(&self, now: Timestamp) {
+        self.past.take();
+        self.charged.set(now);
+    }
+
+    /// Charges the waits since the last charge. True if the client is too slow.
+    pub(crate) fn charge(&self, now: Timestamp, rate: MinRate) -> bool {
+        let mut wait = self.past.take();
+        if let Some(since) = self.since.get() {
+            wait += now.since(since.max(self.charged.get()));
+        }
+        self.charged.set(now);
+        self.spend(wait, rate)
+    }
+
+    fn spend(&self, wait: Duration, rate: MinRate) -> bool {
+        let cost = millis(wait).saturating_mul(rate.bytes_per_second);
+        let spent = self.spent.get().saturating_add(cost);
+        self.spent.set(spent);
+        rate.bytes_per_second > 0 && spent > rate.full()
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RATE: MinRate = MinRate {
+        bytes_per_second: 256,
+        window: Duration::from_secs(30),
+    };
+    const STEP: Duration = Duration::from_millis(250);
+
+    /// After how many seconds a client is ended that moves `bytes` every `every` seconds; `None` if it outlives an hour.
+    fn ended_after(bytes: u64, every: u64) -> Option<u64> {
+        let pace = Pace::default();
+        (1..=3600 * 4).find_map(|step: u64| {
+            if step.is_multiple_of(every * 4) {
+                pace.moved(bytes);
+            }
+            pace.spend(STEP, RATE).then_some(step / 4)
+        })
+    }
+
+    #[test]
+    fn a_client_that_stops_is_ended_after_the_window() {
+        assert_eq!(ended_after(0, 1), Some(30));
+    }
+
+    #[test]
+    fn a_byte_now_and_then_earns_next_to_nothing() {
+        assert_eq!(ended_after(1, 15), Some(30));
+        assert_eq!(ended_after(1, 1), Some(30));
+        assert!(ended_after(200, 1).is_some_and(|seconds| seconds < 180));
+    }
+
+    #[test]
+    fn a_client_at_the_rate_is_left_alone_however_its_bytes_are_spread() {
+        for every in [1, 5, 20, 29] {
+            assert_eq!(ended_after(256 * every, every), None, "every {every} s");
+        }
+    }
+
+    #[test]
+    fn bytes_of_the_past_do_not_buy_time_beyond_the_window() {
+        let pace = Pace::default();
+        pace.moved(1 << 40);
+        let steps = (1..).find(|_| pace.spend(STEP, RATE));
+        assert_eq!(steps, Some(30 * 4 + 1));
+    }
+
+    #[test]
+    fn a_rate_of_zero_is_no_bound() {
+        let pace = Pace::default();
+        let none = MinRate {
+            bytes_per_second: 0,
+            ..RATE
+        };
+        assert!(!pace.spend(Duration::from_secs(1 << 40), none));
+    }
+
+    #[test]
+    fn many_short_waits_count_as_much_as_a_long_one() {
+        let at = Timestamp::from_millis;
+        let pace = Pace::default();
+        let mut now = 1_000_000;
+        let mut waited = 0;
+        let ended = (1..10_000).find(|step| {
+            pace.wait(at(now));
+            now += 90;
+            waited += 90;
+            pace.go_on(at(now));
+            now += 10;
+            step % 3 == 0 && pace.charge(at(now), RATE)
+        });
+        assert!(ended.is_some());
+        assert!((30_000..30_300).contains(&waited), "{waited} ms");
+    }
+
+    #[test]
+    fn a_wait_that_spans_several_charges_is_charged_once() {
+        let at = Timestamp::from_secs;
+        let pace = Pace::default();
+        pace.wait(at(100));
+        let ended = (101..200).find(|&second| pace.charge(at(second), RATE));
+        assert_eq!(ended, Some(131));
+        let pace = Pace::default();
+        pace.wait(at(100));
+        assert!(!pace.charge(at(120), RATE));
+        pace.go_on(at(125));
+        assert!(!pace.charge(at(300), RATE));
+        assert_eq!(pace.spent.get(), 25 * 1000 * 256);
+        pace.excuse(at(400));
+        pace.wait(at(390));
+        assert!(!pace.charge(at(404), RATE));
+    }
+}

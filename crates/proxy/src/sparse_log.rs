@@ -1,0 +1,42 @@
+//! Events that come in floods: the first is logged, and then one in ten seconds with the number of those in between.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use edgeward_types::Timestamp;
+
+/// Decides which events of one kind are logged.
+#[derive(Debug, Default)]
+pub(crate) struct SparseLog {
+    logged: Cell<Option<Timestamp>>,
+    unlogged: Cell<u64>,
+}
+
+impl SparseLog {
+    /// One more event. If it is to be logged, returns how many before it were not.
+    pub(crate) fn next(&self, now: Timestamp) -> Option<u64> {
+        let is_recent = |logged| now.since(logged) < INTERVAL;
+        if self.logged.get().is_some_and(is_recent) {
+            self.unlogged.set(self.unlogged.get() + 1);
+            return None;
+        }
+        self.logged.set(Some(now));
+        Some(self.unlogged.take())
+    }
+}
+
+const INTERVAL: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_is_one_line_in_ten_seconds() {
+        let log = SparseLog::default();
+        let lines: Vec<_> = (1000..1030)
+            .filter_map(|second| log.next(Timestamp::from_secs(second)))
+            .collect();
+        assert_eq!(lines, [0, 9, 9]);
+    }
+}

@@ -1,0 +1,257 @@
+//! The least rates at which clients send and take bodies, and the bounds of the queue before the origin.
+
+mod support;
+
+use std::num::NonZeroUsize;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use edgeward_proxy::EdgeConfig;
+use edgeward_testkit::{Answer, Gate};
+use edgeward_types::ByteSize;
+use http::Request;
+use http_body_util::{BodyExt as _, Empty};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use support::{Bed, Client, PATIENCE};
+
+const WINDOW: Duration = Duration::from_millis(800);
+
+fn bed(change: impl FnOnce(&mut EdgeConfig)) -> Bed {
+    Bed::with(|config| {
+        config.workers = NonZeroUsize::MIN;
+        config.limits.rate_window = WINDOW;
+        change(config);
+    })
+}
+
+fn no_store(answer: Answer) -> Answer {
+    answer.header("cache-control", "no-store")
+}
+
+/// Sends a byte of an upload every so often until the edge answers; its answer.
+fn trickle(client: &mut Client, every: Duration, byte: &[u8]) -> u16 {
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        if let Some(answer) = client.head_within(every) {
+            return answer.status;
+        }
+        if !client.try_send(byte) {
+            return client.try_head().map_or(0, |answer| answer.status);
+        }
+    }
+    panic!("the upload goes on");
+}
+
+#[test]
+fn an_upload_slower_than_the_least_rate_is_a_408() {
+    let bed = bed(|_| {});
+    bed.origin.on("/up", no_store(Answer::ok("x")));
+    let step = WINDOW / 8;
+    let mut client = bed.connect();
+    client.send_head("POST", "/up", &[("content-length", "1000")]);
+    assert_eq!(
+        trickle(&mut client, step, b"x"),
+        408,
+        "while it is buffered"
+    );
+    assert_eq!(bed.origin.requests("/up"), 0);
+    let mut client = bed.connect();
+    client.send_head("POST", "/up", &[("content-length", "1000000")]);
+    client.send(&vec![b'x'; 100_000]);
+    assert_eq!(
+        trickle(&mut client, step, b"x"),
+        408,
+        "while it is streamed"
+    );
+    assert_eq!(
+        bed.metric("edgeward_slow_clients_total{direction=\"upload\"}"),
+        2.0
+    );
+    bed.origin
+        .wait_until("the origin's connection to be closed", |origin| {
+            origin.open_connections() == 0
+        });
+}
+
+/// Three times the window, at ten times the least rate.
+#[test]
+fn a_slow_upload_above_the_least_rate_arrives() {
+    let bed = bed(|config| config.limits.upload_rate_min = ByteSize(10));
+    bed.origin.on("/up", no_store(Answer::ok("thanks")));
+    let mut client = bed.connect();
+    client.send_head("POST", "/up", &[("content-length", "24000")]);
+    let began = Instant::now();
+    for piece in 1..=24 {
+        client.send(&[b'x'; 1000]);
+        while began.elapsed() < WINDOW * 3 * piece / 24 {
+            std::thread::yield_now();
+        }
+    }
+    assert_eq!(client.answer("POST").text(), "thanks");
+}
+
+/// The edge waits for the origin and not for the client.
+#[test]
+fn an_origin_that_reads_slowly_is_not_charged_to_the_client() {
+    let bed = bed(|_| {});
+    let gate = Gate::new();
+    bed.origin
+        .on("/up", no_store(Answer::ok("thanks")).read_body_after(&gate));
+    let mut client = bed.connect();
+    let length = 64 << 20;
+    client.send_head("POST", "/up", &[("content-length", &length.to_string())]);
+    let piece = vec![b'x'; 1 << 20];
+    let sent = client.send_until_blocked(&piece, length);
+    let blocked = Instant::now();
+    while blocked.elapsed() < WINDOW * 2 {
+        std::thread::yield_now();
+    }
+    gate.open();
+    client.send_rest(&piece, length - sent);
+    assert_eq!(client.answer("POST").text(), "thanks");
+}
+
+#[test]
+fn events_now_and_then_go_on_for_ever() {
+    let bed = bed(|_| {});
+    let gates: Vec<Gate> = (0..3).map(|_| Gate::new()).collect();
+    let mut events = no_store(Answer::pattern(30)).chunked(10);
+    for (n, gate) in gates.iter().enumerate() {
+        events = events.wait_at(10 * n as u64 + 5, gate);
+    }
+    bed.origin.on("/events", events);
+    let mut client = bed.connect();
+    client.send_head("GET", "/events", &[]);
+    let mut got = client.head();
+    for gate in &gates {
+        let began = Instant::now();
+        while began.elapsed() < WINDOW * 3 / 2 {
+            std::thread::yield_now();
+        }
+        gate.open();
+    }
+    client.body("GET", &mut got);
+    assert!(got.complete);
+    assert_eq!(got.body.len(), 30);
+    assert_eq!(
+        bed.metric("edgeward_slow_clients_total{direction=\"response\"}"),
+        0.0
+    );
+}
+
+/// It takes something all the time, so no timeout of silence ends it.
+#[test]
+fn a_client_that_takes_its_response_too_slowly_is_closed() {
+    let bed = bed(|config| {
+        config.limits.body_idle_timeout = WINDOW;
+        config.limits.response_rate_min = ByteSize::gib(16);
+    });
+    bed.origin.on("/big", no_store(Answer::pattern(4 << 30)));
+    let mut client = bed.connect();
+    client.send_head("GET", "/big", &[]);
+    assert_eq!(client.head().status, 200);
+    let deadline = Instant::now() + PATIENCE;
+    while client.read_up_to(1 << 20).len() == 1 << 20 {
+        let read = Instant::now();
+        assert!(read < deadline, "it goes on");
+        while read.elapsed() < WINDOW / 40 {
+            std::thread::yield_now();
+        }
+    }
+    assert_eq!(
+        bed.metric("edgeward_client_connections_closed_total{cause=\"slow-response\"}"),
+        1.0
+    );
+    assert_eq!(
+        bed.metric("edgeward_slow_clients_total{direction=\"response\"}"),
+        1.0
+    );
+}
+
+/// The stream ends, and the connection serves others.
+#[test]
+fn a_stream_whose_client_takes_nothing_is_reset_and_the_others_go_on() {
+    let bed = bed(|_| {});
+    bed.origin.on("/big", no_store(Answer::pattern(64 << 20)));
+    bed.origin.on("/page", no_store(Answer::ok("x")));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        let stream = tokio::net::TcpStream::connect(bed.addr()).await;
+        let stream = TokioIo::new(stream.expect("the edge listens"));
+        let builder = http2::Builder::new(TokioExecutor::new());
+        let (mut sender, connection) = builder
+            .handshake::<_, Empty<Bytes>>(stream)
+            .await
+            .expect("HTTP/2");
+        tokio::spawn(connection);
+        let get = |path: &str| {
+            let uri = format!("http://test.example{path}");
+            Request::get(uri).body(Empty::new()).expect("a request")
+        };
+        let mut stuck = sender.send_request(get("/big")).await.expect("a response");
+        // The small ones keep the connection moving.
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let page = sender.send_request(get("/page")).await.expect("a response");
+            let body = page.into_body().collect().await.expect("a body");
+            assert_eq!(body.to_bytes(), "x");
+            let ended = bed.metric("edgeward_slow_clients_total{direction=\"response\"}");
+            if ended == 1.0 {
+                break;
+            }
+            assert!(Instant::now() < deadline, "the stream goes on");
+        }
+        let ended = stuck.body_mut().collect().await;
+        assert!(ended.is_err(), "the body does not end as if it were whole");
+        let page = sender.send_request(get("/page")).await.expect("a response");
+        assert_eq!(page.status(), 200);
+    });
+    assert_eq!(
+        bed.metric("edgeward_client_connections_closed_total{cause=\"slow-response\"}"),
+        0.0
+    );
+}
+
+#[test]
+fn a_request_that_finds_the_queue_full_or_waits_too_long_gets_a_503() {
+    for (queue_max, end) in [(0, "queue-full"), (8, "timeout")] {
+        let bed = bed(|config| {
+            config.origin.connections_per_worker_max = NonZeroUsize::MIN;
+            config.origin.queue_max = queue_max;
+            config.origin.queue_timeout = Duration::from_millis(1100);
+        });
+        let gate = Gate::new();
+        bed.origin
+            .on("/slow", no_store(Answer::ok("x")).wait_before_head(&gate));
+        let mut first = bed.connect();
+        first.send_head("GET", "/slow", &[]);
+        gate.wait_reached(1);
+        let refused = bed.get("/other");
+        assert_eq!(refused.status, 503, "{end}");
+        assert_eq!(refused.header("retry-after"), Some("2"));
+        let ended = format!("edgeward_origin_waits_total{{end=\"{end}\"}}");
+        assert_eq!(bed.metric(&ended), 1.0);
+        assert_eq!(bed.metric("edgeward_origin_waiting"), 0.0);
+        gate.open();
+        assert_eq!(first.answer("GET").text(), "x");
+    }
+}
+
+#[test]
+fn without_room_for_buffers_uploads_are_streamed() {
+    let bed = bed(|config| config.limits.upload_buffers_bytes_max = ByteSize(0));
+    bed.origin.on("/up", no_store(Answer::ok("thanks")));
+    let mut client = bed.connect();
+    client.send_head("POST", "/up", &[("content-length", "10")]);
+    client.send(b"hello");
+    bed.origin.wait_until("the origin to be asked", |origin| {
+        origin.open_connections() == 1
+    });
+    client.send(b"world");
+    assert_eq!(client.answer("POST").text(), "thanks");
+    assert_eq!(bed.origin.last("/up").expect("asked").body(), b"helloworld");
+}

@@ -1,0 +1,238 @@
+//! Clients that hold what others need: connections to the origin stay within reach of everybody else.
+
+mod support;
+
+use std::io::Write as _;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::num::NonZeroUsize;
+
+use bytes::Bytes;
+use edgeward_testkit::{Answer, Gate};
+use http::Request;
+use http_body_util::Empty;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use support::{Bed, Client, PATIENCE};
+
+/// One worker with so many connections to the origin.
+fn bed_with(connections: usize) -> Bed {
+    Bed::with(|config| {
+        config.workers = NonZeroUsize::MIN;
+        config.origin.connections_per_worker_max = NonZeroUsize::new(connections).expect("some");
+    })
+}
+
+/// A client of another address of this machine.
+fn connect_from(bed: &Bed, last: u8) -> Client {
+    let from = SocketAddr::from((Ipv4Addr::new(127, 0, 0, last), 0));
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
+    let socket = socket.expect("a socket");
+    socket.bind(&from.into()).expect("an address of loopback");
+    socket
+        .connect(&bed.addr().into())
+        .expect("the edge listens");
+    Client::over(TcpStream::from(socket))
+}
+
+fn no_store(body: &str) -> Answer {
+    Answer::ok(body.to_owned()).header("cache-control", "no-store")
+}
+
+/// A thousand clients that send a byte now and then must not keep a miss waiting.
+#[test]
+fn a_small_upload_that_trickles_in_holds_no_connection_to_the_origin() {
+    let bed = bed_with(2);
+    bed.origin.otherwise(|_| no_store("x"));
+    let mut slow: Vec<Client> = (0..8)
+        .map(|_| {
+            let mut client = bed.connect();
+            client.send_head("POST", "/up", &[("content-length", "1000")]);
+            client.send(b"the first bytes");
+            client
+        })
+        .collect();
+    bed.until("the uploads to begin", |status| {
+        status["requests"]["method"] == 8
+    });
+    assert_eq!(bed.get("/page").status, 200);
+    assert_eq!(bed.origin.requests("/up"), 0);
+    // Once whole, each of them is sent on as it came.
+    for client in &mut slow {
+        client.send_rest(b"more of it ", 1000 - 15);
+        assert_eq!(client.answer("POST").status, 200);
+    }
+    let last = bed.origin.last("/up").expect("it was asked");
+    assert_eq!(last.body_len(), 1000);
+    assert!(last.body().starts_with(b"the first bytesmore of it more"));
+}
+
+#[test]
+fn one_address_cannot_take_every_connection_to_the_origin() {
+    let bed = bed_with(10);
+    let gate = Gate::new();
+    bed.origin.otherwise({
+        let gate = gate.clone();
+        move |request| {
+            if request.path() == "/page" {
+                no_store("x")
+            } else {
+                no_store("slow").wait_before_head(&gate)
+            }
+        }
+    });
+    let mut greedy: Vec<Client> = (0..30)
+        .map(|n| {
+            let mut client = bed.connect();
+            client.send_head("GET", &format!("/{n}"), &[]);
+            client
+        })
+        .collect();
+    gate.wait_reached(8);
+    bed.until("all to be read", |status| {
+        status["requests"]["uri-miss"] == 30
+    });
+    let mut other = connect_from(&bed, 2);
+    assert_eq!(other.get("/page", &[]).text(), "x");
+    assert_eq!(gate.reached(), 8, "four fifths of ten");
+    gate.open();
+    for client in &mut greedy {
+        assert_eq!(client.answer("GET").text(), "slow");
+    }
+}
+
+#[test]
+fn addresses_that_wait_for_a_connection_take_turns() {
+    let bed = bed_with(1);
+    let gate = Gate::new();
+    bed.origin.otherwise({
+        let gate = gate.clone();
+        move |_| no_store("x").wait_before_head(&gate)
+    });
+    let mut clients = Vec::new();
+    for n in 0..20 {
+        let mut client = bed.connect();
+        client.send_head("GET", &format!("/many/{n}"), &[]);
+        clients.push(client);
+    }
+    bed.until("them to wait", |status| {
+        status["requests"]["uri-miss"] == 20
+    });
+    let mut other = connect_from(&bed, 2);
+    other.send_head("GET", "/other", &[]);
+    bed.until("it to wait", |status| status["requests"]["uri-miss"] == 21);
+    gate.open();
+    assert_eq!(other.answer("GET").text(), "x");
+    for client in &mut clients {
+        assert_eq!(client.answer("GET").text(), "x");
+    }
+    let order: Vec<_> = bed.origin.recorded();
+    let turn = order.iter().position(|request| request.path() == "/other");
+    assert!(
+        turn.is_some_and(|turn| turn <= 2),
+        "it came {turn:?}th of {}",
+        order.len()
+    );
+}
+
+/// HTTP/2 clients that close their windows leave bodies where they are.
+#[test]
+fn a_small_body_that_nobody_takes_frees_its_connection_to_the_origin() {
+    let bed = bed_with(4);
+    bed.origin.otherwise(|request| {
+        if request.path() == "/page" {
+            no_store("x")
+        } else {
+            Answer::pattern(400_000).header("cache-control", "no-store")
+        }
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let held = runtime.block_on(async {
+        let stream = tokio::net::TcpStream::connect(bed.addr()).await;
+        let stream = TokioIo::new(stream.expect("the edge listens"));
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder.initial_stream_window_size(0);
+        let (mut sender, connection) = builder
+            .handshake::<_, Empty<Bytes>>(stream)
+            .await
+            .expect("HTTP/2");
+        tokio::spawn(connection);
+        let mut held = Vec::new();
+        for n in 0..10 {
+            let uri = format!("http://test.example/big/{n}");
+            let request = Request::get(uri).body(Empty::new()).expect("a request");
+            held.push(sender.send_request(request));
+        }
+        let mut all = Vec::new();
+        for response in held {
+            let response = tokio::time::timeout(PATIENCE, response).await;
+            all.push(response.expect("every response begins"));
+        }
+        (sender, all)
+    });
+    assert!(held.1.iter().all(Result::is_ok), "{:?}", held.1);
+    assert_eq!(bed.get("/page").text(), "x");
+    bed.until("the bodies to be read", |status| {
+        let bytes = status["fills"]["bytes"].as_u64();
+        bytes.is_some_and(|bytes| (10 * 250_000..=10 * 400_000).contains(&bytes))
+    });
+}
+
+/// A body that ends where its head said ends whole for a client that reads it late.
+#[test]
+fn a_body_that_was_read_ahead_arrives_whole() {
+    let bed = bed_with(2);
+    let answer = |length| Answer::pattern(length).header("cache-control", "no-store");
+    bed.origin.on("/large", answer(24 << 20));
+    bed.origin.on("/chunked", answer(24 << 20).chunked(10_000));
+    for path in ["/large", "/chunked"] {
+        let mut client = bed.connect();
+        client.send_head("GET", path, &[]);
+        let before = bed.metric("edgeward_read_ahead_total");
+        let mut got = client.head();
+        bed.until_metric("edgeward_read_ahead_total", before + 1.0);
+        client.body("GET", &mut got);
+        assert!(got.complete, "{path}");
+        assert!(got.body == support::pattern(0..24 << 20), "{path}");
+    }
+}
+
+/// A client that waits for the origin's answer before it sends the rest is not kept waiting for the buffer.
+#[test]
+fn a_body_of_unknown_length_is_not_waited_for_forever() {
+    let bed = bed_with(2);
+    bed.origin
+        .on("/talk", no_store("go on").before_reading_body());
+    let mut client = bed.connect();
+    client.send_head("POST", "/talk", &[("transfer-encoding", "chunked")]);
+    client.send(b"5\r\nhello\r\n");
+    assert_eq!(client.answer("POST").text(), "go on");
+    _ = client.try_send(b"0\r\n\r\n");
+}
+
+#[test]
+fn chunked_uploads_and_trailers_arrive_whole_however_they_are_cut() {
+    let bed = bed_with(2);
+    bed.origin.on("/up", Answer::ok("thanks"));
+    for pieces in [1, 3, 40, 4000] {
+        let mut client = bed.connect();
+        client.send_head("POST", "/up", &[("transfer-encoding", "chunked")]);
+        let mut expected = Vec::new();
+        let mut sent = Vec::new();
+        for n in 0..pieces {
+            let piece = vec![b'a' + u8::try_from(n % 26).expect("a letter"); 40];
+            write!(sent, "{:x}\r\n", piece.len()).expect("memory");
+            sent.extend_from_slice(&piece);
+            sent.extend_from_slice(b"\r\n");
+            expected.extend_from_slice(&piece);
+        }
+        sent.extend_from_slice(b"0\r\n\r\n");
+        client.send(&sent);
+        assert_eq!(client.answer("POST").text(), "thanks");
+        let got = bed.origin.last("/up").expect("asked");
+        assert_eq!(got.body_len(), expected.len() as u64, "{pieces} pieces");
+        assert!(expected.starts_with(got.body()) || got.body() == expected);
+    }
+}

@@ -107,28 +107,37 @@ ifndef BUILT
 	@$(CARGO) build $(LOCKED) --quiet --package edgeward-cli
 endif
 
-test-client-js: program
+# Random lives of a client, for each language to follow step by step; more: make test-clients LIVES=300 FIRST=$$RANDOM
+LIVES ?= 40
+FIRST ?= 0
+LIVES_FILE := $(abspath $(or $(CARGO_TARGET_DIR),target))/filter-lives.jsonl
+
+.PHONY: lives
+lives: rust compiler
+	@$(CARGO) run $(LOCKED) --quiet --package xtask -- lives --lives $(LIVES) --first $(FIRST) --out $(LIVES_FILE)
+
+test-client-js: program lives
 	@scripts/ensure-debian client-js
-	@cd clients/js && EDGEWARD="$(PROGRAM)" SEED=$(SEED) $(abspath $(STEP)) "JavaScript client (node --test)" \
+	@cd clients/js && EDGEWARD="$(PROGRAM)" SEED=$(SEED) LIVES="$(LIVES_FILE)" $(abspath $(STEP)) "JavaScript client (node --test)" \
 		node --test --test-reporter=spec test/
 
-test-client-go: program
+test-client-go: program lives
 	@scripts/ensure-debian client-go
-	@cd clients/go && EDGEWARD="$(PROGRAM)" SEED=$(SEED) $(abspath $(STEP)) "Go client (go vet, go test)" \
+	@cd clients/go && EDGEWARD="$(PROGRAM)" SEED=$(SEED) LIVES="$(LIVES_FILE)" $(abspath $(STEP)) "Go client (go vet, go test)" \
 		sh -c 'go vet ./... && go test -count=1 ./...'
 
 # Compiles half of the workspace anew, optimised: some minutes, and not a part of `make test`.
-test-client-python: program
+test-client-python: program lives
 	@scripts/ensure-debian build client-python
-	@cd clients/python && EDGEWARD="$(PROGRAM)" SEED=$(SEED) $(abspath $(STEP)) "Python client (pip install, unittest)" \
+	@cd clients/python && EDGEWARD="$(PROGRAM)" SEED=$(SEED) LIVES="$(LIVES_FILE)" $(abspath $(STEP)) "Python client (pip install, unittest)" \
 		sh -c 'cargo clippy $(LOCKED) --release --quiet -- --deny warnings && python3 -m venv target/venv && \
 		target/venv/bin/pip install --quiet --disable-pip-version-check --force-reinstall . && \
 		target/venv/bin/python -m unittest discover -s tests'
 
 # Maven fetches Guava, JUnit and its own plugins.
-test-client-java: program
+test-client-java: program lives
 	@scripts/ensure-debian client-java
-	@cd clients/java && EDGEWARD="$(PROGRAM)" SEED=$(SEED) $(abspath $(STEP)) "Java client (mvn test)" \
+	@cd clients/java && EDGEWARD="$(PROGRAM)" SEED=$(SEED) LIVES="$(LIVES_FILE)" $(abspath $(STEP)) "Java client (mvn test)" \
 		mvn --batch-mode --quiet test
 
 # A JDK, Maven, 2 GB of memory and some minutes: too much for `make test`.

@@ -94,7 +94,8 @@ func (p *fakePublisher) manifest(answer *http.Response) {
 	}
 	if echo := answer.Request.Header.Get("Edgeward-Challenge"); echo != "" {
 		answer.Header.Set("Edgeward-Proof", p.sign("proof", map[string]any{
-			"set": "resource", "serial": serial, "lineage": 305419896, "head": 2, "lag_ms": 0, "echo": echo,
+			"format": 2, "set": "resource", "serial": serial, "lineage": 305419896, "epoch_min": 7, "head": 2,
+			"lag_ms": 0, "echo": echo,
 		}))
 	}
 	if answer.Request.URL.RawQuery != "" && p.trouble == "" {
@@ -103,7 +104,8 @@ func (p *fakePublisher) manifest(answer *http.Response) {
 		return
 	}
 	line := p.sign("manifest", map[string]any{
-		"format": 1, "set": "resource", "serial": serial, "lineage": 305419896, "covers_ms": p.wall, "head": 2,
+		"format": 2, "set": "resource", "serial": serial, "lineage": 305419896, "covers_ms": p.wall,
+		"epoch_min": 7, "head": 2,
 		"snapshot": map[string]any{
 			"epoch": 7, "base": 1, "bytes": len(p.snapshot), "sha256": digestOf(p.snapshot),
 		},

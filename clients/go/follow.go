@@ -122,7 +122,7 @@ func (c *Client) poll(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	news := false
+	news, tooLarge := false, error(nil)
 	switch answer.StatusCode {
 	case http.StatusOK:
 		manifest, err := ReadManifest(line, c.keys)
@@ -131,6 +131,7 @@ func (c *Client) poll(ctx context.Context) (bool, error) {
 			if err = c.state.Manifest(c.config.Now(), manifest); err == nil {
 				c.counts.Manifests++
 			}
+			tooLarge = c.state.SnapshotRefused()
 			c.mutex.Unlock()
 		}
 		if err != nil {
@@ -156,6 +157,11 @@ func (c *Client) poll(ctx context.Context) (bool, error) {
 		if err != nil {
 			return false, fmt.Errorf("the proof is refused: %w", err)
 		}
+	}
+	if tooLarge != nil {
+		// The publisher answers at once while its snapshot is another: it is not asked without end.
+		news = false
+		c.failed(fmt.Errorf("the snapshot is not fetched: %w", tooLarge), 1)
 	}
 	return news, nil
 }

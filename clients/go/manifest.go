@@ -27,17 +27,17 @@ type DeltaEntry struct {
 
 // Manifest is what a client needs to have, to know of every id up to journal number Head.
 type Manifest struct {
-	Set                             string
-	Serial, Lineage, CoversMS, Head uint64
-	Snapshot                        Snapshot
-	Deltas                          []DeltaEntry
+	Set                                       string
+	Serial, Lineage, CoversMS, EpochMin, Head uint64
+	Snapshot                                  Snapshot
+	Deltas                                    []DeltaEntry
 }
 
 // Proof is a publisher's answer to one client's challenge.
 type Proof struct {
-	Set                          string
-	Serial, Lineage, Head, LagMS uint64
-	Echo                         string
+	Set                                    string
+	Serial, Lineage, EpochMin, Head, LagMS uint64
+	Echo                                   string
 }
 
 // Keys are whom a client believes: the holders of these public keys. None at all believe whoever answers.
@@ -76,16 +76,16 @@ func ReadManifest(line []byte, keys Keys) (*Manifest, error) {
 		return nil, err
 	}
 	manifest, snapshot, deltas := &Manifest{}, json.RawMessage{}, []json.RawMessage{}
+	if err = checkForm(text); err != nil {
+		return nil, err
+	}
 	var format uint64
 	err = fields(text, map[string]any{
 		"format": &format, "set": &manifest.Set, "serial": &manifest.Serial, "lineage": &manifest.Lineage,
-		"covers_ms": &manifest.CoversMS, "head": &manifest.Head, "snapshot": &snapshot, "deltas": &deltas,
+		"covers_ms": &manifest.CoversMS, "epoch_min": &manifest.EpochMin, "head": &manifest.Head, "snapshot": &snapshot, "deltas": &deltas,
 	})
 	if err != nil {
 		return nil, err
-	}
-	if format != 1 {
-		return nil, unbelievable("the manifest has form %d, and this package reads form 1", format)
 	}
 	named := &manifest.Snapshot
 	err = fields(snapshot, map[string]any{
@@ -126,6 +126,9 @@ func (m *Manifest) check() error {
 	if end != m.Head || first > m.Snapshot.Base || m.Snapshot.Base > m.Head {
 		return unbelievable("the manifest's deltas leave a gap at journal number %d", first)
 	}
+	if m.EpochMin > m.Snapshot.Epoch {
+		return unbelievable("the manifest requires snapshot %d, and its newest is %d", m.EpochMin, m.Snapshot.Epoch)
+	}
 	return nil
 }
 
@@ -135,11 +138,27 @@ func ReadProof(line []byte, keys Keys) (*Proof, error) {
 	if err != nil {
 		return nil, err
 	}
-	proof := &Proof{}
+	if err = checkForm(text); err != nil {
+		return nil, err
+	}
+	proof, format := &Proof{}, uint64(0)
 	return proof, fields(text, map[string]any{
-		"set": &proof.Set, "serial": &proof.Serial, "lineage": &proof.Lineage, "head": &proof.Head,
-		"lag_ms": &proof.LagMS, "echo": &proof.Echo,
+		"format": &format, "set": &proof.Set, "serial": &proof.Serial, "lineage": &proof.Lineage,
+		"epoch_min": &proof.EpochMin, "head": &proof.Head, "lag_ms": &proof.LagMS, "echo": &proof.Echo,
 	})
+}
+
+// Refuses other forms by their number. Proofs of form 1 do not state their form. A statement of form 1 does not
+// name the snapshot that it is about: it must make no filter fresh.
+func checkForm(text []byte) error {
+	stated := struct{ Format json.RawMessage }{json.RawMessage("1")}
+	if err := json.Unmarshal(text, &stated); err != nil {
+		return unbelievable("the signed document cannot be read: %v", err)
+	}
+	if string(stated.Format) != "2" {
+		return unbelievable("the document has form %.20s, and this package reads form 2", stated.Format)
+	}
+	return nil
 }
 
 // Verifies a line and returns the JSON in it.
@@ -188,7 +207,7 @@ func fields(text []byte, into map[string]any) error {
 	for name, value := range found {
 		place, known := into[name]
 		if !known {
-			return unbelievable("the signed document has a field %.40q that form 1 does not know", name)
+			return unbelievable("the signed document has a field %.40q that form 2 does not know", name)
 		}
 		if err := field(value, place); err != nil {
 			return unbelievable("%s is not what belongs there: %v", name, err)

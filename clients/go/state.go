@@ -39,6 +39,7 @@ type Reason string
 const (
 	OtherSet      Reason = "other-set"
 	Replayed      Reason = "replayed"
+	Falling       Reason = "falling"
 	NotAsked      Reason = "not-asked"
 	Unlisted      Reason = "unlisted"
 	Early         Reason = "early"
@@ -86,8 +87,8 @@ type StateConfig struct {
 // documents, files and times are handed in. It is not safe for concurrent use.
 //
 // The guarantee: an id that was committed more than MaxStaleness ago is never skipped. The answer is Absent
-// only while a deadline lies ahead, and a deadline comes from a statement of the publisher whose ids are
-// all here: from a proof, which echoes random bytes of this client's own request and so was made after
+// only while a deadline lies ahead, and a deadline comes from a statement of the publisher whose snapshot
+// and ids are all here: from a proof, which echoes random bytes of this client's own request and so was made after
 // that was sent, or from a manifest's date where somebody vouches for the clocks (docs/id-filter.md,
 // "Freshness"). The scripts in vectors/filter hold it to the Rust client, step by step.
 type State struct {
@@ -101,11 +102,19 @@ type State struct {
 	deadline   int64
 	// Whether there is a deadline at all.
 	stated bool
+	// The highest numbers that believed statements had.
+	highest highest
+}
+
+// All but the serial number belong to the lineage.
+type highest struct {
+	serial, lineage, head, epochMin uint64
 }
 
 // A snapshot and what was added to it: each id with the number of the delta that brought it.
 type holding struct {
 	lineage, epoch, base, applied uint64
+	sha256                        string
 	filter                        *Filter
 	overlay                       map[uint64]uint64
 }
@@ -122,10 +131,11 @@ type challenge struct {
 	sent int64
 }
 
-// "All ids committed MaxStaleness before the deadline are in the journal up to head."
+// "All ids committed MaxStaleness before the deadline are in a snapshot of epochMin or later, together with
+// the journal up to head."
 type statement struct {
-	lineage, head uint64
-	deadline      int64
+	lineage, epochMin, head uint64
+	deadline                int64
 }
 
 const (
@@ -147,7 +157,7 @@ func NewState(config StateConfig) *State {
 	if config.OverlayIDsMax == 0 {
 		config.OverlayIDsMax = 1 << 20
 	}
-	return &State{config: config}
+	return &State{config: config, highest: highest{serial: config.SerialMin}}
 }
 
 // Answer says what to do about an id, in any spelling that its form allows.
@@ -229,18 +239,66 @@ func (s *State) Manifest(now Now, manifest *Manifest) error {
 	if err := s.checkSet(manifest.Set); err != nil {
 		return err
 	}
-	if newest := s.Serial(); manifest.Serial < newest {
-		return refuse(Replayed, "manifest %d is older than %d, which was seen before", manifest.Serial, newest)
+	if err := s.checkSerial(manifest.Serial); err != nil {
+		return err
 	}
 	if s.newest != nil && s.newest.Serial == manifest.Serial && !same(s.newest, manifest) {
 		return contradiction()
 	}
+	if err := s.checkRising(manifest.Lineage, manifest.EpochMin, manifest.Head); err != nil {
+		return err
+	}
+	if s.newest != nil && s.newest.Lineage == manifest.Lineage {
+		if err := rising("epoch", manifest.Snapshot.Epoch, s.newest.Snapshot.Epoch); err != nil {
+			return err
+		}
+		if err := rising("base", manifest.Snapshot.Base, s.newest.Snapshot.Base); err != nil {
+			return err
+		}
+	}
+	s.highest = highest{manifest.Serial, manifest.Lineage, manifest.Head, manifest.EpochMin}
 	s.considerDate(now, manifest)
 	for _, entry := range manifest.Deltas {
 		s.list(listed{manifest.Lineage, entry})
 	}
+	s.adopt(manifest)
 	s.newest = manifest
 	s.settle()
+	return nil
+}
+
+// Takes the snapshot in use for that of a new lineage, if the manifest names the same file: the publisher was
+// restarted. The ids beside it and the deadline stay. The next snapshot of the new lineage comes from a scan
+// that began after the restart, so it has all ids committed before.
+func (s *State) adopt(manifest *Manifest) {
+	held, named := s.holding, manifest.Snapshot
+	if held != nil && held.lineage != manifest.Lineage && held.sha256 == named.SHA256 && held.epoch == named.Epoch {
+		held.lineage, held.base, held.applied = manifest.Lineage, named.Base, named.Base
+	}
+}
+
+func (s *State) checkSerial(serial uint64) error {
+	if serial < s.highest.serial {
+		return refuse(Replayed, "manifest %d is older than %d, which was seen before", serial, s.highest.serial)
+	}
+	return nil
+}
+
+// Refuses a statement with smaller numbers than an earlier one of the same lineage.
+func (s *State) checkRising(lineage, epochMin, head uint64) error {
+	if lineage != s.highest.lineage {
+		return nil
+	}
+	if err := rising("head", head, s.highest.head); err != nil {
+		return err
+	}
+	return rising("epoch_min", epochMin, s.highest.epochMin)
+}
+
+func rising(what string, found, newest uint64) error {
+	if found < newest {
+		return refuse(Falling, "the publisher's %s fell from %d to %d within a lineage", what, newest, found)
+	}
 	return nil
 }
 
@@ -268,8 +326,15 @@ func (s *State) Proof(now Now, proof *Proof) error {
 			continue
 		}
 		s.challenges = append(s.challenges[:n:n], s.challenges[n+1:]...)
+		if err := s.checkSerial(proof.Serial); err != nil {
+			return err
+		}
+		if err := s.checkRising(proof.Lineage, proof.EpochMin, proof.Head); err != nil {
+			return err
+		}
+		s.highest = highest{proof.Serial, proof.Lineage, proof.Head, proof.EpochMin}
 		if most := s.config.MaxStaleness.Milliseconds(); proof.LagMS <= uint64(most) {
-			s.state(statement{proof.Lineage, proof.Head, asked.sent + most - int64(proof.LagMS)})
+			s.state(statement{proof.Lineage, proof.EpochMin, proof.Head, asked.sent + most - int64(proof.LagMS)})
 		}
 		s.settle()
 		return nil
@@ -315,7 +380,9 @@ func (s *State) Snapshot(now Now, received Received) error {
 	if filter.facts.Epoch != named.Epoch {
 		return contradiction()
 	}
-	fresh := &holding{lineage, named.Epoch, named.Base, named.Base, filter, map[uint64]uint64{}}
+	fresh := &holding{
+		lineage, named.Epoch, named.Base, named.Base, received.sha256, filter, map[uint64]uint64{},
+	}
 	if old := s.holding; old != nil && old.lineage == lineage {
 		if old.epoch >= named.Epoch || old.base > named.Base || old.filter.facts.Seed != filter.facts.Seed {
 			return refuse(Older, "the snapshot is not newer than the one in use")
@@ -384,6 +451,22 @@ func (s *State) Delta(now Now, file []byte) error {
 	return nil
 }
 
+// SnapshotRefused says why the newest snapshot, which is wanted, is not fetched: it is larger than allowed.
+func (s *State) SnapshotRefused() error {
+	if s.newest == nil || !s.isWanted(s.newest) {
+		return nil
+	}
+	if named, most := s.newest.Snapshot, s.config.SnapshotBytesMax; named.Bytes > most {
+		return refuse(TooLarge, "a snapshot of %d bytes is larger than the %d allowed", named.Bytes, most)
+	}
+	return nil
+}
+
+func (s *State) isWanted(manifest *Manifest) bool {
+	return s.holding == nil || s.holding.lineage != manifest.Lineage ||
+		s.holding.epoch < manifest.Snapshot.Epoch
+}
+
 // Wants says what to fetch now: a snapshot or nil, and deltas in their order.
 func (s *State) Wants() (*Snapshot, []DeltaEntry) {
 	manifest := s.newest
@@ -393,7 +476,7 @@ func (s *State) Wants() (*Snapshot, []DeltaEntry) {
 	var snapshot *Snapshot
 	same := s.holding != nil && s.holding.lineage == manifest.Lineage
 	fits := manifest.Snapshot.Bytes <= s.config.SnapshotBytesMax
-	if (!same || s.holding.epoch < manifest.Snapshot.Epoch) && fits {
+	if s.isWanted(manifest) && fits {
 		named := manifest.Snapshot
 		snapshot = &named
 	}
@@ -425,7 +508,7 @@ func (s *State) considerDate(now Now, manifest *Manifest) {
 	if age < 0 || age > most {
 		return
 	}
-	s.state(statement{manifest.Lineage, manifest.Head, moment + most - age})
+	s.state(statement{manifest.Lineage, manifest.EpochMin, manifest.Head, moment + most - age})
 }
 
 // Remembers a statement until its ids are here. Jitter in both directions can hide time.
@@ -433,7 +516,7 @@ func (s *State) state(said statement) {
 	said.deadline -= 2 * jitterMS
 	for n := range s.pending {
 		known := &s.pending[n]
-		if known.lineage == said.lineage && known.head == said.head {
+		if known.lineage == said.lineage && known.epochMin == said.epochMin && known.head == said.head {
 			if known.deadline < said.deadline {
 				known.deadline = said.deadline
 			}
@@ -454,7 +537,8 @@ func (s *State) settle() {
 	}
 	waiting := s.pending[:0]
 	for _, said := range s.pending {
-		if said.lineage != s.holding.lineage || said.head > s.holding.applied {
+		if said.lineage != s.holding.lineage || said.epochMin > s.holding.epoch ||
+			said.head > s.holding.applied {
 			waiting = append(waiting, said)
 		} else if !s.stated || said.deadline > s.deadline {
 			s.stated, s.deadline = true, said.deadline
@@ -480,7 +564,7 @@ func same(one, other *Manifest) bool {
 		}
 	}
 	return one.Set == other.Set && one.Serial == other.Serial && one.Lineage == other.Lineage &&
-		one.CoversMS == other.CoversMS && one.Head == other.Head && one.Snapshot == other.Snapshot
+		one.CoversMS == other.CoversMS && one.EpochMin == other.EpochMin && one.Head == other.Head && one.Snapshot == other.Snapshot
 }
 
 // One reckoning of time from two clocks that may both be wrong: it passes by whichever says more. When

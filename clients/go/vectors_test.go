@@ -189,41 +189,75 @@ type script struct {
 		Asked            []string
 	}
 	Documents, Files []string
-	Steps            [][9]json.RawMessage
+	// Ten columns in the lives of LIVES: the last names the ids that must not be absent.
+	Steps [][]json.RawMessage
 }
 
 func TestClientsLiveAsTheScriptsSay(t *testing.T) {
 	var scripts []script
 	vectors(t, "scripts.json", &scripts)
 	for _, one := range scripts {
-		keys, err := ParseKeys(one.Client.Key)
-		if err != nil {
+		live(t, one)
+	}
+}
+
+// Random lives, one a line in the file that LIVES names; `cargo xtask lives` writes it.
+func TestNoIDIsHiddenInRandomLives(t *testing.T) {
+	path := os.Getenv("LIVES")
+	if path == "" {
+		t.Skip("LIVES names no file of random lives")
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	lives := 0
+	for decoder := json.NewDecoder(file); decoder.More(); lives++ {
+		var one script
+		if err := decoder.Decode(&one); err != nil {
 			t.Fatal(err)
 		}
-		config := StateConfig{
-			Set:              one.Client.Set,
-			MaxStaleness:     time.Duration(one.Client.MaxStalenessMS) * time.Millisecond,
-			SnapshotBytesMax: one.Client.SnapshotBytesMax,
-			OverlayIDsMax:    one.Client.OverlayIDsMax,
+		live(t, one)
+	}
+	if lives == 0 {
+		t.Fatalf("%s has no lives", path)
+	}
+	t.Logf("%d lives", lives)
+}
+
+func live(t *testing.T, one script) {
+	t.Helper()
+	keys, err := ParseKeys(one.Client.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := StateConfig{
+		Set:              one.Client.Set,
+		MaxStaleness:     time.Duration(one.Client.MaxStalenessMS) * time.Millisecond,
+		SnapshotBytesMax: one.Client.SnapshotBytesMax,
+		OverlayIDsMax:    one.Client.OverlayIDsMax,
+	}
+	if ms := one.Client.ClockErrorMS; ms != nil {
+		config.DatesCount, config.ClockError = true, time.Duration(*ms)*time.Millisecond
+	}
+	files, places := make([][]byte, len(one.Files)), map[string]int{}
+	for n, file := range one.Files {
+		files[n] = unhex(t, file)
+		places[digestOf(files[n])] = n
+	}
+	state := NewState(config)
+	for number, step := range one.Steps {
+		if string(step[2]) == `"restart"` {
+			state = NewState(config)
 		}
-		if ms := one.Client.ClockErrorMS; ms != nil {
-			config.DatesCount, config.ClockError = true, time.Duration(*ms)*time.Millisecond
-		}
-		files, places := make([][]byte, len(one.Files)), map[string]int{}
-		for n, file := range one.Files {
-			files[n] = unhex(t, file)
-			places[digestOf(files[n])] = n
-		}
-		state := NewState(config)
-		for number, step := range one.Steps {
-			follow(t, fmt.Sprintf("seed %d, step %d: %s", one.Client.Seed, number, step), one, state, keys, files, places, step)
-		}
+		follow(t, fmt.Sprintf("seed %d, step %d: %s", one.Client.Seed, number, step), one, state, keys, files, places, step)
 	}
 }
 
 func follow(
 	t *testing.T, where string, one script, state *State, keys Keys, files [][]byte, places map[string]int,
-	step [9]json.RawMessage,
+	step []json.RawMessage,
 ) {
 	t.Helper()
 	var monotonic, wall, fresh int64
@@ -239,7 +273,7 @@ func follow(
 		}
 	}
 	now := Now{time.Duration(monotonic) * time.Millisecond, wall}
-	if what != "challenge" && what != "observe" {
+	if what == "manifest" || what == "proof" || what == "snapshot" || what == "delta" {
 		if err := json.Unmarshal(step[3], &at); err != nil {
 			t.Fatal(where, err)
 		}
@@ -264,7 +298,7 @@ func follow(
 		err = state.Snapshot(now, Receive(files[at]))
 	case "delta":
 		err = state.Delta(now, files[at])
-	default:
+	case "observe":
 		state.Observe(now)
 	}
 	found := "taken"
@@ -287,6 +321,17 @@ func follow(
 	letters := ""
 	for _, id := range one.Client.Asked {
 		letters += map[Answer]string{Absent: "a", Maybe: "m", Ask: "?"}[state.Answer(now, id)]
+	}
+	if len(step) > 9 {
+		var must string
+		if err := json.Unmarshal(step[9], &must); err != nil {
+			t.Fatal(where, err)
+		}
+		for n := range must {
+			if must[n] == '!' && letters[n] == 'a' {
+				t.Fatalf("%s: id %s is hidden", where, one.Client.Asked[n])
+			}
+		}
 	}
 	// Why nothing can be said, which the script tells, is nothing to whoever asks.
 	if letters != strings.NewReplacer("n", "?", "s", "?").Replace(answers) {

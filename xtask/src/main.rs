@@ -8,6 +8,7 @@ mod bench_ids;
 mod bench_link;
 mod bench_negative;
 mod bench_prediction;
+mod lives;
 mod options;
 mod tidy;
 mod vectors;
@@ -27,7 +28,7 @@ struct Chore {
 }
 
 /// All of them but `bench-disk`, which is three.
-const CHORES: [Chore; 9] = [
+const CHORES: [Chore; 10] = [
     Chore {
         name: "tidy",
         help: tidy::HELP,
@@ -67,6 +68,11 @@ const CHORES: [Chore; 9] = [
         name: "bench-prediction",
         help: bench_prediction::HELP,
         run: bench_prediction::run,
+    },
+    Chore {
+        name: "lives",
+        help: lives::HELP,
+        run: lives::run,
     },
     Chore {
         name: "vectors",

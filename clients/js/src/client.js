@@ -205,6 +205,12 @@ export class FilterClient {
       this.#state.proof(now(), await readProof(line, this.#keys));
       this.#counts.proofs += 1;
     }
+    const tooLarge = this.#state.snapshotRefused;
+    if (tooLarge !== null && response.status === 200) {
+      // The publisher answers at once while its snapshot is another: it is not asked without end.
+      this.#failed(tooLarge, 1);
+      return false;
+    }
     return news;
   }
 

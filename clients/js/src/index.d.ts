@@ -143,6 +143,7 @@ export interface Manifest {
   serial: bigint;
   lineage: bigint;
   covers_ms: bigint;
+  epoch_min: bigint;
   head: bigint;
   snapshot: SnapshotEntry;
   deltas: DeltaEntry[];

@@ -65,9 +65,6 @@ export async function importKeys(keys) {
  */
 export async function readManifest(line, keys) {
   const manifest = shape(await believe(line, keys, "edgeward filter manifest 1"), MANIFEST);
-  if (manifest.format !== 1n) {
-    throw new ManifestError(`the manifest has form ${manifest.format}, and this package reads form 1`);
-  }
   const { deltas, head, snapshot } = manifest;
   if (deltas.length > DELTAS_MAX) {
     throw new ManifestError(`the manifest lists ${deltas.length} deltas, more than ${DELTAS_MAX}`);
@@ -81,6 +78,11 @@ export async function readManifest(line, keys) {
   }
   if (end !== head || first > snapshot.base) throw gap(first);
   if (snapshot.base > head) throw gap(head);
+  if (manifest.epoch_min > snapshot.epoch) {
+    throw new ManifestError(
+      `the manifest requires snapshot ${manifest.epoch_min}, and its newest is ${snapshot.epoch}`,
+    );
+  }
   return manifest;
 }
 
@@ -120,7 +122,12 @@ async function believe(line, keys, kind) {
       throw new ManifestError("the signature is wrong");
     }
   }
-  return parse(json);
+  const document = parse(json);
+  // Proofs of form 1 do not state their form. A statement of form 1 does not name the snapshot that it is
+  // about: it must make no filter fresh.
+  const format = document instanceof Map ? (document.get("format") ?? 1n) : null;
+  if (format !== 2n) throw new ManifestError(`the document has form ${format}, and this package reads form 2`);
+  return document;
 }
 
 // What each field of a document must be: a function, a shape, or a list of a shape.
@@ -135,11 +142,21 @@ const MANIFEST = {
   serial: number,
   lineage: number,
   covers_ms: number,
+  epoch_min: number,
   head: number,
   snapshot: { epoch: number, base: number, bytes: number, sha256: digest },
   deltas: [DELTA],
 };
-const PROOF = { set: text, serial: number, lineage: number, head: number, lag_ms: number, echo: text };
+const PROOF = {
+  format: number,
+  set: text,
+  serial: number,
+  lineage: number,
+  epoch_min: number,
+  head: number,
+  lag_ms: number,
+  echo: text,
+};
 
 /** Holds a value against a shape; digests become lower case. */
 function shape(value, form, path = "the document") {
@@ -161,7 +178,7 @@ function shape(value, form, path = "the document") {
     }
   }
   if (value.size !== Object.keys(form).length) {
-    throw new ManifestError(`${path} has a field that form 1 does not know`);
+    throw new ManifestError(`${path} has a field that form 2 does not know`);
   }
   return made;
 }

@@ -3,7 +3,7 @@
 //
 // The guarantee: an id that was committed more than `maxStalenessMs` ago is never skipped. A client
 // says "absent" only while a deadline lies ahead, and a deadline comes from a statement of the publisher
-// whose ids are all here: from a proof, which echoes random bytes of this client's own request and so was
+// whose snapshot and ids are all here: from a proof, which echoes random bytes of this client's own request and so was
 // made after that was sent, or from a manifest's date where somebody vouches for the clocks
 // (docs/id-filter.md, "Freshness"). `vectors/filter/scripts.json` holds it to the Rust client, step by step.
 
@@ -61,6 +61,8 @@ export class FilterState {
   #challenges = [];
   #pending = [];
   #deadline = -Infinity;
+  /** The highest numbers that believed statements had; all but the serial belong to the lineage. */
+  #highest;
 
   /**
    * @param {{set: string, maxStalenessMs: number, clockErrorMs?: number | null, serialMin?: bigint,
@@ -74,6 +76,7 @@ export class FilterState {
       overlayIdsMax: 2 ** 20,
       ...config,
     };
+    this.#highest = { serial: this.#config.serialMin, lineage: null, head: 0n, epochMin: 0n };
   }
 
   /** `"absent"`, `"maybe"`, or `"ask"` where nothing can be said. */
@@ -133,15 +136,16 @@ export class FilterState {
   manifest(now, manifest) {
     this.#clock.observe(now);
     this.#checkSet(manifest.set);
-    if (manifest.serial < this.serial) {
-      throw new Refused(
-        "replayed",
-        `manifest ${manifest.serial} is older than ${this.serial}, which was seen before`,
-      );
-    }
+    this.#checkSerial(manifest.serial);
     if (this.#newest?.serial === manifest.serial && !same(this.#newest, manifest)) {
       throw contradiction();
     }
+    this.#checkRising(manifest);
+    if (this.#newest?.lineage === manifest.lineage) {
+      rising("epoch", manifest.snapshot.epoch, this.#newest.snapshot.epoch);
+      rising("base", manifest.snapshot.base, this.#newest.snapshot.base);
+    }
+    this.#raise(manifest);
     this.#considerDate(now, manifest);
     for (const delta of manifest.deltas) {
       const known = this.#listed.some(
@@ -151,8 +155,41 @@ export class FilterState {
       if (this.#listed.length === LISTED_MAX) this.#listed.shift();
       this.#listed.push({ lineage: manifest.lineage, delta });
     }
+    this.#adopt(manifest);
     this.#newest = manifest;
     this.#settle();
+  }
+
+  /**
+   * Takes the snapshot in use for that of a new lineage, if the manifest names the same file: the publisher
+   * was restarted. The ids beside it and the deadline stay. The next snapshot of the new lineage comes from a
+   * scan that began after the restart, so it has all ids committed before.
+   */
+  #adopt({ lineage, snapshot }) {
+    const holding = this.#holding;
+    if (holding === null || holding.lineage === lineage) return;
+    if (holding.sha256 !== snapshot.sha256 || holding.epoch !== snapshot.epoch) return;
+    holding.lineage = lineage;
+    holding.base = snapshot.base;
+    holding.applied = snapshot.base;
+  }
+
+  #checkSerial(serial) {
+    const newest = this.#highest.serial;
+    if (serial < newest) {
+      throw new Refused("replayed", `manifest ${serial} is older than ${newest}, which was seen before`);
+    }
+  }
+
+  /** Refuses a statement with smaller numbers than an earlier one of the same lineage. */
+  #checkRising({ lineage, head, epoch_min: epochMin }) {
+    if (lineage !== this.#highest.lineage) return;
+    rising("head", head, this.#highest.head);
+    rising("epoch_min", epochMin, this.#highest.epochMin);
+  }
+
+  #raise({ serial, lineage, head, epoch_min: epochMin }) {
+    this.#highest = { serial, lineage, head, epochMin };
   }
 
   /** Takes a proof that `readProof` believed. */
@@ -163,8 +200,11 @@ export class FilterState {
     const at = this.#challenges.findIndex((one) => one.hex === echo);
     if (at < 0) throw new Refused("not-asked", "the proof answers no request that is under way");
     const [{ sent }] = this.#challenges.splice(at, 1);
+    this.#checkSerial(proof.serial);
+    this.#checkRising(proof);
+    this.#raise(proof);
     const left = this.#config.maxStalenessMs - Number(proof.lag_ms);
-    if (left >= 0) this.#state(proof.lineage, proof.head, sent + left);
+    if (left >= 0) this.#state(proof, sent + left);
     this.#settle();
   }
 
@@ -185,6 +225,7 @@ export class FilterState {
     if (filter.facts.epoch !== named.epoch) throw contradiction();
     const holding = {
       lineage: manifest.lineage,
+      sha256: received.sha256,
       epoch: named.epoch,
       base: named.base,
       applied: named.base,
@@ -252,15 +293,30 @@ export class FilterState {
     if (manifest === null) return wants;
     const holding = this.#holding?.lineage === manifest.lineage ? this.#holding : null;
     const fits = manifest.snapshot.bytes <= BigInt(this.#config.snapshotBytesMax);
-    if ((holding === null || holding.epoch < manifest.snapshot.epoch) && fits) {
-      wants.snapshot = manifest.snapshot;
-    }
+    if (this.#isWanted(manifest) && fits) wants.snapshot = manifest.snapshot;
     if (holding !== null) {
       const missing = manifest.deltas.filter((delta) => delta.to > holding.applied);
       // Where the journal no longer reaches back to what is here, only a snapshot helps.
       if (missing.length > 0 && missing[0].from <= holding.applied) wants.deltas = missing;
     }
     return wants;
+  }
+
+  /** Why the newest snapshot, which is wanted, is not fetched: it is larger than allowed. Or null. */
+  get snapshotRefused() {
+    const manifest = this.#newest;
+    if (manifest === null || !this.#isWanted(manifest)) return null;
+    try {
+      this.checkSize(manifest.snapshot);
+      return null;
+    } catch (error) {
+      return error;
+    }
+  }
+
+  #isWanted(manifest) {
+    const holding = this.#holding;
+    return holding?.lineage !== manifest.lineage || holding.epoch < manifest.snapshot.epoch;
   }
 
   /** Refuses what is larger than allowed, before it is fetched. */
@@ -282,20 +338,22 @@ export class FilterState {
     const age = moment - Number(manifest.covers_ms) + clockErrorMs;
     // Dated later than the clocks' error allows: they are not what they were said to be.
     if (age < 0 || age > maxStalenessMs) return;
-    this.#state(manifest.lineage, manifest.head, moment + maxStalenessMs - age);
+    this.#state(manifest, moment + maxStalenessMs - age);
   }
 
   /** Remembers a statement until its ids are here. Jitter in both directions can hide time. */
-  #state(lineage, head, until) {
+  #state({ lineage, head, epoch_min: epochMin }, until) {
     const deadline = until - 2 * JITTER_MS;
-    const known = this.#pending.find((one) => one.lineage === lineage && one.head === head);
+    const known = this.#pending.find(
+      (one) => one.lineage === lineage && one.epochMin === epochMin && one.head === head,
+    );
     if (known !== undefined) {
       known.deadline = Math.max(known.deadline, deadline);
       return;
     }
     // The oldest is nearest to being fulfilled, and the newest is the best to have.
     if (this.#pending.length === PENDING_MAX) this.#pending.splice(PENDING_MAX / 2, 1);
-    this.#pending.push({ lineage, head, deadline });
+    this.#pending.push({ lineage, epochMin, head, deadline });
   }
 
   /** Lets the statements count whose ids are all here. */
@@ -303,7 +361,8 @@ export class FilterState {
     const holding = this.#holding;
     if (holding === null) return;
     this.#pending = this.#pending.filter((one) => {
-      const fulfilled = one.lineage === holding.lineage && one.head <= holding.applied;
+      const fulfilled =
+        one.lineage === holding.lineage && one.epochMin <= holding.epoch && one.head <= holding.applied;
       if (fulfilled) this.#deadline = Math.max(this.#deadline, one.deadline);
       return !fulfilled;
     });
@@ -318,6 +377,12 @@ export class FilterState {
 
 function contradiction() {
   return new Refused("contradiction", "the publisher contradicts itself");
+}
+
+function rising(what, found, newest) {
+  if (found < newest) {
+    throw new Refused("falling", `the publisher's ${what} fell from ${newest} to ${found} within a lineage`);
+  }
 }
 
 function unlisted() {

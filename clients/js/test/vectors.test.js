@@ -1,6 +1,8 @@
 // The golden files that clients in all languages are held to.
 
 import assert from "node:assert/strict";
+import { createReadStream } from "node:fs";
+import { createInterface } from "node:readline";
 import test from "node:test";
 
 import { Filter, FilterState, hash, importKeys, readManifest, readProof, sha256 } from "../src/index.js";
@@ -84,45 +86,65 @@ test("signed lines are believed, and forged ones are not", async () => {
 });
 
 test("clients live as the scripts say, step by step", async () => {
-  for (const { client, documents, files, steps } of json("scripts.json")) {
-    const keys = await importKeys([client.key]);
-    const state = new FilterState({
-      set: client.set,
-      maxStalenessMs: client.max_staleness_ms,
-      clockErrorMs: client.clock_error_ms,
-      snapshotBytesMax: client.snapshot_bytes_max,
-      overlayIdsMax: client.overlay_ids_max,
-    });
-    const contents = files.map(bytes);
-    const names = await Promise.all(contents.map(sha256));
-    const position = (entry) => names.indexOf(entry.sha256);
-    for (const [number, step] of steps.entries()) {
-      const [monotonicMs, wallMs, what, at, outcome, freshMs, answers, snapshot, deltas] = step;
-      const now = { monotonicMs, wallMs };
-      let found = "taken";
-      try {
-        await act(state, now, what, at, { keys, documents, contents, names });
-      } catch (error) {
-        if (error.name === "ManifestError") {
-          state.observe(now);
-          found = "unbelievable";
-        } else {
-          assert.equal(error.name, "Refused", error.stack);
-          found = error.reason;
-        }
-      }
-      const where = `seed ${client.seed}, step ${number}: ${JSON.stringify(step)}`;
-      assert.equal(found, outcome, where);
-      assert.equal(state.freshForMs(now), freshMs, where);
-      // Why nothing can be said, which the script tells, is nothing to whoever asks.
-      const letters = client.asked.map((id) => ({ absent: "a", maybe: "m", ask: "?" })[state.answer(now, id)]);
-      assert.equal(letters.join(""), answers.replaceAll(/[ns]/g, "?"), where);
-      const wants = state.wants;
-      assert.equal(wants.snapshot === null ? null : position(wants.snapshot), snapshot, where);
-      assert.deepEqual(wants.deltas.map(position), deltas, where);
-    }
-  }
+  for (const script of json("scripts.json")) await live(script);
 });
+
+// Random lives, one a line in the file that LIVES names; `cargo xtask lives` writes it.
+const lives = process.env.LIVES;
+test("no id is hidden in random lives", { skip: lives ? false : "LIVES names no file" }, async () => {
+  let count = 0;
+  for await (const script of createInterface({ input: createReadStream(lives) })) {
+    await live(JSON.parse(script));
+    count += 1;
+  }
+  assert.ok(count > 0, `${lives} has no lives`);
+});
+
+/** One script, played to a client. */
+async function live({ client, documents, files, steps }) {
+  const keys = await importKeys([client.key]);
+  const config = {
+    set: client.set,
+    maxStalenessMs: client.max_staleness_ms,
+    clockErrorMs: client.clock_error_ms,
+    snapshotBytesMax: client.snapshot_bytes_max,
+    overlayIdsMax: client.overlay_ids_max,
+  };
+  let state = new FilterState(config);
+  const contents = files.map(bytes);
+  const names = await Promise.all(contents.map(sha256));
+  const position = (entry) => names.indexOf(entry.sha256);
+  for (const [number, step] of steps.entries()) {
+    const [monotonicMs, wallMs, what, at, outcome, freshMs, answers, snapshot, deltas, must = ""] = step;
+    const now = { monotonicMs, wallMs };
+    let found = "taken";
+    if (what === "restart") state = new FilterState(config);
+    try {
+      await act(state, now, what, at, { keys, documents, contents, names });
+    } catch (error) {
+      if (error.name === "ManifestError") {
+        state.observe(now);
+        found = "unbelievable";
+      } else {
+        assert.equal(error.name, "Refused", error.stack);
+        found = error.reason;
+      }
+    }
+    const where = `seed ${client.seed}, step ${number}: ${JSON.stringify(step)}`;
+    const letters = client.asked.map((id) => ({ absent: "a", maybe: "m", ask: "?" })[state.answer(now, id)]);
+    // Ids that were committed more than maxStalenessMs ago.
+    for (let n = 0; n < must.length; n++) {
+      assert.ok(must[n] !== "!" || letters[n] !== "a", `id ${client.asked[n]} is hidden: ${where}`);
+    }
+    assert.equal(found, outcome, where);
+    assert.equal(state.freshForMs(now), freshMs, where);
+    // Why nothing can be said, which the script tells, is nothing to whoever asks.
+    assert.equal(letters.join(""), answers.replaceAll(/[ns]/g, "?"), where);
+    const wants = state.wants;
+    assert.equal(wants.snapshot === null ? null : position(wants.snapshot), snapshot, where);
+    assert.deepEqual(wants.deltas.map(position), deltas, where);
+  }
+}
 
 async function act(state, now, what, at, { keys, documents, contents, names }) {
   switch (what) {
@@ -136,7 +158,7 @@ async function act(state, now, what, at, { keys, documents, contents, names }) {
       return state.snapshot(now, { sha256: names[at], filter: Filter.open(contents[at]) });
     case "delta":
       return state.delta(now, contents[at], names[at]);
-    default:
+    case "observe":
       return state.observe(now);
   }
 }

@@ -56,7 +56,8 @@ export class FakePublisher {
     const challenge = init.headers["edgeward-challenge"];
     if (challenge !== undefined) {
       headers["edgeward-proof"] = this.sign("proof", {
-        set: "resource", serial, lineage: 305419896, head: 2, lag_ms: 0, echo: challenge,
+        format: 2, set: "resource", serial, lineage: 305419896, epoch_min: 7, head: 2, lag_ms: 0,
+        echo: challenge,
       });
     }
     if (searchParams.has("have") && this.trouble === null) {
@@ -69,7 +70,7 @@ export class FakePublisher {
   async manifest(serial) {
     const { snapshot, delta } = this;
     return {
-      format: 1, set: "resource", serial, lineage: 305419896, covers_ms: this.now.wallMs, head: 2,
+      format: 2, set: "resource", serial, lineage: 305419896, covers_ms: this.now.wallMs, epoch_min: 7, head: 2,
       snapshot: { epoch: 7, base: 1, bytes: snapshot.length, sha256: await sha256(snapshot) },
       deltas: [{ from: 1, to: 2, bytes: delta.length, sha256: await sha256(delta) }],
     };

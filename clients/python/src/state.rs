@@ -171,6 +171,7 @@ fn reason(why: &Why) -> &'static str {
         Why::Snapshot(_) | Why::Delta(_) => "broken",
         Why::OtherSet { .. } => "other-set",
         Why::Replayed { .. } => "replayed",
+        Why::Falling { .. } => "falling",
         Why::NotAsked => "not-asked",
         Why::Unlisted => "unlisted",
         Why::Early => "early",

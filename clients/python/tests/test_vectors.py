@@ -1,6 +1,8 @@
 """The golden files that clients in all languages are held to."""
 
 import hashlib
+import json
+import os
 import unittest
 import uuid
 
@@ -77,6 +79,15 @@ class Vectors(unittest.TestCase):
         for script in vectors("scripts.json"):
             Life(self, script).live()
 
+    @unittest.skipUnless(os.environ.get("LIVES"), "LIVES names no file")
+    def test_no_id_is_hidden_in_random_lives(self):
+        """One life a line; `cargo xtask lives` writes the file."""
+        lives = 0
+        with open(os.environ["LIVES"]) as scripts:
+            for lives, script in enumerate(scripts, 1):
+                Life(self, json.loads(script)).live()
+        self.assertGreater(lives, 0)
+
 
 def respell(roll, form, n):
     if form == "text":
@@ -96,8 +107,12 @@ class Life:
         self.files = [bytes.fromhex(file) for file in script["files"]]
         names = [hashlib.sha256(file).hexdigest() for file in self.files]
         self.place = {name: n for n, name in enumerate(names)}
+        self.state = self.start()
+
+    def start(self):
+        client = self.script["client"]
         error = client["clock_error_ms"]
-        self.state = State(
+        return State(
             client["set"],
             [client["key"]],
             max_staleness=client["max_staleness_ms"] / 1000,
@@ -108,9 +123,11 @@ class Life:
 
     def live(self):
         for number, step in enumerate(self.script["steps"]):
-            monotonic, wall, what, at, outcome, fresh_ms, answers, snapshot, deltas = step
+            monotonic, wall, what, at, outcome, fresh_ms, answers, snapshot, deltas, *must = step
             now, where = (monotonic, wall), f"step {number} of {self.script['client']}: {step}"
             found = "taken"
+            if what == "restart":
+                self.state = self.start()
             try:
                 self.act(now, what, at)
             except Refused as refused:
@@ -120,6 +137,9 @@ class Life:
             equal(round(state.fresh_for(now) * 1000), fresh_ms, where)
             letters = {"absent": "a", "maybe": "m", "ask": "?"}
             given = "".join(letters[state.answer(now, int(id))] for id in self.asked)
+            # Ids that were committed more than max_staleness ago.
+            for id, letter, old in zip(self.asked, given, *must or [""]):
+                self.test.assertFalse(old == "!" and letter == "a", f"id {id} is hidden: {where}")
             # Why nothing can be said, which the script tells, is nothing to whoever asks.
             equal(given, answers.replace("n", "?").replace("s", "?"), where)
             wanted, missing = state.wants
@@ -138,7 +158,7 @@ class Life:
             state.snapshot(now, self.files[at])
         elif what == "delta":
             state.delta(now, self.files[at])
-        else:
+        elif what == "observe":
             state.observe(now)
 
 

@@ -150,7 +150,16 @@ impl Refresh {
                 let taken = self.shared.write().manifest(self.shared.now(), &line);
                 self.judge("the manifest", taken)?;
                 count(&self.shared.counters.manifests);
-                Polled::News
+                let refused = self.shared.read().snapshot_refused();
+                match refused {
+                    None => Polled::News,
+                    Some(error) => {
+                        self.shared.complain("the snapshot is not fetched", &error);
+                        count(&self.shared.counters.snapshots_refused);
+                        // The publisher answers at once while its snapshot is another.
+                        Polled::Nothing
+                    }
+                }
             }
             StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => Polled::Nothing,
             status => return Err(FetchError::Status(status).into()),

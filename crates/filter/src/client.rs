@@ -6,9 +6,11 @@
 //! time and asks the origin ("fails open"), because [`Client::answer`] says [`Answer::Absent`] only
 //! while a deadline lies ahead.
 //!
-//! A deadline comes from a statement of the publisher: *all ids committed by time `c` are in the
-//! journal up to number `h`*. Once this client has applied everything up to `h`, it may skip until
-//! `c + max_staleness`. What remains is to know `c` on the client's own clock:
+//! A deadline comes from a statement of the publisher: *all ids committed by time `c` are in a snapshot
+//! of lineage `l` and epoch `e` or later, together with the journal up to number `h`*. A client that
+//! holds such a snapshot and has applied everything up to `h` may skip until `c + max_staleness`; to any
+//! other client the statement says nothing yet. Within a lineage these numbers only grow, and a
+//! statement with a smaller one is refused. What remains is to know `c` on the client's own clock:
 //!
 //! - A **proof** echoes 16 random bytes of the client's request, sent at `s`. It was made after `s`,
 //!   so `c ≥ s - lag`, where `lag` is the publisher's own count. No clock is compared with another,
@@ -129,12 +131,24 @@ pub struct Client<B> {
     /// Statements whose ids are not all here yet.
     pending: VecDeque<Statement>,
     deadline: Option<Moment>,
+    highest: Highest,
+}
+
+/// The highest numbers that believed statements had.
+#[derive(Clone, Copy, Debug, Default)]
+struct Highest {
+    serial: u64,
+    /// The numbers below belong to this lineage.
+    lineage: u64,
+    head: u64,
+    epoch_min: u64,
 }
 
 /// A snapshot and what was added to it.
 #[derive(Clone, Debug)]
 struct Holding<B> {
     lineage: u64,
+    sha256: Digest,
     epoch: u64,
     base: u64,
     /// All ids up to this number of the journal are here.
@@ -143,10 +157,12 @@ struct Holding<B> {
     overlay: Overlay,
 }
 
-/// "All ids committed `max_staleness` before the deadline are in the journal up to `head`."
+/// "All ids committed `max_staleness` before the deadline are in a snapshot of `epoch_min` or later,
+/// together with the journal up to `head`."
 #[derive(Clone, Copy, Debug)]
 struct Statement {
     lineage: u64,
+    epoch_min: u64,
     head: u64,
     deadline: Moment,
 }
@@ -154,8 +170,13 @@ struct Statement {
 impl<B: AsRef<[u8]>> Client<B> {
     /// A client that has nothing yet and asks about everything.
     pub fn new(config: ClientConfig) -> Self {
+        let highest = Highest {
+            serial: config.serial_min,
+            ..Highest::default()
+        };
         Self {
             config,
+            highest,
             clock: Clock::default(),
             holding: None,
             newest: None,
@@ -247,19 +268,24 @@ impl<B: AsRef<[u8]>> Client<B> {
         self.clock.observe(now);
         let manifest = Manifest::from_line(line, &self.config.trust)?;
         self.check_set(&manifest.set)?;
-        let newest = self.serial();
-        if manifest.serial < newest {
-            return Err(Refused::Replayed {
-                serial: manifest.serial,
-                newest,
-            });
-        }
+        self.check_serial(manifest.serial)?;
         match &self.newest {
             Some(known) if known.serial == manifest.serial && *known != manifest => {
                 return Err(Refused::Contradiction);
             }
             _ => {}
         }
+        let (lineage, epoch_min, head) = (manifest.lineage, manifest.epoch_min, manifest.head);
+        self.check_rising(lineage, epoch_min, head)?;
+        if let Some(known) = self
+            .newest
+            .as_ref()
+            .filter(|known| known.lineage == lineage)
+        {
+            rising("epoch", manifest.snapshot.epoch, known.snapshot.epoch)?;
+            rising("base", manifest.snapshot.base, known.snapshot.base)?;
+        }
+        self.raise(manifest.serial, lineage, epoch_min, head);
         self.consider_date(now, &manifest);
         for entry in &manifest.deltas {
             let listed = (manifest.lineage, *entry);
@@ -270,6 +296,7 @@ impl<B: AsRef<[u8]>> Client<B> {
                 self.listed.push_back(listed);
             }
         }
+        self.adopt(&manifest);
         self.newest = Some(manifest);
         self.newest_line = line.to_vec();
         self.settle();
@@ -289,10 +316,14 @@ impl<B: AsRef<[u8]>> Client<B> {
         let (_, sent) = asked
             .and_then(|at| self.challenges.remove(at))
             .ok_or(Refused::NotAsked)?;
+        self.check_serial(proof.serial)?;
+        self.check_rising(proof.lineage, proof.epoch_min, proof.head)?;
+        self.raise(proof.serial, proof.lineage, proof.epoch_min, proof.head);
         let lag = Duration::from_millis(proof.lag_ms);
         if let Some(left) = self.config.max_staleness.checked_sub(lag) {
             self.state(Statement {
                 lineage: proof.lineage,
+                epoch_min: proof.epoch_min,
                 head: proof.head,
                 deadline: self.clock.deadline(sent, left),
             });
@@ -322,6 +353,7 @@ impl<B: AsRef<[u8]>> Client<B> {
         }
         let mut holding = Holding {
             lineage,
+            sha256: received.digest,
             epoch: named.epoch,
             base: named.base,
             applied: named.base,
@@ -385,6 +417,19 @@ impl<B: AsRef<[u8]>> Client<B> {
         Ok(())
     }
 
+    /// Why the newest snapshot, which is wanted, is not fetched: it is larger than the operator allows.
+    pub fn snapshot_refused(&self) -> Option<Refused> {
+        let manifest = self.newest.as_ref()?;
+        let wanted = self.is_wanted(manifest);
+        wanted.then(|| self.check_size(&manifest.snapshot).err())?
+    }
+
+    fn is_wanted(&self, manifest: &Manifest) -> bool {
+        self.holding.as_ref().is_none_or(|holding| {
+            holding.lineage != manifest.lineage || holding.epoch < manifest.snapshot.epoch
+        })
+    }
+
     /// What to fetch now.
     pub fn wants(&self) -> Wants {
         let Some(manifest) = &self.newest else {
@@ -395,9 +440,7 @@ impl<B: AsRef<[u8]>> Client<B> {
             .holding
             .as_ref()
             .filter(|holding| holding.lineage == manifest.lineage);
-        if same.is_none_or(|holding| holding.epoch < manifest.snapshot.epoch)
-            && self.check_size(&manifest.snapshot).is_ok()
-        {
+        if self.is_wanted(manifest) && self.check_size(&manifest.snapshot).is_ok() {
             wants.snapshot = Some(manifest.snapshot);
         }
         if let Some(holding) = same {
@@ -446,16 +489,64 @@ impl<B: AsRef<[u8]>> Client<B> {
         if let Some(left) = self.config.max_staleness.checked_sub(age) {
             self.state(Statement {
                 lineage: manifest.lineage,
+                epoch_min: manifest.epoch_min,
                 head: manifest.head,
                 deadline: self.clock.deadline(self.clock.moment(now), left),
             });
         }
     }
 
+    /// Takes the snapshot in use for that of a new lineage, if the manifest names the same file: the
+    /// publisher was restarted.
+    ///
+    /// The filter, the ids beside it and the deadline stay: what they were complete for, they still are.
+    /// The next snapshot of the new lineage comes from a scan that began after the restart, so it has all
+    /// ids committed before.
+    fn adopt(&mut self, manifest: &Manifest) {
+        let named = manifest.snapshot;
+        if let Some(holding) = &mut self.holding
+            && holding.lineage != manifest.lineage
+            && holding.sha256 == named.sha256
+            && holding.epoch == named.epoch
+        {
+            holding.lineage = manifest.lineage;
+            holding.base = named.base;
+            holding.applied = named.base;
+        }
+    }
+
+    fn check_serial(&self, serial: u64) -> Result<(), Refused> {
+        let newest = self.highest.serial;
+        if serial < newest {
+            return Err(Refused::Replayed { serial, newest });
+        }
+        Ok(())
+    }
+
+    /// Refuses a statement with smaller numbers than an earlier one of the same lineage.
+    fn check_rising(&self, lineage: u64, epoch_min: u64, head: u64) -> Result<(), Refused> {
+        if lineage != self.highest.lineage {
+            return Ok(());
+        }
+        rising("head", head, self.highest.head)?;
+        rising("epoch_min", epoch_min, self.highest.epoch_min)
+    }
+
+    fn raise(&mut self, serial: u64, lineage: u64, epoch_min: u64, head: u64) {
+        self.highest = Highest {
+            serial,
+            lineage,
+            head,
+            epoch_min,
+        };
+    }
+
     /// Remembers a statement until its ids are here.
     fn state(&mut self, statement: Statement) {
         let same = |known: &&mut Statement| {
-            (known.lineage, known.head) == (statement.lineage, statement.head)
+            known.lineage == statement.lineage
+                && known.epoch_min == statement.epoch_min
+                && known.head == statement.head
         };
         if let Some(known) = self.pending.iter_mut().find(same) {
             known.deadline = known.deadline.max(statement.deadline);
@@ -475,8 +566,9 @@ impl<B: AsRef<[u8]>> Client<B> {
         };
         let deadline = &mut self.deadline;
         self.pending.retain(|statement| {
-            let fulfilled =
-                statement.lineage == holding.lineage && statement.head <= holding.applied;
+            let fulfilled = statement.lineage == holding.lineage
+                && statement.epoch_min <= holding.epoch
+                && statement.head <= holding.applied;
             if fulfilled {
                 *deadline = (*deadline).max(Some(statement.deadline));
             }
@@ -504,6 +596,17 @@ impl<B: AsRef<[u8]>> Client<B> {
         }
         Ok(())
     }
+}
+
+fn rising(what: &'static str, found: u64, newest: u64) -> Result<(), Refused> {
+    if found < newest {
+        return Err(Refused::Falling {
+            what,
+            found,
+            newest,
+        });
+    }
+    Ok(())
 }
 
 /// Requests whose answers are still waited for: more than a client has under way.

@@ -23,6 +23,8 @@ pub struct Journal {
     head: u64,
     snapshot: Option<Snapshot>,
     deltas: Vec<Published>,
+    /// Ids after the newest snapshot's base and their numbers. Deltas do not tell: they are merged.
+    since_base: Vec<(IdHash, u64)>,
 }
 
 /// A delta and how it is listed.
@@ -56,6 +58,7 @@ impl Journal {
             head: 0,
             snapshot: None,
             deltas: Vec::new(),
+            since_base: Vec::new(),
         }
     }
 
@@ -84,10 +87,32 @@ impl Journal {
                 return None;
             }
             journal.head = delta.to;
+            if delta.from >= base {
+                let ids = delta.ids().iter().map(|id| (*id, delta.to));
+                journal.since_base.extend(ids);
+            }
             journal.deltas.push(Published::new(delta));
             journal.merge();
         }
         (journal.head >= base).then_some(journal)
+    }
+
+    /// The same ids and numbers as a journal of another lineage, which must be a new random number.
+    ///
+    /// A publisher that starts cannot know whether its state is the newest there was: it may have been
+    /// restored from a backup. Under a new lineage no number means two things.
+    pub fn with_lineage(mut self, lineage: u64) -> Self {
+        self.lineage = lineage;
+        for published in &mut self.deltas {
+            published.delta.lineage = lineage;
+            *published = Published::new(published.delta.clone());
+        }
+        self
+    }
+
+    /// The lineage.
+    pub fn lineage(&self) -> u64 {
+        self.lineage
     }
 
     /// Adds ids; they are published with the next manifest. Returns their number.
@@ -97,6 +122,8 @@ impl Journal {
         }
         let from = self.head;
         self.head += 1;
+        self.since_base
+            .extend(ids.iter().map(|id| (*id, self.head)));
         let delta = Delta::new(self.lineage, from, self.head, self.hash_seed, ids);
         self.deltas.push(Published::new(delta));
         self.merge();
@@ -142,12 +169,17 @@ impl Journal {
         );
         let keep_from = keep_from.min(snapshot.base);
         self.deltas.retain(|delta| delta.entry.to > keep_from);
+        self.since_base
+            .retain(|(_, number)| *number > snapshot.base);
+        self.since_base.shrink_to_fit();
         self.snapshot = Some(snapshot);
     }
 
-    /// The next manifest, once there is a snapshot. `covers_ms` is the wall-clock time at which all
-    /// committed ids were last known to be in the journal.
-    pub fn manifest(&mut self, covers_ms: u64) -> Option<Manifest> {
+    /// The next manifest, once there is a snapshot.
+    ///
+    /// All ids committed by the wall-clock time `covers_ms` are in a snapshot of `epoch_min` or later,
+    /// together with this journal. Without `epoch_min` no older snapshot than the newest suffices.
+    pub fn manifest(&mut self, covers_ms: u64, epoch_min: Option<u64>) -> Option<Manifest> {
         let snapshot = self.snapshot?;
         self.serial += 1;
         Some(Manifest {
@@ -156,21 +188,25 @@ impl Journal {
             serial: self.serial,
             lineage: self.lineage,
             covers_ms,
+            epoch_min: epoch_min.unwrap_or(snapshot.epoch),
             head: self.head,
             snapshot,
             deltas: self.deltas.iter().map(|delta| delta.entry).collect(),
         })
     }
 
-    /// The answer to a challenge: the newest manifest, complete up to `lag_ms` ago.
+    /// The answer to a challenge: all ids committed up to `lag_ms` ago are in a snapshot of `epoch_min`
+    /// or later, together with this journal.
     ///
     /// To be given only while this publisher is the one that journals: a proof from one that was
     /// replaced would keep its clients from the ids of its successor.
-    pub fn prove(&self, echo: [u8; 16], lag_ms: u64) -> Proof {
+    pub fn prove(&self, echo: [u8; 16], lag_ms: u64, epoch_min: u64) -> Proof {
         Proof {
+            format: FORMAT,
             set: self.set.clone(),
             serial: self.serial,
             lineage: self.lineage,
+            epoch_min,
             head: self.head,
             lag_ms,
             echo: crate::digest::to_hex(&echo),
@@ -195,6 +231,15 @@ impl Journal {
     /// The newest manifest's number.
     pub fn serial(&self) -> u64 {
         self.serial
+    }
+
+    /// Ids that were added after the newest snapshot's base: whoever has that snapshot and the journal up
+    /// to its head has them.
+    ///
+    /// Ids with smaller numbers may be in neither: they were removed when the scan of the snapshot passed
+    /// by. Such an id that is added again needs another number.
+    pub fn ids_after_snapshot(&self) -> impl Iterator<Item = IdHash> {
+        self.since_base.iter().map(|(id, _)| *id)
     }
 
     /// Ids in the deltas that are kept, each as often as it was added.
@@ -241,9 +286,9 @@ mod tests {
         let ids: usize = journal.deltas().iter().map(|d| d.delta.ids().len()).sum();
         assert_eq!((ids, journal.head()), (20_000, 10_000));
         assert_eq!(journal.append(vec![]), 10_000);
-        assert!(journal.manifest(0).is_none());
+        assert!(journal.manifest(0, None).is_none());
         journal.publish(b"a snapshot", 1, 9_000, 0);
-        let manifest = journal.manifest(0).expect("there is a snapshot");
+        let manifest = journal.manifest(0, None).expect("there is a snapshot");
         let line = manifest.to_line(None);
         assert_eq!(
             Manifest::from_line(line.as_bytes(), &Trust::Transport),
@@ -256,7 +301,7 @@ mod tests {
         for base in [0, 1, 63, 64, 99, 100] {
             let mut journal = journal(100);
             journal.publish(b"a snapshot", 1, base, base);
-            let line = journal.manifest(0).expect("a snapshot").to_line(None);
+            let line = journal.manifest(0, None).expect("a snapshot").to_line(None);
             let manifest = Manifest::from_line(line.as_bytes(), &Trust::Transport);
             let first = manifest
                 .expect("no gap")
@@ -286,7 +331,7 @@ mod tests {
         let mut resumed = resume(deltas.clone()).expect("nothing is missing");
         assert_eq!(resumed.head(), 100);
         assert_eq!(resumed.append(vec![IdHash(7)]), 101);
-        let manifest = resumed.manifest(0).expect("a snapshot");
+        let manifest = resumed.manifest(0, None).expect("a snapshot");
         assert_eq!(manifest.serial, 501);
         let line = manifest.to_line(None);
         assert!(Manifest::from_line(line.as_bytes(), &Trust::Transport).is_ok());
@@ -307,7 +352,7 @@ mod tests {
         let trust = Trust::Keys(vec![signer.public()]);
         let mut journal = journal(3);
         journal.publish(b"a snapshot", 1, 3, 3);
-        let manifest = journal.manifest(0).expect("a snapshot");
+        let manifest = journal.manifest(0, None).expect("a snapshot");
         let line = manifest.to_line(Some(&signer));
         assert_eq!(
             Manifest::from_line(line.as_bytes(), &trust).as_ref(),
@@ -320,7 +365,7 @@ mod tests {
         }
         assert!(Manifest::from_line(manifest.to_line(Some(&other)).as_bytes(), &trust).is_err());
         assert!(Manifest::from_line(manifest.to_line(None).as_bytes(), &trust).is_err());
-        let proof = journal.prove([7; 16], 0).to_line(Some(&signer));
+        let proof = journal.prove([7; 16], 0, 1).to_line(Some(&signer));
         assert!(Proof::from_line(proof.as_bytes(), &trust).is_ok());
         assert!(Manifest::from_line(proof.as_bytes(), &trust).is_err());
         let key: crate::PublicKey = signer.public().to_string().parse().expect("a key");
@@ -331,7 +376,7 @@ mod tests {
     fn a_manifest_with_a_gap_is_refused() {
         let mut journal = journal(100);
         journal.publish(b"a snapshot", 1, 10, 0);
-        let whole = journal.manifest(0).expect("a snapshot");
+        let whole = journal.manifest(0, None).expect("a snapshot");
         let read = |manifest: &Manifest| {
             Manifest::from_line(manifest.to_line(None).as_bytes(), &Trust::Transport)
         };

@@ -22,6 +22,7 @@ mod avx2;
 mod bloom;
 mod build;
 pub mod client;
+pub mod complete;
 pub mod delta;
 mod digest;
 mod filter;

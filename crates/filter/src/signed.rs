@@ -91,8 +91,11 @@ pub(crate) fn unsigned<D: Document>(document: &D) -> String {
     format!("unsigned {json}")
 }
 
-/// Verifies a line and reads the document in it.
-pub(crate) fn read<D: Document>(line: &[u8], trust: &Trust) -> Result<D, SignedError> {
+/// Verifies a line and returns the JSON in it.
+pub(crate) fn believe<'line, D: Document>(
+    line: &'line [u8],
+    trust: &Trust,
+) -> Result<&'line str, SignedError> {
     if line.len() > LINE_BYTES_MAX {
         return Err(SignedError::TooLong { bytes: line.len() });
     }
@@ -122,6 +125,11 @@ pub(crate) fn read<D: Document>(line: &[u8], trust: &Trust) -> Result<D, SignedE
             .verify_strict(&message::<D>(json), &Signature::from_bytes(&signature))
             .map_err(|_| SignedError::WrongSignature)?;
     }
+    Ok(json)
+}
+
+/// Reads the JSON of a document.
+pub(crate) fn parse<D: DeserializeOwned>(json: &str) -> Result<D, SignedError> {
     serde_json::from_str(json).map_err(|error| SignedError::Json(error.to_string()))
 }
 

@@ -243,7 +243,7 @@ impl World {
 
     fn publish_manifest(&mut self) {
         let wall = EPOCH_MS as i64 + self.covers as i64 + self.publisher_wall_ahead;
-        if let Some(manifest) = self.journal.manifest(wall as u64) {
+        if let Some(manifest) = self.journal.manifest(wall as u64, Some(1)) {
             self.manifests
                 .push(manifest.to_line(Some(&self.signer)).into_bytes());
         }
@@ -324,7 +324,7 @@ impl World {
         }
         if self.alive && self.way == Way::Proofs {
             let lag = self.time - self.covers;
-            let proof = self.journal.prove(echo, lag).to_line(Some(&self.signer));
+            let proof = self.journal.prove(echo, lag, 1).to_line(Some(&self.signer));
             self.proofs.push(proof.clone().into_bytes());
             self.send(&Message::Proof(proof.into_bytes()));
         }

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use edgeward_filter::complete::Covers;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
@@ -14,7 +15,7 @@ use tokio::sync::watch;
 use crate::config::PublishConfig;
 use crate::counters::Counters;
 use crate::server::Answers;
-use crate::writer::{Covers, Shown};
+use crate::writer::Shown;
 
 #[derive(Clone)]
 pub(crate) struct Admin {

@@ -100,9 +100,11 @@ impl Builder {
         loop {
             let began = Instant::now();
             let rest = match self.build() {
-                Ok(()) => {
+                Ok(wanted_at) => {
                     failures = 0;
-                    self.config.interval.saturating_sub(began.elapsed())
+                    let scheduled = self.config.interval.saturating_sub(began.elapsed());
+                    let now = (self.config.clock)().monotonic;
+                    wanted_at.map_or(scheduled, |at| scheduled.min(at.saturating_sub(now)))
                 }
                 Err(ScanError::Stopped) => return,
                 Err(error) => {
@@ -152,7 +154,8 @@ impl Builder {
         }
     }
 
-    fn build(&mut self) -> Result<(), ScanError> {
+    /// Scans and publishes. Returns when a scan has to begin beside the scheduled ones.
+    fn build(&mut self) -> Result<Option<Duration>, ScanError> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(ScanError::Stopped);
         }
@@ -215,7 +218,7 @@ impl Builder {
             file,
             ids,
         };
-        self.ask(|done| Command::Publish { built, done })??;
+        let wanted_at = self.ask(|done| Command::Publish { built, done })??;
         self.ids_before = found;
         if let Some(guava) = guava {
             match guava.finish(
@@ -241,7 +244,7 @@ impl Builder {
             build_ms = (started.elapsed() - read).as_millis() as u64,
             "a snapshot is published"
         );
-        Ok(())
+        Ok(wanted_at)
     }
 
     /// Asks the writer. It is gone only when the publisher stops.

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use edgeward_filter::complete::Coverage;
 use edgeward_filter::guava::Funnel;
 use edgeward_filter::{IdHasher, Rate, Signer};
 
@@ -102,19 +103,6 @@ impl fmt::Debug for PublishConfig {
             .field("coverage", &self.coverage)
             .finish_non_exhaustive()
     }
-}
-
-/// What tells the publisher that it knows all ids committed up to some moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Coverage {
-    /// A scan, up to when it began. What is posted makes ids known sooner and promises nothing.
-    Scans,
-    /// Writers post each id and wait for the answer *before* they commit it. Then nothing is ever
-    /// missing.
-    Posts,
-    /// A feed of the database's changes, up to the moment each of its batches names; once a scan has
-    /// been through that began after the feed.
-    Feed,
 }
 
 /// Bounds on all that a stranger can make grow.

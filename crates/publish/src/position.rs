@@ -28,24 +28,35 @@ pub struct Position {
     /// The journal that has the ids.
     lineage: u64,
     pub(crate) position: i64,
+    /// The journal's newest number then: an older journal lacks ids that were committed before this
+    /// position.
+    pub(crate) head: u64,
     /// The snapshot and the journal had every id that was committed before this position.
     pub(crate) complete: bool,
 }
 
 impl Position {
-    pub(crate) fn new(feed: Digest, lineage: u64, position: i64, complete: bool) -> Self {
+    pub(crate) fn new(
+        feed: Digest,
+        lineage: u64,
+        position: i64,
+        head: u64,
+        complete: bool,
+    ) -> Self {
         Self {
             version: VERSION,
             feed: feed.to_string(),
             lineage,
             position,
+            head,
             complete,
         }
     }
 
-    /// Whether it is of this feed and this journal.
-    pub(crate) fn is_of(&self, feed: Digest, lineage: u64) -> bool {
-        self.feed == feed.to_string() && self.lineage == lineage
+    /// True if it is of this feed, of a journal with one of these lineages, and of nothing newer than the
+    /// journal: a backup may have been taken file by file.
+    pub(crate) fn is_of(&self, feed: Digest, lineages: &[u64], head: u64) -> bool {
+        self.feed == feed.to_string() && lineages.contains(&self.lineage) && self.head <= head
     }
 
     /// What a file says, if it is one of ours.
@@ -95,6 +106,7 @@ impl Positions {
     pub(crate) fn note(&mut self, position: Position, now: Duration) -> io::Result<()> {
         let moved = |written: &Position| Position {
             position: position.position,
+            head: position.head,
             ..written.clone()
         };
         let only_moved = self.written.as_ref().map(moved).as_ref() == Some(&position);
@@ -117,7 +129,8 @@ impl Positions {
 }
 
 const FILE: &str = "changes.json";
-const VERSION: u32 = 1;
+/// Version 1 did not say how long the journal was. It is not read: a scan takes its place.
+const VERSION: u32 = 2;
 
 /// A crash costs the ids of so long, which come again.
 const BETWEEN_WRITES: Duration = Duration::from_secs(1);
@@ -129,7 +142,7 @@ mod tests {
     use super::*;
 
     fn position(number: i64) -> Position {
-        Position::new(Digest::of(b"feed"), 7, number, true)
+        Position::new(Digest::of(b"feed"), 7, number, 0, true)
     }
 
     /// Look on both sides of the second.
@@ -180,9 +193,9 @@ mod tests {
         /// Also with any byte changed: it is refused, or says something else of the right kind.
         #[test]
         fn a_position_comes_back_from_its_bytes(
-            lineage: u64, number: i64, complete: bool, place: prop::sample::Index, byte: u8,
+            lineage: u64, number: i64, head: u64, complete: bool, place: prop::sample::Index, byte: u8,
         ) {
-            let position = Position::new(Digest::of(b"feed"), lineage, number, complete);
+            let position = Position::new(Digest::of(b"feed"), lineage, number, head, complete);
             let mut bytes = position.to_bytes();
             prop_assert_eq!(Position::from_bytes(&bytes), Some(position));
             let place = place.index(bytes.len());
@@ -196,8 +209,13 @@ mod tests {
     #[test]
     fn a_position_is_of_one_feed_and_one_journal() {
         let feed = Digest::of(b"feed");
-        assert!(position(1).is_of(feed, 7));
-        assert!(!position(1).is_of(feed, 8));
-        assert!(!position(1).is_of(Digest::of(b"another"), 7));
+        assert!(position(1).is_of(feed, &[6, 7], 0));
+        assert!(!position(1).is_of(feed, &[8], 0));
+        assert!(!position(1).is_of(Digest::of(b"another"), &[7], 0));
+        let newer = Position {
+            head: 3,
+            ..position(1)
+        };
+        assert!(newer.is_of(feed, &[7], 3) && !newer.is_of(feed, &[7], 2));
     }
 }

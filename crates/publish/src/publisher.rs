@@ -11,7 +11,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::admin::Admin;
 use crate::build::{Builder, IdSource, Wake};
-use crate::config::{PublishConfig, is_set_name};
+use crate::config::{Coverage, PublishConfig, is_set_name};
 use crate::counters::Counters;
 use crate::feed::Feed;
 use crate::routes::Routes;
@@ -77,9 +77,27 @@ impl Publisher {
             _ => None,
         };
         let wall_ms = (config.clock)().wall.as_millis();
-        let restored = StateFolder::open(&config.state, &config.set, config.hasher, wall_ms)?;
+        let restored = StateFolder::open(
+            &config.state,
+            &config.set,
+            config.hasher,
+            config.coverage,
+            wall_ms,
+        )?;
         if restored.damaged {
             tracing::warn!("the state was damaged; nothing is promised until a scan is through");
+        }
+        if restored.copied {
+            tracing::warn!(
+                state = %config.state.display(),
+                "the state folder is a copy, perhaps restored from a backup"
+            );
+        }
+        if restored.may_miss_posts && config.coverage == Coverage::Posts {
+            tracing::warn!(
+                seconds = config.commit_within.as_secs(),
+                "acknowledged posts may be missing; posts are relied on after a scan that begins in so many seconds"
+            );
         }
         let config = Arc::new(config);
         let counters = Arc::new(Counters::default());

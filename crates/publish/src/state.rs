@@ -1,7 +1,7 @@
 //! What must survive a restart: the journal, the newest snapshot, and the numbers that never fall.
 //!
 //! ```text
-//! lock                 held by the one publisher the folder belongs to
+//! lock                 held by the one publisher the folder belongs to; a copy of the folder has another
 //! state.json           set, hash, lineage, snapshot; rewritten beside itself and renamed
 //! journal.log          deltas one after the other, as docs/filter-format.md has them
 //! snapshot-EPOCH.ids   what state.json names
@@ -10,14 +10,24 @@
 //!
 //! An id counts as journaled when its record is on the device. A record at the end that was cut by a
 //! crash was never acknowledged and is dropped. A record that is broken with others behind it means
-//! that acknowledged ids were lost: then a new lineage begins with all that can be read, and the
-//! publisher claims nothing until a scan has seen everything.
+//! that acknowledged ids were lost: then the journal begins with all that can be read, and the publisher
+//! claims nothing until a scan has seen everything.
+//!
+//! **Each start begins a new lineage.** The folder may have been restored from a backup, which the
+//! publisher cannot always see. In the old lineage it would give journal numbers and epochs a second
+//! time, and clients that hold the first ones would miss the ids of the second. Ids that were
+//! acknowledged after the backup are lost with it; writers may still commit them. So where the folder is
+//! a copy (the inode and creation time of its lock are not those that `state.json` states), or ends in
+//! damage, posts are relied on again only after a scan that began `commit_within` after the start.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
 
 use bytes::Bytes;
+use edgeward_filter::complete::Coverage;
 use edgeward_filter::delta::Delta;
 use edgeward_filter::journal::Journal;
 use edgeward_filter::manifest::Snapshot;
@@ -41,8 +51,14 @@ pub(crate) struct Restored {
     pub(crate) folder: StateFolder,
     pub(crate) journal: Journal,
     pub(crate) snapshot: Option<Bytes>,
+    /// Lineages that a position of changes in the folder may be of. None if ids were lost.
+    pub(crate) earlier: Vec<u64>,
     /// Acknowledged ids were lost.
     pub(crate) damaged: bool,
+    /// The folder was restored from a backup.
+    pub(crate) copied: bool,
+    /// Acknowledged ids may be missing: because of either, or since an earlier start.
+    pub(crate) may_miss_posts: bool,
 }
 
 /// `state.json`.
@@ -54,6 +70,18 @@ struct Kept {
     form: String,
     hash_seed: u64,
     lineage: u64,
+    /// The lineage before: the journal on disk is of one of the two.
+    #[serde(default)]
+    lineage_before: u64,
+    /// The lock's identity; a restored folder has another.
+    #[serde(default)]
+    lock: Option<String>,
+    /// What tells that no id is missing: see [`Coverage`].
+    #[serde(default)]
+    covered_by: Option<String>,
+    /// Writers may still commit ids whose acknowledgement is not in the journal.
+    #[serde(default)]
+    may_miss_posts: bool,
     /// No manifest has a higher number.
     serial_max: u64,
     epoch: u64,
@@ -66,6 +94,7 @@ impl StateFolder {
         folder: &Path,
         set: &str,
         hasher: IdHasher,
+        coverage: Coverage,
         wall_ms: u64,
     ) -> Result<Restored, StateError> {
         let failed = |source| StateError::Io {
@@ -98,18 +127,35 @@ impl StateFolder {
         let bytes = fs::read(folder.join(LOG)).map_err(failed)?;
         let (deltas, good_bytes, damaged) = read_log(&bytes);
         let is_new = kept.is_none();
-        let kept = kept.unwrap_or_else(|| Kept {
+        let lock_is = identity(&lock).map_err(failed)?;
+        let covered_by = format!("{coverage:?}");
+        let was = |kept: &Kept| (kept.lock.clone(), kept.covered_by.clone());
+        let same = (Some(lock_is.clone()), Some(covered_by.clone()));
+        let is_other = kept.as_ref().is_some_and(|kept| was(kept) != same);
+        let copied = kept
+            .as_ref()
+            .and_then(|kept| kept.lock.as_ref())
+            .is_some_and(|lock| *lock != lock_is);
+        let mut kept = kept.unwrap_or_else(|| Kept {
             version: VERSION,
             set: set.to_owned(),
             form: hasher.form.name().to_owned(),
             hash_seed: hasher.seed,
             lineage: random_lineage(),
-            // Above all numbers of an earlier folder that was lost, unless it gave out a thousand
-            // manifests a second.
-            serial_max: wall_ms,
+            lineage_before: 0,
+            lock: None,
+            covered_by: None,
+            may_miss_posts: false,
+            serial_max: 0,
             epoch: wall_ms / 1000,
             snapshot: None,
         });
+        // Above all numbers of an earlier folder that was lost, and of what followed a backup, unless
+        // they were a thousand manifests a second.
+        kept.serial_max = kept.serial_max.max(wall_ms);
+        kept.version = VERSION;
+        (kept.lock, kept.covered_by) = (Some(lock_is), Some(covered_by));
+        let accepted = [kept.lineage, kept.lineage_before];
         let mut state = Self {
             folder: folder.to_owned(),
             kept,
@@ -120,31 +166,47 @@ impl StateFolder {
         };
         let snapshot = state.read_snapshot();
         let named = snapshot.is_some().then_some(state.kept.snapshot).flatten();
-        let journal = (!damaged)
+        let written_in = deltas
+            .first()
+            .map_or(state.kept.lineage, |delta| delta.lineage);
+        let journal = (!damaged && accepted.contains(&written_in))
             .then(|| {
-                let (lineage, serial) = (state.kept.lineage, state.kept.serial_max);
-                Journal::resume(set, lineage, serial, hasher.seed, named, deltas.clone())
+                let serial = state.kept.serial_max;
+                Journal::resume(set, written_in, serial, hasher.seed, named, deltas.clone())
             })
             .flatten();
         let complete = journal.is_some() && (is_new || state.kept.snapshot == named);
-        let journal = journal.unwrap_or_else(|| {
-            state.kept.lineage = random_lineage();
-            state.kept.snapshot = None;
-            let ids = deltas.iter().flat_map(|delta| delta.ids()).copied();
-            let ids: Vec<IdHash> = ids.collect();
-            let mut journal =
-                Journal::new(set, state.kept.lineage, state.kept.serial_max, hasher.seed);
-            journal.append(ids);
-            journal
-        });
-        state.reserve(journal.serial()).map_err(failed)?;
+        state.kept.lineage_before = written_in;
+        state.kept.lineage = random_lineage();
+        let lineage = state.kept.lineage;
+        let journal = match journal {
+            Some(journal) => journal.with_lineage(lineage),
+            None => {
+                state.kept.snapshot = None;
+                let ids = deltas.iter().flat_map(|delta| delta.ids()).copied();
+                let ids: Vec<IdHash> = ids.collect();
+                let mut journal = Journal::new(set, lineage, state.kept.serial_max, hasher.seed);
+                journal.append(ids);
+                journal
+            }
+        };
+        state.kept.may_miss_posts |= is_other || !complete;
+        let may_miss_posts = state.kept.may_miss_posts;
+        state.reserve_anew(journal.serial()).map_err(failed)?;
         // Also cuts off a record that was never acknowledged.
         state.rewrite_log(&journal).map_err(failed)?;
         Ok(Restored {
             snapshot: journal.snapshot().is_some().then_some(snapshot).flatten(),
             folder: state,
             journal,
+            earlier: if complete {
+                accepted.to_vec()
+            } else {
+                Vec::new()
+            },
             damaged: !complete,
+            copied,
+            may_miss_posts,
         })
     }
 
@@ -158,8 +220,24 @@ impl StateFolder {
         if serial < self.kept.serial_max && !self.is_unwritten() {
             return Ok(());
         }
+        self.reserve_anew(serial)
+    }
+
+    fn reserve_anew(&mut self, serial: u64) -> io::Result<()> {
         let kept = Kept {
             serial_max: serial + SERIALS_RESERVED,
+            ..self.kept.clone()
+        };
+        self.write_kept(kept)
+    }
+
+    /// Keeps over a restart that no acknowledged id is missing any more.
+    pub(crate) fn misses_no_posts(&mut self) -> io::Result<()> {
+        if !self.kept.may_miss_posts {
+            return Ok(());
+        }
+        let kept = Kept {
+            may_miss_posts: false,
             ..self.kept.clone()
         };
         self.write_kept(kept)
@@ -260,7 +338,7 @@ fn read_kept(folder: &Path, bytes: &[u8], set: &str, hasher: IdHasher) -> Result
         (kept.set.as_str(), kept.form.as_str(), kept.hash_seed),
         (set, hasher.form.name(), hasher.seed),
     );
-    if had != asked || kept.version != VERSION {
+    if had != asked || !(1..=VERSION).contains(&kept.version) {
         return Err(StateError::Other {
             folder: folder.to_owned(),
             had: format!("set {}, {} ids, hash seed {}", had.0, had.1, had.2),
@@ -306,6 +384,16 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
+/// What a copy of a file has not in common with it. Copies on the same file system have another inode;
+/// an inode that is used again has another creation time.
+fn identity(file: &File) -> io::Result<String> {
+    let metadata = file.metadata()?;
+    let created = metadata.created().ok();
+    let created = created.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let created = created.map_or(0, |since| since.as_nanos());
+    Ok(format!("{}-{created}", metadata.ino()))
+}
+
 fn snapshot_name(epoch: u64) -> String {
     format!("snapshot-{epoch}.ids")
 }
@@ -320,7 +408,8 @@ fn random_lineage() -> u64 {
 
 const STATE: &str = "state.json";
 const LOG: &str = "journal.log";
-const VERSION: u32 = 1;
+/// Version 1 had no lineage before, lock, coverage and missing posts.
+const VERSION: u32 = 2;
 
 /// Manifests between two writes of the state.
 const SERIALS_RESERVED: u64 = 4096;
@@ -368,7 +457,9 @@ mod tests {
     use super::*;
 
     fn open(folder: &Path) -> Restored {
-        StateFolder::open(folder, "resource", IdHasher::default(), 1_000_000).expect("a folder")
+        let hasher = IdHasher::default();
+        let opened = StateFolder::open(folder, "resource", hasher, Coverage::Posts, 1_000_000);
+        opened.expect("a folder")
     }
 
     fn add(restored: &mut Restored, ids: std::ops::Range<u64>) {
@@ -396,9 +487,11 @@ mod tests {
         add(&mut restored, 10..13);
         drop(restored);
         let whole = fs::read(folder.path().join(LOG)).expect("a log");
+        let state = fs::read(folder.path().join(STATE)).expect("a state");
         let first = 64 + 80;
         for cut in 0..=whole.len() {
             fs::write(folder.path().join(LOG), &whole[..cut]).expect("written");
+            fs::write(folder.path().join(STATE), &state).expect("written");
             let restored = open(folder.path());
             let expected = match cut {
                 _ if cut < first => 0,
@@ -410,8 +503,8 @@ mod tests {
                 (0..expected).collect::<Vec<_>>(),
                 "cut at {cut}"
             );
-            assert_eq!(restored.folder.kept.lineage, lineage);
-            assert!(!restored.damaged);
+            assert_ne!(restored.folder.kept.lineage, lineage);
+            assert!(!restored.damaged && !restored.may_miss_posts);
         }
     }
 
@@ -430,6 +523,76 @@ mod tests {
         assert!(restored.damaged);
         assert_ne!(restored.folder.kept.lineage, lineage);
         assert!(restored.journal.serial() > serial);
+    }
+
+    fn copy(from: &Path, to: &Path) {
+        for entry in fs::read_dir(from).expect("a folder").flatten() {
+            fs::copy(entry.path(), to.join(entry.file_name())).expect("copied");
+        }
+    }
+
+    /// Also when the publisher is started again afterwards.
+    #[test]
+    fn a_restored_folder_misses_posts_until_a_scan_says_otherwise() {
+        let (folder, backup) = (tempfile::tempdir(), tempfile::tempdir());
+        let (folder, backup) = (folder.expect("a folder"), backup.expect("a folder"));
+        let mut restored = open(folder.path());
+        add(&mut restored, 0..10);
+        let (lineage, serial) = (restored.folder.kept.lineage, restored.journal.serial());
+        drop(restored);
+        copy(folder.path(), backup.path());
+
+        let mut restored = open(backup.path());
+        assert!(restored.copied && restored.may_miss_posts && !restored.damaged);
+        assert_ne!(restored.journal.lineage(), lineage);
+        assert!(restored.journal.serial() > serial);
+        assert_eq!(ids(&restored), (0..10).collect::<Vec<_>>());
+        assert!(restored.earlier.contains(&lineage));
+        add(&mut restored, 10..13);
+        drop(restored);
+
+        let mut restored = open(backup.path());
+        assert!(!restored.copied && restored.may_miss_posts);
+        assert_eq!(ids(&restored), (0..13).collect::<Vec<_>>());
+        restored.folder.misses_no_posts().expect("written");
+        drop(restored);
+        assert!(!open(backup.path()).may_miss_posts);
+        // The original knows nothing of the copy.
+        assert!(!open(folder.path()).may_miss_posts);
+    }
+
+    /// A state of version 1 does not say which folder it was written in, nor who posted.
+    #[test]
+    fn a_state_of_version_1_is_taken_over_and_promises_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut restored = open(folder.path());
+        add(&mut restored, 0..10);
+        let kept = restored.folder.kept.clone();
+        drop(restored);
+        let version_1 = serde_json::json!({
+            "version": 1, "set": kept.set, "form": kept.form, "hash_seed": kept.hash_seed,
+            "lineage": kept.lineage, "serial_max": kept.serial_max, "epoch": kept.epoch,
+            "snapshot": null,
+        });
+        fs::write(folder.path().join(STATE), version_1.to_string()).expect("written");
+        let restored = open(folder.path());
+        assert!(restored.may_miss_posts && !restored.copied && !restored.damaged);
+        assert_eq!(ids(&restored), (0..10).collect::<Vec<_>>());
+    }
+
+    /// Whichever file a crash left as it was: the journal is of one of the two lineages.
+    #[test]
+    fn a_crash_between_the_state_and_the_journal_loses_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut restored = open(folder.path());
+        add(&mut restored, 0..10);
+        drop(restored);
+        let log = fs::read(folder.path().join(LOG)).expect("a log");
+        drop(open(folder.path()));
+        fs::write(folder.path().join(LOG), &log).expect("written");
+        let restored = open(folder.path());
+        assert!(!restored.damaged && !restored.may_miss_posts);
+        assert_eq!(ids(&restored), (0..10).collect::<Vec<_>>());
     }
 
     proptest! {
@@ -468,7 +631,8 @@ mod tests {
     fn a_folder_is_of_one_set_and_one_publisher() {
         let folder = tempfile::tempdir().expect("a folder");
         let restored = open(folder.path());
-        let again = |set| StateFolder::open(folder.path(), set, IdHasher::default(), 0);
+        let hasher = IdHasher::default();
+        let again = |set| StateFolder::open(folder.path(), set, hasher, Coverage::Posts, 0);
         assert!(matches!(again("resource"), Err(StateError::Taken { .. })));
         drop(restored);
         assert!(matches!(again("other"), Err(StateError::Other { .. })));

@@ -13,13 +13,14 @@ use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use bytes::Bytes;
+use edgeward_filter::complete::{Completeness, Covers};
 use edgeward_filter::delta::Delta;
 use edgeward_filter::journal::Journal;
 use edgeward_filter::manifest::Snapshot;
 use edgeward_filter::{Digest, IdHash};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::config::{Coverage, PublishConfig};
+use crate::config::PublishConfig;
 use crate::content::{Content, File, FileKind};
 use crate::counters::Counters;
 use crate::feed::Changes;
@@ -38,23 +39,14 @@ pub(crate) struct Shown {
     pub(crate) manifest: Option<Content>,
     /// When the manifest was made, by the monotonic clock.
     pub(crate) made: Duration,
+    /// Up to when all committed ids are in a snapshot of `epoch_min` or later and the journal.
     pub(crate) covers: Covers,
+    pub(crate) epoch_min: Option<u64>,
     pub(crate) files: HashMap<Digest, Arc<File>>,
     /// For status: ids beside the snapshot, and the snapshot's size.
     pub(crate) journal_ids: usize,
     pub(crate) snapshot_bytes: u64,
     pub(crate) snapshot_ids: u64,
-}
-
-/// Up to when all committed ids are published.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Covers {
-    /// Nobody knows.
-    Unknown,
-    /// Up to a moment of the monotonic clock.
-    At(Duration),
-    /// Always up to now.
-    Always,
 }
 
 /// What the thread is asked to do.
@@ -91,7 +83,8 @@ pub(crate) enum Command {
     Unite { reply: oneshot::Sender<Vec<IdHash>> },
     Publish {
         built: Built,
-        done: oneshot::Sender<std::io::Result<()>>,
+        /// Answers when a scan has to begin beside the scheduled ones, by the monotonic clock.
+        done: oneshot::Sender<std::io::Result<Option<Duration>>>,
     },
 }
 
@@ -129,20 +122,21 @@ pub(crate) struct Writer {
     shown: watch::Sender<Arc<Shown>>,
     /// Asks for a build before its time.
     hurry: Arc<dyn Fn() + Send + Sync>,
-    covers: Covers,
-    /// Acknowledged ids were lost; a scan that begins after this mends it.
-    damaged: bool,
+    complete: Completeness,
+    /// Lineages that the feed's position may be of: the publisher's own, and those before it if no id was
+    /// lost since.
+    lineages: Vec<u64>,
     snapshot: Option<Arc<File>>,
     snapshot_ids: u64,
     feed: Option<Digest>,
-    feed_began: Option<Duration>,
     positions: Positions,
-    /// When the newest snapshot's scan began, if this process made it.
-    scan_began: Option<Duration>,
     /// Bases of the newest snapshots and when their scans began.
     bases: VecDeque<(u64, Duration)>,
     /// Removed after they were added, and so not to be united with a scan.
     cancelled: HashSet<IdHash>,
+    /// Those of them that were removed before the scan under way began. An id that was removed later may
+    /// have been committed again since the scan passed by.
+    left_out: HashSet<IdHash>,
     files: Files,
 }
 
@@ -157,9 +151,12 @@ impl Writer {
             folder,
             journal,
             snapshot,
-            damaged,
+            mut earlier,
+            may_miss_posts,
+            ..
         } = restored;
-        let lineage = journal.prove([0; 16], 0).lineage;
+        let lineage = journal.lineage();
+        earlier.push(lineage);
         let (shown, watching) = watch::channel(Arc::new(Shown {
             serial: journal.serial(),
             lineage,
@@ -168,6 +165,7 @@ impl Writer {
             manifest: None,
             made: Duration::ZERO,
             covers: Covers::Unknown,
+            epoch_min: None,
             files: HashMap::new(),
             journal_ids: 0,
             snapshot_bytes: 0,
@@ -179,6 +177,10 @@ impl Writer {
             .map(|(described, bytes)| File::new(FileKind::Snapshot, described.sha256, bytes));
         let positions = Positions::open(&config.state);
         let snapshot_ids = snapshot.as_ref().map_or(0, |file| ids_of(file));
+        let now = (config.clock)().monotonic;
+        let kept = snapshot.as_ref().and(described).map(|kept| kept.epoch);
+        let lost_until = may_miss_posts.then(|| now + config.commit_within);
+        let complete = Completeness::start(config.coverage, kept, lost_until);
         let mut writer = Self {
             config,
             folder,
@@ -187,23 +189,17 @@ impl Writer {
             counters,
             shown,
             hurry,
-            covers: Covers::Unknown,
-            damaged,
+            complete,
+            lineages: earlier,
             snapshot,
             snapshot_ids,
             feed: None,
-            feed_began: None,
             positions,
-            scan_began: None,
             bases: VecDeque::new(),
             cancelled: HashSet::new(),
+            left_out: HashSet::new(),
             files: Files::default(),
         };
-        if writer.config.coverage == Coverage::Posts && !damaged && writer.snapshot.is_some() {
-            // Whoever posted before the restart was answered after it was written down, and whoever
-            // posted during it got no answer and did not commit.
-            writer.covers = Covers::Always;
-        }
         writer.show();
         (writer, watching)
     }
@@ -258,6 +254,7 @@ impl Writer {
                 _ = done.send(());
             }
             Command::Begin { reply } => {
+                self.left_out = self.cancelled.clone();
                 _ = reply.send(Scan {
                     base: self.journal.head(),
                     epoch: self.folder.epoch() + 1,
@@ -266,7 +263,7 @@ impl Writer {
             }
             Command::Unite { reply } => {
                 let ids = self.journal.kept_ids();
-                let ids = ids.filter(|id| !self.cancelled.contains(id));
+                let ids = ids.filter(|id| !self.left_out.contains(id));
                 _ = reply.send(ids.collect());
             }
             Command::Publish { built, done } => _ = done.send(self.publish(built)),
@@ -308,6 +305,7 @@ impl Writer {
         let ids = delta.ids().to_vec();
         for id in &ids {
             self.cancelled.remove(id);
+            self.left_out.remove(id);
         }
         self.counters.ids_added.add(ids.len() as u64);
         self.journal.append(ids);
@@ -344,7 +342,7 @@ impl Writer {
         }
     }
 
-    fn publish(&mut self, built: Built) -> std::io::Result<()> {
+    fn publish(&mut self, built: Built) -> std::io::Result<Option<Duration>> {
         let Built {
             scan,
             snapshot,
@@ -368,37 +366,35 @@ impl Writer {
         self.cancelled.retain(|id| kept.contains(id));
         self.snapshot = Some(file);
         self.snapshot_ids = ids;
-        self.scan_began = Some(scan.began);
-        self.damaged = false;
-        self.covers = match (self.config.coverage, self.covers) {
-            (Coverage::Scans, _) => Covers::At(scan.began),
-            (Coverage::Posts, _) => Covers::Always,
-            // What the feed said before its snapshot was there is said again with its next batch.
-            (Coverage::Feed, covers) => covers,
-        };
+        self.complete.published(scan.began, scan.epoch);
+        if !self.complete.may_miss_posts() {
+            // Kept longer than needed it costs a scan at the next start, so that this may fail.
+            _ = self.must(|folder, _| folder.misses_no_posts());
+        }
         self.counters.scans.one();
         // A larger log than needed does no harm, so that this may fail.
         _ = self.must(StateFolder::rewrite_log);
         self.show();
-        Ok(())
+        Ok(self.complete.scan_wanted_at())
     }
 
     /// Makes a manifest of what there is and shows it.
     fn show(&mut self) {
         let now = (self.config.clock)();
-        let lag = match self.covers {
+        let (covers, epoch_min) = (self.complete.covers(), self.complete.epoch_min());
+        let lag = match covers {
             Covers::At(at) => now.monotonic.saturating_sub(at),
             _ => Duration::ZERO,
         };
         // A date that nobody can vouch for is long ago.
-        let covers_ms = match self.covers {
+        let covers_ms = match covers {
             Covers::Unknown => 0,
             _ => now
                 .wall
                 .as_millis()
                 .saturating_sub(u64::try_from(lag.as_millis()).unwrap_or(u64::MAX)),
         };
-        let Some(manifest) = self.journal.manifest(covers_ms) else {
+        let Some(manifest) = self.journal.manifest(covers_ms, epoch_min) else {
             return;
         };
         if let Err(error) = self.folder.reserve(manifest.serial) {
@@ -418,7 +414,8 @@ impl Writer {
             head: manifest.head,
             manifest: Some(Content::new(Bytes::from(line), tag)),
             made: now.monotonic,
-            covers: self.covers,
+            covers,
+            epoch_min,
             files: self.files.served(),
             journal_ids: self.kept_ids(),
             snapshot_bytes: manifest.snapshot.bytes,

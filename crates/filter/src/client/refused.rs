@@ -23,12 +23,23 @@ pub enum Refused {
         /// Which.
         set: String,
     },
-    /// A newer manifest was seen: a replay, or a cache that lags.
+    /// A newer statement was seen: a replay, or a cache that lags.
     #[error("manifest {serial} is older than {newest}, which was seen before")]
     Replayed {
         /// Its number.
         serial: u64,
         /// The newest seen.
+        newest: u64,
+    },
+    /// Within one lineage numbers only grow: the publisher's state was put back, or two publishers share
+    /// a key.
+    #[error("the publisher's {what} fell from {newest} to {found} within a lineage")]
+    Falling {
+        /// Which number.
+        what: &'static str,
+        /// The number it states.
+        found: u64,
+        /// The highest it stated before.
         newest: u64,
     },
     /// No request that is under way carried these bytes: a replay, or an answer that took very long.

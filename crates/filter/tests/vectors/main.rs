@@ -228,8 +228,10 @@ fn said() -> (Manifest, Proof, Vec<u8>) {
     let snapshot = filter("static-integer.ewf", IdForm::Integer, 0.03, 0, 1000);
     journal.publish(snapshot.bytes(), 7, 1, 1);
     journal.append((1000..1003).map(|n| hasher.integer(n)).collect());
-    let manifest = journal.manifest(1_700_000_000_000).expect("a snapshot");
-    let proof = journal.prove([0xab; 16], 250);
+    let manifest = journal
+        .manifest(1_700_000_000_000, None)
+        .expect("a snapshot");
+    let proof = journal.prove([0xab; 16], 250, 7);
     (manifest, proof, journal.deltas()[0].bytes.clone())
 }
 

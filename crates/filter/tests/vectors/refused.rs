@@ -3,7 +3,7 @@
 
 use ed25519_dalek::{Signer as _, SigningKey};
 use edgeward_filter::delta::Delta;
-use edgeward_filter::manifest::{DeltaEntry, Manifest, Proof};
+use edgeward_filter::manifest::{DeltaEntry, Manifest, ManifestError, Proof};
 use edgeward_filter::{Digest, Filter, IdForm, Signer, Trust, to_hex};
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
@@ -222,12 +222,50 @@ fn lines_to_be_refused_come_out_byte_for_byte() {
         (
             "manifest",
             "a later form",
-            changed("\"format\":1", "\"format\":2"),
+            changed("\"format\":2", "\"format\":3"),
+        ),
+        (
+            "manifest",
+            "form 1, which does not name the oldest sufficient snapshot",
+            MANIFEST_FORM_1.trim_end().to_owned(),
+        ),
+        (
+            "manifest",
+            "form 1 with the fields of form 2",
+            changed("\"format\":2", "\"format\":1"),
+        ),
+        (
+            "manifest",
+            "form 2 with the fields of form 1",
+            changed(",\"epoch_min\":7", ""),
+        ),
+        (
+            "manifest",
+            "a snapshot of the future that suffices",
+            changed("\"epoch_min\":7", "\"epoch_min\":8"),
+        ),
+        (
+            "proof",
+            "form 1, which does not name the oldest sufficient snapshot",
+            PROOF_FORM_1.trim_end().to_owned(),
+        ),
+        (
+            "proof",
+            "a later form",
+            signed(
+                "proof",
+                &proof_json.replacen("\"format\":2", "\"format\":3", 1),
+            ),
+        ),
+        (
+            "proof",
+            "form 2 with the fields of form 1",
+            signed("proof", &proof_json.replacen("\"epoch_min\":7,", "", 1)),
         ),
         (
             "manifest",
             "an unknown field",
-            changed("\"format\":1", "\"format\":1,\"more\":0"),
+            changed("\"format\":2", "\"format\":2,\"more\":0"),
         ),
         (
             "manifest",
@@ -331,6 +369,21 @@ fn lines_to_be_refused_come_out_byte_for_byte() {
     let whole = many(128);
     assert!(Manifest::from_line(whole.as_bytes(), &trust).is_ok());
     golden("refused-lines.json", table(&rows).as_bytes());
+}
+
+/// What an edgeward wrote whose statements did not name the oldest sufficient snapshot.
+const MANIFEST_FORM_1: &str = include_str!("../../../../fixtures/filter-manifest-v1.txt");
+const PROOF_FORM_1: &str = include_str!("../../../../fixtures/filter-proof-v1.txt");
+
+/// The signature is right, so the message names the form.
+#[test]
+fn statements_of_form_1_are_refused_by_their_form() {
+    let trust = Trust::Keys(vec![signer().public()]);
+    let form_1 = ManifestError::Format { found: 1 };
+    let manifest = Manifest::from_line(MANIFEST_FORM_1.as_bytes(), &trust);
+    assert_eq!(manifest, Err(form_1.clone()));
+    let proof = Proof::from_line(PROOF_FORM_1.as_bytes(), &trust);
+    assert_eq!(proof, Err(form_1));
 }
 
 fn table(rows: &[Value]) -> String {

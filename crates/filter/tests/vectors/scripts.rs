@@ -52,6 +52,8 @@ struct Life {
     journal: Journal,
     ids: u64,
     epoch: u64,
+    /// The oldest snapshot that suffices.
+    epoch_min: u64,
     documents: Vec<String>,
     manifests: Vec<usize>,
     proofs: Vec<usize>,
@@ -82,6 +84,7 @@ impl Life {
             journal,
             ids: 0,
             epoch: 0,
+            epoch_min: 1,
             documents: Vec::new(),
             manifests: Vec::new(),
             proofs: Vec::new(),
@@ -106,7 +109,7 @@ impl Life {
             match self.dice.below(100) {
                 0..12 => self.publish(false),
                 12..16 => self.publish(true),
-                16..17 => self.lose_the_journal(),
+                16 => self.begin_a_lineage(),
                 17..36 => self.ask(),
                 36..56 => self.manifest(),
                 56..76 => self.proof(),
@@ -153,6 +156,9 @@ impl Life {
             let keep_from = head.saturating_sub(self.dice.below(4));
             self.journal.publish(&bytes, self.epoch, head, keep_from);
             self.files.push(bytes);
+            if self.dice.percent(60) {
+                self.epoch_min = self.epoch;
+            }
         }
         self.write_manifest();
     }
@@ -168,16 +174,24 @@ impl Life {
     fn write_manifest(&mut self) {
         // By the publisher's clock, which nobody steps.
         let covers_ms = 1_800_000_000_000 + self.monotonic_ms - 5_000;
-        if let Some(manifest) = self.journal.manifest(covers_ms) {
+        if let Some(manifest) = self.journal.manifest(covers_ms, Some(self.epoch_min)) {
             self.manifests.push(self.documents.len());
             self.documents.push(manifest.to_line(Some(&self.signer)));
         }
     }
 
-    fn lose_the_journal(&mut self) {
+    /// The publisher is restarted, or loses its journal.
+    fn begin_a_lineage(&mut self) {
         let lineage = self.dice.roll();
-        self.journal = Journal::new("resource", lineage, self.journal.serial() + 1000, 11);
-        self.publish(true);
+        if self.dice.percent(50) {
+            self.journal = self.journal.clone().with_lineage(lineage);
+            self.keep_deltas();
+            self.write_manifest();
+        } else {
+            self.journal = Journal::new("resource", lineage, self.journal.serial() + 1000, 11);
+            self.epoch_min = self.epoch + 1;
+            self.publish(true);
+        }
     }
 
     fn ask(&mut self) {
@@ -201,11 +215,17 @@ impl Life {
                 self.documents.push(match n {
                     90..93 => line.replace("\"head\":", "\"head\": "),
                     93..96 => line.replace("\"set\":\"resource\"", "\"set\":\"else\""),
+                    // A smaller number than before within the lineage.
+                    98 => {
+                        let fallen = self.epoch_min - 1;
+                        let manifest = self.journal.manifest(0, Some(fallen)).expect("a snapshot");
+                        manifest.to_line(Some(&self.signer))
+                    }
                     96..98 => format!("unsigned {}", &line[line.find('{').expect("JSON")..]),
                     _ => {
                         let mut other = Journal::new("other", 1, 1 << 61, 11);
                         other.publish(b"a snapshot", 1, 0, 0);
-                        let manifest = other.manifest(0).expect("a snapshot");
+                        let manifest = other.manifest(0, None).expect("a snapshot");
                         manifest.to_line(Some(&self.signer))
                     }
                 });
@@ -235,12 +255,21 @@ impl Life {
                 1 => STALENESS_MS,
                 _ => self.dice.below(700),
             };
+            let proof = self.journal.prove(echo, lag_ms, self.epoch_min);
             let proof = match self.dice.below(40) {
                 0 => Proof {
                     set: "other".to_owned(),
-                    ..self.journal.prove(echo, lag_ms)
+                    ..proof
                 },
-                _ => self.journal.prove(echo, lag_ms),
+                1 => Proof {
+                    head: proof.head - 1,
+                    ..proof
+                },
+                2 => Proof {
+                    serial: proof.serial - 1,
+                    ..proof
+                },
+                _ => proof,
             };
             self.documents.push(proof.to_line(Some(&self.signer)));
             self.proofs.push(self.documents.len() - 1);
@@ -339,6 +368,7 @@ fn name(refused: &Refused) -> &'static str {
         Refused::Snapshot(_) | Refused::Delta(_) => "broken",
         Refused::OtherSet { .. } => "other-set",
         Refused::Replayed { .. } => "replayed",
+        Refused::Falling { .. } => "falling",
         Refused::NotAsked => "not-asked",
         Refused::Unlisted => "unlisted",
         Refused::Early => "early",
@@ -413,6 +443,7 @@ fn clients_lives_come_out_step_by_step() {
         "unbelievable",
         "other-set",
         "replayed",
+        "falling",
         "not-asked",
         "unlisted",
         "early",

@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use edgeward_filter::complete::Covers;
 use edgeward_filter::from_hex;
-use edgeward_filter::manifest::Proof;
+use edgeward_filter::manifest::{FORMAT, Proof};
 use http::header::{CACHE_CONTROL, HeaderMap, HeaderName, HeaderValue, VARY};
 use http::{Method, Response, StatusCode, Uri};
 use http_body_util::Full;
 use tokio::sync::oneshot;
 
 use super::{Kept, NO_STORE, Routes, refuse, represent, whole};
-use crate::writer::{Command, Covers, Shown};
+use crate::writer::{Command, Shown};
 
 /// What a request for the manifest asks for beyond it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -109,9 +110,11 @@ impl Routes {
             Covers::Always => Duration::ZERO,
         };
         let proof = Proof {
+            format: FORMAT,
             set: self.config.set.clone(),
             serial: shown.serial,
             lineage: shown.lineage,
+            epoch_min: shown.epoch_min?,
             head: shown.head,
             // Rounded up: a proof must not promise a millisecond too much.
             lag_ms: u64::try_from(lag.as_nanos().div_ceil(1_000_000)).ok()?,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use edgeward_filter::{Digest, IdHash};
 
-use super::{Covers, NotJournaled, Writer, copy};
+use super::{NotJournaled, Writer, copy};
 use crate::config::Coverage;
 use crate::feed::Changes;
 use crate::position::Position;
@@ -15,26 +15,20 @@ use crate::position::Position;
 impl Writer {
     pub(super) fn position_of(&self, feed: Digest) -> Option<&Position> {
         let kept = self.positions.newest();
-        kept.filter(|kept| kept.is_of(feed, self.lineage))
+        kept.filter(|kept| kept.is_of(feed, &self.lineages, self.journal.head()))
     }
 
     /// True if it goes on where it was when nothing was missing, so that no scan is needed for that.
     pub(super) fn feed_begins(&mut self, feed: Digest) -> bool {
-        let was_complete = self.position_of(feed).is_some_and(|kept| kept.complete);
-        let continues = was_complete && !self.damaged && self.snapshot.is_some();
+        let was_complete = self.position_of(feed).filter(|kept| kept.complete);
+        let snapshot = self.journal.snapshot().filter(|_| self.snapshot.is_some());
+        let continues = was_complete.and(snapshot).map(|kept| kept.epoch);
         self.feed = Some(feed);
-        if continues {
-            // As if this process had been there all the time.
-            self.feed_began = Some(Duration::ZERO);
-            self.scan_began = self.scan_began.or(Some(Duration::ZERO));
-        } else {
-            self.feed_began = Some(self.now());
-        }
+        self.complete.feed_begins(self.now(), continues);
         if self.config.coverage == Coverage::Feed {
-            self.covers = Covers::Unknown;
             self.show();
         }
-        continues
+        continues.is_some()
     }
 
     /// Takes what a feed brought. If it cannot, the feed brings it again, and what was known to be
@@ -51,15 +45,18 @@ impl Writer {
         let count = added.len() as u64;
         self.add(added)?;
         self.counters.ids_fed.add(count);
-        let follows = self.scan_follows_feed() && !self.damaged;
         if let Some(complete) = complete {
             self.counters.polls.one();
-            if self.config.coverage == Coverage::Feed && follows {
-                self.cover(complete);
-            }
+            self.cover(complete);
         }
         if let (Some(position), Some(feed)) = (position, self.feed) {
-            let position = Position::new(feed, self.lineage, position, follows);
+            let position = Position::new(
+                feed,
+                self.lineage,
+                position,
+                self.journal.head(),
+                self.complete.feed_is_whole(),
+            );
             let noted = self.positions.note(position, self.now());
             self.positions_written(noted);
         }
@@ -68,13 +65,9 @@ impl Writer {
 
     /// All that was committed before `complete` is published.
     fn cover(&mut self, complete: Duration) {
-        let before = match self.covers {
-            Covers::At(before) => before,
-            _ => Duration::ZERO,
-        };
-        self.covers = Covers::At(complete.max(before));
+        self.complete.fed(complete);
         // The same manifest with another date: no client need hear of it.
-        let covers = self.covers;
+        let covers = self.complete.covers();
         self.shown.send_if_modified(|shown| {
             let mut newer = copy(shown);
             newer.covers = covers;
@@ -83,14 +76,15 @@ impl Writer {
         });
     }
 
-    /// Those that are not in the journal: a feed that begins again brings some again, and each would
-    /// take room in the deltas. What was removed meanwhile is new, since a scan may have left it out.
+    /// Those that were not added since the newest snapshot: a feed that begins again brings some again,
+    /// and each would take room in the deltas. What was removed meanwhile is new, and what was added before
+    /// the snapshot may be: it may have been removed when the scan passed by.
     fn unknown(&self, added: Vec<IdHash>) -> Vec<IdHash> {
         if added.is_empty() {
             return added;
         }
         let mut added: HashSet<IdHash> = added.into_iter().collect();
-        for id in self.journal.kept_ids() {
+        for id in self.journal.ids_after_snapshot() {
             if !self.cancelled.contains(&id) {
                 added.remove(&id);
             }
@@ -104,12 +98,5 @@ impl Writer {
             self.counters.journal_errors.one();
             tracing::warn!(%error, "the position of changes cannot be written");
         }
-    }
-
-    /// Whether the snapshot's scan began when changes were fed already, so that nothing fell between.
-    fn scan_follows_feed(&self) -> bool {
-        self.feed_began
-            .zip(self.scan_began)
-            .is_some_and(|(feed, scan)| feed <= scan)
     }
 }

@@ -318,7 +318,22 @@ public final class FilterClient implements AutoCloseable {
             Proof proof = Manifest.readProof(bytes, config.keys);
             change(now -> state.proof(now, proof), proofs);
         }
+        Refused tooLarge = snapshotRefused();
+        if (answer.status() == 200 && tooLarge != null) {
+            // The publisher answers at once while its snapshot is another: it is not asked without end.
+            noteFailure(tooLarge, 1);
+            return false;
+        }
         return news;
+    }
+
+    private Refused snapshotRefused() {
+        lock.readLock().lock();
+        try {
+            return state.snapshotRefused();
+        } finally {
+            lock.readLock().unlock();
+        }
     }
 
     private String position() {

@@ -7,7 +7,14 @@ import java.util.Set;
 
 /** What a client needs to have, to know of every id up to journal number {@code head}. Numbers are unsigned. */
 record Manifest(
-        String set, long serial, long lineage, long coversMs, long head, Snapshot snapshot, List<Entry> deltas) {
+        String set,
+        long serial,
+        long lineage,
+        long coversMs,
+        long epochMin,
+        long head,
+        Snapshot snapshot,
+        List<Entry> deltas) {
     private static final int DELTAS_MAX = 128;
 
     /** A built filter. */
@@ -17,15 +24,14 @@ record Manifest(
     record Entry(long from, long to, long bytes, String sha256) {}
 
     /** A publisher's answer to one client's challenge. */
-    record Proof(String set, long serial, long lineage, long head, long lagMs, String echo) {}
+    record Proof(String set, long serial, long lineage, long epochMin, long head, long lagMs, String echo) {}
 
     static Manifest read(byte[] line, Keys keys) throws Refused {
         String json = keys.believe(line, "edgeward filter manifest 1");
         Fields all =
-                new Fields(json, "format", "set", "serial", "lineage", "covers_ms", "head", "snapshot", "deltas");
-        if (all.number("format") != 1) {
-            throw Keys.unbelievable("the manifest is of a later form than 1, which this package reads");
-        }
+                new Fields(
+                        json, "format", "set", "serial", "lineage", "covers_ms", "epoch_min", "head", "snapshot",
+                        "deltas");
         Fields named = new Fields(all.of("snapshot", Map.class), "epoch", "base", "bytes", "sha256");
         Snapshot snapshot =
                 new Snapshot(named.number("epoch"), named.number("base"), named.number("bytes"), named.digest());
@@ -45,6 +51,7 @@ record Manifest(
                         all.number("serial"),
                         all.number("lineage"),
                         all.number("covers_ms"),
+                        all.number("epoch_min"),
                         all.number("head"),
                         snapshot,
                         List.copyOf(deltas));
@@ -67,6 +74,11 @@ record Manifest(
                 || Long.compareUnsigned(snapshot.base, head) > 0) {
             throw gap(first);
         }
+        if (Long.compareUnsigned(epochMin, snapshot.epoch) > 0) {
+            throw Keys.unbelievable(
+                    "the manifest requires snapshot " + Long.toUnsignedString(epochMin) + ", and its newest is "
+                            + Long.toUnsignedString(snapshot.epoch));
+        }
     }
 
     private static Refused gap(long at) {
@@ -76,11 +88,12 @@ record Manifest(
 
     static Proof readProof(byte[] line, Keys keys) throws Refused {
         String json = keys.believe(line, "edgeward filter proof 1");
-        Fields all = new Fields(json, "set", "serial", "lineage", "head", "lag_ms", "echo");
+        Fields all = new Fields(json, "format", "set", "serial", "lineage", "epoch_min", "head", "lag_ms", "echo");
         return new Proof(
                 all.of("set", String.class),
                 all.number("serial"),
                 all.number("lineage"),
+                all.number("epoch_min"),
                 all.number("head"),
                 all.number("lag_ms"),
                 all.of("echo", String.class));
@@ -90,8 +103,20 @@ record Manifest(
     private static final class Fields {
         private final Map<?, ?> values;
 
+        /**
+         * A document of form 2. Proofs of form 1 do not state their form. A statement of form 1 does not name the
+         * snapshot that it is about: it must make no filter fresh.
+         */
         Fields(String json, String... names) throws Refused {
-            this(parsed(json), names);
+            this(ofForm2(parsed(json)), names);
+        }
+
+        private static Object ofForm2(Object document) throws Refused {
+            Object form = document instanceof Map<?, ?> map && map.containsKey("format") ? map.get("format") : 1L;
+            if (!Long.valueOf(2).equals(form)) {
+                throw Keys.unbelievable("the document has form " + form + ", and this package reads form 2");
+            }
+            return document;
         }
 
         Fields(Object value, String... names) throws Refused {
@@ -100,7 +125,7 @@ record Manifest(
             }
             if (!map.keySet().equals(Set.of(names))) {
                 throw Keys.unbelievable(
-                        "the signed document has the fields " + map.keySet() + ", and form 1 others");
+                        "the signed document has the fields " + map.keySet() + ", and form 2 others");
             }
             values = map;
         }

@@ -12,6 +12,8 @@ public final class Refused extends Exception {
         OTHER_SET,
         /** A newer manifest was seen. */
         REPLAYED,
+        /** Within one lineage numbers only grow: the publisher's state was put back. */
+        FALLING,
         /** No request that is under way carried these bytes. */
         NOT_ASKED,
         /** No believed manifest names it. */

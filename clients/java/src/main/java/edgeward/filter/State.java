@@ -17,7 +17,7 @@ import java.util.Locale;
  *
  * <p><b>The guarantee</b>: an id that was committed more than {@code maxStaleness} ago is never skipped. The
  * answer is {@code ABSENT} only while a deadline lies ahead, and a deadline comes from a statement of the
- * publisher whose ids are all here: from a proof, which echoes random bytes of this client's own request and so
+ * publisher whose snapshot and ids are all here: from a proof, which echoes random bytes of this client's own request and so
  * was made after that was sent, or from a manifest's date where somebody vouches for the clocks
  * (docs/id-filter.md, "Freshness"). The scripts in vectors/filter hold it to the Rust client, step by step.
  */
@@ -47,10 +47,20 @@ final class State {
     private long deadline;
     // Whether there is a deadline at all.
     private boolean stated;
+    private Highest highest = new Highest(0, 0, 0, 0);
+
+    /** The highest numbers that believed statements had; all but the serial belong to the lineage. */
+    private record Highest(long serial, long lineage, long epochMin, long head) {}
 
     /** A snapshot and what was added to it. */
     private record Holding(
-            long lineage, long epoch, long base, long[] applied, Filter filter, IdTable overlay) {
+            long lineage,
+            String sha256,
+            long epoch,
+            long base,
+            long[] applied,
+            Filter filter,
+            IdTable overlay) {
         long upTo() {
             return applied[0];
         }
@@ -60,8 +70,11 @@ final class State {
 
     private record Challenge(String echo, long sent) {}
 
-    /** "All ids committed {@code maxStaleness} before the deadline are in the journal up to {@code head}." */
-    private record Statement(long lineage, long head, long deadline) {}
+    /**
+     * "All ids committed {@code maxStaleness} before the deadline are in a snapshot of {@code epochMin} or later,
+     * together with the journal up to {@code head}."
+     */
+    private record Statement(long lineage, long epochMin, long head, long deadline) {}
 
     /** What to fetch: a snapshot or null, and deltas in their order. */
     record Wants(Snapshot snapshot, List<Entry> deltas) {}
@@ -147,15 +160,16 @@ final class State {
     void manifest(Now now, Manifest manifest) throws Refused {
         clock.observe(now);
         checkSet(manifest.set());
-        if (Long.compareUnsigned(manifest.serial(), serial()) < 0) {
-            throw new Refused(
-                    Reason.REPLAYED,
-                    "manifest " + Long.toUnsignedString(manifest.serial()) + " is older than "
-                            + Long.toUnsignedString(serial()) + ", which was seen before");
-        }
+        checkSerial(manifest.serial());
         if (newest != null && newest.serial() == manifest.serial() && !newest.equals(manifest)) {
             throw contradiction();
         }
+        checkRising(manifest.lineage(), manifest.epochMin(), manifest.head());
+        if (newest != null && newest.lineage() == manifest.lineage()) {
+            rising("epoch", manifest.snapshot().epoch(), newest.snapshot().epoch());
+            rising("base", manifest.snapshot().base(), newest.snapshot().base());
+        }
+        highest = new Highest(manifest.serial(), manifest.lineage(), manifest.epochMin(), manifest.head());
         considerDate(now, manifest);
         for (Entry entry : manifest.deltas()) {
             Listed one = new Listed(manifest.lineage(), entry);
@@ -166,8 +180,58 @@ final class State {
                 listed.addLast(one);
             }
         }
+        adopt(manifest);
         newest = manifest;
         settle();
+    }
+
+    /**
+     * Takes the snapshot in use for that of a new lineage, if the manifest names the same file: the publisher was
+     * restarted. The ids beside it and the deadline stay. The next snapshot of the new lineage comes from a scan
+     * that began after the restart, so it has all ids committed before.
+     */
+    private void adopt(Manifest manifest) {
+        Snapshot named = manifest.snapshot();
+        if (holding != null
+                && holding.lineage != manifest.lineage()
+                && holding.sha256.equals(named.sha256())
+                && holding.epoch == named.epoch()) {
+            holding =
+                    new Holding(
+                            manifest.lineage(),
+                            holding.sha256,
+                            holding.epoch,
+                            named.base(),
+                            new long[] {named.base()},
+                            holding.filter,
+                            holding.overlay);
+        }
+    }
+
+    private void checkSerial(long serial) throws Refused {
+        if (Long.compareUnsigned(serial, highest.serial) < 0) {
+            throw new Refused(
+                    Reason.REPLAYED,
+                    "manifest " + Long.toUnsignedString(serial) + " is older than "
+                            + Long.toUnsignedString(highest.serial) + ", which was seen before");
+        }
+    }
+
+    /** Refuses a statement with smaller numbers than an earlier one of the same lineage. */
+    private void checkRising(long lineage, long epochMin, long head) throws Refused {
+        if (lineage == highest.lineage) {
+            rising("head", head, highest.head);
+            rising("epoch_min", epochMin, highest.epochMin);
+        }
+    }
+
+    private static void rising(String what, long found, long newest) throws Refused {
+        if (Long.compareUnsigned(found, newest) < 0) {
+            throw new Refused(
+                    Reason.FALLING,
+                    "the publisher's " + what + " fell from " + Long.toUnsignedString(newest) + " to "
+                            + Long.toUnsignedString(found) + " within a lineage");
+        }
     }
 
     /** Takes a proof that {@link Manifest#readProof} believed. */
@@ -181,9 +245,12 @@ final class State {
                 continue;
             }
             asked.remove();
+            checkSerial(proof.serial());
+            checkRising(proof.lineage(), proof.epochMin(), proof.head());
+            highest = new Highest(proof.serial(), proof.lineage(), proof.epochMin(), proof.head());
             long lag = proof.lagMs();
             if (Long.compareUnsigned(lag, maxStalenessMs) <= 0) {
-                state(proof.lineage(), proof.head(), one.sent + maxStalenessMs - lag);
+                state(proof.lineage(), proof.epochMin(), proof.head(), one.sent + maxStalenessMs - lag);
             }
             settle();
             return;
@@ -199,11 +266,8 @@ final class State {
         }
         Snapshot named = newest.snapshot();
         long lineage = newest.lineage();
-        if (Long.compareUnsigned(named.bytes(), snapshotBytesMax) > 0) {
-            throw new Refused(
-                    Reason.TOO_LARGE,
-                    "a snapshot of " + Long.toUnsignedString(named.bytes()) + " bytes is larger than the "
-                            + snapshotBytesMax + " allowed");
+        if (!fits(named)) {
+            throw tooLarge(named);
         }
         if (!received.sha256.equals(named.sha256())) {
             throw unlisted();
@@ -236,7 +300,15 @@ final class State {
             // What was shown of another journal says nothing about this one.
             stated = false;
         }
-        holding = new Holding(lineage, named.epoch(), named.base(), new long[] {applied}, filter, overlay);
+        holding =
+                new Holding(
+                        lineage,
+                        received.sha256,
+                        named.epoch(),
+                        named.base(),
+                        new long[] {applied},
+                        filter,
+                        overlay);
         settle();
     }
 
@@ -284,15 +356,36 @@ final class State {
         settle();
     }
 
+    /** Why the newest snapshot, which is wanted, is not fetched: it is larger than allowed. Or null. */
+    Refused snapshotRefused() {
+        boolean refused = newest != null && isWanted(newest) && !fits(newest.snapshot());
+        return refused ? tooLarge(newest.snapshot()) : null;
+    }
+
+    private boolean isWanted(Manifest manifest) {
+        return holding == null
+                || holding.lineage != manifest.lineage()
+                || Long.compareUnsigned(holding.epoch, manifest.snapshot().epoch()) < 0;
+    }
+
+    private boolean fits(Snapshot named) {
+        return Long.compareUnsigned(named.bytes(), snapshotBytesMax) <= 0;
+    }
+
+    private Refused tooLarge(Snapshot named) {
+        return new Refused(
+                Reason.TOO_LARGE,
+                "a snapshot of " + Long.toUnsignedString(named.bytes()) + " bytes is larger than the "
+                        + snapshotBytesMax + " allowed");
+    }
+
     Wants wants() {
         if (newest == null) {
             return new Wants(null, List.of());
         }
         boolean same = holding != null && holding.lineage == newest.lineage();
         Snapshot named = newest.snapshot();
-        boolean newer = !same || Long.compareUnsigned(holding.epoch, named.epoch()) < 0;
-        boolean fits = Long.compareUnsigned(named.bytes(), snapshotBytesMax) <= 0;
-        Snapshot snapshot = newer && fits ? named : null;
+        Snapshot snapshot = isWanted(newest) && fits(named) ? named : null;
         if (!same) {
             return new Wants(snapshot, List.of());
         }
@@ -315,16 +408,16 @@ final class State {
         long age = moment - manifest.coversMs() + clockError.toMillis();
         // Dated later than the clocks' error allows: they are not what they were said to be.
         if (age >= 0 && age <= maxStalenessMs) {
-            state(manifest.lineage(), manifest.head(), moment + maxStalenessMs - age);
+            state(manifest.lineage(), manifest.epochMin(), manifest.head(), moment + maxStalenessMs - age);
         }
     }
 
     /** Remembers a statement until its ids are here. Jitter in both directions can hide time. */
-    private void state(long lineage, long head, long until) {
-        Statement said = new Statement(lineage, head, until - 2 * JITTER_MS);
+    private void state(long lineage, long epochMin, long head, long until) {
+        Statement said = new Statement(lineage, epochMin, head, until - 2 * JITTER_MS);
         for (int n = 0; n < pending.size(); n++) {
             Statement known = pending.get(n);
-            if (known.lineage == lineage && known.head == head) {
+            if (known.lineage == lineage && known.epochMin == epochMin && known.head == head) {
                 if (known.deadline < said.deadline) {
                     pending.set(n, said);
                 }
@@ -347,6 +440,7 @@ final class State {
                 said -> {
                     boolean fulfilled =
                             said.lineage == holding.lineage
+                                    && Long.compareUnsigned(said.epochMin, holding.epoch) <= 0
                                     && Long.compareUnsigned(said.head, holding.upTo()) <= 0;
                     if (fulfilled && (!stated || said.deadline > deadline)) {
                         stated = true;

@@ -90,7 +90,8 @@ final class FakePublisher implements AutoCloseable {
         String echo = exchange.getRequestHeaders().getFirst("Edgeward-Challenge");
         if (echo != null) {
             String proof =
-                    "{\"set\":\"resource\",\"serial\":%d,\"lineage\":305419896,\"head\":2,\"lag_ms\":0,\"echo\":\"%s\"}";
+                    "{\"format\":2,\"set\":\"resource\",\"serial\":%d,\"lineage\":305419896,\"epoch_min\":7,"
+                            + "\"head\":2,\"lag_ms\":0,\"echo\":\"%s\"}";
             exchange.getResponseHeaders().set("Edgeward-Proof", sign("proof", String.format(proof, serial, echo)));
         }
         if (exchange.getRequestURI().getQuery() != null && trouble.isEmpty()) {
@@ -99,7 +100,8 @@ final class FakePublisher implements AutoCloseable {
             return;
         }
         String form =
-                "{\"format\":1,\"set\":\"resource\",\"serial\":%d,\"lineage\":305419896,\"covers_ms\":%d,\"head\":2,"
+                "{\"format\":2,\"set\":\"resource\",\"serial\":%d,\"lineage\":305419896,\"covers_ms\":%d,"
+                        + "\"epoch_min\":7,\"head\":2,"
                         + "\"snapshot\":{\"epoch\":7,\"base\":1,\"bytes\":%d,\"sha256\":\"%s\"},"
                         + "\"deltas\":[{\"from\":1,\"to\":2,\"bytes\":%d,\"sha256\":\"%s\"}]}";
         String json =

@@ -1,10 +1,16 @@
 package edgeward.filter;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
+import java.io.BufferedReader;
+import java.io.IOException;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.HashMap;
@@ -113,6 +119,22 @@ final class VectorsTest {
         }
     }
 
+    /** Random lives, one a line in the file that LIVES names; {@code cargo xtask lives} writes it. */
+    @Test
+    @SuppressWarnings("unchecked")
+    void noIdIsHiddenInRandomLives() throws IOException {
+        String path = System.getenv("LIVES");
+        assumeTrue(path != null && !path.isEmpty(), "LIVES names no file");
+        int lives = 0;
+        try (BufferedReader scripts = Files.newBufferedReader(Path.of(path))) {
+            for (String line = scripts.readLine(); line != null; line = scripts.readLine()) {
+                new Life((Map<String, Object>) Json.parse(line)).live();
+                lives++;
+            }
+        }
+        assertTrue(lives > 0, path + " has no lives");
+    }
+
     /** One script, played to a client. */
     private static final class Life {
         private final Map<?, ?> client;
@@ -121,7 +143,7 @@ final class VectorsTest {
         private final Map<String, Long> places = new HashMap<>();
         private final List<?> steps;
         private final Keys keys;
-        private final State state;
+        private State state;
 
         Life(Map<String, Object> script) {
             client = (Map<?, ?>) script.get("client");
@@ -132,14 +154,17 @@ final class VectorsTest {
             }
             steps = (List<?>) script.get("steps");
             keys = Keys.of((String) client.get("key"));
+            state = start();
+        }
+
+        private State start() {
             Long error = (Long) client.get("clock_error_ms");
-            state =
-                    new State(
-                            (String) client.get("set"),
-                            Duration.ofMillis((long) client.get("max_staleness_ms")),
-                            error == null ? null : Duration.ofMillis(error),
-                            (long) client.get("snapshot_bytes_max"),
-                            Math.toIntExact((long) client.get("overlay_ids_max")));
+            return new State(
+                    (String) client.get("set"),
+                    Duration.ofMillis((long) client.get("max_staleness_ms")),
+                    error == null ? null : Duration.ofMillis(error),
+                    (long) client.get("snapshot_bytes_max"),
+                    Math.toIntExact((long) client.get("overlay_ids_max")));
         }
 
         void live() {
@@ -148,6 +173,9 @@ final class VectorsTest {
                 String where = "seed " + client.get("seed") + ", " + step;
                 Now now = new Now((long) step.get(0), (long) step.get(1));
                 String found = "taken";
+                if (step.get(2).equals("restart")) {
+                    state = start();
+                }
                 try {
                     act(now, (String) step.get(2), step.get(3));
                 } catch (Refused refused) {
@@ -164,6 +192,12 @@ final class VectorsTest {
                                 case MAYBE -> 'm';
                                 case ASK -> '?';
                             });
+                }
+                // Ids that were committed more than maxStaleness ago.
+                String must = step.size() > 9 ? (String) step.get(9) : "";
+                for (int n = 0; n < must.length(); n++) {
+                    boolean hidden = must.charAt(n) == '!' && letters.charAt(n) == 'a';
+                    assertFalse(hidden, "id " + n + " is hidden: " + where);
                 }
                 // Why nothing can be said, which the script tells, is nothing to whoever asks.
                 assertEquals(((String) step.get(6)).replaceAll("[ns]", "?"), letters.toString(), where);
@@ -190,7 +224,8 @@ final class VectorsTest {
                 case "challenge" -> state.challenge(now, (String) at);
                 case "snapshot" -> state.snapshot(now, State.Received.open(file(at)));
                 case "delta" -> state.delta(now, file(at));
-                default -> state.observe(now);
+                case "observe" -> state.observe(now);
+                default -> {}
             }
         }
 

@@ -1,0 +1,33 @@
+//! The random numbers of a life.
+
+/// SplitMix64 (Steele, Lea, Flood, 2014): one stream a life.
+#[derive(Clone, Debug)]
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    pub(crate) fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    }
+
+    /// A number from `low` up to, and without, `high`.
+    pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
+        low + self.roll() % (high - low)
+    }
+
+    pub(crate) fn percent(&mut self, percent: u64) -> bool {
+        self.roll() % 100 < percent
+    }
+
+    pub(crate) fn echo(&mut self) -> [u8; 16] {
+        let halves = [self.roll().to_le_bytes(), self.roll().to_le_bytes()];
+        std::array::from_fn(|n| halves[n / 8][n % 8])
+    }
+
+    pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.between(0, from.len() as u64) as usize]
+    }
+}

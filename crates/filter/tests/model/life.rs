@@ -1,0 +1,244 @@
+//! A client's life as it is recorded, in the form of `vectors/filter/scripts.json`, with one more
+//! column: the ids that must not be answered `absent`.
+
+use std::collections::HashMap;
+
+use edgeward_filter::client::{Answer, Client, ClientConfig, Now, Reason, Refused};
+use edgeward_filter::{Digest, Trust, to_hex};
+use serde_json::{Value, json};
+
+use crate::world::hash;
+
+/// What happens to a client.
+#[derive(Clone, Debug)]
+pub(crate) enum Act {
+    Challenge([u8; 16]),
+    Manifest(String),
+    Proof(String),
+    Snapshot(Vec<u8>),
+    Delta(Vec<u8>),
+    Observe,
+}
+
+pub(crate) struct Life {
+    seed: u64,
+    config: ClientConfig,
+    client: Client<Vec<u8>>,
+    ids: usize,
+    /// The newest snapshot and the manifest that named it, as a client keeps them on disk.
+    kept: Option<(String, Vec<u8>)>,
+    hidden: Option<String>,
+    count: usize,
+    /// Answers of each kind, to ids that were never committed too.
+    pub(crate) answered: u64,
+    pub(crate) asked: u64,
+    pub(crate) outcomes: HashMap<&'static str, u64>,
+    record: Option<Record>,
+}
+
+/// What a script has.
+#[derive(Default)]
+struct Record {
+    documents: Vec<String>,
+    document_at: HashMap<String, usize>,
+    files: Vec<Digest>,
+    file_at: HashMap<Digest, usize>,
+    steps: Vec<Value>,
+}
+
+impl Record {
+    fn document(&mut self, line: String) -> usize {
+        let next = self.documents.len();
+        let at = *self.document_at.entry(line.clone()).or_insert(next);
+        if at == next {
+            self.documents.push(line);
+        }
+        at
+    }
+
+    fn file(&mut self, name: Digest) -> usize {
+        let next = self.files.len();
+        let at = *self.file_at.entry(name).or_insert(next);
+        if at == next {
+            self.files.push(name);
+        }
+        at
+    }
+}
+
+/// Steps of a life, at most.
+const STEPS_MAX: usize = 400;
+
+impl Life {
+    pub(crate) fn new(seed: u64, config: ClientConfig, ids: usize) -> Self {
+        Self {
+            seed,
+            client: Client::new(config.clone()),
+            config,
+            ids,
+            kept: None,
+            hidden: None,
+            count: 0,
+            answered: 0,
+            asked: 0,
+            outcomes: HashMap::new(),
+            record: None,
+        }
+    }
+
+    pub(crate) fn recorded(&mut self) {
+        self.record = Some(Record::default());
+    }
+
+    pub(crate) fn hidden(&self) -> Option<&str> {
+        self.hidden.as_deref()
+    }
+
+    pub(crate) fn is_long(&self) -> bool {
+        self.count > STEPS_MAX
+    }
+
+    pub(crate) fn wants(&self) -> (Option<Digest>, Vec<Digest>) {
+        let wants = self.client.wants();
+        (
+            wants.snapshot.map(|snapshot| snapshot.sha256),
+            wants.deltas.iter().map(|delta| delta.sha256).collect(),
+        )
+    }
+
+    pub(crate) fn kept(&self) -> Option<(String, Vec<u8>)> {
+        self.kept.clone()
+    }
+
+    /// The script, one line of JSON. `files` has all that was published.
+    pub(crate) fn script(&self, files: &HashMap<Digest, Vec<u8>>) -> String {
+        let record = self.record.as_ref().expect("the life is recorded");
+        let (config, clock_error) = (&self.config, self.config.clock_error);
+        let key = match &config.trust {
+            Trust::Keys(keys) => keys[0].to_string(),
+            Trust::Transport => panic!("what other clients read is signed"),
+        };
+        let asked: Vec<_> = (0..self.ids).map(|id| id.to_string()).collect();
+        let contents: Vec<_> = record
+            .files
+            .iter()
+            .map(|name| to_hex(&files[name]))
+            .collect();
+        let script = json!({
+            "client": {
+                "seed": self.seed, "set": config.set, "key": key,
+                "max_staleness_ms": config.max_staleness.as_millis() as u64,
+                "clock_error_ms": clock_error.map(|error| error.as_millis() as u64),
+                "overlay_ids_max": config.overlay_ids_max,
+                "snapshot_bytes_max": config.snapshot_bytes_max,
+                "asked": asked,
+            },
+            "documents": record.documents, "files": contents, "steps": record.steps,
+        });
+        script.to_string()
+    }
+
+    /// The program that holds the client is started anew.
+    pub(crate) fn restart(&mut self, now: Now) {
+        self.client = Client::new(self.config.clone());
+        self.step(now, "restart", Value::Null, "taken", &vec![false; self.ids]);
+    }
+
+    /// Does it, and asks about every id. `must` says which ids may not be skipped.
+    pub(crate) fn act(&mut self, now: Now, act: Act, must: &[bool]) {
+        let client = &mut self.client;
+        let (what, taken) = match &act {
+            Act::Challenge(echo) => {
+                client.challenge(now, *echo);
+                ("challenge", Ok(()))
+            }
+            Act::Manifest(line) => ("manifest", client.manifest(now, line.as_bytes())),
+            Act::Proof(line) => ("proof", client.proof(now, line.as_bytes())),
+            Act::Snapshot(file) => ("snapshot", client.snapshot(now, file.clone())),
+            Act::Delta(file) => ("delta", client.delta(now, file)),
+            Act::Observe => {
+                client.observe(now);
+                ("observe", Ok(()))
+            }
+        };
+        let outcome = taken.as_ref().map_or_else(name, |()| "taken");
+        if let (Act::Snapshot(file), Ok(())) = (&act, &taken) {
+            let line = client.manifest_line().expect("it named the snapshot");
+            let line = String::from_utf8(line).expect("JSON");
+            self.kept = Some((line, file.clone()));
+        }
+        let with = match (&mut self.record, act) {
+            (None, _) | (_, Act::Observe) => Value::Null,
+            (_, Act::Challenge(echo)) => json!(to_hex(&echo)),
+            (Some(record), Act::Manifest(line) | Act::Proof(line)) => json!(record.document(line)),
+            (Some(record), Act::Snapshot(file) | Act::Delta(file)) => {
+                json!(record.file(Digest::of(&file)))
+            }
+        };
+        self.step(now, what, with, outcome, must);
+    }
+
+    fn step(&mut self, now: Now, what: &str, with: Value, outcome: &'static str, must: &[bool]) {
+        self.count += 1;
+        *self.outcomes.entry(outcome).or_default() += 1;
+        let mut answers = String::new();
+        for (id, &old) in must.iter().enumerate() {
+            let answer = self.client.answer(now, hash(id));
+            answers.push(match answer {
+                Answer::Absent => 'a',
+                Answer::Maybe => 'm',
+                Answer::Ask(Reason::NoFilter) => 'n',
+                Answer::Ask(Reason::Stale) => 's',
+            });
+            match answer {
+                Answer::Absent if old => {
+                    self.hidden = Some(format!("id {id} is hidden after `{what}`"));
+                }
+                Answer::Absent | Answer::Maybe => self.answered += 1,
+                Answer::Ask(_) => self.asked += 1,
+            }
+        }
+        let fresh_ms = self.client.fresh_for(now).as_millis() as u64;
+        let (snapshot, deltas) = self.wants();
+        let Some(record) = &mut self.record else {
+            return;
+        };
+        let must: String = must
+            .iter()
+            .map(|must| if *must { '!' } else { '.' })
+            .collect();
+        let snapshot = snapshot.map(|name| record.file(name));
+        let deltas: Vec<_> = deltas.into_iter().map(|name| record.file(name)).collect();
+        record.steps.push(json!([
+            now.monotonic.as_millis() as u64,
+            now.wall.as_millis(),
+            what,
+            with,
+            outcome,
+            fresh_ms,
+            answers,
+            snapshot,
+            deltas,
+            must,
+        ]));
+    }
+}
+
+/// What every language calls it.
+fn name(refused: &Refused) -> &'static str {
+    match refused {
+        Refused::Manifest(_) => "unbelievable",
+        Refused::Snapshot(_) | Refused::Delta(_) => "broken",
+        Refused::OtherSet { .. } => "other-set",
+        Refused::Replayed { .. } => "replayed",
+        Refused::Falling { .. } => "falling",
+        Refused::NotAsked => "not-asked",
+        Refused::Unlisted => "unlisted",
+        Refused::Early => "early",
+        Refused::Older => "older",
+        Refused::Contradiction => "contradiction",
+        Refused::SnapshotTooLarge { .. } => "too-large",
+        Refused::OverlayFull { .. } => "overlay-full",
+        other => panic!("{other:?} needs a name in every language"),
+    }
+}

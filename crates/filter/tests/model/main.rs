@@ -1,0 +1,102 @@
+//! "An id committed more than `max_staleness` ago is never answered `absent`", held to random lives.
+//!
+//! A life has a database, its publisher, a network and one client. The publisher scans, takes posts and
+//! removals, polls changes, dies, returns, and returns with a state folder that was restored from a
+//! backup; feeds break off and continue; downloads of snapshots fail, are larger than the client takes,
+//! or never succeed; manifests and proofs are lost, late, doubled and replayed; the client restarts, its
+//! clocks are stepped and its machine sleeps. Time is a number. The model knows when each id was
+//! committed and asks the client about all of them at each step.
+//!
+//! Each life has a number, which a failure prints: `EDGEWARD_SIM_SEED=…` lives it alone,
+//! `EDGEWARD_SIM_RUNS=…` lives more. `cargo xtask lives` writes lives as scripts for the clients in other
+//! languages.
+#![forbid(unsafe_code)]
+
+mod dice;
+mod life;
+mod publisher;
+mod world;
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+
+use edgeward_filter::Signer;
+use edgeward_filter::complete::Coverage;
+use publisher::Weakness;
+use world::World;
+
+/// In `make test`; a quarter of an hour: `EDGEWARD_SIM_RUNS=100000`.
+const RUNS: u64 = 1000;
+
+fn variable(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+#[test]
+fn an_id_older_than_max_staleness_is_never_hidden() {
+    let runs = variable("EDGEWARD_SIM_RUNS").unwrap_or(RUNS);
+    let seeds = match variable("EDGEWARD_SIM_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..runs,
+    };
+    let (mut answered, mut asked, mut steps) = (BTreeMap::new(), 0, BTreeMap::new());
+    for seed in seeds {
+        // Signatures take most of the time; a part of the lives has them.
+        let signer = (seed % 32 == 0).then(|| Signer::from_secret([7; 32]));
+        let mut world = World::new(seed, signer, Weakness::None);
+        if let Err(hidden) = world.run() {
+            panic!("the life EDGEWARD_SIM_SEED={seed}: {hidden}");
+        }
+        let kind = match world.setup.coverage {
+            Coverage::Scans => "scans",
+            Coverage::Posts => "posts",
+            Coverage::Feed => "feed",
+        };
+        *answered.entry((kind, world.setup.dated)).or_insert(0) += world.life.answered;
+        asked += world.life.asked;
+        for (outcome, count) in &world.life.outcomes {
+            *steps.entry(*outcome).or_insert(0) += count;
+        }
+    }
+    eprintln!("answered {answered:?}, asked {asked}, steps {steps:?}");
+    if variable("EDGEWARD_SIM_SEED").is_none() {
+        // The law is easy to keep by never answering.
+        assert_eq!(answered.len(), 6, "{answered:?}");
+        let answers: u64 = answered.values().sum();
+        assert!(answers > asked / 3, "{answered:?}, asked {asked}");
+        assert!(answered.values().all(|&count| count > 0), "{answered:?}");
+    }
+}
+
+/// A publisher that breaks the law is noticed within the first thousand lives.
+#[test]
+fn each_weakness_of_a_publisher_hides_an_id() {
+    for weakness in [
+        Weakness::AnySnapshot,
+        Weakness::OneLineage,
+        Weakness::LostPosts,
+        Weakness::BrokenFeed,
+    ] {
+        let first = (0..1000).find(|&seed| World::new(seed, None, weakness).run().is_err());
+        eprintln!("{weakness:?}: the first life with a hidden id is {first:?}");
+        assert!(first.is_some(), "{weakness:?} is not noticed");
+    }
+}
+
+/// Writes the scripts of as many lives as `EDGEWARD_LIVES` says to the file that `EDGEWARD_LIVES_FILE`
+/// names, one a line; the first has the number `EDGEWARD_SIM_SEED`. Without a file it does nothing.
+#[test]
+fn lives_are_written_for_other_languages() {
+    let Some(path) = std::env::var_os("EDGEWARD_LIVES_FILE") else {
+        return;
+    };
+    let first = variable("EDGEWARD_SIM_SEED").unwrap_or(0);
+    let lives = variable("EDGEWARD_LIVES").unwrap_or(30);
+    let mut file = std::fs::File::create(path).expect("the file can be written");
+    for seed in first..first + lives {
+        let mut world = World::new(seed, Some(Signer::from_secret([7; 32])), Weakness::None);
+        world.life.recorded();
+        world.run().expect("no id is hidden");
+        writeln!(file, "{}", world.script()).expect("the file can be written");
+    }
+}

@@ -1,0 +1,311 @@
+//! The model's publisher: the journal, what it may state, and what its state folder keeps.
+
+use std::collections::{HashSet, VecDeque};
+use std::time::Duration;
+
+use edgeward_filter::complete::{Completeness, Coverage, Covers};
+use edgeward_filter::delta::Delta;
+use edgeward_filter::journal::Journal;
+use edgeward_filter::manifest::Snapshot;
+use edgeward_filter::{IdHash, Signer};
+
+use crate::dice::Dice;
+use crate::world::EPOCH_MS;
+
+/// What the state folder keeps over a restart.
+#[derive(Clone, Debug)]
+pub(crate) struct Folder {
+    pub(crate) lineage: u64,
+    serial: u64,
+    epoch: u64,
+    snapshot: Option<Snapshot>,
+    deltas: Vec<Delta>,
+    position: Option<Position>,
+    may_miss_posts: bool,
+}
+
+/// How far the feed has come.
+#[derive(Clone, Copy, Debug)]
+struct Position {
+    at: u64,
+    head: u64,
+    complete: bool,
+}
+
+/// How a publisher finds its state folder when it starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    AsItWas,
+    /// Restored from a backup.
+    Restored,
+}
+
+/// Ways in which a publisher could break the law: the model has to notice each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Weakness {
+    None,
+    /// Statements do not name the oldest sufficient snapshot.
+    AnySnapshot,
+    /// A restart goes on in the same lineage.
+    OneLineage,
+    /// Posts are relied on at once after a backup was restored.
+    LostPosts,
+    /// A feed that lost its position passes for one that continues.
+    BrokenFeed,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scan {
+    pub(crate) base: u64,
+    pub(crate) epoch: u64,
+    pub(crate) began: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Publisher {
+    journal: Journal,
+    lineage: u64,
+    complete: Completeness,
+    told: Told,
+    epoch: u64,
+    position: Option<Position>,
+    written: Option<Position>,
+    bases: VecDeque<(u64, u64)>,
+    cancelled: HashSet<IdHash>,
+    /// Those of them that were removed before the scan under way began.
+    left_out: HashSet<IdHash>,
+    /// The newest manifest, and when it was made.
+    pub(crate) manifest: Option<(String, u64)>,
+    /// Files that the newest manifest names.
+    pub(crate) files: Vec<Vec<u8>>,
+    serial: u64,
+    pub(crate) wall_ahead: i64,
+}
+
+const SET: &str = "resource";
+pub(crate) const SEED: u64 = 11;
+
+/// How a publisher is configured.
+#[derive(Clone, Debug)]
+pub(crate) struct Told {
+    pub(crate) coverage: Coverage,
+    pub(crate) commit_within: u64,
+    pub(crate) signer: Option<Signer>,
+    pub(crate) weakness: Weakness,
+}
+
+impl Publisher {
+    pub(crate) fn new(told: Told, lineage: u64) -> Self {
+        Self {
+            journal: Journal::new(SET, lineage, 1, SEED),
+            lineage,
+            complete: Completeness::start(told.coverage, None, None),
+            epoch: 1,
+            position: None,
+            written: None,
+            bases: VecDeque::new(),
+            cancelled: HashSet::new(),
+            left_out: HashSet::new(),
+            told,
+            manifest: None,
+            files: Vec::new(),
+            serial: 1,
+            wall_ahead: 0,
+        }
+    }
+
+    /// What is on disk if the publisher dies now.
+    pub(crate) fn folder(&self, dice: &mut Dice) -> Folder {
+        let deltas = self.journal.deltas().iter();
+        Folder {
+            lineage: self.lineage,
+            serial: self.serial + dice.between(1, 4096),
+            epoch: self.epoch,
+            snapshot: self.journal.snapshot().copied(),
+            deltas: deltas
+                .map(|delta| Delta::from_bytes(&delta.bytes).expect("ours"))
+                .collect(),
+            may_miss_posts: self.complete.may_miss_posts(),
+            // Positions are written once a second.
+            position: if dice.percent(50) {
+                self.position
+            } else {
+                self.written
+            },
+        }
+    }
+
+    /// Starts with a folder.
+    pub(crate) fn start(told: Told, folder: Folder, found: Found, now: u64, lineage: u64) -> Self {
+        let weakness = told.weakness;
+        let lineage = match weakness {
+            Weakness::OneLineage => folder.lineage,
+            _ => lineage,
+        };
+        // As the publisher does: a new lineage at each start, and a serial number that also counts
+        // milliseconds.
+        let serial = folder.serial.max(now);
+        let journal = Journal::resume(
+            SET,
+            folder.lineage,
+            serial,
+            SEED,
+            folder.snapshot,
+            folder.deltas,
+        )
+        .expect("a folder is whole")
+        .with_lineage(lineage);
+        let may_miss = found == Found::Restored || folder.may_miss_posts;
+        let lost =
+            (may_miss && weakness != Weakness::LostPosts).then(|| ms(now + told.commit_within));
+        let kept = folder.snapshot.map(|snapshot| snapshot.epoch);
+        let head = journal.head();
+        let mut publisher = Self {
+            journal,
+            lineage,
+            complete: Completeness::start(told.coverage, kept, lost),
+            epoch: folder.epoch,
+            position: folder.position.filter(|position| position.head <= head),
+            serial,
+            ..Self::new(told, lineage)
+        };
+        publisher.written = publisher.position;
+        publisher
+    }
+
+    /// A feed begins: where it goes on, if it does.
+    pub(crate) fn feed_begins(&mut self, now: u64) -> Option<u64> {
+        let kept = self.journal.snapshot().map(|snapshot| snapshot.epoch);
+        let position = self.position;
+        let continues = position.filter(|position| position.complete).and(kept);
+        let continues = match self.told.weakness {
+            Weakness::BrokenFeed => kept,
+            _ => continues,
+        };
+        self.complete.feed_begins(ms(now), continues);
+        self.show(now);
+        position.map(|position| position.at)
+    }
+
+    /// The position of changes is lost.
+    pub(crate) fn forget_position(&mut self) {
+        (self.position, self.written) = (None, None);
+    }
+
+    /// Takes a batch of the feed, complete up to `asked`.
+    pub(crate) fn fed(&mut self, ids: Vec<IdHash>, asked: u64, now: u64) {
+        let known: HashSet<IdHash> = self.journal.ids_after_snapshot().collect();
+        let is_new = |id: &IdHash| !known.contains(id) || self.cancelled.contains(id);
+        self.add(ids.into_iter().filter(is_new).collect(), now);
+        self.complete.fed(ms(asked));
+        self.written = self.position;
+        self.position = Some(Position {
+            at: asked,
+            head: self.journal.head(),
+            complete: self.complete.feed_is_whole(),
+        });
+        if self.written.map(|written| written.complete) != Some(self.complete.feed_is_whole()) {
+            self.written = self.position;
+        }
+    }
+
+    /// Journals ids.
+    pub(crate) fn add(&mut self, ids: Vec<IdHash>, now: u64) {
+        if ids.is_empty() {
+            return;
+        }
+        for id in &ids {
+            self.cancelled.remove(id);
+            self.left_out.remove(id);
+        }
+        self.journal.append(ids);
+        self.show(now);
+    }
+
+    pub(crate) fn remove(&mut self, id: IdHash) {
+        self.cancelled.insert(id);
+    }
+
+    pub(crate) fn begin_scan(&mut self, now: u64) -> Scan {
+        self.left_out = self.cancelled.clone();
+        Scan {
+            base: self.journal.head(),
+            epoch: self.epoch + 1,
+            began: now,
+        }
+    }
+
+    /// Ids that a snapshot has besides those that its scan found.
+    pub(crate) fn unite(&self) -> Vec<IdHash> {
+        let kept = self.journal.kept_ids();
+        kept.filter(|id| !self.left_out.contains(id)).collect()
+    }
+
+    pub(crate) fn publish(&mut self, scan: Scan, bytes: &[u8], now: u64) {
+        let settled = |began: u64| began + self.told.commit_within <= now;
+        let before = self.journal.snapshot().map_or(0, |before| before.base);
+        let old_enough = self.bases.iter().rev().find(|(_, began)| settled(*began));
+        let keep_from = old_enough.map_or(0, |(base, _)| *base).min(before);
+        self.bases.push_back((scan.base, scan.began));
+        while self.bases.len() > 2 && settled(self.bases[1].1) {
+            self.bases.pop_front();
+        }
+        self.journal
+            .publish(bytes, scan.epoch, scan.base, keep_from);
+        self.epoch = scan.epoch;
+        let kept: HashSet<IdHash> = self.journal.kept_ids().collect();
+        self.cancelled.retain(|id| kept.contains(id));
+        self.complete.published(ms(scan.began), scan.epoch);
+        self.show(now);
+    }
+
+    /// When a scan has to begin beside the scheduled ones.
+    pub(crate) fn scan_wanted_at(&self) -> Option<u64> {
+        let at = self.complete.scan_wanted_at()?;
+        Some(at.as_millis() as u64)
+    }
+
+    /// Makes the next manifest.
+    pub(crate) fn show(&mut self, now: u64) {
+        let wall_ms = |at: u64| (EPOCH_MS + at).saturating_add_signed(self.wall_ahead);
+        let covers_ms = match self.complete.covers() {
+            Covers::Unknown => 0,
+            Covers::At(at) => wall_ms(at.as_millis() as u64),
+            Covers::Always => wall_ms(now),
+        };
+        let epoch_min = self.epoch_min();
+        if let Some(manifest) = self.journal.manifest(covers_ms, epoch_min) {
+            self.serial = manifest.serial;
+            self.files = self
+                .journal
+                .deltas()
+                .iter()
+                .map(|delta| delta.bytes.clone())
+                .collect();
+            self.manifest = Some((manifest.to_line(self.told.signer.as_ref()), now));
+        }
+    }
+
+    fn epoch_min(&self) -> Option<u64> {
+        match self.told.weakness {
+            Weakness::AnySnapshot => Some(0),
+            _ => self.complete.epoch_min(),
+        }
+    }
+
+    /// Answers a challenge.
+    pub(crate) fn prove(&self, echo: [u8; 16], now: u64) -> Option<String> {
+        let lag_ms = match self.complete.covers() {
+            Covers::Unknown => return None,
+            Covers::At(at) => now - at.as_millis() as u64,
+            Covers::Always => 0,
+        };
+        let epoch_min = self.epoch_min()?;
+        let proof = self.journal.prove(echo, lag_ms, epoch_min);
+        Some(proof.to_line(self.told.signer.as_ref()))
+    }
+}
+
+fn ms(time: u64) -> Duration {
+    Duration::from_millis(time)
+}

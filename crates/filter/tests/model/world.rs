@@ -1,0 +1,642 @@
+//! One life: a database, its publisher, a network and a client, in virtual time.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::time::Duration;
+
+use edgeward_filter::client::{ClientConfig, Now};
+use edgeward_filter::complete::Coverage;
+use edgeward_filter::{
+    Digest, IdForm, IdHash, IdHasher, Rate, Request, Signer, Trust, UpdatableFilter,
+};
+use edgeward_types::Timestamp;
+
+use crate::dice::Dice;
+use crate::life::{Act, Life};
+use crate::publisher::{Folder, Found, Publisher, SEED, Scan, Told, Weakness};
+
+/// What the wall clock shows when a life begins.
+pub(crate) const EPOCH_MS: u64 = 1_800_000_000_000;
+
+/// Ids of a life, at most: an answer to each is recorded at each step.
+const IDS_MAX: usize = 28;
+
+const HASHER: IdHasher = IdHasher {
+    form: IdForm::Integer,
+    seed: SEED,
+};
+
+pub(crate) fn hash(id: usize) -> IdHash {
+    HASHER.integer(id as i128)
+}
+
+/// What is drawn once for a life.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) coverage: Coverage,
+    /// Manifests come out of caches and count by their dates; else proofs are asked for.
+    pub(crate) dated: bool,
+    staleness: u64,
+    interval: u64,
+    scan_takes: u64,
+    commit_within: u64,
+    poll_every: u64,
+    loss: u64,
+    /// Of downloads of snapshots, in percent.
+    failures: u64,
+    /// Snapshots from this epoch on cannot be downloaded.
+    blocked_from: u64,
+    trouble: u64,
+    publisher_ahead: i64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Write,
+    Commit(usize),
+    /// That an id was removed is posted, perhaps after it was committed again.
+    Removed(usize),
+    ScanBegin(u64),
+    ScanEnd(u64),
+    FeedPoll(u64),
+    FeedBrought(u64),
+    ClientPoll,
+    Answer([u8; 16]),
+    Fetch,
+    Deliver(usize),
+    Look,
+    Trouble,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Row {
+    /// When it was committed; `None` while it does not exist.
+    committed: Option<u64>,
+    /// Posted and acknowledged, and about to be committed.
+    underway: bool,
+}
+
+pub(crate) struct World {
+    told: Told,
+    pub(crate) setup: Setup,
+    dice: Dice,
+    time: u64,
+    queue: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    events: u64,
+    rows: Vec<Row>,
+    alive: Option<Publisher>,
+    /// What is on disk while the publisher is dead, and a backup of it.
+    disk: Option<Folder>,
+    found: Found,
+    backup: Option<Folder>,
+    /// Which start of the publisher this is: events of an earlier one are void.
+    run: u64,
+    scan: Option<(Scan, Vec<usize>, u64)>,
+    feed: Option<(u64, u64)>,
+    brought: Option<(Vec<usize>, u64, u64)>,
+    database_away_until: u64,
+    manifests: Vec<String>,
+    files: HashMap<Digest, Vec<u8>>,
+    epochs: BTreeMap<String, u64>,
+    messages: Vec<Act>,
+    wall_ahead: i64,
+    /// The client's machine sleeps, its monotonic clock with it: until when, for how long now, and for
+    /// how long so far.
+    asleep_until: u64,
+    sleeps: u64,
+    slept: u64,
+    pub(crate) life: Life,
+}
+
+impl World {
+    /// The life of this seed. With `signer` every document is signed.
+    pub(crate) fn new(seed: u64, signer: Option<Signer>, weakness: Weakness) -> Self {
+        let mut dice = Dice(seed);
+        let interval = dice.between(20, 1200) * 1000;
+        let coverage = dice.pick(&[
+            Coverage::Scans,
+            Coverage::Scans,
+            Coverage::Feed,
+            Coverage::Posts,
+        ]);
+        let staleness = match coverage {
+            Coverage::Scans => interval * dice.between(60, 300) / 100,
+            _ => dice.between(2, 60) * 1000,
+        };
+        let dated = dice.percent(35);
+        let error = 500;
+        let skew = |dice: &mut Dice| match dated {
+            true => dice.between(0, error) as i64 - error as i64 / 2,
+            false => dice.between(0, 7_200_000) as i64 - 3_600_000,
+        };
+        let setup = Setup {
+            coverage,
+            dated,
+            staleness,
+            interval,
+            scan_takes: dice.between(1000, interval / 2),
+            commit_within: dice.between(1, 60) * 1000,
+            poll_every: dice.between(1, 5) * 500,
+            loss: dice.pick(&[0, 5, 30]),
+            failures: dice.pick(&[0, 20, 70]),
+            blocked_from: if dice.percent(25) {
+                dice.between(2, 6)
+            } else {
+                u64::MAX
+            },
+            trouble: dice.pick(&[0, 20, 60, 90]),
+            publisher_ahead: skew(&mut dice),
+        };
+        let trust = match &signer {
+            Some(signer) => Trust::Keys(vec![signer.public()]),
+            None => Trust::Transport,
+        };
+        let mut config = ClientConfig::new("resource", trust, Duration::from_millis(staleness));
+        config.clock_error = dated.then(|| Duration::from_millis(error));
+        config.snapshot_bytes_max = dice.pick(&[1 << 30, 1 << 30, 192, 224]);
+        config.overlay_ids_max = dice.pick(&[1 << 20, 1 << 20, 3]);
+        let wall_ahead = skew(&mut dice);
+        let lineage = dice.roll() >> 11;
+        let told = Told {
+            coverage,
+            commit_within: setup.commit_within,
+            signer,
+            weakness,
+        };
+        let mut publisher = Publisher::new(told.clone(), lineage);
+        publisher.wall_ahead = setup.publisher_ahead;
+        let mut world = Self {
+            told,
+            setup,
+            time: 0,
+            queue: BinaryHeap::new(),
+            events: 0,
+            rows: vec![Row::default(); IDS_MAX],
+            alive: Some(publisher),
+            disk: None,
+            found: Found::AsItWas,
+            backup: None,
+            run: 0,
+            scan: None,
+            feed: None,
+            brought: None,
+            database_away_until: 0,
+            manifests: Vec::new(),
+            files: HashMap::new(),
+            epochs: BTreeMap::new(),
+            messages: Vec::new(),
+            wall_ahead,
+            asleep_until: 0,
+            sleeps: 0,
+            slept: 0,
+            life: Life::new(seed, config, IDS_MAX),
+            dice,
+        };
+        for row in &mut world.rows[..6] {
+            row.committed = Some(0);
+        }
+        world.time = 1;
+        world.publisher_starts();
+        for event in [Event::Write, Event::ClientPoll, Event::Look, Event::Trouble] {
+            world.after(1, event);
+        }
+        world
+    }
+
+    /// Lives until `until`, or until an id is hidden: says which, then.
+    pub(crate) fn run(&mut self) -> Result<(), String> {
+        let until = self.setup.interval * 10;
+        while let Some(Reverse((time, _, event))) = self.queue.pop() {
+            if time > until || self.life.is_long() {
+                break;
+            }
+            self.time = time;
+            self.happens(event);
+            if let Some(hidden) = self.life.hidden() {
+                return Err(format!("{hidden} at {} ms; {:?}", self.time, self.setup));
+            }
+        }
+        Ok(())
+    }
+
+    /// The life as a script.
+    pub(crate) fn script(&self) -> String {
+        self.life.script(&self.files)
+    }
+
+    fn after(&mut self, delay: u64, event: Event) {
+        self.events += 1;
+        let at = self.time + delay;
+        self.queue.push(Reverse((at, self.events, event)));
+    }
+
+    fn now(&self) -> Now {
+        let wall = EPOCH_MS as i64 + self.time as i64 + self.wall_ahead;
+        Now {
+            monotonic: Duration::from_millis(self.time - self.slept + 5000),
+            wall: Timestamp::from_millis(wall as u64),
+        }
+    }
+
+    fn happens(&mut self, event: Event) {
+        let asleep = self.asleep_until > self.time;
+        if !asleep {
+            self.slept += std::mem::take(&mut self.sleeps);
+        }
+        match event {
+            Event::ClientPoll | Event::Fetch | Event::Deliver(_) | Event::Look if asleep => {
+                self.after(self.asleep_until - self.time, event);
+            }
+            Event::Write => self.write(),
+            Event::Commit(id) => {
+                self.rows[id].committed = Some(self.time);
+                self.rows[id].underway = false;
+            }
+            Event::Removed(id) => {
+                if let Some(publisher) = &mut self.alive {
+                    publisher.remove(hash(id));
+                }
+            }
+            Event::ScanBegin(run) if run == self.run => self.scan_begins(),
+            Event::ScanEnd(run) if run == self.run => self.scan_ends(),
+            Event::FeedPoll(run) if run == self.run => self.feed_polls(),
+            Event::FeedBrought(run) if run == self.run => self.feed_brought(),
+            Event::ScanBegin(_)
+            | Event::ScanEnd(_)
+            | Event::FeedPoll(_)
+            | Event::FeedBrought(_) => {}
+            Event::ClientPoll => self.client_polls(),
+            Event::Answer(echo) => self.publisher_answers(echo),
+            Event::Fetch => self.fetch(),
+            Event::Deliver(n) => {
+                let act = std::mem::replace(&mut self.messages[n], Act::Observe);
+                let is_manifest = matches!(act, Act::Manifest(_));
+                self.act(act);
+                if is_manifest {
+                    self.after(1, Event::Fetch);
+                }
+            }
+            Event::Look => {
+                self.act(Act::Observe);
+                let next = self
+                    .dice
+                    .between(self.setup.staleness / 6, self.setup.staleness);
+                self.after(next, Event::Look);
+            }
+            Event::Trouble => self.trouble(),
+        }
+    }
+
+    /// The client does something, and is asked about every id afterwards.
+    fn act(&mut self, act: Act) {
+        let now = self.now();
+        let old = |row: &Row| {
+            let committed = row.committed;
+            committed.is_some_and(|at| at + self.setup.staleness < self.time)
+        };
+        let must: Vec<bool> = self.rows.iter().map(old).collect();
+        self.life.act(now, act, &must);
+    }
+
+    /// A message to the client: lost, late, or twice.
+    fn send(&mut self, act: &Act) {
+        let copies = 1 + u64::from(self.dice.percent(5));
+        for _ in 0..copies {
+            if self.dice.percent(self.setup.loss) {
+                continue;
+            }
+            let delay = if self.dice.percent(5) {
+                self.dice.between(1000, self.setup.staleness * 2)
+            } else {
+                self.dice.between(5, 400)
+            };
+            self.messages.push(act.clone());
+            self.after(delay, Event::Deliver(self.messages.len() - 1));
+        }
+    }
+
+    // The database and those who write to it.
+
+    fn write(&mut self) {
+        let delay = self
+            .dice
+            .between(self.setup.interval / 12, self.setup.interval);
+        self.after(delay, Event::Write);
+        let id = self.dice.between(0, IDS_MAX as u64) as usize;
+        if self.rows[id].underway {
+            return;
+        }
+        if self.rows[id].committed.is_some() {
+            if self.dice.percent(30) {
+                self.rows[id].committed = None;
+                let delay = self.dice.between(1, self.setup.scan_takes);
+                self.after(delay, Event::Removed(id));
+            }
+            return;
+        }
+        let posts = self.setup.coverage == Coverage::Posts || self.dice.percent(25);
+        let posted = match &mut self.alive {
+            Some(publisher) if posts => {
+                publisher.add(vec![hash(id)], self.time);
+                true
+            }
+            _ => false,
+        };
+        self.noted();
+        if posted {
+            self.rows[id].underway = true;
+            let delay = self.dice.between(0, self.setup.commit_within * 9 / 10);
+            self.after(delay, Event::Commit(id));
+        } else if self.setup.coverage != Coverage::Posts {
+            self.rows[id].committed = Some(self.time);
+        }
+    }
+
+    // The publisher.
+
+    fn publisher_starts(&mut self) {
+        self.run += 1;
+        (self.scan, self.feed, self.brought) = (None, None, None);
+        let run = self.run;
+        if self.setup.coverage == Coverage::Feed {
+            self.after(1, Event::FeedPoll(run));
+        }
+        // The first scan waits for the feed to begin.
+        let delay = self.dice.between(2, 2000);
+        self.after(delay, Event::ScanBegin(run));
+        self.noted();
+    }
+
+    fn publisher_dies(&mut self) {
+        if let Some(publisher) = self.alive.take() {
+            self.disk = Some(publisher.folder(&mut self.dice));
+            self.run += 1;
+        }
+    }
+
+    fn publisher_returns(&mut self) {
+        if let Some(folder) = self.disk.take() {
+            let lineage = self.dice.roll() >> 11;
+            let mut publisher =
+                Publisher::start(self.told.clone(), folder, self.found, self.time, lineage);
+            publisher.wall_ahead = self.setup.publisher_ahead;
+            publisher.show(self.time);
+            self.found = Found::AsItWas;
+            self.alive = Some(publisher);
+            self.publisher_starts();
+        }
+    }
+
+    /// Remembers what was published.
+    fn noted(&mut self) {
+        let Some(publisher) = &self.alive else {
+            return;
+        };
+        if let Some((line, _)) = &publisher.manifest
+            && self.manifests.last() != Some(line)
+        {
+            self.manifests.push(line.clone());
+        }
+        for file in &publisher.files {
+            self.files.insert(Digest::of(file), file.clone());
+        }
+    }
+
+    fn scan_begins(&mut self) {
+        if self.time < self.database_away_until || self.dice.percent(10) {
+            self.after(self.setup.interval / 4, Event::ScanBegin(self.run));
+            return;
+        }
+        let Some(publisher) = &mut self.alive else {
+            return;
+        };
+        let scan = publisher.begin_scan(self.time);
+        let ids = (0..IDS_MAX).filter(|&id| self.rows[id].committed.is_some());
+        self.scan = Some((scan, ids.collect(), self.time));
+        let takes = self.dice.between(500, self.setup.scan_takes);
+        self.after(takes, Event::ScanEnd(self.run));
+    }
+
+    fn scan_ends(&mut self) {
+        let Some((scan, found, began)) = self.scan.take() else {
+            return;
+        };
+        let mut ids: Vec<IdHash> = Vec::new();
+        for id in 0..self.rows.len() {
+            let row = &self.rows[id];
+            let seen = found.contains(&id);
+            let here = match row.committed {
+                // There when the scan began, and not removed since.
+                Some(at) if at <= began => true,
+                // Committed, or removed and committed again, while it ran.
+                Some(_) => self.dice.percent(50),
+                None => seen && self.dice.percent(50),
+            };
+            if here {
+                ids.push(hash(id));
+            }
+        }
+        let Some(publisher) = &mut self.alive else {
+            return;
+        };
+        ids.extend(publisher.unite());
+        let request = Request {
+            hasher: HASHER,
+            epoch: scan.epoch,
+            ..Request::with_rate(Rate::new(0.001).expect("a rate"))
+        };
+        let room = ids.len() as u64 + 1;
+        let mut filter = UpdatableFilter::new(request, room).expect("small");
+        ids.iter()
+            .for_each(|id| _ = filter.insert(*id).expect("room"));
+        let bytes = filter.to_filter(scan.epoch).into_bytes();
+        publisher.publish(scan, &bytes, self.time);
+        let digest = Digest::of(&bytes);
+        self.epochs.insert(digest.to_string(), scan.epoch);
+        self.files.insert(digest, bytes);
+        let wanted = publisher.scan_wanted_at();
+        self.noted();
+        let next = self
+            .setup
+            .interval
+            .saturating_sub(self.time - began)
+            .max(100);
+        let early = wanted.map_or(u64::MAX, |at| at.saturating_sub(self.time) + 1);
+        self.after(next.min(early), Event::ScanBegin(self.run));
+    }
+
+    fn feed_polls(&mut self) {
+        let Some(publisher) = &mut self.alive else {
+            return;
+        };
+        let away = self.time < self.database_away_until;
+        if self.feed.is_none() && !away {
+            // Without a position the feed begins at the end of what there is.
+            let position = publisher.feed_begins(self.time).unwrap_or(self.time);
+            self.feed = Some((position, self.run));
+            self.noted();
+        }
+        match self.feed {
+            Some((position, _)) if !away => {
+                let newer = |id: &usize| {
+                    let committed = self.rows[*id].committed;
+                    committed.is_some_and(|at| at >= position && at <= self.time)
+                };
+                let ids = (0..IDS_MAX).filter(newer).collect();
+                self.brought = Some((ids, self.time, self.run));
+                let delay = self.dice.between(1, 300);
+                self.after(delay, Event::FeedBrought(self.run));
+            }
+            _ => self.after(self.setup.poll_every, Event::FeedPoll(self.run)),
+        }
+    }
+
+    fn feed_brought(&mut self) {
+        if let (Some((ids, asked, _)), Some(publisher)) = (self.brought.take(), &mut self.alive) {
+            let ids = ids.into_iter().map(hash).collect();
+            publisher.fed(ids, asked, self.time);
+            if let Some((position, _)) = &mut self.feed {
+                *position = asked;
+            }
+            self.noted();
+        }
+        self.after(self.setup.poll_every, Event::FeedPoll(self.run));
+    }
+
+    // The network between them.
+
+    fn client_polls(&mut self) {
+        let echo = self.dice.echo();
+        if !self.setup.dated {
+            self.act(Act::Challenge(echo));
+        }
+        if !self.dice.percent(self.setup.loss) {
+            let delay = self.dice.between(1, 200);
+            self.after(delay, Event::Answer(echo));
+        }
+        let period = self.setup.staleness / 3;
+        let next = self.dice.between(period * 8 / 10, period * 12 / 10 + 2);
+        self.after(next, Event::ClientPoll);
+        self.after(1, Event::Fetch);
+    }
+
+    /// The publisher answers, or a cache does in its place.
+    fn publisher_answers(&mut self, echo: [u8; 16]) {
+        if self.dice.percent(8) && !self.manifests.is_empty() {
+            let old = self
+                .dice
+                .pick(&(0..self.manifests.len()).collect::<Vec<_>>());
+            self.send(&Act::Manifest(self.manifests[old].clone()));
+        }
+        let Some(publisher) = &mut self.alive else {
+            // A cache goes on serving the last manifest of a publisher that died.
+            if let Some(line) = self.manifests.last().cloned() {
+                self.send(&Act::Manifest(line));
+            }
+            return;
+        };
+        if self.setup.dated
+            && publisher
+                .manifest
+                .as_ref()
+                .is_some_and(|(_, made)| made + 1000 < self.time)
+        {
+            publisher.show(self.time);
+        }
+        let manifest = publisher.manifest.clone();
+        let proof = (!self.setup.dated)
+            .then(|| publisher.prove(echo, self.time))
+            .flatten();
+        self.noted();
+        let Some((line, _)) = manifest else { return };
+        self.send(&Act::Manifest(line));
+        if let Some(proof) = proof {
+            self.send(&Act::Proof(proof));
+        }
+    }
+
+    fn fetch(&mut self) {
+        let (snapshot, deltas) = self.life.wants();
+        if let Some(name) = snapshot {
+            let epoch = self.epochs.get(&name.to_string()).copied();
+            let blocked = epoch.is_none_or(|epoch| epoch >= self.setup.blocked_from);
+            if !blocked && !self.dice.percent(self.setup.failures) {
+                let file = self.files[&name].clone();
+                self.send(&Act::Snapshot(file));
+            }
+        }
+        for name in deltas {
+            let file = self.files.get(&name).cloned();
+            if let Some(file) = file {
+                self.send(&Act::Delta(file));
+            }
+        }
+    }
+
+    /// The client's program is started anew, with what it kept on disk or without.
+    fn client_restarts(&mut self) {
+        self.life.restart(self.now());
+        if self.dice.percent(50)
+            && let Some((line, file)) = self.life.kept()
+        {
+            self.act(Act::Manifest(line));
+            self.act(Act::Snapshot(file));
+        }
+    }
+
+    /// Deaths, restored backups, feeds that break, clocks that are stepped, sleep, restarts.
+    fn trouble(&mut self) {
+        let next = self
+            .dice
+            .between(self.setup.interval / 8, self.setup.interval);
+        self.after(next, Event::Trouble);
+        if !self.dice.percent(self.setup.trouble) {
+            return;
+        }
+        match self.dice.between(0, 12) {
+            0 | 1 => self.publisher_dies(),
+            2 | 3 => self.publisher_returns(),
+            4 => {
+                self.publisher_dies();
+                self.publisher_returns();
+            }
+            5 => {
+                if let Some(publisher) = &self.alive {
+                    self.backup = Some(publisher.folder(&mut self.dice));
+                }
+            }
+            6 | 7 => {
+                if let Some(backup) = self.backup.clone() {
+                    self.publisher_dies();
+                    self.disk = Some(backup);
+                    self.found = Found::Restored;
+                    self.publisher_returns();
+                }
+            }
+            8 => {
+                let away = self.dice.between(1000, self.setup.interval);
+                self.database_away_until = self.time + away;
+                if self.dice.percent(50)
+                    && let Some(publisher) = &mut self.alive
+                {
+                    publisher.forget_position();
+                    (self.feed, self.brought) = (None, None);
+                }
+            }
+            // The client looks at its clocks when it wakes up, before anything else happens to it.
+            _ if self.asleep_until >= self.time => {}
+            9 => self.client_restarts(),
+            _ if self.setup.dated => {}
+            10 => {
+                self.wall_ahead += self.dice.between(0, 7_200_000) as i64 - 3_600_000;
+                self.act(Act::Observe);
+            }
+            _ => {
+                self.act(Act::Observe);
+                self.sleeps = self.dice.between(100, self.setup.staleness * 2);
+                self.asleep_until = self.time + self.sleeps;
+                self.after(self.sleeps, Event::Look);
+            }
+        }
+    }
+}

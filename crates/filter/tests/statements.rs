@@ -1,0 +1,202 @@
+//! What a client concludes from single statements of a publisher.
+#![forbid(unsafe_code)]
+
+use std::time::Duration;
+
+use edgeward_filter::client::{Answer, Client, ClientConfig, Now, Reason, Refused};
+use edgeward_filter::journal::Journal;
+use edgeward_filter::manifest::Proof;
+use edgeward_filter::{IdHash, IdHasher, Rate, Request, Trust, UpdatableFilter};
+use edgeward_types::Timestamp;
+
+const MINUTE: u64 = 60_000;
+const EPOCH_MS: u64 = 1_800_000_000_000;
+
+fn id(n: i128) -> IdHash {
+    IdHasher::default().integer(n)
+}
+
+fn now(ms: u64) -> Now {
+    Now {
+        monotonic: Duration::from_millis(ms),
+        wall: Timestamp::from_millis(EPOCH_MS + ms),
+    }
+}
+
+fn snapshot(epoch: u64, ids: i128) -> Vec<u8> {
+    let request = Request {
+        epoch,
+        ..Request::with_rate(Rate::new(0.0001).expect("a rate"))
+    };
+    let mut filter = UpdatableFilter::new(request, ids as u64 + 1).expect("small");
+    (0..ids).for_each(|n| _ = filter.insert(id(n)).expect("room"));
+    filter.to_filter(epoch).into_bytes()
+}
+
+fn client(staleness: u64, change: impl FnOnce(&mut ClientConfig)) -> Client<Vec<u8>> {
+    let staleness = Duration::from_millis(staleness);
+    let mut config = ClientConfig::new("resource", Trust::Transport, staleness);
+    change(&mut config);
+    Client::new(config)
+}
+
+/// A publisher whose ids are covered by scans, and the client that follows it.
+struct Followed {
+    journal: Journal,
+    client: Client<Vec<u8>>,
+    echo: u8,
+}
+
+impl Followed {
+    fn new(client: Client<Vec<u8>>) -> Self {
+        let journal = Journal::new("resource", 5, 0, 0);
+        Self {
+            journal,
+            client,
+            echo: 0,
+        }
+    }
+
+    /// A scan of so many ids that began at `began` is published; returns its file.
+    fn scan(&mut self, epoch: u64, ids: i128, at: u64, began: u64) -> Vec<u8> {
+        let file = snapshot(epoch, ids);
+        self.journal.publish(&file, epoch, self.journal.head(), 0);
+        self.manifest(at, began, epoch).expect("newer");
+        file
+    }
+
+    fn manifest(&mut self, at: u64, covers: u64, epoch_min: u64) -> Result<(), Refused> {
+        let manifest = self.journal.manifest(EPOCH_MS + covers, Some(epoch_min));
+        let line = manifest.expect("a snapshot").to_line(None);
+        self.client.manifest(now(at), line.as_bytes())
+    }
+
+    /// The client asks, and the answer is changed by `change`.
+    fn prove(
+        &mut self,
+        at: u64,
+        covers: u64,
+        epoch_min: u64,
+        change: impl FnOnce(&mut Proof),
+    ) -> Result<(), Refused> {
+        self.echo += 1;
+        let echo = [self.echo; 16];
+        self.client.challenge(now(at), echo);
+        let mut proof = self.journal.prove(echo, at - covers, epoch_min);
+        change(&mut proof);
+        self.client.proof(now(at), proof.to_line(None).as_bytes())
+    }
+}
+
+/// Scans every 10 minutes, `max_staleness` 11 minutes, and no snapshot after the first arrives: an id that
+/// was committed after the first scan is not hidden for long.
+fn old_snapshot(dated: bool, snapshot_bytes_max: u64) {
+    let mut followed = Followed::new(client(11 * MINUTE, |config| {
+        config.clock_error = dated.then_some(Duration::from_secs(1));
+        config.snapshot_bytes_max = snapshot_bytes_max;
+    }));
+    let file = followed.scan(1, 3, 1000, 0);
+    followed.client.snapshot(now(1000), file).expect("named");
+    followed.prove(1000, 0, 1, |_| {}).expect("asked");
+    assert_eq!(followed.client.answer(now(1000), id(300)), Answer::Absent);
+    // The id 300 is committed at one minute. Every later scan has it.
+    for scan in 1..6 {
+        let began = scan * 10 * MINUTE;
+        followed.scan(scan + 1, 301, began + 1000, began);
+        followed
+            .prove(began + 2000, began, scan + 1, |_| {})
+            .expect("asked");
+        let answer = followed.client.answer(now(began + 3 * MINUTE), id(300));
+        assert_eq!(answer, Answer::Ask(Reason::Stale), "scan {scan}");
+    }
+    let refused = followed.client.snapshot_refused();
+    let too_large = matches!(refused, Some(Refused::SnapshotTooLarge { .. }));
+    assert_eq!(too_large, snapshot_bytes_max < 1000, "{refused:?}");
+    assert_eq!(followed.client.wants().snapshot.is_none(), too_large);
+}
+
+#[test]
+fn a_proof_about_a_later_scan_does_not_make_an_old_snapshot_fresh() {
+    old_snapshot(false, 1 << 30);
+    old_snapshot(false, 200);
+}
+
+#[test]
+fn a_date_of_a_later_scan_does_not_make_an_old_snapshot_fresh() {
+    old_snapshot(true, 1 << 30);
+    old_snapshot(true, 200);
+}
+
+/// The state of the publisher was put back: what it numbers now is not what the client has.
+#[test]
+fn numbers_that_fall_within_a_lineage_are_refused() {
+    let mut followed = Followed::new(client(MINUTE, |_| {}));
+    for n in 0..4 {
+        followed.journal.append(vec![id(1000 + n)]);
+    }
+    let backup = followed.journal.clone();
+    for n in 4..8 {
+        followed.journal.append(vec![id(1000 + n)]);
+    }
+    let file = followed.scan(3, 3, 0, 0);
+    followed.client.snapshot(now(0), file).expect("named");
+    followed.prove(0, 0, 3, |_| {}).expect("asked");
+    let fresh = followed.client.fresh_for(now(1000));
+    let newest = followed.journal.serial();
+
+    let fallen = |refused| matches!(refused, Err(Refused::Falling { .. }));
+    assert!(fallen(
+        followed.prove(1000, 1000, 3, |proof| proof.head -= 1)
+    ));
+    assert!(fallen(followed.prove(1000, 1000, 2, |_| {})));
+    let replayed = followed.prove(1000, 1000, 3, |proof| proof.serial = newest - 1);
+    assert!(matches!(replayed, Err(Refused::Replayed { .. })));
+    assert!(fallen(followed.manifest(1000, 0, 2)));
+
+    followed.journal = backup;
+    let lower = snapshot(4, 3);
+    followed.journal.publish(&lower, 4, 4, 0);
+    while followed.journal.serial() <= newest + 1 {
+        _ = followed.journal.manifest(0, None);
+    }
+    assert!(fallen(followed.manifest(1000, 1000, 4)));
+    assert!(fallen(followed.prove(1000, 1000, 4, |_| {})));
+    assert_eq!(
+        followed.client.fresh_for(now(1000)),
+        fresh,
+        "nothing counted"
+    );
+}
+
+/// A restarted publisher names the same file in another lineage: nothing is fetched, and what was fresh
+/// stays so until it would have been stale anyway.
+#[test]
+fn a_restart_of_the_publisher_costs_no_download() {
+    let mut followed = Followed::new(client(MINUTE, |_| {}));
+    let file = followed.scan(1, 3, 0, 0);
+    followed.client.snapshot(now(0), file).expect("named");
+    followed.prove(0, 0, 1, |_| {}).expect("asked");
+    let fresh = followed.client.fresh_for(now(1000));
+    assert!(!fresh.is_zero());
+    followed.journal.append(vec![id(7000)]);
+    followed.journal = followed.journal.clone().with_lineage(6);
+    followed.manifest(1000, 0, 1).expect("newer");
+    let wants = followed.client.wants();
+    assert_eq!((wants.snapshot, wants.deltas.len()), (None, 1));
+    assert_eq!(followed.client.fresh_for(now(1000)), fresh);
+    followed.prove(2000, 2000, 1, |_| {}).expect("asked");
+    assert_eq!(
+        followed.client.fresh_for(now(2000)),
+        fresh - Duration::from_secs(1)
+    );
+    let delta = followed.journal.deltas()[0].bytes.clone();
+    followed.client.delta(now(2000), &delta).expect("named");
+    assert!(followed.client.fresh_for(now(2000)) > fresh);
+    assert_eq!(followed.client.answer(now(2000), id(7000)), Answer::Maybe);
+
+    // Another file is another snapshot: what was shown says nothing about it.
+    followed.journal = followed.journal.clone().with_lineage(7);
+    let other = followed.scan(2, 4, 3000, 3000);
+    followed.client.snapshot(now(3000), other).expect("named");
+    assert!(followed.client.fresh_for(now(3000)).is_zero());
+}

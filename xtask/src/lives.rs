@@ -1,0 +1,38 @@
+//! Random lives of a filter's client, written as scripts for the clients in other languages.
+//!
+//! The model in `crates/filter/tests/model` makes them and holds the Rust client to the law while it
+//! does; the tests of the other clients follow the scripts that `LIVES` names.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Context as _;
+
+use crate::options::Options;
+
+pub(crate) const HELP: &str = "\
+Writes random lives of an id filter's client, for the clients in other languages.
+
+usage: cargo xtask lives [options]
+
+  --lives N      how many (40)
+  --first N      the number of the first life, which is its seed (0)
+  --out FILE     where, one life a line (target/filter-lives.jsonl)
+";
+
+/// Runs it; true when they are written.
+pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
+    let file = options.path("--out", root, "target/filter-lives.jsonl");
+    let lives: u64 = options.number("--lives", 40)?;
+    let first: u64 = options.number("--first", 0)?;
+    let written = Command::new(env!("CARGO"))
+        .args(["test", "--quiet", "--package", "edgeward-filter"])
+        .args(["--test", "model", "lives_are_written"])
+        .env("EDGEWARD_LIVES_FILE", file)
+        .env("EDGEWARD_LIVES", lives.to_string())
+        .env("EDGEWARD_SIM_SEED", first.to_string())
+        .current_dir(root)
+        .status()
+        .context("cannot run cargo")?;
+    Ok(written.success())
+}

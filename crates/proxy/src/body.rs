@@ -14,14 +14,15 @@ use crate::delivery::Delivery;
 use crate::disk::body::DiskBody;
 use crate::fill::FillReader;
 use crate::origin::{Lines, OriginBody};
+use crate::pinned::{ClientBytes, Holding, Memory};
 use crate::worker::Worker;
 
 /// Where the bytes come from.
 pub(crate) enum Source {
     /// None are left.
     Empty,
-    /// One piece, all there.
-    Whole(Bytes),
+    /// One piece, all there, and whose memory it is.
+    Whole(Bytes, Memory),
     /// A fetch others may share.
     Fill(FillReader, Option<u64>),
     /// The disk.
@@ -36,6 +37,8 @@ pub(crate) enum Source {
 pub(crate) struct EdgeBody {
     source: Source,
     bytes_sent: u64,
+    /// Whose memory the last piece is.
+    memory: Memory,
     worker: Rc<Worker>,
     /// The request counts as under way until the body is dropped.
     in_flight: InFlight,
@@ -55,7 +58,7 @@ impl EdgeBody {
     ) -> Self {
         let conn = in_flight.conn();
         let (source, delivery) = match source {
-            Source::Whole(bytes) if bytes.is_empty() => (Source::Empty, None),
+            Source::Whole(bytes, _) if bytes.is_empty() => (Source::Empty, None),
             Source::Origin(body) => {
                 let delivery = Delivery::watched(&worker, conn, Some(body));
                 (Source::Passed(Rc::clone(&delivery)), Some(delivery))
@@ -68,6 +71,7 @@ impl EdgeBody {
         Self {
             source,
             bytes_sent: 0,
+            memory: Memory::Uncounted,
             worker,
             in_flight,
             delivery,
@@ -95,7 +99,7 @@ impl EdgeBody {
     ) -> Poll<Option<Result<Piece, BodyError>>> {
         let Source::Disk(body) = &mut self.source else {
             loop {
-                let next = ready!(Pin::new(&mut *self).poll_frame(cx));
+                let next = ready!(self.poll_own(cx));
                 match next.map(|frame| frame.map(Frame::into_data)) {
                     Some(Ok(Ok(bytes))) => return Poll::Ready(Some(Ok(Piece::Bytes(bytes)))),
                     Some(Ok(Err(_))) => {}
@@ -108,7 +112,59 @@ impl EdgeBody {
             .poll_piece(&self.worker, cx, true)
             .map(|next| next.map(|piece| piece.map_err(Into::into)));
         self.settle(&polled, Piece::len);
+        self.memory = Memory::Own;
         polled
+    }
+
+    /// The next frame, for one who lists its bytes with the connection himself.
+    pub(crate) fn poll_own(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = self;
+        let polled: Poll<Option<Result<Frame<Bytes>, BodyError>>> = match &mut this.source {
+            Source::Empty => return Poll::Ready(None),
+            Source::Whole(bytes, memory) => {
+                // hyper takes the piece as it is and the kernel as much of it as it likes; cutting
+                // it here would only cost more turns.
+                this.memory = *memory;
+                let bytes = std::mem::take(bytes);
+                this.source = Source::Empty;
+                this.sent(bytes.len() as u64);
+                return Poll::Ready(Some(Ok(Frame::data(bytes))));
+            }
+            Source::Fill(reader, left) => reader.poll_bytes(cx).map(|next| {
+                next.map(|bytes| {
+                    let (bytes, memory) = bytes?;
+                    this.memory = memory;
+                    if let Some(left) = left {
+                        *left -= bytes.len() as u64;
+                    }
+                    Ok(Frame::data(bytes))
+                })
+            }),
+            Source::Disk(body) => {
+                this.memory = Memory::Own;
+                body.poll_piece(&this.worker, cx, false)
+                    .map(|next| next.map(|piece| Ok(Frame::data(bytes_of(piece?)))))
+            }
+            Source::Passed(delivery) => {
+                this.memory = Memory::Own;
+                delivery
+                    .poll_frame(cx)
+                    .map(|next| next.map(|frame| frame.map_err(Into::into)))
+            }
+            Source::Origin(_) => unreachable!("`new` has it watched"),
+        };
+        this.settle(&polled, |frame| {
+            frame.data_ref().map_or(0, |bytes| bytes.len() as u64)
+        });
+        polled
+    }
+
+    /// Whose memory the piece is that was given last.
+    pub(crate) fn memory(&self) -> Memory {
+        self.memory
     }
 
     /// What was given of it could not be sent.
@@ -158,51 +214,26 @@ impl EdgeBody {
 }
 
 impl Body for EdgeBody {
-    type Data = Bytes;
+    type Data = ClientBytes;
     type Error = BodyError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let this = &mut *self;
-        let polled: Poll<Option<Result<Frame<Bytes>, BodyError>>> = match &mut this.source {
-            Source::Empty => return Poll::Ready(None),
-            Source::Whole(bytes) => {
-                // hyper takes the piece as it is and the kernel as much of it as it likes; cutting
-                // it here would only cost more turns.
-                let bytes = std::mem::take(bytes);
-                this.source = Source::Empty;
-                this.sent(bytes.len() as u64);
-                return Poll::Ready(Some(Ok(Frame::data(bytes))));
-            }
-            Source::Fill(reader, left) => reader.poll_bytes(cx).map(|next| {
-                next.map(|bytes| {
-                    let bytes = bytes?;
-                    if let Some(left) = left {
-                        *left -= bytes.len() as u64;
-                    }
-                    Ok(Frame::data(bytes))
-                })
-            }),
-            Source::Disk(body) => body
-                .poll_piece(&this.worker, cx, false)
-                .map(|next| next.map(|piece| Ok(Frame::data(bytes_of(piece?))))),
-            Source::Passed(delivery) => delivery
-                .poll_frame(cx)
-                .map(|next| next.map(|frame| frame.map_err(Into::into))),
-            Source::Origin(_) => unreachable!("`new` has it watched"),
+    ) -> Poll<Option<Result<Frame<ClientBytes>, BodyError>>> {
+        let next = ready!(self.poll_own(cx));
+        let listed = |bytes: Bytes| {
+            let conn = self.in_flight.conn();
+            let holding = Holding::new(&self.worker.shared, conn, self.memory, &bytes);
+            ClientBytes::new(bytes, holding)
         };
-        this.settle(&polled, |frame| {
-            frame.data_ref().map_or(0, |bytes| bytes.len() as u64)
-        });
-        polled
+        Poll::Ready(next.map(|frame| frame.map(|frame| frame.map_data(listed))))
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.source {
             Source::Empty | Source::Fill(_, Some(0)) => true,
-            Source::Whole(_) | Source::Fill(..) => false,
+            Source::Whole(..) | Source::Fill(..) => false,
             Source::Disk(body) => body.left() == 0,
             Source::Passed(delivery) => delivery.is_end_stream(),
             Source::Origin(body) => body.is_end_stream(),
@@ -212,7 +243,7 @@ impl Body for EdgeBody {
     fn size_hint(&self) -> SizeHint {
         match &self.source {
             Source::Empty | Source::Fill(_, Some(0)) => SizeHint::with_exact(0),
-            Source::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Source::Whole(bytes, _) => SizeHint::with_exact(bytes.len() as u64),
             Source::Fill(_, Some(left)) => SizeHint::with_exact(*left),
             Source::Fill(_, None) => SizeHint::default(),
             Source::Disk(body) => SizeHint::with_exact(body.left()),

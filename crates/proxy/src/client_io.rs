@@ -20,6 +20,7 @@ use crate::clock::Clock;
 use crate::config::LimitsConfig;
 use crate::lane::Lane;
 use crate::pace::{MinRate, Pace};
+use crate::pinned::Pieces;
 use crate::request::ClientLink;
 use crate::worker::Worker;
 
@@ -53,6 +54,10 @@ pub(crate) struct ConnState {
     /// Bytes the socket has taken since the last sweep.
     taken: Cell<u64>,
     pace: Pace,
+    /// Bytes that the client has taken so far.
+    written_bytes: Cell<u64>,
+    /// What was handed over and the client has not taken.
+    pieces: Pieces,
     task: RefCell<Option<Waker>>,
 }
 
@@ -71,6 +76,8 @@ pub(crate) enum Overdue {
     Slow,
     /// The client sends no more of its upload.
     Upload,
+    /// Readers of evicted objects pin too much memory, and this client frees it most slowly.
+    Pinned,
 }
 
 /// See [`ConnState::spare_rank`]: whether a request's head has begun, and since when the connection waits.
@@ -96,6 +103,8 @@ impl ConnState {
             is_h2: Cell::new(false),
             taken: Cell::new(0),
             pace: Pace::default(),
+            written_bytes: Cell::new(0),
+            pieces: Pieces::default(),
             task: RefCell::new(None),
         })
     }
@@ -267,6 +276,8 @@ impl ConnState {
             Poll::Ready(written) => {
                 if let Ok(bytes) = written {
                     self.taken.set(self.taken.get() + *bytes as u64);
+                    self.written_bytes
+                        .set(self.written_bytes.get() + *bytes as u64);
                 }
                 if self.write_blocked_since.get().is_some() {
                     self.pace.go_on(self.clock.now());
@@ -281,6 +292,14 @@ impl ConnState {
                 }
             }
         }
+    }
+
+    pub(crate) fn written_bytes(&self) -> u64 {
+        self.written_bytes.get()
+    }
+
+    pub(crate) fn pieces(&self) -> &Pieces {
+        &self.pieces
     }
 
     /// A body gave a piece: the next move is the client's.

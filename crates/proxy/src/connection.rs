@@ -342,6 +342,7 @@ fn count_overdue(worker: &Worker, overdue: Overdue) {
         Overdue::Head => counters.closed_head_timeout.one(),
         Overdue::Slow => counters.closed_slow.one(),
         Overdue::Response | Overdue::Upload => counters.closed_body_timeout.one(),
+        Overdue::Pinned => counters.closed_pinned.one(),
     }
 }
 

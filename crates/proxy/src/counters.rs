@@ -130,6 +130,7 @@ counters! {
         closed_slow = "cause" "slow-response",
         closed_tls = "cause" "tls-handshake",
         closed_protocol = "cause" "protocol-error",
+        closed_pinned = "cause" "pinned-memory",
     }
     Counter "edgeward_slow_clients_total" "Requests and responses ended because the client was slower than the least rate." {
         slow_uploads = "direction" "upload",
@@ -191,6 +192,7 @@ counters! {
         not_stored_size = "reason" "object-size",
         not_stored_fill_memory = "reason" "fill-memory",
         not_stored_incomplete = "reason" "incomplete",
+        not_stored_pinned = "reason" "pinned-memory",
     }
     Counter "edgeward_collapse_timeouts_total" "Followers that waited too long and asked on their own." {
         collapse_timeouts,

@@ -28,6 +28,7 @@ use crate::fill::FillBudget;
 use crate::listener;
 use crate::negative::Negative;
 use crate::origin::{Connector, ConnectorError, OriginPool};
+use crate::pinned::PinnedLog;
 use crate::stored::Hot;
 use crate::tls::{self, TlsError};
 use crate::worker::{Shared, Worker};
@@ -306,6 +307,7 @@ fn share(
         negative: Negative::new(&config.negative),
         fill_budget: FillBudget::new(config.limits.fill_bytes_max.bytes()),
         upload_budget: FillBudget::new(config.limits.upload_buffers_bytes_max.bytes()),
+        pinned_log: PinnedLog::default(),
         clock: ticker.clock(),
         hash_seed,
         via_http11: HeaderValue::try_from(format!("1.1 {via_name}"))

@@ -17,11 +17,13 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use edgeward_semantics::VaryFields;
+use edgeward_types::KeyHash;
 use http::{HeaderMap, StatusCode};
 
+use crate::pinned::Memory;
 use crate::stored::Stored;
 pub(crate) use budget::{FillBudget, FillMemory};
-pub(crate) use held::Held;
+pub(crate) use held::{Held, Whole};
 
 /// What followers learn before the body.
 #[derive(Debug)]
@@ -94,7 +96,8 @@ enum Stage {
     Whole {
         head: Arc<FillHead>,
         body: Bytes,
-        _memory: Option<FillMemory>,
+        /// Where the cache has it, or had.
+        key: KeyHash,
     },
     Found(Arc<Stored>),
     Released,
@@ -107,7 +110,8 @@ struct Flow {
     head: Arc<FillHead>,
     held: Held,
     window: bool,
-    memory: FillMemory,
+    /// Until the body is taken out.
+    memory: Option<FillMemory>,
     ended: bool,
 }
 
@@ -190,7 +194,7 @@ impl Fill {
             head,
             held,
             window: false,
-            memory,
+            memory: Some(memory),
             ended: false,
         });
     }
@@ -204,7 +208,8 @@ impl Fill {
         };
         if !flow.window {
             let needed = (flow.held.len() + bytes.len()) as u64;
-            if needed > length_max || !flow.memory.grow_to(needed) {
+            let grows = |memory: &mut FillMemory| memory.grow_to(needed);
+            if needed > length_max || !flow.memory.as_mut().is_some_and(grows) {
                 flow.window = true;
             }
         }
@@ -250,17 +255,18 @@ impl Fill {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Takes the body out in one piece. Nothing of a window and of many pieces, which only end.
-    pub(crate) fn finish(&self) -> Option<Bytes> {
+    /// Takes the body out in one piece, and its memory's charge. Nothing of a window and of many pieces, which only end.
+    pub(crate) fn finish(&self) -> Option<(Whole, FillMemory)> {
         let mut state = self.lock();
         let Stage::Flowing(flow) = &mut state.stage else {
             return None;
         };
         if !flow.window
             && let Some(body) = flow.held.take_whole()
+            && let Some(memory) = flow.memory.take()
         {
             // Until `whole`, readers that look find nothing new and wait.
-            return Some(body);
+            return Some((body, memory));
         }
         flow.ended = true;
         let wakers = state.take_wakers();
@@ -269,13 +275,13 @@ impl Fill {
         None
     }
 
-    /// What was taken out came back as a body. `in_cache`: its bytes are in the cache's books from now on.
-    pub(crate) fn whole(&self, body: Bytes, in_cache: bool) {
+    /// What was taken out came back as a body. `key`: where the cache has it, if it has.
+    pub(crate) fn whole(&self, body: Bytes, key: KeyHash) {
         self.become_stage(|stage| match stage {
             Stage::Flowing(flow) => Stage::Whole {
                 head: flow.head,
                 body,
-                _memory: (!in_cache).then_some(flow.memory),
+                key,
             },
             other => other,
         });
@@ -363,14 +369,21 @@ impl FillReader {
         })
     }
 
-    /// The next bytes of the body; `None` at its end.
-    pub(crate) fn poll_bytes(&self, cx: &Context<'_>) -> Poll<Option<Result<Bytes, BrokenFill>>> {
+    /// The next bytes of the body, and whose memory they are; `None` at its end.
+    pub(crate) fn poll_bytes(
+        &self,
+        cx: &Context<'_>,
+    ) -> Poll<Option<Result<(Bytes, Memory), BrokenFill>>> {
         let mut state = self.fill.lock();
         let position = state.position(self.id);
-        let (bytes, window) = match &state.stage {
-            Stage::Whole { body, .. } => {
+        let (bytes, memory, window) = match &state.stage {
+            Stage::Whole { body, key, .. } => {
                 let at = usize::try_from(position).map_or(body.len(), |at| at.min(body.len()));
-                (body.slice(at..), false)
+                let memory = Memory::Cached {
+                    key: *key,
+                    body_bytes: body.len() as u64,
+                };
+                (body.slice(at..), memory, false)
             }
             Stage::Flowing(flow) => {
                 let arrived = flow.held.from(position);
@@ -378,7 +391,7 @@ impl FillReader {
                     state.wait(self.id, cx);
                     return Poll::Pending;
                 }
-                (arrived, flow.window)
+                (arrived, Memory::Own, flow.window)
             }
             _ => return Poll::Ready(Some(Err(BrokenFill))),
         };
@@ -391,7 +404,7 @@ impl FillReader {
         if let Some(pump) = pump {
             pump.wake();
         }
-        Poll::Ready(Some(Ok(bytes)))
+        Poll::Ready(Some(Ok((bytes, memory))))
     }
 }
 

@@ -35,6 +35,7 @@ use crate::client_io::InFlight;
 use crate::client_stream::ClientStream;
 use crate::disk::Looked;
 use crate::disk::body::BrokenRead;
+use crate::pinned::Holding;
 use crate::request::ClientLink;
 use crate::worker::Worker;
 use at_once::{Answer, Site, answer};
@@ -56,8 +57,8 @@ pub(crate) struct Lane {
     /// The client will send no more.
     ended: bool,
     outbox: Outbox,
-    /// Held while the client is slow to take what is in the outbox.
-    writing: Option<InFlight>,
+    /// Held while the client is slow to take what is in the outbox; with it the connection lists what the client has not taken.
+    writing: Option<(InFlight, Option<Holding>)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -333,7 +334,10 @@ impl Lane {
         }
         if written.is_pending() {
             if self.writing.is_none() {
-                self.writing = Some(self.link.conn.begin());
+                let (body, memory) = self.outbox.held();
+                let conn = &self.link.conn;
+                let holding = Holding::new(&self.worker.shared, conn, memory, body);
+                self.writing = Some((conn.begin(), holding));
                 self.link.conn.set_lane_writes(true);
             }
         } else if self.writing.take().is_some() && self.own.is_none() {

@@ -39,6 +39,7 @@ mod metrics;
 pub mod negative;
 mod origin;
 mod pace;
+mod pinned;
 mod request;
 mod sparse_log;
 mod status;

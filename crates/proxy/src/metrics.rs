@@ -79,6 +79,16 @@ fn hot(shared: &Shared) -> Vec<MetricFamily> {
             stats.used_bytes as f64,
         ),
         one_gauge(
+            "edgeward_hot_pinned_bytes",
+            "Bytes of the budget that clients keep from being freed: of evicted objects, and read for slow clients.",
+            stats.pinned_bytes as f64,
+        ),
+        one_gauge(
+            "edgeward_hot_pinned_bytes_max",
+            "Bound of the pinned bytes above which nothing is admitted and slow readers are disconnected.",
+            stats.pinned_bytes_max as f64,
+        ),
+        one_gauge(
             "edgeward_hot_objects",
             "Objects in memory, fills on their way included.",
             stats.objects as f64,
@@ -101,6 +111,7 @@ fn hot(shared: &Shared) -> Vec<MetricFamily> {
                 ("admission", stats.refused_by_admission),
                 ("larger-than-cache", stats.refused_too_large),
                 ("object-limit", stats.refused_object_limit),
+                ("pinned-memory", stats.refused_pinned),
             ]
             .map(|(reason, n)| labelled(counter(n as f64), &[("reason", reason)]))
             .into(),

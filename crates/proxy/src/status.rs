@@ -27,6 +27,9 @@ pub(crate) fn render(shared: &Shared) -> Value {
             "policy": config.hot.policy.to_string(),
             "capacity_bytes": stats.capacity_bytes,
             "used_bytes": stats.used_bytes,
+            // Of objects that have left and are still sent to slow clients: part of the capacity.
+            "pinned_bytes": stats.pinned_bytes,
+            "pinned_bytes_max": stats.pinned_bytes_max,
             "objects": stats.objects,
             "object_overhead_bytes": Hot::OBJECT_OVERHEAD_BYTES,
             "bookkeeping_bytes": stats.bookkeeping_bytes,
@@ -37,6 +40,7 @@ pub(crate) fn render(shared: &Shared) -> Value {
                 "admission": stats.refused_by_admission,
                 "larger_than_cache": stats.refused_too_large,
                 "object_limit": stats.refused_object_limit,
+                "pinned": stats.refused_pinned,
             },
             "evicted": stats.evicted,
             "evicted_bytes": stats.evicted_bytes,

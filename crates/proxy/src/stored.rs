@@ -5,13 +5,13 @@
 //! HTTP/1.1 can copy the block as it is; where a map is needed it is parsed back, which costs
 //! half a microsecond and no allocation per field.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use edgeward_semantics::{StoredPolicy, VaryFields};
 use edgeward_store::disk::DiskObject;
-use edgeward_store::hot::HotCache;
+use edgeward_store::hot::{Hold, HotCache};
 use http::StatusCode;
 use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
 
@@ -50,6 +50,8 @@ pub(crate) struct Variants {
     pub(crate) generation: u64,
     /// Whether this very marker was given to the disk or came from it.
     pub(crate) on_disk: AtomicBool,
+    /// The cache's charge for this marker.
+    pub(crate) hold: OnceLock<Hold>,
 }
 
 /// Status, head and body, with the freshness as integers.
@@ -112,6 +114,14 @@ impl Stored {
     /// Counts one more hit that had to copy a large body. True for the one hit that should move it to the arena.
     pub(crate) fn is_worth_moving(&self) -> bool {
         self.copies.fetch_add(1, Relaxed) + 1 == COPIES_BEFORE_MOVE
+    }
+
+    /// Charges a marker for as long as it is in memory. A body brings its own charge.
+    pub(crate) fn keep_hold(&self, hold: Option<Hold>) {
+        if let (StoredKind::Varies(variants), Some(hold)) = (&self.kind, hold) {
+            // One that was charged before is charged once.
+            _ = variants.hold.set(hold);
+        }
     }
 
     /// Whether its body has to be read from disk.
@@ -226,9 +236,9 @@ pub(crate) fn has_length(status: StatusCode) -> bool {
     !status.is_informational() && status != StatusCode::NO_CONTENT
 }
 
-/// Head and body are reference-counted once a first hit has cloned them: a pointer, a length and
-/// a count each, in an allocation of their own.
-const SHARED_BYTES: u64 = 2 * 32;
+/// Head and body are reference-counted, each in an allocation of its own: a pointer, a length and a count for the head once a
+/// first hit has cloned it (32); for the body also its charge (48).
+const SHARED_BYTES: u64 = 32 + 48;
 
 #[cfg(test)]
 mod tests {

@@ -23,6 +23,7 @@ use crate::disk::DiskTier;
 use crate::fill::FillBudget;
 use crate::negative::Negative;
 use crate::origin::{OriginHealth, OriginPool};
+use crate::pinned::{self, PinnedLog};
 use crate::request::{Hop, UploadProgress};
 use crate::sparse_log::SparseLog;
 use crate::stored::{Hot, Stored, StoredBody, StoredKind, StoredResponse};
@@ -41,6 +42,7 @@ pub(crate) struct Shared {
     pub(crate) fill_budget: Arc<FillBudget>,
     /// Memory of request bodies that are read before the origin is asked.
     pub(crate) upload_budget: Arc<FillBudget>,
+    pub(crate) pinned_log: PinnedLog,
     pub(crate) clock: Arc<Clock>,
     pub(crate) hash_seed: u64,
     /// This edge and no other, in `Via`: how a request that comes round again is recognised.
@@ -105,7 +107,9 @@ impl Shared {
         {
             return;
         }
-        if let Some(body) = arena.keep(body) {
+        // Both copies count until the last reader of the old one has gone.
+        let hold = self.hot.hold(stored.charge_bytes());
+        if let Some(body) = arena.keep_with(body, hold) {
             let response = StoredResponse {
                 body: StoredBody::Memory(body),
                 ..response.clone()
@@ -273,6 +277,7 @@ impl Worker {
                 self.note_slow_response(now);
             }
         }
+        pinned::sweep(self, now);
         if let Some(disk) = &self.shared.disk {
             disk.cache.tick(now);
         }

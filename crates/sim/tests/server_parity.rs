@@ -58,6 +58,7 @@ fn served(policy: PolicySpec, requests: &[Record]) -> (u64, String) {
         seed: Seed(11),
         window_requests: Some(WINDOW_REQUESTS),
         tuner_place: TunerPlace::Inline,
+        pinned_bytes_max: None,
     });
     let mut recorder = cache.recorder();
     let mut hits = 0;

@@ -139,10 +139,19 @@ impl Arena {
 
     /// A copy of `body` in the arena. Nothing if it is empty, or there is no address or no memory left for it. O(`body`).
     pub fn keep(self: &Arc<Self>, body: &[u8]) -> Option<Bytes> {
+        self.keep_with(body, ())
+    }
+
+    /// As [`keep`](Self::keep). `guard` is dropped with the memory.
+    pub fn keep_with(self: &Arc<Self>, body: &[u8], guard: impl Send + 'static) -> Option<Bytes> {
         let place = self.take(body.len() as u64)?;
         self.file.write_all_at(body, place.offset).ok()?;
         let bytes = body.len();
-        Some(Bytes::from_owner(Body { place, bytes }))
+        Some(Bytes::from_owner(Body {
+            place,
+            bytes,
+            _guard: guard,
+        }))
     }
 
     /// A place for so many bytes, if there is one.
@@ -254,12 +263,13 @@ impl Drop for Place {
 
 /// A body that was written and is never written again.
 #[derive(Debug)]
-struct Body {
+struct Body<G> {
     place: Place,
     bytes: usize,
+    _guard: G,
 }
 
-impl AsRef<[u8]> for Body {
+impl<G> AsRef<[u8]> for Body<G> {
     #[expect(
         unsafe_code,
         reason = "a view of the mapping that the compiler cannot know to be constant"
@@ -267,7 +277,7 @@ impl AsRef<[u8]> for Body {
     fn as_ref(&self) -> &[u8] {
         let Place { arena, offset, .. } = &self.place;
         let start = usize::try_from(*offset).expect("within the mapping");
-        // SAFETY: a `Body` is made by `Arena::keep` alone, of bytes that it has written, within the place and so within the
+        // SAFETY: a `Body` is made by `Arena::keep_with` alone, of bytes that it has written, within the place and so within the
         // mapping, which lives as long as the arena, which the place keeps alive. Nobody writes there again before the place is
         // dropped, which is when the body is; others write to other pages only. No file of another name leads to the memory,
         // so nobody else can shrink it.

@@ -24,6 +24,7 @@
 //! Lock order: tier, then one index shard. Nothing is taken while a shard is held.
 
 mod index;
+mod ledger;
 mod recorder;
 mod tuning;
 
@@ -35,8 +36,10 @@ use edgeward_types::{ByteSize, KeyHash, Seed};
 
 use crate::sync::Mutex;
 use index::Index;
+use ledger::{Ledger, pinned_free_bytes};
 use tuning::Tuning;
 
+pub use ledger::Hold;
 pub use recorder::Recorder;
 pub use tuning::{TunerPlace, TuningStatus};
 
@@ -57,6 +60,10 @@ pub struct HotConfig {
 
     /// Where the tuner runs.
     pub tuner_place: TunerPlace,
+
+    /// The bytes that readers may pin: of values that left the cache and are still referenced. Above it nothing is admitted. None:
+    /// an eighth of the capacity, at least 4 MiB.
+    pub pinned_bytes_max: Option<ByteSize>,
 }
 
 impl HotConfig {
@@ -68,7 +75,15 @@ impl HotConfig {
             seed: Seed(0),
             window_requests: None,
             tuner_place: TunerPlace::Thread,
+            pinned_bytes_max: None,
         }
+    }
+
+    /// The bound of pinned bytes, its default filled in.
+    pub fn pinned_bytes_max(&self) -> u64 {
+        let most = self.pinned_bytes_max.map(ByteSize::bytes);
+        most.unwrap_or_else(|| ledger::pinned_max_bytes(self.capacity.bytes()))
+            .min(self.capacity.bytes())
     }
 }
 
@@ -94,8 +109,12 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         let shared = Arc::new(Shared {
             index: Index::default(),
             touch: tier.touch(),
+            // Not the configured one: the policy `infinite` has another.
+            capacity_bytes: AtomicU64::new(tier.capacity_bytes()),
             tier: Mutex::new(tier),
             counters: Counters::default(),
+            ledger: Arc::default(),
+            pinned_bytes_max: config.pinned_bytes_max(),
         });
         let tuning = config
             .policy
@@ -143,37 +162,59 @@ impl<V: Send + Sync + 'static> HotCache<V> {
             key,
             size_bytes: charge_bytes,
         };
+        let shared = &self.shared;
         let mut evicted = Vec::new();
         let mut removed = Vec::new();
-        let verdict = {
-            let mut tier = self.shared.tier.lock();
-            let verdict = tier.offer(&object, &mut evicted);
-            self.shared.unlink(&evicted, &mut removed);
-            verdict
-        };
-        // Bodies are freed here, with no lock held. They come in the order in which they were evicted; of one that
-        // was still on its way there is no value.
-        let mut evicted = evicted.iter();
-        for (slot, value) in removed {
-            if let Some(gone) = evicted.find(|gone| gone.slot == slot) {
-                left(gone, value);
+        let mut rounds_left = PINNED_ROUNDS_MAX;
+        let verdict = loop {
+            let mut tier = shared.tier.lock();
+            let room = shared.make_room_for_pinned(&mut tier, &mut evicted);
+            let verdict = match room {
+                PinnedRoom::Fits => Some(tier.offer(&object, &mut evicted)),
+                PinnedRoom::Shrunk | PinnedRoom::Exceeded => None,
+            };
+            shared.unlink(&evicted, &mut removed);
+            // Under the lock, so that what is held is never less than what has a place.
+            let verdict = verdict.map(|verdict| match verdict {
+                Verdict::Admit(slot) => Ok((slot, shared.ledger.hold(charge_bytes))),
+                Verdict::Refuse(refusal) => Err(refusal),
+            });
+            drop(tier);
+            // Bodies are freed here, with no lock held. They come in the order in which they were evicted; of one that
+            // was still on its way there is no value.
+            let mut gone = evicted.drain(..);
+            for (slot, value) in removed.drain(..) {
+                if let Some(gone) = gone.find(|gone| gone.slot == slot) {
+                    left(&gone, value);
+                }
             }
-        }
+            drop(gone);
+            // What was evicted may be read as well: only now that the rest is freed, the pinned bytes are known.
+            if room != PinnedRoom::Shrunk || rounds_left == 0 {
+                break verdict;
+            }
+            rounds_left -= 1;
+        };
         let counters = &self.shared.counters;
         match verdict {
-            Verdict::Admit(slot) => {
+            Some(Ok((slot, hold))) => {
                 counters.admitted.fetch_add(1, Relaxed);
                 Offer::Admit(Reservation {
                     shared: Arc::clone(&self.shared),
                     key,
                     slot,
                     charge_bytes,
+                    hold: Some(hold),
                     committed: false,
                 })
             }
-            Verdict::Refuse(refusal) => {
+            Some(Err(refusal)) => {
                 counters.refused(refusal).fetch_add(1, Relaxed);
                 Offer::Refuse(refusal)
+            }
+            None => {
+                counters.refused_pinned.fetch_add(1, Relaxed);
+                Offer::Pinned
             }
         }
     }
@@ -205,11 +246,26 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         removed.is_some()
     }
 
+    /// Memory beside any place that counts against the budget, for as long as the returned value lives.
+    pub fn hold(&self, bytes: u64) -> Hold {
+        self.shared.ledger.hold(bytes)
+    }
+
+    /// Bytes that have left the cache and are still referenced, and the bound above which nothing is admitted.
+    ///
+    /// Takes the tier's lock.
+    pub fn pinned_bytes(&self) -> (u64, u64) {
+        let used_bytes = self.shared.tier.lock().used_bytes();
+        let pinned = self.shared.ledger.pinned_bytes(used_bytes);
+        (pinned, self.shared.pinned_bytes_max)
+    }
+
     /// Changes the budget; a smaller one evicts at once.
     pub fn resize(&self, capacity: ByteSize) {
         let mut evicted = Vec::new();
         let mut removed = Vec::new();
         let mut tier = self.shared.tier.lock();
+        self.shared.capacity_bytes.store(capacity.bytes(), Relaxed);
         tier.resize(capacity.bytes(), &mut evicted);
         self.shared.unlink(&evicted, &mut removed);
         drop(tier);
@@ -222,14 +278,17 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         let load = |counter: &AtomicU64| counter.load(Relaxed);
         let tier = self.shared.tier.lock();
         HotStats {
-            capacity_bytes: tier.capacity_bytes(),
+            capacity_bytes: load(&self.shared.capacity_bytes),
             used_bytes: tier.used_bytes(),
+            pinned_bytes: self.shared.ledger.pinned_bytes(tier.used_bytes()),
+            pinned_bytes_max: self.shared.pinned_bytes_max,
             objects: tier.residents() as u64,
             bookkeeping_bytes: tier.bookkeeping_bytes() as u64,
             admitted: load(&counters.admitted),
             refused_by_admission: load(&counters.refused_by_admission),
             refused_too_large: load(&counters.refused_too_large),
             refused_object_limit: load(&counters.refused_object_limit),
+            refused_pinned: load(&counters.refused_pinned),
             evicted: load(&counters.evicted),
             evicted_bytes: load(&counters.evicted_bytes),
             abandoned: load(&counters.abandoned),
@@ -246,6 +305,8 @@ pub enum Offer<V: Send + Sync + 'static> {
     Admit(Reservation<V>),
     /// Not kept.
     Refuse(Refusal),
+    /// Not kept: readers pin too many bytes of values that have left.
+    Pinned,
 }
 
 /// Room made for a value that is on its way. Dropped without a commit, it gives the room back.
@@ -255,6 +316,7 @@ pub struct Reservation<V: Send + Sync + 'static> {
     key: KeyHash,
     slot: Slot,
     charge_bytes: u64,
+    hold: Option<Hold>,
     committed: bool,
 }
 
@@ -262,6 +324,12 @@ impl<V: Send + Sync + 'static> Reservation<V> {
     /// Bytes the place is charged with.
     pub fn charge_bytes(&self) -> u64 {
         self.charge_bytes
+    }
+
+    /// The hold for the value's memory, to be dropped with that memory: from then on the memory counts against the budget also
+    /// after the value has left the cache. `None` the second time.
+    pub fn take_hold(&mut self) -> Option<Hold> {
+        self.hold.take()
     }
 
     /// Makes `value` what lookups find. False if the place was lost to others while it was filled.
@@ -297,6 +365,10 @@ pub struct HotStats {
     pub capacity_bytes: u64,
     /// Bytes charged to residents and to fills on their way. Never above the capacity.
     pub used_bytes: u64,
+    /// Bytes of values that have left the cache and are still referenced. They count against the budget.
+    pub pinned_bytes: u64,
+    /// The bound of `pinned_bytes` above which nothing is admitted.
+    pub pinned_bytes_max: u64,
     /// Residents, fills on their way included.
     pub objects: u64,
     /// Bytes of the tier's own bookkeeping; part of what residents are charged.
@@ -309,6 +381,8 @@ pub struct HotStats {
     pub refused_too_large: u64,
     /// Offers beyond the number of objects a tier can hold.
     pub refused_object_limit: u64,
+    /// Offers while readers pinned more than their bound.
+    pub refused_pinned: u64,
     /// Residents that had to leave.
     pub evicted: u64,
     /// Bytes that came free with them.
@@ -327,9 +401,35 @@ pub(crate) struct Shared<V> {
     touch: AnyTouch,
     tier: Mutex<AnyTier>,
     counters: Counters,
+    ledger: Arc<Ledger>,
+    /// The budget. The tier's own capacity is smaller while readers pin bytes.
+    capacity_bytes: AtomicU64,
+    pinned_bytes_max: u64,
 }
 
 impl<V> Shared<V> {
+    /// Takes from the tier's capacity what readers pin.
+    ///
+    /// Beyond their bound nothing more is taken: or readers of all residents could empty the cache.
+    fn make_room_for_pinned(&self, tier: &mut AnyTier, evicted: &mut Vec<Evicted>) -> PinnedRoom {
+        let budget_bytes = self.capacity_bytes.load(Relaxed);
+        let pinned = self.ledger.pinned_bytes(tier.used_bytes());
+        let taken = pinned
+            .min(self.pinned_bytes_max)
+            .saturating_sub(pinned_free_bytes(budget_bytes));
+        let capacity_bytes = budget_bytes.saturating_sub(taken);
+        if tier.capacity_bytes() != capacity_bytes {
+            tier.resize(capacity_bytes, evicted);
+        }
+        if pinned > self.pinned_bytes_max {
+            PinnedRoom::Exceeded
+        } else if evicted.is_empty() {
+            PinnedRoom::Fits
+        } else {
+            PinnedRoom::Shrunk
+        }
+    }
+
     /// Takes the evicted out of the index; their values are handed back to be freed outside the lock.
     fn unlink(&self, evicted: &[Evicted], removed: &mut Vec<(Slot, Arc<V>)>) {
         let mut bytes = 0;
@@ -346,12 +446,27 @@ impl<V> Shared<V> {
     }
 }
 
+/// Whether the budget has room for the pinned bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PinnedRoom {
+    Fits,
+    /// Residents had to leave for them.
+    Shrunk,
+    /// They are more than their bound.
+    Exceeded,
+}
+
+/// How often an offer evicts residents to make room for pinned bytes. Residents that are read become pinned bytes themselves, so
+/// that a round may need another; after the last one the offer is refused.
+const PINNED_ROUNDS_MAX: u32 = 4;
+
 #[derive(Debug, Default)]
 struct Counters {
     admitted: AtomicU64,
     refused_by_admission: AtomicU64,
     refused_too_large: AtomicU64,
     refused_object_limit: AtomicU64,
+    refused_pinned: AtomicU64,
     evicted: AtomicU64,
     evicted_bytes: AtomicU64,
     abandoned: AtomicU64,

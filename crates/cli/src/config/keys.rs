@@ -300,6 +300,19 @@ pub(super) static KEYS: &[Key] = &[
         show: |draft, _| Some(size_text(draft.edge.hot.capacity)),
     },
     Key {
+        path: "hot.pinned_bytes_max",
+        flag: None,
+        kind: Kind::Size {
+            least: ByteSize::mib(1),
+            most: ByteSize::gib(16 << 10),
+        },
+        doc: "The part of `hot.capacity` that slow clients may keep from being freed: bodies that left the cache while they are \
+              sent, and what was read for clients that do not take it. Above it nothing is admitted, and the clients that free \
+              their part most slowly are disconnected. Default: an eighth of `hot.capacity`, at least 4 MiB.",
+        set: |draft, _, value| draft.edge.hot.pinned_bytes_max = Some(value.size()),
+        show: |draft, _| Some(size_text(ByteSize(draft.edge.hot.pinned_bytes_max()))),
+    },
+    Key {
         path: "hot.policy",
         flag: Some("--policy"),
         kind: Kind::Policy,

@@ -8,11 +8,12 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use edgeward_store::disk::{DiskObject, Miss, Now, Piece};
-use edgeward_store::hot::{Offer, Reservation};
+use edgeward_store::hot::{Hold, Offer, Reservation};
 use edgeward_types::KeyHash;
 use tokio::sync::oneshot;
 
 use super::DiskTier;
+use crate::pinned::charged;
 use crate::request::DiskHit;
 use crate::stored::{Stored, StoredBody, StoredKind, StoredResponse};
 use crate::worker::{Shared, Worker};
@@ -173,8 +174,10 @@ struct Promotion {
     stored: Arc<Stored>,
     changes: u64,
     reservation: Option<Reservation<Stored>>,
-    /// As large as the body from the start: its place is charged.
+    /// As large as the body from the start.
     buffer: Vec<u8>,
+    /// Its charge, also after its place was lost.
+    hold: Option<Hold>,
 }
 
 impl Promotion {
@@ -201,7 +204,7 @@ impl Promotion {
         let offer =
             is_unchanged().then(|| shared.offer_to_ram(hash, charge_bytes, &worker.counters));
         worker.record(hash, charge_bytes, false);
-        let Some(Offer::Admit(reservation)) = offer else {
+        let Some(Offer::Admit(mut reservation)) = offer else {
             tier.promoting.remove(hash);
             return None;
         };
@@ -210,6 +213,7 @@ impl Promotion {
             hash,
             stored: stored(),
             changes,
+            hold: reservation.take_hold(),
             reservation: Some(reservation),
             buffer: Vec::with_capacity(usize::try_from(length).unwrap_or(0)),
         })
@@ -237,7 +241,8 @@ impl Promotion {
         if !self.unchanged() {
             return false;
         }
-        let body = Bytes::from(std::mem::take(&mut self.buffer).into_boxed_slice());
+        let buffer = std::mem::take(&mut self.buffer).into_boxed_slice();
+        let body = charged(buffer, self.hold.take());
         let response = StoredResponse {
             body: StoredBody::Memory(body),
             // The block may be a part of what was read from disk.

@@ -18,7 +18,7 @@ mod report;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use edgeward_policy::disk_admission::{DiskRefusal, DiskVerdict};
@@ -360,6 +360,7 @@ fn stored(key: &[u8], object: DiskObject, changes: u64) -> Option<Arc<Stored>> {
             fields,
             generation,
             on_disk: AtomicBool::new(true),
+            hold: OnceLock::new(),
         })),
         Err(error) => {
             tracing::debug!(%error, "a head on disk cannot be used");

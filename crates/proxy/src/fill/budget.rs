@@ -3,6 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bytes::Bytes;
+use edgeward_store::hot::Hold;
+
+use crate::pinned::charged;
+
 /// Memory that all fills together may use; see `limits.fill_bytes_max`.
 #[derive(Debug)]
 pub(crate) struct FillBudget {
@@ -23,10 +28,10 @@ impl FillBudget {
     }
 
     /// For a body whose place in the cache is charged already: takes nothing, however it grows.
-    pub(crate) fn charged_elsewhere(self: &Arc<Self>) -> FillMemory {
+    pub(crate) fn charged_elsewhere(self: &Arc<Self>, hold: Option<Hold>) -> FillMemory {
         FillMemory {
             budget: Arc::clone(self),
-            share: Share::None,
+            share: Share::Place(hold),
         }
     }
 
@@ -47,13 +52,29 @@ pub(crate) struct FillMemory {
     share: Share,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 enum Share {
-    None,
+    /// None of this budget: the cache's, and of that also after the place was lost.
+    Place(Option<Hold>),
     Bytes(u64),
 }
 
 impl FillMemory {
+    /// A body of which this is the charge: of the cache where it has a place or had one, of the fills else. Charged until its last
+    /// reader has gone.
+    pub(crate) fn charge<B>(mut self, bytes: B) -> Bytes
+    where
+        B: AsRef<[u8]> + Send + 'static,
+    {
+        match &mut self.share {
+            Share::Place(hold) => match hold.take() {
+                Some(hold) => charged(bytes, hold),
+                None => charged(bytes, ()),
+            },
+            Share::Bytes(_) => charged(bytes, self),
+        }
+    }
+
     /// Makes the share at least so large. False, and no change, if the budget does not allow it.
     pub(crate) fn grow_to(&mut self, bytes: u64) -> bool {
         let Share::Bytes(held) = self.share else {

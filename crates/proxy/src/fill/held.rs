@@ -5,6 +5,8 @@ use std::mem;
 
 use bytes::Bytes;
 
+use super::FillMemory;
+
 /// The bytes of a body from where the slowest reader is, or from its beginning, to the last that has come.
 #[derive(Debug)]
 pub(crate) struct Held {
@@ -137,23 +139,23 @@ impl Held {
     /// The whole body in one piece, out of here; nothing if it lies in several that are too long to be copied.
     ///
     /// Nothing may have been let go.
-    pub(super) fn take_whole(&mut self) -> Option<Bytes> {
+    pub(super) fn take_whole(&mut self) -> Option<Whole> {
         debug_assert_eq!(self.base, 0, "a window is no whole body");
         let whole = match &mut self.form {
             // With a known length the buffer is it already.
-            Form::Buffer(buffer) => Bytes::from(mem::take(buffer).into_boxed_slice()),
+            Form::Buffer(buffer) => Whole::Buffer(mem::take(buffer).into_boxed_slice()),
             Form::Pieces { pieces, tail } => {
                 pieces.extend(gathered(tail, self.len as u64));
                 match pieces.len() {
-                    0 => Bytes::new(),
-                    1 => pieces.pop_front()?.bytes,
+                    0 => Whole::Piece(Bytes::new()),
+                    1 => Whole::Piece(pieces.pop_front()?.bytes),
                     // A short one leaves in one write, with its head.
                     _ if self.len <= COPIED_BYTES_MAX => {
                         let mut whole = Vec::with_capacity(self.len);
                         for piece in pieces.drain(..) {
                             whole.extend_from_slice(&piece.bytes);
                         }
-                        Bytes::from(whole)
+                        Whole::Buffer(whole.into_boxed_slice())
                     }
                     _ => return None,
                 }
@@ -161,6 +163,34 @@ impl Held {
         };
         self.len = 0;
         Some(whole)
+    }
+}
+
+/// A whole body.
+#[derive(Debug)]
+pub(crate) enum Whole {
+    /// In a buffer of its own.
+    Buffer(Box<[u8]>),
+    /// In a part of the buffer it was read into.
+    Piece(Bytes),
+}
+
+impl Whole {
+    /// The body as it is shared. `memory` is charged until the last reference is dropped.
+    pub(crate) fn charged_to(self, memory: FillMemory) -> Bytes {
+        match self {
+            Self::Buffer(bytes) => memory.charge(bytes),
+            Self::Piece(bytes) => memory.charge(bytes),
+        }
+    }
+}
+
+impl AsRef<[u8]> for Whole {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Self::Buffer(bytes) => bytes,
+            Self::Piece(bytes) => bytes,
+        }
     }
 }
 
@@ -272,7 +302,7 @@ mod tests {
             let held = if keep { Held::to_keep(0) } else { Held::to_pass() };
             let (mut held, body) = run(held, &acts);
             match held.take_whole() {
-                Some(whole) => prop_assert_eq!(whole, body),
+                Some(whole) => prop_assert_eq!(whole.as_ref(), body),
                 None => prop_assert!(!keep && body.len() > COPIED_BYTES_MAX),
             }
         }

@@ -10,6 +10,7 @@ use super::outbox::Outbox;
 use super::own::Own;
 use crate::body::{EdgeBody, Source};
 use crate::disk::Looked;
+use crate::pinned::Memory;
 use crate::request::{self, ClientLink, DiskHit};
 use crate::worker::Worker;
 
@@ -50,10 +51,16 @@ pub(super) fn answer(
         key.extend_from_slice(plain.target.as_bytes());
     };
     let sends_files = !link.tls && !plain.head_only;
-    let found = request::plain(worker, write_key, now, sends_files, |response, body| {
-        let body = (!plain.head_only).then_some(body);
-        outbox.push(worker, response, body, now);
-    });
+    let found = request::plain(
+        worker,
+        write_key,
+        now,
+        sends_files,
+        |key, response, body| {
+            let body = (!plain.head_only).then_some(body);
+            outbox.push(worker, key, response, body, now);
+        },
+    );
     match found {
         request::Plain::Answered => Answer::Whole,
         request::Plain::Disk(hit) => answer_from_disk(worker, link, &hit, plain.head_only, outbox),
@@ -87,6 +94,7 @@ fn answer_from_disk(
     if let Some(front) = front {
         worker.counters.response_bytes.add(front.len());
         outbox.push_piece(front);
+        outbox.set_memory(Memory::Own);
     }
     match rest.left() {
         0 => Answer::Whole,

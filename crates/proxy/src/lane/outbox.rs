@@ -8,12 +8,13 @@ use bytes::{Buf, Bytes};
 use edgeward_semantics::{CacheStatus, StoredPolicy};
 use edgeward_store::arena::Arena;
 use edgeward_store::disk::{Piece, Span};
-use edgeward_types::Timestamp;
+use edgeward_types::{KeyHash, Timestamp};
 use http::StatusCode;
 use http::header::{CONTENT_LENGTH, HeaderName};
 
 use crate::client_io::ConnState;
 use crate::client_stream::{ClientStream, FilePart};
+use crate::pinned::Memory;
 use crate::request::DiskHit;
 use crate::stored::StoredResponse;
 use crate::worker::Worker;
@@ -26,6 +27,8 @@ pub(super) struct Outbox {
     body: Bytes,
     /// A body that the kernel takes from the page cache. There is no other then.
     span: Option<Span>,
+    /// Whose memory `body` is.
+    memory: Memory,
     /// The most of the body that one call offers the kernel.
     piece_bytes: usize,
     /// Something was written and not yet seen out.
@@ -36,6 +39,7 @@ impl Outbox {
     pub(super) fn push(
         &mut self,
         worker: &Worker,
+        key: KeyHash,
         response: &StoredResponse,
         body: Option<&Bytes>,
         now: Timestamp,
@@ -46,6 +50,10 @@ impl Outbox {
         self.end_hit_head(worker, &response.policy, &status, now);
         if let Some(body) = body {
             self.push_body(body);
+            self.memory = Memory::Cached {
+                key,
+                body_bytes: body.len() as u64,
+            };
             worker.counters.response_bytes.add(body.len() as u64);
         }
     }
@@ -145,6 +153,16 @@ impl Outbox {
                 self.span = Some(span);
             }
         }
+    }
+
+    /// Says whose memory the piece is that was put in last.
+    pub(super) fn set_memory(&mut self, memory: Memory) {
+        self.memory = memory;
+    }
+
+    /// What is left of the body in memory, and whose memory that is.
+    pub(super) fn held(&self) -> (&Bytes, Memory) {
+        (&self.body, self.memory)
     }
 
     /// Writes until nothing is left.

@@ -122,7 +122,7 @@ impl Own {
                 }
                 Stage::Sending { body, framing } => {
                     let polled = if link.tls {
-                        let frame = Pin::new(&mut *body).poll_frame(cx);
+                        let frame = body.poll_own(cx);
                         // Trailers were not asked for: a plain request has no TE.
                         let bytes = |frame: Frame<Bytes>| frame.into_data().unwrap_or_default();
                         frame.map_ok(|frame| Piece::Bytes(bytes(frame)))
@@ -143,6 +143,7 @@ impl Own {
                                 continue;
                             }
                             framing.put(piece, outbox)?;
+                            outbox.set_memory(body.memory());
                             if *framing == Framing::Length(0) {
                                 self.stage = Stage::Sent;
                             }

@@ -18,6 +18,7 @@ use super::lookup;
 use super::{Ask, Reply};
 use crate::body::{EdgeBody, Source};
 use crate::disk::body::DiskBody;
+use crate::pinned::Memory;
 use crate::stored::{Stored, StoredBody, StoredKind, StoredResponse};
 
 /// An answer of the edge's own: the request cannot be served, and why.
@@ -51,12 +52,16 @@ impl Reply {
         }
         let name = &self.worker.config().name;
         headers.append(CACHE_STATUS, cache_status.to_header_value(name));
-        if let Some((status, headers, body)) = narrowed(ask, response, &mut headers) {
+        let memory = Memory::Cached {
+            key: self.worker.shared.hash(stored.key()),
+            body_bytes: response.body.len(),
+        };
+        if let Some((status, headers, body)) = narrowed(ask, response, &mut headers, memory) {
             self.pass_by(stored);
             return self.respond(ask, status, headers, body, &cache_status);
         }
         let body = match &response.body {
-            StoredBody::Memory(body) => Source::Whole(body.clone()),
+            StoredBody::Memory(body) => Source::Whole(body.clone(), memory),
             StoredBody::Disk(_) if ask.method == Method::HEAD => {
                 self.pass_by(stored);
                 Source::Empty
@@ -150,7 +155,7 @@ impl Reply {
         if let Some(log) = &mut self.log {
             log.refused(refusal.status, refusal.cache_status.as_ref());
         }
-        let source = Source::Whole(Bytes::from(text));
+        let source = Source::Whole(Bytes::from(text), Memory::Uncounted);
         let body = EdgeBody::new(source, self.worker, self.in_flight, self.log);
         let mut response = Response::new(body);
         *response.status_mut() = refusal.status;
@@ -164,6 +169,7 @@ fn narrowed(
     ask: &Ask,
     response: &StoredResponse,
     headers: &mut HeaderMap,
+    memory: Memory,
 ) -> Option<(StatusCode, HeaderMap, Source)> {
     let conditional = conditional::is_conditional(&ask.headers);
     let ranged = ask.headers.contains_key(RANGE);
@@ -198,7 +204,7 @@ fn narrowed(
                 StoredBody::Memory(body) => {
                     let index =
                         |at: u64| usize::try_from(at).expect("a range lies within its body");
-                    Source::Whole(body.slice(index(part.first)..=index(part.last)))
+                    Source::Whole(body.slice(index(part.first)..=index(part.last)), memory)
                 }
                 StoredBody::Disk(on_disk) => {
                     let range = part.first..part.last + 1;

@@ -48,7 +48,7 @@ pub(crate) fn plain(
     write_key: impl FnOnce(&mut Vec<u8>),
     now: Timestamp,
     sends_files: bool,
-    deliver: impl FnOnce(&StoredResponse, &Bytes),
+    deliver: impl FnOnce(KeyHash, &StoredResponse, &Bytes),
 ) -> Plain {
     let mut key = worker.scratch.borrow_mut();
     key.clear();
@@ -63,7 +63,7 @@ pub(crate) fn plain(
     {
         worker.counters.hit.one();
         worker.record(hash, stored.charge_bytes(), true);
-        deliver(response, body);
+        deliver(hash, response, body);
         let may_move = Arena::BODY_BYTES_MIN..=Arena::BODY_BYTES_MAX;
         if sends_files && may_move.contains(&(body.len() as u64)) {
             worker.shared.move_if_worth_it(hash, &stored);

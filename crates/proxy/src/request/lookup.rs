@@ -234,9 +234,12 @@ pub(super) fn keep_marker(worker: &Worker, hash: KeyHash, stored: &Arc<Stored>, 
     {
         return;
     }
-    if let Offer::Admit(reservation) =
+    if let Offer::Admit(mut reservation) =
         shared.offer_to_ram(hash, stored.charge_bytes(), &worker.counters)
-        && reservation.commit(Arc::clone(stored))
+        && {
+            stored.keep_hold(reservation.take_hold());
+            reservation.commit(Arc::clone(stored))
+        }
         && !current()
     {
         // Forgotten meanwhile, by one who did not see it in RAM.

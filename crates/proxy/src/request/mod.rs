@@ -91,6 +91,10 @@ pub(crate) struct Reply {
 }
 
 /// A response that is there, or one that has to be waited for.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "boxing the ready response would cost every hit an allocation"
+)]
 pub(crate) enum Serving {
     Ready(Option<Response<EdgeBody>>),
     Later(Pin<Box<dyn Future<Output = Response<EdgeBody>>>>),

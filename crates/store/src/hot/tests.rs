@@ -13,8 +13,79 @@ fn cache(capacity_bytes: u64, policy: PolicySpec) -> Arc<HotCache<u64>> {
 fn fill(cache: &HotCache<u64>, key: u64, charge_bytes: u64) -> bool {
     match cache.offer(KeyHash(key), charge_bytes) {
         Offer::Admit(reservation) => reservation.commit(Arc::new(key)),
-        Offer::Refuse(_) => false,
+        Offer::Refuse(_) | Offer::Pinned => false,
     }
+}
+
+/// Puts a value in and keeps its hold, as a reader of its memory does.
+fn fill_and_read(cache: &HotCache<u64>, key: u64, charge_bytes: u64) -> Option<Hold> {
+    let Offer::Admit(mut reservation) = cache.offer(KeyHash(key), charge_bytes) else {
+        return None;
+    };
+    let hold = reservation.take_hold();
+    assert!(reservation.commit(Arc::new(key)));
+    hold
+}
+
+/// Both sides of the bound: 1 MiB is free, up to 4 MiB come out of the residents' room, above it nothing is admitted.
+#[test]
+fn what_left_and_is_still_read_is_charged_until_its_last_reader_has_gone() {
+    const MIB: u64 = 1 << 20;
+    let cache = cache(16 * MIB, PolicySpec::Lru);
+    let mut read: Vec<Hold> = (0..16)
+        .map(|key| fill_and_read(&cache, key, MIB).expect("it fits"))
+        .collect();
+    assert_eq!(cache.pinned_bytes(), (0, 4 * MIB), "all have a place");
+    for key in 16..18 {
+        read.push(fill_and_read(&cache, key, MIB).expect("a newcomer"));
+    }
+    // The first newcomer displaced one, the second another; the second of them is beyond what is free.
+    assert_eq!(cache.pinned_bytes().0, 2 * MIB);
+    let mut keys = 100..1000;
+    while let Some(hold) = fill_and_read(&cache, keys.next().expect("a bound"), MIB) {
+        read.push(hold);
+    }
+    let stats = cache.stats();
+    assert_eq!(stats.refused_pinned, 1);
+    assert!(
+        stats.used_bytes + stats.pinned_bytes <= 18 * MIB,
+        "{stats:?}"
+    );
+    assert_eq!(stats.capacity_bytes, 16 * MIB, "as configured");
+    assert!(stats.used_bytes >= 12 * MIB, "no more is taken: {stats:?}");
+    read.clear();
+    // These residents' memory has gone with their holds; that of a real value is held for as long as it has its place.
+    assert_eq!(cache.pinned_bytes().0, 0);
+    assert!(fill(&cache, 1001, MIB));
+}
+
+#[test]
+fn a_fill_that_lost_its_place_is_charged_until_its_buffer_is_freed() {
+    let cache = cache(100, PolicySpec::Lru);
+    let Offer::Admit(mut slow) = cache.offer(KeyHash(1), 60) else {
+        panic!("it fits");
+    };
+    let buffer = slow.take_hold();
+    let _other = fill_and_read(&cache, 2, 60);
+    assert_eq!(cache.pinned_bytes().0, 60);
+    assert!(!slow.commit(Arc::new(1)));
+    assert_eq!(cache.pinned_bytes().0, 60);
+    drop(buffer);
+    assert_eq!(cache.pinned_bytes().0, 0);
+}
+
+#[test]
+fn a_value_that_was_replaced_or_removed_is_charged_while_it_is_read() {
+    let cache = cache(100, PolicySpec::Lru);
+    let old = fill_and_read(&cache, 1, 40);
+    let new = fill_and_read(&cache, 1, 30);
+    assert_eq!(cache.pinned_bytes().0, 40);
+    drop(old);
+    assert_eq!(cache.pinned_bytes().0, 0);
+    assert!(cache.remove(KeyHash(1)));
+    assert_eq!(cache.pinned_bytes().0, 30);
+    drop(new);
+    assert_eq!(cache.pinned_bytes().0, 0);
 }
 
 #[test]

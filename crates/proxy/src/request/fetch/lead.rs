@@ -239,8 +239,8 @@ impl Fetch {
         let stored = place.reservation.is_some() || disk.is_some();
         let budget = &worker.shared.fill_budget;
         let buffered = length.map_or(0, |length| length.min(buffer_max));
-        let memory = if place.reservation.is_some() {
-            Some(budget.charged_elsewhere())
+        let memory = if let Some(reservation) = &mut place.reservation {
+            Some(budget.charged_elsewhere(reservation.take_hold()))
         } else {
             budget.take(buffered).or_else(|| {
                 // The disk takes it also where there is no memory to share it from.

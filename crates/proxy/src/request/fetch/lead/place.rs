@@ -1,7 +1,7 @@
 //! Where a response will be kept: under which key, and which of RAM and disk take it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use edgeward_policy::Refusal;
 use edgeward_semantics::{Storable, Vary};
@@ -39,6 +39,7 @@ impl Place {
             {
                 Offer::Admit(reservation) => self.reservation = Some(reservation),
                 Offer::Refuse(refusal) => count_refusal(worker, refusal),
+                Offer::Pinned => worker.counters.not_stored_pinned.one(),
             }
         }
         worker.record(self.hash, charge, false);
@@ -87,12 +88,14 @@ impl Fetch {
                     fields: fields.clone(),
                     generation: shared.next_generation(),
                     on_disk: AtomicBool::new(false),
+                    hold: OnceLock::new(),
                 };
                 let charge = variants.charge_bytes(primary.len());
                 let marker = Stored::new(&primary, StoredKind::Varies(Box::new(variants)));
-                if let Offer::Admit(reservation) =
+                if let Offer::Admit(mut reservation) =
                     shared.offer_to_ram(primary_hash, charge, &self.worker.counters)
                 {
+                    marker.keep_hold(reservation.take_hold());
                     findable = reservation.commit(Arc::clone(&marker));
                 }
                 if !findable && shared.disk.is_none() {

@@ -132,7 +132,7 @@ impl Fetch {
         let worker = Rc::clone(&self.worker);
         // To disk first: what is in RAM may be evicted at once.
         let on_disk = !self.lead.fill.is_doomed() && disk.is_some_and(DiskFill::finish);
-        let Some(body) = self.lead.fill.finish() else {
+        let Some((body, mut memory)) = self.lead.fill.finish() else {
             // It has passed by, or does as soon as its readers have it.
             if on_disk {
                 worker.counters.fills_stored.one();
@@ -142,14 +142,19 @@ impl Fetch {
             }
             return;
         };
-        let length = body.len() as u64;
+        let length = body.as_ref().len() as u64;
         if self.lead.fill.is_doomed() {
             place.reservation = None;
         } else if offers_now {
             let charge = charge_of(&place, storable, status, length);
             place.offer(&worker, charge, length);
+            if let Some(reservation) = &mut place.reservation {
+                let budget = &worker.shared.fill_budget;
+                memory = budget.charged_elsewhere(reservation.take_hold());
+            }
         }
-        let in_cache = place.reservation.is_some_and(|reservation| {
+        let body = body.charged_to(memory);
+        let in_cache = place.reservation.take().is_some_and(|reservation| {
             let response = StoredResponse::new(
                 status,
                 &storable.head,
@@ -166,7 +171,7 @@ impl Fetch {
         }
         // First in the cache, then out of the table: whoever comes between finds one or the other.
         self.lead.close();
-        self.lead.fill.whole(body, in_cache);
+        self.lead.fill.whole(body, place.hash);
     }
 }
 

@@ -1,0 +1,159 @@
+//! Memory that slow readers pin: bounded, charged and given back.
+
+mod support;
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use edgeward_proxy::EdgeConfig;
+use edgeward_testkit::Answer;
+use edgeward_types::ByteSize;
+use http::Request;
+use http_body_util::Empty;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use support::{Bed, pattern};
+
+const MIB: u64 = 1 << 20;
+const HOT: ByteSize = ByteSize::mib(64);
+const FILLS: ByteSize = ByteSize::mib(16);
+const PINNED_MAX: u64 = 16 * MIB;
+const OBJECT: u64 = 8 * MIB;
+const READERS: usize = 40;
+
+/// The readers' objects are 320 MiB. Room for the allocator, for the bodies of the scripted origin and for one body that is copied.
+const MEMORY_MAX: u64 = HOT.bytes() + FILLS.bytes() + 64 * MIB;
+
+/// Tests of this file measure the memory of the whole process.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn bed() -> Bed {
+    Bed::with(|config: &mut EdgeConfig| {
+        config.hot.capacity = HOT;
+        config.hot.pinned_bytes_max = Some(ByteSize(PINNED_MAX));
+        config.limits.fill_bytes_max = FILLS;
+    })
+}
+
+fn offer(bed: &Bed, path: &str, length: u64) {
+    let answer = Answer::pattern(length).header("cache-control", "max-age=600");
+    bed.origin.on(path, answer);
+}
+
+fn memory(bed: &Bed) -> u64 {
+    bed.status()["memory_bytes"].as_u64().expect("Linux tells")
+}
+
+fn pinned(bed: &Bed) -> u64 {
+    bed.status()["hot"]["pinned_bytes"].as_u64().expect("bytes")
+}
+
+/// Waits until what is pinned fits and says how many were disconnected for it.
+fn until_it_fits(bed: &Bed) -> f64 {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while pinned(bed) > PINNED_MAX {
+        assert!(Instant::now() < deadline, "{:#}", bed.status());
+        std::thread::yield_now();
+    }
+    bed.metric("edgeward_client_connections_closed_total{cause=\"pinned-memory\"}")
+}
+
+/// Once it fits again, newcomers are stored again.
+fn assert_admits_again(bed: &Bed) {
+    offer(bed, "/after", 10_000);
+    bed.get("/after");
+    assert!(bed.get("/after").is_hit());
+}
+
+/// Method: clients ask for an object each and read nothing but its head. Beside them one client hits a small object, and another
+/// has not read its body either, but the object is still in the cache.
+#[test]
+fn readers_of_http1_that_stop_cannot_hold_more_than_the_budget() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let bed = bed();
+    offer(&bed, "/small", 1000);
+    offer(&bed, "/resident", OBJECT);
+    let mut honest = bed.connect();
+    honest.get("/small", &[]);
+    honest.get("/resident", &[]);
+    let mut reader_of_resident = bed.connect();
+    reader_of_resident.send_head("GET", "/resident", &[]);
+    let mut resident = reader_of_resident.head();
+    let before = memory(&bed);
+    let mut readers = Vec::new();
+    let mut most = 0;
+    for n in 0..READERS {
+        let path = format!("/{n}");
+        offer(&bed, &path, OBJECT);
+        let mut reader = bed.connect();
+        reader.send_head("GET", &path, &[]);
+        assert_eq!(reader.head().status, 200);
+        // The body has come whole, so that the next object displaces one that is stored.
+        bed.until("the fetch to end", |status| {
+            status["fills"]["under_way"] == 0
+        });
+        readers.push(reader);
+        assert!(honest.get("/small", &[]).is_hit());
+        assert!(honest.request("HEAD", "/resident", &[], b"").is_hit());
+        most = most.max(memory(&bed).saturating_sub(before));
+    }
+    assert!(most <= MEMORY_MAX, "{} MiB more than before", most / MIB);
+    let closed = until_it_fits(&bed);
+    assert!(closed >= 1.0, "the slowest go: {:#}", bed.status());
+    assert!(closed < READERS as f64, "not all of them");
+    assert!(bed.metric("edgeward_not_stored_total{reason=\"pinned-memory\"}") >= 1.0);
+    assert_admits_again(&bed);
+    reader_of_resident.body("GET", &mut resident);
+    assert!(resident.complete && resident.body == pattern(0..OBJECT));
+    drop(readers);
+    bed.until("nothing to be pinned", |status| {
+        status["hot"]["pinned_bytes"] == 0 && status["fills"]["bytes"] == 0
+    });
+}
+
+/// Method: one HTTP/2 connection with stream windows of zero.
+#[test]
+fn streams_with_closed_windows_cannot_hold_more_than_the_budget() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let bed = bed();
+    for n in 0..READERS {
+        offer(&bed, &format!("/{n}"), OBJECT);
+    }
+    let before = memory(&bed);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let most = runtime.block_on(async {
+        let stream = tokio::net::TcpStream::connect(bed.addr()).await;
+        let (mut sender, connection) = http2::Builder::new(TokioExecutor::new())
+            .initial_stream_window_size(0)
+            .handshake::<_, Empty<Bytes>>(TokioIo::new(stream.expect("it listens")))
+            .await
+            .expect("HTTP/2");
+        let connection = tokio::spawn(connection);
+        let mut most = 0;
+        let mut bodies = Vec::new();
+        for n in 0..READERS {
+            let uri = format!("http://test.example/{n}");
+            let request = Request::get(uri).body(Empty::new()).expect("a request");
+            // Ends when the edge hangs up.
+            let Ok(response) = sender.send_request(request).await else {
+                break;
+            };
+            bodies.push(response);
+            most = most.max(memory(&bed).saturating_sub(before));
+        }
+        let deadline = Duration::from_secs(30);
+        let ended = tokio::time::timeout(deadline, connection).await;
+        assert!(ended.is_ok(), "the edge hangs up: {:#}", bed.status());
+        most
+    });
+    assert!(most <= MEMORY_MAX, "{} MiB more than before", most / MIB);
+    assert_eq!(until_it_fits(&bed), 1.0);
+    bed.until("all bodies to be freed", |status| {
+        status["hot"]["pinned_bytes"] == 0 && status["fills"]["bytes"] == 0
+    });
+    assert_admits_again(&bed);
+}

@@ -121,11 +121,12 @@ impl OriginPool {
         let mut tries_left = self.config.retries_max;
         let limits = h1::HeadLimits::of(&self.limits);
         let client = ClientNet::of(outbound.client());
-        let head = outbound.head();
         let method = outbound.method();
         loop {
             // The last try is on a new connection: the whole pool may be dead.
             let (connection, reused, lease) = self.checkout_own(client, tries_left > 0).await?;
+            // Built only now: while requests wait for a connection their heads take no memory.
+            let head = outbound.head();
             let timeout = self.config.first_byte_timeout;
             let failed = match connection
                 .exchange(&head, method, outbound.lines_do(), limits, timeout)
@@ -160,13 +161,14 @@ impl OriginPool {
     ) -> Result<Received, OriginError> {
         let mut tries_left = self.config.retries_max;
         let client = ClientNet::of(outbound.client());
-        let mut unsent = Some(outbound.request(upload));
+        let mut upload = Some(upload);
+        let mut unsent = None;
         loop {
             // The last try is on a new connection: the whole pool may be dead.
             let (mut sender, reused, lease) = self.checkout(client, tries_left > 0).await?;
             let request = unsent
                 .take()
-                .unwrap_or_else(|| outbound.request(Upload::Empty));
+                .unwrap_or_else(|| outbound.request(upload.take().unwrap_or(Upload::Empty)));
             let error = match self
                 .head_in_time(attempt, sender.try_send_request(request))
                 .await?
@@ -197,12 +199,13 @@ impl OriginPool {
         upload: Upload,
     ) -> Result<Received, OriginError> {
         let mut tries_left = self.config.retries_max;
-        let mut unsent = Some(outbound.request(upload));
+        let mut upload = Some(upload);
+        let mut unsent = None;
         loop {
             let mut sender = self.h2_sender().await?;
             let request = unsent
                 .take()
-                .unwrap_or_else(|| outbound.request(Upload::Empty));
+                .unwrap_or_else(|| outbound.request(upload.take().unwrap_or(Upload::Empty)));
             let error = match self
                 .head_in_time(attempt, sender.try_send_request(request))
                 .await?

@@ -224,6 +224,10 @@ impl Lane {
                 }
             }
             Glance::Bodyless { head_bytes } => self.hand(head_bytes),
+            Glance::Other if self.is_other_protocol() => {
+                self.worker.counters.closed_protocol.one();
+                return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+            }
             Glance::Other => self.mode = Mode::Through,
             Glance::Partial if self.ended || self.inbox.len() >= INBOX_BYTES_MAX => {
                 self.mode = Mode::Through;
@@ -245,6 +249,23 @@ impl Lane {
                 self.hand(head_bytes);
             }
         }
+    }
+
+    /// Whether a connection without TLS begins with a line whose third word is no version of HTTP. Its client does not
+    /// speak HTTP/1.1, and may take an answer for frames of its own protocol.
+    fn is_other_protocol(&self) -> bool {
+        if self.link.tls || self.site.is_some() {
+            return false;
+        }
+        let Some(end) = memchr::memchr(b'\n', &self.inbox) else {
+            return false;
+        };
+        let mut words = self.inbox[..end]
+            .trim_ascii_end()
+            .split(|&byte| byte == b' ');
+        words
+            .nth(2)
+            .is_some_and(|word| !words.next_back().unwrap_or(word).starts_with(b"HTTP/"))
     }
 
     fn serve_own(&mut self, own: Box<Own>) {

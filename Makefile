@@ -187,6 +187,14 @@ bench-analyze: rust compiler ## counting a log's requests, beside DuckDB, DataFu
 	$(CARGO) build $(LOCKED) --profile dist --package edgeward-cli
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-analyze $(if $(LINES),--lines $(LINES)) $(BENCH_ARGS)
 
+.PHONY: h2spec
+h2spec: rust compiler ## the HTTP/2 conformance suite h2spec, over TLS and in cleartext (H2SPEC=PROGRAM)
+	@H2SPEC="$${H2SPEC:-h2spec}"; command -v "$$H2SPEC" >/dev/null || { \
+		echo "error: the program $$H2SPEC is missing"; \
+		echo "  hint: go install github.com/summerwind/h2spec/cmd/h2spec@latest, then make h2spec H2SPEC=\$$HOME/go/bin/h2spec"; \
+		exit 2; }
+	$(CARGO) test $(LOCKED) --package edgeward-proxy --test h2spec -- --ignored --nocapture --test-threads 1
+
 .PHONY: bench-hits
 bench-hits: rust compiler ## edgeward, nginx and Varnish side by side (BENCH_ARGS="--sizes 1k --runs 3 …")
 	@scripts/ensure-debian bench

@@ -1,0 +1,37 @@
+//! A self-signed certificate for a TLS listener.
+
+use std::path::PathBuf;
+
+use edgeward_proxy::config::ListenerTls;
+
+/// A certificate and its key in files.
+pub(crate) struct SelfSigned {
+    _dir: tempfile::TempDir,
+    certificate: PathBuf,
+    key: PathBuf,
+}
+
+impl SelfSigned {
+    /// Makes a certificate for `localhost` and `127.0.0.1`.
+    pub(crate) fn new() -> Self {
+        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let made = rcgen::generate_simple_self_signed(names).expect("a certificate");
+        let dir = tempfile::tempdir().expect("a directory");
+        let (certificate, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
+        std::fs::write(&certificate, made.cert.pem()).expect("a file");
+        std::fs::write(&key, made.signing_key.serialize_pem()).expect("a file");
+        Self {
+            _dir: dir,
+            certificate,
+            key,
+        }
+    }
+
+    /// The files, as a listener takes them.
+    pub(crate) fn files(&self) -> ListenerTls {
+        ListenerTls {
+            certificates: self.certificate.clone(),
+            key: self.key.clone(),
+        }
+    }
+}

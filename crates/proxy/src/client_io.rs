@@ -30,6 +30,10 @@ pub(crate) struct ConnState {
     clock: Arc<Clock>,
     /// Requests whose response has not been handed over whole.
     in_flight: Cell<u32>,
+    /// Fetches of requests that the client gave up and that the origin still works on.
+    orphans: Cell<u32>,
+    /// Decoded bytes of the heads of requests under way.
+    head_bytes: Cell<u64>,
     /// Since when the connection waits for the next request.
     idle_since: Cell<Timestamp>,
     /// When the first byte since then arrived: a head has begun.
@@ -89,6 +93,8 @@ impl ConnState {
         Rc::new(Self {
             clock,
             in_flight: Cell::new(0),
+            orphans: Cell::new(0),
+            head_bytes: Cell::new(0),
             idle_since: Cell::new(now),
             head_since: Cell::new(None),
             write_blocked_since: Cell::new(None),
@@ -114,6 +120,29 @@ impl ConnState {
         self.in_flight.set(self.in_flight.get() + 1);
         self.head_since.set(None);
         InFlight(Rc::clone(self))
+    }
+
+    /// A request was given up while its fetch goes on. The fetch counts until the returned value is dropped.
+    pub(crate) fn orphan(self: &Rc<Self>) -> Orphan {
+        self.orphans.set(self.orphans.get() + 1);
+        Orphan(Rc::clone(self))
+    }
+
+    /// Whether orphaned fetches leave no place for another request, of which there are `most`.
+    ///
+    /// Requests whose streams were reset a moment ago still count as under way, and are tolerated up to another `most`.
+    pub(crate) fn orphans_fill(&self, most: u32) -> bool {
+        let (orphans, in_flight) = (self.orphans.get(), self.in_flight.get());
+        (orphans > 0 && orphans.saturating_add(in_flight) >= most)
+            || in_flight >= most.saturating_mul(2)
+    }
+
+    pub(crate) fn head_bytes(&self) -> u64 {
+        self.head_bytes.get()
+    }
+
+    pub(crate) fn set_head_bytes(&self, bytes: u64) {
+        self.head_bytes.set(bytes);
     }
 
     pub(crate) fn upload_waits(&self) {
@@ -339,6 +368,16 @@ impl Drop for InFlight {
         }
         conn.client_turn_since.set(None);
         conn.upload_waits_since.set(None);
+    }
+}
+
+/// A fetch whose client is gone.
+#[derive(Debug)]
+pub(crate) struct Orphan(Rc<ConnState>);
+
+impl Drop for Orphan {
+    fn drop(&mut self) {
+        self.0.orphans.set(self.0.orphans.get() - 1);
     }
 }
 

@@ -306,6 +306,21 @@ pub struct LimitsConfig {
     pub fill_bytes_max: ByteSize,
     /// Streams open at once in one HTTP/2 connection. Default 100, RFC 9113 §6.5.2's least.
     pub h2_streams_max: NonZeroU32,
+    /// RST_STREAM frames of one HTTP/2 connection in ten seconds. Default 400: a browser that leaves pages or pans a map
+    /// cancels a hundred at once. Beyond it, GOAWAY with ENHANCE_YOUR_CALM.
+    pub h2_resets_max: NonZeroU32,
+    /// PING, SETTINGS, PRIORITY and unknown frames of one HTTP/2 connection in ten seconds. Default 2000; gRPC clients
+    /// that estimate bandwidth send the most. Beyond it, GOAWAY with ENHANCE_YOUR_CALM.
+    pub h2_control_frames_max: NonZeroU32,
+    /// WINDOW_UPDATE frames of one HTTP/2 connection in ten seconds, beside those that response bytes justify. Default
+    /// 20 000. Beyond it, GOAWAY with ENHANCE_YOUR_CALM.
+    pub h2_window_updates_max: NonZeroU32,
+    /// Decoded heads of the requests under way in one HTTP/2 connection. Default 4 MiB: a hundred streams with cookies of
+    /// 40 KiB. A request beyond it gets 503.
+    pub h2_heads_bytes_max: ByteSize,
+    /// Decoded heads of all HTTP/2 requests under way. Default 64 MiB, which is 16 000 requests with 4 KiB each. A request
+    /// beyond it gets 503.
+    pub heads_bytes_max: ByteSize,
 }
 
 impl Default for LimitsConfig {
@@ -328,6 +343,11 @@ impl Default for LimitsConfig {
             object_bytes_max: ByteSize::gib(1 << 10),
             fill_bytes_max: ByteSize::mib(256),
             h2_streams_max: NonZeroU32::new(100).expect("100 is not zero"),
+            h2_resets_max: NonZeroU32::new(400).expect("400 is not zero"),
+            h2_control_frames_max: NonZeroU32::new(2000).expect("2000 is not zero"),
+            h2_window_updates_max: NonZeroU32::new(20_000).expect("20 000 is not zero"),
+            h2_heads_bytes_max: ByteSize::mib(4),
+            heads_bytes_max: ByteSize::mib(64),
         }
     }
 }

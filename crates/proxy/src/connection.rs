@@ -25,6 +25,8 @@ use crate::body::EdgeBody;
 use crate::client_io::{ClientIo, ConnState, Overdue};
 use crate::client_stream::ClientStream;
 use crate::config::LimitsConfig;
+use crate::h2_frames::Excess;
+use crate::h2_io::H2Io;
 use crate::request::{self, ClientLink, Serving};
 use crate::tasks::{LocalExecutor, Member};
 use crate::tls;
@@ -288,7 +290,8 @@ where
         worker: Rc::clone(&worker),
         link: link.clone(),
     };
-    let mut connection = builder.serve_connection(TokioIo::new(io), service);
+    let io = H2Io::new(io, limits, Arc::clone(&worker.shared.clock));
+    let mut connection = builder.serve_connection(TokioIo::new(io.share()), service);
     let mut draining = false;
     let end = poll_fn(|cx| {
         link.conn.attend(cx);
@@ -302,6 +305,14 @@ where
         Pin::new(&mut connection).poll(cx).map(Ok)
     })
     .await;
+    if let Some(excess) = io.excess() {
+        note_flood(&worker, &link, excess);
+        drop(connection);
+        if let Some((io, goaway)) = io.into_farewell() {
+            say_last(io, &goaway).await;
+        }
+        return;
+    }
     match end {
         Ok(result) => note_end(&worker, &link, result),
         Err(overdue) => {
@@ -320,6 +331,32 @@ where
                 .await;
             }
         }
+    }
+}
+
+fn note_flood(worker: &Worker, link: &ClientLink, excess: Excess) {
+    let counters = &worker.counters;
+    counters.closed_flood.one();
+    match excess {
+        Excess::Resets => counters.flood_resets.one(),
+        Excess::Control => counters.flood_control.one(),
+        Excess::WindowUpdates => counters.flood_window_updates.one(),
+        Excess::HeaderBlock => counters.flood_header_block.one(),
+    }
+    // One line per worker in a while: clients that flood come again at once.
+    let now = worker.now();
+    if worker
+        .flood_logged
+        .get()
+        .is_none_or(|last| now.since(last) > FLOOD_LOG_PAUSE)
+    {
+        worker.flood_logged.set(Some(now));
+        tracing::warn!(
+            peer = %link.peer,
+            excess = excess.as_str(),
+            closed_by_this_worker = counters.closed_flood.value(),
+            "an HTTP/2 connection exceeded a bound of frames and was closed with ENHANCE_YOUR_CALM"
+        );
     }
 }
 
@@ -407,6 +444,9 @@ const H2_CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
 
 const REQUEST_TIMEOUT_RESPONSE: &[u8] =
     b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+
+/// Shortest time between two log lines about floods.
+const FLOOD_LOG_PAUSE: Duration = Duration::from_secs(10);
 
 /// How long and how much is read from a client that was refused.
 const LINGER_MAX: Duration = Duration::from_secs(2);

@@ -109,6 +109,7 @@ counters! {
         refused_400 = "status" "400",
         refused_408 = "status" "408",
         refused_413 = "status" "413",
+        refused_431 = "status" "431",
         refused_501 = "status" "501",
         refused_502 = "status" "502",
         refused_503 = "status" "503",
@@ -131,6 +132,18 @@ counters! {
         closed_tls = "cause" "tls-handshake",
         closed_protocol = "cause" "protocol-error",
         closed_pinned = "cause" "pinned-memory",
+        closed_flood = "cause" "h2-flood",
+    }
+    Counter "edgeward_h2_floods_total" "HTTP/2 connections closed with ENHANCE_YOUR_CALM, by the frames that exceeded their bound." {
+        flood_resets = "frames" "resets",
+        flood_control = "frames" "control",
+        flood_window_updates = "frames" "window-updates",
+        flood_header_block = "frames" "header-block",
+    }
+    Counter "edgeward_h2_requests_refused_total" "HTTP/2 requests refused before they were served, by the bound that was reached." {
+        h2_refused_fields = "bound" "headers-max",
+        h2_refused_heads = "bound" "head-memory",
+        h2_refused_orphans = "bound" "orphaned-fetches",
     }
     Counter "edgeward_slow_clients_total" "Requests and responses ended because the client was slower than the least rate." {
         slow_uploads = "direction" "upload",

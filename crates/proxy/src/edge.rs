@@ -25,6 +25,7 @@ use crate::counters::Counters;
 use crate::descriptors;
 use crate::disk::{DiskError, DiskTier};
 use crate::fill::FillBudget;
+use crate::heads::HeadBudget;
 use crate::listener;
 use crate::negative::Negative;
 use crate::origin::{Connector, ConnectorError, OriginPool};
@@ -308,6 +309,7 @@ fn share(
         fill_budget: FillBudget::new(config.limits.fill_bytes_max.bytes()),
         upload_budget: FillBudget::new(config.limits.upload_buffers_bytes_max.bytes()),
         pinned_log: PinnedLog::default(),
+        head_budget: HeadBudget::new(config.limits.heads_bytes_max.bytes()),
         clock: ticker.clock(),
         hash_seed,
         via_http11: HeaderValue::try_from(format!("1.1 {via_name}"))

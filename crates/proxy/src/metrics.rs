@@ -167,6 +167,16 @@ fn hot(shared: &Shared) -> Vec<MetricFamily> {
             shared.config.limits.upload_buffers_bytes_max.bytes() as f64,
         ),
         one_gauge(
+            "edgeward_heads_bytes",
+            "Decoded heads of the HTTP/2 requests under way.",
+            shared.head_budget.used_bytes() as f64,
+        ),
+        one_gauge(
+            "edgeward_heads_bytes_max",
+            "Bound of the decoded heads of all HTTP/2 requests under way.",
+            shared.config.limits.heads_bytes_max.bytes() as f64,
+        ),
+        one_gauge(
             "edgeward_client_connections_max",
             "Bound of the client connections.",
             shared.config.limits.connections_max.get() as f64,

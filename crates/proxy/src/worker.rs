@@ -1,6 +1,6 @@
 //! What the requests of one worker share, and what all workers share.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,6 +21,7 @@ use crate::counters::Counters;
 use crate::delivery::Delivery;
 use crate::disk::DiskTier;
 use crate::fill::FillBudget;
+use crate::heads::HeadBudget;
 use crate::negative::Negative;
 use crate::origin::{OriginHealth, OriginPool};
 use crate::pinned::{self, PinnedLog};
@@ -43,6 +44,7 @@ pub(crate) struct Shared {
     /// Memory of request bodies that are read before the origin is asked.
     pub(crate) upload_budget: Arc<FillBudget>,
     pub(crate) pinned_log: PinnedLog,
+    pub(crate) head_budget: Arc<HeadBudget>,
     pub(crate) clock: Arc<Clock>,
     pub(crate) hash_seed: u64,
     /// This edge and no other, in `Via`: how a request that comes round again is recognised.
@@ -161,6 +163,8 @@ pub(crate) struct Worker {
     /// Responses under way, for the sweep.
     pub(crate) deliveries: RefCell<Vec<Weak<Delivery>>>,
     slow: SlowLog,
+    /// When an HTTP/2 flood was last logged.
+    pub(crate) flood_logged: Cell<Option<Timestamp>>,
 }
 
 impl Worker {
@@ -187,6 +191,7 @@ impl Worker {
             uploads: RefCell::default(),
             deliveries: RefCell::default(),
             slow: SlowLog::default(),
+            flood_logged: Cell::new(None),
         })
     }
 

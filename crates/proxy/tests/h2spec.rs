@@ -34,7 +34,6 @@ fn h2spec_passes_in_strict_mode_over_tls() {
     assert!(report.failed == 0, "{}", report.text);
 }
 
-
 #[test]
 #[ignore = "needs the program h2spec: run `make h2spec`"]
 fn h2spec_passes_in_strict_mode_in_cleartext() {
@@ -47,6 +46,10 @@ struct Report {
     text: String,
 }
 
+#[expect(
+    clippy::print_stdout,
+    reason = "the number of passed cases is what the command is run for"
+)]
 fn report_of(options: &[&str], identity: Option<&SelfSigned>) -> Report {
     let mut config = config_for(slow_origin());
     config.listeners[0].tls = identity.map(SelfSigned::files);

@@ -736,6 +736,66 @@ pub(super) static KEYS: &[Key] = &[
         set: |draft, _, value| draft.edge.limits.h2_streams_max = value.nonzero32(),
         show: |draft, _| Some(draft.edge.limits.h2_streams_max.to_string()),
     },
+    Key {
+        path: "limits.h2_resets_max",
+        flag: None,
+        kind: Kind::Count {
+            least: 1,
+            most: 1_000_000,
+        },
+        doc: "RST_STREAM frames of one HTTP/2 connection in ten seconds. 16 KiB of response bytes \
+              justify one more. Beyond it the connection ends with ENHANCE_YOUR_CALM.",
+        set: |draft, _, value| draft.edge.limits.h2_resets_max = value.nonzero32(),
+        show: |draft, _| Some(draft.edge.limits.h2_resets_max.to_string()),
+    },
+    Key {
+        path: "limits.h2_control_frames_max",
+        flag: None,
+        kind: Kind::Count {
+            least: 1,
+            most: 1_000_000,
+        },
+        doc: "PING, SETTINGS, PRIORITY and unknown frames of one HTTP/2 connection in ten seconds. 4 KiB \
+              of response bytes justify one more. Beyond it the connection ends with \
+              ENHANCE_YOUR_CALM.",
+        set: |draft, _, value| draft.edge.limits.h2_control_frames_max = value.nonzero32(),
+        show: |draft, _| Some(draft.edge.limits.h2_control_frames_max.to_string()),
+    },
+    Key {
+        path: "limits.h2_window_updates_max",
+        flag: None,
+        kind: Kind::Count {
+            least: 1,
+            most: 10_000_000,
+        },
+        doc: "WINDOW_UPDATE frames of one HTTP/2 connection in ten seconds. 32 response bytes justify \
+              one more. Beyond it the connection ends with ENHANCE_YOUR_CALM.",
+        set: |draft, _, value| draft.edge.limits.h2_window_updates_max = value.nonzero32(),
+        show: |draft, _| Some(draft.edge.limits.h2_window_updates_max.to_string()),
+    },
+    Key {
+        path: "limits.h2_heads_bytes_max",
+        flag: None,
+        kind: Kind::Size {
+            least: ByteSize::kib(64),
+            most: ByteSize::gib(16),
+        },
+        doc: "Decoded heads of the requests under way in one HTTP/2 connection. A request beyond it gets \
+              503.",
+        set: |draft, _, value| draft.edge.limits.h2_heads_bytes_max = value.size(),
+        show: |draft, _| Some(size_text(draft.edge.limits.h2_heads_bytes_max)),
+    },
+    Key {
+        path: "limits.heads_bytes_max",
+        flag: None,
+        kind: Kind::Size {
+            least: ByteSize::kib(64),
+            most: ByteSize::gib(16),
+        },
+        doc: "Decoded heads of all HTTP/2 requests under way. A request beyond it gets 503.",
+        set: |draft, _, value| draft.edge.limits.heads_bytes_max = value.size(),
+        show: |draft, _| Some(size_text(draft.edge.limits.heads_bytes_max)),
+    },
 ];
 
 /// Timeouts: shorter than a millisecond is a switch in disguise, longer than a day no bound.

@@ -314,6 +314,7 @@ impl Places {
             scheme: link.scheme(),
             peer: link.peer,
             peer_text: link.peer_text.clone(),
+            _charge: None,
         }))
     }
 }

@@ -120,6 +120,7 @@ impl Reply {
             400 => counters.refused_400.one(),
             408 => counters.refused_408.one(),
             413 => counters.refused_413.one(),
+            431 => counters.refused_431.one(),
             501 => counters.refused_501.one(),
             502 => counters.refused_502.one(),
             503 => counters.refused_503.one(),

@@ -22,6 +22,7 @@ use super::deliver::{self, Refusal};
 use super::lookup::{self, Found, MissKey};
 use super::{Ask, Reply, pass};
 use crate::body::{EdgeBody, Source};
+use crate::client_io::ConnState;
 use crate::collapse::{Lead, Role};
 use crate::fill::{FillHead, FillReader, Followed};
 use crate::origin::{Fields, OriginError, Received};
@@ -168,6 +169,8 @@ async fn lead_fetch(
     };
     let mut driven = Driven {
         worker: Rc::clone(&worker),
+        conn: Rc::clone(reply.in_flight.conn()),
+        answered: false,
         fetch: Some(Box::pin(fetch.run(stale))),
     };
     let led = poll_fn(|cx| driven.poll(cx, &told)).await;
@@ -206,6 +209,9 @@ async fn lead_fetch(
 /// A fetch as its leader drives it. Given up before its end it goes on by itself.
 struct Driven<F: Future<Output = ()> + 'static> {
     worker: Rc<Worker>,
+    conn: Rc<ConnState>,
+    /// The leader has its answer, so that the fetch is no orphan.
+    answered: bool,
     fetch: Option<Pin<Box<F>>>,
 }
 
@@ -217,7 +223,10 @@ impl<F: Future<Output = ()> + 'static> Driven<F> {
             self.fetch = None;
         }
         match told.take() {
-            Some(led) => Poll::Ready(led),
+            Some(led) => {
+                self.answered = true;
+                Poll::Ready(led)
+            }
             None => {
                 debug_assert!(
                     self.fetch.is_some(),
@@ -232,9 +241,11 @@ impl<F: Future<Output = ()> + 'static> Driven<F> {
 impl<F: Future<Output = ()> + 'static> Drop for Driven<F> {
     fn drop(&mut self) {
         if let Some(fetch) = self.fetch.take() {
+            // The origin works on for a client that may ask for the next thing at once.
+            let orphan = (!self.answered).then(|| self.conn.orphan());
             self.worker.fetch_tasks.spawn(|member| async move {
                 fetch.await;
-                drop(member);
+                drop((member, orphan));
             });
         }
     }

@@ -27,6 +27,7 @@ use crate::access_log::Pending;
 use crate::body::EdgeBody;
 use crate::client_io::{ConnState, InFlight};
 use crate::disk::Looked;
+use crate::heads::{self, HeadCharge};
 use crate::negative::{Advice, Negative};
 use crate::worker::Worker;
 use deliver::Refusal;
@@ -65,6 +66,8 @@ pub(crate) struct Ask {
     pub(crate) scheme: &'static str,
     pub(crate) peer: SocketAddr,
     pub(crate) peer_text: HeaderValue,
+    /// What the head takes of the memory for heads, if it came by HTTP/2.
+    pub(crate) _charge: Option<HeadCharge>,
 }
 
 impl Ask {
@@ -116,7 +119,7 @@ impl Future for Serving {
 /// Answers a request: at once if the cache can, else by a future.
 pub(crate) fn serve(worker: &Rc<Worker>, link: &ClientLink, request: Request<Incoming>) -> Serving {
     let (parts, incoming) = request.into_parts();
-    let ask = Ask {
+    let mut ask = Ask {
         method: parts.method,
         uri: parts.uri,
         version: parts.version,
@@ -125,8 +128,39 @@ pub(crate) fn serve(worker: &Rc<Worker>, link: &ClientLink, request: Request<Inc
         scheme: link.scheme(),
         peer: link.peer,
         peer_text: link.peer_text.clone(),
+        _charge: None,
     };
+    if ask.version == Version::HTTP_2 {
+        match admit(worker, link, &ask) {
+            Ok(charge) => ask._charge = Some(charge),
+            Err(refusal) => return ready(Reply::new(worker, link, &ask).refuse(&refusal)),
+        }
+    }
     answer(worker, link, Rc::new(ask), Some(incoming))
+}
+
+/// Whether a request of HTTP/2 has a place. Refused, its head is freed at once.
+fn admit(worker: &Worker, link: &ClientLink, ask: &Ask) -> Result<HeadCharge, Refusal> {
+    let limits = &worker.config().limits;
+    let counters = &worker.counters;
+    if ask.headers.len() > limits.headers_max.get() {
+        counters.h2_refused_fields.one();
+        return Err(Refusal::too_many_fields());
+    }
+    if link.conn.orphans_fill(limits.h2_streams_max.get()) {
+        counters.h2_refused_orphans.one();
+        return Err(Refusal::overloaded(
+            "the origin still works on requests of this connection that were cancelled",
+        ));
+    }
+    let bytes = heads::decoded_bytes(&ask.uri, &ask.headers);
+    let budget = &worker.shared.head_budget;
+    budget
+        .charge(&link.conn, limits.h2_heads_bytes_max.bytes(), bytes)
+        .ok_or_else(|| {
+            counters.h2_refused_heads.one();
+            Refusal::overloaded("the heads of the requests under way take too much memory")
+        })
 }
 
 /// The same for a request that is known to have no body.

@@ -334,6 +334,7 @@ mod tests {
                 scheme: "http",
                 peer,
                 peer_text: HeaderValue::from_static("192.0.2.1"),
+                _charge: None,
             };
             let origin = OriginConfig::new("http://origin.example:81".parse().expect("a URL"));
             let outbound = Outbound {

@@ -82,6 +82,24 @@ impl Refusal {
         }
     }
 
+    pub(super) fn too_many_fields() -> Self {
+        Self {
+            status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            cache_status: None,
+            text: "the request has more header fields than allowed".into(),
+            close: false,
+        }
+    }
+
+    pub(super) fn overloaded(text: &'static str) -> Self {
+        Self {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            cache_status: None,
+            text: text.into(),
+            close: false,
+        }
+    }
+
     fn not_implemented(text: &'static str) -> Self {
         Self {
             status: StatusCode::NOT_IMPLEMENTED,

@@ -1,0 +1,449 @@
+//! A client's HTTP/2 frames on their way to hyper: counted, and passed on in portions that hyper can hold.
+//!
+//! hyper decodes a header block as soon as it sees it, keeps what it decoded until the request is accepted, and has no
+//! bound for the rate of frames that cost work without carrying a request. This gate sees the bytes first. It reads the
+//! nine bytes of each frame's header (RFC 9113 §4.1) and the lengths inside header blocks, and decodes nothing else.
+//!
+//! - A header block passes once it is complete, and only if it has few enough fields. Indexed fields need one byte each
+//!   (RFC 7541 §6.1), so their number bounds the decoded size better than the length of the block does.
+//! - After some fields the gate pauses, so that requests are accepted before more of them are decoded.
+//! - Consecutive small DATA frames of one stream are merged into one. The payload and its order do not change.
+//! - RST_STREAM, WINDOW_UPDATE and the other control frames are counted in windows of [`WINDOW_MILLIS`].
+
+/// Bounds of one connection.
+#[derive(Clone, Copy, Debug)]
+pub struct FrameLimits {
+    /// Fields of a request's header block.
+    pub fields_max: usize,
+    /// Bytes of a header block as it was sent, frame headers included.
+    pub block_bytes_max: usize,
+    /// RST_STREAM frames in a window.
+    pub resets_max: u64,
+    /// PING, SETTINGS, PRIORITY and unknown frames in a window.
+    pub control_max: u64,
+    /// WINDOW_UPDATE frames in a window.
+    pub window_updates_max: u64,
+}
+
+/// The bound that a client exceeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Excess {
+    /// Too many RST_STREAM frames.
+    Resets,
+    /// Too many PING, SETTINGS, PRIORITY or unknown frames.
+    Control,
+    /// Too many WINDOW_UPDATE frames.
+    WindowUpdates,
+    /// A header block with too many fields, bytes or CONTINUATION frames.
+    HeaderBlock,
+}
+
+impl Excess {
+    /// A short name for log lines.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Resets => "resets",
+            Self::Control => "control frames",
+            Self::WindowUpdates => "window updates",
+            Self::HeaderBlock => "header block",
+        }
+    }
+}
+
+/// The outcome of [`FrameGate::pass`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passed {
+    /// Bytes at the front that hyper may have.
+    pub cleared: usize,
+    /// Bytes that are left in the buffer after frames were merged; those behind `cleared` come again.
+    pub len: usize,
+    /// The gate stopped for a pause and not because bytes are missing.
+    pub pause: bool,
+}
+
+/// The state of one connection.
+#[derive(Debug)]
+pub struct FrameGate {
+    limits: FrameLimits,
+    /// Bytes of the preface or of the current frame that are still to pass.
+    left: usize,
+    stream_max: u32,
+    /// Fields that passed since the last pause.
+    fields: usize,
+    window_began: u64,
+    resets: u64,
+    control: u64,
+    window_updates: u64,
+    /// Bytes sent to the client in this window and in the one before: they justify frames of the client.
+    sent: u64,
+    sent_before: u64,
+}
+
+impl FrameGate {
+    /// The gate of a new connection, whose first bytes are the client's preface.
+    pub fn new(limits: FrameLimits) -> Self {
+        Self {
+            limits,
+            left: PREFACE_BYTES,
+            stream_max: 0,
+            fields: 0,
+            window_began: 0,
+            resets: 0,
+            control: 0,
+            window_updates: 0,
+            sent: 0,
+            sent_before: 0,
+        }
+    }
+
+    /// Notes that bytes were sent to the client.
+    pub fn sent(&mut self, bytes: u64) {
+        self.sent = self.sent.saturating_add(bytes);
+    }
+
+    /// The highest stream that a passed header block belongs to.
+    pub const fn last_stream(&self) -> u32 {
+        self.stream_max
+    }
+
+    /// Ends a pause: what passed before was accepted.
+    pub fn resume(&mut self) {
+        self.fields = 0;
+    }
+
+    /// Looks at received bytes. They continue where the cleared bytes of the call before ended.
+    ///
+    /// `now` is in milliseconds. Returns the [`Excess`] if the client exceeded a bound; nothing must pass after it.
+    pub fn pass(&mut self, bytes: &mut [u8], now: u64) -> Result<Passed, Excess> {
+        self.roll(now);
+        let (mut read, mut write) = (0, 0);
+        let mut pause = false;
+        let mut last_data: Option<SmallData> = None;
+        loop {
+            if self.left > 0 {
+                let n = self.left.min(bytes.len() - read);
+                keep(bytes, &mut read, &mut write, n);
+                self.left -= n;
+                if self.left > 0 {
+                    break;
+                }
+            }
+            let rest = &bytes[read..];
+            let Some(head) = FrameHead::of(rest) else {
+                break;
+            };
+            let is_whole = rest.len() >= head.frame_bytes();
+            let data = last_data.take();
+            if head.length > FRAME_BYTES_MAX {
+                // hyper refuses it by its length.
+                self.left = head.frame_bytes();
+                continue;
+            }
+            match head.kind {
+                HEADERS => {
+                    if self.fields >= self.limits.fields_max {
+                        pause = true;
+                        break;
+                    }
+                    let Some(end) = self.block_end(rest)? else {
+                        break;
+                    };
+                    self.count_fields(&head, &rest[..end])?;
+                    keep(bytes, &mut read, &mut write, end);
+                    continue;
+                }
+                DATA if is_whole && head.is_small_data() => {
+                    let merged = data.filter(|data| data.takes(&head));
+                    let at = match merged {
+                        Some(data) => {
+                            read += HEAD_BYTES;
+                            keep(bytes, &mut read, &mut write, head.length);
+                            data.grow(&head, bytes)
+                        }
+                        None => {
+                            let at = write;
+                            keep(bytes, &mut read, &mut write, head.frame_bytes());
+                            SmallData {
+                                at,
+                                stream: head.stream,
+                                length: head.length,
+                            }
+                        }
+                    };
+                    last_data = (head.flags & END_STREAM == 0).then_some(at);
+                    continue;
+                }
+                RST_STREAM => self.resets += 1,
+                WINDOW_UPDATE => self.window_updates += 1,
+                DATA | CONTINUATION => {}
+                _ => self.control += 1,
+            }
+            self.check_rates()?;
+            self.left = head.frame_bytes();
+        }
+        bytes.copy_within(read.., write);
+        Ok(Passed {
+            cleared: write,
+            len: bytes.len() - (read - write),
+            pause,
+        })
+    }
+
+    fn roll(&mut self, now: u64) {
+        // A clock that was set back begins a window as well.
+        if now.wrapping_sub(self.window_began) >= WINDOW_MILLIS {
+            self.window_began = now;
+            (self.resets, self.control, self.window_updates) = (0, 0, 0);
+            self.sent_before = std::mem::take(&mut self.sent);
+        }
+    }
+
+    fn check_rates(&self) -> Result<(), Excess> {
+        let sent = self.sent.saturating_add(self.sent_before);
+        let limits = &self.limits;
+        if self.resets > limits.resets_max.saturating_add(sent / SENT_A_RESET) {
+            return Err(Excess::Resets);
+        }
+        if self.control > limits.control_max.saturating_add(sent / SENT_A_CONTROL) {
+            return Err(Excess::Control);
+        }
+        let window_updates_max = limits.window_updates_max;
+        if self.window_updates > window_updates_max.saturating_add(sent / SENT_A_WINDOW_UPDATE) {
+            return Err(Excess::WindowUpdates);
+        }
+        Ok(())
+    }
+
+    /// The end of the header block at the front: all frames up to the one with END_HEADERS. `None` if it is incomplete.
+    fn block_end(&self, bytes: &[u8]) -> Result<Option<usize>, Excess> {
+        let mut end = 0;
+        for nth in 0..BLOCK_FRAMES_MAX {
+            let Some(head) = FrameHead::of(&bytes[end..]) else {
+                return Ok(None);
+            };
+            if nth > 0 && (head.kind != CONTINUATION || head.length > FRAME_BYTES_MAX) {
+                // hyper refuses the frame that follows.
+                return Ok(Some(end));
+            }
+            end += head.frame_bytes();
+            if end > self.limits.block_bytes_max {
+                return Err(Excess::HeaderBlock);
+            }
+            if bytes.len() < end {
+                return Ok(None);
+            }
+            if head.flags & END_HEADERS != 0 {
+                return Ok(Some(end));
+            }
+        }
+        Err(Excess::HeaderBlock)
+    }
+
+    fn count_fields(&mut self, head: &FrameHead, block: &[u8]) -> Result<(), Excess> {
+        let fields = if block.len() == head.frame_bytes() {
+            fields_of(head.fragment(block))
+        } else {
+            fields_of(&fragments(block))
+        };
+        // A second header block of a stream holds trailers (RFC 9113 §8.1).
+        let is_trailers = head.stream <= self.stream_max;
+        let most = if is_trailers {
+            TRAILER_FIELDS_MAX.min(self.limits.fields_max)
+        } else {
+            self.limits.fields_max
+        };
+        self.stream_max = self.stream_max.max(head.stream);
+        self.fields += fields;
+        if fields > most {
+            return Err(Excess::HeaderBlock);
+        }
+        Ok(())
+    }
+}
+
+/// Moves the next `n` bytes to the end of those that pass.
+fn keep(bytes: &mut [u8], read: &mut usize, write: &mut usize, n: usize) {
+    if read != write {
+        bytes.copy_within(*read..*read + n, *write);
+    }
+    *read += n;
+    *write += n;
+}
+
+/// A small DATA frame among the bytes that pass, which the next one may be merged into.
+#[derive(Clone, Copy, Debug)]
+struct SmallData {
+    at: usize,
+    stream: u32,
+    length: usize,
+}
+
+impl SmallData {
+    fn takes(&self, head: &FrameHead) -> bool {
+        self.stream == head.stream && self.length + head.length <= FRAME_BYTES_MAX
+    }
+
+    /// Writes the header of the merged frame.
+    fn grow(mut self, head: &FrameHead, bytes: &mut [u8]) -> Self {
+        self.length += head.length;
+        let length = u32::try_from(self.length).expect("at most FRAME_BYTES_MAX");
+        bytes[self.at..self.at + 3].copy_from_slice(&length.to_be_bytes()[1..]);
+        bytes[self.at + 4] = head.flags;
+        self
+    }
+}
+
+/// A frame's header (RFC 9113 §4.1).
+#[derive(Clone, Copy, Debug)]
+struct FrameHead {
+    length: usize,
+    kind: u8,
+    flags: u8,
+    stream: u32,
+}
+
+impl FrameHead {
+    fn of(bytes: &[u8]) -> Option<Self> {
+        let head: &[u8; HEAD_BYTES] = bytes.first_chunk()?;
+        let [a, b, c, kind, flags, stream @ ..] = *head;
+        Some(Self {
+            length: usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c),
+            kind,
+            flags,
+            // The first bit is reserved.
+            stream: u32::from_be_bytes(stream) & (u32::MAX >> 1),
+        })
+    }
+
+    const fn frame_bytes(&self) -> usize {
+        HEAD_BYTES + self.length
+    }
+
+    const fn is_small_data(&self) -> bool {
+        self.length <= SMALL_DATA_BYTES && self.flags & !END_STREAM == 0
+    }
+
+    /// The part of the header block in this frame: without padding and priority (RFC 9113 §6.2).
+    fn fragment<'a>(&self, frame: &'a [u8]) -> &'a [u8] {
+        let mut payload = &frame[HEAD_BYTES..];
+        if self.kind == HEADERS && self.flags & PADDED != 0 {
+            let Some((&padding, rest)) = payload.split_first() else {
+                return &[];
+            };
+            payload = &rest[..rest.len().saturating_sub(usize::from(padding))];
+        }
+        if self.kind == HEADERS && self.flags & PRIORITY != 0 {
+            payload = payload.get(PRIORITY_BYTES..).unwrap_or_default();
+        }
+        payload
+    }
+}
+
+/// The header block of several frames in one piece.
+fn fragments(mut frames: &[u8]) -> Vec<u8> {
+    let mut block = Vec::with_capacity(frames.len());
+    while let Some(head) = FrameHead::of(frames)
+        && let Some((frame, rest)) = frames.split_at_checked(head.frame_bytes())
+    {
+        block.extend_from_slice(head.fragment(frame));
+        frames = rest;
+    }
+    block
+}
+
+/// The number of fields in a header block (RFC 7541 §6). Counting ends where the block is malformed: hyper's decoder
+/// stops there at the latest.
+fn fields_of(mut block: &[u8]) -> usize {
+    let mut fields = 0;
+    while let Some(&first) = block.first() {
+        let rest = match first {
+            0x80.. => integer(block, 7).map(|(_, rest)| rest),
+            0x20..0x40 => {
+                // A change of the table's size is no field.
+                match integer(block, 5) {
+                    Some((_, rest)) => block = rest,
+                    None => return fields,
+                }
+                continue;
+            }
+            0x40..0x80 => integer(block, 6).and_then(literal),
+            _ => integer(block, 4).and_then(literal),
+        };
+        fields += 1;
+        match rest {
+            Some(rest) => block = rest,
+            None => return fields,
+        }
+    }
+    fields
+}
+
+/// Skips the strings of a literal: its name, unless that is in a table, and its value.
+fn literal((name, rest): (usize, &[u8])) -> Option<&[u8]> {
+    let rest = if name == 0 { string(rest)? } else { rest };
+    string(rest)
+}
+
+fn string(bytes: &[u8]) -> Option<&[u8]> {
+    let (length, rest) = integer(bytes, 7)?;
+    rest.get(length..)
+}
+
+/// An integer (RFC 7541 §5.1), and the bytes behind it.
+fn integer(bytes: &[u8], prefix_bits: u32) -> Option<(usize, &[u8])> {
+    let (&first, mut rest) = bytes.split_first()?;
+    let mask = (1usize << prefix_bits) - 1;
+    let mut value = usize::from(first) & mask;
+    if value < mask {
+        return Some((value, rest));
+    }
+    for shift in (0..usize::BITS - 8).step_by(7) {
+        let (&byte, after) = rest.split_first()?;
+        rest = after;
+        value = value.checked_add(usize::from(byte & 0x7f) << shift)?;
+        if byte & 0x80 == 0 {
+            return Some((value, rest));
+        }
+    }
+    None
+}
+
+/// Frames are counted in windows of ten seconds: a browser that cancels a page's requests at once stays below the bound
+/// of a window, and a client that goes on for long does not.
+pub const WINDOW_MILLIS: u64 = 10_000;
+
+/// Response bytes that justify one more frame of the client beyond its bound. A PONG has 17 bytes, so that a client
+/// cannot earn PINGs with PINGs.
+const SENT_A_RESET: u64 = 16 << 10;
+const SENT_A_CONTROL: u64 = 4 << 10;
+const SENT_A_WINDOW_UPDATE: u64 = 32;
+
+/// Trailers stay decoded until the body before them was read, and a request needs few.
+const TRAILER_FIELDS_MAX: usize = 32;
+
+/// The largest header that an honest client sends fills five frames of 16 KiB.
+const BLOCK_FRAMES_MAX: usize = 64;
+
+/// SETTINGS_MAX_FRAME_SIZE of hyper, which is the least of RFC 9113 §6.5.2.
+const FRAME_BYTES_MAX: usize = 16 << 10;
+
+/// DATA frames of at most this payload are merged: h2 counts those below 256 bytes as abuse.
+const SMALL_DATA_BYTES: usize = 1 << 10;
+
+const PREFACE_BYTES: usize = 24;
+const HEAD_BYTES: usize = 9;
+const PRIORITY_BYTES: usize = 5;
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const WINDOW_UPDATE: u8 = 8;
+const CONTINUATION: u8 = 9;
+
+const END_STREAM: u8 = 0x1;
+const END_HEADERS: u8 = 0x4;
+const PADDED: u8 = 0x8;
+const PRIORITY: u8 = 0x20;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,244 @@
+//! The gate against a naive reader of frames.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const LIMITS: FrameLimits = FrameLimits {
+    fields_max: 10,
+    block_bytes_max: 4000,
+    resets_max: 5,
+    control_max: 5,
+    window_updates_max: 5,
+};
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).expect("short");
+    let mut bytes = length.to_be_bytes()[1..].to_vec();
+    bytes.extend([kind, flags]);
+    bytes.extend(stream.to_be_bytes());
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+/// Everything that passes when the bytes come in pieces of these lengths. Pauses end at once.
+fn pass_all(gate: &mut FrameGate, bytes: &[u8], pieces: &[usize]) -> Result<Vec<u8>, Excess> {
+    let (mut out, mut raw) = (Vec::new(), Vec::new());
+    let mut rest = bytes;
+    let mut lengths = pieces.iter().copied().cycle();
+    while !rest.is_empty() {
+        let n = lengths.next().unwrap_or(usize::MAX).clamp(1, rest.len());
+        raw.extend_from_slice(&rest[..n]);
+        rest = &rest[n..];
+        loop {
+            let passed = gate.pass(&mut raw, 1)?;
+            assert!(passed.cleared <= passed.len && passed.len <= raw.len());
+            raw.truncate(passed.len);
+            out.extend(raw.drain(..passed.cleared));
+            if !passed.pause {
+                break;
+            }
+            gate.resume();
+        }
+    }
+    Ok(out)
+}
+
+/// DATA of each stream, whether it ended, and all other frames in order.
+type Meaning = (BTreeMap<u32, (Vec<u8>, bool)>, Vec<Vec<u8>>);
+
+fn meaning(mut bytes: &[u8]) -> Meaning {
+    let (mut data, mut others) = (BTreeMap::<u32, (Vec<u8>, bool)>::new(), Vec::new());
+    while let Some(head) = FrameHead::of(bytes) {
+        let (frame, rest) = bytes.split_at(head.frame_bytes());
+        if head.kind == DATA {
+            let stream = data.entry(head.stream).or_default();
+            stream.0.extend_from_slice(&frame[HEAD_BYTES..]);
+            stream.1 |= head.flags & END_STREAM != 0;
+        } else {
+            others.push(frame.to_vec());
+        }
+        bytes = rest;
+    }
+    (data, others)
+}
+
+fn preface() -> Vec<u8> {
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec()
+}
+
+prop_compose! {
+    fn any_frame()(
+        kind in prop::sample::select(vec![0u8, 0, 0, 1, 2, 3, 4, 6, 8, 200]),
+        stream in 1u32..4,
+        payload in prop::collection::vec(any::<u8>(), 0..40),
+        end in any::<bool>(),
+        cut in any::<prop::sample::Index>(),
+    ) -> Vec<u8> {
+        match kind {
+            HEADERS => {
+                let block = vec![0x82; payload.len() % 4];
+                let (first, second) = block.split_at(cut.index(block.len() + 1));
+                let mut bytes = frame(HEADERS, 0, stream, first);
+                bytes.extend(frame(CONTINUATION, END_HEADERS, stream, second));
+                bytes
+            }
+            DATA => frame(DATA, u8::from(end), stream, &payload),
+            kind => frame(kind, 0, stream, &payload),
+        }
+    }
+}
+
+proptest! {
+    /// Merging changes the number of DATA frames and nothing else, however the bytes are cut.
+    #[test]
+    fn what_passes_means_what_was_sent(
+        frames in prop::collection::vec(any_frame(), 0..40),
+        pieces in prop::collection::vec(1usize..200, 1..6),
+    ) {
+        let limits = FrameLimits { resets_max: 99, control_max: 99, window_updates_max: 99, ..LIMITS };
+        let sent: Vec<u8> = frames.concat();
+        let bytes = [preface(), sent.clone()].concat();
+        let out = pass_all(&mut FrameGate::new(limits), &bytes, &pieces).expect("within the limits");
+        prop_assert!(out.starts_with(&preface()));
+        prop_assert_eq!(meaning(&out[PREFACE_BYTES..]), meaning(&sent));
+        prop_assert!(out.len() <= bytes.len());
+    }
+
+    /// No bytes make the gate panic, and without small DATA frames it passes a prefix of them.
+    #[test]
+    fn any_bytes_are_survived(
+        bytes in prop::collection::vec(any::<u8>(), 0..600),
+        pieces in prop::collection::vec(1usize..200, 1..6),
+    ) {
+        _ = pass_all(&mut FrameGate::new(LIMITS), &bytes, &pieces);
+    }
+
+    /// The naive oracle: literals written by hand have as many fields as were written.
+    #[test]
+    fn fields_are_counted_without_decoding_them(
+        fields in prop::collection::vec((0u8..5, 0usize..300), 0..50),
+    ) {
+        let (mut block, mut count) = (Vec::new(), 0);
+        for (kind, length) in fields {
+            let value = vec![b'v'; length];
+            let mut text = if length < 127 {
+                vec![u8::try_from(length).expect("below 127")]
+            } else {
+                let rest = length - 127;
+                let low = u8::try_from(rest % 128).expect("7 bits");
+                vec![127, low | 0x80, u8::try_from(rest / 128).expect("small")]
+            };
+            text.extend(value);
+            match kind {
+                0 => block.push(0x82),
+                1 => block.extend([&[0x40, 1, b'n'], text.as_slice()].concat()),
+                2 => block.extend([&[0x0f, 3], text.as_slice()].concat()),
+                3 => block.extend([&[0x10], text.as_slice(), text.as_slice()].concat()),
+                _ => {
+                    block.push(0x3f);
+                    block.push(0x11);
+                    count -= 1;
+                }
+            }
+            count += 1;
+        }
+        prop_assert_eq!(isize::try_from(fields_of(&block)).expect("few"), count);
+    }
+}
+
+#[test]
+fn a_header_block_passes_only_when_it_is_complete() {
+    let mut gate = FrameGate::new(LIMITS);
+    let mut start = [preface(), frame(HEADERS, 0, 1, &[0x82; 3])].concat();
+    let passed = gate.pass(&mut start, 1).expect("within the limits");
+    assert_eq!(passed.cleared, PREFACE_BYTES);
+    let mut block = [
+        frame(HEADERS, 0, 1, &[0x82; 3]),
+        frame(CONTINUATION, END_HEADERS, 1, &[0x82]),
+    ]
+    .concat();
+    let all = block.len();
+    let passed = gate.pass(&mut block, 1).expect("within the limits");
+    assert_eq!(passed.cleared, all);
+}
+
+#[test]
+fn a_block_with_too_many_fields_bytes_or_frames_is_an_excess() {
+    let headers = |fields: usize| frame(HEADERS, END_HEADERS, 1, &vec![0x82; fields]);
+    let run = |bytes: Vec<u8>| {
+        let bytes = [preface(), bytes].concat();
+        pass_all(&mut FrameGate::new(LIMITS), &bytes, &[usize::MAX]).map(drop)
+    };
+    assert_eq!(run(headers(10)), Ok(()));
+    assert_eq!(run(headers(11)), Err(Excess::HeaderBlock));
+    let split = |n| {
+        let half = frame(HEADERS, 0, 1, &[0x82; 6]);
+        [half, frame(CONTINUATION, END_HEADERS, 1, &vec![0x82; n])].concat()
+    };
+    assert_eq!(run(split(4)), Ok(()));
+    assert_eq!(run(split(5)), Err(Excess::HeaderBlock));
+    let empty = frame(CONTINUATION, 0, 1, &[]).repeat(BLOCK_FRAMES_MAX);
+    let flood = [frame(HEADERS, 0, 1, &[]), empty].concat();
+    assert_eq!(run(flood), Err(Excess::HeaderBlock));
+    let long = frame(HEADERS, 0, 1, &[0; 4000]);
+    assert_eq!(run(long), Err(Excess::HeaderBlock));
+}
+
+#[test]
+fn padding_and_priority_are_not_counted_as_fields() {
+    let mut payload = vec![3, 0, 0, 0, 0, 9];
+    payload.extend([0x82; 10]);
+    payload.extend([0x82; 3]);
+    let bytes = frame(HEADERS, END_HEADERS | PADDED | PRIORITY, 1, &payload);
+    let bytes = [preface(), bytes].concat();
+    let passed = pass_all(&mut FrameGate::new(LIMITS), &bytes, &[usize::MAX]);
+    assert_eq!(passed, Ok(bytes));
+}
+
+#[test]
+fn each_kind_of_frame_has_its_own_bound_in_a_window() {
+    for (kind, excess) in [
+        (RST_STREAM, Excess::Resets),
+        (WINDOW_UPDATE, Excess::WindowUpdates),
+        (2, Excess::Control),
+        (4, Excess::Control),
+        (6, Excess::Control),
+        (250, Excess::Control),
+    ] {
+        let mut gate = FrameGate::new(LIMITS);
+        let frames = |n| frame(kind, 0, 1, &[0; 8]).repeat(n);
+        pass_all(&mut gate, &[preface(), frames(5)].concat(), &[7]).expect("up to the bound");
+        assert_eq!(pass_all(&mut gate, &frames(1), &[7]), Err(excess));
+        // A new window begins.
+        let mut gate = FrameGate::new(LIMITS);
+        pass_all(&mut gate, &[preface(), frames(5)].concat(), &[7]).expect("up to the bound");
+        assert!(gate.pass(&mut frames(5), 1 + WINDOW_MILLIS).is_ok());
+        assert_eq!(gate.pass(&mut frames(1), 1 + WINDOW_MILLIS), Err(excess));
+    }
+}
+
+#[test]
+fn response_bytes_justify_frames_of_the_client() {
+    let mut gate = FrameGate::new(LIMITS);
+    gate.sent(10 * SENT_A_RESET);
+    let resets = frame(RST_STREAM, 0, 1, &[0; 4]);
+    pass_all(&mut gate, &[preface(), resets.repeat(15)].concat(), &[90]).expect("justified");
+    assert_eq!(pass_all(&mut gate, &resets, &[90]), Err(Excess::Resets));
+}
+
+#[test]
+fn the_gate_pauses_after_as_many_fields_as_a_block_may_have() {
+    let mut gate = FrameGate::new(LIMITS);
+    let headers = |stream| frame(HEADERS, END_HEADERS, stream, &[0x82; 6]);
+    let mut bytes = [preface(), headers(1), headers(3), headers(5)].concat();
+    let passed = gate.pass(&mut bytes, 1).expect("within the limits");
+    assert!(passed.pause);
+    assert_eq!(passed.len - passed.cleared, headers(5).len());
+    gate.resume();
+    let passed = gate.pass(&mut headers(5), 1).expect("within the limits");
+    assert!(!passed.pause);
+    assert_eq!(passed.cleared, headers(5).len());
+}

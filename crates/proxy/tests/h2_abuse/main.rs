@@ -1,0 +1,189 @@
+//! HTTP/2 clients that make the edge work or remember more than they send.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod frames;
+
+mod bounds;
+
+use std::num::NonZeroUsize;
+
+use edgeward_testkit::{Answer, Gate};
+use frames::*;
+use support::Bed;
+
+/// Method: each of 4000 requests repeats a field of 4000 bytes 15 times, in one byte each, and the origin has one
+/// connection, which does not answer.
+#[test]
+fn requests_that_wait_for_the_origin_do_not_hold_their_forwarded_heads() {
+    let bed = Bed::with(|config| {
+        config.origin.connections_per_worker_max = NonZeroUsize::MIN;
+    });
+    bed.origin.otherwise(|_| Answer::never());
+    let before = bed.metric("process_resident_memory_bytes");
+    let mut clients: Vec<_> = (0..40).map(|_| H2Client::connect(bed.addr())).collect();
+    for (nth, client) in clients.iter_mut().enumerate() {
+        for request_nth in 0..100u32 {
+            let path = format!("/{nth}/{request_nth}");
+            let mut block = request("GET", &path, &[]);
+            if request_nth == 0 {
+                indexed_field(&mut block, "a", &"v".repeat(4000));
+            }
+            block.extend([LAST_INDEXED; 15]);
+            let stream = 2 * request_nth + 1;
+            client.send(&frame(HEADERS, END_STREAM | END_HEADERS, stream, &block));
+        }
+    }
+    for client in &mut clients {
+        client.ping();
+    }
+    let grown = bed.metric("process_resident_memory_bytes") - before;
+    assert!(grown < 96e6, "{grown} bytes for 340 kB sent");
+}
+
+#[test]
+fn a_client_that_resets_its_requests_again_and_again_is_told_to_calm_down() {
+    let bed = Bed::start();
+    bed.origin.otherwise(|_| Answer::never());
+    let mut client = H2Client::connect(bed.addr());
+    'attack: for batch in 0..20u32 {
+        let streams = || (0..100u32).map(move |nth| 2 * (100 * batch + nth) + 1);
+        for stream in streams() {
+            let path = format!("/{stream}");
+            let block = request("GET", &path, &[]);
+            let headers = frame(HEADERS, END_STREAM | END_HEADERS, stream, &block);
+            if !client.try_send(&headers) {
+                break 'attack;
+            }
+        }
+        if !client.try_ping() {
+            break;
+        }
+        for stream in streams() {
+            if !client.try_send(&frame(RST_STREAM, 0, stream, &CANCEL.to_be_bytes())) {
+                break 'attack;
+            }
+        }
+    }
+    assert_eq!(client.goaway_after(), Some(ENHANCE_YOUR_CALM));
+    let asked = bed.origin.requests_total();
+    assert!(asked <= 200, "{asked} requests reached the origin");
+    bed.until_metric("edgeward_h2_floods_total{frames=\"resets\"}", 1.0);
+}
+
+/// A fetch goes on when its client resets the stream, and others may share it. It keeps its place among the streams.
+#[test]
+fn fetches_of_reset_streams_count_against_the_limit_of_streams() {
+    let bed = Bed::with(|config| config.limits.h2_streams_max = 10.try_into().expect("10"));
+    let gate = Gate::new();
+    let held = gate.clone();
+    bed.origin
+        .otherwise(move |_| Answer::ok("x").wait_before_head(&held));
+    let mut client = H2Client::connect(bed.addr());
+    for nth in 0..10u32 {
+        client.get(2 * nth + 1, &format!("/{nth}"), &[]);
+    }
+    gate.wait_reached(10);
+    for nth in 0..10u32 {
+        client.send(&frame(RST_STREAM, 0, 2 * nth + 1, &CANCEL.to_be_bytes()));
+    }
+    // The tasks of the streams run between the two.
+    client.ping();
+    client.ping();
+    client.get(21, "/11", &[]);
+    assert_eq!(client.status(21), 503);
+    assert_eq!(bed.origin.requests_total(), 10);
+    gate.open();
+    bed.until_metric("edgeward_fills", 0.0);
+    client.get(23, "/12", &[]);
+    assert_eq!(client.status(23), 200);
+}
+
+#[test]
+fn floods_of_control_frames_end_the_connection() {
+    for (kind, stream, payload) in [
+        (PING, 0, &[0u8; 8][..]),
+        (SETTINGS, 0, &[]),
+        (PRIORITY, 1, &[0, 0, 0, 0, 9]),
+        (WINDOW_UPDATE, 0, &[0, 0, 0, 1]),
+        (250, 0, &[]),
+    ] {
+        let bed = Bed::start();
+        let mut client = H2Client::connect(bed.addr());
+        let flood = frame(kind, 0, stream, payload).repeat(100);
+        for _ in 0..300 {
+            if !client.try_send(&flood) {
+                break;
+            }
+        }
+        assert_eq!(
+            client.goaway_after(),
+            Some(ENHANCE_YOUR_CALM),
+            "kind {kind}"
+        );
+        bed.until_metric(
+            "edgeward_client_connections_closed_total{cause=\"h2-flood\"}",
+            1.0,
+        );
+    }
+}
+
+/// gRPC clients send each message as a DATA frame of its own.
+#[test]
+fn a_burst_of_small_data_frames_reaches_the_origin_whole() {
+    let bed = Bed::start();
+    bed.origin.on("/upload", Answer::ok("x"));
+    let mut client = H2Client::connect(bed.addr());
+    let block = request("POST", "/upload", &[]);
+    let mut bytes = frame(HEADERS, END_HEADERS, 1, &block);
+    for nth in 0..5000 {
+        let flags = if nth == 4999 { END_STREAM } else { 0 };
+        bytes.extend(frame(DATA, flags, 1, b"0123456789"));
+    }
+    client.send(&bytes);
+    assert_eq!(client.status(1), 200);
+    let seen = bed.origin.last("/upload").expect("asked");
+    assert!(seen.body() == b"0123456789".repeat(5000));
+}
+
+#[test]
+fn headers_max_holds_for_http2() {
+    let bed = Bed::start();
+    bed.origin.on("/page", Answer::ok("x"));
+    let fields = |n: usize| -> Vec<(String, String)> {
+        (0..n)
+            .map(|nth| (format!("x-{nth}"), "v".to_owned()))
+            .collect()
+    };
+    for (count, status) in [(100, 200), (101, 431)] {
+        let fields = fields(count);
+        let fields: Vec<_> = fields
+            .iter()
+            .map(|(n, v)| (n.as_str(), v.as_str()))
+            .collect();
+        let mut client = H2Client::connect(bed.addr());
+        client.get(1, "/page", &fields);
+        assert_eq!(client.status(1), status, "{count} fields");
+    }
+    // So many that they are not even decoded.
+    let mut client = H2Client::connect(bed.addr());
+    let mut block = request("GET", "/page", &[("x-first", "v")]);
+    block.extend([0x80 | 16; 500]);
+    client.send(&frame(HEADERS, END_STREAM | END_HEADERS, 1, &block));
+    assert_eq!(client.goaway_after(), Some(ENHANCE_YOUR_CALM));
+    assert_eq!(bed.origin.requests_total(), 1);
+}
+
+#[test]
+fn a_first_line_of_another_protocol_is_closed_without_an_answer() {
+    let bed = Bed::start();
+    for line in ["INVALID CONNECTION PREFACE\r\n\r\n", "GET / SPDY/3\r\n\r\n"] {
+        let mut client = bed.connect();
+        client.send(line.as_bytes());
+        assert!(client.is_closed(), "an answer to {line:?}");
+    }
+    let mut client = bed.connect();
+    client.send(b"GET /a b HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.head().status, 400, "this is HTTP, though malformed");
+}

@@ -149,9 +149,11 @@ export interface Manifest {
   deltas: DeltaEntry[];
 }
 export interface Proof {
+  format: bigint;
   set: string;
   serial: bigint;
   lineage: bigint;
+  epoch_min: bigint;
   head: bigint;
   lag_ms: bigint;
   echo: string;
@@ -187,6 +189,8 @@ export class FilterState {
   readonly overlayIds: number;
   readonly position: { lineage: bigint; epoch: bigint; applied: bigint } | null;
   readonly serial: bigint;
+  /** Why the newest snapshot, which is wanted, is not fetched: it is larger than allowed. */
+  readonly snapshotRefused: Error | null;
   readonly wants: { snapshot: SnapshotEntry | null; deltas: DeltaEntry[] };
   observe(now: Now): void;
   /** Begins a request that carries these 16 random bytes in hex. */

@@ -1,12 +1,16 @@
-//! Nouns that three crates or more share: keys, sizes, times, seeds. No logic.
+//! What three crates or more share: keys, sizes, times, seeds, and the bounds of a server's connections.
 #![forbid(unsafe_code)]
 
 mod byte_size;
+mod connections;
 
 use std::fmt;
 use std::time::Duration;
 
 pub use byte_size::{ByteSize, ParseByteSizeError};
+pub use connections::{
+    Accepted, ClientNet, ConnectionId, ConnectionLimits, ConnectionTable, NoPlace,
+};
 
 /// What an object is known by inside the cache: 64 bits of a keyed hash of its full key.
 ///

@@ -1,16 +1,18 @@
 //! Where the gateway connects to: nowhere but where it was told.
 
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use thiserror::Error;
 
+use crate::address::{Network, Special};
 use crate::label::{HostPort, NotHostPort};
 
 /// Rules, of which one has to fit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allow(Vec<Rule>);
 
-/// `HOST:PORT`, `*.DOMAIN:PORT`, `HOST:*`, `*:PORT`, `*:*`.
+/// `HOST:PORT`, `*.DOMAIN:PORT`, `NETWORK/BITS:PORT`, each with `*` for any host or port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     host: HostRule,
@@ -22,11 +24,15 @@ enum HostRule {
     Any,
     Within(String),
     Is(String),
+    /// Addresses that are named as such.
+    In(Network),
 }
 
 /// Why text is no rule.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("`{0}` is neither HOST:PORT nor one with `*` for the host, its first part, or the port")]
+#[error(
+    "`{0}` is neither HOST:PORT or NETWORK/BITS:PORT nor one with `*` for the host, its first part, or the port"
+)]
 pub struct NotARule(pub String);
 
 impl FromStr for Rule {
@@ -38,6 +44,17 @@ impl FromStr for Rule {
         let is_any_port = port == "*";
         // With a port that exists, what is left is a place like any other.
         let port_text = if is_any_port { "1" } else { port };
+        let bracketed = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'));
+        let network = Network::parse(bracketed.unwrap_or(host));
+        if let Some(network) = network.filter(|network| network.is_ipv6() == bracketed.is_some()) {
+            let place: HostPort = format!("any:{port_text}").parse().map_err(|_| wrong())?;
+            return Ok(Self {
+                host: HostRule::In(network),
+                port: (!is_any_port).then_some(place.port),
+            });
+        }
         let within = host.strip_prefix("*.");
         let name = if host == "*" {
             "any"
@@ -66,16 +83,37 @@ impl Allow {
         self
     }
 
-    /// Whether any rule fits.
+    /// Whether a rule fits the place as it was asked for. Of the addresses that its name has,
+    /// [`refuses`](Self::refuses) refuses some.
     pub fn permits(&self, place: &HostPort) -> bool {
+        let address = place
+            .host
+            .parse::<IpAddr>()
+            .ok()
+            .map(|address| address.to_canonical());
         self.0.iter().any(|rule| {
             let host = match &rule.host {
                 HostRule::Any => true,
                 HostRule::Within(domain) => place.host.ends_with(domain),
                 HostRule::Is(host) => place.host == *host,
+                HostRule::In(network) => address.is_some_and(|address| network.contains(address)),
             };
             host && rule.port.is_none_or(|port| port == place.port)
         })
+    }
+}
+
+impl Allow {
+    /// Why the address must not be connected to, although its name is permitted; `None` if it may be.
+    pub(crate) fn refuses(&self, address: IpAddr, port: u16) -> Option<Special> {
+        let address = address.to_canonical();
+        let names = |rule: &Rule| match &rule.host {
+            HostRule::In(network) => {
+                network.contains(address) && rule.port.is_none_or(|allowed| allowed == port)
+            }
+            _ => false,
+        };
+        Special::of(address).filter(|_| !self.0.iter().any(names))
     }
 }
 
@@ -98,6 +136,11 @@ mod tests {
             ("*.example.com:443", "badexample.com:443", false),
             ("[::1]:1", "[::1]:1", true),
             ("*:*", "[::1]:1", true),
+            ("10.0.0.0/8:80", "10.1.2.3:80", true),
+            ("10.0.0.0/8:80", "10.1.2.3:81", false),
+            ("10.0.0.0/8:80", "db:80", false),
+            ("10.0.0.0/8:80", "[::ffff:10.1.2.3]:80", true),
+            ("[fd00::/8]:*", "[fd12::1]:1", true),
         ];
         for (rule, place, permitted) in cases {
             let allow = Allow::default().and(rule.parse().expect("a rule"));
@@ -105,8 +148,46 @@ mod tests {
             assert_eq!(allow.permits(&place), permitted, "{rule} {place}");
             assert!(!Allow::default().permits(&place), "nothing is the default");
         }
-        for wrong in ["", "db", "db:0", "*.:1", "a*:1", "db:**", "*.a.*:1"] {
+        for wrong in [
+            "",
+            "db",
+            "db:0",
+            "*.:1",
+            "a*:1",
+            "db:**",
+            "*.a.*:1",
+            "10.0.0.0/33:1",
+            "db/8:1",
+            "[10.0.0.0/8]:1",
+            "fd00::/8:1",
+            "10.0.0.0/8:0",
+        ] {
             assert!(wrong.parse::<Rule>().is_err(), "{wrong}");
+        }
+    }
+
+    /// A rule for a name or for any host does not name an address; a rule for an address or a network does.
+    #[test]
+    fn a_special_address_needs_a_rule_of_its_own() {
+        for (rules, address, refused) in [
+            (&["db:80"][..], "10.0.0.1", Some(Special::Private)),
+            (&["*:*"], "169.254.169.254", Some(Special::LinkLocal)),
+            (&["*:*"], "::ffff:127.0.0.1", Some(Special::Loopback)),
+            (&["*:*"], "93.184.216.34", None),
+            (&["db:80", "10.0.0.0/8:80"], "10.0.0.1", None),
+            (&["db:80", "10.0.0.0/8:80"], "::ffff:10.0.0.1", None),
+            (
+                &["db:80", "10.0.0.0/8:81"],
+                "10.0.0.1",
+                Some(Special::Private),
+            ),
+            (&["[fd00:ec2::254]:80"], "fd00:ec2::254", None),
+        ] {
+            let allow = rules.iter().fold(Allow::default(), |allow, rule| {
+                allow.and(rule.parse().expect("a rule"))
+            });
+            let address = address.parse().expect("an address");
+            assert_eq!(allow.refuses(address, 80), refused, "{rules:?} {address}");
         }
     }
 }

@@ -72,8 +72,10 @@ pub struct LinkConfig {
 pub struct Times {
     /// An idle connection says something this often; one that is silent for three times as long is given up.
     pub keep_alive: Duration,
-    /// From the first byte of a connection to HELLO.
+    /// From the beginning of a connection to HELLO.
     pub handshake: Duration,
+    /// From the beginning of a connection that the gateway accepted to its first byte.
+    pub first_byte: Duration,
     /// The first wait after an attempt to connect that failed.
     pub backoff_min: Duration,
     /// The longest.
@@ -93,6 +95,8 @@ impl Default for Times {
         Self {
             keep_alive: Duration::from_secs(15),
             handshake: Duration::from_secs(10),
+            // An edge sends at once; two of its packets may be lost on the way.
+            first_byte: Duration::from_secs(3),
             backoff_min: Duration::from_millis(100),
             backoff_max: Duration::from_secs(15),
             patience: Duration::from_secs(15),

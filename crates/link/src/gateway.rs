@@ -1,13 +1,14 @@
 //! The end that is connected to: near the origin, with one store for all edges.
 
-use std::collections::HashMap;
+mod peers;
+
+use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -19,17 +20,21 @@ use crate::allow::Allow;
 use crate::client::{drain, finish};
 use crate::config::{Encryption, LinkConfig};
 use crate::core::{Core, CoreConfig};
+use crate::deny::{self, DenyList};
 use crate::handshake::{HandshakeError, Wire, tune};
 use crate::label::{HostPort, Target, refusal};
 use crate::line::{Line, LineError};
 use crate::local;
 use crate::origin::Origin;
 use crate::peer::Peer;
+use crate::places::{Place, Places};
 use crate::pump::pump;
 use crate::recall::{Recall, keep_writing};
 use crate::status::{GatewayStatus, PeerStatus};
 use crate::stream::Begun;
 use crate::{SetupError, random};
+
+use peers::{Entry, Greeted, PeerKey, Peers};
 
 /// What a gateway is told.
 #[derive(Clone, Debug)]
@@ -46,6 +51,13 @@ pub struct GatewayConfig {
     pub allow: Allow,
     /// Peers whose chunks it remembers, connected or not.
     pub peers_max: usize,
+    /// Of those, peers with one certificate. `None` for three quarters: all edges of a fleet may share one certificate,
+    /// and other certificates need some places.
+    pub peers_per_certificate_max: Option<usize>,
+    /// Connections whose handshake is not complete. Beyond it the oldest one makes room.
+    pub pending_max: usize,
+    /// Certificates that are refused.
+    pub deny: Option<DenyList>,
     /// Which chunks a peer may name. Edges of different owners learn nothing about each other from
     /// [`Sharing::Exchanged`].
     pub sharing: Sharing,
@@ -64,6 +76,10 @@ impl GatewayConfig {
             identity: true,
             allow: Allow::default(),
             peers_max: 64,
+            peers_per_certificate_max: None,
+            // At a hundred new connections a second each has five seconds, and a handshake takes three round trips.
+            pending_max: 512,
+            deny: None,
             sharing: Sharing::Exchanged,
             keep_sent: false,
         }
@@ -88,28 +104,6 @@ struct Shared {
     counters: Mutex<GatewayCounters>,
 }
 
-#[derive(Debug, Default)]
-struct Peers {
-    known: HashMap<PeerKey, Entry>,
-    /// The gateway is gone: handshakes that are still under way make no more of them, for a peer's conversations would keep the gateway.
-    ended: bool,
-}
-
-/// Who a peer is: whoever has this certificate and this store.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct PeerKey {
-    certificate: Option<Vec<u8>>,
-    epoch: u64,
-}
-
-#[derive(Debug)]
-struct Entry {
-    peer: Arc<Peer>,
-    from: SocketAddr,
-    seen: Instant,
-    _conversations: JoinSet<()>,
-}
-
 /// What happened at the gateway's door.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GatewayCounters {
@@ -117,6 +111,12 @@ pub struct GatewayCounters {
     pub connections: u64,
     /// Of those, refused before they were one of a peer's: certificate, key, version, or no HELLO.
     pub refused: u64,
+    /// Connections that made room for newer ones before their handshake was complete.
+    pub displaced: u64,
+    /// Connections refused because their certificate is on the deny list.
+    pub denied: u64,
+    /// Edges that were found to have the store identity of another live edge.
+    pub clones: u64,
     /// Of those, ended because what came was no frame.
     pub malformed: u64,
     /// Of those, ended because the peer broke the protocol.
@@ -170,6 +170,9 @@ impl Gateway {
         });
         let mut tasks = JoinSet::new();
         tasks.spawn(accept(listener, Arc::clone(&shared)));
+        if let Some(deny) = shared.config.deny.clone() {
+            tasks.spawn(follow(deny, Arc::clone(&shared)));
+        }
         if let Some(recall) = &shared.recall {
             let (of, link) = (Arc::clone(&shared), &shared.config.link);
             tasks.spawn(keep_writing(
@@ -271,11 +274,15 @@ impl Shared {
         let Some(recall) = &self.recall else {
             return Vec::new();
         };
+        // A clone has the name of the other edge, whose knowledge would be overwritten.
         let named = |(key, entry): (&PeerKey, &Entry)| {
+            if key.session.is_some() {
+                return None;
+            }
             let name = recall.name(key.certificate.as_deref(), key.epoch);
-            (name, Arc::clone(&entry.peer))
+            Some((name, Arc::clone(&entry.peer)))
         };
-        self.peers().known.iter().map(named).collect()
+        self.peers().known.iter().filter_map(named).collect()
     }
 
     fn counters(&self) -> std::sync::MutexGuard<'_, GatewayCounters> {
@@ -289,30 +296,28 @@ impl Shared {
         theirs: &Hello,
         from: SocketAddr,
     ) -> Result<Arc<Peer>, HandshakeError> {
-        let key = PeerKey {
-            certificate,
-            epoch: theirs.epoch,
-        };
         let mut peers = self.peers();
-        let Peers {
-            known: peers,
-            ended: false,
-        } = &mut *peers
-        else {
+        if peers.ended {
             return Err(HandshakeError::Ended);
-        };
-        if let Some(entry) = peers.get_mut(&key) {
-            (entry.from, entry.seen) = (from, Instant::now());
-            return Ok(Arc::clone(&entry.peer));
         }
-        if peers.len() >= self.config.peers_max.max(1) {
-            let away = peers
-                .iter()
-                .filter(|(_, entry)| entry.peer.with(|core| core.lines() == 0))
-                .min_by_key(|(_, entry)| entry.seen)
-                .map(|(key, _)| key.clone());
-            let away = away.ok_or(HandshakeError::TooManyPeers(peers.len()))?;
-            peers.remove(&away);
+        // Checked while no other task can add to the list or to the peers.
+        self.check(certificate.as_deref())?;
+        let (key, clone) = match peers.greet(certificate, theirs, from) {
+            Greeted::Known(peer) => return Ok(peer),
+            Greeted::New { key, clone } => (key, clone),
+        };
+        let peers_max = self.config.peers_max.max(1);
+        let per_certificate = self.config.peers_per_certificate_max;
+        let per_certificate = per_certificate.unwrap_or(peers_max - peers_max / 4);
+        peers.make_room(&key, peers_max, per_certificate.max(1))?;
+        if clone {
+            self.counters().clones += 1;
+            tracing::warn!(
+                %from,
+                epoch = format!("{:016x}", key.epoch),
+                "two edges have the same store identity, as if one disk was copied to the other; \
+                 each is served on its own, and one of them should begin with an empty store"
+            );
         }
         let link = &self.config.link;
         let session = random::<8>().map_err(|error| HandshakeError::Hello(error.into()))?;
@@ -330,40 +335,88 @@ impl Shared {
             unacked_max: link.unacked_bytes_max,
         };
         let mut core = Core::new(core, Endpoint::new(endpoint), link.store.clone());
-        let known = self
-            .recall
-            .as_ref()
-            .and_then(|recall| recall.load(&recall.name(key.certificate.as_deref(), key.epoch)));
+        let known =
+            self.recall.as_ref().filter(|_| !clone).and_then(|recall| {
+                recall.load(&recall.name(key.certificate.as_deref(), key.epoch))
+            });
         if let Some(known) = known {
             core.recall(known);
         }
         let peer = Arc::new(Peer::new(core));
         let mut conversations = JoinSet::new();
         conversations.spawn(converse(Arc::clone(&peer), Arc::clone(self)));
-        peers.insert(
+        peers.known.insert(
             key,
             Entry {
                 peer: Arc::clone(&peer),
                 from,
                 seen: Instant::now(),
+                replaced: VecDeque::new(),
+                cloned: false,
                 _conversations: conversations,
             },
         );
         Ok(peer)
     }
 
-    async fn connection(self: Arc<Self>, tcp: TcpStream, from: SocketAddr) {
+    /// Refuses a certificate that is on the deny list.
+    fn check(&self, certificate: Option<&[u8]>) -> Result<(), HandshakeError> {
+        if let (Some(list), Some(certificate)) = (&self.config.deny, certificate) {
+            let fingerprint = deny::fingerprint(certificate);
+            if list.denies(&fingerprint) {
+                return Err(HandshakeError::Denied(deny::hex(&fingerprint)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the peers whose certificates are on the deny list.
+    fn end_denied(&self) {
+        self.peers().known.retain(|key, entry| {
+            let denied = self.check(key.certificate.as_deref()).is_err();
+            if denied {
+                tracing::warn!(from = %entry.from, "a peer's certificate was put on the deny list");
+                entry.peer.with(|core| {
+                    core.shut();
+                    core.drop_lines();
+                });
+            }
+            !denied
+        });
+    }
+
+    /// Counts a connection that did not become one of a peer's, and logs it.
+    fn refused(&self, from: SocketAddr, error: &HandshakeError) {
+        let mut counters = self.counters();
+        match error {
+            HandshakeError::Displaced => counters.displaced += 1,
+            HandshakeError::Denied(_) => counters.denied += 1,
+            _ => counters.refused += 1,
+        }
+        drop(counters);
+        let error_text = crate::chain(error);
+        // Strangers can bring about as many of these as they like, and they say nothing about an edge.
+        if matches!(error, HandshakeError::Displaced | HandshakeError::Silent(_)) {
+            tracing::debug!(%from, error = error_text, "a connection was refused");
+        } else {
+            tracing::warn!(%from, error = error_text, "a connection was refused");
+        }
+    }
+
+    async fn connection(self: Arc<Self>, tcp: TcpStream, from: SocketAddr, mut place: Place) {
         let times = self.config.link.times;
         self.counters().connections += 1;
-        let shaken = tokio::time::timeout(times.handshake, self.handshake(tcp, from)).await;
-        let shaken = shaken.unwrap_or(Err(HandshakeError::Timeout(times.handshake)));
+        let shaken = tokio::select! {
+            shaken = tokio::time::timeout(times.handshake, self.handshake(tcp, from)) => {
+                shaken.unwrap_or(Err(HandshakeError::Timeout(times.handshake)))
+            }
+            () = place.displaced() => Err(HandshakeError::Displaced),
+        };
+        // From here on the bounds are those of peers.
+        drop(place);
         let (peer, line) = match shaken {
             Ok(line) => line,
-            Err(error) => {
-                self.counters().refused += 1;
-                tracing::warn!(%from, error = crate::chain(&error), "a connection was refused");
-                return;
-            }
+            Err(error) => return self.refused(from, &error),
         };
         tracing::info!(%from, "a peer connected");
         let error = line.run().await;
@@ -380,15 +433,26 @@ impl Shared {
                 tracing::warn!(%from, error = crate::chain(error), "a peer's connection ended");
             }
         }
-        // Conversations wait a while for the next connection.
-        let made = peer.with(|core| core.lines_made());
-        if peer.with(|core| core.lines()) == 0 {
-            tokio::time::sleep(times.patience).await;
-            peer.with(|core| {
-                if core.lines() == 0 && core.lines_made() == made {
+        self.wait_for_line(&peer).await;
+    }
+
+    /// Ends the peer's streams if no connection comes in time. One task waits for a peer, however often its connections
+    /// end.
+    async fn wait_for_line(&self, peer: &Peer) {
+        while peer.with(|core| core.lines()) == 0 && peer.begin_waiting() {
+            let made = peer.with(|core| core.lines_made());
+            tokio::time::sleep(self.config.link.times.patience).await;
+            let given_up = peer.with(|core| {
+                let is_down = core.lines() == 0 && core.lines_made() == made;
+                if is_down {
                     core.give_up(refusal::LINK_DOWN);
                 }
+                is_down
             });
+            peer.end_waiting();
+            if given_up {
+                return;
+            }
         }
     }
 
@@ -399,7 +463,14 @@ impl Shared {
     ) -> Result<(Arc<Peer>, Line<Wire>), HandshakeError> {
         let broken = |error: io::Error| HandshakeError::Hello(error.into());
         tune(&tcp).map_err(broken)?;
+        let first_byte = self.config.link.times.first_byte;
+        let mut byte = [0];
+        let first = tokio::time::timeout(first_byte, tcp.peek(&mut byte)).await;
+        first
+            .map_err(|_| HandshakeError::Silent(first_byte))?
+            .map_err(broken)?;
         let mut wire = Wire::accept(tcp, &self.config.link.encryption).await?;
+        self.check(wire.certificate().as_deref())?;
         let theirs = wire.hear().await?;
         // Before anything is kept for somebody who has another key.
         let probe = self
@@ -437,20 +508,41 @@ impl Shared {
                 }
                 None
             }
-            Target::Tcp(place) if self.config.allow.permits(place) => Some(place.clone()),
-            Target::Tcp(place) if self.config.origin.as_ref() == Some(place) => Some(place.clone()),
+            Target::Tcp(place) if self.config.origin.as_ref() == Some(place) => {
+                Some((place.clone(), true))
+            }
+            Target::Tcp(place) if self.config.allow.permits(place) => Some((place.clone(), false)),
             Target::Tcp(_) => None,
         };
-        let Some(place) = place else {
+        let Some((place, is_origin)) = place else {
             self.counters().not_allowed += 1;
             tracing::warn!(target_ = %begun.target(), "a target that is not allowed was refused");
             begun.refuse(refusal::NOT_ALLOWED);
             return;
         };
-        let tcp = match connect_within(&place, self.config.link.times.connect).await {
+        let permits = |address: IpAddr| {
+            let special = self.config.allow.refuses(address, place.port);
+            let Some(special) = special.filter(|_| !is_origin) else {
+                return true;
+            };
+            tracing::warn!(
+                target_ = %place,
+                %address,
+                kind = special.describe(),
+                "the target's address is not of the internet and no rule of --allow names it"
+            );
+            false
+        };
+        let tcp = match connect_within(&place, permits, self.config.link.times.connect).await {
             Ok(tcp) => tcp,
             Err(reason) => {
-                self.counters().unreachable += 1;
+                let mut counters = self.counters();
+                if reason == refusal::NOT_ALLOWED {
+                    counters.not_allowed += 1;
+                } else {
+                    counters.unreachable += 1;
+                }
+                drop(counters);
                 tracing::info!(target_ = %place, reason = refusal::describe(reason), "no connection");
                 begun.refuse(reason);
                 return;
@@ -468,41 +560,59 @@ impl Shared {
 }
 
 /// Connects, or says why not in the link's words.
-pub(crate) async fn connect_within(place: &HostPort, within: Duration) -> Result<TcpStream, u32> {
+///
+/// The name is resolved once: the addresses that `permits` has seen are those that are connected to.
+pub(crate) async fn connect_within(
+    place: &HostPort,
+    permits: impl Fn(IpAddr) -> bool,
+    within: Duration,
+) -> Result<TcpStream, u32> {
     let connect = async {
         let addrs = tokio::net::lookup_host((place.host.as_str(), place.port)).await;
         let addrs = addrs.map_err(|_| refusal::NO_SUCH_HOST)?;
-        for addr in addrs {
+        let mut reason = refusal::NOT_ALLOWED;
+        for addr in addrs.filter(|addr| permits(addr.ip())) {
             if let Ok(tcp) = local::connect(addr).await {
                 _ = tcp.set_nodelay(true);
                 return Ok(tcp);
             }
+            reason = refusal::UNREACHABLE;
         }
-        Err(refusal::UNREACHABLE)
+        Err(reason)
     };
     let connected = tokio::time::timeout(within, connect).await;
     connected.unwrap_or(Err(refusal::TIMEOUT))
 }
 
+/// Accepts connections. Those whose handshake is not complete have a bound of their own; the others belong to peers,
+/// whose number and connections are bounded.
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let pending = Places::new(shared.config.pending_max);
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
-        let place = Arc::clone(&places).acquire_owned().await;
         match listener.accept().await {
             Ok((tcp, from)) => {
-                let connection = Arc::clone(&shared).connection(tcp, from);
-                connections.spawn(async move {
-                    connection.await;
-                    drop(place);
-                });
+                let place = pending.enter(from.ip());
+                connections.spawn(Arc::clone(&shared).connection(tcp, from, place));
             }
             Err(error) => {
                 // Usually too many open files: some will be closed.
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
+        }
+    }
+}
+
+/// Reads the deny list again when its file has changed.
+async fn follow(list: DenyList, shared: Arc<Shared>) {
+    loop {
+        tokio::time::sleep(DENY_CHECK).await;
+        let read = list.clone();
+        let changed = tokio::task::spawn_blocking(move || read.refresh()).await;
+        if matches!(changed, Ok(true)) {
+            shared.end_denied();
         }
     }
 }
@@ -517,7 +627,7 @@ async fn converse(peer: Arc<Peer>, shared: Arc<Shared>) {
     while conversations.join_next().await.is_some() {}
 }
 
-/// A few for each of the peers; whoever comes then waits.
-const CONNECTIONS_MAX: usize = 1024;
+/// A certificate that is denied is gone within about this time.
+const DENY_CHECK: Duration = Duration::from_secs(1);
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

@@ -43,6 +43,18 @@ pub enum HandshakeError {
     /// It took too long.
     #[error("the peer took longer than {0:?} to say HELLO")]
     Timeout(Duration),
+    /// The other end sent nothing.
+    #[error("nothing came within {0:?}")]
+    Silent(Duration),
+    /// Newer connections needed the place of this one.
+    #[error("the connection was closed to make room before its handshake was complete")]
+    Displaced,
+    /// The certificate is on the deny list.
+    #[error("the certificate {0} is on the deny list")]
+    Denied(String),
+    /// As many peers as one certificate may have.
+    #[error("{0} peers are connected with this certificate, which is its limit")]
+    TooManyOfCertificate(usize),
     /// As many peers as may be.
     #[error("{0} peers are connected, which is the limit")]
     TooManyPeers(usize),

@@ -23,7 +23,7 @@ use thiserror::Error;
 
 use edgeward_dedup::id::IdKey;
 
-use crate::cipher;
+use crate::{cipher, deny};
 
 /// What one end needs for TLS.
 #[derive(Clone, Debug)]
@@ -144,6 +144,15 @@ impl Keys {
 /// What an edge expects the gateway's certificate to be for, wherever it runs.
 pub(crate) fn gateway_name() -> ServerName<'static> {
     ServerName::try_from(GATEWAY_NAME).expect("a name")
+}
+
+/// The SHA-256 fingerprint of the first certificate in a file, as a deny list has it.
+pub fn fingerprint_of(path: &Path) -> Result<String, KeysError> {
+    let chain = certificates(path)?;
+    let first = chain
+        .first()
+        .expect("a file without a certificate is refused");
+    Ok(deny::hex(&deny::fingerprint(first)))
 }
 
 /// Reads the key that names chunks: 64 hexadecimal digits.

@@ -25,6 +25,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod address;
 mod admin;
 mod alarm;
 mod allow;
@@ -34,6 +35,7 @@ mod cipher;
 mod client;
 mod config;
 mod core;
+mod deny;
 mod entry;
 mod gateway;
 mod handshake;
@@ -48,6 +50,7 @@ mod metrics;
 mod origin;
 mod outbox;
 mod peer;
+mod places;
 mod probe;
 mod pump;
 mod recall;
@@ -69,11 +72,12 @@ pub use admin::{Admin, Report};
 pub use allow::{Allow, NotARule, Rule};
 pub use client::{Client, OpenError, State};
 pub use config::{Encryption, LinkConfig, Times};
+pub use deny::{DenyError, DenyList};
 pub use entry::{Entry, Way};
 pub use gateway::{Gateway, GatewayConfig, GatewayCounters};
 pub use handshake::HandshakeError;
 pub use ids::Ids;
-pub use keys::{Keys, KeysError, generate, load_store_key};
+pub use keys::{Keys, KeysError, fingerprint_of, generate, load_store_key};
 pub use label::{HostPort, Label, NotHostPort, Target, refusal};
 pub use line::LineError;
 pub use pump::pump;

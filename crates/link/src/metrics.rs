@@ -282,6 +282,8 @@ pub(crate) fn render(status: &EndStatus) -> String {
         );
         let ended = [
             ("refused", door.refused),
+            ("displaced", door.displaced),
+            ("denied", door.denied),
             ("malformed", door.malformed),
             ("violation", door.violations),
         ];
@@ -291,6 +293,13 @@ pub(crate) fn render(status: &EndStatus) -> String {
             "counter",
             "Connections that were ended, and why.",
             causes(ended),
+        );
+        family(
+            &mut text,
+            "cloned_stores_total",
+            "counter",
+            "Edges that were found to have the store identity of another live edge.",
+            one(door.clones),
         );
         let refused = [
             ("not_allowed", door.not_allowed),

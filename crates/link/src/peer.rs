@@ -1,6 +1,7 @@
 //! A peer, shared by its connections and its conversations.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::core::Core;
@@ -12,13 +13,25 @@ use crate::core::Core;
 /// their own.
 pub(crate) struct Peer {
     core: Mutex<Core>,
+    /// A task waits for the next connection.
+    waited_for: AtomicBool,
 }
 
 impl Peer {
     pub(crate) fn new(core: Core) -> Self {
         Self {
             core: Mutex::new(core),
+            waited_for: AtomicBool::new(false),
         }
+    }
+
+    /// Whether the caller is the one that waits for the next connection, until [`end_waiting`](Self::end_waiting).
+    pub(crate) fn begin_waiting(&self) -> bool {
+        !self.waited_for.swap(true, Ordering::AcqRel)
+    }
+
+    pub(crate) fn end_waiting(&self) {
+        self.waited_for.store(false, Ordering::Release);
     }
 
     /// Does something, and then wakes whom that concerns.

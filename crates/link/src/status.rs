@@ -97,6 +97,9 @@ impl EndStatus {
             "door": self.door.map(|door| json!({
                 "connections": door.connections,
                 "refused": door.refused,
+                "displaced": door.displaced,
+                "denied": door.denied,
+                "clones": door.clones,
                 "malformed": door.malformed,
                 "violations": door.violations,
                 "conversations": door.conversations,

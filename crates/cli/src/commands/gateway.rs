@@ -1,6 +1,7 @@
 //! `edgeward gateway`: the end of links near the origin, until a signal ends it.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,9 @@ use clap::Args;
 use serde_json::json;
 
 use edgeward_dedup::receiver::Sharing;
-use edgeward_link::{Admin, Allow, EndStatus, Gateway, GatewayConfig, HostPort, Rule};
+use edgeward_link::{
+    Admin, Allow, DenyError, DenyList, EndStatus, Gateway, GatewayConfig, HostPort, Rule,
+};
 
 use super::link::end::{EndArgs, OnOff, admin, announce, until_signal, with_way_out};
 use super::typed::address;
@@ -27,7 +30,10 @@ pub(crate) struct GatewayArgs {
     #[arg(long, value_name = "URL", value_parser = origin)]
     origin: Option<HostPort>,
 
-    /// Where else it connects, as db:3306, *.example.com:443; may be given again
+    /// Where else it connects, as db:3306, *.example.com:443, 10.0.0.0/8:3306; may be given again
+    ///
+    /// A name is permitted to lead to addresses of the internet. Loopback, link-local, private and other special addresses
+    /// need a rule that names the address or its network, beside the rule for the name.
     #[arg(long, value_name = "HOST:PORT")]
     allow: Vec<Rule>,
 
@@ -37,6 +43,18 @@ pub(crate) struct GatewayArgs {
     /// Edges whose chunks are remembered
     #[arg(long, value_name = "N", default_value_t = 64, hide_short_help = true)]
     peers_max: usize,
+
+    /// Of those, edges with one certificate [default: three quarters]
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    peers_per_certificate: Option<usize>,
+
+    /// Connections whose handshake is not complete; beyond it the oldest makes room
+    #[arg(long, value_name = "N", default_value_t = 512, hide_short_help = true)]
+    pending_max: usize,
+
+    /// Certificates to refuse: a file with a SHA-256 fingerprint on each line, read again when it changes
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    deny: Option<PathBuf>,
 
     /// What the origin is asked for: identity, which saves most, or what the client asked for
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = Encoding::Identity, hide_short_help = true)]
@@ -91,6 +109,7 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<ExitCode> {
             .hint("give --origin http://HOST:PORT, or --allow HOST:PORT")
             .into());
     }
+    let deny = deny(args)?;
     let mut config = GatewayConfig::new(args.end.config()?, args.listen, args.origin.clone());
     config.allow = args
         .allow
@@ -99,6 +118,9 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<ExitCode> {
         .fold(Allow::default(), Allow::and);
     config.identity = args.accept_encoding == Encoding::Identity;
     config.peers_max = args.peers_max;
+    config.peers_per_certificate_max = args.peers_per_certificate;
+    config.pending_max = args.pending_max;
+    config.deny = deny;
     config.keep_sent = args.keep_sent == OnOff::On;
     if args.share == OnOff::On {
         config.sharing = Sharing::Everything;
@@ -129,6 +151,29 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn deny(args: &GatewayArgs) -> anyhow::Result<Option<DenyList>> {
+    let Some(path) = &args.deny else {
+        return Ok(None);
+    };
+    if args.end.encryption == OnOff::Off {
+        return Err(Complaint::new(
+            "--deny has no effect: without encryption no edge has a certificate",
+        )
+        .hint("leave out --encryption off, or --deny")
+        .into());
+    }
+    let list = DenyList::load(path).map_err(|error| {
+        let hint = match &error {
+            DenyError::Line { .. } => {
+                "`openssl x509 -in cert.pem -noout -fingerprint -sha256` prints one"
+            }
+            _ => "make the file; it may be empty",
+        };
+        Complaint::of(&error).hint(hint)
+    })?;
+    Ok(Some(list))
+}
+
 async fn stop(running: (Arc<Gateway>, Option<Admin>)) -> anyhow::Result<()> {
     let (gateway, admin) = running;
     gateway.drain(GRACE).await;
@@ -154,7 +199,7 @@ Examples:
   edgeward link keygen --out keys
   edgeward gateway --listen :7443 --origin http://127.0.0.1:8080 --keys keys/gateway \\
     --store /var/lib/edgeward/link --store-size 1TiB --admin 127.0.0.1:7444
-  For databases and an intranet as well:
-    … --allow db:3306 --allow '*.intranet.example:80'
+  For databases and an intranet as well, whose addresses are private:
+    … --allow db:3306 --allow '*.intranet.example:80' --allow '10.0.0.0/8:*'
   Inside a VPN:
     … --encryption off";

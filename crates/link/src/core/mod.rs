@@ -204,6 +204,11 @@ impl Core {
         self.lines.len()
     }
 
+    /// The session of the peer's last HELLO.
+    pub(crate) fn peer_session(&self) -> Option<u64> {
+        self.peer_session
+    }
+
     /// Connections there ever were.
     pub(crate) fn lines_made(&self) -> LineId {
         self.line_next

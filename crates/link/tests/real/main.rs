@@ -8,6 +8,7 @@ mod cold;
 mod kill;
 mod laws;
 mod let_go;
+mod lockout;
 mod memory;
 mod restart;
 mod security;

@@ -87,9 +87,11 @@ fn print(status: &Value, out: &mut impl std::io::Write) -> anyhow::Result<()> {
     if door.is_object() {
         writeln!(
             out,
-            "{} connections, {} refused, {} malformed, {} violations; {} conversations, {} not allowed, {} unreachable",
+            "{} connections, {} refused, {} displaced, {} denied, {} malformed, {} violations; {} conversations, {} not allowed, {} unreachable",
             number(&door["connections"]),
             number(&door["refused"]),
+            number(&door["displaced"]),
+            number(&door["denied"]),
             number(&door["malformed"]),
             number(&door["violations"]),
             number(&door["conversations"]),

@@ -1,0 +1,232 @@
+//! Which addresses a target's name must not lead to.
+//!
+//! Whoever controls a name's DNS chooses its addresses, and whoever may use the gateway chooses the name. A rule that
+//! permits a name therefore permits only addresses that every host of the internet can reach. Addresses of this host,
+//! of the local network and of a cloud's metadata service have to be named by a rule of their own.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Why an address needs a rule of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Special {
+    /// This host, and what the system takes for it.
+    Loopback,
+    /// `0.0.0.0/8` and `::`: this host on Linux.
+    Unspecified,
+    /// One link, where clouds have their metadata service.
+    LinkLocal,
+    /// RFC 1918, RFC 4193 and the shared space of carriers (RFC 6598).
+    Private,
+    /// A metadata service at an address that looks public.
+    Metadata,
+    /// More than one host.
+    Multicast,
+    /// Not for hosts of the internet (RFC 6890), or translated in a way that hides the host.
+    Reserved,
+}
+
+impl Special {
+    pub(crate) fn describe(self) -> &'static str {
+        match self {
+            Self::Loopback => "loopback",
+            Self::Unspecified => "unspecified",
+            Self::LinkLocal => "link-local",
+            Self::Private => "private",
+            Self::Metadata => "a metadata service",
+            Self::Multicast => "multicast",
+            Self::Reserved => "reserved",
+        }
+    }
+
+    /// Why `address` needs a rule of its own; `None` for an address of the internet.
+    pub(crate) fn of(address: IpAddr) -> Option<Self> {
+        match address.to_canonical() {
+            IpAddr::V4(address) => Self::of_v4(address),
+            IpAddr::V6(address) => Self::of_v6(address),
+        }
+    }
+
+    fn of_v4(address: Ipv4Addr) -> Option<Self> {
+        Some(match address.octets() {
+            [0, ..] => Self::Unspecified,
+            [127, ..] => Self::Loopback,
+            [169, 254, ..] => Self::LinkLocal,
+            [10, ..] | [172, 16..=31, ..] | [192, 168, ..] | [100, 64..=127, ..] => Self::Private,
+            // Azure's; those of other clouds are link-local, private or reserved.
+            [168, 63, 129, 16] => Self::Metadata,
+            [224..=239, ..] => Self::Multicast,
+            [240..=255, ..]
+            | [192, 0, 0 | 2, _]
+            | [192, 88, 99, _]
+            | [198, 18 | 19, ..]
+            | [198, 51, 100, _]
+            | [203, 0, 113, _] => Self::Reserved,
+            _ => return None,
+        })
+    }
+
+    fn of_v6(address: Ipv6Addr) -> Option<Self> {
+        let embedded = |high: u16, low: u16| {
+            let bits = u32::from(high) << 16 | u32::from(low);
+            Self::of_v4(Ipv4Addr::from_bits(bits))
+        };
+        match address.segments() {
+            [0, 0, 0, 0, 0, 0, 0, 0] => Some(Self::Unspecified),
+            [0, 0, 0, 0, 0, 0, 0, 1] => Some(Self::Loopback),
+            // Translated to IPv4 (RFC 6052), which is the address that counts.
+            [0x64, 0xff9b, 0, 0, 0, 0, high, low] => embedded(high, low),
+            // 6to4 (RFC 3056), the same.
+            [0x2002, high, low, ..] => embedded(high, low),
+            [0xff00..=0xffff, ..] => Some(Self::Multicast),
+            [0xfe80..=0xfebf, ..] => Some(Self::LinkLocal),
+            // RFC 4193, which has fd00:ec2::254, and the site-local space before it (RFC 3879).
+            [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..] => Some(Self::Private),
+            // Of what IANA gave out as global: benchmarking, ORCHID and Teredo below 2001::/23, and documentation.
+            [0x2001, 0..=0x1ff, ..] | [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => {
+                Some(Self::Reserved)
+            }
+            [0x2000..=0x3fff, ..] => None,
+            _ => Some(Self::Reserved),
+        }
+    }
+}
+
+/// A network: addresses that begin with the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Network {
+    first: IpAddr,
+    prefix: u8,
+}
+
+impl Network {
+    /// The network that `text` writes as an address, or as an address, `/` and the number of its leading bits.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (address, prefix) = match text.split_once('/') {
+            Some((address, prefix)) => (address, Some(prefix)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().ok()?;
+        // Rust takes a sign for part of a number.
+        let is_number = |prefix: &str| prefix.bytes().all(|byte| byte.is_ascii_digit());
+        let bits_max = if address.is_ipv4() { 32 } else { 128 };
+        let prefix = match prefix {
+            Some(prefix) if is_number(prefix) => prefix.parse().ok()?,
+            Some(_) => return None,
+            None => bits_max,
+        };
+        (prefix <= bits_max).then_some(Self {
+            first: address,
+            prefix,
+        })
+    }
+
+    pub(crate) fn is_ipv6(self) -> bool {
+        self.first.is_ipv6()
+    }
+
+    pub(crate) fn contains(self, address: IpAddr) -> bool {
+        let same = |one: u128, other: u128, bits: u32| {
+            let differ = one ^ other;
+            differ
+                .checked_shr(bits - u32::from(self.prefix))
+                .unwrap_or(0)
+                == 0
+        };
+        match (self.first, address) {
+            (IpAddr::V4(first), IpAddr::V4(address)) => {
+                same(first.to_bits().into(), address.to_bits().into(), 32)
+            }
+            (IpAddr::V6(first), IpAddr::V6(address)) => {
+                same(first.to_bits(), address.to_bits(), 128)
+            }
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_that_are_not_of_the_internet_are_special() {
+        for (text, special) in [
+            ("127.0.0.1", Some(Special::Loopback)),
+            ("127.255.255.255", Some(Special::Loopback)),
+            ("0.0.0.0", Some(Special::Unspecified)),
+            ("0.1.2.3", Some(Special::Unspecified)),
+            ("10.0.0.1", Some(Special::Private)),
+            ("172.15.255.255", None),
+            ("172.16.0.0", Some(Special::Private)),
+            ("172.31.255.255", Some(Special::Private)),
+            ("172.32.0.0", None),
+            ("192.168.1.1", Some(Special::Private)),
+            ("100.63.255.255", None),
+            ("100.64.0.0", Some(Special::Private)),
+            ("100.100.100.200", Some(Special::Private)),
+            ("100.128.0.0", None),
+            ("169.254.169.254", Some(Special::LinkLocal)),
+            ("168.63.129.16", Some(Special::Metadata)),
+            ("192.0.0.192", Some(Special::Reserved)),
+            ("198.18.0.1", Some(Special::Reserved)),
+            ("224.0.0.1", Some(Special::Multicast)),
+            ("255.255.255.255", Some(Special::Reserved)),
+            ("93.184.216.34", None),
+            ("::", Some(Special::Unspecified)),
+            ("::1", Some(Special::Loopback)),
+            ("::ffff:127.0.0.1", Some(Special::Loopback)),
+            ("::ffff:169.254.169.254", Some(Special::LinkLocal)),
+            ("::ffff:93.184.216.34", None),
+            ("::127.0.0.1", Some(Special::Reserved)),
+            ("64:ff9b::a9fe:a9fe", Some(Special::LinkLocal)),
+            ("64:ff9b::5db8:d822", None),
+            ("64:ff9b:1::1", Some(Special::Reserved)),
+            ("2002:7f00:1::1", Some(Special::Loopback)),
+            ("2002:5db8:d822::1", None),
+            ("2001::1", Some(Special::Reserved)),
+            ("2001:db8::1", Some(Special::Reserved)),
+            ("2606:2800:220:1::1", None),
+            ("fc00::1", Some(Special::Private)),
+            ("fd00:ec2::254", Some(Special::Private)),
+            ("fe80::1", Some(Special::LinkLocal)),
+            ("fec0::1", Some(Special::Private)),
+            ("ff02::1", Some(Special::Multicast)),
+            ("100::1", Some(Special::Reserved)),
+        ] {
+            let address = text.parse().expect("an address");
+            assert_eq!(Special::of(address), special, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_network_has_the_addresses_that_begin_with_its_bits() {
+        for (network, address, contains) in [
+            ("10.0.0.0/8", "10.255.0.1", true),
+            ("10.0.0.0/8", "11.0.0.0", false),
+            ("10.1.2.3", "10.1.2.3", true),
+            ("10.1.2.3", "10.1.2.2", false),
+            ("0.0.0.0/0", "255.255.255.255", true),
+            ("0.0.0.0/0", "::1", false),
+            ("::/0", "fd00::1", true),
+            ("fd00::/8", "fdff::1", true),
+            ("fd00::/8", "fe00::1", false),
+            ("::1", "::1", true),
+        ] {
+            let parsed = Network::parse(network).expect("a network");
+            let address = address.parse().expect("an address");
+            assert_eq!(parsed.contains(address), contains, "{network} {address}");
+        }
+        for wrong in [
+            "",
+            "10",
+            "10.0.0.0/33",
+            "10.0.0.0/+8",
+            "10.0.0.0/",
+            "::/129",
+            "db",
+            "db/8",
+        ] {
+            assert!(Network::parse(wrong).is_none(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Certificates that are no longer let in.
+//!
+//! The link's CA signs certificates that do not expire, so a key that was lost or stolen needs another end. A deny list
+//! is a text file with the SHA-256 fingerprint of a certificate on each line. The gateway reads it again when the file
+//! changes, refuses these certificates and closes the connections that they have.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aws_lc_rs::digest;
+use thiserror::Error;
+
+/// The SHA-256 digest of a certificate's DER.
+pub(crate) type Fingerprint = [u8; 32];
+
+/// The fingerprint of a certificate.
+pub(crate) fn fingerprint(certificate: &[u8]) -> Fingerprint {
+    let digest = digest::digest(&digest::SHA256, certificate);
+    digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
+}
+
+/// A fingerprint as `openssl x509 -fingerprint -sha256` prints it, without the colons.
+pub(crate) fn hex(fingerprint: &Fingerprint) -> String {
+    fingerprint
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+/// Why a deny list cannot be used.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum DenyError {
+    /// The file cannot be read.
+    #[error("the deny list {} cannot be read", .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A line is not a fingerprint.
+    #[error("{}, line {line}: not a SHA-256 fingerprint of 64 hexadecimal digits", .path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// The line's number, from 1.
+        line: usize,
+    },
+}
+
+/// Certificates that are refused, from a file.
+#[derive(Clone, Debug)]
+pub struct DenyList(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    path: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    denied: Arc<HashSet<Fingerprint>>,
+    version: Version,
+}
+
+/// Differs between two versions of a file: device, inode, length, and the time of the last change.
+type Version = Option<(u64, u64, u64, i64, i64)>;
+
+impl DenyList {
+    /// Reads the list.
+    pub fn load(path: &Path) -> Result<Self, DenyError> {
+        let version = version(path);
+        let denied = Arc::new(read(path)?);
+        tracing::info!(path = %path.display(), certificates = denied.len(), "deny list read");
+        Ok(Self(Arc::new(Shared {
+            path: path.to_owned(),
+            state: Mutex::new(State { denied, version }),
+        })))
+    }
+
+    pub(crate) fn denies(&self, fingerprint: &Fingerprint) -> bool {
+        self.state().denied.contains(fingerprint)
+    }
+
+    /// Reads the list again if the file has changed, and returns whether it did. A list that cannot be read leaves the
+    /// last one in force.
+    pub(crate) fn refresh(&self) -> bool {
+        let now = version(&self.0.path);
+        if self.state().version == now {
+            return false;
+        }
+        let read = read(&self.0.path);
+        let mut state = self.state();
+        state.version = now;
+        match read {
+            Ok(denied) => {
+                tracing::info!(
+                    path = %self.0.path.display(),
+                    certificates = denied.len(),
+                    "deny list read again"
+                );
+                state.denied = Arc::new(denied);
+                true
+            }
+            Err(error) => {
+                let error = crate::chain(&error);
+                tracing::error!(
+                    error,
+                    "the deny list was not read again; the last one stays in force"
+                );
+                false
+            }
+        }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn version(path: &Path) -> Version {
+    let found = fs::metadata(path).ok()?;
+    Some((
+        found.dev(),
+        found.ino(),
+        found.len(),
+        found.mtime(),
+        found.mtime_nsec(),
+    ))
+}
+
+fn read(path: &Path) -> Result<HashSet<Fingerprint>, DenyError> {
+    let file = |source| DenyError::File {
+        path: path.to_owned(),
+        source,
+    };
+    let mut text = String::new();
+    let opened = fs::File::open(path).map_err(file)?;
+    opened
+        .take(LIST_BYTES_MAX)
+        .read_to_string(&mut text)
+        .map_err(file)?;
+    if text.len() as u64 == LIST_BYTES_MAX {
+        return Err(file(io::ErrorKind::FileTooLarge.into()));
+    }
+    let mut denied = HashSet::new();
+    for (nth, line) in text.lines().enumerate() {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        // As `openssl x509 -fingerprint -sha256` prints it.
+        let digits = line.rsplit_once('=').map_or(line, |(_, digits)| digits);
+        if digits.is_empty() {
+            continue;
+        }
+        let fingerprint = parse(digits).ok_or_else(|| DenyError::Line {
+            path: path.to_owned(),
+            line: nth + 1,
+        })?;
+        denied.insert(fingerprint);
+    }
+    Ok(denied)
+}
+
+fn parse(digits: &str) -> Option<Fingerprint> {
+    let digits: Vec<u8> = digits.bytes().filter(|byte| *byte != b':').collect();
+    if digits.len() != 64 || !digits.iter().all(u8::is_ascii_hexdigit) {
+        return None;
+    }
+    let mut fingerprint = [0; 32];
+    for (byte, pair) in fingerprint.iter_mut().zip(digits.chunks(2)) {
+        let pair = std::str::from_utf8(pair).ok()?;
+        *byte = u8::from_str_radix(pair, 16).ok()?;
+    }
+    Some(fingerprint)
+}
+
+/// Sixty thousand certificates.
+const LIST_BYTES_MAX: u64 = 4 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fingerprints with and without colons, comments and empty lines are read; a line that is something else is
+    /// refused, and a list that cannot be read again leaves the last one in force.
+    #[test]
+    fn a_list_has_one_fingerprint_on_each_line() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("deny");
+        let colons = vec!["AB"; 32].join(":");
+        let text = format!(
+            "# lost on Monday\n\n{}  # edge 7\nsha256 Fingerprint={colons}\n",
+            "0f".repeat(32)
+        );
+        fs::write(&path, text).expect("written");
+        let list = DenyList::load(&path).expect("a list");
+        assert!(list.denies(&[0x0f; 32]) && list.denies(&[0xab; 32]));
+        assert!(!list.denies(&[0; 32]));
+        assert!(!list.refresh(), "nothing has changed");
+        fs::write(&path, "no fingerprint\n").expect("written");
+        assert!(!list.refresh());
+        assert!(list.denies(&[0xab; 32]), "the last list stays");
+        assert!(matches!(
+            DenyList::load(&path),
+            Err(DenyError::Line { line: 1, .. })
+        ));
+        fs::write(&path, "").expect("written");
+        assert!(list.refresh());
+        assert!(!list.denies(&[0xab; 32]));
+        fs::remove_file(&path).expect("removed");
+        assert!(!list.refresh(), "a list that is gone is not an empty one");
+        assert!(matches!(DenyList::load(&path), Err(DenyError::File { .. })));
+    }
+}

@@ -1,0 +1,281 @@
+//! Edges and strangers that take the places of others.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use edgeward_link::{
+    Admin, Client, Encryption, EndStatus, Gateway, Keys, LinkStream, State, Target, refusal,
+};
+use edgeward_store::disk::FileDevice;
+
+use crate::stand::{EDGE, Echo, Stand, open_on, tcp, within};
+
+/// A folder like `keys/edge` whose certificate is another one of the same CA.
+fn another_edge(keys: &Path) -> std::path::PathBuf {
+    let read = |path: &str| std::fs::read_to_string(keys.join(path)).expect("a file");
+    let authority_key = KeyPair::from_pem(&read("ca/key.pem")).expect("a key");
+    // As the CA was made: its name is what counts.
+    let mut params = CertificateParams::new(Vec::<String>::new()).expect("no names");
+    let name = &mut params.distinguished_name;
+    name.push(DnType::CommonName, "edgeward link CA");
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    let authority = Issuer::new(params, authority_key);
+    let key = KeyPair::generate().expect("a key");
+    let mut params = CertificateParams::new(vec!["edge.link.edgeward".to_owned()]).expect("a name");
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let certificate = params.signed_by(&key, &authority).expect("signed");
+    let folder = keys.join("another-edge");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).expect("written");
+    write("ca.pem", &read("edge/ca.pem"));
+    write("store.key", &read("edge/store.key"));
+    write("cert.pem", &certificate.pem());
+    write("key.pem", &key.serialize_pem());
+    folder
+}
+
+/// A client with a store of its own and this epoch; with the stand's certificate if no other is given.
+fn edge(stand: &Stand, gateway: SocketAddr, epoch: u64, nth: usize, keys: Option<&Path>) -> Client {
+    let path = stand.folder.join(format!("edge-{epoch}-{nth}"));
+    let device = FileDevice::open(&path, Some(64 << 20)).expect("a device");
+    let mut config = stand.config_with(EDGE, open_on(Arc::new(device), epoch));
+    config.knowledge = None;
+    if let Some(keys) = keys {
+        let keys = Keys::load(keys).expect("keys").0;
+        config.encryption = Encryption::Tls(Arc::new(keys));
+    }
+    Client::start(config, &gateway.to_string()).expect("it starts")
+}
+
+/// An edge that declares one store after the other leaves places for edges with another certificate.
+#[tokio::test]
+async fn one_certificate_does_not_take_every_place() {
+    let target = Echo::start().await;
+    let mut stand = Stand::new(true);
+    let other = another_edge(&stand.folder.join("keys"));
+    let mut config = stand.gateway_config(target.addr);
+    config.peers_max = 4;
+    let gateway = Gateway::bind(config).await.expect("it listens");
+    let addr = gateway.local_addr();
+    let mut greedy = Vec::new();
+    for epoch in 1..=5 {
+        let client = edge(&stand, addr, epoch, 0, None);
+        within(client.settled()).await;
+        greedy.push(client);
+    }
+    let client = edge(&stand, addr, 99, 0, Some(&other));
+    assert!(matches!(within(client.settled()).await, State::Up(_)));
+    let stream = client.open(tcp(target.addr)).expect("it is up");
+    let back = within(crate::stand::echo(stream, b"hello")).await;
+    assert_eq!(back.expect("it answers"), b"hello");
+    let up = greedy
+        .iter()
+        .filter(|client| matches!(client.state(), State::Up(_)));
+    assert_eq!(up.count(), 3, "a quarter of the places is for others");
+}
+
+/// Writes a byte and waits for its echo.
+async fn ping(stream: &mut LinkStream, byte: u8) -> std::io::Result<()> {
+    stream.write_all(&[byte]).await?;
+    stream.flush().await?;
+    let mut back = [0];
+    stream.read_exact(&mut back).await?;
+    assert_eq!(back, [byte]);
+    Ok(())
+}
+
+/// Two edges with the same store identity, as after a disk was copied, both work: no stream of one is ended by the other.
+///
+/// Method: both have a stream, and bytes go there and back on the two in turns. The attempt is repeated, because the
+/// gateway can tell only from an edge that comes back that there are two.
+#[tokio::test]
+async fn two_edges_with_one_store_identity_both_work() {
+    const ROUNDS: u64 = 300;
+    let target = Echo::start().await;
+    let mut stand = Stand::new(true);
+    let gateway = stand.gateway(target.addr).await;
+    let clients = [1, 2].map(|nth| edge(&stand, gateway.local_addr(), 7, nth, None));
+    let attempt = async || -> std::io::Result<()> {
+        let mut streams = Vec::new();
+        for client in &clients {
+            within(client.up()).await;
+            streams.push(
+                client
+                    .open(tcp(target.addr))
+                    .map_err(std::io::Error::other)?,
+            );
+        }
+        for round in 0..ROUNDS {
+            for stream in &mut streams {
+                within(ping(stream, round as u8)).await?;
+            }
+        }
+        Ok(())
+    };
+    let mut attempts = 0;
+    while let Err(error) = attempt().await {
+        attempts += 1;
+        assert!(attempts < 40, "the edges end each other's streams: {error}");
+        tokio::task::yield_now().await;
+    }
+    let status = gateway.status();
+    assert_eq!(status.peers.len(), 2, "each is a peer");
+    assert_eq!(status.counters.clones, 1);
+}
+
+/// A rule that permits a name does not permit the special addresses that the name leads to; a rule that names the
+/// address does.
+#[tokio::test]
+async fn a_name_does_not_lead_to_an_address_that_is_not_named() {
+    let target = Echo::start().await;
+    let port = target.addr.port();
+    let by_name: Target = Target::Tcp(format!("localhost:{port}").parse().expect("a place"));
+    for (rules, permitted) in [
+        (vec![format!("localhost:{port}")], false),
+        (vec!["*:*".to_owned()], false),
+        (
+            vec![format!("localhost:{port}"), "127.0.0.0/8:*".to_owned()],
+            true,
+        ),
+        (
+            vec![format!("localhost:{port}"), format!("127.0.0.1:{port}")],
+            true,
+        ),
+        // The address alone is named, and not the name.
+        (vec![format!("127.0.0.1:{port}")], false),
+    ] {
+        let mut stand = Stand::new(true);
+        let mut config = stand.gateway_config(target.addr);
+        config.allow = edgeward_link::Allow::default();
+        for rule in &rules {
+            config.allow = config.allow.and(rule.parse().expect("a rule"));
+        }
+        let gateway = Gateway::bind(config).await.expect("it listens");
+        let client = stand.client(gateway.local_addr());
+        within(client.up()).await;
+        let mut stream = client.open(by_name.clone()).expect("it is up");
+        let answered = within(stream.answered()).await;
+        let reason = answered.err().map(|refused| refused.reason);
+        let expected = (!permitted).then_some(refusal::NOT_ALLOWED);
+        assert_eq!(reason, expected, "{rules:?}");
+        let literal = client.open(tcp(target.addr)).expect("it is up");
+        let mut literal = literal;
+        let answered = within(literal.answered()).await.is_ok();
+        let names_address = rules.iter().any(|rule| rule.starts_with("127."));
+        assert_eq!(answered, names_address, "{rules:?}");
+    }
+}
+
+/// A certificate on the deny list is not let in, one that is added loses its connections, and one that is removed is
+/// let in again; nothing is restarted.
+#[tokio::test]
+async fn a_denied_certificate_is_not_let_in() {
+    let target = Echo::start().await;
+    let mut stand = Stand::new(true);
+    let keys = stand.folder.join("keys");
+    let other = another_edge(&keys);
+    let list = stand.folder.join("deny");
+    std::fs::write(&list, "# nobody\n").expect("written");
+    let mut config = stand.gateway_config(target.addr);
+    config.deny = Some(edgeward_link::DenyList::load(&list).expect("a list"));
+    let gateway = Gateway::bind(config).await.expect("it listens");
+    let client = edge(&stand, gateway.local_addr(), 1, 0, None);
+    let spared = edge(&stand, gateway.local_addr(), 2, 0, Some(&other));
+    within(async { tokio::join!(client.up(), spared.up()) }).await;
+
+    let fingerprint = edgeward_link::fingerprint_of(&keys.join("edge/cert.pem")).expect("a file");
+    std::fs::write(&list, format!("{fingerprint} # lost\n")).expect("written");
+    within(async {
+        while client.state() != State::Down || gateway.status().counters.denied == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    assert!(matches!(spared.state(), State::Up(_)));
+    let late = edge(&stand, gateway.local_addr(), 3, 0, None);
+    assert_eq!(within(late.settled()).await, State::Down);
+
+    std::fs::write(&list, "\n").expect("written");
+    within(client.up()).await;
+}
+
+/// Connections that never say anything do not keep an edge out.
+///
+/// Method: more silent connections than the gateway ever took, all there before the edge comes.
+#[tokio::test]
+async fn silent_connections_do_not_keep_an_edge_out() {
+    const SILENT: usize = 1100;
+    // Two descriptors each, and those of the other tests.
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = Some(4 * SILENT as u64);
+    if limit.current < wanted && limit.maximum.is_none_or(|maximum| Some(maximum) >= wanted) {
+        let raised = Rlimit {
+            current: wanted,
+            ..limit
+        };
+        setrlimit(Resource::Nofile, raised).expect("below the maximum");
+    }
+    let target = Echo::start().await;
+    let mut stand = Stand::new(true);
+    let mut config = stand.gateway_config(target.addr);
+    config.link.times.handshake = Duration::from_secs(3600);
+    let gateway = Gateway::bind(config).await.expect("it listens");
+    let mut silent = Vec::new();
+    for _ in 0..SILENT {
+        let connected = TcpStream::connect(gateway.local_addr()).await;
+        silent.push(connected.expect("it listens"));
+    }
+    let client = stand.client(gateway.local_addr());
+    assert!(matches!(within(client.settled()).await, State::Up(_)));
+    let status = gateway.status();
+    assert!(status.counters.displaced > 0, "{:?}", status.counters);
+    // What stays silent is closed before long, although nobody needs its place.
+    for mut silent in silent {
+        let mut byte = [0];
+        let read = within(silent.read(&mut byte)).await;
+        assert!(matches!(read, Ok(0) | Err(_)));
+    }
+}
+
+/// Clients that hold every place of the admin server and take no response do not keep others out.
+#[tokio::test]
+async fn admin_clients_that_take_no_response_make_room() {
+    let target = Echo::start().await;
+    let mut stand = Stand::new(true);
+    let gateway = Arc::new(stand.gateway(target.addr).await);
+    let report = Arc::new(move || EndStatus::from(&*gateway));
+    let admin = Admin::bind(([127, 0, 0, 1], 0).into(), report).await;
+    let admin = admin.expect("it listens");
+    let requests = b"GET /metrics HTTP/1.1\r\nhost: p\r\n\r\n".repeat(20_000);
+    let mut greedy = Vec::new();
+    for _ in 0..40 {
+        let tcp = TcpStream::connect(admin.local_addr()).await;
+        let tcp = tcp.expect("it listens");
+        let mut rest = &requests[..];
+        while let Ok(written @ 1..) = tcp.try_write(rest) {
+            rest = &rest[written..];
+        }
+        greedy.push(tcp);
+    }
+    let tcp = TcpStream::connect(admin.local_addr()).await;
+    let mut tcp = tcp.expect("it listens");
+    let request = b"GET /healthz HTTP/1.1\r\nhost: p\r\nconnection: close\r\n\r\n";
+    tcp.write_all(request).await.expect("taken");
+    let mut answer = Vec::new();
+    within(tcp.read_to_end(&mut answer))
+        .await
+        .expect("an answer");
+    assert!(answer.starts_with(b"HTTP/1.1 200"));
+}

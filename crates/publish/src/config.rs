@@ -8,6 +8,7 @@ use std::time::Duration;
 pub use edgeward_filter::complete::Coverage;
 use edgeward_filter::guava::Funnel;
 use edgeward_filter::{IdHasher, Rate, Signer};
+use edgeward_types::ConnectionLimits;
 
 use crate::clock::{ClockFn, system_clock};
 use crate::origins::AllowedOrigins;
@@ -108,14 +109,22 @@ impl fmt::Debug for PublishConfig {
 /// Bounds on all that a stranger can make grow.
 #[derive(Clone, Debug)]
 pub struct PublishLimits {
-    /// Connections served at once; more wait in the kernel's queue. Default 4096: each client that
-    /// waits for news holds one.
+    /// Connections at once. Default 4096: each client that waits for news holds one. Beyond it the connection that has
+    /// waited longest for its client is closed; if the publisher works for all of them, more wait in the kernel's queue.
     pub connections_max: usize,
+    /// Of those, connections that have not sent a whole request yet. Default 1024: silent connections close each other
+    /// and not those of clients that are served.
+    pub unserved_max: usize,
+    /// Of those, connections of one IPv4 address or IPv6 network of 64 bits. `None` for half of them: behind a proxy
+    /// all clients have one address.
+    pub per_client_max: Option<usize>,
+    /// For the first byte of a connection to arrive. Default 5 s: a client sends at once.
+    pub first_byte_timeout: Duration,
     /// Of a request's head. Default 16 KiB.
     pub head_bytes_max: usize,
     /// For a head to arrive, and for the next request on an idle connection. Default 60 s.
     pub head_timeout: Duration,
-    /// A client that takes nothing for so long is given up. Default 30 s.
+    /// A client that takes less than 16 KiB of an answer in this time is given up. Default 30 s.
     pub stall_timeout: Duration,
     /// How long a request may ask to wait for news. Default 30 s.
     pub wait_max: Duration,
@@ -136,6 +145,9 @@ impl Default for PublishLimits {
     fn default() -> Self {
         Self {
             connections_max: 4096,
+            unserved_max: 1024,
+            per_client_max: None,
+            first_byte_timeout: Duration::from_secs(5),
             head_bytes_max: 16 << 10,
             head_timeout: Duration::from_secs(60),
             stall_timeout: Duration::from_secs(30),
@@ -145,6 +157,29 @@ impl Default for PublishLimits {
             journal_ids_max: 1 << 20,
             superseded_files_max: 256,
             superseded_bytes_max: 64 << 20,
+        }
+    }
+}
+
+impl PublishLimits {
+    /// Those of the admin server: scrapers and people.
+    pub(crate) fn admin(&self) -> Self {
+        Self {
+            connections_max: 32,
+            unserved_max: 32,
+            per_client_max: None,
+            head_timeout: Duration::from_secs(10),
+            stall_timeout: Duration::from_secs(10),
+            ..self.clone()
+        }
+    }
+
+    pub(crate) fn connections(&self) -> ConnectionLimits {
+        let half = self.connections_max.div_ceil(2);
+        ConnectionLimits {
+            connections_max: self.connections_max,
+            unserved_max: self.unserved_max,
+            per_client_max: self.per_client_max.unwrap_or(half),
         }
     }
 }

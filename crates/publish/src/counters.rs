@@ -41,7 +41,10 @@ counters! {
     scans_failed "edgeward_publish_scans_failed_total" "Scans that did not."
     malformed "edgeward_publish_ids_malformed_total" "What a scan found that is no id of the set's form."
     connections "edgeward_publish_connections_total" "Connections accepted."
-    connections_stalled "edgeward_publish_connections_stalled_total" "Connections given up because the client took nothing."
+    connections_displaced "edgeward_publish_connections_displaced_total" "Connections closed to make room while they waited for their client."
+    connections_refused "edgeward_publish_connections_refused_total" "Connections refused because their client had its share, all of it at work."
+    connections_silent "edgeward_publish_connections_silent_total" "Connections closed because no byte came."
+    connections_stalled "edgeward_publish_connections_stalled_total" "Connections given up because the client took nothing, or too little."
 }
 
 /// A number that only grows.

@@ -27,6 +27,7 @@ mod counters;
 mod feed;
 mod guava;
 mod origins;
+mod places;
 mod position;
 mod publisher;
 mod routes;

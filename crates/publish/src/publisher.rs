@@ -154,7 +154,7 @@ impl Publisher {
                 shown,
                 counters: Arc::clone(&counters),
             },
-            limits: config.limits.clone(),
+            limits: config.limits.admin(),
             counters,
             stopping,
         };

@@ -13,11 +13,12 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::config::PublishLimits;
 use crate::counters::Counters;
+use crate::places::{Entered, Places};
 use crate::stall::Stall;
 
 /// Answers requests; cheap to clone, one for each connection.
@@ -46,18 +47,18 @@ impl<A: Answers> Server<A> {
                 return;
             }
         };
-        let places = Arc::new(Semaphore::new(self.limits.connections_max));
+        let places = Places::new(self.limits.connections());
         let mut connections = JoinSet::new();
         loop {
             // Ended ones are swept out as new ones come.
             while connections.try_join_next().is_some() {}
             let accepted = async {
-                let place = Arc::clone(&places).acquire_owned().await;
-                (place, listener.accept().await)
+                places.room().await;
+                listener.accept().await
             };
-            let (place, stream) = tokio::select! {
-                (place, accepted) = accepted => match accepted {
-                    Ok((stream, _)) => (place, stream),
+            let (stream, from) = tokio::select! {
+                accepted = accepted => match accepted {
+                    Ok(accepted) => accepted,
                     Err(error) => {
                         // Usually too many open files: some will be closed.
                         tracing::warn!(%error, "a connection could not be accepted");
@@ -68,11 +69,14 @@ impl<A: Answers> Server<A> {
                 _ = self.stopping.wait_for(|stop| *stop) => break,
             };
             self.counters.connections.one();
-            let connection = self.connection(stream);
-            connections.spawn(async move {
-                connection.await;
-                drop(place);
-            });
+            let Ok(entered) = places.enter(from.ip()) else {
+                self.counters.connections_refused.one();
+                continue;
+            };
+            if entered.displaces {
+                self.counters.connections_displaced.one();
+            }
+            connections.spawn(self.connection(stream, entered));
         }
         drop(listener);
         let all = async { while connections.join_next().await.is_some() {} };
@@ -81,10 +85,20 @@ impl<A: Answers> Server<A> {
         }
     }
 
-    fn connection(&self, stream: TcpStream) -> impl Future<Output = ()> + Send + 'static {
+    fn connection(
+        &self,
+        stream: TcpStream,
+        entered: Entered,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let Entered {
+            place,
+            mut displaced,
+            ..
+        } = entered;
         _ = stream.set_nodelay(true);
         let limits = &self.limits;
-        let stream = Stall::new(stream, limits.stall_timeout, Arc::clone(&self.counters));
+        let first_byte_timeout = limits.first_byte_timeout;
+        let (stall_timeout, counters) = (limits.stall_timeout, Arc::clone(&self.counters));
         let (answers, mut stopping) = (self.answers.clone(), self.stopping.clone());
         let mut builder = http1::Builder::new();
         builder
@@ -93,9 +107,26 @@ impl<A: Answers> Server<A> {
             .max_headers(HEADERS_MAX)
             .max_buf_size(limits.head_bytes_max.max(HYPER_BUFFER_MIN));
         async move {
+            let mut byte = [0];
+            let first = tokio::time::timeout(first_byte_timeout, stream.peek(&mut byte));
+            let came = tokio::select! {
+                first = first => first.is_ok(),
+                _ = &mut displaced => return,
+                _ = stopping.wait_for(|stop| *stop) => return,
+            };
+            if !came {
+                counters.connections_silent.one();
+                return;
+            }
+            let stream = Stall::new(stream, stall_timeout, Arc::clone(&place), counters);
             let service = service_fn(move |request: Request<Incoming>| {
-                let answers = answers.clone();
-                async move { Ok::<_, Infallible>(answers.answer(request).await) }
+                let (answers, place) = (answers.clone(), Arc::clone(&place));
+                async move {
+                    place.begin_answer();
+                    let response = answers.answer(request).await;
+                    place.end_answer();
+                    Ok::<_, Infallible>(response)
+                }
             });
             let connection = builder.serve_connection(TokioIo::new(stream), service);
             let mut connection = std::pin::pin!(connection);
@@ -103,6 +134,7 @@ impl<A: Answers> Server<A> {
             let served = tokio::select! {
                 served = connection.as_mut() => Some(served),
                 () = stopped => None,
+                _ = &mut displaced => return,
             };
             let served = match served {
                 Some(served) => served,

@@ -28,6 +28,72 @@ fn silent_clients_lose_their_places() {
     }
 }
 
+/// Connections that hold every place do not keep others out: neither silent ones, nor those that ask for more than
+/// they take.
+///
+/// Method: their time is not over before the test is.
+#[test]
+fn connections_that_wait_for_their_clients_make_room() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut config = config(folder.path());
+    config.limits.connections_max = 8;
+    config.limits.head_timeout = Duration::from_secs(3600);
+    config.limits.stall_timeout = Duration::from_secs(3600);
+    config.admin = Some(([127, 0, 0, 1], 0).into());
+    // Too much for the buffers of two sockets: 2⁻³² needs four bytes an id.
+    config.rate = edgeward_filter::Rate::MIN;
+    let publisher = start(config, &Table::with(0..1_200_000));
+    let manifest = get(publisher.addr(), "/sets/resource", &[]).text();
+    let digest = manifest.split("\"sha256\":\"").nth(1).expect("a digest");
+    let snapshot = format!("/sets/resource/snapshot/{}", &digest[..64]);
+    let admin = publisher.admin_addr().expect("asked for");
+    let connect = |addr| TcpStream::connect(addr).expect("it listens");
+    let silent: Vec<_> = (0..40).map(|_| connect(publisher.addr())).collect();
+    assert_eq!(get(publisher.addr(), "/sets/resource", &[]).status, 200);
+    let greedy: Vec<_> = (0..40)
+        .map(|_| {
+            let mut stream = connect(publisher.addr());
+            let request = format!("GET {snapshot} HTTP/1.1\r\nhost: p\r\n\r\n");
+            // It may have been closed for another one.
+            _ = stream.write_all(request.as_bytes());
+            stream
+        })
+        .collect();
+    assert_eq!(get(publisher.addr(), "/sets/resource", &[]).status, 200);
+    let scrapers: Vec<_> = (0..40)
+        .map(|_| {
+            let mut stream = connect(admin);
+            stream.set_nonblocking(true).expect("a socket");
+            let requests = "GET /metrics HTTP/1.1\r\nhost: p\r\n\r\n".repeat(20_000);
+            _ = stream.write_all(requests.as_bytes());
+            stream
+        })
+        .collect();
+    assert_eq!(get(admin, "/healthz", &[]).status, 200);
+    drop((silent, greedy, scrapers));
+}
+
+/// A connection without a byte is closed within seconds, although a head may take longer.
+#[test]
+fn a_connection_without_a_byte_is_closed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut config = config(folder.path());
+    config.limits.head_timeout = Duration::from_secs(3600);
+    config.limits.first_byte_timeout = Duration::from_millis(50);
+    let publisher = start(config, &Table::with(0..10));
+    let mut slow = TcpStream::connect(publisher.addr()).expect("it listens");
+    slow.write_all(b"GET /sets/resource HTTP/1.1\r\nhost: p\r\n")
+        .expect("taken");
+    let mut silent = TcpStream::connect(publisher.addr()).expect("it listens");
+    silent.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    let mut rest = Vec::new();
+    assert_eq!(silent.read_to_end(&mut rest).expect("closed"), 0);
+    slow.write_all(b"connection: close\r\n\r\n").expect("open");
+    slow.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    slow.read_to_end(&mut rest).expect("an answer");
+    assert!(rest.starts_with(b"HTTP/1.1 200"));
+}
+
 /// A client that takes nothing of a large snapshot is given up.
 #[test]
 fn a_client_that_takes_nothing_is_given_up() {

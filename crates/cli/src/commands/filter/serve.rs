@@ -128,9 +128,13 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ORIGIN", hide_short_help = true)]
     allow_origin: Vec<String>,
 
-    /// Connections served at once
+    /// Connections at once; beyond it the one that has waited longest for its client is closed
     #[arg(long, value_name = "N", default_value_t = 4096, hide_short_help = true)]
     connections_max: usize,
+
+    /// Of those, connections of one IPv4 address or IPv6 network of 64 bits [default: half]
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    connections_per_client: Option<usize>,
 
     /// Print the start line as JSON
     #[arg(long, hide_short_help = true)]
@@ -239,6 +243,9 @@ fn config(args: &ServeArgs) -> anyhow::Result<PublishConfig> {
     config.guava = args.guava;
     config.allowed_origins = allowed_origins(&args.allow_origin)?;
     config.limits.connections_max = args.connections_max.max(1);
+    config.limits.per_client_max = args.connections_per_client;
+    // A quarter, as by default.
+    config.limits.unserved_max = (config.limits.connections_max / 4).max(1);
     Ok(config)
 }
 

@@ -16,8 +16,9 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Notify, oneshot};
 
+use crate::places::Places;
 use crate::worker::Shared;
 use crate::{metrics, status};
 
@@ -81,32 +82,49 @@ async fn accept(listener: StdListener, shared: Arc<Shared>) {
             return;
         }
     };
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let places = Places::new(CONNECTIONS_MAX);
     loop {
-        let place = Arc::clone(&places).acquire_owned().await;
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let (stream, from) = match listener.accept().await {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "an admin connection could not be accepted");
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }
         };
+        let mut place = places.enter(from.ip());
         let shared = Arc::clone(&shared);
         tokio::spawn(async move {
+            let requests = Notify::new();
             let service = service_fn(|request: Request<Incoming>| {
+                requests.notify_one();
                 let response = answer(&request, &shared);
                 async { Ok::<_, Infallible>(response) }
             });
             let served = http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEAD_TIMEOUT)
-                .serve_connection(TokioIo::new(stream), service)
-                .await;
-            if let Err(error) = served {
-                tracing::debug!(%error, "an admin connection ended");
+                .serve_connection(TokioIo::new(stream), service);
+            let mut served = std::pin::pin!(served);
+            loop {
+                tokio::select! {
+                    served = served.as_mut() => {
+                        if let Err(error) = served {
+                            tracing::debug!(%from, %error, "an admin connection ended");
+                        }
+                        break;
+                    }
+                    () = requests.notified() => {}
+                    () = tokio::time::sleep(RESPONSE_TIMEOUT) => {
+                        tracing::debug!(%from, "an admin client took no response");
+                        break;
+                    }
+                    () = place.displaced() => {
+                        tracing::debug!(%from, "an admin connection made room for another");
+                        break;
+                    }
+                }
             }
-            drop(place);
         });
     }
 }
@@ -147,7 +165,12 @@ fn answer(request: &Request<Incoming>, shared: &Shared) -> Response<Full<Bytes>>
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// Scrapers and people; anyone beyond waits.
+/// Scrapers and people. One more replaces the connection that has waited longest.
 const CONNECTIONS_MAX: usize = 32;
 
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// A scraper sends its request at once.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// From one request of a connection to the next or to its end. A client that sends requests and takes no responses
+/// fills the socket, after which no request is read.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);

@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::io::Write as _;
+use std::net::TcpStream;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
@@ -30,10 +32,7 @@ fn a_draining_edge_finishes_what_it_began_and_takes_nothing_new() {
     let stopping = std::thread::spawn(move || edge.shutdown(PATIENCE));
     // Its idle connections are closed at once: then it is known to be draining.
     assert!(idle.is_closed());
-    assert!(
-        std::net::TcpStream::connect(addr).is_err(),
-        "nobody listens any more"
-    );
+    assert!(TcpStream::connect(addr).is_err(), "nobody listens any more");
     head.open();
     let answer = waiting.answer("GET");
     assert_eq!(answer.text(), "late");
@@ -149,6 +148,28 @@ fn a_tuned_edge_shows_its_curve() {
     ] {
         assert!(metrics.contains(family), "no {family} in\n{metrics}");
     }
+}
+
+/// Clients that hold every place of the admin server and take no response do not keep others out.
+///
+/// Method: more connections than the server has, each with more requests than its socket takes answers for.
+#[test]
+fn admin_clients_that_take_no_response_make_room() {
+    let bed = Bed::start();
+    let admin = bed.edge.admin_addr().expect("an admin listener");
+    let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let greedy: Vec<_> = (0..40)
+        .map(|_| {
+            let mut stream = TcpStream::connect(admin).expect("it listens");
+            stream.set_nonblocking(true).expect("a socket");
+            // As many as the socket takes; the connection may have been closed for another one.
+            _ = stream.write_all(&request.repeat(20_000));
+            stream
+        })
+        .collect();
+    let mut client = Client::connect(admin);
+    assert_eq!(client.get("/healthz", &[]).status, 200);
+    drop(greedy);
 }
 
 #[test]

@@ -56,7 +56,9 @@ pub use date::{format_http_date, parse_http_date};
 pub use freshness::{Lifetime, LifetimeSource, is_heuristically_cacheable};
 pub use route::{PassReason, Route, route};
 pub use rules::{ClientDirectives, Heuristic, Rules, SetCookie};
-pub use storability::{Refusal, Storable, Verdict, on_response, refused_at_a_glance};
+pub use storability::{
+    Refusal, Storable, Verdict, answers_the_request, on_response, refused_at_a_glance,
+};
 pub use stored_policy::{Cause, Reuse, StoredPolicy};
 pub use validators::{EntityTag, Validators};
 pub use vary::{Vary, VaryFields};

@@ -16,6 +16,10 @@ pub struct Rules {
     pub set_cookie: SetCookie,
     /// Whether `Cache-Control` on a request is obeyed.
     pub client_directives: ClientDirectives,
+    /// Whether errors that a request caused (400, 413, 414, 501) may be stored if the origin states a lifetime for them.
+    /// Off by default: request fields that are not in the cache key cause these errors, so a stored one would let
+    /// one client replace a page for all others.
+    pub store_request_errors: bool,
 }
 
 impl Rules {

@@ -52,6 +52,8 @@ pub enum Refusal {
     NotModified,
     /// A status that speaks about one request rather than about the target.
     Status,
+    /// An error that the request caused, where the rules or a missing lifetime keep it out.
+    RequestError,
     /// The request's `no-store`, where the rules obey it.
     RequestNoStore,
     /// `no-store`.
@@ -74,12 +76,13 @@ pub enum Refusal {
 
 impl Refusal {
     /// Every reason, in order: one metric series each.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Method,
         Self::Interim,
         Self::Partial,
         Self::NotModified,
         Self::Status,
+        Self::RequestError,
         Self::RequestNoStore,
         Self::NoStore,
         Self::NotUnderstood,
@@ -99,6 +102,7 @@ impl Refusal {
             Self::Partial => "partial",
             Self::NotModified => "not-modified",
             Self::Status => "status",
+            Self::RequestError => "request-error",
             Self::RequestNoStore => "request-no-store",
             Self::NoStore => "no-store",
             Self::NotUnderstood => "not-understood",
@@ -140,7 +144,8 @@ pub fn on_response(
 /// Agrees with [`on_response`] for a GET without `Cache-Control` and `Pragma` of its own. `None` says nothing: ask there.
 pub fn refused_at_a_glance(status: StatusCode, cache_control: &[u8]) -> Option<Refusal> {
     let code = status.as_u16();
-    if matches!(code, 100..200 | 206 | 304) || speaks_of_one_request(code) {
+    if matches!(code, 100..200 | 206 | 304) || speaks_of_one_request(code) || is_request_error(code)
+    {
         return None;
     }
     if cache_control.eq_ignore_ascii_case(b"no-store") {
@@ -180,6 +185,9 @@ pub(crate) fn decide(
         206 => return Err(Refusal::Partial),
         304 => return Err(Refusal::NotModified),
         code if speaks_of_one_request(code) => return Err(Refusal::Status),
+        code if is_request_error(code) && !rules.store_request_errors => {
+            return Err(Refusal::RequestError);
+        }
         _ => {}
     }
     if asked.no_store {
@@ -215,6 +223,10 @@ pub(crate) fn decide(
         return Err(Refusal::VaryAny);
     }
     let lifetime = Lifetime::of(rules, status, directives, response, exchange.response_time);
+    // The setting allows what the origin means to be shared, and only a stated lifetime says that.
+    if is_request_error(status.as_u16()) && !lifetime.source.is_explicit() {
+        return Err(Refusal::RequestError);
+    }
     // §3, last item: `public`, something explicit, or a heuristically cacheable status.
     if !(directives.public || lifetime.source.is_explicit() || is_heuristically_cacheable(status)) {
         return Err(Refusal::NoExplicitFreshness);
@@ -330,4 +342,19 @@ const fn speaks_of_one_request(code: u16) -> bool {
         code,
         407 | 408 | 412 | 416 | 417 | 421 | 425 | 426 | 428 | 429 | 431 | 511
     )
+}
+
+/// Whether a status answers the request rather than its target: the next request for the same target may succeed.
+///
+/// Such a response is never evidence that a stored response is out of date.
+pub const fn answers_the_request(status: StatusCode) -> bool {
+    let code = status.as_u16();
+    speaks_of_one_request(code) || is_request_error(code)
+}
+
+/// Errors that a request causes by fields that are not in the cache key: a malformed field, a head, target or body that is too
+/// large, a method or coding that the origin does not know. If they were stored, one client's request would replace the
+/// page of all other clients. 431 is not in this list because RFC 6585 §5 forbids to store it in any case.
+const fn is_request_error(code: u16) -> bool {
+    matches!(code, 400 | 413 | 414 | 501)
 }

@@ -42,8 +42,9 @@ fn head(fields: &[Field]) -> HeaderMap {
 /// renew it with `EDGEWARD_RENEW_GOLDEN=1` and explain it in the commit.
 #[test]
 fn the_golden_table_of_storability_holds() {
-    const STATUSES: [u16; 14] = [
-        200, 203, 204, 206, 301, 302, 304, 307, 404, 410, 416, 429, 500, 503,
+    const STATUSES: [u16; 19] = [
+        200, 203, 204, 206, 301, 302, 304, 307, 400, 404, 410, 413, 414, 416, 429, 431, 500, 501,
+        503,
     ];
     const METHODS: [&str; 5] = ["GET", "HEAD", "POST", "PUT", "DELETE"];
     let cc = |value| vec![(CACHE_CONTROL, value)];
@@ -261,7 +262,9 @@ impl Case {
     }
 
     /// RFC 9111 §3 read as one sentence, then what this cache adds to it.
-    fn may_be_stored(self) -> bool {
+    ///
+    /// `store_request_errors` is the setting of that name.
+    fn may_be_stored(self, store_request_errors: bool) -> bool {
         let final_status = self.status >= 200;
         let heuristic =
             [200, 203, 204, 206, 300, 301, 308, 404, 405, 410, 414, 501].contains(&self.status);
@@ -282,20 +285,32 @@ impl Case {
         let about_one_request =
             [407, 408, 412, 416, 417, 421, 425, 426, 428, 429, 431, 511].contains(&self.status);
         let usable_later = self.etag() || ((self.max_age() || self.s_maxage()) && !self.no_cache());
-        rfc && !about_one_request && !self.set_cookie() && usable_later
+        let has_lifetime = self.max_age() || self.s_maxage();
+        let by_request =
+            [400, 413, 414, 501].contains(&self.status) && !(store_request_errors && has_lifetime);
+        rfc && !about_one_request && !by_request && !self.set_cookie() && usable_later
     }
 }
 
 /// The decision equals the RFC's sentence for every combination.
 ///
-/// Method: 11 flags, 44 statuses, GET and not: all 180 224 cases.
+/// Method: 11 flags, 45 statuses, GET and not, `store_request_errors` off and on: all 368 640 cases.
 #[test]
 fn every_combination_agrees_with_the_sentence_of_the_rfc() {
-    let rules = Rules::default();
+    for store_request_errors in [false, true] {
+        every_combination_agrees(store_request_errors);
+    }
+}
+
+fn every_combination_agrees(store_request_errors: bool) {
+    let rules = Rules {
+        store_request_errors,
+        ..Rules::default()
+    };
     let statuses = [
         100, 101, 103, 199, 200, 201, 202, 203, 204, 205, 206, 207, 226, 300, 301, 302, 303, 304,
-        307, 308, 400, 401, 403, 404, 405, 407, 408, 410, 412, 414, 416, 417, 421, 425, 426, 428,
-        429, 431, 451, 500, 501, 503, 511, 999,
+        307, 308, 400, 401, 403, 404, 405, 407, 408, 410, 412, 413, 414, 416, 417, 421, 425, 426,
+        428, 429, 431, 451, 500, 501, 503, 511, 999,
     ];
     for bits in 0..1 << Case::BITS {
         for status in statuses {
@@ -314,12 +329,43 @@ fn every_combination_agrees_with_the_sentence_of_the_rfc() {
                 let verdict = verdict(&rules, &method, status, &request, &response);
                 assert_eq!(
                     verdict.is_ok(),
-                    case.may_be_stored(),
+                    case.may_be_stored(store_request_errors),
                     "{case:?} {response:?} {verdict:?}"
                 );
             }
         }
     }
+}
+
+/// A header that is not in the cache key causes the error; the next client must not get it.
+#[test]
+fn an_error_that_the_request_caused_is_stored_only_with_a_lifetime_and_the_setting() {
+    let with_lifetime = head(&[(CACHE_CONTROL, "max-age=60")]);
+    let without = head(&[(ETAG, "\"a\"")]);
+    let allowed = Rules {
+        store_request_errors: true,
+        ..Rules::default()
+    };
+    for status in [400, 413, 414, 501] {
+        let ask = |rules: &Rules, response| {
+            verdict(rules, &Method::GET, status, &HeaderMap::new(), response)
+        };
+        let refused = Err(Refusal::RequestError);
+        assert_eq!(ask(&Rules::default(), &with_lifetime), refused, "{status}");
+        assert_eq!(ask(&Rules::default(), &without), refused, "{status}");
+        assert_eq!(ask(&allowed, &with_lifetime), Ok(()), "{status}");
+        assert_eq!(ask(&allowed, &without), refused, "{status}");
+    }
+    // RFC 6585 §5: MUST NOT be stored by a cache.
+    let status = 431;
+    let verdict = verdict(
+        &allowed,
+        &Method::GET,
+        status,
+        &HeaderMap::new(),
+        &with_lifetime,
+    );
+    assert_eq!(verdict, Err(Refusal::Status));
 }
 
 #[test]

@@ -463,6 +463,16 @@ pub(super) static KEYS: &[Key] = &[
         show: |draft, _| Some(duration_text(draft.heuristic.without_last_modified)),
     },
     Key {
+        path: "caching.store_request_errors",
+        flag: None,
+        kind: Kind::Switch,
+        doc: "Whether responses 400, 413, 414 and 501 are stored if the origin states a lifetime for them. Off, they are never \
+              stored: request fields that are not in the cache key cause them, so a stored one lets one client replace a page \
+              for all others.",
+        set: |draft, _, value| draft.edge.caching.rules.store_request_errors = value.switch(),
+        show: |draft, _| Some(draft.edge.caching.rules.store_request_errors.to_string()),
+    },
+    Key {
         path: "caching.hit_for_miss",
         flag: None,
         kind: DURATION_OR_ZERO,

@@ -10,7 +10,9 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use edgeward_semantics::{Exchange, Storable, Validators, Vary, Verdict, hop_by_hop, on_response};
+use edgeward_semantics::{
+    Exchange, Storable, Validators, Vary, Verdict, answers_the_request, hop_by_hop, on_response,
+};
 use edgeward_types::Timestamp;
 use http::header::{AGE, HeaderValue};
 use http::response::Parts;
@@ -291,8 +293,9 @@ impl Fetch {
     fn refused(&self, status: StatusCode, replaces: bool) {
         let worker = &self.worker;
         worker.counters.not_stored_semantics.one();
-        // A failing origin's answers are not shared either, but that will pass.
-        if status.is_server_error() {
+        // A failing origin's answers are not shared either, but that will pass. An error that this request caused says
+        // nothing about the target's other responses.
+        if status.is_server_error() || answers_the_request(status) {
             return;
         }
         let primary = self.key.primary_hash(worker);

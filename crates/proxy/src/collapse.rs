@@ -1,4 +1,8 @@
-//! Who is already asking the origin for what: one fetch a key, across all workers.
+//! The fetches under way: one that others may join for each key, across all workers, and every one that an invalidation must reach.
+//!
+//! The rule for inserts: a response is stored only if its target was not invalidated since its fetch began. Every fetch is
+//! therefore registered under its primary key before the request is sent, whether others may join it or not.
+//! An invalidation first dooms the registered fetches, then removes what is stored.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +17,12 @@ use crate::fill::{Fill, FillReader};
 #[derive(Debug)]
 pub(crate) struct Collapse {
     shards: Box<[Mutex<HashMap<KeyHash, Entry>>]>,
+    /// Every fetch by the hash of its primary key, which is that of its URL. Keys that share a hash share a fate.
+    fetches: Box<[Mutex<Fetches>]>,
 }
+
+/// Fetches by the hash of their primary key.
+type Fetches = HashMap<KeyHash, Vec<Arc<Fill>>>;
 
 #[derive(Debug)]
 struct Entry {
@@ -35,10 +44,12 @@ impl Collapse {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            fetches: (0..SHARDS).map(|_| Mutex::default()).collect(),
         })
     }
 
-    pub(crate) fn join(self: &Arc<Self>, hash: KeyHash, key: &[u8]) -> Role {
+    /// The part a miss has to play. `primary` is the hash of its primary key.
+    pub(crate) fn join(self: &Arc<Self>, hash: KeyHash, key: &[u8], primary: KeyHash) -> Role {
         let mut shard = self.shard(hash);
         if let Some(entry) = shard.get(&hash) {
             if *entry.key != *key {
@@ -58,29 +69,36 @@ impl Collapse {
                 fill: Arc::clone(&fill),
             },
         );
-        let lead = Lead {
-            collapse: Arc::clone(self),
-            fill,
-            keys: vec![hash],
-        };
+        let lead = self.lead(fill, primary, vec![hash]);
         Role::Leader(lead, reader)
     }
 
     /// A fetch nobody else may join.
-    pub(crate) fn alone(self: &Arc<Self>) -> (Lead, FillReader) {
+    pub(crate) fn alone(self: &Arc<Self>, primary: KeyHash) -> (Lead, FillReader) {
         let fill = Fill::new();
         let reader = fill.join().expect("a new fill can be shared");
-        let lead = Lead {
-            collapse: Arc::clone(self),
-            fill,
-            keys: Vec::new(),
-        };
-        (lead, reader)
+        (self.lead(fill, primary, Vec::new()), reader)
     }
 
-    /// What is being fetched under this key is out of date on arrival: who asks from now on starts
-    /// anew, and it is not stored.
+    fn lead(self: &Arc<Self>, fill: Arc<Fill>, primary: KeyHash, keys: Vec<KeyHash>) -> Lead {
+        let mut fetches = lock(&self.fetches[shard_of(primary)]);
+        fetches.entry(primary).or_default().push(Arc::clone(&fill));
+        Lead {
+            collapse: Arc::clone(self),
+            fill,
+            keys,
+            primary,
+        }
+    }
+
+    /// The target of this primary key was invalidated: responses to requests that were sent before are not stored, and
+    /// requests from now on do not join them.
     pub(crate) fn doom(&self, hash: KeyHash, key: &[u8]) {
+        let fetches = lock(&self.fetches[shard_of(hash)]);
+        for fill in fetches.get(&hash).into_iter().flatten() {
+            fill.doom();
+        }
+        drop(fetches);
         let mut shard = self.shard(hash);
         if shard.get(&hash).is_some_and(|entry| *entry.key == *key)
             && let Some(entry) = shard.remove(&hash)
@@ -95,9 +113,12 @@ impl Collapse {
     }
 
     fn shard(&self, hash: KeyHash) -> MutexGuard<'_, HashMap<KeyHash, Entry>> {
-        let index = usize::try_from(hash.0 % SHARDS as u64).expect("below the number of shards");
-        lock(&self.shards[index])
+        lock(&self.shards[shard_of(hash)])
     }
+}
+
+fn shard_of(hash: KeyHash) -> usize {
+    usize::try_from(hash.0 % SHARDS as u64).expect("below the number of shards")
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -111,6 +132,7 @@ pub(crate) struct Lead {
     collapse: Arc<Collapse>,
     pub(crate) fill: Arc<Fill>,
     keys: Vec<KeyHash>,
+    primary: KeyHash,
 }
 
 impl Lead {
@@ -143,6 +165,13 @@ impl Drop for Lead {
         self.close();
         // Does nothing to a fill that came to its end.
         self.fill.break_off();
+        let mut fetches = lock(&self.collapse.fetches[shard_of(self.primary)]);
+        if let Some(of_key) = fetches.get_mut(&self.primary) {
+            of_key.retain(|fill| !Arc::ptr_eq(fill, &self.fill));
+            if of_key.is_empty() {
+                fetches.remove(&self.primary);
+            }
+        }
     }
 }
 
@@ -216,18 +245,43 @@ mod tests {
     #[test]
     fn a_key_has_one_leader_until_it_is_closed() {
         let collapse = Collapse::new();
-        let Role::Leader(mut lead, _reader) = collapse.join(KeyHash(1), b"a") else {
+        let Role::Leader(mut lead, _reader) = collapse.join(KeyHash(1), b"a", KeyHash(1)) else {
             panic!("the first leads");
         };
-        assert!(matches!(collapse.join(KeyHash(1), b"a"), Role::Follower(_)));
-        assert!(matches!(collapse.join(KeyHash(1), b"b"), Role::Alone));
+        assert!(matches!(
+            collapse.join(KeyHash(1), b"a", KeyHash(1)),
+            Role::Follower(_)
+        ));
+        assert!(matches!(
+            collapse.join(KeyHash(1), b"b", KeyHash(1)),
+            Role::Alone
+        ));
         lead.also_known_as(KeyHash(2), b"a2");
         assert!(matches!(
-            collapse.join(KeyHash(2), b"a2"),
+            collapse.join(KeyHash(2), b"a2", KeyHash(1)),
             Role::Follower(_)
         ));
         lead.close();
         assert_eq!(collapse.len(), 0);
-        assert!(matches!(collapse.join(KeyHash(1), b"a"), Role::Leader(..)));
+        assert!(matches!(
+            collapse.join(KeyHash(1), b"a", KeyHash(1)),
+            Role::Leader(..)
+        ));
+    }
+
+    #[test]
+    fn an_invalidation_reaches_every_fetch_of_its_url_until_the_fetch_ends() {
+        let collapse = Collapse::new();
+        let url = KeyHash(1);
+        let Role::Leader(variant, _first) = collapse.join(KeyHash(2), b"a2", url) else {
+            panic!("the first leads");
+        };
+        let (alone, _second) = collapse.alone(url);
+        let (other, _third) = collapse.alone(KeyHash(3));
+        collapse.doom(url, b"a");
+        assert!(variant.fill.is_doomed() && alone.fill.is_doomed());
+        assert!(!other.fill.is_doomed());
+        drop((variant, alone, other));
+        assert!(collapse.fetches.iter().all(|shard| lock(shard).is_empty()));
     }
 }

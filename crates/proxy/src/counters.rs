@@ -92,6 +92,12 @@ counters! {
     Counter "edgeward_requests_collapsed_total" "Requests answered by another's fetch." {
         collapsed,
     }
+    Counter "edgeward_changes_dropped_total" "Changes of what is stored that came too late: their key was invalidated or got something newer meanwhile." {
+        dropped_insert = "change" "insert",
+        dropped_refresh = "change" "refresh",
+        dropped_promotion = "change" "promotion",
+        dropped_removal = "change" "removal",
+    }
     Counter "edgeward_requests_revalidated_total" "Requests answered by what was stored after the origin was asked about it." {
         revalidated,
     }

@@ -157,6 +157,15 @@ impl Variants {
     }
 }
 
+/// A variant's key without the generation; `None` if the key is not that of a variant.
+pub(crate) fn stable_key(key: &[u8]) -> Option<Vec<u8>> {
+    let primary_len = memchr::memchr(b'\n', key)?;
+    let (primary, secondary) = key.split_at(primary_len);
+    // A newline, the generation, a newline, the fields: see `Variants::write_key`.
+    let fields = secondary.get(1 + size_of::<u64>()..)?;
+    Some([primary, fields].concat())
+}
+
 impl StoredResponse {
     /// Writes the head down. `head` is the stored head, without `Content-Length` if the origin
     /// sent none; here the length is known.

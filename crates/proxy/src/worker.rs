@@ -59,7 +59,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn hash(&self, key: &[u8]) -> KeyHash {
-        KeyHash(xxh3_64_with_seed(key, self.hash_seed))
+        hash_key(key, self.hash_seed)
     }
 
     /// Asks RAM for room. What has to leave may go to disk.
@@ -85,10 +85,11 @@ impl Shared {
             if let Some(end) = memchr::memchr(b'\n', left.key()) {
                 let primary = &left.key()[..end];
                 let hash = self.hash(primary);
+                let changes = disk.changes(hash);
                 if let Some(marker) = self.hot.peek(hash).filter(|stored| stored.is_of(primary))
                     && let StoredKind::Varies(variants) = &marker.kind
                 {
-                    disk.put_marker(hash, primary, variants);
+                    disk.put_marker(hash, primary, variants, changes);
                 }
             }
         })
@@ -126,17 +127,46 @@ impl Shared {
     /// RAM first, and once more at the end: what was on its way from disk to RAM is caught by one of the two, or sees the change itself.
     pub(crate) fn forget(&self, hash: KeyHash, key: &[u8]) -> bool {
         let ours = |stored: &Arc<Stored>| stored.is_of(key);
-        let mut removed = self.hot.peek(hash).is_some_and(|s| ours(&s)) && self.hot.remove(hash);
+        let mut removed = self.hot.remove_if(hash, ours);
         if let Some(disk) = &self.disk {
             removed |= disk.forget(hash, key);
-            removed |= self.hot.peek(hash).is_some_and(|s| ours(&s)) && self.hot.remove(hash);
+            removed |= self.hot.remove_if(hash, ours);
         }
         removed
+    }
+
+    /// Takes `old` out of both tiers, and nothing that is newer. `changes` is the disk tier's count from before the origin was
+    /// asked about `old`. False if something newer is there, or nothing is.
+    pub(crate) fn remove_outdated(
+        &self,
+        hash: KeyHash,
+        key: &[u8],
+        old: &Arc<Stored>,
+        changes: u64,
+    ) -> bool {
+        let mut removed = self.hot.remove_if(hash, |stored| Arc::ptr_eq(stored, old));
+        if let Some(disk) = &self.disk
+            && disk.changes(hash) == changes
+        {
+            removed |= disk.forget(hash, key);
+        }
+        removed
+    }
+
+    /// Whether one of the tiers has something under the key, as far as memory and the disk's index tell.
+    pub(crate) fn holds(&self, hash: KeyHash, key: &[u8]) -> bool {
+        self.hot.peek(hash).is_some_and(|stored| stored.is_of(key))
+            || self.disk.as_ref().is_some_and(|disk| disk.holds(hash))
     }
 
     pub(crate) fn next_generation(&self) -> u64 {
         self.generations.fetch_add(1, Ordering::Relaxed)
     }
+}
+
+/// The hash of a full key, in both tiers.
+pub(crate) fn hash_key(key: &[u8], seed: u64) -> KeyHash {
+    KeyHash(xxh3_64_with_seed(key, seed))
 }
 
 /// What the requests of one worker share. It never leaves its thread.

@@ -2,8 +2,14 @@
 
 mod support;
 
-use edgeward_testkit::Answer;
-use support::Bed;
+use std::path::Path;
+
+use edgeward_proxy::EdgeConfig;
+use edgeward_proxy::config::DiskConfig;
+use edgeward_store::disk::DiskSettings;
+use edgeward_testkit::{Answer, Gate, ScriptedOrigin};
+use edgeward_types::ByteSize;
+use support::{Bed, pattern};
 
 fn page(text: &'static str) -> Answer {
     Answer::ok(text).header("cache-control", "max-age=600")
@@ -13,6 +19,45 @@ fn page(text: &'static str) -> Answer {
 fn stale(body: Answer) -> Answer {
     body.header("cache-control", "max-age=0")
         .header("etag", "\"a\"")
+}
+
+/// A 304 that makes the response of [`stale`] fresh.
+fn not_modified() -> Answer {
+    Answer::status(304)
+        .header("cache-control", "max-age=600")
+        .header("etag", "\"a\"")
+}
+
+fn post(bed: &Bed, path: &str) {
+    bed.origin.once(path, Answer::status(204));
+    let answer = bed
+        .connect()
+        .request("POST", path, &[("content-length", "0")], b"");
+    assert_eq!(answer.status, 204);
+}
+
+/// An edge with 64 MiB of disk in `folder` and a memory of `hot`.
+fn on_disk(folder: &Path, admission: &str, hot: ByteSize) -> impl FnOnce(&mut EdgeConfig) + use<> {
+    let settings = DiskSettings::new(folder, ByteSize::mib(64));
+    let admission = admission.parse().expect("a rule");
+    move |config| {
+        config.hot.capacity = hot;
+        let mut disk = DiskConfig::with(settings);
+        disk.admission = admission;
+        config.disk = Some(disk);
+    }
+}
+
+fn until_stored(bed: &Bed, objects: u64) {
+    bed.until("objects on disk", |status| {
+        status["disk"]["devices"][0]["stored_objects"] == objects
+    });
+}
+
+fn until_no_fill(bed: &Bed) {
+    bed.until("the fills to end", |status| {
+        status["fills"]["under_way"] == 0
+    });
 }
 
 /// A field that is not in the cache key causes the error, which the origin declares cacheable.
@@ -72,4 +117,189 @@ fn an_operator_may_allow_errors_with_a_lifetime() {
         }
         assert_eq!(bed.origin.requests(path), requests, "{path}");
     }
+}
+
+/// Memory keeps nothing, not even the list of fields that a URL varies by, so admission to disk decides alone.
+#[test]
+fn what_varies_is_written_at_its_second_request_as_what_does_not() {
+    for vary in [false, true] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let bed = Bed::with(on_disk(folder.path(), "second-hit", ByteSize(1)));
+        bed.origin.otherwise(move |_| {
+            let answer = Answer::pattern(1000).header("cache-control", "max-age=600");
+            if vary {
+                answer.header("vary", "accept-encoding")
+            } else {
+                answer
+            }
+        });
+        let mut client = bed.connect();
+        let mut round = || {
+            let get = |n| client.get(&format!("/{n}"), &[("accept-encoding", "gzip, br")]);
+            (0..20).map(get).filter(support::Answer::is_hit).count()
+        };
+        assert_eq!((round(), round()), (0, 0), "vary: {vary}");
+        bed.until("all objects on disk", |status| {
+            let objects = status["disk"]["devices"][0]["objects"].as_u64();
+            objects == Some(if vary { 40 } else { 20 })
+        });
+        assert_eq!(round(), 20, "vary: {vary}");
+        assert_eq!(bed.origin.requests_total(), 40, "vary: {vary}");
+    }
+}
+
+/// Method: a revalidation waits at the origin while a POST invalidates and a GET stores the new page.
+#[test]
+fn a_late_304_does_not_bring_back_what_was_invalidated() {
+    let bed = Bed::start();
+    let gate = Gate::new();
+    bed.origin.once("/page", stale(Answer::ok("old")));
+    bed.get("/page");
+    bed.origin
+        .once("/page", not_modified().wait_before_head(&gate));
+    let mut reader = bed.connect();
+    reader.send_head("GET", "/page", &[]);
+    gate.wait_reached(1);
+    post(&bed, "/page");
+    bed.origin.on("/page", page("new"));
+    assert_eq!(bed.get("/page").text(), "new");
+    gate.open();
+    // This request began before the POST.
+    assert_eq!(reader.answer("GET").text(), "old");
+    let after = bed.get("/page");
+    assert_eq!((after.text(), after.is_hit()), ("new", true));
+    let dropped = r#"edgeward_changes_dropped_total{change="refresh"}"#;
+    assert_eq!(bed.metric(dropped), 1.0);
+}
+
+/// Old and new page have the same length. Memory holds both pages or neither of them, so the stale response comes from either tier.
+#[test]
+fn a_late_304_does_not_give_the_old_head_to_the_new_body_on_disk() {
+    for hot in [ByteSize::mib(1), ByteSize(1)] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let start = |origin| Bed::before(origin, on_disk(folder.path(), "always", hot));
+        let gate = Gate::new();
+        let bed = start(ScriptedOrigin::start());
+        bed.origin.once("/page", stale(Answer::ok("old")));
+        bed.get("/page");
+        until_stored(&bed, 1);
+        bed.origin
+            .once("/page", not_modified().wait_before_head(&gate));
+        let mut reader = bed.connect();
+        reader.send_head("GET", "/page", &[]);
+        gate.wait_reached(1);
+        post(&bed, "/page");
+        bed.origin.on("/page", page("new").header("etag", "\"b\""));
+        assert_eq!(bed.get("/page").text(), "new");
+        until_stored(&bed, 2);
+        gate.open();
+        assert_eq!(reader.answer("GET").text(), "old");
+        until_no_fill(&bed);
+        let bed = start(bed.stop());
+        let after = bed.get("/page");
+        assert_eq!(
+            (after.text(), after.header("etag"), after.is_hit()),
+            ("new", Some("\"b\""), true),
+            "hot: {hot}"
+        );
+    }
+}
+
+/// What the late answer to a revalidation shows to be out of date is the old page, not the new one.
+#[test]
+fn a_late_refusal_does_not_remove_what_is_newer() {
+    for hot in [ByteSize::mib(1), ByteSize(1)] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let bed = Bed::with(on_disk(folder.path(), "always", hot));
+        let gate = Gate::new();
+        bed.origin.once("/page", stale(Answer::ok("old")));
+        bed.get("/page");
+        until_stored(&bed, 1);
+        let private = Answer::ok("mine").header("cache-control", "private, max-age=600");
+        bed.origin.once("/page", private.wait_before_head(&gate));
+        let mut reader = bed.connect();
+        reader.send_head("GET", "/page", &[]);
+        gate.wait_reached(1);
+        post(&bed, "/page");
+        bed.origin.on("/page", page("new"));
+        assert_eq!(bed.get("/page").text(), "new");
+        until_stored(&bed, 2);
+        gate.open();
+        assert_eq!(reader.answer("GET").text(), "mine");
+        assert!(bed.get("/page").is_hit(), "hot: {hot}");
+        let dropped = r#"edgeward_changes_dropped_total{change="removal"}"#;
+        assert_eq!(bed.metric(dropped), 1.0);
+    }
+}
+
+/// Requests for a URL whose last response could not be shared do not wait for each other, so no fetch table knows them.
+#[test]
+fn a_fetch_of_its_own_that_began_before_an_invalidation_stores_nothing() {
+    let bed = Bed::start();
+    let gate = Gate::new();
+    let private = Answer::ok("mine").header("cache-control", "private");
+    bed.origin.once("/page", private);
+    bed.get("/page");
+    bed.origin
+        .once("/page", page("old").wait_before_head(&gate));
+    let mut reader = bed.connect();
+    reader.send_head("GET", "/page", &[]);
+    gate.wait_reached(1);
+    post(&bed, "/page");
+    gate.open();
+    assert_eq!(reader.answer("GET").text(), "old");
+    until_no_fill(&bed);
+    bed.origin.on("/page", page("new"));
+    let after = bed.get("/page");
+    assert_eq!((after.text(), after.is_hit()), ("new", false));
+    let dropped = r#"edgeward_changes_dropped_total{change="insert"}"#;
+    assert_eq!(bed.metric(dropped), 1.0);
+}
+
+/// The invalidation names the URL; the fetch is known under its variant.
+#[test]
+fn a_variants_fetch_that_began_before_an_invalidation_stores_nothing() {
+    let bed = Bed::start();
+    let gate = Gate::new();
+    let variant = |text| page(text).header("vary", "accept-language");
+    let german = [("accept-language", "de")];
+    bed.origin.once("/page", variant("page"));
+    bed.get_with("/page", &[("accept-language", "fr")]);
+    bed.origin
+        .once("/page", variant("alt").wait_before_head(&gate));
+    let mut reader = bed.connect();
+    reader.send_head("GET", "/page", &german);
+    gate.wait_reached(1);
+    post(&bed, "/page");
+    gate.open();
+    assert_eq!(reader.answer("GET").text(), "alt");
+    until_no_fill(&bed);
+    bed.origin.on("/page", variant("neu"));
+    let after = bed.get_with("/page", &german);
+    assert_eq!((after.text(), after.is_hit()), ("neu", false));
+}
+
+/// Method: a large body is read from disk into memory while a POST and a GET replace it.
+#[test]
+fn a_promotion_that_began_before_an_invalidation_keeps_nothing() {
+    const BYTES: u64 = 12_000_000;
+    let folder = tempfile::tempdir().expect("a folder");
+    let start = |origin| Bed::before(origin, on_disk(folder.path(), "always", ByteSize::mib(64)));
+    let bed = start(ScriptedOrigin::start());
+    let old = Answer::pattern(BYTES).header("cache-control", "max-age=600");
+    bed.origin.once("/big", old);
+    bed.get("/big");
+    until_stored(&bed, 1);
+    let bed = start(bed.stop());
+    let mut reader = bed.connect();
+    reader.send_head("GET", "/big", &[]);
+    let mut answer = reader.head();
+    post(&bed, "/big");
+    bed.origin.on("/big", page("new"));
+    assert_eq!(bed.get("/big").text(), "new");
+    reader.body("GET", &mut answer);
+    // The store may have overwritten nothing yet; then the old body ends as it began.
+    assert!(answer.body == pattern(0..answer.body.len() as u64));
+    let after = bed.get("/big");
+    assert_eq!((after.text(), after.is_hit()), ("new", true));
 }

@@ -260,6 +260,23 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         (pinned, self.shared.pinned_bytes_max)
     }
 
+    /// Takes out what is under `key` if `is_wanted` says so of the value. False if nothing was taken out.
+    ///
+    /// Decided under the lock that [`Reservation::commit_if`] holds, so one of the two sees the other.
+    pub fn remove_if(&self, key: KeyHash, is_wanted: impl FnOnce(&Arc<V>) -> bool) -> bool {
+        let removed = {
+            let mut tier = self.shared.tier.lock();
+            let found = self.shared.index.find(key);
+            let slot = found.and_then(|(slot, value)| is_wanted(&value).then_some(slot));
+            let removed = slot.and_then(|slot| self.shared.index.remove(key, Some(slot)));
+            if let Some((slot, _)) = &removed {
+                tier.remove(*slot);
+            }
+            removed
+        };
+        removed.is_some()
+    }
+
     /// Changes the budget; a smaller one evicts at once.
     pub fn resize(&self, capacity: ByteSize) {
         let mut evicted = Vec::new();
@@ -333,11 +350,24 @@ impl<V: Send + Sync + 'static> Reservation<V> {
     }
 
     /// Makes `value` what lookups find. False if the place was lost to others while it was filled.
-    pub fn commit(mut self, value: Arc<V>) -> bool {
+    pub fn commit(self, value: Arc<V>) -> bool {
+        self.commit_if(value, |_| true) == Commit::Done
+    }
+
+    /// As [`commit`](Self::commit), if `may` allows it, which gets the value that lies under the key now.
+    ///
+    /// `may` runs under the lock that [`HotCache::remove_if`] takes: a removal comes either before it or after the commit.
+    pub fn commit_if(mut self, value: Arc<V>, may: impl FnOnce(Option<&Arc<V>>) -> bool) -> Commit {
         self.committed = true;
         let mut tier = self.shared.tier.lock();
         if !tier.holds(self.slot) {
-            return false;
+            return Commit::Lost;
+        }
+        let present = self.shared.index.find(self.key);
+        if !may(present.as_ref().map(|(_, value)| value)) {
+            tier.remove(self.slot);
+            drop(tier);
+            return Commit::Refused;
         }
         let before = self.shared.index.insert(self.key, self.slot, value);
         if let Some((slot, _)) = &before {
@@ -345,8 +375,19 @@ impl<V: Send + Sync + 'static> Reservation<V> {
         }
         drop(tier);
         drop(before);
-        true
+        Commit::Done
     }
+}
+
+/// What became of a value that was to be committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Commit {
+    /// Lookups find it.
+    Done,
+    /// Its place was lost to others while it was filled.
+    Lost,
+    /// The caller's condition did not hold.
+    Refused,
 }
 
 impl<V: Send + Sync + 'static> Drop for Reservation<V> {

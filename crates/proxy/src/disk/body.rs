@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use edgeward_store::disk::{DiskObject, Miss, Now, Piece};
-use edgeward_store::hot::{Hold, Offer, Reservation};
+use edgeward_store::hot::{Commit, Hold, Offer, Reservation};
 use edgeward_types::KeyHash;
 use tokio::sync::oneshot;
 
@@ -150,9 +150,12 @@ impl DiskBody {
             promotion.buffer.extend_from_slice(bytes);
             if self.range.is_empty()
                 && let Some(promotion) = self.promotion.take()
-                && promotion.finish()
             {
-                worker.counters.disk_promoted.one();
+                match promotion.finish() {
+                    Commit::Done => worker.counters.disk_promoted.one(),
+                    Commit::Refused => worker.counters.dropped_promotion.one(),
+                    Commit::Lost => {}
+                }
             }
         }
     }
@@ -223,24 +226,14 @@ impl Promotion {
         self.shared.disk.as_ref()
     }
 
-    /// Whether what was read is still what the cache holds, and holds on disk alone.
-    fn unchanged(&self) -> bool {
-        self.tier()
-            .is_some_and(|tier| tier.changes(self.hash) == self.changes)
-            && self.shared.hot.peek(self.hash).is_none()
-    }
-
-    /// The body is whole.
-    fn finish(mut self) -> bool {
+    /// The body is whole. Kept if it is still what the cache holds, and holds on disk alone.
+    fn finish(mut self) -> Commit {
         let Some(reservation) = self.reservation.take() else {
-            return false;
+            return Commit::Lost;
         };
         let StoredKind::Response(response) = &self.stored.kind else {
-            return false;
+            return Commit::Lost;
         };
-        if !self.unchanged() {
-            return false;
-        }
         let buffer = std::mem::take(&mut self.buffer).into_boxed_slice();
         let body = charged(buffer, self.hold.take());
         let response = StoredResponse {
@@ -249,15 +242,12 @@ impl Promotion {
             head: Bytes::copy_from_slice(&response.head),
             ..response.clone()
         };
-        let promoted = reservation.commit(self.stored.renewed(StoredKind::Response(response)));
-        // Forgotten between the look before and the commit: whoever forgot it did not see it in RAM.
-        let current = self
-            .tier()
-            .is_some_and(|tier| tier.changes(self.hash) == self.changes);
-        if promoted && !current {
-            self.shared.hot.remove(self.hash);
-        }
-        promoted && current
+        let current = || {
+            self.tier()
+                .is_some_and(|tier| tier.changes(self.hash) == self.changes)
+        };
+        let value = self.stored.renewed(StoredKind::Response(response));
+        reservation.commit_if(value, |present| present.is_none() && current())
     }
 }
 

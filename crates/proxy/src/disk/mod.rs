@@ -28,7 +28,8 @@ use edgeward_types::KeyHash;
 use http::HeaderMap;
 
 use crate::counters::Counters;
-use crate::stored::{OnDisk, Stored, StoredBody, StoredKind, StoredResponse, Variants};
+use crate::stored::{OnDisk, Stored, StoredBody, StoredKind, StoredResponse, Variants, stable_key};
+use crate::worker::hash_key;
 use admission::Admissions;
 use head::DiskHead;
 pub use life::DiskError;
@@ -152,7 +153,7 @@ impl DiskTier {
         counters: &Counters,
     ) -> bool {
         let object = Object {
-            key: hash,
+            key: self.admission_hash(hash, key),
             size_bytes: length.unwrap_or(0),
         };
         match self.admissions.of(key).miss(&object).disk {
@@ -180,9 +181,24 @@ impl DiskTier {
         self.admissions.usual().disk_hit(&object).offer_to_ram
     }
 
-    /// One more request for what is being fetched.
-    pub(crate) fn note(&self, hash: KeyHash, key: &[u8]) {
-        self.admissions.of(key).admission().note(hash);
+    /// One more request for what is being fetched, with its secondary key if the response varies.
+    pub(crate) fn note(&self, primary: &[u8], secondary: Option<&[u8]>) {
+        let mut key = primary.to_vec();
+        if let Some(secondary) = secondary {
+            key.push(b'\n');
+            key.extend_from_slice(secondary);
+        }
+        let hash = hash_key(&key, self.cache.key_seed());
+        self.admissions.of(primary).admission().note(hash);
+    }
+
+    /// What admission counts the requests for a key under. A variant's key holds a generation that is new whenever the list of
+    /// fields the URL varies by was not stored, so admission would never see the key again; its hash leaves the generation out.
+    fn admission_hash(&self, hash: KeyHash, key: &[u8]) -> KeyHash {
+        match stable_key(key) {
+            Some(stable) => hash_key(&stable, self.cache.key_seed()),
+            None => hash,
+        }
     }
 
     /// Number of the last change to a key (or to others that share its count); see [`changed`](Self::changed).
@@ -223,7 +239,9 @@ impl DiskTier {
         let length = body.len() as u64;
         let on_disk = || self.holds(hash) || self.writing.contains(hash);
         let rules = self.admissions.of(key);
-        if rules.evicted_from_ram(evicted, length, on_disk) != DiskVerdict::Write {
+        let mut asked = *evicted;
+        asked.object.key = self.admission_hash(hash, key);
+        if rules.evicted_from_ram(&asked, length, on_disk) != DiskVerdict::Write {
             return false;
         }
         let head = head::write_block(response.status, &response.policy, &response.head);
@@ -245,16 +263,20 @@ impl DiskTier {
         held
     }
 
-    /// Puts down by which fields a URI varies, unless that is there already.
-    pub(crate) fn put_marker(&self, hash: KeyHash, key: &[u8], variants: &Variants) {
+    /// Puts down by which fields a URI varies, unless that is there already. `changes` is from before the caller saw `variants`: if
+    /// the key was invalidated since, its generation is over and must not come back.
+    pub(crate) fn put_marker(&self, hash: KeyHash, key: &[u8], variants: &Variants, changes: u64) {
         if variants.on_disk.load(Ordering::Relaxed) && self.holds(hash) {
             return;
         }
         let head = head::write_varies(&variants.fields, variants.generation);
+        let write = self.cache.begin(hash, key, head, Some(0));
+        // A write that has begun is stopped by a purge from here on.
+        if self.changes(hash) != changes {
+            return;
+        }
         self.changed(hash);
-        let written = self
-            .cache
-            .begin(hash, key, head, Some(0))
+        let written = write
             .map_err(|_| ())
             .and_then(|write| write.finish().map_err(|_| ()));
         match written {
@@ -271,18 +293,28 @@ impl DiskTier {
         _ = self.cache.update_head(object, key, head);
     }
 
-    /// The same where the response was found in RAM: the disk may hold a copy.
-    pub(crate) fn freshen_copy(&self, hash: KeyHash, key: &[u8], response: &StoredResponse) {
+    /// The same where the response was found in RAM: the disk may hold a copy. Only a copy of `old`, the response that was
+    /// validated, gets the new head; the disk may hold a newer object of the same length by now.
+    pub(crate) fn freshen_copy(
+        &self,
+        hash: KeyHash,
+        key: &[u8],
+        old: &StoredResponse,
+        response: &StoredResponse,
+    ) {
         let Some(candidate) = self.cache.lookup(hash) else {
             return;
         };
+        let validated = head::write_block(old.status, &old.policy, &old.head);
         let head = head::write_block(response.status, &response.policy, &response.head);
         let cache = self.cache.clone();
         let key: Box<[u8]> = key.into();
         let length = response.body.len();
         let work = move || -> Result<(), Dropped> {
             match cache.read_head(&candidate, &key) {
-                Ok(object) if object.length() == length => cache.update_head(&object, &key, head),
+                Ok(object) if object.length() == length && *object.head() == validated => {
+                    cache.update_head(&object, &key, head)
+                }
                 Ok(_) | Err(_) => Err(Dropped::Gone),
             }
         };

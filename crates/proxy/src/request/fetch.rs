@@ -74,7 +74,7 @@ pub(super) async fn miss(
         let role = if alone {
             Role::Alone
         } else {
-            worker.shared.collapse.join(key.hash, &key.bytes)
+            worker.shared.collapse.join(key.hash, &key.bytes, primary)
         };
         let reader = match role {
             Role::Follower(reader) => reader,
@@ -88,7 +88,7 @@ pub(super) async fn miss(
                 return lead_fetch(reply, ask, key, why, stale, lead, reader).await;
             }
             Role::Alone => {
-                let (lead, reader) = worker.shared.collapse.alone();
+                let (lead, reader) = worker.shared.collapse.alone(primary);
                 return lead_fetch(reply, ask, key, why, stale, lead, reader).await;
             }
         };
@@ -116,11 +116,9 @@ pub(super) async fn miss(
                     }
                 }
                 worker.counters.collapsed.one();
-                if let Some(disk) = worker.shared.disk.as_ref().filter(|_| {
-                    // Of a variant the key is known only to those who led or looked again.
-                    head.variant.is_none() || key.marker.is_some()
-                }) {
-                    disk.note(key.hash, &key.bytes);
+                if let Some(disk) = &worker.shared.disk {
+                    let secondary = head.variant.as_ref().map(|(_, secondary)| &secondary[..]);
+                    disk.note(key.primary(), secondary);
                 }
                 return follow(reply, &ask, &head, reader, why);
             }
@@ -166,6 +164,7 @@ async fn lead_fetch(
         key,
         lead,
         to_leader: Some(Rc::clone(&told)),
+        replaces: stale.as_ref().map(Arc::downgrade),
     };
     let mut driven = Driven {
         worker: Rc::clone(&worker),

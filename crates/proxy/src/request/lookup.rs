@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use edgeward_semantics::{Forward, Target};
 use edgeward_store::disk::Candidate;
-use edgeward_store::hot::Offer;
+use edgeward_store::hot::{Commit, Offer};
 use edgeward_types::KeyHash;
 use http::HeaderMap;
 
@@ -236,14 +236,13 @@ pub(super) fn keep_marker(worker: &Worker, hash: KeyHash, stored: &Arc<Stored>, 
     }
     if let Offer::Admit(mut reservation) =
         shared.offer_to_ram(hash, stored.charge_bytes(), &worker.counters)
-        && {
-            stored.keep_hold(reservation.take_hold());
-            reservation.commit(Arc::clone(stored))
-        }
-        && !current()
     {
-        // Forgotten meanwhile, by one who did not see it in RAM.
-        shared.hot.remove(hash);
+        stored.keep_hold(reservation.take_hold());
+        let marker = Arc::clone(stored);
+        let commit = reservation.commit_if(marker, |present| present.is_none() && current());
+        if commit == Commit::Refused {
+            worker.counters.dropped_promotion.one();
+        }
     }
 }
 

@@ -241,3 +241,23 @@ fn a_tuner_on_its_thread_hears_of_requests_and_overflow_is_counted() {
     }
     assert!(status().steps > 0);
 }
+
+#[test]
+fn a_value_is_committed_and_removed_only_where_the_caller_allows_it() {
+    let cache = cache(10_000, PolicySpec::Lru);
+    let offer = || match cache.offer(KeyHash(1), 1000) {
+        Offer::Admit(reservation) => reservation,
+        Offer::Refuse(refusal) => panic!("{refusal:?}"),
+        Offer::Pinned => panic!("nothing is pinned"),
+    };
+    let first = offer().commit_if(Arc::new(1), |present| present.is_none());
+    assert_eq!(first, Commit::Done);
+    let second = offer().commit_if(Arc::new(2), |present| present.is_none());
+    assert_eq!(second, Commit::Refused);
+    assert_eq!(cache.peek(KeyHash(1)).as_deref(), Some(&1));
+    assert_eq!(cache.stats().used_bytes, 1000, "its place is given back");
+    assert!(!cache.remove_if(KeyHash(1), |value| **value == 2));
+    assert!(cache.remove_if(KeyHash(1), |value| **value == 1));
+    assert!(!cache.remove_if(KeyHash(1), |_| true));
+    assert_eq!(cache.stats().used_bytes, 0);
+}

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use edgeward_semantics::{
     Exchange, Storable, Validators, Vary, Verdict, answers_the_request, hop_by_hop, on_response,
@@ -39,11 +39,14 @@ pub(super) struct Fetch {
     pub(super) key: MissKey,
     pub(super) lead: Lead,
     pub(super) to_leader: Option<Rc<Cell<Option<Led>>>>,
+    /// The stale response that the lookup found. Weak, so that a long fetch does not keep its body.
+    pub(super) replaces: Option<Weak<Stored>>,
 }
 
 impl Fetch {
     pub(super) async fn run(self, mut stale: Option<Arc<Stored>>) {
         let _open = OpenFill::new(&self.worker.counters);
+        let changes = self.changes_before(stale.as_ref());
         loop {
             let request_time = self.worker.now();
             let validators = stale
@@ -86,7 +89,7 @@ impl Fetch {
             let parts = match fields {
                 Fields::Map(parts) => parts,
                 Fields::Lines(head) => {
-                    self.refused(status, stale.is_some());
+                    self.refused(status, stale.as_ref(), changes);
                     let detail = head.refusal.as_str();
                     self.direct((Fields::Lines(head), body), Some(detail));
                     return;
@@ -99,7 +102,7 @@ impl Fetch {
                     revalidate::not_modified(&self.worker, &self.ask, old, &parts, exchange);
                 match validated {
                     Validated::Keep(stored) => {
-                        self.freshened(&stored);
+                        self.freshened(old, &stored, changes);
                         self.worker.counters.fills_freshened.one();
                         // RFC 9111 §4: only what could be reused for each who waited.
                         if lookup::response(&stored).policy.may_answer_waiting() {
@@ -108,34 +111,63 @@ impl Fetch {
                         return self.found_alone(stored, Some(304));
                     }
                     Validated::UseOnce(stored) => {
-                        self.worker.shared.forget(self.key.hash, &self.key.bytes);
+                        self.remove_outdated(old, changes);
                         return self.found_alone(stored, Some(304));
                     }
                     Validated::Mismatch => {
-                        self.worker.shared.forget(self.key.hash, &self.key.bytes);
+                        self.remove_outdated(old, changes);
                         stale = None;
                         continue;
                     }
                 }
             }
-            if let Some(rest) = self.received(parts, body, exchange, stale.is_some()) {
+            if let Some(rest) = self.received(parts, body, exchange, stale.as_ref(), changes) {
                 rest.await;
             }
             return;
         }
     }
 
-    /// Puts a head freshened by a 304 in the place of the old one, in each tier that has it.
-    fn freshened(&self, stored: &Arc<Stored>) {
+    /// The disk tier's count of changes of the key, from before the origin is asked about `stale`.
+    fn changes_before(&self, stale: Option<&Arc<Stored>>) -> u64 {
+        let on_disk = stale.and_then(|stored| match &lookup::response(stored).body {
+            StoredBody::Disk(on_disk) => Some(on_disk.changes),
+            StoredBody::Memory(_) => None,
+        });
+        let disk = self.worker.shared.disk.as_ref();
+        on_disk.unwrap_or_else(|| disk.map_or(0, |disk| disk.changes(self.key.hash)))
+    }
+
+    /// Puts a head freshened by a 304 in the place of the old one, in each tier that still has `old` itself.
+    ///
+    /// The rule for refreshes: what was validated is one stored response, and a 304 changes that one only. In memory
+    /// it is known by its address, on disk by the place of its record and by its head.
+    fn freshened(&self, old: &Arc<Stored>, stored: &Arc<Stored>, changes: u64) {
         let worker = &self.worker;
         let response = lookup::response(stored);
         match &response.body {
             StoredBody::Memory(_) => {
-                worker.shared.hot.replace(self.key.hash, Arc::clone(stored));
-                worker.record(self.key.hash, stored.charge_bytes(), true);
-                if let Some(disk) = &worker.shared.disk {
-                    disk.freshen_copy(self.key.hash, &self.key.bytes, response);
+                let shared = &worker.shared;
+                let swapped = shared.hot.swap(self.key.hash, old, Arc::clone(stored));
+                if swapped {
+                    worker.record(self.key.hash, stored.charge_bytes(), true);
+                } else if self.lead.fill.is_doomed() || shared.hot.peek(self.key.hash).is_some() {
+                    worker.counters.dropped_refresh.one();
+                    return;
                 }
+                if let Some(disk) = &shared.disk {
+                    let old = lookup::response(old);
+                    disk.freshen_copy(self.key.hash, &self.key.bytes, old, response);
+                }
+            }
+            StoredBody::Disk(_)
+                if worker
+                    .shared
+                    .disk
+                    .as_ref()
+                    .is_some_and(|disk| disk.changes(self.key.hash) != changes) =>
+            {
+                worker.counters.dropped_refresh.one();
             }
             StoredBody::Disk(on_disk) => {
                 if let Some(disk) = &worker.shared.disk {
@@ -188,7 +220,8 @@ impl Fetch {
         mut parts: Box<Parts>,
         body: Box<OriginBody>,
         exchange: Exchange,
-        replaces: bool,
+        stale: Option<&Arc<Stored>>,
+        changes: u64,
     ) -> Option<Rest> {
         let worker = Rc::clone(&self.worker);
         let counters = &worker.counters;
@@ -203,9 +236,12 @@ impl Fetch {
         );
         let storable = match verdict {
             Verdict::Store(storable) if !self.lead.fill.is_doomed() => storable,
-            Verdict::Store(_) => return self.direct_map(parts, body, None),
+            Verdict::Store(_) => {
+                counters.dropped_insert.one();
+                return self.direct_map(parts, body, None);
+            }
             Verdict::Refuse(refusal) => {
-                self.refused(parts.status, replaces);
+                self.refused(parts.status, stale, changes);
                 return self.direct_map(parts, body, Some(refusal.as_str()));
             }
         };
@@ -290,7 +326,7 @@ impl Fetch {
     }
 
     /// Takes note of a response that may not be stored.
-    fn refused(&self, status: StatusCode, replaces: bool) {
+    fn refused(&self, status: StatusCode, stale: Option<&Arc<Stored>>, changes: u64) {
         let worker = &self.worker;
         worker.counters.not_stored_semantics.one();
         // A failing origin's answers are not shared either, but that will pass. An error that this request caused says
@@ -301,8 +337,18 @@ impl Fetch {
         let primary = self.key.primary_hash(worker);
         worker.shared.hit_for_miss.mark(primary, worker.now());
         // What was stored is out of date.
-        if replaces {
-            worker.shared.forget(self.key.hash, &self.key.bytes);
+        if let Some(stale) = stale {
+            self.remove_outdated(stale, changes);
+        }
+    }
+
+    /// Removes the response that the origin was asked about, unless something newer has taken its place.
+    fn remove_outdated(&self, old: &Arc<Stored>, changes: u64) {
+        let (hash, key) = (self.key.hash, &self.key.bytes);
+        let shared = &self.worker.shared;
+        let removed = shared.remove_outdated(hash, key, old, changes);
+        if !removed && shared.holds(hash, key) {
+            self.worker.counters.dropped_removal.one();
         }
     }
 

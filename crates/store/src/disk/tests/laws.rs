@@ -472,3 +472,19 @@ fn what_waits_to_be_written_is_durable_in_time() {
         std::thread::yield_now();
     }
 }
+
+/// Method: the newer object waits in the writer's buffer when the new head for the old one comes.
+#[test]
+fn a_new_head_for_an_old_object_does_not_replace_a_newer_object() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (cache, _) = DiskCache::open(settings(folder.path(), 16)).expect("opens");
+    put(&cache, 1, &pattern(1, 1000), true);
+    cache.sync().expect("it is durable");
+    let old = object(&cache, 1);
+    put(&cache, 1, &pattern(2, 2000), true);
+    let updated = cache.update_head(&old, &1_u64.to_le_bytes(), "of the old one".into());
+    assert_eq!(updated, Ok(()), "it is queued");
+    cache.sync().expect("it is durable");
+    assert!(get(&cache, 1) == Some(pattern(2, 2000)));
+    assert_eq!(cache.counters().devices[0].dropped_reclaimed, 1);
+}

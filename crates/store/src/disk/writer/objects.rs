@@ -111,8 +111,13 @@ impl Writer {
 
     /// The body stays where it is if it is in pieces; one in a single record is copied.
     pub(super) fn write_rewritten(&mut self, write: &Arc<WriteState>, from: Location) {
-        if self.pending.iter().any(|&(_, at)| at == from) {
-            // It is not written yet, and what is copied or named here is what lies on the device.
+        if self
+            .pending
+            .iter()
+            .any(|(other, at)| *at == from || other.hash == write.hash)
+        {
+            // The record is not written yet, and only written records are copied or named here. Or a newer object of the
+            // key waits in the buffer: after the flush the index knows it, and the old object no longer counts.
             let result = self.flush();
             self.settle(result);
         }

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use edgeward_policy::Refusal;
 use edgeward_semantics::{Storable, Vary};
-use edgeward_store::hot::{Offer, Reservation};
+use edgeward_store::hot::{Commit, Offer, Reservation};
 use edgeward_types::KeyHash;
 use http::StatusCode;
 
@@ -21,6 +21,8 @@ pub(super) struct Place {
     pub(super) key: Vec<u8>,
     /// What leads from the URI to it, if the URI varies.
     pub(super) marker: Option<Arc<Stored>>,
+    /// The disk tier's count of changes of the primary key, from before the marker was looked up.
+    marker_changes: u64,
     /// Whether the marker has a place without the disk's help.
     pub(super) findable: bool,
     pub(super) reservation: Option<Reservation<Stored>>,
@@ -56,12 +58,15 @@ impl Fetch {
                 hash: self.worker.shared.hash(&primary),
                 key: primary,
                 marker: None,
+                marker_changes: 0,
                 findable: true,
                 reservation: None,
             });
         };
         let shared = &self.worker.shared;
         let primary_hash = shared.hash(&primary);
+        let disk = shared.disk.as_ref();
+        let marker_changes = disk.map_or(0, |disk| disk.changes(primary_hash));
         let says_so = |stored: &Arc<Stored>| {
             stored.is_of(&primary)
                 && matches!(&stored.kind, StoredKind::Varies(v) if v.fields == *fields)
@@ -96,7 +101,9 @@ impl Fetch {
                     shared.offer_to_ram(primary_hash, charge, &self.worker.counters)
                 {
                     marker.keep_hold(reservation.take_hold());
-                    findable = reservation.commit(Arc::clone(&marker));
+                    let fill = &self.lead.fill;
+                    let commit = reservation.commit_if(Arc::clone(&marker), |_| !fill.is_doomed());
+                    findable = commit == Commit::Done;
                 }
                 if !findable && shared.disk.is_none() {
                     return None;
@@ -114,6 +121,7 @@ impl Fetch {
             hash,
             key,
             marker: Some(marker),
+            marker_changes,
             findable,
             reservation: None,
         })
@@ -137,7 +145,7 @@ impl Fetch {
             && let StoredKind::Varies(variants) = &marker.kind
             && (writes || (!variants.on_disk.load(Ordering::Relaxed) && tier.holds(primary)))
         {
-            tier.put_marker(primary, self.key.primary(), variants);
+            tier.put_marker(primary, self.key.primary(), variants, place.marker_changes);
         }
         if !writes {
             return None;

@@ -4,10 +4,11 @@
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::Poll;
 
 use edgeward_semantics::Storable;
+use edgeward_store::hot::Commit;
 use http::StatusCode;
 use http_body::Body as _;
 
@@ -130,10 +131,27 @@ impl Fetch {
         offers_now: bool,
     ) {
         let worker = Rc::clone(&self.worker);
+        let fill = Arc::clone(&self.lead.fill);
+        let replaces = self.replaces.take();
+        let is_seen = |present: &Arc<Stored>| {
+            let seen = replaces.as_ref().map(Weak::as_ptr);
+            seen == Some(Arc::as_ptr(present))
+        };
+        // The rule for inserts: not if the target was invalidated since the request was sent, and not over a response that this
+        // fetch did not see.
+        let is_late = |present: Option<&Arc<Stored>>| {
+            fill.is_doomed() || present.is_some_and(|present| !is_seen(present))
+        };
+        let present = worker.shared.hot.peek(place.hash);
+        let mut dropped = is_late(present.as_ref());
+        drop(present);
         // To disk first: what is in RAM may be evicted at once.
-        let on_disk = !self.lead.fill.is_doomed() && disk.is_some_and(DiskFill::finish);
+        let on_disk = !dropped && disk.is_some_and(DiskFill::finish);
         let Some((body, mut memory)) = self.lead.fill.finish() else {
             // It has passed by, or does as soon as its readers have it.
+            if dropped {
+                worker.counters.dropped_insert.one();
+            }
             if on_disk {
                 worker.counters.fills_stored.one();
             } else {
@@ -143,7 +161,7 @@ impl Fetch {
             return;
         };
         let length = body.as_ref().len() as u64;
-        if self.lead.fill.is_doomed() {
+        if dropped {
             place.reservation = None;
         } else if offers_now {
             let charge = charge_of(&place, storable, status, length);
@@ -162,8 +180,17 @@ impl Fetch {
                 StoredBody::Memory(body.clone()),
             );
             let stored = Stored::new(&place.key, StoredKind::Response(response));
-            reservation.commit(stored)
+            let commit = reservation.commit_if(stored, |present| !is_late(present));
+            dropped |= commit == Commit::Refused;
+            commit == Commit::Done
         });
+        if dropped {
+            worker.counters.dropped_insert.one();
+        }
+        if on_disk && !in_cache {
+            // Memory is asked first, and would answer with the response that this one replaces.
+            worker.shared.hot.remove_if(place.hash, is_seen);
+        }
         if in_cache || on_disk {
             worker.counters.fills_stored.one();
         } else {

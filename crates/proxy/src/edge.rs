@@ -134,19 +134,23 @@ impl Edge {
             None => None,
         };
         // After all that is quick to fail: it may take seconds to look through a large store.
-        let disk = match &config.disk {
+        let (disk, disk_damaged) = match &config.disk {
             Some(disk) => {
                 let ram_object_bytes_max = config.limits.object_bytes_max.min(config.hot.capacity);
                 let hash_seed = config.caching.hash_seed;
-                Some(Arc::new(DiskTier::open(
-                    disk,
-                    hash_seed,
-                    ram_object_bytes_max,
-                )?))
+                let opened = DiskTier::open(disk, hash_seed, ram_object_bytes_max)?;
+                let names = opened.damaged.into_iter().map(|device| device.device);
+                (opened.tier.map(Arc::new), names.collect())
             }
-            None => None,
+            None => (None, Vec::new()),
         };
-        let shared = Arc::new(share(&mut config, disk.clone(), &ticker, &connector));
+        let shared = Arc::new(share(
+            &mut config,
+            disk.clone(),
+            disk_damaged,
+            &ticker,
+            &connector,
+        ));
         let (stop, stopping) = watch::channel(None);
         let mut edge = RunningEdge {
             addrs,
@@ -282,6 +286,7 @@ fn bind_all(config: &EdgeConfig) -> Result<(Vec<WorkerListeners>, Vec<SocketAddr
 fn share(
     config: &mut EdgeConfig,
     disk: Option<Arc<DiskTier>>,
+    disk_damaged: Vec<String>,
     ticker: &Ticker,
     connector: &Connector,
 ) -> Shared {
@@ -303,6 +308,7 @@ fn share(
         hot: Hot::new(config.hot.clone()),
         arena: arena(config.hot.capacity),
         disk,
+        disk_damaged,
         collapse: Collapse::new(),
         hit_for_miss: HitForMiss::new(config.caching.hit_for_miss),
         negative: Negative::new(&config.negative),

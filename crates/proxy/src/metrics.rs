@@ -177,6 +177,11 @@ fn hot(shared: &Shared) -> Vec<MetricFamily> {
             shared.config.limits.heads_bytes_max.bytes() as f64,
         ),
         one_gauge(
+            "edgeward_disk_devices_damaged",
+            "Configured devices of the disk cache that are not used, because they are damaged stores.",
+            shared.disk_damaged.len() as f64,
+        ),
+        one_gauge(
             "edgeward_client_connections_max",
             "Bound of the client connections.",
             shared.config.limits.connections_max.get() as f64,

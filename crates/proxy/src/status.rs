@@ -51,6 +51,8 @@ pub(crate) fn render(shared: &Shared) -> Value {
         },
         // Nothing if there is none.
         "disk": shared.disk.as_ref().map(|disk| disk.status()),
+        // Configured devices that are not used, because they are damaged stores.
+        "disk_damaged": shared.disk_damaged,
         "disk_lookups": by_label("edgeward_disk_lookups_total", shared),
         "disk_fills": by_label("edgeward_disk_fills_total", shared),
         "requests": by_label("edgeward_requests_total", shared),

@@ -37,6 +37,8 @@ pub(crate) struct Shared {
     /// Where large bodies of `hot` lie; on the heap where the system has no such thing.
     pub(crate) arena: Option<Arc<Arena>>,
     pub(crate) disk: Option<Arc<DiskTier>>,
+    /// Devices of the disk cache that are not used, because they are damaged.
+    pub(crate) disk_damaged: Vec<String>,
     pub(crate) collapse: Arc<Collapse>,
     pub(crate) hit_for_miss: HitForMiss,
     pub(crate) negative: Negative,

@@ -496,3 +496,29 @@ fn a_host_has_its_own_rule_of_what_is_written() {
     assert_eq!(admission["hosts"][0]["hosts"][0], "once.example");
     assert_eq!(admission["hosts"][1]["rule"], "always");
 }
+
+/// Method: the first 64 KiB of a store that was in use are overwritten between two runs of the edge.
+#[test]
+fn an_edge_starts_without_a_store_whose_front_is_destroyed() {
+    let folder = folder();
+    let origin = ScriptedOrigin::start();
+    origin.on("/a", cached(50_000));
+    let bed = Bed::before(origin, on_disk(folder.path()));
+    bed.get("/a");
+    until_stored(&bed, 1);
+    assert_eq!(bed.metric("edgeward_disk_devices_damaged"), 0.0);
+    let origin = bed.stop();
+    let path = folder.path().join(edgeward_store::disk::FILE_NAME);
+    let file = std::fs::File::options().write(true).open(&path);
+    std::os::unix::fs::FileExt::write_all_at(&file.expect("opens"), &[0x5a; 64 << 10], 0)
+        .expect("writes");
+    let before = std::fs::read(&path).expect("reads");
+    let bed = Bed::before(origin, on_disk(folder.path()));
+    assert!(bed.get("/a").body == pattern(0..50_000));
+    let status = bed.status();
+    assert_eq!(status["disk"], serde_json::Value::Null);
+    assert_eq!(status["disk_damaged"][0], path.display().to_string());
+    assert_eq!(bed.metric("edgeward_disk_devices_damaged"), 1.0);
+    bed.stop();
+    assert!(std::fs::read(&path).expect("reads") == before);
+}

@@ -6,7 +6,9 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use edgeward_policy::hierarchy::HierarchyRules;
-use edgeward_store::disk::{DiskCache, DiskCounters, DiskEvent, EventSink, OpenError};
+use edgeward_store::disk::{
+    DamagedDevice, DiskCache, DiskCounters, DiskEvent, EventSink, OpenError,
+};
 use edgeward_types::ByteSize;
 
 use super::admission::{Admissions, Common};
@@ -32,17 +34,37 @@ impl DiskTier {
         config: &DiskConfig,
         key_seed: Option<u64>,
         ram_object_bytes_max: ByteSize,
-    ) -> Result<Self, DiskError> {
+    ) -> Result<Opened, DiskError> {
         let mut settings = config.settings.clone();
         settings.key_seed = settings.key_seed.or(key_seed);
         settings.on_event = EventSink::new(told);
         let queue_bytes_max = settings.queue_bytes.bytes();
-        let (cache, report) = if config.opened.is_empty() {
-            DiskCache::open(settings)?
+        let opened = if config.opened.is_empty() {
+            DiskCache::open(settings)
         } else {
-            DiskCache::open_with_devices(settings, config.opened.clone())?
+            DiskCache::open_with_devices(settings, config.opened.clone())
         };
+        let (cache, report) = match opened {
+            Ok(opened) => opened,
+            // A cache that lost its disk is still a cache.
+            Err(OpenError::Damaged { devices: damaged }) => {
+                tell_damaged(&damaged);
+                return Ok(Opened {
+                    tier: None,
+                    damaged,
+                });
+            }
+            Err(error) => return Err(error.into()),
+        };
+        tell_damaged(&report.damaged);
         for device in &report.devices {
+            if device.created {
+                tracing::info!(
+                    device = device.device,
+                    size = %ByteSize(device.bytes),
+                    "created a file for the disk cache, since there was none"
+                );
+            }
             tracing::info!(
                 device = device.device,
                 formatted = device.formatted,
@@ -100,7 +122,10 @@ impl DiskTier {
             queues_max = %ByteSize(memory.queues_max),
             "memory of the disk cache, beside the budget for hot objects"
         );
-        Ok(tier)
+        Ok(Opened {
+            tier: Some(tier),
+            damaged: report.damaged,
+        })
     }
 
     /// Saves what admission remembers, writes down what is on its way and the index. Gives up waiting after `within`.
@@ -128,6 +153,20 @@ impl DiskTier {
                 "the disk was too slow to close the cache in time; it will recover at the next start"
             ),
         }
+    }
+}
+
+/// The tier and the devices it does without.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    /// `None` if no device can be used.
+    pub(crate) tier: Option<DiskTier>,
+    pub(crate) damaged: Vec<DamagedDevice>,
+}
+
+fn tell_damaged(devices: &[DamagedDevice]) {
+    for device in devices {
+        tracing::error!("the edge starts without a device of the disk cache: {device}");
     }
 }
 

@@ -11,11 +11,12 @@ use edgeward_types::{KeyHash, Timestamp};
 use super::counters::{DeviceState, DiskCounters};
 use super::device::{Device, FileDevice};
 use super::error::{Dropped, Miss, Now, OpenError, Refused, SyncError};
+use super::format::Superblock;
 use super::location::Location;
 use super::queue::NotQueued;
 use super::reader::DiskObject;
-use super::recovery::{self, RecoveryReport};
-use super::settings::{DirectWrites, DiskSettings};
+use super::recovery::{self, Content, RecoveryReport};
+use super::settings::{DeviceSettings, DirectWrites, DiskSettings};
 use super::volume::Volume;
 use super::write::{DiskWrite, WriteState};
 use super::writer::{Message, Writer};
@@ -54,20 +55,38 @@ impl DiskCache {
     ///
     /// If a device cannot be used, or holds something else. Nothing that is there is overwritten then.
     pub fn open(settings: DiskSettings) -> Result<(Self, RecoveryReport), OpenError> {
-        let mut devices: Vec<Arc<dyn Device>> = Vec::new();
+        let failed = |device: &DeviceSettings| {
+            let path = device.path.clone();
+            |source| OpenError::Device { path, source }
+        };
+        let mut files = Vec::new();
         for device in &settings.devices {
             let bytes = device.capacity.map(|capacity| capacity.bytes());
-            let opened = FileDevice::open(&device.path, bytes);
-            let opened = opened.map_err(|source| OpenError::Device {
-                path: device.path.clone(),
-                source,
-            })?;
+            let opened = FileDevice::open_present(&device.path, bytes);
+            files.push((device, bytes, opened.map_err(failed(device))?));
+        }
+        // All are checked before one is resized: a file that is refused, or damaged, stays as it is.
+        let contents = contents_of(files.iter().map(|(.., file)| file as &dyn Device))?;
+        let mut devices: Vec<Arc<dyn Device>> = Vec::new();
+        let mut created = Vec::new();
+        for ((device, bytes, file), content) in files.into_iter().zip(contents) {
+            let file = match content {
+                Content::Damaged(_) => file,
+                _ => file.grown_to(bytes).map_err(failed(device))?,
+            };
+            if file.is_created() {
+                created.push(file.name());
+            }
             devices.push(Arc::new(match settings.direct_writes {
-                DirectWrites::Never => opened,
-                DirectWrites::Auto | DirectWrites::Always => opened.writing_directly(),
+                DirectWrites::Never => file,
+                DirectWrites::Auto | DirectWrites::Always => file.writing_directly(),
             }));
         }
-        Self::open_with_devices(settings, devices)
+        let (cache, mut report) = Self::open_with_devices(settings, devices)?;
+        for device in &mut report.devices {
+            device.created = created.contains(&device.device);
+        }
+        Ok((cache, report))
     }
 
     /// As [`open`](Self::open) with devices of the caller's making; those of the settings are not looked at.
@@ -81,37 +100,36 @@ impl DiskCache {
     ) -> Result<(Self, RecoveryReport), OpenError> {
         check(&settings, devices.len())?;
         let mut report = RecoveryReport::default();
-        let mut opened = Vec::new();
-        let mut key_seed = settings.key_seed;
+        let mut opened: Vec<(Volume, _)> = Vec::new();
+        let contents = contents_of(devices.iter().map(|device| &**device))?;
         // Devices that exist say what keys are hashed with; those that are blank follow them.
-        for device in &devices {
-            if let Ok(Ok(superblock)) = recovery::read_superblock(&**device) {
-                key_seed = Some(superblock.key_seed);
-                break;
-            }
-        }
-        let key_seed = key_seed.unwrap_or_else(recovery::random);
-        for device in devices {
-            let (superblock, formatted) = recovery::superblock_of(&*device, &settings, key_seed)?;
-            let first = opened.first().map(|(volume, _): &(Volume, _)| volume);
-            if let Some(first) = first.filter(|_| superblock.key_seed != key_seed) {
-                return Err(OpenError::Stranger {
-                    device: device.name(),
-                    first: first.device.name(),
-                });
-            }
-            let same =
-                |(volume, _): &&(Volume, _)| volume.superblock.device_id == superblock.device_id;
-            if let Some((first, _)) = opened.iter().find(same) {
-                return Err(OpenError::Twice {
-                    device: device.name(),
-                    first: first.device.name(),
-                });
-            }
+        let of_store = contents.iter().find_map(|content| match content {
+            Content::Store(superblock) => Some(superblock.key_seed),
+            Content::Blank | Content::Damaged(_) => None,
+        });
+        let key_seed = of_store
+            .or(settings.key_seed)
+            .unwrap_or_else(recovery::random);
+        for (device, content) in devices.into_iter().zip(contents) {
+            let (superblock, formatted) = match content {
+                Content::Store(superblock) => (superblock, false),
+                Content::Blank => {
+                    let superblock = recovery::format_blank(&*device, &settings, key_seed)?;
+                    (superblock, true)
+                }
+                Content::Damaged(damaged) => {
+                    report.damaged.push(damaged);
+                    continue;
+                }
+            };
             let (volume, log, found) =
                 recovery::recover(device, superblock, settings.clone(), formatted)?;
             report.devices.push(found);
             opened.push((volume, log));
+        }
+        if opened.is_empty() {
+            let devices = report.damaged;
+            return Err(OpenError::Damaged { devices });
         }
         let smallest = opened.iter().map(|(_, log)| log.object_bytes_max()).min();
         let smallest = smallest.ok_or(OpenError::NoDevice)?;
@@ -415,6 +433,36 @@ fn send(
 
 fn wait(answer: &Answer) -> Result<(), SyncError> {
     answer.recv().map_err(|_| SyncError::Closed)?
+}
+
+/// What each device holds, if they may be used together.
+fn contents_of<'a>(
+    devices: impl Iterator<Item = &'a dyn Device>,
+) -> Result<Vec<Content>, OpenError> {
+    let mut contents = Vec::new();
+    let mut stores: Vec<(String, Superblock)> = Vec::new();
+    for device in devices {
+        let content = recovery::content_of(device)?;
+        if let Content::Store(superblock) = &content {
+            let same = |other: &&(String, Superblock)| other.1.device_id == superblock.device_id;
+            if let Some((first, _)) = stores.iter().find(same) {
+                return Err(OpenError::Twice {
+                    device: device.name(),
+                    first: first.clone(),
+                });
+            }
+            let first = stores.first();
+            if let Some((first, _)) = first.filter(|(_, s)| s.key_seed != superblock.key_seed) {
+                return Err(OpenError::Stranger {
+                    device: device.name(),
+                    first: first.clone(),
+                });
+            }
+            stores.push((device.name(), *superblock));
+        }
+        contents.push(content);
+    }
+    Ok(contents)
 }
 
 fn check(settings: &DiskSettings, devices: usize) -> Result<(), OpenError> {

@@ -89,6 +89,9 @@ pub struct FileDevice {
     direct: Option<File>,
     path: PathBuf,
     bytes: u64,
+    /// The file was missing before it was opened.
+    created: bool,
+    block_device: bool,
     /// The file system says what is in the page cache.
     tells_cached: bool,
     /// None where the system does not map it; then everything is read.
@@ -107,7 +110,21 @@ impl FileDevice {
     ///
     /// If it cannot be opened or locked, if another process has it, if there is no room.
     pub fn open(path: &Path, bytes: Option<u64>) -> io::Result<Self> {
+        Self::open_present(path, bytes)?.grown_to(bytes)
+    }
+
+    /// As [`open`](Self::open), but a file that is there keeps its size; a missing one is created empty. Together with
+    /// [`grown_to`](Self::grown_to), for a caller that first looks at what the file holds.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be opened or locked, or another process has it. A missing file is not created without `bytes` or under `/dev`.
+    pub fn open_present(path: &Path, bytes: Option<u64>) -> io::Result<Self> {
         let path = file_in(path);
+        let created = !path.try_exists()?;
+        if created {
+            may_be_created(&path)?;
+        }
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -117,19 +134,7 @@ impl FileDevice {
         lock(&file, FlockOperation::NonBlockingLockExclusive)?;
         let present = size_of(&file)?;
         let block_device = file.metadata()?.file_type().is_block_device();
-        let bytes = match bytes {
-            None => present,
-            Some(wanted) if wanted <= present => wanted,
-            Some(wanted) if block_device => {
-                return Err(io::Error::other(format!(
-                    "the device holds {present} bytes, fewer than the {wanted} it is to have"
-                )));
-            }
-            Some(wanted) => {
-                allocate(&file, wanted)?;
-                wanted
-            }
-        };
+        let bytes = bytes.map_or(present, |wanted| wanted.min(present));
         let tells_cached = tells_cached(&file);
         let mapping = Mapping::of(&file, bytes).ok();
         let folder = path.parent().filter(|_| !block_device);
@@ -144,10 +149,38 @@ impl FileDevice {
             direct: None,
             path,
             bytes,
+            created,
+            block_device,
             tells_cached,
             mapping,
             renewal,
         })
+    }
+
+    /// Makes the file as long as `bytes`, if it is shorter.
+    ///
+    /// # Errors
+    ///
+    /// If there is no room, or a block device has fewer bytes.
+    pub fn grown_to(mut self, bytes: Option<u64>) -> io::Result<Self> {
+        let Some(wanted) = bytes.filter(|&wanted| wanted > self.bytes) else {
+            return Ok(self);
+        };
+        if self.block_device {
+            let present = self.bytes;
+            return Err(io::Error::other(format!(
+                "the device holds {present} bytes, fewer than the {wanted} it is to have"
+            )));
+        }
+        allocate(&self.file, wanted)?;
+        self.bytes = wanted;
+        self.mapping = Mapping::of(&self.file, wanted).ok();
+        Ok(self)
+    }
+
+    /// Whether the file was missing and was created when it was opened.
+    pub fn is_created(&self) -> bool {
+        self.created
     }
 
     /// Opens what is there for reading alone; fails if a running process has it.
@@ -166,6 +199,8 @@ impl FileDevice {
             direct: None,
             path,
             bytes,
+            created: false,
+            block_device: false,
             tells_cached,
             mapping: None,
             renewal: None,
@@ -290,6 +325,20 @@ fn file_in(path: &Path) -> PathBuf {
         path.join(FILE_NAME)
     } else {
         path.to_owned()
+    }
+}
+
+/// Refuses the paths where a missing file is a mistake: a device that is not attached, or a folder that does not exist.
+fn may_be_created(path: &Path) -> io::Result<()> {
+    let missing = |what| Err(io::Error::new(io::ErrorKind::NotFound, what));
+    if path.starts_with("/dev") && !path.starts_with("/dev/shm") {
+        return missing("there is no such device, and a file under /dev would lie in memory");
+    }
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
+            missing("its folder does not exist; create the folder first")
+        }
+        _ => Ok(()),
     }
 }
 

@@ -134,6 +134,12 @@ pub enum OpenError {
         /// What is there.
         problem: SuperblockError,
     },
+    /// Every device was a store once and has lost its superblock. Nothing was changed.
+    #[error("{}", list(devices))]
+    Damaged {
+        /// Each of them.
+        devices: Vec<DamagedDevice>,
+    },
     /// Not even a few segments fit.
     #[error("{device} has {bytes} bytes, too few for the {needed} that {segments} segments take")]
     TooSmall {
@@ -182,4 +188,22 @@ pub enum OpenError {
     /// The writer's thread could not be started.
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
+}
+
+/// A device that was a store and cannot be read as one, because its superblock is destroyed. It is left as it is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{device} is a damaged edgeward store: both copies of its superblock are destroyed; it is left as it is and not used; \
+     to begin anew, delete it (a block device: zero its first {erase_mib} MiB and its last MiB)"
+)]
+pub struct DamagedDevice {
+    /// What messages call it.
+    pub device: String,
+    /// Bytes at its front by which a damaged store is recognised, in MiB.
+    pub erase_mib: u64,
+}
+
+fn list(devices: &[DamagedDevice]) -> String {
+    let texts: Vec<_> = devices.iter().map(ToString::to_string).collect();
+    texts.join("; ")
 }

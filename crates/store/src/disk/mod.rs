@@ -63,7 +63,7 @@ mod writer;
 pub use cache::{Candidate, DiskCache};
 pub use counters::{DeviceCounters, DeviceState, DiskCounters};
 pub use device::{Device, FILE_NAME, FileDevice, WRITE_ALIGN};
-pub use error::{Dropped, Miss, Now, OpenError, Refused, SyncError};
+pub use error::{DamagedDevice, Dropped, Miss, Now, OpenError, Refused, SyncError};
 pub use format::{FORMAT_VERSION, SuperblockError};
 pub use index::{Index, IndexConfig, IndexCounts, Inserted, LoadError, Part, Saved};
 pub use inspect::{Inspection, InspectionProgress, SegmentInspection, inspect, look_at, verify};

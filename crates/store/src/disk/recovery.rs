@@ -16,10 +16,10 @@ use edgeward_types::{ByteSize, KeyHash};
 use super::blank::{self, Occupied};
 use super::checkpoint;
 use super::device::Device;
-use super::error::OpenError;
+use super::error::{DamagedDevice, OpenError};
 use super::format::{
-    ChecksumSeed, Entry, Extent, Kind, SUPERBLOCK_BYTES, SegmentHeader, Superblock,
-    SuperblockError, Unformatted,
+    ChecksumSeed, Entry, Extent, Kind, SEGMENT_HEADER_BYTES, SUPERBLOCK_BYTES, SegmentHeader,
+    Superblock, SuperblockError, Unformatted, looks_like_segment_header,
 };
 use super::index::{Index, IndexConfig};
 use super::location::Location;
@@ -33,8 +33,10 @@ use super::writer::unix_secs;
 /// What was found when a cache was opened.
 #[derive(Clone, Debug, Default)]
 pub struct RecoveryReport {
-    /// One a device, in the order of the settings.
+    /// One a device that is used, in the order of the settings.
     pub devices: Vec<DeviceRecovery>,
+    /// Devices that are not used, because they are damaged stores.
+    pub damaged: Vec<DamagedDevice>,
 }
 
 /// What was found on a device.
@@ -43,6 +45,10 @@ pub struct RecoveryReport {
 pub struct DeviceRecovery {
     /// What messages call it.
     pub device: String,
+    /// The file was missing and was created.
+    pub created: bool,
+    /// Bytes of it that are used.
+    pub bytes: u64,
     /// It was blank, and is a store now.
     pub formatted: bool,
     /// Objects that can be found.
@@ -61,47 +67,113 @@ pub struct DeviceRecovery {
     pub elapsed: Duration,
 }
 
-/// A superblock as it is, or a new one for a blank device.
-pub(super) fn superblock_of(
-    device: &dyn Device,
-    settings: &DiskSettings,
-    key_seed: u64,
-) -> Result<(Superblock, bool), OpenError> {
+/// What a device holds. Nothing is written to find out.
+#[derive(Debug)]
+pub(super) enum Content {
+    /// A store of this format.
+    Store(Superblock),
+    /// Nothing.
+    Blank,
+    /// A store whose superblock is destroyed.
+    Damaged(DamagedDevice),
+}
+
+/// What a device holds.
+///
+/// # Errors
+///
+/// If it cannot be read, or holds what is not a store of this format.
+pub(super) fn content_of(device: &dyn Device) -> Result<Content, OpenError> {
     let failed = |source| OpenError::Io {
         device: device.name(),
         source,
     };
-    match read_superblock(device).map_err(failed)? {
-        Ok(superblock) => Ok((superblock, false)),
-        Err(Unformatted::Broken(problem)) => Err(OpenError::Superblock {
+    let refused = |problem| {
+        Err(OpenError::Superblock {
             device: device.name(),
-            problem: match problem {
-                SuperblockError::Foreign => what_is_there(device).map_err(failed)?,
-                problem => problem,
-            },
-        }),
-        Err(Unformatted::Blank) => {
-            if let Some(Occupied { at, what }) = blank::occupied(device).map_err(failed)? {
-                return Err(OpenError::Superblock {
-                    device: device.name(),
-                    problem: SuperblockError::Occupied { at, what },
-                });
-            }
-            let superblock = divide(device, settings, key_seed)?;
-            format(device, &superblock).map_err(failed)?;
-            Ok((superblock, true))
+            problem,
+        })
+    };
+    let problem = match read_superblock(device).map_err(failed)? {
+        Ok(superblock) => return Ok(Content::Store(superblock)),
+        Err(Unformatted::Broken(SuperblockError::Foreign)) => Some(SuperblockError::Foreign),
+        Err(Unformatted::Broken(SuperblockError::Corrupt)) => {
+            return Ok(Content::Damaged(damaged(device)));
         }
+        Err(Unformatted::Broken(problem)) => return refused(problem),
+        Err(Unformatted::Blank) => None,
+    };
+    let occupied = blank::occupied(device).map_err(failed)?;
+    // What has a name was made after the store.
+    if let Some(Occupied {
+        at,
+        what: what @ Some(_),
+    }) = occupied
+    {
+        return refused(SuperblockError::Occupied { at, what });
+    }
+    if was_store(device).map_err(failed)? {
+        return Ok(Content::Damaged(damaged(device)));
+    }
+    match (problem, occupied) {
+        (Some(problem), _) => refused(problem),
+        (None, Some(Occupied { at, what })) => refused(SuperblockError::Occupied { at, what }),
+        (None, None) => Ok(Content::Blank),
     }
 }
 
-fn what_is_there(device: &dyn Device) -> io::Result<SuperblockError> {
-    Ok(match blank::occupied(device)? {
-        Some(Occupied {
-            at,
-            what: what @ Some(_),
-        }) => SuperblockError::Occupied { at, what },
-        _ => SuperblockError::Foreign,
-    })
+fn damaged(device: &dyn Device) -> DamagedDevice {
+    DamagedDevice {
+        device: device.name(),
+        erase_mib: (segment_headers_end(device) + SUPERBLOCK_BYTES as u64).div_ceil(1 << 20),
+    }
+}
+
+/// Whether a segment's header lies where the first segments of a store may begin. Where exactly they began is lost with the
+/// superblock, and a store may have been smaller when it was formatted. Reads a block for each 64 KiB of that
+/// range, which is about a thousandth of the device.
+fn was_store(device: &dyn Device) -> io::Result<bool> {
+    let mut block = [0; SEGMENT_HEADER_BYTES];
+    let Some(last) = device.len().checked_sub(block.len() as u64) else {
+        return Ok(false);
+    };
+    let end = segment_headers_end(device).min(last);
+    for at in (0..=end).step_by(SEGMENTS_ALIGN_MIN) {
+        device.read_at(&mut block, at)?;
+        if looks_like_segment_header(&block) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The last place where the first segment of a store on this device may begin.
+fn segment_headers_end(device: &dyn Device) -> u64 {
+    let bytes = device.len().min(Location::DEVICE_BYTES_MAX);
+    let (checkpoint_at, checkpoint_bytes) = checkpoints_on(bytes);
+    (checkpoint_at + 2 * checkpoint_bytes).next_multiple_of(FOLIO_BYTES_MAX)
+}
+
+/// Where the first checkpoint area of a store on so many bytes begins, and the length of each.
+fn checkpoints_on(bytes: u64) -> (u64, u64) {
+    let config = IndexConfig::for_device(ByteSize(bytes));
+    let checkpoint_bytes = (Index::checkpoint_bytes_max(config) + CHECKPOINT_FRAME_BYTES)
+        .next_multiple_of(SUPERBLOCK_BYTES as u64);
+    (2 * SUPERBLOCK_BYTES as u64, checkpoint_bytes)
+}
+
+/// Makes a blank device a store.
+pub(super) fn format_blank(
+    device: &dyn Device,
+    settings: &DiskSettings,
+    key_seed: u64,
+) -> Result<Superblock, OpenError> {
+    let superblock = divide(device, settings, key_seed)?;
+    format(device, &superblock).map_err(|source| OpenError::Io {
+        device: device.name(),
+        source,
+    })?;
+    Ok(superblock)
 }
 
 /// Either copy will do. A device may be blank only if both are.
@@ -124,6 +196,11 @@ pub(super) fn read_superblock(device: &dyn Device) -> io::Result<Result<Superblo
         (Ok(superblock), _) | (_, Ok(superblock)) => Ok(superblock),
         // What a crash while formatting leaves: nothing was stored yet.
         (Err(Unformatted::Blank), Err(Unformatted::Blank)) => Err(Unformatted::Blank),
+        (Err(Unformatted::Broken(first)), Err(Unformatted::Broken(second))) => {
+            // A version says most: another program wrote it, whatever became of the other copy.
+            let is_version = matches!(second, SuperblockError::Version { .. });
+            Err(Unformatted::Broken(if is_version { second } else { first }))
+        }
         (Err(Unformatted::Broken(problem)), _) | (_, Err(Unformatted::Broken(problem))) => {
             Err(Unformatted::Broken(problem))
         }
@@ -141,10 +218,7 @@ fn divide(
         Some(size) => size.bytes(),
         None => LogShape::segment_bytes_for(bytes),
     };
-    let config = IndexConfig::for_device(ByteSize(bytes));
-    let checkpoint_bytes = (Index::checkpoint_bytes_max(config) + CHECKPOINT_FRAME_BYTES)
-        .next_multiple_of(SUPERBLOCK_BYTES as u64);
-    let checkpoint_at = 2 * SUPERBLOCK_BYTES as u64;
+    let (checkpoint_at, checkpoint_bytes) = checkpoints_on(bytes);
     let superblock = Superblock {
         device_id: random(),
         key_seed,
@@ -169,9 +243,12 @@ const fn segments_align(segment_bytes: u64) -> u64 {
     if segment_bytes >= 8 * FOLIO_BYTES_MAX {
         FOLIO_BYTES_MAX
     } else {
-        64 << 10
+        SEGMENTS_ALIGN_MIN as u64
     }
 }
+
+/// The first segment of every store begins at a multiple of this.
+const SEGMENTS_ALIGN_MIN: usize = 64 << 10;
 
 fn format(device: &dyn Device, superblock: &Superblock) -> io::Result<()> {
     let bytes = superblock.to_bytes();
@@ -222,6 +299,7 @@ pub(super) fn recover(
     };
     let mut report = DeviceRecovery {
         device: device.name(),
+        bytes: device.len(),
         formatted,
         ..DeviceRecovery::default()
     };

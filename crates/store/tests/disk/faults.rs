@@ -325,13 +325,16 @@ fn what_is_not_ours_is_refused_and_what_is_gone_begins_anew() {
     let anew = Bench::on(blank, settings(), bench.history.clone(), Seed(1));
     assert_eq!(anew.hits("deleted"), 0);
 
-    let refusal = |content: Vec<u8>| {
+    let refusal = |content: Vec<u8>, is_damaged: bool| {
         let disk = SimulatedDisk::holding(content);
         let Err(error) = open_on(&disk, settings()) else {
             panic!("it was not for us");
         };
         assert_eq!(disk.boundary(), 0, "it was written to");
-        assert!(matches!(error, OpenError::Superblock { .. }), "{error}");
+        match is_damaged {
+            true => assert!(matches!(error, OpenError::Damaged { .. }), "{error}"),
+            false => assert!(matches!(error, OpenError::Superblock { .. }), "{error}"),
+        }
         error.to_string()
     };
     let both = |at: usize, byte: u8| {
@@ -340,16 +343,21 @@ fn what_is_not_ours_is_refused_and_what_is_gone_begins_anew() {
         content[4096 + at] = byte;
         content
     };
-    let version = refusal(both(8, 77));
+    let version = refusal(both(8, 77), false);
     assert!(
         version.contains("version 77") && version.contains("delete"),
         "{version}"
     );
-    let foreign = refusal(both(0, b'x'));
+    let mut other = vec![0; content.len()];
+    (other[0], other[4096]) = (b'x', b'x');
+    let foreign = refusal(other, false);
     assert!(foreign.contains("not an edgeward store"), "{foreign}");
     // Part of a random number, so no byte is sure to be another.
-    let damaged = refusal(both(20, !content[20]));
+    let damaged = refusal(both(20, !content[20]), true);
     assert!(damaged.contains("damaged"), "{damaged}");
+    // Its segments show that it was a store.
+    let beheaded = refusal(both(0, b'x'), true);
+    assert!(beheaded.contains("damaged"), "{beheaded}");
 
     // One good copy is enough.
     let mut half = content;

@@ -14,7 +14,8 @@ pub(super) const PATH: Key = Key {
     path: "disk_device.path",
     flag: Some("--disk"),
     kind: Kind::Path,
-    doc: "A directory, in which a file is made, or a file or block device that becomes the store. It is locked \
+    doc: "A directory, in which a file is made, or a file or block device that becomes the store. A path that is missing \
+          becomes a file of `capacity` if its folder exists. It is locked \
           while the edge runs. What lies there must be a store already, or blank: zeros in its first and last MiB.",
     set: |draft, item, value| draft.device(item).path = value.file(),
     show: |draft, item| {

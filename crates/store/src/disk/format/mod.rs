@@ -21,6 +21,7 @@ pub(crate) use record::{
 };
 pub(crate) use segment::{
     ENTRY_BYTES, Entry, SEGMENT_HEADER_BYTES, SegmentHeader, TRAILER_BYTES, Trailer,
+    looks_like_segment_header,
 };
 pub use superblock::{FORMAT_VERSION, SuperblockError};
 pub(crate) use superblock::{SUPERBLOCK_BYTES, Superblock, Unformatted, is_segment_size};

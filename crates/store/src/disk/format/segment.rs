@@ -69,6 +69,23 @@ impl SegmentHeader {
     }
 }
 
+/// Whether a block looks like a segment's header, where the seed of its checksum is lost.
+pub(crate) fn looks_like_segment_header(bytes: &[u8; SEGMENT_HEADER_BYTES]) -> bool {
+    let mut fields = Fields(bytes);
+    if fields.bytes() != HEADER_MAGIC {
+        return false;
+    }
+    let segment = fields.u32();
+    let epoch = fields.u64();
+    let tail_epoch = fields.u64();
+    _ = fields.u64();
+    let segments = fields.u32();
+    epoch > 0
+        && tail_epoch <= epoch
+        && segment < segments
+        && bytes[36..HEADER_CHECKSUM_AT].iter().all(|&byte| byte == 0)
+}
+
 /// A line of the footer: one record, or one purge of those in a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {

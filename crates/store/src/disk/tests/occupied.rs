@@ -114,3 +114,107 @@ fn a_small_device_is_looked_at_once_over() {
         .to_string();
     assert!(error.contains("too few"), "{error}");
 }
+
+/// Configured with a capacity that is larger than the file.
+#[test]
+fn a_file_that_is_refused_keeps_its_size_and_its_bytes() {
+    let (folder, other) = (tempfile::tempdir(), tempfile::tempdir());
+    let (folder, other) = (folder.expect("a folder"), other.expect("a folder"));
+    let larger = |folder: &Path| DiskSettings {
+        segment_bytes: Some(ByteSize::kib(256)),
+        ..DiskSettings::new(folder, ByteSize(2 * DEVICE_BYTES))
+    };
+    // Somebody's file, a store of a later version, and another cache's store.
+    let path = folder.path().join(FILE_NAME);
+    fs::write(&path, "not a store").expect("writes");
+    assert!(DiskCache::open(larger(folder.path())).is_err());
+    assert_eq!(fs::read(&path).expect("reads"), b"not a store");
+    fs::remove_file(&path).expect("removes");
+    opened(folder.path()).expect("a new one");
+    let mut later = fs::read(&path).expect("reads");
+    (later[8], later[4096 + 8]) = (2, 2);
+    fs::write(&path, &later).expect("writes");
+    let error = DiskCache::open(larger(folder.path())).expect_err("version 2");
+    assert!(error.to_string().contains("format version 2"), "{error}");
+    assert!(fs::read(&path).expect("reads") == later);
+    fs::remove_file(&path).expect("removes");
+    for folder in [folder.path(), other.path()] {
+        opened(folder).expect("a new one");
+    }
+    let mut both = larger(folder.path());
+    both.devices.extend(larger(other.path()).devices);
+    assert!(matches!(
+        DiskCache::open(both),
+        Err(OpenError::Stranger { .. })
+    ));
+    for folder in [folder.path(), other.path()] {
+        let length = fs::metadata(folder.join(FILE_NAME)).expect("there").len();
+        assert_eq!(length, DEVICE_BYTES);
+    }
+}
+
+/// A store of two devices with something on each; then the first 64 KiB of the first one are overwritten.
+#[test]
+fn a_store_whose_front_is_destroyed_is_left_alone_and_the_others_are_used() {
+    for noise in [0, 0xa5] {
+        let folders = [0, 1].map(|_| tempfile::tempdir().expect("a folder"));
+        let mut both = settings(folders[0].path(), 1100);
+        let second = settings(folders[1].path(), 1100);
+        both.devices.extend(second.devices.clone());
+        let (cache, _) = DiskCache::open(both.clone()).expect("opens");
+        (0..20).for_each(|key| put(&cache, key, &pattern(key, 1000), true));
+        cache.sync().expect("it is durable");
+        let here = |cache: &DiskCache| (0..20).filter(|&key| get(cache, key).is_some()).count();
+        assert_eq!(here(&cache), 20);
+        drop(cache);
+        let path = folders[0].path().join(FILE_NAME);
+        let file = File::options().write(true).open(&path).expect("opens");
+        file.write_all_at(&[noise; 64 << 10], 0).expect("writes");
+        let before = front(&path);
+        let (cache, report) = DiskCache::open(both).expect("the other one is sound");
+        assert_eq!(report.damaged.len(), 1, "{report:?}");
+        assert_eq!(report.damaged[0].device, path.display().to_string());
+        assert_eq!(report.devices.len(), 1);
+        assert!((1..20).contains(&here(&cache)), "{}", here(&cache));
+        put(&cache, 77, &pattern(77, 1000), true);
+        drop(cache);
+        let alone = settings(folders[0].path(), 1200);
+        let error = DiskCache::open(alone).expect_err("no device is left");
+        assert!(error.to_string().contains("damaged"), "{error}");
+        assert!(front(&path) == before, "it was written");
+        let length = fs::metadata(&path).expect("it is there").len();
+        assert_eq!(length, (2 * 1100 + 1) << 20, "it was resized");
+    }
+}
+
+/// The first 16 MiB of a file.
+fn front(path: &Path) -> Vec<u8> {
+    let mut bytes = vec![0; 16 << 20];
+    let file = File::open(path).expect("opens");
+    file.read_exact_at(&mut bytes, 0).expect("reads");
+    bytes
+}
+
+#[test]
+fn a_missing_file_is_created_where_that_is_no_mistake() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = |path: &Path| DiskSettings {
+        segment_bytes: Some(ByteSize::kib(256)),
+        ..DiskSettings::new(path, ByteSize(DEVICE_BYTES))
+    };
+    let (cache, report) = DiskCache::open(at(&folder.path().join("store"))).expect("opens");
+    assert!(report.devices[0].created, "{report:?}");
+    drop(cache);
+    let (_, report) = DiskCache::open(at(&folder.path().join("store"))).expect("opens");
+    assert!(!report.devices[0].created, "{report:?}");
+    for (path, said) in [
+        (folder.path().join("none/store"), "folder does not exist"),
+        ("/dev/no-such-device".into(), "no such device"),
+    ] {
+        let Err(OpenError::Device { source, .. }) = DiskCache::open(at(&path)) else {
+            panic!("{} was created", path.display());
+        };
+        assert!(source.to_string().contains(said), "{source}");
+        assert!(!path.exists());
+    }
+}

@@ -128,6 +128,9 @@ pub struct DiskConfig {
     pub read_threads: NonZeroUsize,
     /// Lookups that may wait for a thread. Default 1024. Beyond it a lookup is a miss: the origin would be quicker.
     pub reads_waiting_max: NonZeroUsize,
+    /// Longest a response to an unsafe method waits until the invalidation it caused is durable. Default 5 s: a sync takes
+    /// milliseconds, and a disk that needs longer is broken. After it the response is released and the invalidation is counted as not durable.
+    pub invalidation_wait_max: Duration,
     /// Devices that are open already, in the place of those that `settings` name: how tests bring disks that fail.
     pub opened: Vec<Arc<dyn Device>>,
 }
@@ -149,6 +152,7 @@ impl DiskConfig {
             memory_file: None,
             read_threads: NonZeroUsize::new(16).expect("16 is not zero"),
             reads_waiting_max: NonZeroUsize::new(1024).expect("1024 is not zero"),
+            invalidation_wait_max: Duration::from_secs(5),
             opened: Vec::new(),
         }
     }

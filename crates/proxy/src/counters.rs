@@ -92,6 +92,9 @@ counters! {
     Counter "edgeward_requests_collapsed_total" "Requests answered by another's fetch." {
         collapsed,
     }
+    Counter "edgeward_invalidations_not_durable_total" "Responses to unsafe methods that were released although their invalidation was not durable on disk." {
+        invalidations_not_durable,
+    }
     Counter "edgeward_changes_dropped_total" "Changes of what is stored that came too late: their key was invalidated or got something newer meanwhile." {
         dropped_insert = "change" "insert",
         dropped_refresh = "change" "refresh",

@@ -19,7 +19,7 @@ use crate::collapse::{Collapse, HitForMiss};
 use crate::config::EdgeConfig;
 use crate::counters::Counters;
 use crate::delivery::Delivery;
-use crate::disk::DiskTier;
+use crate::disk::{DiskTier, Durable};
 use crate::fill::FillBudget;
 use crate::heads::HeadBudget;
 use crate::negative::Negative;
@@ -124,17 +124,19 @@ impl Shared {
         }
     }
 
-    /// Takes a key out of both tiers. True if it was in one of them.
+    /// Takes a key out of both tiers. True if it was in one of them. The disk tells when that outlives a kill of the process.
     ///
     /// RAM first, and once more at the end: what was on its way from disk to RAM is caught by one of the two, or sees the change itself.
-    pub(crate) fn forget(&self, hash: KeyHash, key: &[u8]) -> bool {
+    pub(crate) fn invalidate(&self, hash: KeyHash, key: &[u8]) -> (bool, Option<Durable>) {
         let ours = |stored: &Arc<Stored>| stored.is_of(key);
         let mut removed = self.hot.remove_if(hash, ours);
-        if let Some(disk) = &self.disk {
-            removed |= disk.forget(hash, key);
-            removed |= self.hot.remove_if(hash, ours);
-        }
-        removed
+        let Some(disk) = &self.disk else {
+            return (removed, None);
+        };
+        let (held, durable) = disk.forget_durably(hash, key);
+        removed |= held;
+        removed |= self.hot.remove_if(hash, ours);
+        (removed, Some(durable))
     }
 
     /// Takes `old` out of both tiers, and nothing that is newer. `changes` is the disk tier's count from before the origin was

@@ -3,12 +3,15 @@
 mod support;
 
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use edgeward_proxy::EdgeConfig;
 use edgeward_proxy::config::DiskConfig;
-use edgeward_store::disk::DiskSettings;
+use edgeward_store::disk::{Device, DiskSettings};
+use edgeward_testkit::disk::{Errno, Fault, Harm, SimulatedDisk};
 use edgeward_testkit::{Answer, Gate, ScriptedOrigin};
-use edgeward_types::ByteSize;
+use edgeward_types::{ByteSize, Seed};
 use support::{Bed, pattern};
 
 fn page(text: &'static str) -> Answer {
@@ -302,4 +305,77 @@ fn a_promotion_that_began_before_an_invalidation_keeps_nothing() {
     assert!(answer.body == pattern(0..answer.body.len() as u64));
     let after = bed.get("/big");
     assert_eq!((after.text(), after.is_hit()), ("new", true));
+}
+
+/// Method: the disk loses what was not synced when the client had its answer to the POST; nothing else syncs it.
+#[test]
+fn an_invalidation_is_durable_before_the_client_hears_of_it() {
+    let start = |origin, disk: &Arc<SimulatedDisk>| {
+        let device: Arc<dyn Device> = Arc::<SimulatedDisk>::clone(disk);
+        Bed::before(origin, move |config| {
+            config.hot.capacity = ByteSize(1);
+            let hour = Duration::from_secs(3600);
+            let mut disk = DiskConfig::with(DiskSettings {
+                flush_interval: hour,
+                sync_interval: hour,
+                ..DiskSettings::default()
+            });
+            disk.opened = vec![device];
+            disk.admission = "always".parse().expect("a rule");
+            config.disk = Some(disk);
+        })
+    };
+    let disk = SimulatedDisk::new(64 << 20);
+    let bed = start(ScriptedOrigin::start(), &disk);
+    bed.origin.once("/page", page("old"));
+    bed.origin.once("/other", page("other"));
+    bed.get("/page");
+    bed.get("/other");
+    until_stored_or_waiting(&bed);
+    let origin = bed.stop();
+    let disk = SimulatedDisk::holding(disk.content());
+    let bed = start(origin, &disk);
+    assert!(bed.get("/page").is_hit());
+    let boundary = disk.boundary();
+    post(&bed, "/absent");
+    assert_eq!(disk.boundary(), boundary, "nothing can be there");
+    post(&bed, "/page");
+    let answered = disk.boundary();
+    let crashed = disk.crashes(Seed(1)).image(answered, Harm::LoseUnsynced);
+    let lost = r#"edgeward_invalidations_not_durable_total"#;
+    assert_eq!(bed.metric(lost), 0.0);
+    let bed = start(bed.stop(), &SimulatedDisk::holding(crashed));
+    bed.origin.on("/page", page("new"));
+    let after = bed.get("/page");
+    assert_eq!((after.text(), after.is_hit()), ("new", false));
+    assert!(bed.get("/other").is_hit());
+}
+
+/// Both objects are found on disk, if only in the writer's buffer.
+fn until_stored_or_waiting(bed: &Bed) {
+    bed.until("both pages on disk", |_| {
+        bed.get("/page").is_hit() && bed.get("/other").is_hit()
+    });
+}
+
+/// A disk whose syncs fail keeps no response back; the loss is counted.
+#[test]
+fn an_invalidation_that_cannot_be_made_durable_is_counted() {
+    let disk = SimulatedDisk::new(64 << 20);
+    let device: Arc<dyn Device> = Arc::<SimulatedDisk>::clone(&disk);
+    let bed = Bed::with(move |config| {
+        config.hot.capacity = ByteSize(1);
+        let mut disk = DiskConfig::with(DiskSettings::default());
+        disk.opened = vec![device];
+        disk.admission = "always".parse().expect("a rule");
+        config.disk = Some(disk);
+    });
+    bed.origin.once("/page", page("old"));
+    bed.get("/page");
+    until_stored(&bed, 1);
+    disk.inject(Fault::Syncs(Errno::Io));
+    post(&bed, "/page");
+    assert_eq!(bed.metric("edgeward_invalidations_not_durable_total"), 1.0);
+    bed.origin.on("/page", page("new"));
+    assert_eq!(bed.get("/page").text(), "new");
 }

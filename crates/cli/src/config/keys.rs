@@ -376,6 +376,7 @@ pub(super) static KEYS: &[Key] = &[
     disk::DIRECT_WRITES,
     disk::FLUSH_INTERVAL,
     disk::SYNC_INTERVAL,
+    disk::INVALIDATION_WAIT_MAX,
     disk::CHECKPOINT_INTERVAL,
     disk::VERIFY_EVERY,
     disk::READ_THREADS,

@@ -108,6 +108,7 @@ impl DiskTier {
             admissions,
             readers,
             queue_bytes_max,
+            invalidation_wait_max: config.invalidation_wait_max,
             promoting: KeySet::default(),
             writing: KeySet::default(),
             changes: (0..CHANGES_SHARES).map(|_| AtomicU64::new(0)).collect(),

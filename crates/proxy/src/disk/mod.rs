@@ -19,13 +19,15 @@ mod report;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use edgeward_policy::disk_admission::{DiskRefusal, DiskVerdict};
 use edgeward_policy::{Evicted, Object};
-use edgeward_store::disk::{Candidate, DiskCache, DiskObject, Dropped, Now};
+use edgeward_store::disk::{Candidate, DiskCache, DiskObject, Dropped, Now, SyncError};
 use edgeward_types::KeyHash;
 use http::HeaderMap;
+use tokio::sync::oneshot;
 
 use crate::counters::Counters;
 use crate::stored::{OnDisk, Stored, StoredBody, StoredKind, StoredResponse, Variants, stable_key};
@@ -42,6 +44,7 @@ pub(crate) struct DiskTier {
     admissions: Admissions,
     readers: Readers,
     queue_bytes_max: u64,
+    invalidation_wait_max: Duration,
     /// Keys on their way from disk to RAM: one reader brings them there, not each.
     promoting: KeySet,
     /// Keys on their way to disk: of those who fetch the same at once, one writes.
@@ -52,6 +55,9 @@ pub(crate) struct DiskTier {
     /// Keys forgotten, ever.
     forgotten: AtomicU64,
 }
+
+/// Tells when an invalidation is durable, or that it is not.
+pub(crate) type Durable = oneshot::Receiver<Result<(), SyncError>>;
 
 /// What the disk has under a key, as far as can be told without waiting.
 pub(crate) enum Looked {
@@ -261,6 +267,24 @@ impl DiskTier {
         // Also where nothing is found: it may be on its way.
         self.cache.purge(hash, key);
         held
+    }
+
+    /// As [`forget`](Self::forget), and the answer comes when that outlives a kill and a crash.
+    pub(crate) fn forget_durably(&self, hash: KeyHash, key: &[u8]) -> (bool, Durable) {
+        let held = self.holds(hash);
+        self.changed(hash);
+        self.forgotten.fetch_add(1, Ordering::SeqCst);
+        let (told, durable) = oneshot::channel();
+        self.cache.purge_then(hash, key, move |result| {
+            // The client may have left.
+            _ = told.send(result);
+        });
+        (held, durable)
+    }
+
+    /// Longest a response waits for an invalidation to become durable.
+    pub(crate) fn invalidation_wait_max(&self) -> Duration {
+        self.invalidation_wait_max
     }
 
     /// Puts down by which fields a URI varies, unless that is there already. `changes` is from before the caller saw `variants`: if

@@ -12,6 +12,7 @@ use super::deliver::Refusal;
 use super::outbound::{Conditions, Outbound};
 use super::{Ask, Reply, Upload};
 use crate::body::{EdgeBody, Source};
+use crate::disk::Durable;
 use crate::origin::{Attempt, Fields, Lines, OriginBody, OriginError};
 use crate::worker::Worker;
 
@@ -51,7 +52,10 @@ pub(super) async fn pass_counted(
     let sent = worker.origin.send(&attempt, &outbound, upload).await;
     match sent {
         Ok((Fields::Map(parts), body)) => {
-            invalidate(&worker, &ask, parts.status, &parts.headers);
+            let pending = invalidate(&worker, &ask, parts.status, &parts.headers);
+            if !pending.is_empty() {
+                Box::pin(until_durable(&worker, pending)).await;
+            }
             direct(reply, &ask, *parts, body, CacheStatus::forward(why))
         }
         Ok((Fields::Lines(head), body)) => {
@@ -154,21 +158,44 @@ fn is_idempotent(method: &Method) -> bool {
     method.is_idempotent()
 }
 
-/// Forgets what an unsafe method has made untrue (RFC 9111 §4.4).
-fn invalidate(worker: &Worker, ask: &Ask, status: StatusCode, headers: &HeaderMap) {
+/// Forgets what an unsafe method has made untrue (RFC 9111 §4.4). Returns what has to become durable before the client hears of it.
+fn invalidate(worker: &Worker, ask: &Ask, status: StatusCode, headers: &HeaderMap) -> Vec<Durable> {
+    let mut pending = Vec::new();
     if !invalidation::applies(&ask.method, status) {
-        return;
+        return pending;
     }
     let authority = ask.authority().unwrap_or_default();
     let Ok(target) = Target::new(ask.scheme, authority, ask.path_and_query()) else {
-        return;
+        return pending;
     };
     for key in invalidation::targets(&ask.method, status, &target, headers) {
         let hash = worker.shared.hash(&key);
         worker.shared.collapse.doom(hash, &key);
-        if worker.shared.forget(hash, &key) {
+        let (removed, durable) = worker.shared.invalidate(hash, &key);
+        if removed {
             worker.counters.invalidations.one();
         }
+        pending.extend(durable);
+    }
+    pending
+}
+
+/// Waits until invalidations are durable: a client that was told of a change must not see the old response after a restart. The wait
+/// has a bound, so that a broken disk does not keep responses back.
+async fn until_durable(worker: &Worker, pending: Vec<Durable>) {
+    let Some(disk) = &worker.shared.disk else {
+        return;
+    };
+    let all = async {
+        let mut certain = true;
+        for durable in pending {
+            certain &= matches!(durable.await, Ok(Ok(())));
+        }
+        certain
+    };
+    if tokio::time::timeout(disk.invalidation_wait_max(), all).await != Ok(true) {
+        worker.counters.invalidations_not_durable.one();
+        tracing::debug!("an invalidation is not durable on disk");
     }
 }
 

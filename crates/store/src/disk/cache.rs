@@ -19,7 +19,7 @@ use super::recovery::{self, Content, RecoveryReport};
 use super::settings::{DeviceSettings, DirectWrites, DiskSettings};
 use super::volume::Volume;
 use super::write::{DiskWrite, WriteState};
-use super::writer::{Message, Writer};
+use super::writer::{Done, Message, Writer};
 use crate::sync::Mutex;
 
 /// Objects on one or more devices. Cheap to clone; all clones are the same cache.
@@ -268,11 +268,41 @@ impl DiskCache {
         let volume = self.volume_of(hash);
         volume.forget(hash);
         volume.counters.purges.one();
+        volume.purges_pending.fetch_add(1, Ordering::SeqCst);
         if volume
             .queue
             .push_anyway(Message::Tombstone { hash })
             .is_err()
         {
+            volume.purge_ended();
+            volume.counters.purges_not_durable.one();
+        }
+    }
+
+    /// As [`purge`](Self::purge), and calls `done` when the purge would outlive a crash, or when that is not certain. Does not wait:
+    /// the device's writer calls `done`, which must not block. All purges that come while the device syncs share the next sync.
+    /// If nothing on the device can be under the key, nothing is written and `done` is called at once.
+    pub fn purge_then(
+        &self,
+        hash: KeyHash,
+        _key: &[u8],
+        done: impl FnOnce(Result<(), SyncError>) + Send + 'static,
+    ) {
+        let volume = self.volume_of(hash);
+        volume.counters.purges.one();
+        if !volume.forget(hash) {
+            done(Ok(()));
+            return;
+        }
+        volume.purges_pending.fetch_add(1, Ordering::SeqCst);
+        let done = Done::new(done);
+        // Before what waits: writes of the key that came earlier are stopped, so no order is lost.
+        if volume
+            .queue
+            .push_first(Message::Purge { hash, done })
+            .is_err()
+        {
+            volume.purge_ended();
             volume.counters.purges_not_durable.one();
         }
     }

@@ -85,6 +85,29 @@ impl<T> Queue<T> {
         self.push_within(message, usize::MAX)
     }
 
+    /// Puts a message before all others, however many there are. For what a client waits for and no earlier message
+    /// must precede.
+    pub(crate) fn push_first(&self, message: T) -> Result<(), NotQueued> {
+        let mut state = self.messages.lock();
+        if state.closed {
+            return Err(NotQueued::Closed);
+        }
+        state.waiting.push_front(message);
+        drop(state);
+        self.filled.notify_one();
+        Ok(())
+    }
+
+    /// The next message, if there is one and `is_wanted` says so of it. Does not wait.
+    pub(crate) fn pop_if(&self, is_wanted: impl FnOnce(&T) -> bool) -> Option<T> {
+        let mut state = self.messages.lock();
+        let first = state.waiting.front()?;
+        if !is_wanted(first) {
+            return None;
+        }
+        state.waiting.pop_front()
+    }
+
     fn push_within(&self, message: T, messages_max: usize) -> Result<(), NotQueued> {
         let mut state = self.messages.lock();
         if state.closed {

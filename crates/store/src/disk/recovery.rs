@@ -353,6 +353,7 @@ pub(super) fn recover(
     report.segments = u32::try_from(live.len()).expect("no more than there are");
     report.elapsed = begun.elapsed();
     let volume = Volume::new(VolumeParts {
+        hides_records: report.unreadable > 0,
         epoch_next: live.last().map_or(1, |&(_, epoch)| epoch + 1),
         device: Arc::clone(&device),
         superblock,

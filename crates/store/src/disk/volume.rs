@@ -48,6 +48,10 @@ pub(crate) struct Volume {
     /// Writes under way, by key, so that a purge can stop them. Who publishes an object or purges a
     /// key holds this lock while it changes the index: a purge is in force when it returns.
     under_way: Mutex<HashMap<u64, Vec<Arc<WriteState>>>>,
+    /// Purges that are not durable yet.
+    pub(crate) purges_pending: AtomicU64,
+    /// Some segments could not be read when the device was opened, and what they hold may be found at the next start.
+    pub(crate) hides_records: bool,
     object_next: AtomicU64,
     /// Of the first object of this opening.
     object_first: u64,
@@ -63,6 +67,7 @@ pub(crate) struct VolumeParts {
     pub(crate) segments: SegmentTable,
     /// Greater than every epoch on the device.
     pub(crate) epoch_next: u64,
+    pub(crate) hides_records: bool,
 }
 
 impl Volume {
@@ -89,6 +94,8 @@ impl Volume {
             health: Health::default(),
             digest: AtomicU64::new(0),
             under_way: Mutex::default(),
+            purges_pending: AtomicU64::new(0),
+            hides_records: parts.hides_records,
             // A process that writes n objects opens at least n / 2^24 segments, for a segment holds fewer
             // records: so the next process begins above the last number of this one.
             object_next: AtomicU64::new(parts.epoch_next << 24),
@@ -143,13 +150,26 @@ impl Volume {
         self.unwritten.clear();
     }
 
-    /// Takes a key out of the index and stops writes of it that are under way.
-    pub(crate) fn forget(&self, hash: KeyHash) {
+    /// Takes a key out of the index and stops writes of it that are under way. False if a restart after a crash would certainly find
+    /// nothing under the key either.
+    pub(crate) fn forget(&self, hash: KeyHash) -> bool {
         let under_way = self.under_way.lock();
-        for write in under_way.get(&hash.0).into_iter().flatten() {
+        let writes = under_way.get(&hash.0);
+        for write in writes.into_iter().flatten() {
             write.drop_as(Dropped::Purged);
         }
+        let is_known = writes.is_some() || self.index.find(hash).is_some();
         self.index.purge(hash);
+        // Another purge of the key may not be durable yet, and the log may hold records that the index had no room for.
+        is_known
+            || self.purges_pending.load(Ordering::SeqCst) > 0
+            || self.index.counts().displaced > 0
+            || self.hides_records
+    }
+
+    /// A purge is durable, or was given up.
+    pub(crate) fn purge_ended(&self) {
+        self.purges_pending.fetch_sub(1, Ordering::SeqCst);
     }
 
     pub(crate) fn count_dropped(&self, dropped: Dropped) {

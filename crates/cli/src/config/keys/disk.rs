@@ -57,6 +57,19 @@ pub(super) const ADMISSION: Key = Key {
     show: |draft, _| Some(draft.disk.admission.to_string()),
 };
 
+pub(super) const INVALIDATION_WAIT_MAX: Key = Key {
+    path: "disk.invalidation_wait_max",
+    flag: None,
+    kind: Kind::Duration {
+        least: Duration::ZERO,
+        most: Duration::from_secs(60),
+    },
+    doc: "Longest a response to POST, PUT, DELETE or another unsafe method waits until the invalidation it caused is durable on disk. \
+          Then the response is released and `edgeward_invalidations_not_durable_total` counts it. Zero does not wait.",
+    set: |draft, _, value| draft.disk.invalidation_wait_max = value.duration(),
+    show: |draft, _| Some(duration_text(draft.disk.invalidation_wait_max)),
+};
+
 pub(super) const HOST: Key = Key {
     path: "disk_host.host",
     flag: None,

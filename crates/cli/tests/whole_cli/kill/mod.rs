@@ -228,3 +228,47 @@ impl Drop for End<'_> {
 const CLIENTS: usize = 4;
 
 const OBJECTS: u64 = 60;
+
+/// The edge syncs nothing by itself for an hour, and is killed as soon as the client has the answer to its POST.
+#[test]
+fn what_was_invalidated_is_not_back_after_a_kill() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let origin = Server::start(&["origin", "--json", "--listen=127.0.0.1:0"]);
+    let start = || {
+        Server::start(&[
+            "serve",
+            "--json",
+            "--listen=127.0.0.1:0",
+            "--workers=1",
+            "--hot=1MiB",
+            "--disk-size=64MiB",
+            "--disk-admission=always",
+            "--set=disk.flush_interval=1h",
+            "--set=disk.sync_interval=1h",
+            "--log=off",
+            &format!("--origin=http://{}", origin.addr("/listen")),
+            &format!("--disk={}", folder.path().display()),
+        ])
+    };
+    // Too large for RAM, so that a hit comes from disk.
+    let (invalidated, kept) = (4, 9);
+    let edge = start();
+    let addr = edge.addr("/listening/0");
+    for id in [invalidated, kept] {
+        until("the object on disk", || {
+            ask(addr, "GET", id, None).from_disk.then_some(())
+        });
+    }
+    edge.signal(Signal::TERM);
+    assert!(edge.ended().0.success());
+    let edge = start();
+    let addr = edge.addr("/listening/0");
+    assert!(ask(addr, "GET", invalidated, None).from_disk);
+    assert!(ask(addr, "POST", invalidated, None).whole);
+    edge.signal(Signal::KILL);
+    assert_eq!(edge.ended().0.code(), None, "it was killed");
+    let edge = start();
+    let addr = edge.addr("/listening/0");
+    assert!(!ask(addr, "GET", invalidated, None).from_disk, "it is back");
+    assert!(ask(addr, "GET", kept, None).from_disk);
+}

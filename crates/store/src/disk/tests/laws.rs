@@ -488,3 +488,41 @@ fn a_new_head_for_an_old_object_does_not_replace_a_newer_object() {
     assert!(get(&cache, 1) == Some(pattern(2, 2000)));
     assert_eq!(cache.counters().devices[0].dropped_reclaimed, 1);
 }
+
+/// The store syncs nothing by itself here, and is dropped by a copy of its file, as a kill leaves it.
+#[test]
+fn a_purge_that_is_done_outlives_a_crash_and_only_what_may_be_there_is_synced() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hour = std::time::Duration::from_secs(3600);
+    let settings = DiskSettings {
+        sync_interval: hour,
+        flush_interval: hour,
+        ..settings(folder.path(), 16)
+    };
+    let (cache, _) = DiskCache::open(settings.clone()).expect("opens");
+    (0..50).for_each(|key| put(&cache, key, &pattern(key, 1000), true));
+    cache.sync().expect("it is durable");
+    let syncs = || cache.counters().devices[0].syncs;
+    let before = syncs();
+    let (told, heard) = std::sync::mpsc::channel();
+    let purge = |key: u64| {
+        let told = told.clone();
+        cache.purge_then(KeyHash(key), &key.to_le_bytes(), move |result| {
+            told.send(result).expect("the test waits");
+        });
+        heard.recv_timeout(std::time::Duration::from_secs(30))
+    };
+    assert_eq!(purge(1000), Ok(Ok(())), "nothing is there");
+    assert_eq!(syncs(), before);
+    assert_eq!(purge(7), Ok(Ok(())));
+    assert_eq!(syncs(), before + 1);
+    let copy = tempfile::tempdir().expect("a folder");
+    std::fs::copy(folder.path().join(FILE_NAME), copy.path().join(FILE_NAME)).expect("copies");
+    let copied = DiskSettings {
+        devices: super::settings(copy.path(), 16).devices,
+        ..settings
+    };
+    let (found, _) = DiskCache::open(copied).expect("opens");
+    assert!(get(&found, 7).is_none());
+    assert!(get(&found, 8).is_some());
+}

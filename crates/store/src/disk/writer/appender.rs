@@ -248,7 +248,9 @@ impl Writer {
         self.volume.counters.syncs.one();
         self.unsynced_bytes = 0;
         self.unsynced_since = None;
-        self.tombstones_unsynced.clear();
+        for _ in self.tombstones_unsynced.drain(..) {
+            self.volume.purge_ended();
+        }
         Ok(())
     }
 

@@ -65,6 +65,8 @@ pub(crate) enum Message {
     },
     /// A purge.
     Tombstone { hash: KeyHash },
+    /// A purge that somebody waits for.
+    Purge { hash: KeyHash, done: Done },
     /// Whoever sent it waits until everything before is durable.
     Sync {
         done: SyncSender<Result<(), SyncError>>,
@@ -73,6 +75,21 @@ pub(crate) enum Message {
     Close {
         done: SyncSender<Result<(), SyncError>>,
     },
+}
+
+/// What is to be called when a purge is durable. Dropped without a call if the writer ends first.
+pub(crate) struct Done(Box<dyn FnOnce(Result<(), SyncError>) + Send>);
+
+impl Done {
+    pub(crate) fn new(done: impl FnOnce(Result<(), SyncError>) + Send + 'static) -> Self {
+        Self(Box::new(done))
+    }
+}
+
+impl std::fmt::Debug for Done {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Done")
+    }
 }
 
 /// The state of the thread.
@@ -286,14 +303,8 @@ impl Writer {
                 self.write_rewritten(&write, from);
                 volume.queue.give_room(names(&write));
             }
-            Message::Tombstone { hash } => {
-                if self.tombstones.len() < TOMBSTONES_KEPT_MAX {
-                    self.tombstones.push(hash.0);
-                    self.note_buffered();
-                } else {
-                    volume.counters.purges_not_durable.one();
-                }
-            }
+            Message::Tombstone { hash } => _ = self.take_purge(hash),
+            Message::Purge { hash, done } => self.purge_durably(hash, done),
             Message::Sync { done } => {
                 // The other side may have given up waiting.
                 _ = done.send(self.sync_now());
@@ -304,6 +315,49 @@ impl Writer {
             }
         }
         false
+    }
+
+    /// Keeps a purge for the next record. False if too many are kept.
+    fn take_purge(&mut self, hash: KeyHash) -> bool {
+        if self.tombstones.len() >= TOMBSTONES_KEPT_MAX {
+            self.volume.purge_ended();
+            self.volume.counters.purges_not_durable.one();
+            return false;
+        }
+        self.tombstones.push(hash.0);
+        self.note_buffered();
+        true
+    }
+
+    /// Makes a purge durable, and with it those that came while the device was busy: one sync for all of them.
+    fn purge_durably(&mut self, hash: KeyHash, done: Done) {
+        let volume = Arc::clone(&self.volume);
+        let mut waiting = Vec::new();
+        let mut next = Some((hash, done));
+        while let Some((hash, done)) = next {
+            match self.take_purge(hash) {
+                true => waiting.push(done),
+                false => (done.0)(Err(SyncError::NotWritable)),
+            }
+            if waiting.len() >= TOMBSTONES_A_RECORD {
+                break;
+            }
+            let message = volume
+                .queue
+                .pop_if(|message| matches!(message, Message::Purge { .. }));
+            next = match message {
+                Some(Message::Purge { hash, done }) => Some((hash, done)),
+                _ => None,
+            };
+        }
+        // A device that has just refused is left alone for a while, whoever waits.
+        let result = match self.is_resting() {
+            true => Err(SyncError::NotWritable),
+            false => self.sync_now(),
+        };
+        for done in waiting {
+            (done.0)(result);
+        }
     }
 
     fn sync_now(&mut self) -> Result<(), SyncError> {
@@ -394,6 +448,7 @@ impl Writer {
         let kept = self.tombstones_unsynced.len().min(room);
         let lost = self.tombstones_unsynced.len() - kept;
         volume.counters.purges_not_durable.add(lost as u64);
+        (0..lost).for_each(|_| volume.purge_ended());
         self.tombstones
             .extend(self.tombstones_unsynced.drain(..).take(kept));
         self.retry_at = Some(Instant::now() + volume.settings.retry_interval);

@@ -13,6 +13,7 @@ mod lab;
 mod large;
 mod link;
 mod link_ends;
+mod memory;
 mod negative;
 mod pipes;
 mod run;

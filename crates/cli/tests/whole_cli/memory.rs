@@ -1,0 +1,153 @@
+//! Memory under churn: objects of all sizes come and go, and the process stays within what was configured.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use edgeward_types::ByteSize;
+use serde_json::Value;
+
+use super::run::Server;
+
+const HOT: ByteSize = ByteSize::mib(64);
+
+/// Method: four clients ask for objects that nobody asked for before. Until they have what they want, the edge is asked twenty times a
+/// second how much memory it has.
+#[test]
+fn memory_stays_within_what_was_configured_while_objects_come_and_go() {
+    for sizes in [Sizes::Small, Sizes::Mixed, Sizes::Equal] {
+        let (over, capacity) = churn(sizes);
+        eprintln!(
+            "{sizes:?}: at most {} KiB more than configured",
+            over / 1024
+        );
+        assert!(
+            over <= capacity / 10 + SLACK_BYTES,
+            "{sizes:?}: {} KiB above hot.capacity, the fills under way and the process at its start",
+            over / 1024
+        );
+    }
+}
+
+/// Beside 10 %: pages that were freed within the last 100 ms, and what the allocator rounds small objects up by. See docs/memory.md.
+const SLACK_BYTES: u64 = 8 << 20;
+
+#[derive(Clone, Copy, Debug)]
+enum Sizes {
+    /// 200 B to 10 KiB.
+    Small,
+    /// 200 B to 1 MiB.
+    Mixed,
+    /// 1 MiB: what one worker frees must serve the next fill of another.
+    Equal,
+}
+
+impl Sizes {
+    /// Bytes that each of four clients takes: together the cache is filled 1.5 times with small objects, of which there are many,
+    /// and eight times with mixed ones.
+    fn client_bytes(self) -> u64 {
+        match self {
+            Self::Small => 24 << 20,
+            Self::Mixed => 128 << 20,
+            Self::Equal => 192 << 20,
+        }
+    }
+
+    /// The size of an object, the same for the same number.
+    fn of(self, object: u64) -> u64 {
+        let most = match self {
+            Self::Small => 10_240.0_f64,
+            Self::Mixed => 1_048_576.0,
+            Self::Equal => return 1 << 20,
+        };
+        let unit = (object.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 11) as f64 / (1_u64 << 53) as f64;
+        (200.0 * (most / 200.0).powf(unit)) as u64
+    }
+}
+
+/// The most memory above what was configured, and the capacity.
+fn churn(sizes: Sizes) -> (u64, u64) {
+    let origin = Server::start(&["origin", "--json", "--listen=127.0.0.1:0"]);
+    let edge = Server::start(&[
+        "serve",
+        "--json",
+        "--listen=127.0.0.1:0",
+        "--admin=127.0.0.1:0",
+        "--workers=2",
+        "--policy=lru",
+        "--log=off",
+        &format!("--hot={}", HOT.bytes()),
+        &format!("--origin=http://{}", origin.addr("/listen")),
+    ]);
+    let (addr, admin) = (edge.addr("/listening/0"), edge.addr("/admin"));
+    let base = number(&status(admin), "/memory_bytes");
+    let done = AtomicBool::new(false);
+    let over = thread::scope(|scope| {
+        let watching = scope.spawn(|| {
+            let mut most = 0;
+            while !done.load(Ordering::Relaxed) {
+                let status = status(admin);
+                let fills = number(&status, "/fills/bytes");
+                let memory = number(&status, "/memory_bytes");
+                most = most.max(memory.saturating_sub(base + HOT.bytes() + fills));
+                thread::park_timeout(Duration::from_millis(50));
+            }
+            most
+        });
+        let clients: Vec<_> = (0..4_u64)
+            .map(|client| scope.spawn(move || take(addr, sizes, client)))
+            .collect();
+        let ended: Vec<_> = clients.into_iter().map(|client| client.join()).collect();
+        done.store(true, Ordering::Relaxed);
+        assert!(ended.iter().all(Result::is_ok), "every client is served");
+        watching.join().expect("it watches")
+    });
+    (over, HOT.bytes())
+}
+
+/// Asks for objects nobody asked for before, with every fourth one again.
+fn take(addr: SocketAddr, sizes: Sizes, client: u64) {
+    let stream = TcpStream::connect(addr).expect("it listens");
+    stream
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .expect("a timeout");
+    let mut stream = BufReader::new(stream);
+    let mut body = Vec::new();
+    let mut taken = 0;
+    let mut number = 0_u64;
+    while taken < sizes.client_bytes() {
+        number += 1;
+        let object = (client << 32) | (number - u64::from(number.is_multiple_of(4)));
+        let bytes = sizes.of(object);
+        let head = format!("GET /o/{object}?size={bytes} HTTP/1.1\r\nHost: a\r\n\r\n");
+        stream
+            .get_mut()
+            .write_all(head.as_bytes())
+            .expect("it reads");
+        let mut line = String::new();
+        while line != "\r\n" {
+            line.clear();
+            assert_ne!(stream.read_line(&mut line).expect("a head"), 0);
+        }
+        body.resize(usize::try_from(bytes).expect("it fits"), 0);
+        stream.read_exact(&mut body).expect("a body");
+        taken += bytes;
+    }
+}
+
+fn status(admin: SocketAddr) -> Value {
+    let mut stream = TcpStream::connect(admin).expect("it listens");
+    let head = format!("GET /status HTTP/1.1\r\nHost: {admin}\r\nConnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("text");
+    let body = answer.split_once("\r\n\r\n").expect("a head").1;
+    serde_json::from_str(body).expect("JSON")
+}
+
+fn number(status: &Value, pointer: &str) -> u64 {
+    let value = status.pointer(pointer).and_then(Value::as_u64);
+    value.unwrap_or_else(|| panic!("no {pointer} in {status:#}"))
+}

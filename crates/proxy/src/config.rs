@@ -4,6 +4,7 @@
 //! `Default` gives what an edge does when nobody said otherwise, and each field says why that is
 //! the default. Two things have no default: where to listen and where the origin is.
 
+mod forwarding;
 mod origin;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -22,6 +23,7 @@ use edgeward_types::ByteSize;
 pub use crate::disk::admission::{HostAdmission, HostPattern, ParseHostPatternError};
 use crate::negative::NegativeRule;
 use crate::pace::MinRate;
+pub use forwarding::{FieldNames, ForwardingConfig, Network, Networks, ParseListError};
 pub use origin::{
     HostPolicy, OriginConfig, OriginProtocol, OriginTls, OriginUrl, ParseOriginUrlError,
 };
@@ -197,26 +199,6 @@ impl Default for CachingConfig {
     }
 }
 
-/// What an origin learns of the client.
-#[derive(Clone, Debug)]
-pub struct ForwardingConfig {
-    /// Append the client to `X-Forwarded-For` and set `X-Forwarded-Proto` and `X-Forwarded-Host`.
-    /// Default true: what origins' frameworks read.
-    pub x_forwarded: bool,
-    /// Append to `Forwarded` (RFC 7239). Default false: few origins read it, and two accounts of one
-    /// thing can disagree.
-    pub forwarded: bool,
-}
-
-impl Default for ForwardingConfig {
-    fn default() -> Self {
-        Self {
-            x_forwarded: true,
-            forwarded: false,
-        }
-    }
-}
-
 /// Where requests are written down.
 #[derive(Clone, Debug)]
 pub struct AccessLogConfig {
@@ -270,6 +252,9 @@ pub struct LimitsConfig {
     /// Default 64 KiB: cookies of 16 KiB happen, more is an attack or a mistake. A client gets 431,
     /// an origin's response becomes 502.
     pub head_bytes_max: ByteSize,
+    /// Bytes of a request's target. Default 32 KiB: browsers and servers in use stay below 8 to 16 KiB, and RFC 9110
+    /// §4.1 asks for at least 8000 octets. A client gets 414.
+    pub target_bytes_max: ByteSize,
     /// Header fields of a message. Default 100: as many as are parsed without an allocation.
     pub headers_max: NonZeroUsize,
     /// From the first byte of a request to the end of its head; then 408. Default 10 s.
@@ -332,6 +317,7 @@ impl Default for LimitsConfig {
         Self {
             connections_max: NonZeroUsize::new(65_536).expect("65 536 is not zero"),
             head_bytes_max: ByteSize::kib(64),
+            target_bytes_max: ByteSize::kib(32),
             headers_max: NonZeroUsize::new(100).expect("100 is not zero"),
             request_head_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(75),

@@ -48,6 +48,11 @@ pub(crate) async fn run(
         peer_text: HeaderValue::try_from(peer.ip().to_canonical().to_string())
             .expect("an address is ASCII"),
         tls: tls.is_some(),
+        is_trusted: worker
+            .config()
+            .forwarding
+            .trusted_proxies
+            .contains(peer.ip()),
     };
     let Some(config) = tls else {
         return detect(worker, link, stream).await;

@@ -117,8 +117,10 @@ counters! {
     Counter "edgeward_requests_refused_total" "Requests answered with an error of the edge's own, by status." {
         refused_400 = "status" "400",
         refused_408 = "status" "408",
+        refused_405 = "status" "405",
         refused_413 = "status" "413",
         refused_431 = "status" "431",
+        refused_414 = "status" "414",
         refused_501 = "status" "501",
         refused_502 = "status" "502",
         refused_503 = "status" "503",

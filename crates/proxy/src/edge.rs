@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicU64;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use edgeward_semantics::Authority;
 use edgeward_store::arena::Arena;
 use edgeward_types::ByteSize;
 use http::HeaderValue;
@@ -30,6 +31,7 @@ use crate::listener;
 use crate::negative::Negative;
 use crate::origin::{Connector, ConnectorError, OriginPool};
 use crate::pinned::PinnedLog;
+use crate::request::FieldFilter;
 use crate::stored::Hot;
 use crate::tls::{self, TlsError};
 use crate::worker::{Shared, Worker};
@@ -318,6 +320,8 @@ fn share(
         head_budget: HeadBudget::new(config.limits.heads_bytes_max.bytes()),
         clock: ticker.clock(),
         hash_seed,
+        field_filter: FieldFilter::new(&config.forwarding),
+        default_authority: default_authority(config),
         via_http11: HeaderValue::try_from(format!("1.1 {via_name}"))
             .expect("the name was checked to be a token"),
         via_name,
@@ -326,6 +330,19 @@ fn share(
         origin_health: Arc::clone(connector.health()),
         counters: (0..config.workers.get()).map(|_| Arc::default()).collect(),
         config: config.clone(),
+    }
+}
+
+/// The authority of an HTTP/1.0 request without `Host`, canonical like every other.
+fn default_authority(config: &EdgeConfig) -> Box<str> {
+    let text = match &config.forwarding.default_authority {
+        Some(authority) => authority.clone(),
+        None => config.origin.url.authority(),
+    };
+    match Authority::parse("http", &text) {
+        Ok(authority) => authority.canonical().into(),
+        // Names that HTTP does not know, such as those of the link's tests: requests by them are refused later.
+        Err(_) => text.into(),
     }
 }
 

@@ -12,11 +12,12 @@
 //!
 //! Four states. At the *boundary* every byte given to hyper has been answered and flushed. *Own*: a response is
 //! awaited or written by the lane itself. *Handed*:
-//! hyper has one request, whose end is known, and owes its response; what arrives meanwhile waits
-//! here. *Through*: something came whose end only hyper can find (a body, an upgrade, a bad head);
-//! from then on all bytes go straight through, for as long as the connection lives.
+//! hyper has one request, whose end is known or is [found](body_end) as its body passes, and owes its response; what
+//! arrives meanwhile waits here. *Through*: something came whose end only hyper can find (a tunnel, a bad or very long
+//! head, an unusual length); from then on all bytes go straight through, for as long as the connection lives.
 
 mod at_once;
+mod body_end;
 mod glance;
 mod outbox;
 mod own;
@@ -29,6 +30,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
 use edgeward_types::KeyHash;
+use http::Method;
 use tokio::io::ReadBuf;
 
 use crate::client_io::InFlight;
@@ -36,9 +38,10 @@ use crate::client_stream::ClientStream;
 use crate::disk::Looked;
 use crate::disk::body::BrokenRead;
 use crate::pinned::Holding;
-use crate::request::ClientLink;
+use crate::request::{ClientLink, Refusal};
 use crate::worker::Worker;
 use at_once::{Answer, Site, answer};
+use body_end::BodyEnd;
 use glance::{Glance, glance, no_fields};
 use outbox::Outbox;
 use own::{Own, Places, Put};
@@ -65,10 +68,8 @@ pub(crate) struct Lane {
 enum Mode {
     Boundary,
     Own,
-    /// So many bytes of the request are still to be given.
-    Handed {
-        left: usize,
-    },
+    /// The request is given to hyper up to its end.
+    Handed(BodyEnd),
     Through,
 }
 
@@ -111,14 +112,15 @@ impl Lane {
             if !self.outbox.is_empty() {
                 ready!(self.poll_outbox(stream, cx))?;
             }
-            if let Mode::Handed { left: 0 } = self.mode
+            if let Mode::Handed(end) = self.mode
+                && end.is_reached()
                 && self.link.conn.is_settled()
             {
                 self.mode = Mode::Boundary;
                 self.next_head_began();
             }
             match self.mode {
-                Mode::Through | Mode::Handed { .. } => return Poll::Ready(Ok(())),
+                Mode::Through | Mode::Handed(_) => return Poll::Ready(Ok(())),
                 Mode::Own => {
                     ready!(self.poll_own(stream, cx))?;
                 }
@@ -144,7 +146,7 @@ impl Lane {
         loop {
             ready!(self.poll_serve(stream, cx))?;
             match self.mode {
-                Mode::Handed { left: 0 } => {
+                Mode::Handed(end) if end.is_reached() => {
                     // hyper only wants to know whether the client is still there.
                     if self.inbox.len() >= INBOX_BYTES_MAX {
                         return Poll::Pending;
@@ -154,14 +156,8 @@ impl Lane {
                         return Poll::Ready(Ok(()));
                     }
                 }
-                Mode::Handed { left } => {
-                    let before = buffer.filled().len();
-                    ready!(self.give(left, stream, cx, buffer))?;
-                    let left = left - (buffer.filled().len() - before);
-                    self.mode = Mode::Handed { left };
-                    return Poll::Ready(Ok(()));
-                }
-                _ => return self.give(usize::MAX, stream, cx, buffer),
+                Mode::Handed(end) => return self.give_up_to(end, stream, cx, buffer),
+                _ => return self.give(stream, cx, buffer),
             }
         }
     }
@@ -171,7 +167,7 @@ impl Lane {
         self.link.conn.settle();
         // hyper reads ahead of its own answer and takes a "not now" for "when more arrives": what
         // has arrived already would wait for ever.
-        if matches!(self.mode, Mode::Handed { left: 0 })
+        if matches!(self.mode, Mode::Handed(end) if end.is_reached())
             && self.link.conn.is_settled()
             && (!self.inbox.is_empty() || self.ended)
         {
@@ -197,7 +193,7 @@ impl Lane {
                 let head_bytes = plain.head_bytes;
                 if self.link.conn.is_draining() {
                     // hyper knows how to say goodbye.
-                    self.hand(head_bytes);
+                    self.hand(BodyEnd::length(head_bytes, 0));
                     return Poll::Ready(Ok(()));
                 }
                 *answers_left -= 1;
@@ -223,14 +219,23 @@ impl Lane {
                     }
                 }
             }
-            Glance::Bodyless { head_bytes } => self.hand(head_bytes),
+            Glance::Bounded { end, .. } => self.hand(end),
+            Glance::Fragment(method) => self.refuse(method, &Refusal::fragment()),
             Glance::Other if self.is_other_protocol() => {
                 self.worker.counters.closed_protocol.one();
                 return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
             }
             Glance::Other => self.mode = Mode::Through,
-            Glance::Partial if self.ended || self.inbox.len() >= INBOX_BYTES_MAX => {
-                self.mode = Mode::Through;
+            Glance::Partial if self.ended => self.mode = Mode::Through,
+            Glance::Partial if self.inbox.len() >= INBOX_BYTES_MAX => {
+                // Before its line has ended a target may grow as long as is allowed, and no longer.
+                if memchr::memchr(b'\n', &self.inbox).is_some() {
+                    self.mode = Mode::Through;
+                } else if self.inbox.len() as u64 > self.request_line_bytes_max() {
+                    self.refuse(Method::GET, &Refusal::target_too_long());
+                } else {
+                    return self.poll_fill(stream, cx);
+                }
             }
             Glance::Partial => return self.poll_fill(stream, cx),
         }
@@ -246,7 +251,7 @@ impl Lane {
             None => {
                 let rest = std::mem::replace(&mut self.inbox, BytesMut::from(head));
                 self.inbox.extend_from_slice(&rest);
-                self.hand(head_bytes);
+                self.hand(BodyEnd::length(head_bytes, 0));
             }
         }
     }
@@ -266,6 +271,18 @@ impl Lane {
         words
             .nth(2)
             .is_some_and(|word| !words.next_back().unwrap_or(word).starts_with(b"HTTP/"))
+    }
+
+    /// Answers a request that hyper would read otherwise. Nothing behind its head is read.
+    fn refuse(&mut self, method: Method, refusal: &Refusal) {
+        let own = Own::refuse(&self.worker, &self.link, method, refusal);
+        self.serve_own(Box::new(own));
+    }
+
+    /// A target as long as allowed, and room for what stands around it: a method, an absolute target's authority.
+    fn request_line_bytes_max(&self) -> u64 {
+        let target = self.worker.config().limits.target_bytes_max.bytes();
+        target + REQUEST_LINE_BYTES
     }
 
     fn serve_own(&mut self, own: Box<Own>) {
@@ -371,10 +388,10 @@ impl Lane {
         written
     }
 
-    /// The next `head_bytes` are one request, for hyper.
-    fn hand(&mut self, head_bytes: usize) {
+    /// The bytes up to `end` are one request, for hyper.
+    fn hand(&mut self, end: BodyEnd) {
         self.link.conn.unsettle();
-        self.mode = Mode::Handed { left: head_bytes };
+        self.mode = Mode::Handed(end);
     }
 
     /// Reads from the client into the inbox.
@@ -399,10 +416,35 @@ impl Lane {
         Poll::Ready(Ok(()))
     }
 
-    /// Gives hyper what is in the inbox, `most` bytes of it, or what comes from the client.
+    /// Gives hyper bytes of the request that ends at `end`. What lies behind waits here.
+    fn give_up_to<S: ClientStream>(
+        &mut self,
+        mut end: BodyEnd,
+        stream: &mut S,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(self.give(stream, cx, buffer))?;
+        let given = &buffer.filled()[before..];
+        let Ok(taken) = end.take(given) else {
+            // hyper decides what this is.
+            self.mode = Mode::Through;
+            return Poll::Ready(Ok(()));
+        };
+        self.mode = Mode::Handed(end);
+        if taken < given.len() {
+            let mut inbox = BytesMut::from(&given[taken..]);
+            inbox.extend_from_slice(&self.inbox);
+            self.inbox = inbox;
+            buffer.set_filled(before + taken);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Gives hyper what is in the inbox, or what comes from the client.
     fn give<S: ClientStream>(
         &mut self,
-        most: usize,
         stream: &mut S,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
@@ -418,7 +460,7 @@ impl Lane {
             }
             return Poll::Ready(Ok(()));
         }
-        let n = self.inbox.len().min(buffer.remaining()).min(most);
+        let n = self.inbox.len().min(buffer.remaining());
         buffer.put_slice(&self.inbox[..n]);
         self.inbox.advance(n);
         if self.inbox.is_empty() {
@@ -431,6 +473,9 @@ impl Lane {
 /// Responses in a row before other connections get their turn: a client that pipelines must not
 /// keep a core to itself. hyper's own limit is 16 turns.
 const ANSWERS_A_TURN: u32 = 32;
+
+/// What stands in a request line besides the target: the method, the version, and an absolute target's authority.
+const REQUEST_LINE_BYTES: u64 = 1024;
 
 /// Bytes that may wait here. A head that is longer goes to hyper, which has the configured limits.
 const INBOX_BYTES_MAX: usize = 16 * 1024;

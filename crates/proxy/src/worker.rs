@@ -25,7 +25,7 @@ use crate::heads::HeadBudget;
 use crate::negative::Negative;
 use crate::origin::{OriginHealth, OriginPool};
 use crate::pinned::{self, PinnedLog};
-use crate::request::{Hop, UploadProgress};
+use crate::request::{FieldFilter, Hop, UploadProgress};
 use crate::sparse_log::SparseLog;
 use crate::stored::{Hot, Stored, StoredBody, StoredKind, StoredResponse};
 use crate::tasks::TaskSet;
@@ -51,6 +51,10 @@ pub(crate) struct Shared {
     pub(crate) hash_seed: u64,
     /// This edge and no other, in `Via`: how a request that comes round again is recognised.
     pub(crate) via_name: String,
+    /// The fields that no origin gets.
+    pub(crate) field_filter: FieldFilter,
+    /// Of an HTTP/1.0 request without `Host`.
+    pub(crate) default_authority: Box<str>,
     /// The whole field for a request by HTTP/1.1 that came straight from a client.
     pub(crate) via_http11: HeaderValue,
     pub(crate) generations: AtomicU64,

@@ -7,7 +7,8 @@
 //! The life of a request, in the order a driver calls it:
 //!
 //! 1. [`route()`]: may the cache look at this request at all, or must it pass?
-//! 2. [`Target::write_key`]: the primary key; [`VaryFields::write_key`] adds the
+//! 2. [`Authority`] and [`RequestTarget`] give the request its one canonical form, and [`hop_by_hop`] removes what was
+//!    meant for the connection. [`Target::write_key`]: the primary key; [`VaryFields::write_key`] adds the
 //!    secondary one if the resource varies.
 //! 3. [`StoredPolicy::reuse`]: is the stored response [`Reuse::Fresh`], must it be
 //!    revalidated, or must the request go to the origin?
@@ -26,6 +27,7 @@
 #![forbid(unsafe_code)]
 
 mod age;
+mod authority;
 mod cache_control;
 mod cache_key;
 mod cache_status;
@@ -37,6 +39,8 @@ pub mod hop_by_hop;
 pub mod invalidation;
 mod list;
 pub mod range;
+pub mod request_fields;
+mod request_target;
 mod route;
 mod rules;
 mod storability;
@@ -47,13 +51,15 @@ mod validators;
 mod vary;
 
 pub use age::Exchange;
+pub use authority::{Authority, InvalidTarget};
 pub use cache_control::{
     DELTA_SECONDS_MAX, FieldScope, MaxStale, RequestDirectives, ResponseDirectives,
 };
-pub use cache_key::{InvalidTarget, Target};
+pub use cache_key::Target;
 pub use cache_status::{CacheStatus, Forward, Outcome};
 pub use date::{format_http_date, parse_http_date};
 pub use freshness::{Lifetime, LifetimeSource, is_heuristically_cacheable};
+pub use request_target::{InvalidRequestTarget, RequestTarget};
 pub use route::{PassReason, Route, route};
 pub use rules::{ClientDirectives, Heuristic, Rules, SetCookie};
 pub use storability::{

@@ -7,6 +7,7 @@
 //! the link, the filters and slow clients are written in files of their own.
 
 mod disk;
+mod forwarding;
 mod link;
 mod negative;
 mod slow;
@@ -86,7 +87,10 @@ pub(super) const TABLES: [(&str, &str); 14] = [
         "Paths whose absent ids are answered 404 here, without asking the origin. Write `[[negative]]` once for each \
          path. See docs/id-filter.md.",
     ),
-    ("forwarding", "What the origin learns of the client."),
+    (
+        "forwarding",
+        "What the origin learns of the client, and what of a request it does not get.",
+    ),
     ("server", "The process."),
     ("admin", "Metrics and status."),
     ("access_log", "Where requests are written down."),
@@ -520,23 +524,12 @@ pub(super) static KEYS: &[Key] = &[
     negative::CLOCK_ERROR,
     negative::TLS_ROOTS,
     negative::SNAPSHOT_BYTES_MAX,
-    Key {
-        path: "forwarding.x_forwarded",
-        flag: None,
-        kind: Kind::Switch,
-        doc: "Appends the client to `X-Forwarded-For` and sets `X-Forwarded-Proto` and \
-              `X-Forwarded-Host`.",
-        set: |draft, _, value| draft.edge.forwarding.x_forwarded = value.switch(),
-        show: |draft, _| Some(draft.edge.forwarding.x_forwarded.to_string()),
-    },
-    Key {
-        path: "forwarding.forwarded",
-        flag: None,
-        kind: Kind::Switch,
-        doc: "Appends the client to `Forwarded` (RFC 7239).",
-        set: |draft, _, value| draft.edge.forwarding.forwarded = value.switch(),
-        show: |draft, _| Some(draft.edge.forwarding.forwarded.to_string()),
-    },
+    forwarding::X_FORWARDED,
+    forwarding::FORWARDED,
+    forwarding::TRUSTED_PROXIES,
+    forwarding::REMOVED_FIELDS,
+    forwarding::DEFAULT_AUTHORITY,
+    forwarding::TRACE,
     Key {
         path: "server.workers",
         flag: Some("--workers"),
@@ -652,6 +645,17 @@ pub(super) static KEYS: &[Key] = &[
               and an origin's response becomes 502.",
         set: |draft, _, value| draft.edge.limits.head_bytes_max = value.size(),
         show: |draft, _| Some(size_text(draft.edge.limits.head_bytes_max)),
+    },
+    Key {
+        path: "limits.target_bytes_max",
+        flag: None,
+        kind: Kind::Size {
+            least: ByteSize(256),
+            most: ByteSize::kib(60),
+        },
+        doc: "A request's target. Beyond it a client gets 414.",
+        set: |draft, _, value| draft.edge.limits.target_bytes_max = value.size(),
+        show: |draft, _| Some(size_text(draft.edge.limits.target_bytes_max)),
     },
     Key {
         path: "limits.headers_max",

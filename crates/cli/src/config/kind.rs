@@ -12,7 +12,7 @@ use std::time::Duration;
 use edgeward_filter::PublicKey;
 use edgeward_policy::log::Reinsertion;
 use edgeward_policy::{DiskAdmissionSpec, ParsePolicyError, PolicySpec};
-use edgeward_proxy::config::{HostPattern, OriginUrl};
+use edgeward_proxy::config::{FieldNames, HostPattern, Networks, OriginUrl, ParseListError};
 use edgeward_proxy::negative::PathPattern;
 use edgeward_types::ByteSize;
 
@@ -68,6 +68,10 @@ pub(super) enum Kind {
     Filter,
     /// Public keys in hex, several with commas between.
     PublicKeys,
+    /// Networks in CIDR notation, several with commas between, or `"none"`.
+    Networks,
+    /// Names of header fields, several with commas between, or `"none"`.
+    FieldNames,
     /// A policy by its name.
     Policy,
     /// A rule of admission to disk by its name.
@@ -118,6 +122,8 @@ pub(super) enum Value {
     Pattern(PathPattern),
     Filter(FilterPlace),
     PublicKeys(Vec<PublicKey>),
+    Networks(Networks),
+    FieldNames(FieldNames),
     Policy(PolicySpec),
     DiskAdmission(DiskAdmissionSpec),
     HostPattern(HostPattern),
@@ -139,6 +145,8 @@ impl Kind {
             | Self::CountOrNone { .. }
             | Self::AddressOrNone
             | Self::SeedOrNone
+            | Self::Networks
+            | Self::FieldNames
                 if raw.text() == Some(NONE) =>
             {
                 Ok(Value::None)
@@ -309,6 +317,18 @@ impl Kind {
                     Refusal::new("is no public key of 64 hex digits")
                         .hint("`edgeward filter keygen --public FILE` prints a publisher's")
                 })
+            }
+            Self::Networks => {
+                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
+                text.parse()
+                    .map(Value::Networks)
+                    .map_err(|error: ParseListError| refusal(text, &error))
+            }
+            Self::FieldNames => {
+                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
+                text.parse()
+                    .map(Value::FieldNames)
+                    .map_err(|error: ParseListError| refusal(text, &error))
             }
             Self::Policy => {
                 let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;

@@ -7,16 +7,24 @@
 
 use std::mem::MaybeUninit;
 
+use http::Method;
+
+use super::body_end::BodyEnd;
+
 /// What the bytes at hand begin with.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Glance<'a, 'f> {
     /// A head that a stored response answers as it is, if there is one.
     Plain(Plain<'a, 'f>),
-    /// A complete request without a body: its end is known, its meaning is hyper's.
-    Bodyless {
-        /// Bytes of the request.
+    /// A complete head of a request whose end is known: its meaning is hyper's.
+    Bounded {
+        /// Bytes of the head.
         head_bytes: usize,
+        /// Where the request ends.
+        end: BodyEnd,
     },
+    /// A head whose target has a fragment, which hyper would cut off.
+    Fragment(Method),
     /// The beginning of a head.
     Partial,
     /// Anything else. Where the next request begins cannot be known here.
@@ -56,14 +64,20 @@ pub(super) fn glance<'a, 'f>(bytes: &'a [u8], fields: &'f mut Fields<'a>) -> Gla
     let (Some(method), Some(target)) = (request.method, request.path) else {
         return Glance::Other;
     };
-    let head_only = match method {
-        "GET" => false,
-        "HEAD" => true,
-        // Their bodies, Upgrade and CONNECT: all hyper's.
-        _ => return Glance::Other,
+    if target.contains('#') {
+        return Glance::Fragment(Method::from_bytes(method.as_bytes()).unwrap_or_default());
+    }
+    let (asks, head_only) = match method {
+        "GET" => (true, false),
+        "HEAD" => (true, true),
+        // A tunnel has no end.
+        "CONNECT" => return Glance::Other,
+        _ => (false, false),
     };
-    let mut plain = request.version == Some(1) && target.starts_with('/');
+    let mut plain = asks && request.version == Some(1) && target.starts_with('/');
+    let mut end = BodyEnd::length(head_bytes, 0);
     let mut host = None;
+    let mut framing_fields = 0;
     for field in request.headers.iter() {
         match meaning(field.name) {
             Meaning::None => {}
@@ -73,7 +87,22 @@ pub(super) fn glance<'a, 'f>(bytes: &'a [u8], fields: &'f mut Fields<'a>) -> Gla
             },
             Meaning::Host | Meaning::Some => plain = false,
             Meaning::Connection => plain &= field.value.eq_ignore_ascii_case(b"keep-alive"),
-            Meaning::Body => return Glance::Other,
+            Meaning::Length | Meaning::Coding if framing_fields > 0 => return Glance::Other,
+            Meaning::Length => {
+                let Some(length) = decimal(field.value) else {
+                    return Glance::Other;
+                };
+                end = BodyEnd::length(head_bytes, length);
+                (plain, framing_fields) = (false, 1);
+            }
+            Meaning::Coding => {
+                // HTTP/1.0 has no chunks (RFC 9112 §6.1).
+                if request.version != Some(1) || !field.value.eq_ignore_ascii_case(b"chunked") {
+                    return Glance::Other;
+                }
+                end = BodyEnd::chunked(head_bytes);
+                (plain, framing_fields) = (false, 1);
+            }
         }
     }
     match host {
@@ -84,7 +113,7 @@ pub(super) fn glance<'a, 'f>(bytes: &'a [u8], fields: &'f mut Fields<'a>) -> Gla
             target,
             fields: request.headers,
         }),
-        _ => Glance::Bodyless { head_bytes },
+        _ => Glance::Bounded { head_bytes, end },
     }
 }
 
@@ -97,8 +126,10 @@ enum Meaning {
     Some,
     Host,
     Connection,
-    /// More bytes belong to this request, or another protocol does.
-    Body,
+    /// How many bytes follow the head.
+    Length,
+    /// Chunks follow the head.
+    Coding,
 }
 
 fn meaning(name: &str) -> Meaning {
@@ -110,17 +141,27 @@ fn meaning(name: &str) -> Meaning {
         4 if is("host") => Meaning::Host,
         5 if is("range") => Meaning::Some,
         6 if is("pragma") || is("expect") => Meaning::Some,
-        7 if is("upgrade") || is("trailer") => Meaning::Body,
+        // The edge never switches protocols, so that a request with `Upgrade` ends like any other.
+        7 if is("upgrade") || is("trailer") => Meaning::Some,
         8 if is("if-match") || is("if-range") => Meaning::Some,
         10 if is("connection") => Meaning::Connection,
         12 if is("max-forwards") => Meaning::Some,
         13 if is("if-none-match") || is("cache-control") || is("authorization") => Meaning::Some,
-        14 if is("content-length") || is("http2-settings") => Meaning::Body,
-        17 if is("transfer-encoding") => Meaning::Body,
+        14 if is("content-length") => Meaning::Length,
+        14 if is("http2-settings") => Meaning::Some,
+        17 if is("transfer-encoding") => Meaning::Coding,
         17 if is("if-modified-since") => Meaning::Some,
         19 if is("if-unmodified-since") => Meaning::Some,
         _ => Meaning::None,
     }
+}
+
+/// Digits and nothing else: where hyper reads a length in another text, it decides.
+fn decimal(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 /// Fields a head may have here. hyper's way takes as many as configured; who sends more goes there.
@@ -145,10 +186,18 @@ mod tests {
                 let (host, target) = (plain.host.to_owned(), plain.target.to_owned());
                 Ok((plain.head_bytes, plain.head_only, host, target))
             }
-            Glance::Bodyless { head_bytes } => Err(Glance::Bodyless { head_bytes }),
+            Glance::Bounded { head_bytes, end } => Err(Glance::Bounded { head_bytes, end }),
+            Glance::Fragment(method) => Err(Glance::Fragment(method)),
             Glance::Partial => Err(Glance::Partial),
             Glance::Other => Err(Glance::Other),
         }
+    }
+
+    /// A request for hyper that ends with its head.
+    fn bodyless(request: &str) -> Glance<'static, 'static> {
+        let head_bytes = request.len();
+        let end = BodyEnd::length(head_bytes, 0);
+        Glance::Bounded { head_bytes, end }
     }
 
     fn head(fields: &str) -> String {
@@ -189,34 +238,65 @@ mod tests {
             "Host: other.example",
         ] {
             let bytes = head(&format!("{field}\r\n"));
-            let head_bytes = bytes.len();
-            assert_eq!(
-                look(bytes.as_bytes()),
-                Err(Glance::Bodyless { head_bytes }),
-                "{field}"
-            );
+            assert_eq!(look(bytes.as_bytes()), Err(bodyless(&bytes)), "{field}");
         }
     }
 
     #[test]
-    fn what_may_be_followed_by_more_bytes_is_left_alone() {
-        for field in [
-            "Content-Length: 5",
-            "Content-Length: 0",
-            "Transfer-Encoding: chunked",
-            "transfer-encoding: identity",
-            "Upgrade: websocket",
-            "HTTP2-Settings: x",
+    fn the_end_of_a_request_with_a_body_is_known_if_its_head_is_plain_about_it() {
+        for (field, end) in [
+            ("Content-Length: 5", Some(Some(5))),
+            ("Content-Length: 0", Some(Some(0))),
+            ("Upgrade: h2c\r\nHTTP2-Settings: x", Some(Some(0))),
+            ("Transfer-Encoding: chunked", Some(None)),
+            ("transfer-encoding: Chunked", Some(None)),
+            ("Content-Length: +5", None),
+            ("Content-Length: 5, 5", None),
+            ("Content-Length: ", None),
+            ("Content-Length: 5\r\nContent-Length: 5", None),
+            ("Content-Length: 5\r\nTransfer-Encoding: chunked", None),
+            ("Content-Length: 18446744073709551616", None),
+            ("transfer-encoding: identity", None),
+            ("transfer-encoding: gzip, chunked", None),
         ] {
-            let bytes = head(&format!("{field}\r\n"));
-            assert_eq!(look(bytes.as_bytes()), Err(Glance::Other), "{field}");
+            for method in ["GET", "POST"] {
+                let bytes = head(&format!("{field}\r\n")).replacen("GET", method, 1);
+                let head_bytes = bytes.len();
+                let expected = match end {
+                    Some(Some(length)) => Glance::Bounded {
+                        head_bytes,
+                        end: BodyEnd::length(head_bytes, length),
+                    },
+                    Some(None) => Glance::Bounded {
+                        head_bytes,
+                        end: BodyEnd::chunked(head_bytes),
+                    },
+                    None => Glance::Other,
+                };
+                assert_eq!(look(bytes.as_bytes()), Err(expected), "{method} {field}");
+            }
         }
         for request in [
-            "POST / HTTP/1.1\r\nHost: x\r\n\r\n",
+            "CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n",
+            "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n",
             "PRI * HTTP/2.0\r\n\r\n",
             "\0\0\0",
         ] {
             assert_eq!(look(request.as_bytes()), Err(Glance::Other), "{request:?}");
+        }
+    }
+
+    #[test]
+    fn a_fragment_is_seen_before_hyper_cuts_it_off() {
+        for target in ["/a#b", "/#", "http://x/#a", "#"] {
+            for method in [Method::GET, Method::POST] {
+                let bytes = format!("{method} {target} HTTP/1.1\r\nHost: x\r\n\r\n");
+                assert_eq!(
+                    look(bytes.as_bytes()),
+                    Err(Glance::Fragment(method)),
+                    "{target}"
+                );
+            }
         }
     }
 
@@ -227,10 +307,9 @@ mod tests {
             "GET http://x/ HTTP/1.1\r\nHost: x\r\n\r\n",
             "GET / HTTP/1.1\r\n\r\n",
         ] {
-            let head_bytes = request.len();
             assert_eq!(
                 look(request.as_bytes()),
-                Err(Glance::Bodyless { head_bytes }),
+                Err(bodyless(request)),
                 "{request:?}"
             );
         }
@@ -249,10 +328,10 @@ mod tests {
         #[test]
         fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             match glance(&bytes, &mut no_fields()) {
-                Glance::Plain(Plain { head_bytes, .. }) | Glance::Bodyless { head_bytes } => {
+                Glance::Plain(Plain { head_bytes, .. }) | Glance::Bounded { head_bytes, .. } => {
                     prop_assert!(bytes[..head_bytes].ends_with(b"\n"));
                 }
-                Glance::Partial | Glance::Other => {}
+                Glance::Partial | Glance::Fragment(_) | Glance::Other => {}
             }
         }
 

@@ -24,7 +24,7 @@ use super::glance::Plain;
 use super::outbox::Outbox;
 use crate::body::EdgeBody;
 use crate::disk::Looked;
-use crate::request::{self, Ask, ClientLink, Serving};
+use crate::request::{self, ClientLink, RawHead, Refusal, Serving};
 use crate::worker::Worker;
 
 /// One request and what has become of it.
@@ -73,16 +73,35 @@ impl Own {
         {
             return None;
         }
-        let ask = places.read(link, head)?;
-        let serving = match looked {
-            Some((hash, looked)) => request::serve_looked(worker, link, ask, hash, looked),
-            None => request::serve_bodiless(worker, link, ask),
-        };
+        let head = places.read(head)?;
+        let serving = request::serve_bodiless(worker, link, head, looked);
         Some(Self {
             head_only: places.head_only,
             stage: Stage::Waiting(serving),
             closes: false,
         })
+    }
+
+    /// Refuses a request whose head is not for hyper.
+    pub(super) fn refuse(
+        worker: &Rc<Worker>,
+        link: &ClientLink,
+        method: Method,
+        refusal: &Refusal,
+    ) -> Self {
+        let head = RawHead {
+            method,
+            uri: Uri::from_static("/"),
+            version: Version::HTTP_11,
+            headers: HeaderMap::new(),
+            plain: false,
+            charge: None,
+        };
+        Self {
+            head_only: head.method == Method::HEAD,
+            stage: Stage::Waiting(request::refuse(worker, link, head, refusal)),
+            closes: false,
+        }
     }
 
     /// Goes on with a response whose head, and perhaps the front of its body, is in the outbox.
@@ -291,7 +310,7 @@ impl Places {
     }
 
     /// The request in that head.
-    fn read(&self, link: &ClientLink, head: &Bytes) -> Option<Rc<Ask>> {
+    fn read(&self, head: &Bytes) -> Option<RawHead> {
         let part = |(start, bytes): Place| head.slice(start..start + bytes);
         let mut uri = http::uri::Parts::default();
         uri.path_and_query = Some(PathAndQuery::from_maybe_shared(part(self.target)).ok()?);
@@ -301,7 +320,7 @@ impl Places {
             let value = HeaderValue::from_maybe_shared(part(value)).ok()?;
             headers.append(name, value);
         }
-        Some(Rc::new(Ask {
+        Some(RawHead {
             method: if self.head_only {
                 Method::HEAD
             } else {
@@ -311,10 +330,7 @@ impl Places {
             version: Version::HTTP_11,
             headers,
             plain: true,
-            scheme: link.scheme(),
-            peer: link.peer,
-            peer_text: link.peer_text.clone(),
-            _charge: None,
-        }))
+            charge: None,
+        })
     }
 }

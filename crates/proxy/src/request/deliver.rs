@@ -9,8 +9,8 @@ use edgeward_semantics::range::{self, RangeAnswer};
 use edgeward_semantics::{CacheStatus, Validators};
 use edgeward_types::Timestamp;
 use http::header::{
-    AGE, CACHE_CONTROL, CACHE_STATUS, CONNECTION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE,
-    HeaderMap, HeaderValue, RANGE, RETRY_AFTER,
+    AGE, ALLOW, AUTHORIZATION, CACHE_CONTROL, CACHE_STATUS, CONNECTION, CONTENT_LENGTH,
+    CONTENT_RANGE, CONTENT_TYPE, COOKIE, HeaderMap, HeaderValue, RANGE, RETRY_AFTER,
 };
 use http::{Method, Response, StatusCode};
 
@@ -113,14 +113,38 @@ impl Reply {
         response
     }
 
+    /// The response to OPTIONS or TRACE whose `Max-Forwards` ends here.
+    pub(super) fn final_recipient(mut self, ask: &Ask) -> Response<EdgeBody> {
+        let mut headers = HeaderMap::with_capacity(8);
+        let body = if ask.method == Method::TRACE {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("message/http"));
+            echo(ask)
+        } else {
+            headers.insert(ALLOW, HeaderValue::from_static(METHODS_ALLOWED));
+            Bytes::new()
+        };
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+        if let Some(log) = &mut self.log {
+            log.refused(StatusCode::OK, None);
+        }
+        let source = Source::Whole(body, Memory::Uncounted);
+        let body = EdgeBody::new(source, self.worker, self.in_flight, self.log);
+        let mut response = Response::new(body);
+        *response.headers_mut() = headers;
+        response
+    }
+
     /// An error of the edge's own.
     pub(super) fn refuse(mut self, refusal: &Refusal) -> Response<EdgeBody> {
         let counters = &self.worker.counters;
         match refusal.status.as_u16() {
             400 => counters.refused_400.one(),
             408 => counters.refused_408.one(),
+            405 => counters.refused_405.one(),
             413 => counters.refused_413.one(),
             431 => counters.refused_431.one(),
+            414 => counters.refused_414.one(),
             501 => counters.refused_501.one(),
             502 => counters.refused_502.one(),
             503 => counters.refused_503.one(),
@@ -138,6 +162,9 @@ impl Reply {
         );
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
+        if refusal.status == StatusCode::METHOD_NOT_ALLOWED {
+            headers.insert(ALLOW, HeaderValue::from_static(METHODS_ALLOWED));
+        }
         if let Some(cache_status) = &refusal.cache_status {
             let name = &self.worker.config().name;
             headers.insert(CACHE_STATUS, cache_status.to_header_value(name));
@@ -164,6 +191,25 @@ impl Reply {
         response
     }
 }
+
+/// A request as a TRACE shows it, without fields that hold credentials (RFC 9110 §9.3.8).
+fn echo(ask: &Ask) -> Bytes {
+    let mut text = format!("{} {} HTTP/1.1\r\n", ask.method, ask.path_and_query()).into_bytes();
+    for (name, value) in &ask.headers {
+        if *name != COOKIE && *name != AUTHORIZATION {
+            text.extend_from_slice(name.as_str().as_bytes());
+            text.extend_from_slice(b": ");
+            text.extend_from_slice(value.as_bytes());
+            text.extend_from_slice(b"\r\n");
+        }
+    }
+    text.extend_from_slice(b"\r\n");
+    Bytes::from(text)
+}
+
+/// What the edge forwards besides methods that it does not know. TRACE is not among them even where it is forwarded:
+/// nobody should be pointed to it.
+const METHODS_ALLOWED: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
 /// What the client's conditions and range make of a stored response, unless it is all of it.
 fn narrowed(

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use edgeward_semantics::conditional::{self, Answer};
-use edgeward_semantics::{CacheStatus, Forward, Target, Validators};
+use edgeward_semantics::{CacheStatus, Forward, Validators};
 use http::header::{HeaderMap, RANGE};
 use http::{Method, Response, StatusCode};
 use hyper::body::Incoming;
@@ -104,7 +104,7 @@ pub(super) async fn miss(
             Followed::Head(head) => {
                 if let Some((fields, secondary)) = &head.variant {
                     let mut own = Vec::new();
-                    fields.write_key(&ask.headers, &mut own);
+                    fields.write_key(&ask.as_origin_sees(&worker, fields), &mut own);
                     if own != *secondary {
                         // Another variant of the same URI: look again, now that this is known.
                         match again(&worker, &ask).await {
@@ -297,13 +297,11 @@ fn follow(
     )
 }
 
-/// Looks a request up once more. `None` if its target makes no key, which was checked before.
+/// Looks a request up once more. `None` if the disk would have to be waited for again.
 async fn again(worker: &Worker, ask: &Ask) -> Option<Result<Arc<Stored>, MissKey>> {
-    let authority = ask.authority().unwrap_or_default();
-    let target = Target::new(ask.scheme, authority, ask.path_and_query()).ok()?;
-    let mut found = lookup::find(worker, &target, &ask.headers);
+    let mut found = lookup::find(worker, ask);
     if let Found::Waits(waiting) = found {
-        found = lookup::wait(worker, *waiting, &ask.headers).await;
+        found = lookup::wait(worker, *waiting, ask).await;
     }
     match found {
         Found::Response { stored, .. }

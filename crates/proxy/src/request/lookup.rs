@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use edgeward_semantics::{Forward, Target};
+use edgeward_semantics::Forward;
 use edgeward_store::disk::Candidate;
 use edgeward_store::hot::{Commit, Offer};
 use edgeward_types::KeyHash;
-use http::HeaderMap;
 
+use super::Ask;
 use crate::disk::Looked;
 use crate::stored::{Stored, StoredKind, StoredResponse};
 use crate::worker::Worker;
@@ -63,37 +63,40 @@ impl MissKey {
 }
 
 /// Two lookups at most: one for the URI, one for the variant if it varies. Each in RAM, then on disk.
-pub(super) fn find(worker: &Worker, target: &Target<'_>, headers: &HeaderMap) -> Found {
+pub(super) fn find(worker: &Worker, ask: &Ask) -> Found {
     let mut key = worker.scratch.borrow_mut();
     key.clear();
+    let target = ask
+        .target()
+        .expect("a request that is not refused has a target");
     target.write_key(&mut key);
     let hash = worker.shared.hash(&key);
     let looked = look(worker, hash, &key);
-    of_primary(worker, headers, &mut key, hash, looked)
+    of_primary(worker, ask, &mut key, hash, looked)
 }
 
 /// The same after the first lookup, whose key is in the worker's scratch.
-pub(super) fn after(worker: &Worker, headers: &HeaderMap, hash: KeyHash, looked: Looked) -> Found {
+pub(super) fn after(worker: &Worker, ask: &Ask, hash: KeyHash, looked: Looked) -> Found {
     let mut key = worker.scratch.borrow_mut();
-    of_primary(worker, headers, &mut key, hash, looked)
+    of_primary(worker, ask, &mut key, hash, looked)
 }
 
 fn of_primary(
     worker: &Worker,
-    headers: &HeaderMap,
+    ask: &Ask,
     key: &mut Vec<u8>,
     hash: KeyHash,
     looked: Looked,
 ) -> Found {
     match looked {
         Looked::Waits(candidate) => waits(key, key.len(), hash, None, candidate),
-        Looked::Found(stored) => go_on(worker, headers, key, hash, Some(stored)),
-        Looked::Absent => go_on(worker, headers, key, hash, None),
+        Looked::Found(stored) => go_on(worker, ask, key, hash, Some(stored)),
+        Looked::Absent => go_on(worker, ask, key, hash, None),
     }
 }
 
 /// Goes on with a lookup when the disk has answered.
-pub(super) async fn wait(worker: &Worker, mut waiting: Waiting, headers: &HeaderMap) -> Found {
+pub(super) async fn wait(worker: &Worker, mut waiting: Waiting, ask: &Ask) -> Found {
     loop {
         let Waiting {
             mut key,
@@ -115,7 +118,7 @@ pub(super) async fn wait(worker: &Worker, mut waiting: Waiting, headers: &Header
         };
         let found = match marker {
             Some(marker) => end(key.as_slice(), primary_len, hash, stored, Some(marker)),
-            None => go_on(worker, headers, &mut key, hash, stored),
+            None => go_on(worker, ask, &mut key, hash, stored),
         };
         match found {
             Found::Waits(next) => waiting = *next,
@@ -133,7 +136,7 @@ pub(super) async fn wait(worker: &Worker, mut waiting: Waiting, headers: &Header
 /// With what lies under the primary key, on to the variant if the URI varies.
 fn go_on(
     worker: &Worker,
-    headers: &HeaderMap,
+    ask: &Ask,
     key: &mut Vec<u8>,
     hash: KeyHash,
     stored: Option<Arc<Stored>>,
@@ -147,7 +150,7 @@ fn go_on(
         return end(key, primary_len, hash, stored, None);
     };
     if let StoredKind::Varies(variants) = &marker.kind {
-        variants.write_key(headers, key);
+        variants.write_key(&ask.as_origin_sees(worker, &variants.fields), key);
     }
     let hash = worker.shared.hash(key);
     match look(worker, hash, key) {

@@ -4,6 +4,7 @@
 mod deliver;
 mod disk_hit;
 mod fetch;
+mod field_filter;
 mod lookup;
 mod outbound;
 mod pass;
@@ -18,7 +19,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use edgeward_semantics::{CacheStatus, Forward, RequestDirectives, Reuse, Route, Target, route};
+use edgeward_semantics::hop_by_hop::ConnectionOptions;
+use edgeward_semantics::{CacheStatus, Forward, RequestDirectives, Reuse, Route, Target};
 use edgeward_types::KeyHash;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
@@ -30,12 +32,15 @@ use crate::disk::Looked;
 use crate::heads::{self, HeadCharge};
 use crate::negative::{Advice, Negative};
 use crate::worker::Worker;
-use deliver::Refusal;
 use lookup::Found;
+use receive::Stop;
 
+pub(crate) use deliver::Refusal;
 pub(crate) use disk_hit::{DiskHit, Plain, plain};
+pub(crate) use field_filter::FieldFilter;
 pub(crate) use outbound::{Hop, Outbound};
 pub(crate) use pass::Chain;
+pub(crate) use receive::RawHead;
 pub(crate) use upload::{Upload, UploadProgress, UploadTooLarge, UploadTooSlow};
 
 /// What is known of the client's side of a connection.
@@ -46,6 +51,8 @@ pub(crate) struct ClientLink {
     /// The address as `X-Forwarded-For` shows it, written once a connection.
     pub(crate) peer_text: HeaderValue,
     pub(crate) tls: bool,
+    /// Whether the peer is one of `forwarding.trusted_proxies`.
+    pub(crate) is_trusted: bool,
 }
 
 impl ClientLink {
@@ -54,11 +61,13 @@ impl ClientLink {
     }
 }
 
-/// A request's head and whom to answer.
+/// A request's head in its canonical form, and whom to answer.
 pub(crate) struct Ask {
     pub(crate) method: Method,
-    pub(crate) uri: Uri,
+    /// The target as it arrived: see [`path_and_query`](Self::path_and_query) and [`authority`](Self::authority).
+    uri: Uri,
     pub(crate) version: Version,
+    /// Without the fields of the connection, and without those that no origin gets.
     pub(crate) headers: HeaderMap,
     /// A GET or HEAD for one host, without a body, conditions, a range, directives or anything else that needs a second
     /// look, as the [lane](crate::lane) found.
@@ -68,21 +77,47 @@ pub(crate) struct Ask {
     pub(crate) peer_text: HeaderValue,
     /// What the head takes of the memory for heads, if it came by HTTP/2.
     pub(crate) _charge: Option<HeadCharge>,
+    peer_is_trusted: bool,
+    /// Where the text in the request is another; most requests are canonical, and a hit should not copy them.
+    canonical_authority: Option<Box<str>>,
+    canonical_target: Option<Box<str>>,
+    /// What the removed fields of the connection said.
+    options: ConnectionOptions,
+    route: Route,
 }
 
 impl Ask {
+    /// Path and query, or `*`: canonical unless the request is refused.
     pub(crate) fn path_and_query(&self) -> &str {
-        self.uri
-            .path_and_query()
-            .map_or("/", |target| target.as_str())
+        match &self.canonical_target {
+            Some(target) => target,
+            None => self
+                .uri
+                .path_and_query()
+                .map_or("/", |target| target.as_str()),
+        }
     }
 
-    /// Whom the request is for: `:authority`, an absolute target's host, or `Host`.
+    pub(crate) fn path(&self) -> &str {
+        let target = self.path_and_query();
+        target.split_once('?').map_or(target, |(path, _)| path)
+    }
+
+    /// The host and port that the request is for, canonical unless the request is refused: from `:authority`, an
+    /// absolute target, or `Host`.
     pub(crate) fn authority(&self) -> Option<&str> {
+        if let Some(authority) = &self.canonical_authority {
+            return Some(authority);
+        }
         match self.uri.authority() {
             Some(authority) => Some(authority.as_str()),
             None => self.headers.get(http::header::HOST)?.to_str().ok(),
         }
+    }
+
+    /// What the primary key is made of. Nothing for a request that is refused.
+    fn target(&self) -> Option<Target<'_>> {
+        Target::new(self.scheme, self.authority()?, self.path_and_query()).ok()
     }
 }
 
@@ -119,31 +154,28 @@ impl Future for Serving {
 /// Answers a request: at once if the cache can, else by a future.
 pub(crate) fn serve(worker: &Rc<Worker>, link: &ClientLink, request: Request<Incoming>) -> Serving {
     let (parts, incoming) = request.into_parts();
-    let mut ask = Ask {
+    let mut head = RawHead {
         method: parts.method,
         uri: parts.uri,
         version: parts.version,
         headers: parts.headers,
         plain: false,
-        scheme: link.scheme(),
-        peer: link.peer,
-        peer_text: link.peer_text.clone(),
-        _charge: None,
+        charge: None,
     };
-    if ask.version == Version::HTTP_2 {
-        match admit(worker, link, &ask) {
-            Ok(charge) => ask._charge = Some(charge),
-            Err(refusal) => return ready(Reply::new(worker, link, &ask).refuse(&refusal)),
+    if head.version == Version::HTTP_2 {
+        match admit(worker, link, &head) {
+            Ok(charge) => head.charge = Some(charge),
+            Err(refusal) => return refuse(worker, link, head, &refusal),
         }
     }
-    answer(worker, link, Rc::new(ask), Some(incoming))
+    answer(worker, link, head, Some(incoming), None)
 }
 
 /// Whether a request of HTTP/2 has a place. Refused, its head is freed at once.
-fn admit(worker: &Worker, link: &ClientLink, ask: &Ask) -> Result<HeadCharge, Refusal> {
+fn admit(worker: &Worker, link: &ClientLink, head: &RawHead) -> Result<HeadCharge, Refusal> {
     let limits = &worker.config().limits;
     let counters = &worker.counters;
-    if ask.headers.len() > limits.headers_max.get() {
+    if head.headers.len() > limits.headers_max.get() {
         counters.h2_refused_fields.one();
         return Err(Refusal::too_many_fields());
     }
@@ -153,7 +185,7 @@ fn admit(worker: &Worker, link: &ClientLink, ask: &Ask) -> Result<HeadCharge, Re
             "the origin still works on requests of this connection that were cancelled",
         ));
     }
-    let bytes = heads::decoded_bytes(&ask.uri, &ask.headers);
+    let bytes = heads::decoded_bytes(&head.uri, &head.headers);
     let budget = &worker.shared.head_budget;
     budget
         .charge(&link.conn, limits.h2_heads_bytes_max.bytes(), bytes)
@@ -163,42 +195,50 @@ fn admit(worker: &Worker, link: &ClientLink, ask: &Ask) -> Result<HeadCharge, Re
         })
 }
 
-/// The same for a request that is known to have no body.
-pub(crate) fn serve_bodiless(worker: &Rc<Worker>, link: &ClientLink, ask: Rc<Ask>) -> Serving {
-    answer(worker, link, ask, None)
-}
-
-/// The same for a plain request whose key was looked up a moment ago, and is where [`plain`] put it together.
-pub(crate) fn serve_looked(
+/// The same for a request that is known to have no body. `looked` is what lies under its key, if that was looked up a
+/// moment ago; the key is then where [`plain`] put it together.
+pub(crate) fn serve_bodiless(
     worker: &Rc<Worker>,
     link: &ClientLink,
-    ask: Rc<Ask>,
-    hash: KeyHash,
-    looked: Looked,
+    head: RawHead,
+    looked: Option<(KeyHash, Looked)>,
 ) -> Serving {
-    let found = lookup::after(worker, &ask.headers, hash, looked);
-    go_on(worker, Reply::new(worker, link, &ask), ask, None, found)
+    answer(worker, link, head, None, looked)
+}
+
+/// Refuses a request of which only the head was read.
+pub(crate) fn refuse(
+    worker: &Rc<Worker>,
+    link: &ClientLink,
+    head: RawHead,
+    refusal: &Refusal,
+) -> Serving {
+    let (ask, _) = receive::canonical(worker, link, head);
+    ready(Reply::new(worker, link, &ask).refuse(refusal))
 }
 
 fn answer(
     worker: &Rc<Worker>,
     link: &ClientLink,
-    ask: Rc<Ask>,
+    head: RawHead,
     incoming: Option<Incoming>,
+    looked: Option<(KeyHash, Looked)>,
 ) -> Serving {
+    let (ask, checked) = receive::canonical(worker, link, head);
     let reply = Reply::new(worker, link, &ask);
-    if let Err(refusal) = receive::check(&ask, worker) {
-        return ready(reply.refuse(&refusal));
+    match checked {
+        Ok(()) => {}
+        Err(Stop::Refuse(refusal)) => return ready(reply.refuse(&refusal)),
+        Err(Stop::AnswerHere) => return ready(reply.final_recipient(&ask)),
     }
-    let authority = ask.authority().unwrap_or_default();
-    let target = match Target::new(ask.scheme, authority, ask.path_and_query()) {
-        Ok(target) => target,
-        Err(error) => return ready(reply.refuse(&Refusal::bad_request(error.to_string()))),
-    };
-    if let Route::Pass(reason) = route(&ask.method, &ask.headers) {
+    let ask = Rc::new(ask);
+    if let Route::Pass(reason) = ask.route {
         return later(pass::pass(reply, ask, incoming, reason.forward()));
     }
-    let found = lookup::find(worker, &target, &ask.headers);
+    let found = match looked {
+        Some((hash, looked)) => lookup::after(worker, &ask, hash, looked),
+        None => lookup::find(worker, &ask),
+    };
     go_on(worker, reply, ask, incoming, found)
 }
 
@@ -214,7 +254,7 @@ fn go_on(
         Found::Waits(waiting) => {
             let worker = Rc::clone(worker);
             later(async move {
-                let found = lookup::wait(&worker, *waiting, &ask.headers).await;
+                let found = lookup::wait(&worker, *waiting, &ask).await;
                 match decide(&worker, reply, ask, incoming, found).await {
                     Ok(response) => response,
                     Err(never) => match never {},
@@ -276,7 +316,7 @@ fn decide(
         Found::Nothing { key, why } => {
             // Another variant of the URI shows that it exists.
             if why == Forward::UriMiss && !asked.no_cache {
-                match worker.shared.negative.advise(ask.uri.path()) {
+                match worker.shared.negative.advise(ask.path()) {
                     Advice::Absent => return ready(reply.no_such_id()),
                     Advice::Watch(rule) if !asked.only_if_cached => {
                         return later(watched(rule, reply, ask, incoming, key));

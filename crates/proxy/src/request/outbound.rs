@@ -1,15 +1,18 @@
 //! The request as the origin gets it.
 
-use edgeward_semantics::{Validators, conditional, hop_by_hop};
+use std::borrow::Cow;
+
+use edgeward_semantics::{Validators, VaryFields, conditional, hop_by_hop, request_fields};
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue,
-    PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING, VIA,
+    ACCEPT, ACCEPT_CHARSET, ACCEPT_ENCODING, ACCEPT_LANGUAGE, CONNECTION, CONTENT_LENGTH, EXPECT,
+    FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING, VIA,
 };
 use http::uri::{PathAndQuery, Uri};
 use http::{Method, Request, Version};
 
 use super::{Ask, Upload};
 use crate::config::{ForwardingConfig, HostPolicy, OriginConfig, OriginProtocol};
+use crate::worker::Worker;
 
 /// What goes to the origin for a request, built anew for each try.
 pub(crate) struct Outbound<'a> {
@@ -46,13 +49,17 @@ impl Outbound<'_> {
     pub(crate) fn request(&self, upload: Upload) -> Request<Upload> {
         let Self { hop, ask, .. } = *self;
         let mut headers = ask.headers.clone();
-        let options = hop_by_hop::strip_request(&mut headers);
-        if options.takes_trailers {
+        if ask.options.takes_trailers {
             headers.insert(TE, HeaderValue::from_static("trailers"));
+            if hop.origin.protocol == OriginProtocol::Http1 {
+                // RFC 9110 §10.1.4. HTTP/2 has no connection options (RFC 9113 §8.2.2).
+                headers.insert(CONNECTION, HeaderValue::from_static("te"));
+            }
         }
         // The edge has taken it upon itself: hyper sends 100 when the origin's connection asks for the
         // first byte of the upload (RFC 9110 §10.1.1).
         headers.remove(EXPECT);
+        canonical_values(&mut headers);
         forwarded(hop, ask, &mut headers);
         if ask.version == Version::HTTP_11 && !headers.contains_key(VIA) {
             headers.insert(VIA, hop.via_http11.clone());
@@ -116,22 +123,12 @@ impl Outbound<'_> {
 
     /// Whether nothing in the request has to be joined, taken apart or replaced.
     fn is_ordinary(&self) -> bool {
-        let is_ours = |name: &HeaderName| {
-            *name == VIA
-                || *name == FORWARDED
-                || *name == CONNECTION
-                || *name == X_FORWARDED_FOR
-                || *name == X_FORWARDED_PROTO
-                || *name == X_FORWARDED_HOST
-        };
         self.ask.version == Version::HTTP_11
             && !self.hop.forwarding.forwarded
+            && !self.ask.peer_is_trusted
+            && !self.ask.options.takes_trailers
             && !matches!(self.conditions, Conditions::Revalidate(_))
-            && !self
-                .ask
-                .headers
-                .keys()
-                .any(|name| is_ours(name) || hop_by_hop::is_of_connection(name))
+            && !self.ask.headers.contains_key(VIA)
     }
 
     /// The same bytes as by way of the map, which would cost a third of all the work of a miss.
@@ -141,13 +138,23 @@ impl Outbound<'_> {
         let authority = ask.authority();
         let mut head = Vec::with_capacity(ORDINARY_HEAD_BYTES);
         request_line(&mut head, self.method, ask.path_and_query());
+        let mut canonical: Option<&HeaderName> = None;
         for (name, value) in &ask.headers {
             let goes = *name == HOST
                 || *name == EXPECT
                 || *name == CONTENT_LENGTH
-                || *name == PROXY_AUTHORIZATION
                 || (!keeps_conditions && conditional::is_condition(name));
-            if !goes {
+            if goes || canonical == Some(name) {
+                continue;
+            }
+            if request_fields::has_canonical_form(name) {
+                // All its lines at once; the others follow this one.
+                canonical = Some(name);
+                head.extend_from_slice(name.as_str().as_bytes());
+                head.extend_from_slice(b": ");
+                request_fields::write_value(name, &ask.headers, &mut head);
+                head.extend_from_slice(b"\r\n");
+            } else {
                 field(&mut head, name, value.as_bytes());
             }
         }
@@ -224,10 +231,51 @@ fn host(hop: Hop<'_>, ask: &Ask) -> HeaderValue {
 }
 
 fn origin_form(ask: &Ask) -> Uri {
-    match ask.uri.path_and_query() {
-        // `OPTIONS *` keeps its star (RFC 9112 §3.2.4).
-        Some(target) => Uri::from(target.clone()),
-        None => Uri::from(PathAndQuery::from_static("/")),
+    // `OPTIONS *` keeps its star (RFC 9112 §3.2.4).
+    let target = match (&ask.canonical_target, ask.uri.path_and_query()) {
+        (None, Some(target)) => target.clone(),
+        _ => PathAndQuery::try_from(ask.path_and_query())
+            .expect("a canonical target is a path and query"),
+    };
+    Uri::from(target)
+}
+
+impl Ask {
+    /// The fields of the request as the origin sees them, as far as these decide on a variant: those that the edge
+    /// writes are its own.
+    ///
+    /// Copies the map only if the response varies by such a field; few do.
+    pub(crate) fn as_origin_sees(
+        &self,
+        worker: &Worker,
+        fields: &VaryFields,
+    ) -> Cow<'_, HeaderMap> {
+        let is_ours = |name: &HeaderName| {
+            *name == HOST
+                || *name == FORWARDED
+                || *name == X_FORWARDED_FOR
+                || *name == X_FORWARDED_PROTO
+                || *name == X_FORWARDED_HOST
+        };
+        if !fields.names().iter().any(is_ours) {
+            return Cow::Borrowed(&self.headers);
+        }
+        let mut headers = self.headers.clone();
+        forwarded(worker.hop(), self, &mut headers);
+        headers.insert(HOST, host(worker.hop(), self));
+        Cow::Owned(headers)
+    }
+}
+
+/// Puts the values that `Vary` keys hold in the place of the client's: see [`request_fields`].
+fn canonical_values(headers: &mut HeaderMap) {
+    for name in [ACCEPT, ACCEPT_CHARSET, ACCEPT_ENCODING, ACCEPT_LANGUAGE] {
+        if headers.contains_key(&name) {
+            let mut value = Vec::with_capacity(VALUE_BYTES);
+            request_fields::write_value(&name, headers, &mut value);
+            let value = HeaderValue::from_bytes(&value);
+            headers.insert(name, value.expect("made of the bytes of values"));
+        }
     }
 }
 
@@ -241,18 +289,20 @@ fn absolute_form(hop: Hop<'_>, ask: &Ask, host: &HeaderValue) -> Uri {
         .unwrap_or_else(|_| origin_form(ask))
 }
 
-/// Tells the origin whom it answers. What a client wrote into these fields stays in front: whoever
-/// reads them knows which of the hops to believe.
+/// Tells the origin whom it answers. These fields are there already only if the client is a trusted proxy: then its
+/// lists are continued, and what it says of the first request stays.
 fn forwarded(hop: Hop<'_>, ask: &Ask, headers: &mut HeaderMap) {
     let config = hop.forwarding;
     if config.x_forwarded {
         append_member(headers, &X_FORWARDED_FOR, &ask.peer_text);
-        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(ask.scheme));
+        headers
+            .entry(X_FORWARDED_PROTO)
+            .or_insert_with(|| HeaderValue::from_static(ask.scheme));
         if let Some(host) = ask
             .authority()
             .and_then(|host| HeaderValue::try_from(host).ok())
         {
-            headers.insert(X_FORWARDED_HOST, host);
+            headers.entry(X_FORWARDED_HOST).or_insert(host);
         }
     }
     if config.forwarded {
@@ -291,13 +341,18 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
+/// What most values fit into.
+const VALUE_BYTES: usize = 64;
+
 /// What most heads fit into, so that writing one allocates once.
 const ORDINARY_HEAD_BYTES: usize = 512;
 
 #[cfg(test)]
 mod tests {
+    use edgeward_semantics::Route;
     use proptest::prelude::*;
 
+    use super::super::FieldFilter;
     use super::*;
 
     /// A head's lines, sorted: the order of different fields means nothing (RFC 9110 §5.3).
@@ -318,6 +373,7 @@ mod tests {
             ),
             removes in any::<bool>(),
             head in any::<bool>(),
+            trusted in any::<bool>(),
         ) {
             let mut headers = HeaderMap::new();
             headers.insert(HOST, HeaderValue::from_static("example.com"));
@@ -325,6 +381,9 @@ mod tests {
                 headers.append(*name, value.trim().parse().expect("a value"));
             }
             let peer = std::net::SocketAddr::from(([192, 0, 2, 1], 4711));
+            let options = hop_by_hop::strip_request(&mut headers);
+            let filter = FieldFilter::new(&ForwardingConfig::default());
+            filter.apply(&mut headers, trusted, true);
             let ask = Ask {
                 method: Method::GET,
                 uri: Uri::from_static("/a?b"),
@@ -335,6 +394,11 @@ mod tests {
                 peer,
                 peer_text: HeaderValue::from_static("192.0.2.1"),
                 _charge: None,
+                peer_is_trusted: trusted,
+                canonical_authority: None,
+                canonical_target: None,
+                options,
+                route: Route::Lookup,
             };
             let origin = OriginConfig::new("http://origin.example:81".parse().expect("a URL"));
             let outbound = Outbound {
@@ -355,6 +419,8 @@ mod tests {
 
     const NAMES: &[&str] = &[
         "accept",
+        "accept-encoding",
+        "accept-language",
         "user-agent",
         "cookie",
         "range",

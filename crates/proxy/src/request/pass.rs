@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use edgeward_semantics::{CacheStatus, Forward, Target, hop_by_hop, invalidation};
+use edgeward_semantics::{CacheStatus, Forward, hop_by_hop, invalidation};
 use http::header::{CACHE_STATUS, HeaderMap};
 use http::response::Parts;
 use http::{Method, Response, StatusCode};
@@ -164,8 +164,7 @@ fn invalidate(worker: &Worker, ask: &Ask, status: StatusCode, headers: &HeaderMa
     if !invalidation::applies(&ask.method, status) {
         return pending;
     }
-    let authority = ask.authority().unwrap_or_default();
-    let Ok(target) = Target::new(ask.scheme, authority, ask.path_and_query()) else {
+    let Some(target) = ask.target() else {
         return pending;
     };
     for key in invalidation::targets(&ask.method, status, &target, headers) {

@@ -131,6 +131,20 @@ impl Value {
         }
     }
 
+    pub(super) fn networks(self) -> edgeward_proxy::config::Networks {
+        match self {
+            Self::Networks(networks) => networks,
+            other => other.wrong(),
+        }
+    }
+
+    pub(super) fn field_names(self) -> edgeward_proxy::config::FieldNames {
+        match self {
+            Self::FieldNames(names) => names,
+            other => other.wrong(),
+        }
+    }
+
     pub(super) fn policy(self) -> edgeward_policy::PolicySpec {
         match self {
             Self::Policy(policy) => policy,

@@ -40,6 +40,8 @@ impl Kind {
             Self::Pattern => "path with `{id}`".to_owned(),
             Self::Filter => "file or URL".to_owned(),
             Self::PublicKeys => "public keys, with commas between".to_owned(),
+            Self::Networks => "networks, with commas between, or `\"none\"`".to_owned(),
+            Self::FieldNames => "field names, with commas between, or `\"none\"`".to_owned(),
             Self::Policy => "policy".to_owned(),
         }
     }
@@ -91,6 +93,8 @@ impl Kind {
             Self::Pattern => "a path with {id} in it",
             Self::Filter => "a file or a URL",
             Self::PublicKeys => "a public key",
+            Self::Networks => "a list of networks",
+            Self::FieldNames => "a list of field names",
             Self::Policy => "a policy",
         }
     }
@@ -118,6 +122,8 @@ impl Kind {
             Self::Filter => "\"resource.ids\" or \"https://HOST/sets/NAME\"".to_owned(),
             Self::PublicKeys => "its 64 hex digits in quotes".to_owned(),
             Self::Policy => "\"gdsf\"".to_owned(),
+            Self::Networks => "\"10.0.0.0/8, 2001:db8::/32\"".to_owned(),
+            Self::FieldNames => "\"x-original-url, x-rewrite-url\"".to_owned(),
         }
     }
 }

@@ -386,7 +386,8 @@ impl Fetch {
         let variant = match &storable.vary {
             Vary::Fields(fields) => {
                 let mut secondary = Vec::new();
-                fields.write_key(&self.ask.headers, &mut secondary);
+                let seen = self.ask.as_origin_sees(&self.worker, fields);
+                fields.write_key(&seen, &mut secondary);
                 Some((fields.clone(), secondary))
             }
             _ => None,

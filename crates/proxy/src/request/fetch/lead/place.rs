@@ -113,7 +113,8 @@ impl Fetch {
         };
         let mut key = primary.clone();
         if let StoredKind::Varies(variants) = &marker.kind {
-            variants.write_key(&self.ask.headers, &mut key);
+            let seen = self.ask.as_origin_sees(&self.worker, &variants.fields);
+            variants.write_key(&seen, &mut key);
         }
         let hash = shared.hash(&key);
         self.lead.also_known_as(hash, &key);

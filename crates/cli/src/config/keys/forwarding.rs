@@ -1,0 +1,81 @@
+//! What the origin learns of the client, and which requests it does not get.
+
+use super::super::kind::{Kind, Value};
+use super::{Key, or_none};
+
+pub(super) const X_FORWARDED: Key = Key {
+    path: "forwarding.x_forwarded",
+    flag: None,
+    kind: Kind::Switch,
+    doc: "Sets `X-Forwarded-For`, `X-Forwarded-Proto` and `X-Forwarded-Host`.",
+    set: |draft, _, value| draft.edge.forwarding.x_forwarded = value.switch(),
+    show: |draft, _| Some(draft.edge.forwarding.x_forwarded.to_string()),
+};
+
+pub(super) const FORWARDED: Key = Key {
+    path: "forwarding.forwarded",
+    flag: None,
+    kind: Kind::Switch,
+    doc: "Sets `Forwarded` (RFC 7239).",
+    set: |draft, _, value| draft.edge.forwarding.forwarded = value.switch(),
+    show: |draft, _| Some(draft.edge.forwarding.forwarded.to_string()),
+};
+
+pub(super) const TRUSTED_PROXIES: Key = Key {
+    path: "forwarding.trusted_proxies",
+    flag: None,
+    kind: Kind::Networks,
+    doc: "Clients whose `Forwarded`, `X-Forwarded-*`, `X-Real-IP` and similar fields reach the origin: the edge appends \
+          to their lists and keeps the rest. From all other clients these fields are removed, since the cache key \
+          does not hold them.",
+    set: |draft, _, value| {
+        draft.edge.forwarding.trusted_proxies = match value {
+            Value::None => Default::default(),
+            value => value.networks(),
+        }
+    },
+    show: |draft, _| {
+        let networks = &draft.edge.forwarding.trusted_proxies;
+        Some(or_none(
+            (!networks.0.is_empty()).then(|| networks.to_string()),
+        ))
+    },
+};
+
+pub(super) const REMOVED_FIELDS: Key = Key {
+    path: "forwarding.removed_fields",
+    flag: None,
+    kind: Kind::FieldNames,
+    doc: "Fields that are removed from requests which a stored response may answer. By these names frameworks let a \
+          request name another path, host or method than its first line does, and the cache key does not hold them. \
+          Requests that pass the cache, such as POST, keep them.",
+    set: |draft, _, value| {
+        draft.edge.forwarding.removed_fields = match value {
+            Value::None => Default::default(),
+            value => value.field_names(),
+        }
+    },
+    show: |draft, _| {
+        let names = &draft.edge.forwarding.removed_fields;
+        Some(or_none((!names.0.is_empty()).then(|| names.to_string())))
+    },
+};
+
+pub(super) const DEFAULT_AUTHORITY: Key = Key {
+    path: "forwarding.default_authority",
+    flag: None,
+    kind: Kind::Host(&[]),
+    doc: "The host, with its port if it is not the default, of an HTTP/1.0 request without `Host`. Without it the \
+          authority of `origin.url`.",
+    set: |draft, _, value| draft.edge.forwarding.default_authority = Some(value.text()),
+    show: |draft, _| draft.edge.forwarding.default_authority.clone(),
+};
+
+pub(super) const TRACE: Key = Key {
+    path: "forwarding.trace",
+    flag: None,
+    kind: Kind::Switch,
+    doc: "Whether TRACE requests are forwarded. Otherwise they get 405: the echo shows what the edge added.",
+    set: |draft, _, value| draft.edge.forwarding.trace = value.switch(),
+    show: |draft, _| Some(draft.edge.forwarding.trace.to_string()),
+};

@@ -1,0 +1,237 @@
+//! What an origin is told about the client, and which clients are believed.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use http::HeaderName;
+
+/// What an origin learns of the client.
+#[derive(Clone, Debug)]
+pub struct ForwardingConfig {
+    /// Set `X-Forwarded-For`, `X-Forwarded-Proto` and `X-Forwarded-Host`.
+    /// Default true: what origins' frameworks read.
+    pub x_forwarded: bool,
+    /// Set `Forwarded` (RFC 7239). Default false: few origins read it, and two accounts of one
+    /// thing can disagree.
+    pub forwarded: bool,
+    /// Clients whose `Forwarded`, `X-Forwarded-*`, `X-Real-IP` and similar fields are passed on; the edge appends to
+    /// their lists. From all other clients these fields are removed. Default none: they are not in the cache key, so
+    /// a client that chose them would choose what the cache stores for everybody.
+    pub trusted_proxies: Networks,
+    /// Fields that are removed from requests that a stored response may answer. Default: those by which frameworks
+    /// let a request name another path, host or method than its first line does. They are not in the cache key.
+    pub removed_fields: FieldNames,
+    /// The authority of an HTTP/1.0 request without `Host`. Default none: the origin's own.
+    pub default_authority: Option<String>,
+    /// Whether TRACE is forwarded. Default false: it echoes what the edge added to the request (RFC 9110 §9.3.8).
+    pub trace: bool,
+}
+
+impl Default for ForwardingConfig {
+    fn default() -> Self {
+        Self {
+            x_forwarded: true,
+            forwarded: false,
+            trusted_proxies: Networks::default(),
+            removed_fields: FieldNames(
+                REDIRECTING
+                    .iter()
+                    .map(|name| HeaderName::from_static(name))
+                    .collect(),
+            ),
+            default_authority: None,
+            trace: false,
+        }
+    }
+}
+
+/// Fields that name another path, host or method than the request line.
+const REDIRECTING: [&str; 8] = [
+    // IIS URL Rewrite and ASP.NET, Symfony and Zend.
+    "x-original-url",
+    "x-rewrite-url",
+    "x-original-uri",
+    // Rails, Express, Spring, ASP.NET.
+    "x-http-method-override",
+    "x-http-method",
+    "x-method-override",
+    // Hosts that Apache and application servers behind a proxy prefer to `Host`.
+    "x-host",
+    "x-http-host-override",
+];
+
+/// Field names, typed with commas between them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FieldNames(pub Vec<HeaderName>);
+
+/// Networks in CIDR notation, typed with commas between them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Networks(pub Vec<Network>);
+
+/// Addresses that share their first bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    address: IpAddr,
+    prefix_bits: u8,
+}
+
+/// Why a text is not a list of field names or networks.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{member}` is not {what}")]
+pub struct ParseListError {
+    member: String,
+    what: &'static str,
+}
+
+impl Networks {
+    /// Whether an address lies in one of the networks.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        self.0.iter().any(|network| network.contains(address))
+    }
+}
+
+impl Network {
+    /// Whether an address lies in this network. An IPv4 address mapped into IPv6 counts as IPv4.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let (ours, theirs, bits) = match (self.address, address.to_canonical()) {
+            (IpAddr::V4(ours), IpAddr::V4(theirs)) => {
+                (ours.to_bits().into(), theirs.to_bits().into(), 32)
+            }
+            (IpAddr::V6(ours), IpAddr::V6(theirs)) => (ours.to_bits(), theirs.to_bits(), 128),
+            _ => return false,
+        };
+        let differ: u128 = ours ^ theirs;
+        differ
+            .checked_shr(bits - u32::from(self.prefix_bits))
+            .unwrap_or(0)
+            == 0
+    }
+}
+
+impl FromStr for Network {
+    type Err = ParseListError;
+
+    fn from_str(text: &str) -> Result<Self, ParseListError> {
+        let error = || ParseListError {
+            member: text.to_owned(),
+            what: "a network; write 10.0.0.0/8 or 2001:db8::/32, or one address",
+        };
+        let (address, prefix) = match text.split_once('/') {
+            Some((address, prefix)) => (address, Some(prefix)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| error())?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let prefix_bits = match prefix {
+            Some(prefix) => prefix.parse().map_err(|_| error())?,
+            None => most,
+        };
+        if prefix_bits > most {
+            return Err(error());
+        }
+        Ok(Self {
+            address,
+            prefix_bits,
+        })
+    }
+}
+
+impl FromStr for Networks {
+    type Err = ParseListError;
+
+    fn from_str(text: &str) -> Result<Self, ParseListError> {
+        members(text)
+            .map(str::parse)
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+}
+
+impl FromStr for FieldNames {
+    type Err = ParseListError;
+
+    fn from_str(text: &str) -> Result<Self, ParseListError> {
+        let name = |member: &str| {
+            HeaderName::try_from(member).map_err(|_| ParseListError {
+                member: member.to_owned(),
+                what: "a field name; write names such as x-original-url with commas between",
+            })
+        };
+        members(text).map(name).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix_bits)
+    }
+}
+
+impl fmt::Display for Networks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_members(f, &self.0)
+    }
+}
+
+impl fmt::Display for FieldNames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_members(f, &self.0)
+    }
+}
+
+fn members(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',')
+        .map(str::trim)
+        .filter(|member| !member.is_empty())
+}
+
+fn write_members<T: fmt::Display>(f: &mut fmt::Formatter<'_>, members: &[T]) -> fmt::Result {
+    for (n, member) in members.iter().enumerate() {
+        let comma = if n > 0 { ", " } else { "" };
+        write!(f, "{comma}{member}")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_contains_the_addresses_that_share_its_prefix() {
+        for (network, address, contained) in [
+            ("10.0.0.0/8", "10.255.0.1", true),
+            ("10.0.0.0/8", "11.0.0.1", false),
+            ("192.0.2.7", "192.0.2.7", true),
+            ("192.0.2.7", "192.0.2.6", false),
+            ("0.0.0.0/0", "203.0.113.9", true),
+            ("0.0.0.0/0", "::1", false),
+            ("10.0.0.0/8", "::ffff:10.0.0.1", true),
+            ("2001:db8::/33", "2001:db8:7fff::1", true),
+            ("2001:db8::/33", "2001:db8:8000::1", false),
+            ("::/0", "::1", true),
+        ] {
+            let networks: Networks = network.parse().expect("a network");
+            let address = address.parse().expect("an address");
+            assert_eq!(networks.contains(address), contained, "{network} {address}");
+        }
+        assert!(!Networks::default().contains(IpAddr::from([127, 0, 0, 1])));
+    }
+
+    #[test]
+    fn lists_read_back_as_they_are_shown() {
+        let text = "10.0.0.0/8, 2001:db8::/32, 192.0.2.7/32";
+        assert_eq!(
+            text.parse::<Networks>().expect("networks").to_string(),
+            text
+        );
+        let names = ForwardingConfig::default().removed_fields;
+        assert_eq!(names.to_string().parse(), Ok(names));
+        assert_eq!("".parse(), Ok(Networks::default()));
+        for text in ["10.0.0.0/33", "::/129", "10.0.0/8", "host", "10.0.0.0/-1"] {
+            assert!(text.parse::<Networks>().is_err(), "{text}");
+        }
+        assert!("a b".parse::<FieldNames>().is_err());
+    }
+}

@@ -1,0 +1,426 @@
+//! One normalised request makes the cache key, the `Vary` key and the request that the origin gets.
+
+mod support;
+#[path = "support/ways.rs"]
+mod ways;
+
+use edgeward_testkit::Answer;
+use support::Bed;
+use ways::{H2, for_hyper, h1, h2};
+
+/// What the origin was sent: its target, its `Host`, and the value of one field.
+fn echo(bed: &Bed, field: &'static str, vary: Option<&'static str>) {
+    bed.origin.otherwise(move |request| {
+        let values: Vec<&str> = request.headers_named(field).collect();
+        let host = request.header("host").unwrap_or("none");
+        let text = format!("{} {host} {}", request.target(), values.join("|"));
+        let cache_control = if request.target().starts_with("/cached") || vary.is_none() {
+            "max-age=60"
+        } else {
+            "no-store"
+        };
+        let answer = Answer::ok(text).header("cache-control", cache_control);
+        match vary {
+            Some(vary) => answer.header("vary", vary),
+            None => answer,
+        }
+    });
+}
+
+#[test]
+fn user_information_in_an_authority_is_refused() {
+    let bed = Bed::start();
+    echo(&bed, "accept", None);
+    for request in [
+        "GET /a HTTP/1.1\r\nHost: x@shop.example\r\n\r\n",
+        "GET http://x@shop.example/a HTTP/1.1\r\nHost: shop.example\r\n\r\n",
+        "GET http://x:y@shop.example/a HTTP/1.1\r\nHost: x:y@shop.example\r\n\r\n",
+        "GET http://shop.example/a HTTP/1.1\r\nHost: x@shop.example\r\n\r\n",
+        "POST /a HTTP/1.1\r\nHost: x@shop.example\r\nContent-Length: 0\r\n\r\n",
+    ] {
+        assert_eq!(h1(bed.addr(), request).status, 400, "{request}");
+        assert_eq!(h1(bed.addr(), &for_hyper(request)).status, 400, "{request}");
+    }
+    let request = H2 {
+        authority: Some("x@shop.example"),
+        path: "/a",
+        ..H2::default()
+    };
+    let answer = h2(bed.addr(), &request);
+    assert!(answer.is_none_or(|answer| answer.status == 400));
+    assert_eq!(bed.origin.requests_total(), 0);
+}
+
+#[test]
+fn every_spelling_of_an_authority_is_one_key_and_one_forwarded_host() {
+    let bed = Bed::start();
+    echo(&bed, "x-forwarded-host", None);
+    let expected = "/a shop.example shop.example";
+    for host in [
+        "shop.example",
+        "SHOP.Example",
+        "shop.example:80",
+        "shop.example:",
+        "shop.example.",
+        "Shop.example.:080",
+    ] {
+        let fast = format!("GET /a HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        let absolute = format!("GET http://{host}/a HTTP/1.1\r\nHost: other.example\r\n\r\n");
+        for request in [&fast, &for_hyper(&fast), &absolute] {
+            assert_eq!(h1(bed.addr(), request).text(), expected, "{request}");
+        }
+        // Past the cache: the head that goes out is written anew.
+        let passed = format!("POST /a HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\n\r\n");
+        assert_eq!(h1(bed.addr(), &passed).text(), expected, "{host}");
+        let request = H2 {
+            authority: Some(host),
+            path: "/a",
+            ..H2::default()
+        };
+        let answer = h2(bed.addr(), &request).expect("a response");
+        assert_eq!(answer.text(), expected, "{host}");
+    }
+    let gets = bed.origin.recorded();
+    let gets = gets.iter().filter(|request| request.method() == "GET");
+    // Each POST invalidates what the GETs before it stored.
+    assert_eq!(gets.count(), 7);
+}
+
+/// A field that `Connection` lists is removed before anything reads it.
+#[test]
+fn a_field_that_connection_lists_is_not_in_the_vary_key() {
+    let bed = Bed::start();
+    echo(&bed, "accept-language", Some("accept-language"));
+    let listed = [("accept-language", "de"), ("connection", "accept-language")];
+    assert_eq!(
+        bed.get_with("/cached", &listed).text(),
+        "/cached test.example "
+    );
+    let plain = [("accept-language", "de")];
+    assert_eq!(
+        bed.get_with("/cached", &plain).text(),
+        "/cached test.example de"
+    );
+    assert!(bed.get_with("/cached", &[]).is_hit());
+    assert!(bed.get_with("/cached", &plain).is_hit());
+}
+
+/// A stored response is the one that the origin would give.
+///
+/// Method: the origin answers with the value it was sent. For each pair of values the second request, answered from
+/// the cache or not, must get what the origin says to it when nothing is stored.
+#[test]
+fn a_variant_is_shared_only_by_requests_that_the_origin_sees_alike() {
+    for (field, values) in [
+        (
+            "accept-language",
+            &["de", "DE", "d e", "de ,en", "de,en", "en,de"][..],
+        ),
+        (
+            "accept-encoding",
+            &[
+                "gzip",
+                "GZIP",
+                "g zip",
+                "x-gzip",
+                "gzip;q=1.0",
+                "br, gzip",
+                "gzip,br",
+                "",
+            ],
+        ),
+        (
+            "accept",
+            &["a/b;v=B", "a/b;v=b", "A/B; v=B", "a/b;q=0.5", "a/b; Q=0.5"],
+        ),
+        ("x-any", &["a", "A", "a, b", "a,b"]),
+    ] {
+        let bed = Bed::start();
+        echo(&bed, field, Some(field));
+        for (i, one) in values.iter().enumerate() {
+            for (j, other) in values.iter().enumerate() {
+                let path = format!("/cached/{i}/{j}");
+                bed.get_with(&path, &[(field, one)]);
+                let got = bed.get_with(&path, &[(field, other)]);
+                let asked = bed.get_with("/asked", &[(field, other)]);
+                assert_eq!(
+                    got.text().replacen(&path, "/asked", 1),
+                    asked.text(),
+                    "{field}: {other:?} after {one:?}"
+                );
+            }
+        }
+    }
+    let bed = Bed::start();
+    echo(&bed, "x-any", Some("x-any"));
+    let two_lines = [("x-any", "a"), ("x-any", "b")];
+    assert_eq!(
+        bed.get_with("/cached", &two_lines).text(),
+        "/cached test.example a|b"
+    );
+    let one_line = [("x-any", "a, b")];
+    assert_eq!(
+        bed.get_with("/cached", &one_line).text(),
+        "/cached test.example a, b"
+    );
+}
+
+/// What the origin is told about the client is part of the variant if the origin says so.
+#[test]
+fn vary_sees_the_forwarded_fields_that_the_edge_writes() {
+    let bed = Bed::start();
+    echo(&bed, "x-forwarded-proto", Some("x-forwarded-proto, host"));
+    let expected = "/cached test.example http";
+    for n in 0..3 {
+        let claimed = [("x-forwarded-proto", ["http", "https", "x"][n])];
+        let got = bed.get_with("/cached", &claimed);
+        assert_eq!(got.text(), expected);
+        assert_eq!(got.is_hit(), n > 0, "{n}");
+    }
+}
+
+#[test]
+fn a_target_without_a_path_is_the_root_for_key_and_origin() {
+    let bed = Bed::start();
+    echo(&bed, "accept", None);
+    let expected = "/?x=1 shop.example ";
+    for (n, request) in [
+        "GET http://shop.example?x=1 HTTP/1.1\r\nHost: shop.example\r\n\r\n",
+        "GET http://shop.example/?x=1 HTTP/1.1\r\nHost: shop.example\r\n\r\n",
+        "GET /?x=1 HTTP/1.1\r\nHost: shop.example\r\n\r\n",
+    ]
+    .iter()
+    .enumerate()
+    {
+        for request in [(*request).to_owned(), for_hyper(request)] {
+            let answer = h1(bed.addr(), &request);
+            assert_eq!(answer.text(), expected, "{n}");
+        }
+    }
+    let request = H2 {
+        path: "?x=1",
+        ..H2::default()
+    };
+    let answer = h2(bed.addr(), &request).expect("a response");
+    assert_eq!(answer.text(), expected);
+    assert_eq!(bed.origin.requests_total(), 1);
+}
+
+#[test]
+fn an_asterisk_is_for_options_alone() {
+    let bed = Bed::start();
+    echo(&bed, "accept", None);
+    for method in ["GET", "HEAD", "POST", "DELETE"] {
+        let request =
+            format!("{method} * HTTP/1.1\r\nHost: shop.example\r\nContent-Length: 0\r\n\r\n");
+        assert_eq!(h1(bed.addr(), &request).status, 400, "{method}");
+        let request = H2 {
+            method,
+            path: "*",
+            ..H2::default()
+        };
+        let answer = h2(bed.addr(), &request);
+        assert!(answer.is_none_or(|answer| answer.status == 400), "{method}");
+    }
+    assert_eq!(bed.origin.requests_total(), 0);
+    let request = "OPTIONS * HTTP/1.1\r\nHost: shop.example\r\n\r\n";
+    assert_eq!(h1(bed.addr(), request).text(), "* shop.example ");
+    let request = H2 {
+        method: "OPTIONS",
+        path: "*",
+        ..H2::default()
+    };
+    assert_eq!(
+        h2(bed.addr(), &request).expect("a response").text(),
+        "* shop.example "
+    );
+}
+
+#[test]
+fn a_target_that_is_not_a_path_is_refused() {
+    let bed = Bed::start();
+    echo(&bed, "accept", None);
+    for target in [
+        "shop.example:80",
+        "shop.example",
+        "ftp://shop.example/a",
+        "/a#b",
+        "/#",
+        "/a?b#c",
+        "http://shop.example/a#b",
+        "http://shop.example#b",
+    ] {
+        for method in ["GET", "POST"] {
+            let length = if method == "POST" {
+                "Content-Length: 0\r\n"
+            } else {
+                ""
+            };
+            let request =
+                format!("{method} {target} HTTP/1.1\r\nHost: shop.example\r\n{length}\r\n");
+            for request in [&request, &for_hyper(&request)] {
+                assert_eq!(h1(bed.addr(), request).status, 400, "{request}");
+            }
+        }
+    }
+    assert_eq!(bed.origin.requests_total(), 0);
+}
+
+/// A request with a body does not hide the next one's target.
+#[test]
+fn a_fragment_is_refused_on_a_connection_that_carried_a_body() {
+    for body in [
+        "Content-Length: 5\r\n\r\nhello",
+        "Transfer-Encoding: chunked\r\n\r\n3;ext=1\r\nhel\r\n2\r\nlo\r\n0\r\nx-trailer: 1\r\n\r\n",
+    ] {
+        let bed = Bed::start();
+        echo(&bed, "accept", None);
+        let mut client = bed.connect();
+        let post = format!("POST /a HTTP/1.1\r\nHost: shop.example\r\n{body}");
+        for _ in 0..2 {
+            client.send(post.as_bytes());
+            assert_eq!(client.answer("POST").text(), "/a shop.example ");
+        }
+        client.send(b"GET /a#b HTTP/1.1\r\nHost: shop.example\r\nConnection: x\r\n\r\n");
+        assert_eq!(client.answer("GET").status, 400);
+        assert_eq!(bed.origin.requests_total(), 2);
+    }
+}
+
+/// Fields that name another target or method than the request line.
+const REDIRECTING: &[&str] = &[
+    "x-original-url",
+    "x-rewrite-url",
+    "x-http-method-override",
+    "x-http-method",
+    "x-method-override",
+    "x-host",
+];
+
+/// Fields that say who the client is, and by which URL it came.
+const DESCRIBING: &[&str] = &[
+    "forwarded",
+    "x-forwarded",
+    "x-forwarded-port",
+    "x-forwarded-prefix",
+    "x-forwarded-scheme",
+    "x-forwarded-server",
+    "x-original-host",
+    "x-real-ip",
+    "true-client-ip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+];
+
+#[test]
+fn an_origin_of_cacheable_requests_gets_no_field_that_names_another_target() {
+    let bed = Bed::start();
+    bed.origin
+        .otherwise(|_| Answer::ok("x").header("cache-control", "max-age=60"));
+    for (n, name) in REDIRECTING.iter().chain(DESCRIBING).enumerate() {
+        for (way, connection) in [("fast", "keep-alive"), ("hyper", "x-for-hyper")] {
+            let path = format!("/{way}/{n}");
+            bed.get_with(&path, &[(name, "/admin"), ("connection", connection)]);
+            let seen = bed.origin.last(&path).expect("asked");
+            assert_eq!(seen.header(name), None, "{way}: {}", seen.head());
+        }
+        let path = format!("/h2/{n}");
+        let request = H2 {
+            path: &path,
+            headers: &[(name, "/admin")],
+            ..H2::default()
+        };
+        h2(bed.addr(), &request).expect("a response");
+        let seen = bed.origin.last(&path).expect("asked");
+        assert_eq!(seen.header(name), None, "h2: {}", seen.head());
+    }
+}
+
+#[test]
+fn a_request_that_passes_keeps_its_method_override_but_not_what_it_says_of_the_client() {
+    let bed = Bed::start();
+    bed.origin.otherwise(|_| Answer::ok("x"));
+    for name in REDIRECTING.iter().chain(DESCRIBING) {
+        let fields = [(*name, "PATCH"), ("content-length", "0")];
+        bed.connect().request("POST", "/a", &fields, b"");
+        let seen = bed.origin.last("/a").expect("asked");
+        let expected = REDIRECTING.contains(name).then_some("PATCH");
+        assert_eq!(seen.header(name), expected, "{}", seen.head());
+    }
+}
+
+#[test]
+fn what_a_client_says_of_itself_is_replaced() {
+    let bed = Bed::start();
+    bed.origin
+        .otherwise(|_| Answer::ok("x").header("cache-control", "max-age=60"));
+    for connection in [
+        "keep-alive",
+        "x-for-hyper",
+        "x-forwarded-for, x-forwarded-host",
+    ] {
+        let path = format!("/{}", connection.len());
+        let fields = [
+            ("x-forwarded-for", "192.0.2.9"),
+            ("x-forwarded-proto", "https"),
+            ("x-forwarded-host", "evil.example"),
+            ("connection", connection),
+        ];
+        bed.get_with(&path, &fields);
+        let seen = bed.origin.last(&path).expect("asked");
+        for (name, expected) in [
+            ("x-forwarded-for", "127.0.0.1"),
+            ("x-forwarded-proto", "http"),
+            ("x-forwarded-host", "test.example"),
+        ] {
+            let values: Vec<&str> = seen.headers_named(name).collect();
+            assert_eq!(values, [expected], "{}", seen.head());
+        }
+    }
+}
+
+#[test]
+fn a_trusted_proxy_may_say_what_it_knows_of_the_client() {
+    let bed = Bed::with(|config| {
+        config.forwarding.trusted_proxies = "127.0.0.0/8".parse().expect("a network");
+    });
+    bed.origin
+        .otherwise(|_| Answer::ok("x").header("cache-control", "max-age=60"));
+    for connection in ["keep-alive", "x-for-hyper"] {
+        let path = format!("/{connection}");
+        let fields = [
+            ("x-forwarded-for", "192.0.2.9"),
+            ("x-forwarded-proto", "https"),
+            ("x-forwarded-host", "www.example"),
+            ("x-real-ip", "192.0.2.9"),
+            ("x-original-url", "/admin"),
+            ("connection", connection),
+        ];
+        bed.get_with(&path, &fields);
+        let seen = bed.origin.last(&path).expect("asked");
+        for (name, expected) in [
+            ("x-forwarded-for", Some("192.0.2.9, 127.0.0.1")),
+            ("x-forwarded-proto", Some("https")),
+            ("x-forwarded-host", Some("www.example")),
+            ("x-real-ip", Some("192.0.2.9")),
+            ("x-original-url", None),
+        ] {
+            assert_eq!(seen.header(name), expected, "{}", seen.head());
+        }
+    }
+}
+
+#[test]
+fn the_list_of_removed_fields_is_a_setting() {
+    let bed = Bed::with(|config| {
+        config.forwarding.removed_fields = "x-one, X-Two".parse().expect("names");
+    });
+    bed.origin
+        .otherwise(|_| Answer::ok("x").header("cache-control", "max-age=60"));
+    let fields = [("x-one", "1"), ("x-two", "2"), ("x-original-url", "/a")];
+    bed.get_with("/a", &fields);
+    let seen = bed.origin.last("/a").expect("asked");
+    assert_eq!(seen.header("x-one"), None);
+    assert_eq!(seen.header("x-two"), None);
+    assert_eq!(seen.header("x-original-url"), Some("/a"));
+}

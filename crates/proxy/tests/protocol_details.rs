@@ -1,0 +1,183 @@
+//! Requirements of RFC 9110, 9112 and 9113 on what passes between a client and an origin.
+
+mod support;
+#[path = "support/ways.rs"]
+mod ways;
+
+use edgeward_testkit::Answer;
+use support::Bed;
+use ways::{H2, for_hyper, h1, h2};
+
+/// RFC 9113 §8.2.3.
+#[test]
+fn cookie_crumbs_are_one_line_for_an_http1_origin() {
+    let bed = Bed::start();
+    bed.origin.otherwise(|_| Answer::ok("x"));
+    let request = H2 {
+        path: "/a",
+        headers: &[("cookie", "a=1"), ("cookie", "b=2"), ("cookie", "c=3")],
+        ..H2::default()
+    };
+    h2(bed.addr(), &request).expect("a response");
+    let seen = bed.origin.last("/a").expect("asked");
+    let cookies: Vec<&str> = seen.headers_named("cookie").collect();
+    assert_eq!(cookies, ["a=1; b=2; c=3"]);
+}
+
+/// RFC 9113 §8.3.1.
+#[test]
+fn an_authority_that_differs_from_host_is_refused() {
+    let bed = Bed::start();
+    bed.origin.otherwise(|_| Answer::ok("x"));
+    for (host, expected) in [
+        ("other.example", 400),
+        ("shop.example:81", 400),
+        ("shop.example", 200),
+        ("SHOP.example.:80", 200),
+    ] {
+        let request = H2 {
+            headers: &[("host", host)],
+            ..H2::default()
+        };
+        let status = h2(bed.addr(), &request).map_or(400, |answer| answer.status);
+        assert_eq!(status, expected, "{host}");
+    }
+}
+
+/// RFC 9110 §7.6.2.
+#[test]
+fn max_forwards_counts_down_for_options_and_ends_at_zero() {
+    let bed = Bed::start();
+    bed.origin.otherwise(|_| Answer::ok("from the origin"));
+    let ask = |count: &str| {
+        let head =
+            format!("OPTIONS /a HTTP/1.1\r\nHost: shop.example\r\nMax-Forwards: {count}\r\n\r\n");
+        h1(bed.addr(), &head)
+    };
+    let answer = ask("0");
+    assert_eq!((answer.status, answer.text()), (200, ""));
+    assert!(answer.header("allow").is_some(), "{answer:?}");
+    assert_eq!(bed.origin.requests_total(), 0);
+    assert_eq!(ask("3").text(), "from the origin");
+    let seen = bed.origin.last("/a").expect("asked");
+    assert_eq!(seen.header("max-forwards"), Some("2"));
+    // It counts for no other method.
+    bed.get_with("/b", &[("max-forwards", "0")]);
+    let seen = bed.origin.last("/b").expect("asked");
+    assert_eq!(seen.header("max-forwards"), Some("0"));
+}
+
+#[test]
+fn trace_is_refused_unless_allowed() {
+    let bed = Bed::start();
+    bed.origin.otherwise(|_| Answer::ok("x"));
+    let answer = h1(
+        bed.addr(),
+        "TRACE /a HTTP/1.1\r\nHost: shop.example\r\n\r\n",
+    );
+    assert_eq!(answer.status, 405);
+    let allowed = answer.header("allow").expect("RFC 9110 §15.5.6");
+    assert!(!allowed.contains("TRACE"), "{allowed}");
+    assert_eq!(bed.origin.requests_total(), 0);
+}
+
+/// RFC 9110 §10.1.4.
+#[test]
+fn te_is_sent_with_its_connection_option() {
+    let bed = Bed::start();
+    bed.origin.otherwise(|_| Answer::ok("x"));
+    bed.get_with("/a", &[("te", "trailers"), ("connection", "te")]);
+    let seen = bed.origin.last("/a").expect("asked");
+    assert_eq!(seen.header("te"), Some("trailers"));
+    let options = seen.header("connection").unwrap_or_default();
+    assert!(options.eq_ignore_ascii_case("te"), "{}", seen.head());
+}
+
+/// RFC 9112 §6.1.
+#[test]
+fn a_transfer_coding_that_is_not_understood_is_501() {
+    let bed = Bed::start();
+    bed.origin.otherwise(|_| Answer::ok("x"));
+    for coding in ["gzip, chunked", "gzip,chunked", "x, chunked"] {
+        let request = format!(
+            "POST /a HTTP/1.1\r\nHost: shop.example\r\nTransfer-Encoding: {coding}\r\n\r\n0\r\n\r\n"
+        );
+        assert_eq!(h1(bed.addr(), &request).status, 501, "{coding}");
+    }
+    assert_eq!(bed.origin.requests_total(), 0);
+}
+
+/// RFC 9112 §3: each side of the default bound, and beyond the bound of the whole head.
+#[test]
+fn a_target_that_is_too_long_is_414() {
+    let bed = Bed::start();
+    bed.origin.otherwise(|_| Answer::ok("x"));
+    for (length, expected) in [(32_768, 200), (32_769, 414), (60_000, 414), (100_000, 414)] {
+        let target = format!("/{}", "a".repeat(length - 1));
+        let request = format!("GET {target} HTTP/1.1\r\nHost: shop.example\r\n\r\n");
+        let answer = h1(bed.addr(), &request);
+        assert_eq!(answer.status, expected, "{length}");
+        let request = for_hyper(&request);
+        assert_eq!(h1(bed.addr(), &request).status, expected, "{length}");
+    }
+    let path = format!("/{}", "a".repeat(32_768));
+    let request = H2 {
+        path: &path,
+        ..H2::default()
+    };
+    assert_eq!(h2(bed.addr(), &request).expect("a response").status, 414);
+}
+
+/// RFC 9112 §3.2: HTTP/1.0 has no `Host`.
+#[test]
+fn an_http10_request_without_host_is_served_by_the_default_authority() {
+    let bed = Bed::start();
+    let origin = bed.origin.addr().to_string();
+    bed.origin.otherwise(|_| Answer::ok("x"));
+    let answer = h1(bed.addr(), "GET /a HTTP/1.0\r\n\r\n");
+    assert_eq!((answer.status, answer.text()), (200, "x"));
+    let seen = bed.origin.last("/a").expect("asked");
+    assert_eq!(seen.header("host"), Some(origin.as_str()));
+    assert_eq!(h1(bed.addr(), "GET /a HTTP/1.1\r\n\r\n").status, 400);
+}
+
+#[test]
+fn trace_that_is_allowed_is_forwarded_and_counted_down() {
+    let bed = Bed::with(|config| config.forwarding.trace = true);
+    bed.origin.otherwise(|_| Answer::ok("from the origin"));
+    let ask = |count: u32| {
+        let head = format!(
+            "TRACE /a HTTP/1.1\r\nHost: shop.example\r\nCookie: a=1\r\nMax-Forwards: {count}\r\n\r\n"
+        );
+        h1(bed.addr(), &head)
+    };
+    assert_eq!(ask(1).text(), "from the origin");
+    let seen = bed.origin.last("/a").expect("asked");
+    assert_eq!(seen.header("max-forwards"), Some("0"));
+    let echo = ask(0);
+    assert_eq!(echo.header("content-type"), Some("message/http"));
+    assert!(
+        echo.text().starts_with("TRACE /a HTTP/1.1\r\n"),
+        "{}",
+        echo.text()
+    );
+    assert!(!echo.text().contains("a=1"), "{}", echo.text());
+    assert_eq!(bed.origin.requests_total(), 1);
+}
+
+#[test]
+fn bounds_and_names_of_requests_are_settings() {
+    let bed = Bed::with(|config| {
+        config.limits.target_bytes_max = edgeward_types::ByteSize(300);
+        config.forwarding.default_authority = Some("Shop.example:80".to_owned());
+    });
+    bed.origin.otherwise(|_| Answer::ok("x"));
+    for (length, expected) in [(300, 200), (301, 414)] {
+        let target = format!("/{}", "a".repeat(length - 1));
+        assert_eq!(bed.get(&target).status, expected, "{length}");
+    }
+    bed.until_metric("edgeward_requests_refused_total{status=\"414\"}", 1.0);
+    h1(bed.addr(), "GET /old HTTP/1.0\r\n\r\n");
+    let seen = bed.origin.last("/old").expect("asked");
+    assert_eq!(seen.header("host"), Some("shop.example"));
+}

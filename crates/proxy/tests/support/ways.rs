@@ -1,0 +1,98 @@
+//! One request by each way into the edge: the fast path, hyper's HTTP/1, and HTTP/2.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use http::{Request, Uri};
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpStream;
+
+use super::support::{Answer, Client, PATIENCE};
+
+/// Sends a raw HTTP/1 request, head and body, on a connection of its own and reads the response.
+pub(crate) fn h1(addr: SocketAddr, request: &str) -> Answer {
+    let mut client = Client::connect(addr);
+    client.send(request.as_bytes());
+    let method = request.split(' ').next().unwrap_or_default();
+    client.answer(method)
+}
+
+/// The same request for hyper: the fast path leaves connection options that it does not know to hyper, and the edge
+/// removes them again.
+pub(crate) fn for_hyper(request: &str) -> String {
+    let end = request.find("\r\n\r\n").expect("a head's end");
+    let (head, rest) = request.split_at(end);
+    format!("{head}\r\nConnection: x-for-hyper{rest}")
+}
+
+/// The parts of an HTTP/2 request.
+#[derive(Clone, Debug)]
+pub(crate) struct H2<'a> {
+    pub(crate) method: &'a str,
+    pub(crate) authority: Option<&'a str>,
+    pub(crate) path: &'a str,
+    pub(crate) headers: &'a [(&'a str, &'a str)],
+    pub(crate) body: &'a [u8],
+}
+
+impl Default for H2<'_> {
+    fn default() -> Self {
+        Self {
+            method: "GET",
+            authority: Some("shop.example"),
+            path: "/",
+            headers: &[],
+            body: b"",
+        }
+    }
+}
+
+/// Sends one HTTP/2 request by prior knowledge on a connection of its own. A reset stream is `None`.
+pub(crate) fn h2(addr: SocketAddr, request: &H2<'_>) -> Option<Answer> {
+    let mut parts = http::uri::Parts::default();
+    parts.path_and_query = Some(request.path.parse().expect("a path"));
+    if let Some(authority) = request.authority {
+        parts.authority = Some(authority.parse().expect("an authority"));
+        parts.scheme = Some(http::uri::Scheme::HTTP);
+    }
+    let uri = Uri::from_parts(parts).expect("a URI");
+    let mut builder = Request::builder().method(request.method).uri(uri);
+    for (name, value) in request.headers {
+        builder = builder.header(*name, *value);
+    }
+    let body = Full::new(Bytes::copy_from_slice(request.body));
+    let request = builder.body(body).expect("a request");
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime")
+        .block_on(async {
+            let exchange = async {
+                let stream = TcpStream::connect(addr).await.expect("the edge listens");
+                let (mut sender, connection) =
+                    http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+                        .await
+                        .expect("HTTP/2");
+                tokio::spawn(connection);
+                let (parts, body) = sender.send_request(request).await.ok()?.into_parts();
+                let text = |value: &http::HeaderValue| {
+                    String::from_utf8_lossy(value.as_bytes()).into_owned()
+                };
+                Some(Answer {
+                    status: parts.status.as_u16(),
+                    headers: parts
+                        .headers
+                        .iter()
+                        .map(|(name, value)| (name.to_string(), text(value)))
+                        .collect(),
+                    body: body.collect().await.ok()?.to_bytes().to_vec(),
+                    complete: true,
+                })
+            };
+            tokio::time::timeout(PATIENCE, exchange)
+                .await
+                .expect("in time")
+        })
+}

@@ -1,0 +1,170 @@
+//! The target of a request in its one canonical form (RFC 9112 §3.2, RFC 9113 §8.3.1).
+//!
+//! The cache key and the forwarded request line are both made from this text.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use http::Method;
+
+/// A request's target as its parts arrived.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestTarget<'a> {
+    /// The request's method: `*` belongs to OPTIONS alone.
+    pub method: &'a Method,
+    /// The scheme of an absolute target, or `:scheme`.
+    pub scheme: Option<&'a str>,
+    /// Whether the target has an authority: absolute form, authority form, or `:authority`.
+    pub has_authority: bool,
+    /// Whether the target came as `:path`.
+    pub is_pseudo_header: bool,
+    /// Path and query; empty if the target has neither.
+    pub path_and_query: &'a str,
+}
+
+/// A target that is refused with 400.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InvalidRequestTarget {
+    /// `#`: fragments are not sent (RFC 9110 §7.1).
+    Fragment,
+    /// `*` with another method than OPTIONS.
+    Asterisk,
+    /// `host:port`, the form of CONNECT (RFC 9112 §3.2.3).
+    AuthorityForm,
+    /// A scheme other than `http` and `https`.
+    Scheme,
+    /// Neither a path nor one of the forms above.
+    NotAPath,
+}
+
+impl<'a> RequestTarget<'a> {
+    /// Path and query as they are keyed and forwarded: they start with `/`, or are `*`.
+    ///
+    /// Path and query keep their bytes, since origins may distinguish `%41` from `A` although they should not.
+    pub fn canonical(&self) -> Result<Cow<'a, str>, InvalidRequestTarget> {
+        let path_and_query = self.path_and_query;
+        if let Some(scheme) = self.scheme
+            && !scheme.eq_ignore_ascii_case("http")
+            && !scheme.eq_ignore_ascii_case("https")
+        {
+            return Err(InvalidRequestTarget::Scheme);
+        }
+        if path_and_query.contains('#') {
+            return Err(InvalidRequestTarget::Fragment);
+        }
+        let may_lack_slash = self.scheme.is_some() || self.is_pseudo_header;
+        match path_and_query.as_bytes().first() {
+            Some(b'/') => Ok(Cow::Borrowed(path_and_query)),
+            Some(b'*') if path_and_query.len() == 1 => {
+                if *self.method == Method::OPTIONS {
+                    Ok(Cow::Borrowed(path_and_query))
+                } else {
+                    Err(InvalidRequestTarget::Asterisk)
+                }
+            }
+            // RFC 9110 §4.2.3: an empty path is `/`.
+            Some(b'?') if may_lack_slash => Ok(Cow::Owned(format!("/{path_and_query}"))),
+            None if may_lack_slash => Ok(Cow::Borrowed("/")),
+            None if self.has_authority => Err(InvalidRequestTarget::AuthorityForm),
+            _ => Err(InvalidRequestTarget::NotAPath),
+        }
+    }
+}
+
+impl fmt::Display for InvalidRequestTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Fragment => "the target has a fragment: send it without `#` and what follows",
+            Self::Asterisk => "the target `*` belongs to OPTIONS: send a path",
+            Self::AuthorityForm => "the target is an authority: send a path, and the host in Host",
+            Self::Scheme => "the target's scheme is neither http nor https",
+            Self::NotAPath => "the target is not a path: it must start with `/`",
+        })
+    }
+}
+
+impl std::error::Error for InvalidRequestTarget {}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn target<'a>(
+        method: &'a Method,
+        scheme: Option<&'a str>,
+        pseudo: bool,
+        path: &'a str,
+    ) -> RequestTarget<'a> {
+        RequestTarget {
+            method,
+            scheme,
+            has_authority: scheme.is_some(),
+            is_pseudo_header: pseudo,
+            path_and_query: path,
+        }
+    }
+
+    #[test]
+    fn every_form_of_a_target_has_one_canonical_form() {
+        let (get, options) = (&Method::GET, &Method::OPTIONS);
+        for (method, scheme, pseudo, path, expected) in [
+            (get, None, false, "/a?b", "/a?b"),
+            (get, Some("http"), false, "/a?b", "/a?b"),
+            (get, Some("HTTP"), false, "", "/"),
+            (get, Some("http"), false, "?x=1", "/?x=1"),
+            (get, Some("https"), true, "?x=1", "/?x=1"),
+            (get, None, true, "?x=1", "/?x=1"),
+            (get, None, false, "//a//./b/../%2e", "//a//./b/../%2e"),
+            (options, None, false, "*", "*"),
+            (options, None, true, "*", "*"),
+            (options, None, false, "/*", "/*"),
+        ] {
+            let canonical = target(method, scheme, pseudo, path).canonical();
+            assert_eq!(canonical.as_deref(), Ok(expected), "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_canonical_form_is_refused_with_its_reason() {
+        use InvalidRequestTarget as No;
+        let (get, options) = (&Method::GET, &Method::OPTIONS);
+        for (method, scheme, pseudo, path, reason) in [
+            (get, None, false, "*", No::Asterisk),
+            (get, None, true, "*", No::Asterisk),
+            (options, None, false, "*?a", No::NotAPath),
+            (get, None, false, "/a#b", No::Fragment),
+            (get, None, false, "#", No::Fragment),
+            (get, Some("ftp"), false, "/a", No::Scheme),
+            (get, None, false, "?a", No::NotAPath),
+            (get, None, false, "a", No::NotAPath),
+            (get, None, false, "", No::NotAPath),
+        ] {
+            let canonical = target(method, scheme, pseudo, path).canonical();
+            assert_eq!(canonical, Err(reason), "{method} {path}");
+        }
+        let authority_form = RequestTarget {
+            has_authority: true,
+            ..target(get, None, false, "")
+        };
+        assert_eq!(authority_form.canonical(), Err(No::AuthorityForm));
+    }
+
+    proptest! {
+        /// A canonical target sent again in origin form is itself, and holds the bytes of the original.
+        #[test]
+        fn the_canonical_form_is_a_fixed_point(
+            path in "[/?*#a.%]{0,6}",
+            absolute in any::<bool>(),
+            pseudo in any::<bool>(),
+        ) {
+            let scheme = absolute.then_some("http");
+            if let Ok(canonical) = target(&Method::OPTIONS, scheme, pseudo, &path).canonical() {
+                prop_assert!(canonical.ends_with(&path));
+                let again = target(&Method::OPTIONS, None, false, &canonical).canonical();
+                prop_assert_eq!(again.as_deref(), Ok(canonical.as_ref()));
+            }
+        }
+    }
+}

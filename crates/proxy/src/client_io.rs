@@ -62,6 +62,11 @@ pub(crate) struct ConnState {
     written_bytes: Cell<u64>,
     /// What was handed over and the client has not taken.
     pieces: Pieces,
+    /// Interim responses that the fast lane is to write.
+    interims: RefCell<Vec<u8>>,
+    /// The number of the last request that the lane took on, and the request that waits for its final response.
+    lane_requests: Cell<u64>,
+    interims_of: Cell<Option<u64>>,
     task: RefCell<Option<Waker>>,
 }
 
@@ -111,6 +116,9 @@ impl ConnState {
             pace: Pace::default(),
             written_bytes: Cell::new(0),
             pieces: Pieces::default(),
+            interims: RefCell::default(),
+            lane_requests: Cell::new(0),
+            interims_of: Cell::new(None),
             task: RefCell::new(None),
         })
     }
@@ -292,6 +300,28 @@ impl ConnState {
         self.lane_writes.get()
     }
 
+    /// The lane takes a request on: until [`end_interims`](Self::end_interims) its interim responses are written.
+    pub(crate) fn begin_interims(self: &Rc<Self>) -> Interims {
+        let request = self.lane_requests.get() + 1;
+        self.lane_requests.set(request);
+        self.interims_of.set(Some(request));
+        Interims {
+            conn: Rc::clone(self),
+            request,
+        }
+    }
+
+    /// The final response begins.
+    pub(crate) fn end_interims(&self) {
+        self.interims_of.set(None);
+    }
+
+    /// The interim responses that have come, if any.
+    pub(crate) fn take_interims(&self) -> Option<Vec<u8>> {
+        let mut interims = self.interims.borrow_mut();
+        (!interims.is_empty()).then(|| std::mem::take(&mut *interims))
+    }
+
     /// A write was tried.
     pub(crate) fn note_write(&self, result: &Poll<io::Result<usize>>) {
         match result {
@@ -347,6 +377,31 @@ impl ConnState {
         }
     }
 }
+
+/// Takes the interim responses to one request. A fetch may outlive the request that began it; what comes then is
+/// dropped.
+#[derive(Debug)]
+pub(crate) struct Interims {
+    conn: Rc<ConnState>,
+    request: u64,
+}
+
+impl Interims {
+    /// Takes the lines of one interim response. Must be called while the request's own task polls the fetch, which
+    /// then sees the lines.
+    pub(crate) fn push(&self, lines: &[u8]) {
+        let mut waiting = self.conn.interims.borrow_mut();
+        if self.conn.interims_of.get() == Some(self.request)
+            && waiting.len() + lines.len() <= INTERIM_BYTES_MAX
+        {
+            waiting.extend_from_slice(lines);
+        }
+    }
+}
+
+/// Interim responses that may wait for one client: as much as the default of one head. Further ones are dropped, as
+/// RFC 9110 §15.2 allows for those that were not asked for.
+const INTERIM_BYTES_MAX: usize = 64 << 10;
 
 /// One request under way. Dropped with its response's body.
 #[derive(Debug)]

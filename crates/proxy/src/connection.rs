@@ -216,6 +216,8 @@ where
     builder
         // The sweep keeps the time; a timer of hyper's own would cost every request.
         .header_read_timeout(None)
+        // A client that has said all it will may wait for its response (RFC 9112 §9.6).
+        .half_close(true)
         .max_header_size(head_bytes_max(limits));
     if limits.headers_max.get() != HEADERS_ON_STACK {
         builder.max_headers(limits.headers_max.get());

@@ -317,16 +317,16 @@ impl Lane {
                 Poll::Ready(Err(error))
             }
             Poll::Pending => {
-                // Nobody else listens meanwhile: a client who hangs up is noticed here, and its request given up.
-                if self.inbox.len() < INBOX_BYTES_MAX && !self.ended {
-                    while self.poll_fill(stream, cx)?.is_ready() {
-                        if self.ended {
+                // No other code listens meanwhile: a reset is noticed here, and the request given up. A client that
+                // only half-closes has said all it will and waits for its response (RFC 9112 §9.6).
+                while self.inbox.len() < INBOX_BYTES_MAX && !self.ended {
+                    match self.poll_fill(stream, cx) {
+                        Poll::Ready(Ok(())) => {}
+                        Poll::Ready(Err(error)) => {
                             self.leave_own(cx);
-                            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+                            return Poll::Ready(Err(error));
                         }
-                        if self.inbox.len() >= INBOX_BYTES_MAX {
-                            break;
-                        }
+                        Poll::Pending => break,
                     }
                 }
                 Poll::Pending
@@ -482,3 +482,29 @@ const INBOX_BYTES_MAX: usize = 16 * 1024;
 
 /// Bytes of one read: a head with everything browsers put in it is about 2 KiB.
 const READ_BYTES: usize = 8 * 1024;
+
+/// Reads a request's head as the lane does, for [`hostile`](crate::hostile).
+pub(crate) fn check_request(bytes: &[u8]) {
+    match glance(bytes, &mut no_fields()) {
+        Glance::Plain(plain) => {
+            assert!(plain.target.starts_with('/') && !plain.target.contains('#'));
+            assert!(bytes[..plain.head_bytes].ends_with(b"\n"));
+        }
+        Glance::Bounded { head_bytes, end } => {
+            assert!(bytes[..head_bytes].ends_with(b"\n"));
+            // The end does not depend on how the bytes are cut.
+            let mut by_one = end;
+            let mut one_by_one = || {
+                let mut taken = 0;
+                for byte in bytes.chunks(1) {
+                    taken += by_one.take(byte)?;
+                }
+                Ok((taken, by_one))
+            };
+            let mut at_once = end;
+            let all = at_once.take(bytes).map(|taken| (taken, at_once));
+            assert_eq!(one_by_one(), all);
+        }
+        Glance::Fragment(_) | Glance::Partial | Glance::Other => {}
+    }
+}

@@ -36,6 +36,8 @@ mod fill;
 pub mod h2_frames;
 mod h2_io;
 mod heads;
+#[doc(hidden)]
+pub mod hostile;
 mod lane;
 mod listener;
 mod metrics;

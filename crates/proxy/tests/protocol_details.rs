@@ -4,9 +4,47 @@ mod support;
 #[path = "support/ways.rs"]
 mod ways;
 
-use edgeward_testkit::Answer;
-use support::Bed;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+
+use edgeward_testkit::{Answer, Gate, Step};
+use support::{Bed, PATIENCE};
 use ways::{H2, for_hyper, h1, h2};
+
+/// A connection whose bytes the test sees as they come.
+struct Wire(TcpStream);
+
+impl Wire {
+    fn connect(bed: &Bed) -> Self {
+        let stream = TcpStream::connect(bed.addr()).expect("the edge listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        Self(stream)
+    }
+
+    fn send(&mut self, bytes: &str) {
+        self.0.write_all(bytes.as_bytes()).expect("the edge reads");
+    }
+
+    /// Reads until the bytes so far end with `end`.
+    fn until(&mut self, end: &str) -> String {
+        let mut seen = Vec::new();
+        while !seen.ends_with(end.as_bytes()) {
+            let mut byte = [0];
+            let read = self.0.read(&mut byte);
+            let so_far = String::from_utf8_lossy(&seen);
+            assert!(matches!(read, Ok(1)), "{read:?} after {so_far:?}");
+            seen.push(byte[0]);
+        }
+        String::from_utf8(seen).expect("text")
+    }
+
+    /// Reads to the end of the connection.
+    fn rest(&mut self) -> String {
+        let mut seen = Vec::new();
+        self.0.read_to_end(&mut seen).expect("an end in time");
+        String::from_utf8(seen).expect("text")
+    }
+}
 
 /// RFC 9113 §8.2.3.
 #[test]
@@ -180,4 +218,117 @@ fn bounds_and_names_of_requests_are_settings() {
     h1(bed.addr(), "GET /old HTTP/1.0\r\n\r\n");
     let seen = bed.origin.last("/old").expect("asked");
     assert_eq!(seen.header("host"), Some("shop.example"));
+}
+
+/// RFC 9112 §9.3: only the end of the connection ends such a body.
+#[test]
+fn an_http10_client_is_not_promised_keep_alive_for_a_body_of_unknown_length() {
+    let bed = Bed::start();
+    bed.origin.on("/known", Answer::ok("hello"));
+    bed.origin.on("/unknown", Answer::ok("hello").chunked(2));
+    let request = |path: &str| {
+        format!("GET {path} HTTP/1.0\r\nHost: shop.example\r\nConnection: keep-alive\r\n\r\n")
+    };
+    let mut wire = Wire::connect(&bed);
+    wire.send(&request("/known"));
+    let head = wire.until("\r\n\r\n").to_ascii_lowercase();
+    assert!(head.contains("connection: keep-alive"), "{head}");
+    wire.until("hello");
+    wire.send(&request("/unknown"));
+    let head = wire.until("\r\n\r\n").to_ascii_lowercase();
+    assert!(!head.contains("keep-alive"), "{head}");
+    assert_eq!(wire.rest(), "hello");
+}
+
+/// A reader that waits for the end of a chunk does not wait for the next one.
+#[test]
+fn the_end_of_a_chunk_is_sent_with_the_chunk() {
+    let bed = Bed::start();
+    let gate = Gate::new();
+    let answer = Answer::ok("helloworld")
+        .header("cache-control", "no-store")
+        .chunked(5)
+        .wait_at(5, &gate);
+    bed.origin.on("/a", answer);
+    let mut wire = Wire::connect(&bed);
+    wire.send("GET /a HTTP/1.1\r\nHost: shop.example\r\n\r\n");
+    wire.until("\r\n\r\n");
+    assert_eq!(wire.until("hello\r\n"), "5\r\nhello\r\n");
+    gate.open();
+    assert_eq!(wire.until("0\r\n\r\n"), "5\r\nworld\r\n0\r\n\r\n");
+}
+
+/// RFC 9112 §9.6: a client that has said all it will may still want the answer.
+#[test]
+fn a_client_that_half_closes_gets_its_answer() {
+    let bed = Bed::start();
+    let gate = Gate::new();
+    let answer = Answer::ok("late").wait_before_head(&gate);
+    bed.origin.otherwise(move |_| answer.clone());
+    let get = "GET /a HTTP/1.1\r\nHost: shop.example\r\n\r\n";
+    let post = "POST /a HTTP/1.1\r\nHost: shop.example\r\nContent-Length: 5\r\n\r\nhello";
+    let mut wires: Vec<Wire> = [
+        get.to_owned(),
+        for_hyper(&get.replace("/a", "/c")),
+        post.to_owned(),
+    ]
+    .iter()
+    .map(|request| {
+        let mut wire = Wire::connect(&bed);
+        wire.send(request);
+        wire.0.shutdown(Shutdown::Write).expect("a socket");
+        wire
+    })
+    .collect();
+    bed.origin
+        .wait_until("all three", |origin| origin.requests_total() == 3);
+    gate.open();
+    for wire in &mut wires {
+        let all = wire.rest();
+        assert!(
+            all.starts_with("HTTP/1.1 200 ") && all.ends_with("late"),
+            "{all:?}"
+        );
+    }
+}
+
+/// RFC 9110 §15.2.
+#[test]
+fn interim_responses_reach_a_client_of_the_fast_path_before_the_final_one() {
+    let bed = Bed::start();
+    let gate = Gate::new();
+    let answer = Answer::script(vec![
+        Step::Send(
+            "HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n"
+                .into(),
+        ),
+        Step::Wait(gate.clone()),
+        Step::Send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok".into()),
+    ]);
+    bed.origin.otherwise(move |_| answer.clone());
+    let get = "GET /a HTTP/1.1\r\nHost: shop.example\r\n\r\n";
+    for request in [get, "HEAD /b HTTP/1.1\r\nHost: shop.example\r\n\r\n"] {
+        let mut wire = Wire::connect(&bed);
+        wire.send(request);
+        let interim = wire.until("\r\n\r\n");
+        assert!(interim.starts_with("HTTP/1.1 102 "), "{interim}");
+        let interim = wire.until("\r\n\r\n").to_ascii_lowercase();
+        assert!(interim.starts_with("http/1.1 103 "), "{interim}");
+        assert!(interim.contains("link: </a.css>\r\n"), "{interim}");
+        gate.open();
+        let head = wire.until("\r\n\r\n");
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        assert!(!head.to_ascii_lowercase().contains("link"), "{head}");
+        if request == get {
+            wire.until("ok");
+        }
+    }
+    // RFC 9110 §15.2: never to HTTP/1.0.
+    let mut wire = Wire::connect(&bed);
+    wire.send("GET /c HTTP/1.0\r\nHost: shop.example\r\n\r\n");
+    let all = wire.rest();
+    assert!(
+        all.contains(" 200 OK") && !all.contains("Early Hints"),
+        "{all}"
+    );
 }

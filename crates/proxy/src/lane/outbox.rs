@@ -29,6 +29,8 @@ pub(super) struct Outbox {
     span: Option<Span>,
     /// Whose memory `body` is.
     memory: Memory,
+    /// What ends the body: the line break behind a chunk.
+    tail: &'static [u8],
     /// The most of the body that one call offers the kernel.
     piece_bytes: usize,
     /// Something was written and not yet seen out.
@@ -120,19 +122,20 @@ impl Outbox {
         self.head.extend_from_slice(b"\r\n");
     }
 
-    /// The line before a chunk, and the end of the chunk before it (RFC 9112 §7.1).
-    pub(super) fn push_chunk(&mut self, bytes: u64, first: bool) {
-        if !first {
-            self.head.extend_from_slice(b"\r\n");
-        }
+    /// A chunk with the line before it and the line break behind it (RFC 9112 §7.1): a reader that has the chunk need
+    /// not wait for the next one to know that it is whole.
+    pub(super) fn push_chunk(&mut self, piece: Piece) {
         self.head
-            .extend_from_slice(format!("{bytes:x}\r\n").as_bytes());
+            .extend_from_slice(format!("{:x}\r\n", piece.len()).as_bytes());
+        self.push_piece(piece);
+        if self.body.is_empty() && self.span.is_none() {
+            self.head.extend_from_slice(b"\r\n");
+        } else {
+            self.tail = b"\r\n";
+        }
     }
 
-    pub(super) fn push_last_chunk(&mut self, first: bool) {
-        if !first {
-            self.head.extend_from_slice(b"\r\n");
-        }
+    pub(super) fn push_last_chunk(&mut self) {
         self.head.extend_from_slice(b"0\r\n\r\n");
     }
 
@@ -201,6 +204,9 @@ impl Outbox {
                     bytes,
                 };
                 stream.poll_send_file(cx, head, part)
+            } else if !self.tail.is_empty() && body.len() == self.body.len() {
+                let pieces = [head, body, self.tail].map(IoSlice::new);
+                stream.poll_write_vectored(cx, &pieces)
             } else if head.is_empty() {
                 stream.poll_write(cx, body)
             } else if body.is_empty() {
@@ -217,7 +223,9 @@ impl Outbox {
             let of_head = written.min(head.len());
             self.head_written += of_head;
             written -= of_head;
-            self.body.advance(written);
+            let of_body = written.min(self.body.len());
+            self.body.advance(of_body);
+            self.tail = &self.tail[written - of_body..];
             if self.body.is_empty() {
                 // Lets go of the object, which may have been evicted meanwhile.
                 self.body = Bytes::new();
@@ -232,7 +240,10 @@ impl Outbox {
     }
 
     fn is_written(&self) -> bool {
-        self.head_written == self.head.len() && self.body.is_empty() && self.span.is_none()
+        self.head_written == self.head.len()
+            && self.body.is_empty()
+            && self.span.is_none()
+            && self.tail.is_empty()
     }
 
     pub(super) fn is_empty(&self) -> bool {

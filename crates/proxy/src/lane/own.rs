@@ -45,7 +45,7 @@ enum Stage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Framing {
     Length(u64),
-    Chunked { first: bool },
+    Chunked,
 }
 
 /// What the outbox got.
@@ -73,7 +73,8 @@ impl Own {
         {
             return None;
         }
-        let head = places.read(head)?;
+        let mut head = places.read(head)?;
+        head.interims = Some(link.conn.begin_interims());
         let serving = request::serve_bodiless(worker, link, head, looked);
         Some(Self {
             head_only: places.head_only,
@@ -96,6 +97,7 @@ impl Own {
             headers: HeaderMap::new(),
             plain: false,
             charge: None,
+            interims: None,
         };
         Self {
             head_only: head.method == Method::HEAD,
@@ -135,7 +137,15 @@ impl Own {
         loop {
             match &mut self.stage {
                 Stage::Waiting(serving) => {
-                    let Ok(response) = ready!(Pin::new(serving).poll(cx));
+                    let polled = Pin::new(serving).poll(cx);
+                    if let Some(lines) = link.conn.take_interims() {
+                        outbox.push_lines(&lines);
+                        if polled.is_pending() {
+                            return Poll::Ready(Ok(Put::Bytes));
+                        }
+                    }
+                    let Ok(response) = ready!(polled);
+                    link.conn.end_interims();
                     self.closes = link.conn.is_draining();
                     self.stage = self.send_head(worker, response, outbox);
                 }
@@ -245,7 +255,7 @@ impl Own {
             outbox.push_field(&TRANSFER_ENCODING, b"chunked");
             Stage::Sending {
                 body,
-                framing: Framing::Chunked { first: true },
+                framing: Framing::Chunked,
             }
         };
         outbox.end_head();
@@ -263,9 +273,9 @@ impl Framing {
                 };
                 *left = rest;
             }
-            Self::Chunked { first } => {
-                outbox.push_chunk(piece.len(), *first);
-                *first = false;
+            Self::Chunked => {
+                outbox.push_chunk(piece);
+                return Ok(());
             }
         }
         outbox.push_piece(piece);
@@ -276,8 +286,8 @@ impl Framing {
         match self {
             Self::Length(0) => Ok(()),
             Self::Length(_) => Err(io::Error::other("a body shorter than its head says")),
-            Self::Chunked { first } => {
-                outbox.push_last_chunk(first);
+            Self::Chunked => {
+                outbox.push_last_chunk();
                 Ok(())
             }
         }
@@ -331,6 +341,7 @@ impl Places {
             headers,
             plain: true,
             charge: None,
+            interims: None,
         })
     }
 }

@@ -25,6 +25,7 @@ use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::time::{Instant, Sleep};
 
 use super::connect::OriginStream;
+use crate::client_io::Interims;
 use crate::config::LimitsConfig;
 
 pub(super) use body::Body;
@@ -120,6 +121,7 @@ impl Connection {
         lines_do: bool,
         limits: HeadLimits,
         timeout: Duration,
+        interims: Option<&Interims>,
     ) -> Result<(Fields, Body), Failed> {
         let mut outbox = Outbox {
             left: request,
@@ -128,7 +130,7 @@ impl Connection {
         self.alarm.as_mut().reset(Instant::now() + timeout);
         let exchanged = poll_fn(|cx| {
             let polled = match self.poll_send(cx, &mut outbox) {
-                Poll::Ready(Ok(())) => self.poll_head(cx, limits, method, lines_do),
+                Poll::Ready(Ok(())) => self.poll_head(cx, limits, method, lines_do, interims),
                 Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
                 Poll::Pending => Poll::Pending,
             };
@@ -175,6 +177,7 @@ impl Connection {
         limits: HeadLimits,
         method: &Method,
         lines_do: bool,
+        interims: Option<&Interims>,
     ) -> Poll<Result<ReadHead, H1Error>> {
         let mut left = INTERIM_MAX;
         loop {
@@ -184,10 +187,15 @@ impl Connection {
                     framing,
                     reusable,
                 }) => return Poll::Ready(Ok((fields, framing, reusable))),
-                Some(Head::Interim) if left == 0 => {
+                Some(Head::Interim(_)) if left == 0 => {
                     return Poll::Ready(Err(H1Error::Framing("more interim responses than any")));
                 }
-                Some(Head::Interim) => left -= 1,
+                Some(Head::Interim(lines)) => {
+                    left -= 1;
+                    if let (Some(interims), Some(lines)) = (interims, lines) {
+                        interims.push(&lines);
+                    }
+                }
                 None => {
                     if ready!(self.poll_fill(cx, self.read_bytes))? == 0 {
                         return Poll::Ready(Err(H1Error::Closed));
@@ -218,5 +226,54 @@ struct Outbox<'a> {
 const READ_BYTES_MIN: usize = 8 << 10;
 const READ_BYTES_MAX: usize = 64 << 10;
 
-/// RFC 9110 §15.2 lets an origin send any number of interim responses; nobody waits for them here.
+/// RFC 9110 §15.2 lets an origin send any number of interim responses; this many come with one final response.
 const INTERIM_MAX: u32 = 16;
+
+/// Reads a response's head as map and as lines, for [`hostile`](crate::hostile).
+pub(crate) fn check_response_head(bytes: &[u8]) {
+    let limits = HeadLimits {
+        bytes_max: 64 << 10,
+        fields_max: 100,
+    };
+    let read = |lines_do| {
+        let mut inbox = BytesMut::from(bytes);
+        let head = head::parse(&mut inbox, limits, &Method::GET, lines_do);
+        (head, inbox.len())
+    };
+    let (by_map, left) = read(false);
+    let (by_lines, left_by_lines) = read(true);
+    match (by_map, by_lines) {
+        (
+            Ok(Some(Head::Final {
+                framing, reusable, ..
+            })),
+            Ok(Some(Head::Final {
+                framing: other,
+                reusable: also,
+                ..
+            })),
+        ) => assert_eq!((framing, reusable, left), (other, also, left_by_lines)),
+        (Ok(Some(Head::Interim(_))), Ok(Some(Head::Interim(_)))) | (Ok(None), Ok(None)) => {}
+        (Err(_), Err(_)) => {}
+        (by_map, by_lines) => panic!("{by_map:?} as a map, {by_lines:?} as lines"),
+    }
+}
+
+/// Reads a chunked body that arrives in pieces: its bytes, and how many bytes lie behind it. `None` for one that is
+/// refused or does not end.
+pub(crate) fn read_chunked(wire: &mut BytesMut, piece: usize) -> Option<(Vec<u8>, usize)> {
+    let mut chunked = chunked::Chunked::default();
+    let (mut inbox, mut body) = (BytesMut::new(), Vec::new());
+    loop {
+        match chunked.step(&mut inbox).ok()? {
+            chunked::Step::Data(bytes) => body.extend_from_slice(&bytes),
+            chunked::Step::Trailers(_) => {}
+            chunked::Step::End => return Some((body, inbox.len() + wire.len())),
+            chunked::Step::More if wire.is_empty() => return None,
+            chunked::Step::More => {
+                let bytes = piece.clamp(1, wire.len());
+                inbox.extend_from_slice(&wire.split_to(bytes));
+            }
+        }
+    }
+}

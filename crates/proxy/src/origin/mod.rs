@@ -16,6 +16,6 @@ pub(crate) use connect::Connector;
 pub use connect::ConnectorError;
 pub use dial::{Dial, DialedStream};
 pub(crate) use error::OriginError;
-pub(crate) use h1::{Fields, Lines};
+pub(crate) use h1::{Fields, Lines, check_response_head, read_chunked};
 pub(crate) use health::OriginHealth;
 pub(crate) use pool::{Attempt, OriginPool, Received};

@@ -129,7 +129,14 @@ impl OriginPool {
             let head = outbound.head();
             let timeout = self.config.first_byte_timeout;
             let failed = match connection
-                .exchange(&head, method, outbound.lines_do(), limits, timeout)
+                .exchange(
+                    &head,
+                    method,
+                    outbound.lines_do(),
+                    limits,
+                    timeout,
+                    outbound.interims(),
+                )
                 .await
             {
                 Ok((fields, body)) => {

@@ -12,7 +12,8 @@ use http::header::{
     AGE, ALLOW, AUTHORIZATION, CACHE_CONTROL, CACHE_STATUS, CONNECTION, CONTENT_LENGTH,
     CONTENT_RANGE, CONTENT_TYPE, COOKIE, HeaderMap, HeaderValue, RANGE, RETRY_AFTER,
 };
-use http::{Method, Response, StatusCode};
+use http::{Method, Response, StatusCode, Version};
+use http_body::Body as _;
 
 use super::lookup;
 use super::{Ask, Reply};
@@ -94,7 +95,7 @@ impl Reply {
         mut self,
         ask: &Ask,
         status: StatusCode,
-        headers: HeaderMap,
+        mut headers: HeaderMap,
         source: Source,
         cache_status: &CacheStatus,
     ) -> Response<EdgeBody> {
@@ -106,8 +107,16 @@ impl Reply {
         } else {
             source
         };
-        let mut response =
-            Response::new(EdgeBody::new(source, self.worker, self.in_flight, self.log));
+        let body = EdgeBody::new(source, self.worker, self.in_flight, self.log);
+        let ends_with_connection =
+            ask.version == Version::HTTP_10 && body.size_hint().exact().is_none();
+        let mut response = Response::new(body);
+        if ends_with_connection {
+            // RFC 9112 §9.3: there are no chunks, so only the end of the connection ends this body. hyper promises
+            // keep-alive in a response of HTTP/1.1 even beside `Connection: close`.
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+            *response.version_mut() = Version::HTTP_10;
+        }
         *response.status_mut() = status;
         *response.headers_mut() = headers;
         response

@@ -27,7 +27,7 @@ use hyper::body::Incoming;
 
 use crate::access_log::Pending;
 use crate::body::EdgeBody;
-use crate::client_io::{ConnState, InFlight};
+use crate::client_io::{ConnState, InFlight, Interims};
 use crate::disk::Looked;
 use crate::heads::{self, HeadCharge};
 use crate::negative::{Advice, Negative};
@@ -84,6 +84,8 @@ pub(crate) struct Ask {
     /// What the removed fields of the connection said.
     options: ConnectionOptions,
     route: Route,
+    /// Takes the interim responses for the client. Nothing where hyper writes the response: its server cannot send them.
+    interims: Option<Interims>,
 }
 
 impl Ask {
@@ -161,6 +163,7 @@ pub(crate) fn serve(worker: &Rc<Worker>, link: &ClientLink, request: Request<Inc
         headers: parts.headers,
         plain: false,
         charge: None,
+        interims: None,
     };
     if head.version == Version::HTTP_2 {
         match admit(worker, link, &head) {

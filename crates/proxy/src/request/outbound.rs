@@ -11,6 +11,7 @@ use http::uri::{PathAndQuery, Uri};
 use http::{Method, Request, Version};
 
 use super::{Ask, Upload};
+use crate::client_io::Interims;
 use crate::config::{ForwardingConfig, HostPolicy, OriginConfig, OriginProtocol};
 use crate::worker::Worker;
 
@@ -110,6 +111,11 @@ impl Outbound<'_> {
 
     pub(crate) fn method(&self) -> &Method {
         self.method
+    }
+
+    /// Where interim responses go, if the client can take them.
+    pub(crate) fn interims(&self) -> Option<&Interims> {
+        self.ask.interims.as_ref()
     }
 
     /// Whether the client's request was plain and this asks for all of what it wants, so that of a response which
@@ -399,6 +405,7 @@ mod tests {
                 canonical_target: None,
                 options,
                 route: Route::Lookup,
+                interims: None,
             };
             let origin = OriginConfig::new("http://origin.example:81".parse().expect("a URL"));
             let outbound = Outbound {

@@ -12,6 +12,7 @@ use http::{Method, StatusCode, Uri, Version};
 
 use super::deliver::Refusal;
 use super::{Ask, ClientLink};
+use crate::client_io::Interims;
 use crate::heads::HeadCharge;
 use crate::worker::Worker;
 
@@ -25,6 +26,8 @@ pub(crate) struct RawHead {
     pub(crate) plain: bool,
     /// What the head takes of the memory for heads, if it came by HTTP/2.
     pub(crate) charge: Option<HeadCharge>,
+    /// See [`Ask::interims`].
+    pub(crate) interims: Option<Interims>,
 }
 
 /// Why a request goes no further.
@@ -62,6 +65,7 @@ pub(super) fn canonical(
         options: ConnectionOptions::default(),
         route: Route::Lookup,
         _charge: head.charge,
+        interims: head.interims,
     };
     let result = canonicalise(worker, &mut ask);
     (ask, result)

@@ -1,6 +1,7 @@
 //! The head of a response, read from the wire.
 
 use bytes::{Buf as _, BytesMut};
+use edgeward_semantics::hop_by_hop;
 use http::header::{
     CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING,
 };
@@ -21,7 +22,8 @@ pub(super) enum Head {
         /// Whether the connection can serve another request after this response.
         reusable: bool,
     },
-    Interim,
+    /// Its lines for a client of HTTP/1.1, if they are any of the client's business.
+    Interim(Option<Vec<u8>>),
 }
 
 /// A head, as it was wanted.
@@ -102,7 +104,7 @@ pub(super) fn parse(
         // It was never asked for another protocol, and a tunnel would have no end.
         return match status {
             StatusCode::SWITCHING_PROTOCOLS => Err(H1Error::Framing("it switches protocols")),
-            _ => Ok(Some(Head::Interim)),
+            _ => Ok(Some(Head::Interim(interim(status, &places, &block)))),
         };
     }
     let mut headers = HeaderMap::with_capacity(places.len() + FIELDS_ADDED);
@@ -124,6 +126,29 @@ pub(super) fn parse(
         framing,
         reusable,
     }))
+}
+
+/// An interim response as it is passed on (RFC 9110 §15.2): its end-to-end fields. `100 Continue` speaks about the edge's
+/// own request, and a response with connection options is left out whole.
+fn interim(status: StatusCode, places: &[Place], block: &[u8]) -> Option<Vec<u8>> {
+    let reason = status.canonical_reason().unwrap_or("");
+    let mut lines = format!("HTTP/1.1 {} {reason}\r\n", status.as_str()).into_bytes();
+    for Place { name, value } in places {
+        let name = &block[name.0..name.0 + name.1];
+        if name.eq_ignore_ascii_case(b"connection") {
+            return None;
+        }
+        let of_connection = HeaderName::from_bytes(name)
+            .is_ok_and(|name| hop_by_hop::is_of_connection(&name) || name == CONTENT_LENGTH);
+        if !of_connection {
+            lines.extend_from_slice(name);
+            lines.extend_from_slice(b": ");
+            lines.extend_from_slice(&block[value.0..value.0 + value.1]);
+            lines.extend_from_slice(b"\r\n");
+        }
+    }
+    lines.extend_from_slice(b"\r\n");
+    (status != StatusCode::CONTINUE).then_some(lines)
 }
 
 struct Place {
@@ -341,7 +366,10 @@ mod tests {
         let mut inbox =
             BytesMut::from("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\n\r\n");
         let interim = parse(&mut inbox, LIMITS, &Method::GET, false);
-        assert!(matches!(interim, Ok(Some(Head::Interim))), "{interim:?}");
+        let Ok(Some(Head::Interim(Some(lines)))) = interim else {
+            panic!("{interim:?}");
+        };
+        assert_eq!(lines, b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n");
         let last = parse(&mut inbox, LIMITS, &Method::GET, false);
         assert!(matches!(last, Ok(Some(Head::Final { .. }))), "{last:?}");
         assert!(inbox.is_empty());

@@ -1,0 +1,329 @@
+//! One request by three ways into the edge: the fast path, hyper's HTTP/1, and HTTP/2.
+//!
+//! Requests are drawn from the grammar and mutated. All ways must share one cache key and send the origin the same
+//! bytes, or all must refuse. `EDGEWARD_DIFFERENTIAL_CASES` sets the number of cases, `EDGEWARD_DIFFERENTIAL_SEED`
+//! repeats a run; a failure prints its seed.
+
+mod support;
+#[path = "support/ways.rs"]
+mod ways;
+
+use edgeward_testkit::Answer;
+use http::Uri;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
+use support::Bed;
+use ways::{H2, for_hyper, h1, h2};
+
+/// A request before it is written for one of the ways.
+#[derive(Clone, Debug)]
+struct Drawn {
+    method: &'static str,
+    authority: String,
+    /// Whether the target has scheme and authority.
+    is_absolute: bool,
+    /// Starts with `/` or `?`, or is empty before a mutation. `{}` is where the salt goes.
+    path: String,
+    fields: Vec<(&'static str, String)>,
+}
+
+/// What came of a request.
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    /// The origin was not asked.
+    Refused,
+    /// The origin was sent this request line and these fields, sorted.
+    Forwarded(Vec<String>),
+}
+
+fn authority() -> impl Strategy<Value = String> {
+    let host = prop::sample::select(vec![
+        "shop.example",
+        "SHOP.Example",
+        "shop.example.",
+        "127.0.0.1",
+        "[::1]",
+        "[2001:DB8::1]",
+        "a_b",
+    ]);
+    let port = prop::sample::select(vec![
+        "", ":", ":80", ":080", ":8080", ":443", ":65535", ":65536",
+    ]);
+    (host, port, mutation()).prop_map(|(host, port, mutation)| mutation.of(format!("{host}{port}")))
+}
+
+fn path() -> impl Strategy<Value = String> {
+    let path = prop::sample::select(vec![
+        "/{}",
+        "/{}?x=1",
+        "?{}",
+        "//{}",
+        "/{}/../%2e/a",
+        "/%41{}?a#b",
+        "/{}*",
+    ]);
+    (path, mutation()).prop_map(|(path, mutation)| mutation.of(path.to_owned()))
+}
+
+fn field() -> impl Strategy<Value = (&'static str, String)> {
+    let name = prop::sample::select(vec![
+        "accept",
+        "accept-encoding",
+        "accept-language",
+        "cookie",
+        "x-any",
+        "x-forwarded-for",
+        "x-forwarded-proto",
+        "x-original-url",
+        "forwarded",
+        "te",
+        "user-agent",
+        "max-forwards",
+        "via",
+        "connection",
+        "keep-alive",
+        "range",
+        "if-none-match",
+    ]);
+    let value = prop::sample::select(vec![
+        "de",
+        "DE, en;q=0.50",
+        "d e",
+        "x-gzip, br;q=1.0",
+        "trailers",
+        "a=1",
+        "x-any",
+        "accept-language, x-any",
+        "bytes=0-1",
+        "\"a\"",
+        "1.1 other",
+        "7",
+        "",
+    ]);
+    (name, value, mutation())
+        .prop_map(|(name, value, mutation)| (name, mutation.of(value.to_owned()).trim().to_owned()))
+}
+
+/// One character more, in most texts none.
+#[derive(Clone, Copy, Debug)]
+struct Mutation(Option<(char, prop::sample::Index)>);
+
+impl Mutation {
+    fn of(self, mut text: String) -> String {
+        if let Self(Some((mark, place))) = self {
+            let places: Vec<usize> = (0..=text.len())
+                .filter(|&at| text.is_char_boundary(at))
+                .collect();
+            text.insert(places[place.index(places.len())], mark);
+        }
+        text
+    }
+}
+
+fn mutation() -> impl Strategy<Value = Mutation> {
+    let mark = prop::sample::select(vec![
+        '@', ':', '.', '/', '?', '#', '%', '*', ' ', '\t', '\\', '"', '<', '[', ',', ';', 'A', 'é',
+        '\u{7f}',
+    ]);
+    let some = (mark, any::<prop::sample::Index>()).prop_map(Some);
+    prop_oneof![4 => Just(None), 1 => some].prop_map(Mutation)
+}
+
+fn drawn() -> impl Strategy<Value = Drawn> {
+    let method = prop::sample::select(vec!["GET", "GET", "GET", "HEAD", "OPTIONS", "DELETE"]);
+    let fields = prop::collection::vec(field(), 0..4);
+    (method, authority(), any::<bool>(), path(), fields).prop_map(
+        |(method, authority, is_absolute, path, fields)| Drawn {
+            method,
+            authority,
+            is_absolute,
+            path,
+            fields,
+        },
+    )
+}
+
+impl Drawn {
+    fn path(&self, salt: &str) -> String {
+        self.path.replace("{}", salt)
+    }
+
+    fn as_h1(&self, salt: &str) -> String {
+        let (method, authority, path) = (self.method, &self.authority, self.path(salt));
+        let scheme = if self.is_absolute {
+            format!("http://{authority}")
+        } else {
+            String::new()
+        };
+        let mut head = format!("{method} {scheme}{path} HTTP/1.1\r\nHost: {authority}\r\n");
+        for (name, value) in &self.fields {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        head + "\r\n"
+    }
+
+    /// Whether HTTP/2 and its client can say the same: no connection options, nothing that a URI or a value cannot
+    /// hold, and no fragment, which the HTTP/2 library cuts off on its way in. An origin form must start with `/`
+    /// and so has no HTTP/2 twin that starts with `?`.
+    fn has_h2_twin(&self, salt: &str) -> bool {
+        let path = self.path(salt);
+        let uri: Result<Uri, _> = format!("http://{}{path}", self.authority).parse();
+        uri.is_ok_and(|uri| {
+            uri.authority()
+                .is_some_and(|authority| *authority == *self.authority)
+                && uri.path_and_query().is_some_and(|target| *target == *path)
+        }) && (self.is_absolute || path.starts_with('/'))
+            && self.fields.iter().all(|(name, value)| {
+                !matches!(*name, "connection" | "keep-alive")
+                    && (*name != "te" || value == "trailers")
+                    && http::HeaderValue::from_str(value).is_ok()
+            })
+    }
+}
+
+/// The request as the origin got it. The fields' order means nothing, and `Via` names the client's protocol.
+fn forwarded(bed: &Bed, before: usize) -> Outcome {
+    let seen = bed.origin.recorded();
+    assert!(seen.len() <= before + 1, "one request makes at most one");
+    let Some(request) = seen.get(before) else {
+        return Outcome::Refused;
+    };
+    let mut lines: Vec<String> = request
+        .head()
+        .trim_end()
+        .split("\r\n")
+        .map(|line| line.replace("2 edgeward-", "1.1 edgeward-"))
+        .collect();
+    lines.sort();
+    Outcome::Forwarded(lines)
+}
+
+fn compare(bed: &Bed, number: usize, drawn: &Drawn) -> Result<(), TestCaseError> {
+    let fields: Vec<(&str, &str)> = drawn
+        .fields
+        .iter()
+        .map(|(name, value)| (*name, value.as_str()))
+        .collect();
+    let ways: [Way<'_>; 3] = [
+        &|salt| Some(Answered::of(Some(h1(bed.addr(), &drawn.as_h1(salt))))),
+        &|salt| {
+            Some(Answered::of(Some(h1(
+                bed.addr(),
+                &for_hyper(&drawn.as_h1(salt)),
+            ))))
+        },
+        &|salt| {
+            drawn.has_h2_twin(salt).then(|| {
+                let path = drawn.path(salt);
+                let request = H2 {
+                    method: drawn.method,
+                    authority: Some(&drawn.authority),
+                    path: &path,
+                    headers: &fields,
+                    body: b"",
+                };
+                Answered::of(h2(bed.addr(), &request))
+            })
+        },
+    ];
+    // What is forwarded: nothing is stored of these.
+    let salt = format!("asked{number}");
+    let mut first: Option<Outcome> = None;
+    for (way, send) in ["fast", "hyper", "h2"].iter().zip(&ways) {
+        let before = bed.origin.requests_total();
+        let Some(answered) = send(&salt) else {
+            continue;
+        };
+        let outcome = forwarded(bed, before);
+        if outcome == Outcome::Refused {
+            prop_assert!(
+                (400..600).contains(&answered.status) || drawn.method == "OPTIONS",
+                "{way}: {answered:?}"
+            );
+        }
+        match &first {
+            None => first = Some(outcome),
+            Some(first) => prop_assert_eq!(&outcome, first, "{}", way),
+        }
+    }
+    // What is keyed: who comes later shares what the first had stored.
+    let salt = format!("kept{number}");
+    let mut is_stored = false;
+    for (way, send) in ["fast", "hyper", "h2"].iter().zip(&ways) {
+        let Some(answered) = send(&salt) else {
+            continue;
+        };
+        if is_stored {
+            prop_assert!(
+                answered.cache_status.contains("; hit"),
+                "{way}: {answered:?}"
+            );
+        }
+        is_stored = is_stored || answered.cache_status.contains("; stored");
+    }
+    Ok(())
+}
+
+/// Sends the drawn request with a salt in its path. `None` if this way cannot say it.
+type Way<'a> = &'a dyn Fn(&str) -> Option<Answered>;
+
+#[derive(Debug)]
+struct Answered {
+    status: u16,
+    cache_status: String,
+}
+
+impl Answered {
+    /// A reset stream counts as a refusal.
+    fn of(answer: Option<support::Answer>) -> Self {
+        Self {
+            status: answer.as_ref().map_or(400, |answer| answer.status),
+            cache_status: answer
+                .map_or_else(String::new, |answer| answer.cache_status().to_owned()),
+        }
+    }
+}
+
+#[test]
+fn every_way_into_the_edge_keys_and_forwards_one_request_alike() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let cases = number("EDGEWARD_DIFFERENTIAL_CASES").unwrap_or(300_u64);
+    let seed = number("EDGEWARD_DIFFERENTIAL_SEED").unwrap_or_else(rand_seed);
+    let mut seed_bytes = [0; 32];
+    seed_bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let config = Config {
+        cases: u32::try_from(cases).expect("a number of cases"),
+        failure_persistence: None,
+        ..Config::default()
+    };
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed_bytes);
+    let mut runner = TestRunner::new_with_rng(config, rng);
+    let bed = Bed::start();
+    bed.origin.otherwise(|request| {
+        let cache_control = if request.target().contains("kept") {
+            "max-age=600"
+        } else {
+            "no-store"
+        };
+        Answer::ok(request.head().to_owned())
+            .header("cache-control", cache_control)
+            .header(
+                "vary",
+                "accept, accept-encoding, accept-language, cookie, x-any, host, x-forwarded-proto",
+            )
+    });
+    let count = std::cell::Cell::new(0);
+    let result = runner.run(&drawn(), |drawn| {
+        count.set(count.get() + 1);
+        compare(&bed, count.get(), &drawn)
+    });
+    if let Err(error) = result {
+        panic!("EDGEWARD_DIFFERENTIAL_SEED={seed}: {error}");
+    }
+}
+
+/// Another seed for each run: the hash of nothing by a hasher with random keys.
+fn rand_seed() -> u64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    RandomState::new().build_hasher().finish()
+}

@@ -1,0 +1,8 @@
+//! The head of a response from the origin: the short way (lines) and the way through the map see the same end.
+//!
+//! Run: `cargo +nightly fuzz run http_response_head`.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: &[u8]| edgeward_proxy::hostile::response_head(input));

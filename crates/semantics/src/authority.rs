@@ -3,9 +3,9 @@
 //! The cache key and the `Host` of the forwarded request are both made from this value. If they were made from
 //! different texts, a client could choose a text that the origin reads as another host than the cache does.
 
+use core::net::Ipv6Addr;
 use std::borrow::Cow;
 use std::fmt;
-use std::net::Ipv6Addr;
 
 /// `host[:port]` of a request, checked.
 ///

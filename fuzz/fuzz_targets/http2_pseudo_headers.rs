@@ -28,7 +28,7 @@ fuzz_target!(|input: &[u8]| {
     ) else {
         return;
     };
-    let target = |path_and_query, is_pseudo_header| {
+    let target = |path_and_query: &str, is_pseudo_header: bool| {
         let target = RequestTarget {
             method: &method,
             scheme: is_pseudo_header.then_some("http"),

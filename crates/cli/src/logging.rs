@@ -44,6 +44,17 @@ pub(crate) fn start(args: &LogArgs, default: &str) -> anyhow::Result<()> {
         (None, Some(variable)) => (VARIABLE, variable.as_str()),
         (None, None) => ("the default", default),
     };
+    if let Some(word) = filter
+        .split(',')
+        .map(str::trim)
+        .find(|word| is_unknown_level(word))
+    {
+        return Err(Complaint::new(format!(
+            "{source} `{filter}` is not a log filter: there is no level `{word}`"
+        ))
+        .hint("write a level (error, warn, info, debug, trace, off) or module=level pairs")
+        .into());
+    }
     let filter = EnvFilter::builder().parse(filter).map_err(|error| {
         Complaint::new(format!("{source} `{filter}` is not a log filter: {error}"))
             .hint("write a level (error, warn, info, debug, trace, off) or module=level pairs")
@@ -56,6 +67,19 @@ pub(crate) fn start(args: &LogArgs, default: &str) -> anyhow::Result<()> {
         LogFormat::Json => subscriber.json().flatten_event(true).try_init(),
     };
     set.map_err(|error| anyhow::anyhow!("logging is set up already: {error}"))
+}
+
+/// Whether a part of a filter is one word and not a level. The filter's own parser would take it for a module's name and log
+/// nothing.
+fn is_unknown_level(word: &str) -> bool {
+    const LEVELS: [&str; 12] = [
+        "off", "error", "warn", "info", "debug", "trace", "0", "1", "2", "3", "4", "5",
+    ];
+    let is_word = !word.is_empty()
+        && word
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    is_word && !LEVELS.iter().any(|level| level.eq_ignore_ascii_case(word))
 }
 
 const VARIABLE: &str = "EDGEWARD_LOG";

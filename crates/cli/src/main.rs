@@ -14,6 +14,7 @@ mod descriptors;
 mod input;
 mod link_edge;
 mod logging;
+mod memory;
 mod negative;
 mod output;
 mod signals;

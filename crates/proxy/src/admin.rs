@@ -2,13 +2,13 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::net::{SocketAddr, TcpListener as StdListener};
+use std::net::{IpAddr, SocketAddr, TcpListener as StdListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -18,6 +18,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, oneshot};
 
+use crate::config::EdgeConfig;
 use crate::places::Places;
 use crate::worker::Shared;
 use crate::{metrics, status};
@@ -131,6 +132,13 @@ async fn accept(listener: StdListener, shared: Arc<Shared>) {
 
 fn answer(request: &Request<Incoming>, shared: &Shared) -> Response<Full<Bytes>> {
     let path = request.uri().path();
+    let asked_for = host_of(request);
+    if let Some(host) = asked_for.filter(|host| !is_our_name(host, &shared.config)) {
+        let text = format!(
+            "`{host}` is not a name of this admin server; ask by its address or localhost, or list the name in admin.hosts\n"
+        );
+        return plain(StatusCode::MISDIRECTED_REQUEST, TEXT, text);
+    }
     let found = match path {
         "/metrics" => Some((metrics::CONTENT_TYPE, metrics::render(shared))),
         "/status" => Some((
@@ -152,6 +160,39 @@ fn answer(request: &Request<Incoming>, shared: &Shared) -> Response<Full<Bytes>>
         }
         Some((media_type, text)) => (StatusCode::OK, media_type, text),
     };
+    plain(code, media_type, text)
+}
+
+/// The name in the request, without a port; an address loses its brackets.
+fn host_of(request: &Request<Incoming>) -> Option<&str> {
+    let text = match request.uri().authority() {
+        Some(authority) => authority.as_str(),
+        // Only programs leave it out, or write what is not text.
+        None => request.headers().get(HOST)?.to_str().unwrap_or("?"),
+    };
+    let host = match text.strip_prefix('[') {
+        Some(rest) => rest.split_once(']').map_or(rest, |(host, _)| host),
+        None => text.split_once(':').map_or(text, |(host, _)| host),
+    };
+    Some(host)
+}
+
+/// Whether a request for `host` was meant for this server.
+///
+/// A web page can have its own name resolved to this address and then read what it is not meant to (DNS rebinding). Its
+/// requests bear that name; addresses and `localhost` are not the page's to give.
+fn is_our_name(host: &str, config: &EdgeConfig) -> bool {
+    let host = host.strip_suffix('.').unwrap_or(host);
+    host.parse::<IpAddr>().is_ok()
+        || host.eq_ignore_ascii_case("localhost")
+        || host.eq_ignore_ascii_case(&config.name)
+        || config
+            .admin_hosts
+            .iter()
+            .any(|name| host.eq_ignore_ascii_case(name))
+}
+
+fn plain(code: StatusCode, media_type: &'static str, text: String) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(text)));
     *response.status_mut() = code;
     let headers = response.headers_mut();

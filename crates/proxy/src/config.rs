@@ -48,6 +48,11 @@ pub struct EdgeConfig {
     /// Where metrics and status are served. Default: nowhere, since whoever can reach it can read
     /// which policy runs and how full the cache is.
     pub admin: Option<SocketAddr>,
+    /// Names by which the admin server may be asked, besides addresses, `localhost` and [`name`](Self::name). Default: none.
+    pub admin_hosts: Vec<String>,
+    /// Whether another edge of the same user may listen on the same addresses. Default false: by mistake it would take half of the
+    /// connections.
+    pub share_ports: bool,
     /// Where requests are written down. Default: nowhere, and then it costs nothing.
     pub access_log: Option<AccessLogConfig>,
     /// Bounds on everything a stranger can make grow.
@@ -73,6 +78,8 @@ impl EdgeConfig {
             negative: Vec::new(),
             forwarding: ForwardingConfig::default(),
             admin: None,
+            admin_hosts: Vec::new(),
+            share_ports: false,
             access_log: None,
             limits: LimitsConfig::default(),
             workers: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),

@@ -262,7 +262,7 @@ type WorkerListeners = Vec<(StdListener, Option<Arc<ServerConfig>>)>;
 fn bind_all(config: &EdgeConfig) -> Result<(Vec<WorkerListeners>, Vec<SocketAddr>), StartError> {
     let workers = config.workers.get();
     let mut of_workers: Vec<WorkerListeners> = (0..workers).map(|_| Vec::new()).collect();
-    let mut addrs = Vec::new();
+    let mut addrs: Vec<SocketAddr> = Vec::new();
     for listener in &config.listeners {
         let addr = listener.addr;
         let listen_error = |source| StartError::Listen { addr, source };
@@ -276,7 +276,10 @@ fn bind_all(config: &EdgeConfig) -> Result<(Vec<WorkerListeners>, Vec<SocketAddr
             }
             None => None,
         };
-        let sockets = listener::bind(addr, workers).map_err(listen_error)?;
+        // An address of ours may include another one, as 0.0.0.0 or [::] does. The first of them keeps strangers out.
+        let is_of_port = |known: &&SocketAddr| addr.port() != 0 && known.port() == addr.port();
+        let shared = config.share_ports || addrs.iter().any(|known| is_of_port(&known));
+        let sockets = listener::bind(addr, workers, shared).map_err(listen_error)?;
         addrs.push(sockets[0].local_addr().map_err(listen_error)?);
         for (of_worker, socket) in of_workers.iter_mut().zip(sockets) {
             of_worker.push((socket, tls.clone()));

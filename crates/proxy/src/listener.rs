@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ServerConfig;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::TcpListener;
 
 use crate::connection;
@@ -16,8 +16,16 @@ use crate::worker::Worker;
 
 /// Binds one socket for each worker, all to the same address, so that the kernel spreads
 /// connections over the workers and none waits for another's lock (`SO_REUSEPORT`).
-pub(crate) fn bind(addr: SocketAddr, workers: usize) -> io::Result<Vec<StdListener>> {
-    let first = bind_one(addr)?;
+///
+/// Any process of this user could join them. Unless `shared`, the first socket is therefore bound and listens before it allows
+/// others: that fails if another process listens there, and of two processes that start at the same moment one fails.
+/// `SO_REUSEADDR` is set in any case, since old connections in TIME_WAIT are no reason not to start.
+pub(crate) fn bind(addr: SocketAddr, workers: usize, shared: bool) -> io::Result<Vec<StdListener>> {
+    let first = if shared {
+        bind_one(addr)?
+    } else {
+        bind_alone(addr)?
+    };
     // Port 0: the first socket is told its port, the others ask for the same.
     let addr = first.local_addr()?;
     let mut all = vec![first];
@@ -28,15 +36,31 @@ pub(crate) fn bind(addr: SocketAddr, workers: usize) -> io::Result<Vec<StdListen
 }
 
 fn bind_one(addr: SocketAddr) -> io::Result<StdListener> {
+    let socket = new_socket(addr)?;
+    socket.set_reuse_port(true)?;
+    listen(socket, addr)
+}
+
+/// As [`bind_one`], if nobody listens on the address.
+fn bind_alone(addr: SocketAddr) -> io::Result<StdListener> {
+    let listener = listen(new_socket(addr)?, addr)?;
+    SockRef::from(&listener).set_reuse_port(true)?;
+    Ok(listener)
+}
+
+fn new_socket(addr: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
-    socket.set_reuse_port(true)?;
     // Accepted sockets inherit it: a response's last packet must not wait for an acknowledgement.
     socket.set_tcp_nodelay(true)?;
     socket.set_nonblocking(true)?;
     if addr.ip().is_loopback() {
         send_unpaced(&socket);
     }
+    Ok(socket)
+}
+
+fn listen(socket: Socket, addr: SocketAddr) -> io::Result<StdListener> {
     socket.bind(&addr.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
@@ -136,8 +160,6 @@ mod tests {
 
     use std::net::TcpStream;
 
-    use socket2::SockRef;
-
     /// How a socket that came by this listener's address sends.
     fn congestion_of_accepted(addr: &str) -> Vec<u8> {
         let listener = bind_one(addr.parse().expect("an address")).expect("a port");
@@ -159,6 +181,33 @@ mod tests {
     /// What sockets have here that nobody asked for anything.
     fn system_default() -> Vec<u8> {
         congestion(&Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket"))
+    }
+
+    #[test]
+    fn an_address_is_shared_by_the_workers_and_with_no_other_edge() {
+        let any_port = "127.0.0.1:0".parse().expect("an address");
+        let ours = bind(any_port, 2, false).expect("a port");
+        let addr = ours[0].local_addr().expect("it is bound");
+        let refused = bind(addr, 2, false).expect_err("it is ours");
+        assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
+        // The kernel spreads connections by their ports: within 200 both workers get one.
+        let mut clients = Vec::new();
+        let mut reached = [false; 2];
+        while reached != [true; 2] {
+            assert!(clients.len() < 200, "one worker gets all connections");
+            clients.push(TcpStream::connect(addr).expect("it listens"));
+            for (worker, listener) in ours.iter().enumerate() {
+                reached[worker] |= listener.accept().is_ok();
+            }
+        }
+        // Connections in TIME_WAIT do not keep the next edge from starting.
+        drop((ours, clients));
+        bind(addr, 2, false).expect("nobody listens any more");
+        let shared = bind(addr, 2, true).and_then(|first| {
+            let second = bind(addr, 2, true)?;
+            Ok((first, second))
+        });
+        shared.expect("both allow it");
     }
 
     #[test]

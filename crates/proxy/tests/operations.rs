@@ -7,7 +7,9 @@ use std::net::TcpStream;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use edgeward_proxy::config::{AccessLogConfig, HostPolicy, ListenerTls, LogDestination, LogFormat};
+use edgeward_proxy::config::{
+    AccessLogConfig, HostPolicy, ListenerConfig, ListenerTls, LogDestination, LogFormat,
+};
 use edgeward_proxy::{Edge, StartError};
 use edgeward_testkit::{Answer, Gate, ScriptedOrigin};
 use support::{Bed, Client, PATIENCE, config_for, pattern};
@@ -326,6 +328,62 @@ fn the_host_the_origin_sees_is_the_operators_choice() {
             origin.last("/page").expect("asked").header("host"),
             Some(seen)
         );
+    }
+}
+
+/// Method: listeners on all IPv4 and all IPv6 addresses, of which the latter include the former.
+#[test]
+fn listeners_of_one_edge_may_overlap() {
+    let origin = ScriptedOrigin::start();
+    origin.on("/page", Answer::ok("x"));
+    let mut config = config_for(origin.addr());
+    config.listeners[0].addr = "0.0.0.0:0".parse().expect("an address");
+    let port = {
+        let edge = Edge::start(config.clone()).expect("an edge");
+        edge.addrs()[0].port()
+    };
+    config.listeners = ["0.0.0.0", "127.0.0.1"]
+        .map(|ip| ListenerConfig::plain(format!("{ip}:{port}").parse().expect("an address")))
+        .into();
+    let edge = Edge::start(config).expect("an edge");
+    let loopback = format!("127.0.0.1:{port}").parse().expect("an address");
+    assert_eq!(Client::connect(loopback).get("/page", &[]).text(), "x");
+    drop(edge);
+}
+
+/// A page whose name resolves to this address must not read what a browser's machine can reach.
+#[test]
+fn the_admin_server_answers_to_its_own_names_only() {
+    let origin = ScriptedOrigin::start();
+    let mut config = config_for(origin.addr());
+    config.admin_hosts = vec!["edge-1.example".to_owned()];
+    let edge = Edge::start(config).expect("an edge");
+    let admin = edge.admin_addr().expect("an admin listener");
+    let port = admin.port();
+    for (host, status) in [
+        ("127.0.0.1", 200),
+        (&*format!("127.0.0.1:{port}"), 200),
+        (&*format!("[::1]:{port}"), 200),
+        ("LocalHost:9", 200),
+        ("edgeward", 200),
+        ("Edge-1.example.", 200),
+        ("edge-2.example", 421),
+        (&*format!("evil.example:{port}"), 421),
+        ("localhost.evil.example", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("", 421),
+    ] {
+        let mut client = Client::connect(admin);
+        client.send(format!("GET /status HTTP/1.1\r\nhost: {host}\r\n\r\n").as_bytes());
+        let answer = client.answer("GET");
+        assert_eq!(answer.status, status, "{host:?}: {}", answer.text());
+        if status == 421 {
+            let text = answer.text();
+            assert!(
+                text.contains("admin.hosts") && !text.contains("hot"),
+                "{text}"
+            );
+        }
     }
 }
 

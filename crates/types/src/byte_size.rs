@@ -43,6 +43,10 @@ impl FromStr for ByteSize {
             kind,
         };
         let trimmed = text.trim();
+        let minus = trimmed.strip_prefix('-');
+        if minus.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())) {
+            return Err(error(Problem::Negative));
+        }
         let digits_end = trimmed
             .find(|c: char| !c.is_ascii_digit() && c != '.')
             .unwrap_or(trimmed.len());
@@ -101,6 +105,7 @@ impl fmt::Display for ParseByteSizeError {
                 f,
                 "`{text}` has an unknown unit; use B, KiB, MiB, GiB, TiB or KB, MB, GB, TB"
             ),
+            Problem::Negative => write!(f, "`{text}` is below zero; write 64MiB or 1.5GiB"),
             Problem::TooLarge => write!(f, "`{text}` is more bytes than 64 bits count"),
         }
     }
@@ -110,6 +115,7 @@ impl std::error::Error for ParseByteSizeError {}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Problem {
+    Negative,
     Number,
     Unit,
     TooLarge,
@@ -169,7 +175,7 @@ mod tests {
         for (text, hint) in [
             ("", "number"),
             ("MiB", "number"),
-            ("-1", "unit"),
+            ("-1", "below zero"),
             ("12 parsecs", "unit"),
             ("1.2.3M", "number"),
             ("99999999999T", "64 bits"),

@@ -15,6 +15,7 @@ use crate::complaint::Complaint;
 use crate::config::{self, FlagSetting};
 use crate::descriptors;
 use crate::link_edge::EdgeLink;
+use crate::memory;
 use crate::negative;
 use crate::output;
 use crate::signals::Signals;
@@ -40,7 +41,7 @@ pub(crate) struct ServeArgs {
     origin: Option<String>,
 
     /// Memory for hot objects, as in 256MiB
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     hot: Option<String>,
 
     /// What enters and what leaves: lru, adaptsize, …
@@ -57,7 +58,7 @@ pub(crate) struct ServeArgs {
     disk: Vec<String>,
 
     /// How much of it to use, as in 10GiB; once for each --disk
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     disk_size: Vec<String>,
 
     /// What is written to disk: second-hit, always, …
@@ -73,6 +74,12 @@ pub(crate) struct ServeArgs {
     /// Threads; by default one a core
     #[arg(long, value_name = "N")]
     workers: Option<String>,
+
+    /// Listen although another edge of this user listens on the same addresses
+    ///
+    /// The kernel then spreads connections over both, each with a cache of its own.
+    #[arg(long, hide_short_help = true)]
+    share_ports: bool,
 
     /// Where /metrics and /status are served
     #[arg(long, value_name = "ADDR")]
@@ -166,6 +173,9 @@ impl ServeArgs {
         for (flag, key, text) in single {
             settings.extend(text.iter().map(|text| setting(flag, key, text)));
         }
+        if self.share_ports {
+            settings.push(setting("--share-ports", "server.share_ports", "true"));
+        }
         for text in &self.settings {
             let (key, value) = text.split_once('=').ok_or_else(|| {
                 Complaint::new(format!("--set {text} sets nothing"))
@@ -189,6 +199,7 @@ fn setting(flag: &str, key: &str, text: &str) -> FlagSetting {
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let checked = config::load(args.config.as_deref(), &args.settings()?)?;
     descriptors::raise_limit();
+    memory::warn_if_beyond(checked.edge.hot.capacity);
     let mut edge_config = checked.edge;
     edge_config.negative = negative::start(&checked.negative)?;
     let link = checked.link.as_ref().map(EdgeLink::start).transpose()?;
@@ -230,7 +241,10 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
 fn with_way_out(error: StartError) -> anyhow::Error {
     let hint = match &error {
         StartError::Listen { source, .. } => match source.kind() {
-            io::ErrorKind::AddrInUse => "another program listens there; `ss -ltnp` says which",
+            io::ErrorKind::AddrInUse => {
+                "another program listens there; `ss -ltnp` says which. --share-ports shares the port with \
+                 another edge of the same user"
+            }
             io::ErrorKind::PermissionDenied => {
                 "ports below 1024 take the capability CAP_NET_BIND_SERVICE"
             }

@@ -10,6 +10,7 @@ mod disk;
 mod forwarding;
 mod link;
 mod negative;
+mod server;
 mod slow;
 mod taken;
 
@@ -541,6 +542,7 @@ pub(super) static KEYS: &[Key] = &[
         set: |draft, _, value| draft.edge.workers = value.nonzero(),
         show: |draft, _| Some(draft.edge.workers.to_string()),
     },
+    server::SHARE_PORTS,
     Key {
         path: "server.drain_timeout",
         flag: None,
@@ -566,6 +568,7 @@ pub(super) static KEYS: &[Key] = &[
         set: |draft, _, value| draft.edge.admin = value.optional(Value::address),
         show: |draft, _| Some(or_none(draft.edge.admin.map(|a| a.to_string()))),
     },
+    server::ADMIN_HOSTS,
     Key {
         path: "access_log.path",
         flag: Some("--access-log"),

@@ -72,6 +72,8 @@ pub(super) enum Kind {
     Networks,
     /// Names of header fields, several with commas between, or `"none"`.
     FieldNames,
+    /// Host names with commas between.
+    Hosts,
     /// A policy by its name.
     Policy,
     /// A rule of admission to disk by its name.
@@ -124,6 +126,7 @@ pub(super) enum Value {
     PublicKeys(Vec<PublicKey>),
     Networks(Networks),
     FieldNames(FieldNames),
+    Hosts(Vec<String>),
     Policy(PolicySpec),
     DiskAdmission(DiskAdmissionSpec),
     HostPattern(HostPattern),
@@ -309,6 +312,24 @@ impl Kind {
                     _ => unreachable!("a file is read as a file"),
                 }
             }
+            Self::Hosts => {
+                let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
+                let hosts: Vec<String> =
+                    text.split(',').map(|host| host.trim().to_owned()).collect();
+                let is_host = |host: &String| {
+                    !host.is_empty()
+                        && host.len() <= 255
+                        && host
+                            .bytes()
+                            .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+                };
+                if hosts.iter().all(is_host) {
+                    Ok(Value::Hosts(hosts))
+                } else {
+                    Err(Refusal::new("is not a list of host names")
+                        .hint(format!("write {}", self.example())))
+                }
+            }
             Self::PublicKeys => {
                 let text = raw.text().ok_or_else(|| self.wrong_kind(raw))?;
                 let keys = text.split(',').map(|key| key.trim().parse());
@@ -448,6 +469,10 @@ fn within<T: PartialOrd>(value: T, least: T, most: T, text: fn(T) -> String) -> 
 
 /// `"30s"` and its like.
 fn parse_duration(text: &str) -> Result<Duration, Refusal> {
+    if text.starts_with('-') {
+        let hint = "write a whole number and ms, s, min, h or d, as in 30s";
+        return Err(Refusal::new("is below zero").hint(hint));
+    }
     let end = text
         .find(|c: char| !c.is_ascii_digit())
         .unwrap_or(text.len());

@@ -240,7 +240,7 @@ fn get(addr: SocketAddr, path: &str) -> String {
         .expect("a bound");
     _ = write!(
         stream,
-        "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"
+        "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     );
     let mut answer = Vec::new();
     _ = stream.read_to_end(&mut answer);

@@ -1,6 +1,6 @@
 //! What is said when it cannot be done: code 2, on stderr, with the way out.
 
-use super::run::{edgeward, output, text};
+use super::run::{Server, edgeward, output, text};
 
 #[test]
 fn an_unknown_flag_is_refused_with_the_nearest_known_one() {
@@ -55,4 +55,104 @@ fn a_log_filter_that_is_none_is_refused_by_the_name_it_came_under() {
         );
         assert!(said.contains("\n  hint: "), "{said}");
     }
+}
+
+/// A word that is no level would be taken for a module's name, and nothing would be logged.
+#[test]
+fn a_log_level_that_there_is_not_is_refused() {
+    for filter in ["loud", "info,loud", "verbose", "warning"] {
+        let out = output(&["--log", filter, "check-config", "nowhere.toml"]);
+        let said = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(2));
+        assert!(
+            said.starts_with(&format!("error: --log `{filter}`")),
+            "{said}"
+        );
+        assert!(said.contains("there is no level"), "{said}");
+    }
+    for filter in [
+        "INFO",
+        "off",
+        "3",
+        "info,edgeward_proxy=debug",
+        "edgeward_proxy::edge=trace",
+    ] {
+        let out = output(&["--log", filter, "check-config", "nowhere.toml"]);
+        let said = text(&out.stderr);
+        assert!(!said.contains("--log"), "{filter}: {said}");
+    }
+}
+
+#[test]
+fn a_size_below_zero_is_called_that() {
+    let serve = [
+        "serve",
+        "--listen=127.0.0.1:0",
+        "--origin=http://127.0.0.1:9",
+    ];
+    for hot in [
+        &["--hot=-5MiB"][..],
+        &["--hot", "-5MiB"],
+        &["--set", "hot.capacity=-5MiB"],
+    ] {
+        let out = output(&[&serve[..], hot].concat());
+        let said = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(2), "{said}");
+        assert!(
+            said.contains("-5MiB is below zero\n  hint: write 64MiB"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn an_admin_address_that_is_a_listener_s_is_called_that() {
+    for (listen, admin) in [
+        ("127.0.0.1:18080", "127.0.0.1:18080"),
+        ("0.0.0.0:18080", "127.0.0.1:18080"),
+        ("127.0.0.1:18080", "[::]:18080"),
+    ] {
+        let out = output(&[
+            "serve",
+            "--origin=http://127.0.0.1:9",
+            "--listen",
+            listen,
+            "--admin",
+            admin,
+        ]);
+        let said = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(2), "{said}");
+        assert!(
+            said.starts_with(&format!("error: --admin {admin} is ")),
+            "{said}"
+        );
+        assert!(
+            said.contains(listen) && said.contains("a port of its own"),
+            "{said}"
+        );
+    }
+}
+
+/// It starts all the same: the cache may never become full.
+#[test]
+fn more_memory_than_the_machine_has_is_warned_about() {
+    let start = |hot: &str| {
+        let args = [
+            "serve",
+            "--json",
+            "--listen=127.0.0.1:0",
+            "--origin=http://127.0.0.1:9",
+            hot,
+        ];
+        let edge = Server::start(&args);
+        edge.signal(rustix::process::Signal::TERM);
+        edge.ended().2
+    };
+    let said = start("--hot=15TiB");
+    assert!(
+        said.contains("WARN") && said.contains("--hot exceeds the "),
+        "{said}"
+    );
+    let said = start("--hot=8MiB");
+    assert!(!said.contains("exceeds"), "{said}");
 }

@@ -149,7 +149,7 @@ impl Client {
         let mut stream = connect(self.admin);
         write!(
             stream,
-            "GET /status HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n"
+            "GET /status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
         )
         .expect("it is asked");
         let mut answer = String::new();

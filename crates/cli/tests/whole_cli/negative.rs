@@ -16,7 +16,7 @@ fn ask(addr: SocketAddr, request: &str) -> String {
 fn get(addr: SocketAddr, path: &str) -> String {
     ask(
         addr,
-        &format!("GET {path} HTTP/1.1\r\nhost: edge\r\nconnection: close\r\n\r\n"),
+        &format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"),
     )
 }
 

@@ -184,6 +184,42 @@ fn hup_and_usr1_reopen_the_access_log_and_usr2_is_ignored() {
 }
 
 #[test]
+fn a_second_edge_on_a_port_is_refused_unless_it_is_told_to_share_it() {
+    let (_origin, first) = origin_and_edge("0ms", &[]);
+    let addr = first.addr("/listening/0").to_string();
+    let args = [
+        "serve",
+        "--origin=http://127.0.0.1:9",
+        "--hot=8MiB",
+        "--json",
+        "--listen",
+        &addr,
+    ];
+    // Killed where it is not refused.
+    let mut second = super::run::edgeward(&args)
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    let mut line = String::new();
+    let mut out = std::io::BufReader::new(second.stdout.take().expect("it was asked for"));
+    std::io::BufRead::read_line(&mut out, &mut line).expect("UTF-8");
+    if !line.is_empty() {
+        second.kill().expect("it runs");
+    }
+    let end = second.wait_with_output().expect("it ends");
+    let said = text(&end.stderr);
+    assert_eq!((end.status.code(), &*line), (Some(2), ""), "{said}");
+    assert!(
+        said.contains(&format!("error: cannot listen on {addr}")),
+        "{said}"
+    );
+    assert!(said.contains("--share-ports"), "{said}");
+    let shared = Server::start(&[&args[..], &["--share-ports"]].concat());
+    assert_eq!(shared.addr("/listening/0"), first.addr("/listening/0"));
+}
+
+#[test]
 fn logs_can_be_json_a_line_an_object() {
     let (_origin, edge) = origin_and_edge("0ms", &["--log-format=json", "--log=info"]);
     edge.signal(Signal::TERM);
@@ -236,7 +272,7 @@ fn get(addr: SocketAddr, path: &str) -> String {
         .expect("a bound");
     write!(
         stream,
-        "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"
+        "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     )
     .expect("it is asked");
     let mut answer = Vec::new();

@@ -126,6 +126,8 @@ pub(crate) fn config_for(origin: SocketAddr) -> EdgeConfig {
     };
     config.workers = NonZeroUsize::new(2).expect("two");
     config.admin = Some(LOOPBACK_ANY_PORT);
+    // What the client here writes into `Host`.
+    config.admin_hosts = vec!["test.example".to_owned()];
     config
 }
 

@@ -52,6 +52,7 @@ pub(super) fn together(
         ));
     }
     listeners(typed, draft, complaints);
+    admin(typed, draft, complaints);
     disk(typed, draft, complaints);
     disk_hosts(typed, draft, complaints);
     negative(typed, draft, complaints);
@@ -282,6 +283,41 @@ fn listeners(typed: &[Typed], draft: &mut Draft, complaints: &mut Vec<(Source, C
                     .hint("remove one of the two"),
             ));
         }
+    }
+}
+
+/// The admin server has a port of its own.
+fn admin(typed: &[Typed], draft: &Draft, complaints: &mut Vec<(Source, Complaint)>) {
+    let given = typed
+        .iter()
+        .rev()
+        .find(|one| one.key.path == "admin.address");
+    let (Some(one), Some(addr)) = (given, draft.edge.admin) else {
+        return;
+    };
+    // An unspecified address includes all others of its port.
+    let is_same = |listener: std::net::SocketAddr| {
+        listener.port() == addr.port()
+            && addr.port() != 0
+            && (listener.ip() == addr.ip()
+                || listener.ip().is_unspecified()
+                || addr.ip().is_unspecified())
+    };
+    let mut listeners = draft.listeners.iter().filter_map(|one| one.address);
+    if let Some(listener) = listeners.find(|listener| is_same(*listener)) {
+        let what = if listener == addr {
+            format!("{} {addr} is also a listener's address", name(one))
+        } else {
+            format!(
+                "{} {addr} is on the port of the listener {listener}",
+                name(one)
+            )
+        };
+        complaints.push((
+            one.source.clone(),
+            Complaint::new(what)
+                .hint("give the admin server a port of its own, as in 127.0.0.1:9900"),
+        ));
     }
 }
 

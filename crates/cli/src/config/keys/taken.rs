@@ -145,6 +145,13 @@ impl Value {
         }
     }
 
+    pub(super) fn hosts(self) -> Vec<String> {
+        match self {
+            Self::Hosts(hosts) => hosts,
+            other => other.wrong(),
+        }
+    }
+
     pub(super) fn policy(self) -> edgeward_policy::PolicySpec {
         match self {
             Self::Policy(policy) => policy,

@@ -42,6 +42,7 @@ impl Kind {
             Self::PublicKeys => "public keys, with commas between".to_owned(),
             Self::Networks => "networks, with commas between, or `\"none\"`".to_owned(),
             Self::FieldNames => "field names, with commas between, or `\"none\"`".to_owned(),
+            Self::Hosts => "host names, with commas between".to_owned(),
             Self::Policy => "policy".to_owned(),
         }
     }
@@ -95,6 +96,7 @@ impl Kind {
             Self::PublicKeys => "a public key",
             Self::Networks => "a list of networks",
             Self::FieldNames => "a list of field names",
+            Self::Hosts => "a list of host names",
             Self::Policy => "a policy",
         }
     }
@@ -121,6 +123,7 @@ impl Kind {
             Self::Pattern => "\"/resource/{id}\"".to_owned(),
             Self::Filter => "\"resource.ids\" or \"https://HOST/sets/NAME\"".to_owned(),
             Self::PublicKeys => "its 64 hex digits in quotes".to_owned(),
+            Self::Hosts => "\"edge-1.example,edge-1\"".to_owned(),
             Self::Policy => "\"gdsf\"".to_owned(),
             Self::Networks => "\"10.0.0.0/8, 2001:db8::/32\"".to_owned(),
             Self::FieldNames => "\"x-original-url, x-rewrite-url\"".to_owned(),

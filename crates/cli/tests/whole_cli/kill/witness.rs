@@ -95,7 +95,7 @@ impl Witness {
     }
 
     fn syncs(&mut self, admin: SocketAddr) -> Option<u64> {
-        let request = "GET /status HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n";
+        let request = "GET /status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         let (_, body) = exchange(admin, request)?;
         let status: Value = serde_json::from_slice(&body).ok()?;
         let device = &status["disk"]["devices"][0];

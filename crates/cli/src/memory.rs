@@ -1,0 +1,124 @@
+//! How much memory this process can have: the machine's, or less if a control group limits it.
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use edgeward_types::ByteSize;
+
+/// Logs a warning if `hot` is more than the process can have: the system would swap, or kill it once the cache is full.
+pub(crate) fn warn_if_beyond(hot: ByteSize) {
+    if let Some(limit) = Limit::of_system(Path::new("/"))
+        && hot.bytes() > limit.bytes
+    {
+        tracing::warn!(
+            hot = %hot,
+            limit = %ByteSize(limit.bytes),
+            "--hot exceeds {}; the system may kill this process when the cache is full: give less",
+            limit.whose
+        );
+    }
+}
+
+/// The least of the limits that were found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Limit {
+    bytes: u64,
+    whose: Whose,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    Machine,
+    ControlGroup,
+}
+
+impl fmt::Display for Whose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Machine => "the machine's memory",
+            Self::ControlGroup => "the memory limit of the control group",
+        })
+    }
+}
+
+impl Limit {
+    /// Reads `proc` and `sys` below `root`.
+    fn of_system(root: &Path) -> Option<Self> {
+        let machine = fs::read_to_string(root.join("proc/meminfo"))
+            .ok()
+            .and_then(|text| machine_bytes(&text))
+            .map(|bytes| Self {
+                bytes,
+                whose: Whose::Machine,
+            });
+        let group = group_bytes(root).map(|bytes| Self {
+            bytes,
+            whose: Whose::ControlGroup,
+        });
+        machine
+            .into_iter()
+            .chain(group)
+            .min_by_key(|limit| limit.bytes)
+    }
+}
+
+/// `MemTotal:  8123456 kB`.
+fn machine_bytes(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// The least limit of this process's group and of the groups above it, in either version of control groups.
+fn group_bytes(root: &Path) -> Option<u64> {
+    let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
+    groups.lines().filter_map(|line| limit_of(root, line)).min()
+}
+
+/// A line is `0::/path` for version 2, and `4:memory:/path` for version 1.
+fn limit_of(root: &Path, line: &str) -> Option<u64> {
+    let (_, rest) = line.split_once(':')?;
+    let (controllers, path) = rest.split_once(':')?;
+    let (mount, file) = match controllers {
+        "" => ("sys/fs/cgroup", "memory.max"),
+        _ if controllers.split(',').any(|one| one == "memory") => {
+            ("sys/fs/cgroup/memory", "memory.limit_in_bytes")
+        }
+        _ => return None,
+    };
+    // Within a container the path may be the host's, of which nothing but the mount's root is there.
+    Path::new(path.trim_start_matches('/'))
+        .ancestors()
+        .filter_map(|group| fs::read_to_string(root.join(mount).join(group).join(file)).ok())
+        // `max` means no limit.
+        .filter_map(|text| text.trim().parse().ok())
+        .min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_of_the_machine_s_memory_and_the_group_s_limits_counts() {
+        let root = tempfile::tempdir().expect("a folder");
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().expect("it has one")).expect("a folder");
+            fs::write(path, text).expect("a file");
+        };
+        let limit = || Limit::of_system(root.path()).map(|limit| (limit.bytes, limit.whose));
+        assert_eq!(limit(), None);
+        write("proc/meminfo", "MemTotal:        1000 kB\nMemFree: 5 kB\n");
+        assert_eq!(limit(), Some((1_024_000, Whose::Machine)));
+        write("proc/self/cgroup", "0::/a.slice/b.service\n");
+        write("sys/fs/cgroup/a.slice/b.service/memory.max", "max\n");
+        assert_eq!(limit(), Some((1_024_000, Whose::Machine)));
+        write("sys/fs/cgroup/a.slice/memory.max", "4096\n");
+        assert_eq!(limit(), Some((4096, Whose::ControlGroup)));
+        write("proc/self/cgroup", "5:cpu,memory:/x\n");
+        write("sys/fs/cgroup/memory/x/memory.limit_in_bytes", "2048\n");
+        assert_eq!(limit(), Some((2048, Whose::ControlGroup)));
+    }
+}

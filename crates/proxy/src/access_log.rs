@@ -22,18 +22,23 @@ use crate::config::{AccessLogConfig, LogDestination, LogFormat};
 use crate::request::Ask;
 
 /// A request that is being answered.
+#[derive(Debug)]
 pub(crate) struct Pending {
     line: LogLine,
     began: Instant,
+    /// Bytes of the body that were handed to the connection.
+    given_bytes: u64,
     /// The response did not go out whole.
     pub(crate) aborted: bool,
 }
 
 /// A request that was answered.
+#[derive(Debug)]
 pub(crate) struct LogLine {
     time: Timestamp,
     peer: IpAddr,
-    method: Method,
+    /// None of a request that could not be read.
+    method: Option<Method>,
     scheme: &'static str,
     host: Box<str>,
     target: Box<str>,
@@ -60,7 +65,7 @@ impl Pending {
             line: LogLine {
                 time: now,
                 peer: ask.peer.ip().to_canonical(),
-                method: ask.method.clone(),
+                method: Some(ask.method.clone()),
                 scheme: ask.scheme,
                 host: ask.authority().unwrap_or_default().into(),
                 target: ask.path_and_query().into(),
@@ -76,6 +81,39 @@ impl Pending {
                 user_agent: header(&USER_AGENT),
             },
             began: Instant::now(),
+            given_bytes: 0,
+            aborted: false,
+        }
+    }
+
+    /// A request whose head could not be read, answered with `status` and no body.
+    pub(crate) fn unread(
+        peer: IpAddr,
+        scheme: &'static str,
+        now: Timestamp,
+        status: StatusCode,
+    ) -> Self {
+        Self {
+            line: LogLine {
+                time: now,
+                peer: peer.to_canonical(),
+                method: None,
+                scheme,
+                host: "".into(),
+                target: "-".into(),
+                version: Version::HTTP_11,
+                status,
+                bytes: 0,
+                duration: Duration::ZERO,
+                cache: "none",
+                detail: None,
+                collapsed: false,
+                aborted: false,
+                referer: None,
+                user_agent: None,
+            },
+            began: Instant::now(),
+            given_bytes: 0,
             aborted: false,
         }
     }
@@ -97,8 +135,22 @@ impl Pending {
         }
     }
 
-    pub(crate) fn finish(mut self, bytes: u64) -> LogLine {
-        self.line.bytes = bytes;
+    /// The body ended, or was given up, after `bytes` of it were handed to the connection.
+    pub(crate) fn given(&mut self, bytes: u64, given_up: bool) {
+        self.given_bytes = bytes;
+        self.aborted |= given_up;
+    }
+
+    /// The connection ended before all was written that it was handed. `written` are the body's bytes that the socket took, of
+    /// those handed over.
+    pub(crate) fn cut(&mut self, written: impl FnOnce(u64) -> u64) {
+        self.given_bytes = written(self.given_bytes).min(self.given_bytes);
+        self.aborted = true;
+    }
+
+    /// The line, now that the response has left.
+    pub(crate) fn finish(mut self) -> LogLine {
+        self.line.bytes = self.given_bytes;
         self.line.duration = self.began.elapsed();
         self.line.aborted = self.aborted;
         self.line
@@ -267,7 +319,8 @@ impl Writer {
             while let Ok(line) = ring.pop() {
                 let written = match self.format {
                     LogFormat::Json => line.write_json(&mut self.sink),
-                    LogFormat::Combined => line.write_combined(&mut self.sink),
+                    LogFormat::Combined => line.write_combined(&mut self.sink, false),
+                    LogFormat::CombinedCache => line.write_combined(&mut self.sink, true),
                 };
                 result = result.and(written);
             }
@@ -306,7 +359,7 @@ impl LogLine {
         let line = JsonLine {
             time: rfc3339(self.time),
             client: self.peer,
-            method: self.method.as_str(),
+            method: self.method.as_ref().map_or("-", Method::as_str),
             scheme: self.scheme,
             host: &self.host,
             target: &self.target,
@@ -325,27 +378,26 @@ impl LogLine {
         out.write_all(b"\n")
     }
 
-    /// `host ident user [time] "request" status bytes "referer" "agent"`.
-    fn write_combined(&self, out: &mut impl Write) -> io::Result<()> {
-        write!(
-            out,
-            "{} - - [{}] \"{} ",
-            self.peer,
-            clf_time(self.time),
-            self.method
-        )?;
-        write_quoted(out, &self.target)?;
-        write!(
-            out,
-            " {}\" {} {} \"",
-            protocol(self.version),
-            self.status.as_u16(),
-            self.bytes
-        )?;
+    /// `host ident user [time] "request" status bytes "referer" "agent"`, and the cache's word behind it if `with_cache`.
+    fn write_combined(&self, out: &mut impl Write, with_cache: bool) -> io::Result<()> {
+        write!(out, "{} - - [{}] \"", self.peer, clf_time(self.time))?;
+        match &self.method {
+            Some(method) => {
+                write!(out, "{method} ")?;
+                write_quoted(out, &self.target)?;
+                write!(out, " {}", protocol(self.version))?;
+            }
+            None => out.write_all(b"-")?,
+        }
+        write!(out, "\" {} {} \"", self.status.as_u16(), self.bytes)?;
         write_quoted(out, self.referer.as_deref().unwrap_or("-"))?;
         out.write_all(b"\" \"")?;
         write_quoted(out, self.user_agent.as_deref().unwrap_or("-"))?;
-        out.write_all(b"\"\n")
+        out.write_all(b"\"")?;
+        if with_cache {
+            write!(out, " {}", self.cache)?;
+        }
+        out.write_all(b"\n")
     }
 }
 
@@ -430,7 +482,7 @@ mod tests {
         LogLine {
             time: Timestamp::from_millis(951_827_696_789),
             peer: [192, 0, 2, 7].into(),
-            method: Method::GET,
+            method: Some(Method::GET),
             scheme: "http",
             host: "example.com".into(),
             target: "/a?b=\"c\"".into(),
@@ -450,11 +502,13 @@ mod tests {
     #[test]
     fn a_combined_line_reads_as_in_apache_and_cannot_be_broken_out_of() {
         let mut out = Vec::new();
-        line().write_combined(&mut out).expect("memory takes it");
+        line()
+            .write_combined(&mut out, true)
+            .expect("memory takes it");
         assert_eq!(
             String::from_utf8(out).expect("text"),
             "192.0.2.7 - - [29/Feb/2000:12:34:56 +0000] \"GET /a?b=\\\"c\\\" HTTP/1.1\" 200 1234 \
-             \"-\" \"curl \\\\ \\x0a\\x7f\"\n"
+             \"-\" \"curl \\\\ \\x0a\\x7f\" hit\n"
         );
     }
 

@@ -36,9 +36,14 @@ pub(crate) enum Source {
 /// A source, with what has to happen when it is done or given up.
 pub(crate) struct EdgeBody {
     source: Source,
-    bytes_sent: u64,
+    /// Bytes handed to the connection.
+    bytes_given: u64,
+    /// Whoever writes the body counts what the socket takes of it.
+    writer_counts: bool,
     /// Whose memory the last piece is.
     memory: Memory,
+    /// Lists the memory of a body that is given in several pieces, for as long as any of it is here or under way.
+    held: Option<Rc<Holding>>,
     worker: Rc<Worker>,
     /// The request counts as under way until the body is dropped.
     in_flight: InFlight,
@@ -68,10 +73,15 @@ impl EdgeBody {
             }
             source => (source, None),
         };
+        if log.is_some() {
+            in_flight.conn().response_begins();
+        }
         Self {
             source,
-            bytes_sent: 0,
+            bytes_given: 0,
+            writer_counts: false,
             memory: Memory::Uncounted,
+            held: None,
             worker,
             in_flight,
             delivery,
@@ -87,9 +97,16 @@ impl EdgeBody {
         }
     }
 
-    fn sent(&mut self, bytes: u64) {
-        self.bytes_sent += bytes;
-        self.worker.counters.response_bytes.add(bytes);
+    /// The caller writes the body to the socket itself, and counts the bytes that it takes.
+    pub(crate) fn leave_counting_to_writer(&mut self) {
+        self.writer_counts = true;
+    }
+
+    fn given(&mut self, bytes: u64) {
+        self.bytes_given += bytes;
+        if !self.writer_counts {
+            self.worker.counters.response_bytes.add(bytes);
+        }
     }
 
     /// As [`poll_frame`](Body::poll_frame) for one who can send spans. Trailers are left out.
@@ -125,13 +142,22 @@ impl EdgeBody {
         let polled: Poll<Option<Result<Frame<Bytes>, BodyError>>> = match &mut this.source {
             Source::Empty => return Poll::Ready(None),
             Source::Whole(bytes, memory) => {
-                // hyper takes the piece as it is and the kernel as much of it as it likes; cutting
-                // it here would only cost more turns.
+                // hyper buffers what it is given, however much. In pieces it asks for the next one when the client has taken
+                // most of those before, so that what was given is nearly what was sent.
+                let most = if this.writer_counts {
+                    usize::MAX
+                } else {
+                    PIECE_BYTES
+                };
                 this.memory = *memory;
-                let bytes = std::mem::take(bytes);
-                this.source = Source::Empty;
-                this.sent(bytes.len() as u64);
-                return Poll::Ready(Some(Ok(Frame::data(bytes))));
+                let piece = bytes.split_to(bytes.len().min(most));
+                if bytes.is_empty() {
+                    this.source = Source::Empty;
+                } else {
+                    this.in_flight.conn().body_gave();
+                }
+                this.given(piece.len() as u64);
+                return Poll::Ready(Some(Ok(Frame::data(piece))));
             }
             Source::Fill(reader, left) => reader.poll_bytes(cx).map(|next| {
                 next.map(|bytes| {
@@ -185,7 +211,7 @@ impl EdgeBody {
         match polled {
             Poll::Ready(Some(Ok(given))) => {
                 let bytes = bytes_of(given);
-                self.sent(bytes);
+                self.given(bytes);
                 self.in_flight.conn().body_gave();
                 if let Some(delivery) = &self.delivery {
                     delivery.gave(bytes, self.worker.now());
@@ -222,10 +248,16 @@ impl Body for EdgeBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<ClientBytes>, BodyError>>> {
         let next = ready!(self.poll_own(cx));
+        let this = &mut *self;
         let listed = |bytes: Bytes| {
-            let conn = self.in_flight.conn();
-            let holding = Holding::new(&self.worker.shared, conn, self.memory, &bytes);
-            ClientBytes::new(bytes, holding)
+            let held = this.held.take().or_else(|| {
+                let conn = this.in_flight.conn();
+                Holding::new(&this.worker.shared, conn, this.memory, &bytes).map(Rc::new)
+            });
+            if matches!(this.source, Source::Whole(..)) {
+                this.held.clone_from(&held);
+            }
+            ClientBytes::new(bytes, held)
         };
         Poll::Ready(next.map(|frame| frame.map(|frame| frame.map_data(listed))))
     }
@@ -262,11 +294,14 @@ fn bytes_of(piece: Piece) -> Bytes {
 
 impl Drop for EdgeBody {
     fn drop(&mut self) {
-        // A whole body may go untaken (HEAD); one that streamed was still wanted by someone.
-        let given_up = matches!(
-            self.source,
-            Source::Fill(..) | Source::Disk(_) | Source::Passed(_)
-        ) && !self.is_end_stream();
+        // A whole body may go untaken; one that was begun was still wanted by the client.
+        let given_up = match &self.source {
+            Source::Empty => false,
+            Source::Whole(..) => self.bytes_given > 0,
+            Source::Fill(..) | Source::Disk(_) | Source::Passed(_) | Source::Origin(_) => {
+                !self.is_end_stream()
+            }
+        };
         if given_up {
             self.worker.counters.aborted_client.one();
         }
@@ -274,8 +309,14 @@ impl Drop for EdgeBody {
             delivery.abandon();
         }
         if let Some(mut log) = self.log.take() {
-            log.aborted |= given_up;
-            self.worker.log(log.finish(self.bytes_sent));
+            log.given(self.bytes_given, given_up);
+            // On HTTP/1.1 it is known when the last byte has left; the line waits for that.
+            if let Some(log) = self.in_flight.conn().hold_log(log) {
+                self.worker.log(log.finish());
+            }
         }
     }
 }
+
+/// The most of a body in memory that hyper is given at a time: two of HTTP/2's send buffer.
+const PIECE_BYTES: usize = 128 << 10;

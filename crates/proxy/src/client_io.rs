@@ -13,8 +13,10 @@ use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Buf, Bytes};
 use edgeward_types::Timestamp;
+use http::StatusCode;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::access_log::Pending;
 use crate::client_stream::ClientStream;
 use crate::clock::Clock;
 use crate::config::LimitsConfig;
@@ -67,7 +69,52 @@ pub(crate) struct ConnState {
     /// The number of the last request that the lane took on, and the request that waits for its final response.
     lane_requests: Cell<u64>,
     interims_of: Cell<Option<u64>>,
+    /// Lines of the access log wait for their response to be flushed: HTTP/1.1 with a log.
+    holds_logs: Cell<bool>,
+    held_logs: RefCell<Vec<Box<Pending>>>,
+    lane_gone: Cell<bool>,
+    /// What hyper has written of the response under way; kept where lines are held.
+    wire: Cell<Wire>,
     task: RefCell<Option<Waker>>,
+}
+
+/// How far a response has got that hyper writes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Wire {
+    /// Of the first line, once its bytes were written.
+    status: u16,
+    /// Bytes of the head's end, CR LF CR LF, that were written last.
+    end_matched: u8,
+    /// Bytes behind the head.
+    body_bytes: u64,
+}
+
+impl Wire {
+    fn wrote(&mut self, mut bytes: &[u8]) {
+        if self.end_matched == 0
+            && let Some(digits) = bytes
+                .strip_prefix(b"HTTP/1.")
+                .and_then(|rest| rest.get(2..5))
+        {
+            let number = digits
+                .iter()
+                .fold(0, |n, digit| n * 10 + u16::from(digit.wrapping_sub(b'0')));
+            self.status = number;
+        }
+        while self.end_matched < 4 {
+            let Some((&byte, rest)) = bytes.split_first() else {
+                return;
+            };
+            bytes = rest;
+            self.end_matched = match (self.end_matched, byte) {
+                (0 | 2, b'\r') => self.end_matched + 1,
+                (1 | 3, b'\n') => self.end_matched + 1,
+                (_, b'\r') => 1,
+                _ => 0,
+            };
+        }
+        self.body_bytes += bytes.len() as u64;
+    }
 }
 
 /// Why a connection must end.
@@ -119,6 +166,10 @@ impl ConnState {
             interims: RefCell::default(),
             lane_requests: Cell::new(0),
             interims_of: Cell::new(None),
+            holds_logs: Cell::new(false),
+            held_logs: RefCell::default(),
+            lane_gone: Cell::new(false),
+            wire: Cell::default(),
             task: RefCell::new(None),
         })
     }
@@ -361,6 +412,68 @@ impl ConnState {
         &self.pieces
     }
 
+    /// A response with a line in the access log begins.
+    pub(crate) fn response_begins(&self) {
+        self.wire.set(Wire::default());
+    }
+
+    /// Keeps the line of a response whose body has ended until the response has left. Returns it if that cannot be known here.
+    pub(crate) fn hold_log(&self, mut log: Box<Pending>) -> Option<Box<Pending>> {
+        if self.lane_gone.get() {
+            // hyper lets go of the socket before it does of the body.
+            log.cut(|_| self.body_bytes_written());
+            return Some(log);
+        }
+        if !self.holds_logs.get() {
+            return Some(log);
+        }
+        self.held_logs.borrow_mut().push(log);
+        None
+    }
+
+    /// Lines of responses that have ended.
+    pub(crate) fn take_logs(&self) -> Vec<Box<Pending>> {
+        self.held_logs.take()
+    }
+
+    /// The socket is closed: responses that are not whole by now never will be.
+    pub(crate) fn lane_is_gone(&self) {
+        self.lane_gone.set(self.holds_logs.get());
+    }
+
+    pub(crate) fn has_logs(&self) -> bool {
+        self.holds_logs.get() && !self.held_logs.borrow().is_empty()
+    }
+
+    /// Bytes of the body that hyper's writes had behind the last head.
+    pub(crate) fn body_bytes_written(&self) -> u64 {
+        self.wire.get().body_bytes
+    }
+
+    /// The status of the last head that hyper wrote, if any and if lines are held.
+    pub(crate) fn status_written(&self) -> Option<StatusCode> {
+        StatusCode::from_u16(self.wire.get().status).ok()
+    }
+
+    /// hyper's bytes were written.
+    fn note_wire<'a>(
+        &self,
+        written: &Poll<io::Result<usize>>,
+        pieces: impl Iterator<Item = &'a [u8]>,
+    ) {
+        let Poll::Ready(Ok(written)) = written else {
+            return;
+        };
+        let mut left = *written;
+        let mut wire = self.wire.get();
+        for piece in pieces {
+            let part = &piece[..piece.len().min(left)];
+            left -= part.len();
+            wire.wrote(part);
+        }
+        self.wire.set(wire);
+    }
+
     /// A body gave a piece: the next move is the client's.
     pub(crate) fn body_gave(&self) {
         self.client_turn_since.set(Some(self.clock.now()));
@@ -463,6 +576,7 @@ impl<S> ClientIo<S> {
             // A head has begun; from here on the lane alone sees these bytes.
             self.state.received();
         }
+        self.state.holds_logs.set(worker.logs());
         let lane = Lane::new(worker, link, read_ahead);
         self.lane = Some(Box::new(lane));
         self
@@ -513,6 +627,9 @@ impl<S: ClientStream> AsyncWrite for ClientIo<S> {
     ) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.state.note_write(&result);
+        if self.state.holds_logs.get() {
+            self.state.note_wire(&result, std::iter::once(bytes));
+        }
         result
     }
 
@@ -528,6 +645,10 @@ impl<S: ClientStream> AsyncWrite for ClientIo<S> {
             _ => stream.poll_write_vectored(cx, pieces),
         };
         self.state.note_write(&result);
+        if self.state.holds_logs.get() {
+            let pieces = pieces.iter().map(|piece| &**piece);
+            self.state.note_wire(&result, pieces);
+        }
         result
     }
 

@@ -246,6 +246,8 @@ pub enum LogFormat {
     Json,
     /// What every log analyser of the last thirty years reads.
     Combined,
+    /// The same with one word behind it: what the cache did, as `cache` of the JSON form.
+    CombinedCache,
 }
 
 /// Bounds on everything a stranger can make grow.

@@ -11,7 +11,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderValue, Request, Response};
+use http::{HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
@@ -191,6 +191,7 @@ where
         Turn::Over(overdue) => {
             count_overdue(&worker, overdue);
             if overdue == Overdue::Head {
+                worker.log_unread(&link, StatusCode::REQUEST_TIMEOUT);
                 say_last(io, REQUEST_TIMEOUT_RESPONSE).await;
             }
         }
@@ -247,8 +248,24 @@ where
     };
     let said_too_much = matches!(&end, Ok(Err(error)) if error.is_parse()) || link.conn.lingers();
     match end {
-        Ok(result) => note_end(&worker, &link, result),
-        Err(overdue) => count_overdue(&worker, overdue),
+        Ok(result) => {
+            // hyper refused what it could not read by itself: 400, 414 or 431.
+            if matches!(&result, Err(error) if error.is_parse())
+                && let Some(status) = link
+                    .conn
+                    .status_written()
+                    .filter(StatusCode::is_client_error)
+            {
+                worker.log_unread(&link, status);
+            }
+            note_end(&worker, &link, result);
+        }
+        Err(overdue) => {
+            if overdue == Overdue::Head {
+                worker.log_unread(&link, StatusCode::REQUEST_TIMEOUT);
+            }
+            count_overdue(&worker, overdue);
+        }
     }
     if said_too_much || !last_word.is_empty() {
         say_last(connection.into_parts().io.into_inner(), last_word).await;

@@ -104,7 +104,7 @@ counters! {
     Counter "edgeward_requests_revalidated_total" "Requests answered by what was stored after the origin was asked about it." {
         revalidated,
     }
-    Counter "edgeward_response_bytes_total" "Body bytes handed to clients' connections." {
+    Counter "edgeward_response_bytes_total" "Body bytes sent to clients: what sockets took, and over HTTP/2 or from hyper's buffers up to 540 KB more where a client left." {
         response_bytes,
     }
     Counter "edgeward_request_bytes_total" "Body bytes received from clients." {

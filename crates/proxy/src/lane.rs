@@ -165,6 +165,7 @@ impl Lane {
     /// hyper has flushed all it had.
     pub(crate) fn flushed(&mut self, cx: &Context<'_>) {
         self.link.conn.settle();
+        self.log_ended();
         // hyper reads ahead of its own answer and takes a "not now" for "when more arrives": what
         // has arrived already would wait for ever.
         if matches!(self.mode, Mode::Handed(end) if end.is_reached())
@@ -303,6 +304,7 @@ impl Lane {
             Poll::Ready(Ok(Put::Bytes)) => Poll::Ready(Ok(())),
             Poll::Ready(Ok(Put::End { closes })) => {
                 self.leave_own(cx);
+                self.log_ended();
                 if closes {
                     // hyper sees an end where a request would begin, and closes in good order.
                     self.inbox.clear();
@@ -344,6 +346,15 @@ impl Lane {
         }
     }
 
+    /// Logs responses that have left whole.
+    fn log_ended(&self) {
+        if self.link.conn.has_logs() {
+            for log in self.link.conn.take_logs() {
+                self.worker.log(log.finish());
+            }
+        }
+    }
+
     /// What is left in the inbox after an answer is the start of a head, and has a head's time.
     fn next_head_began(&self) {
         if !self.inbox.is_empty() {
@@ -359,6 +370,10 @@ impl Lane {
     ) -> Poll<io::Result<()>> {
         let arena = self.worker.shared.arena.as_deref();
         let written = self.outbox.poll_write(stream, &self.link.conn, arena, cx);
+        self.worker
+            .counters
+            .response_bytes
+            .add(self.outbox.take_body_written());
         if let Poll::Ready(Err(error)) = &written
             && error
                 .get_ref()
@@ -467,6 +482,29 @@ impl Lane {
             self.inbox = BytesMut::new();
         }
         Poll::Ready(Ok(()))
+    }
+}
+
+impl Drop for Lane {
+    /// Logs what has not left whole, as far as it came.
+    fn drop(&mut self) {
+        // Its line is held from here on.
+        self.own = None;
+        self.link.conn.lane_is_gone();
+        if !self.link.conn.has_logs() {
+            return;
+        }
+        let is_hypers = matches!(self.mode, Mode::Handed { .. } | Mode::Through);
+        for mut log in self.link.conn.take_logs() {
+            log.cut(|given| {
+                if is_hypers {
+                    self.link.conn.body_bytes_written()
+                } else {
+                    given.saturating_sub(self.outbox.body_left())
+                }
+            });
+            self.worker.log(log.finish());
+        }
     }
 }
 

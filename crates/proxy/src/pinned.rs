@@ -129,11 +129,11 @@ impl Drop for Holding {
 #[derive(Debug)]
 pub(crate) struct ClientBytes {
     bytes: Bytes,
-    _holding: Option<Holding>,
+    _holding: Option<Rc<Holding>>,
 }
 
 impl ClientBytes {
-    pub(crate) fn new(bytes: Bytes, holding: Option<Holding>) -> Self {
+    pub(crate) fn new(bytes: Bytes, holding: Option<Rc<Holding>>) -> Self {
         Self {
             bytes,
             _holding: holding,

@@ -9,10 +9,10 @@ use edgeward_semantics::CacheStatus;
 use edgeward_store::arena::Arena;
 use edgeward_store::hot::{Offer, Recorder};
 use edgeward_types::{KeyHash, Timestamp};
-use http::HeaderValue;
+use http::{HeaderValue, StatusCode};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::access_log::LogLine;
+use crate::access_log::{LogLine, Pending};
 use crate::client_io::{ConnState, Overdue, SpareRank};
 use crate::clock::Clock;
 use crate::collapse::{Collapse, HitForMiss};
@@ -25,7 +25,7 @@ use crate::heads::HeadBudget;
 use crate::negative::Negative;
 use crate::origin::{OriginHealth, OriginPool};
 use crate::pinned::{self, PinnedLog};
-use crate::request::{FieldFilter, Hop, UploadProgress};
+use crate::request::{ClientLink, FieldFilter, Hop, UploadProgress};
 use crate::sparse_log::SparseLog;
 use crate::stored::{Hot, Stored, StoredBody, StoredKind, StoredResponse};
 use crate::tasks::TaskSet;
@@ -300,6 +300,14 @@ impl Worker {
             conn.condemn(Overdue::Crowded);
         }
         spare.is_some()
+    }
+
+    /// Logs a request whose head could not be read, if there is a log.
+    pub(crate) fn log_unread(&self, link: &ClientLink, status: StatusCode) {
+        if self.logs() {
+            let pending = Pending::unread(link.peer.ip(), link.scheme(), self.now(), status);
+            self.log(pending.finish());
+        }
     }
 
     /// Ends connections that passed a limit, and old idle ones to the origin.

@@ -10,7 +10,7 @@
 use edgeward_trace::raw::{AccessLogLine, whole};
 
 use crate::clock::Clock;
-use crate::{Entry, Malformed};
+use crate::{Entry, Malformed, Outcome};
 
 use super::{bytes, host_and_path, is_void, request_line, status};
 
@@ -69,6 +69,7 @@ impl NcsaParser {
             url,
             status: super::status(status).ok()?,
             bytes: Some(number(&rest[..digits])?),
+            outcome: outcome(line),
             ..Entry::default()
         })
     }
@@ -100,9 +101,26 @@ impl NcsaParser {
             url,
             status,
             bytes,
+            outcome: outcome(line),
             ..Entry::default()
         }))
     }
+}
+
+/// What the cache did, of a line with a word behind its last quote, as edgeward's `combined-cache` and many logs of nginx have.
+#[inline]
+fn outcome(line: &[u8]) -> Option<Outcome> {
+    // Nearly all lines end with their agent's quote, or with a number.
+    if !line.last()?.is_ascii_alphabetic() {
+        return None;
+    }
+    let quote = memchr::memrchr(b'"', line)?;
+    let (blank, word) = line[quote + 1..].split_first()?;
+    let is_word = *blank == b' '
+        && word
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-');
+    if is_word { Outcome::of(word) } else { None }
 }
 
 /// Where the first bracket opens, or the first colon stands: before the bracket that is a virtual
@@ -176,6 +194,31 @@ mod tests {
 
     fn parse(line: &str) -> Result<Option<Entry<'_>>, Malformed> {
         NcsaParser::default().parse(line.as_bytes())
+    }
+
+    #[test]
+    fn a_word_behind_the_agent_is_what_the_cache_did() {
+        let line = |method: &str, tail: &str| {
+            format!(
+                r#"192.0.2.7 - - [17/May/2015:10:05:03 +0000] "{method} /a HTTP/1.1" 200 9 "-" "x"{tail}"#
+            )
+        };
+        for method in ["GET", "POST"] {
+            for (tail, outcome) in [
+                (" hit", Some(Outcome::Hit)),
+                (" uri-miss", Outcome::of(b"uri-miss")),
+                (" HIT", Some(Outcome::Hit)),
+                ("", None),
+                (" 0.003", None),
+                (" nonsense", Outcome::of(b"nonsense")),
+                ("hit", None),
+            ] {
+                let line = line(method, tail);
+                let entry = parse(&line).expect(&line).expect("an entry");
+                assert_eq!(entry.outcome, outcome, "{line}");
+            }
+        }
+        assert!(Outcome::of(b"uri-miss").is_some());
     }
 
     #[test]

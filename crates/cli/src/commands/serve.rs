@@ -97,7 +97,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     access_log: Option<String>,
 
-    /// The log's form: json or combined
+    /// The log's form: json, combined or combined-cache
     #[arg(long, value_name = "FORM", hide_short_help = true)]
     access_log_format: Option<String>,
 

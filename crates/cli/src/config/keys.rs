@@ -596,11 +596,13 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "access_log.format",
         flag: Some("--access-log-format"),
-        kind: Kind::Choice(&["json", "combined"]),
-        doc: "One JSON object a line, or NCSA combined.",
+        kind: Kind::Choice(&["json", "combined", "combined-cache"]),
+        doc: "One JSON object a line, NCSA combined, or the latter with what the cache did as one more word. \
+              [operation.md](operation.md#the-access-log) explains the fields.",
         set: |draft, _, value| {
             draft.access_log.format = match value.text().as_str() {
                 "combined" => LogFormat::Combined,
+                "combined-cache" => LogFormat::CombinedCache,
                 _ => LogFormat::Json,
             }
         },
@@ -608,6 +610,7 @@ pub(super) static KEYS: &[Key] = &[
             let format = match draft.access_log.format {
                 LogFormat::Json => "json",
                 LogFormat::Combined => "combined",
+                LogFormat::CombinedCache => "combined-cache",
             };
             Some(format.to_owned())
         },

@@ -92,7 +92,6 @@ fn answer_from_disk(
         return Answer::Whole;
     };
     if let Some(front) = front {
-        worker.counters.response_bytes.add(front.len());
         outbox.push_piece(front);
         outbox.set_memory(Memory::Own);
     }

@@ -1,6 +1,7 @@
 //! What is on its way to a client: a head, and a body in memory, in the arena or in the disk's page cache.
 
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -24,6 +25,10 @@ use crate::worker::Worker;
 pub(super) struct Outbox {
     head: Vec<u8>,
     head_written: usize,
+    /// Where `head` has bytes of a body, which were copied because they are few.
+    copied: Range<usize>,
+    /// Bytes of bodies that the socket took and nobody has counted yet.
+    body_written: u64,
     body: Bytes,
     /// A body that the kernel takes from the page cache. There is no other then.
     span: Option<Span>,
@@ -56,7 +61,6 @@ impl Outbox {
                 key,
                 body_bytes: body.len() as u64,
             };
-            worker.counters.response_bytes.add(body.len() as u64);
         }
     }
 
@@ -141,7 +145,9 @@ impl Outbox {
 
     pub(super) fn push_body(&mut self, body: &Bytes) {
         if body.len() <= COPIED_BYTES_MAX {
+            let start = self.head.len();
             self.head.extend_from_slice(body);
+            self.copied = start..self.head.len();
             return;
         }
         self.piece_bytes = piece_bytes(body.len() as u64);
@@ -185,11 +191,13 @@ impl Outbox {
                 let written = ready!(written)?;
                 self.unflushed = true;
                 let of_head = written.min(head.len());
-                self.head_written += of_head;
-                span.advance((written - of_head) as u64);
+                let of_span = (written - of_head) as u64;
+                span.advance(of_span);
+                self.body_written += of_span;
                 if span.is_empty() {
                     self.span = None;
                 }
+                self.head_advanced(of_head);
                 continue;
             }
             let body = &self.body[..self.body.len().min(self.piece_bytes)];
@@ -221,11 +229,12 @@ impl Outbox {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             let of_head = written.min(head.len());
-            self.head_written += of_head;
+            self.head_advanced(of_head);
             written -= of_head;
             let of_body = written.min(self.body.len());
             self.body.advance(of_body);
             self.tail = &self.tail[written - of_body..];
+            self.body_written += of_body as u64;
             if self.body.is_empty() {
                 // Lets go of the object, which may have been evicted meanwhile.
                 self.body = Bytes::new();
@@ -235,8 +244,32 @@ impl Outbox {
         ready!(Pin::new(stream).poll_flush(cx))?;
         self.head.clear();
         self.head_written = 0;
+        self.copied = 0..0;
         self.unflushed = false;
         Poll::Ready(Ok(()))
+    }
+
+    fn head_advanced(&mut self, bytes: usize) {
+        let before = self.copied_left();
+        self.head_written += bytes;
+        self.body_written += (before - self.copied_left()) as u64;
+    }
+
+    /// Copied bytes of a body that are not written.
+    fn copied_left(&self) -> usize {
+        let Range { start, end } = self.copied;
+        end.saturating_sub(self.head_written.max(start))
+    }
+
+    /// Bytes of bodies that the socket took since this was last asked.
+    pub(super) fn take_body_written(&mut self) -> u64 {
+        std::mem::take(&mut self.body_written)
+    }
+
+    /// Bytes of a body that are here and that the socket did not take.
+    pub(super) fn body_left(&self) -> u64 {
+        let of_span = self.span.as_ref().map_or(0, Span::len);
+        (self.copied_left() + self.body.len()) as u64 + of_span
     }
 
     fn is_written(&self) -> bool {

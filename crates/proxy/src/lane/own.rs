@@ -107,7 +107,8 @@ impl Own {
     }
 
     /// Goes on with a response whose head, and perhaps the front of its body, is in the outbox.
-    pub(super) fn rest(body: EdgeBody, bytes: u64) -> Self {
+    pub(super) fn rest(mut body: EdgeBody, bytes: u64) -> Self {
+        body.leave_counting_to_writer();
         Self {
             head_only: false,
             stage: Stage::Sending {
@@ -203,6 +204,7 @@ impl Own {
         outbox: &mut Outbox,
     ) -> Stage {
         let (parts, mut body) = response.into_parts();
+        body.leave_counting_to_writer();
         let status = parts.status;
         let headers = parts.headers;
         let bodiless = status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED;

@@ -1,0 +1,248 @@
+//! The access log: what clients received, and what was refused.
+
+mod support;
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use edgeward_proxy::config::{AccessLogConfig, LogDestination, LogFormat};
+use edgeward_testkit::Answer;
+use serde_json::Value;
+use support::{Bed, Client, PATIENCE};
+
+/// More than the socket buffers of both ends hold together.
+const BODY_BYTES: u64 = 32 << 20;
+
+/// What a client that leaves early may have received: what it read, and what the sockets held.
+const SOCKETS_BYTES_MAX: u64 = 20 << 20;
+
+/// A plain request is answered by the fast lane and one for a range by hyper.
+const FORMS: [&[(&str, &str)]; 2] = [&[], &[("range", "bytes=0-")]];
+
+#[test]
+fn a_hit_that_a_client_leaves_is_logged_with_what_it_received() {
+    for headers in FORMS {
+        let log = Log::new();
+        let bed = log.bed(LogFormat::Json);
+        let mut client = ask_for_stored(&bed, headers);
+        let asked = Instant::now();
+        assert_eq!(client.read_up_to(100_000).len(), 100_000);
+        let read = asked.elapsed();
+        client.reset();
+        let line = &log.lines(2)[1];
+        let bytes = line["bytes"].as_u64().expect("bytes");
+        assert_eq!(line["aborted"], true, "{line}");
+        assert_eq!(line["cache"], "hit", "{line}");
+        assert!(
+            (100_000..SOCKETS_BYTES_MAX).contains(&bytes),
+            "{headers:?}: {line}"
+        );
+        assert!(
+            duration(line) >= read,
+            "{line}, and the client read for {read:?}"
+        );
+    }
+}
+
+#[test]
+fn a_hit_is_logged_when_its_last_byte_has_left() {
+    for headers in FORMS {
+        let log = Log::new();
+        let bed = log.bed(LogFormat::Json);
+        let mut client = ask_for_stored(&bed, headers);
+        let began = Instant::now();
+        // Takes its time: the socket is full meanwhile.
+        for _ in 0..50 {
+            bed.connect().get("/other", &[]);
+        }
+        let paused = began.elapsed();
+        assert_eq!(
+            client.read_up_to(BODY_BYTES as usize).len() as u64,
+            BODY_BYTES
+        );
+        let lines = log.lines(52);
+        let line = lines.last().expect("a line");
+        assert_eq!(line["bytes"], BODY_BYTES, "{headers:?}: {line}");
+        assert!(
+            line["target"] == "/big" && line.get("aborted").is_none(),
+            "{line}"
+        );
+        assert!(
+            duration(line) >= paused,
+            "{line}, and the client paused for {paused:?}"
+        );
+    }
+}
+
+#[test]
+fn bytes_of_a_hit_are_counted_when_they_are_sent() {
+    for with_log in [false, true] {
+        for headers in FORMS {
+            let log = Log::new();
+            let bed = if with_log {
+                log.bed(LogFormat::Json)
+            } else {
+                Bed::start()
+            };
+            let mut client = ask_for_stored(&bed, headers);
+            let read = client.read_up_to(100_000).len() as u64;
+            client.reset();
+            bed.until_metric("edgeward_client_connections", 0.0);
+            let counted = bed.metric("edgeward_response_bytes_total") as u64 - BODY_BYTES;
+            assert!(
+                (read..SOCKETS_BYTES_MAX).contains(&counted),
+                "{headers:?}, log {with_log}: {counted}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_request_that_is_refused_is_logged() {
+    let log = Log::new();
+    let bed = log.bed(LogFormat::Json);
+    let mut statuses = Vec::new();
+    for request in [
+        "GET / HTTP/1.1\r\nhost: a\r\nno colon\r\n\r\n".to_owned(),
+        "GET /a\u{1}b HTTP/1.1\r\nhost: a\r\n\r\n".to_owned(),
+        "GET / HTTP/1.1\r\n\r\n".to_owned(),
+        format!(
+            "GET / HTTP/1.1\r\nhost: a\r\nx: {}\r\n\r\n",
+            "y".repeat(300_000)
+        ),
+        format!("GET /{} HTTP/1.1\r\nhost: a\r\n\r\n", "y".repeat(300_000)),
+    ] {
+        let mut client = bed.connect();
+        // The edge may answer and close before it has read all.
+        client.try_send(request.as_bytes());
+        statuses.push(u64::from(client.answer("GET").status));
+    }
+    assert!(
+        statuses.iter().all(|status| (400..500).contains(status)),
+        "{statuses:?}"
+    );
+    assert!(statuses.contains(&431), "{statuses:?}");
+    let lines = log.lines(statuses.len());
+    let logged: Vec<u64> = lines
+        .iter()
+        .filter_map(|line| line["status"].as_u64())
+        .collect();
+    assert_eq!(logged, statuses, "{lines:?}");
+    assert_eq!(lines[0]["method"], "-");
+    assert_eq!(lines[0]["client"], "127.0.0.1");
+}
+
+#[test]
+fn a_client_that_sends_half_a_head_is_logged_with_408() {
+    let log = Log::new();
+    let bed = log.bed_with(LogFormat::Combined, |config| {
+        config.limits.request_head_timeout = Duration::from_millis(1);
+    });
+    let mut client = bed.connect();
+    client.send(b"GET / HTT");
+    assert_eq!(client.answer("GET").status, 408);
+    let line = &log.text(1)[0];
+    assert!(line.ends_with("\"-\" 408 0 \"-\" \"-\""), "{line}");
+}
+
+#[test]
+fn combined_cache_has_one_more_word() {
+    let log = Log::new();
+    let bed = log.bed(LogFormat::CombinedCache);
+    bed.origin.on("/page", stored(Answer::ok("hello")));
+    for _ in 0..2 {
+        bed.get("/page");
+    }
+    let lines = log.text(2);
+    assert!(
+        lines[0].ends_with("\"GET /page HTTP/1.1\" 200 5 \"-\" \"-\" uri-miss"),
+        "{lines:?}"
+    );
+    assert!(
+        lines[1].ends_with("\"GET /page HTTP/1.1\" 200 5 \"-\" \"-\" hit"),
+        "{lines:?}"
+    );
+}
+
+/// Stores a large body, asks for it again and reads the head of the hit.
+fn ask_for_stored(bed: &Bed, headers: &[(&str, &str)]) -> Client {
+    bed.origin.on("/big", stored(Answer::pattern(BODY_BYTES)));
+    assert_eq!(bed.get("/big").body.len() as u64, BODY_BYTES);
+    let mut client = bed.connect();
+    client.send_head("GET", "/big", headers);
+    let head = client.head();
+    assert!(head.is_hit(), "{head:?}");
+    client
+}
+
+fn stored(answer: Answer) -> Answer {
+    answer.header("cache-control", "max-age=600")
+}
+
+fn duration(line: &Value) -> Duration {
+    Duration::from_micros(line["duration_us"].as_u64().expect("a duration"))
+}
+
+/// A log in a folder of its own.
+struct Log {
+    _folder: tempfile::TempDir,
+    path: PathBuf,
+}
+
+impl Log {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("access.log");
+        Self {
+            _folder: folder,
+            path,
+        }
+    }
+
+    fn bed(&self, format: LogFormat) -> Bed {
+        self.bed_with(format, |_| {})
+    }
+
+    fn bed_with(
+        &self,
+        format: LogFormat,
+        change: impl FnOnce(&mut edgeward_proxy::EdgeConfig),
+    ) -> Bed {
+        Bed::with(|config| {
+            let destination = LogDestination::File(self.path.clone());
+            config.access_log = Some(AccessLogConfig::new(destination, format));
+            // Lines of several workers have no order.
+            config.workers = NonZeroUsize::MIN;
+            change(config);
+        })
+    }
+
+    /// Waits for so many lines.
+    fn text(&self, count: usize) -> Vec<String> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let lines = whole_lines(&self.path);
+            if lines.len() >= count {
+                return lines;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "{count} lines did not come: {lines:?}"
+            );
+            std::thread::park_timeout(Duration::from_millis(2));
+        }
+    }
+
+    fn lines(&self, count: usize) -> Vec<Value> {
+        let lines = self.text(count);
+        let json = |line: &String| serde_json::from_str(line).expect("one JSON object a line");
+        lines.iter().map(json).collect()
+    }
+}
+
+fn whole_lines(path: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    whole.lines().map(str::to_owned).collect()
+}

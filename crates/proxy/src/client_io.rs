@@ -71,7 +71,7 @@ pub(crate) struct ConnState {
     interims_of: Cell<Option<u64>>,
     /// Lines of the access log wait for their response to be flushed: HTTP/1.1 with a log.
     holds_logs: Cell<bool>,
-    held_logs: RefCell<Vec<Box<Pending>>>,
+    held_logs: RefCell<Vec<Pending>>,
     lane_gone: Cell<bool>,
     /// What hyper has written of the response under way; kept where lines are held.
     wire: Cell<Wire>,
@@ -427,12 +427,12 @@ impl ConnState {
         if !self.holds_logs.get() {
             return Some(log);
         }
-        self.held_logs.borrow_mut().push(log);
+        self.held_logs.borrow_mut().push(*log);
         None
     }
 
     /// Lines of responses that have ended.
-    pub(crate) fn take_logs(&self) -> Vec<Box<Pending>> {
+    pub(crate) fn take_logs(&self) -> Vec<Pending> {
         self.held_logs.take()
     }
 

@@ -125,7 +125,8 @@ impl Plan {
             port,
         )?;
         let hot = |key: &str| -> anyhow::Result<u64> {
-            let status: Value = serde_json::from_slice(&Client::connect(admin)?.get("/status")?)?;
+            let status: Value =
+                serde_json::from_slice(&Client::connect(admin)?.get_page("/status")?)?;
             status["hot"][key]
                 .as_u64()
                 .with_context(|| format!("/status has no hot.{key}"))

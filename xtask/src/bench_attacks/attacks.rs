@@ -104,8 +104,15 @@ const LENGTH_MAX: Duration = Duration::from_secs(15 * 60);
 /// Turns a second.
 const TURN: Duration = Duration::from_millis(20);
 
-/// Connections opened in one turn, first and again after the server closed them: 1,000 a second.
+/// Connections opened in one turn at first: 1,000 a second.
 const OPENED_A_TURN: usize = 20;
+
+/// Connections opened in one turn instead of those that the server closed: 100 a second.
+const REOPENED_A_TURN: usize = 2;
+
+/// An attack that makes the origin send bodies gets a part of the traffic that a client may have: what it is to show is what
+/// stays in memory, not what 300 MB/s cost.
+const TURNS_A_BODY: u32 = 25;
 
 /// Returns when the attack's first connections are open.
 pub(super) fn start(attack: Attack, stage: &Stage) -> anyhow::Result<Running> {
@@ -142,6 +149,7 @@ struct Attacker {
     bytes_sent: u64,
     next_key: u64,
     next_source: u32,
+    turns: u32,
 }
 
 /// A connection and the next stream on it.
@@ -163,6 +171,7 @@ impl Attacker {
             bytes_sent: 0,
             next_key: 1 << 32,
             next_source: 0,
+            turns: 0,
         }
     }
 
@@ -187,7 +196,15 @@ impl Attacker {
     }
 
     fn open_some(&mut self) {
-        for _ in 0..OPENED_A_TURN {
+        self.turns += 1;
+        let most = match self.attack {
+            // 8 MiB each: 70 MB/s.
+            Attack::PinnedH1 if !self.turns.is_multiple_of(6) => 0,
+            Attack::PinnedH1 => 1,
+            _ if self.opened < self.attack.connections() as u64 => OPENED_A_TURN,
+            _ => REOPENED_A_TURN,
+        };
+        for _ in 0..most {
             if self.connections.len() >= self.attack.connections() {
                 return;
             }
@@ -259,8 +276,9 @@ impl Attacker {
         open.turns += 1;
         let mut bytes = Vec::new();
         match self.attack {
-            Attack::PinnedH2 if open.turns % 5 == 1 && open.stream_id < 200 => {
-                for _ in 0..4 {
+            // 2 connections x 2 bodies of 8 MiB twice a second: 67 MB/s.
+            Attack::PinnedH2 if open.turns % TURNS_A_BODY == 1 && open.stream_id < 200 => {
+                for _ in 0..2 {
                     let path = format!("/o/{}?size=8388608", self.key());
                     request(
                         &mut bytes,
@@ -270,8 +288,9 @@ impl Attacker {
                     );
                 }
             }
-            Attack::ClosedWindows if open.stream_id < 200 => {
-                for _ in 0..10 {
+            // 12 connections x 7 bodies of 400 kB twice a second: 67 MB/s.
+            Attack::ClosedWindows if open.turns % TURNS_A_BODY == 1 && open.stream_id < 200 => {
+                for _ in 0..7 {
                     let path = format!("/o/{}?size=400000&cc=no-store", self.key());
                     request(
                         &mut bytes,

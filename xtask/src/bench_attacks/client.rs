@@ -131,12 +131,16 @@ fn ask_for_misses(stage: &Stage, end: Instant, errors: &AtomicU64) -> Vec<f64> {
     latencies
 }
 
-/// One request, over the kept connection if there is one.
+/// One request, over the kept connection if there is one. A server may close a kept connection at any time, and a client
+/// then asks again on a new one (RFC 9112 §9.3.1).
 fn ask(connection: &mut Option<Connection>, port: u16, path: &str) -> anyhow::Result<()> {
-    let mut open = match connection.take() {
-        Some(open) => open,
-        None => Connection::open(port)?,
-    };
+    if let Some(mut kept) = connection.take()
+        && kept.get(path).is_ok()
+    {
+        *connection = Some(kept);
+        return Ok(());
+    }
+    let mut open = Connection::open(port)?;
     open.get(path)?;
     *connection = Some(open);
     Ok(())

@@ -88,7 +88,7 @@ fn start(
 
 /// The page `/status` of whoever listens there.
 pub(crate) fn status(port: u16) -> anyhow::Result<Value> {
-    let page = Client::connect(port)?.get("/status")?;
+    let page = Client::connect(port)?.get_page("/status")?;
     serde_json::from_slice(&page).context("/status is not JSON")
 }
 

@@ -27,9 +27,18 @@ impl Client {
         })
     }
 
-    /// The body of a response, which must be 200 and say its length.
+    /// The body of a response, which must be 200 and say its length. `Host` is that of the load scripts.
     pub(crate) fn get(&mut self, path: &str) -> anyhow::Result<Vec<u8>> {
-        let request = format!("GET {path} HTTP/1.1\r\nHost: bench\r\n\r\n");
+        self.get_from("bench", path)
+    }
+
+    /// A page of a server's own. Admin servers answer to their address and refuse other names.
+    pub(crate) fn get_page(&mut self, path: &str) -> anyhow::Result<Vec<u8>> {
+        self.get_from("127.0.0.1", path)
+    }
+
+    fn get_from(&mut self, host: &str, path: &str) -> anyhow::Result<Vec<u8>> {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n");
         self.stream.get_mut().write_all(request.as_bytes())?;
         let mut status = String::new();
         self.stream.read_line(&mut status)?;

@@ -84,7 +84,7 @@ impl Allow {
     }
 
     /// Whether a rule fits the place as it was asked for. Of the addresses that its name has,
-    /// [`refuses`](Self::refuses) refuses some.
+    /// `refuses` refuses some.
     pub fn permits(&self, place: &HostPort) -> bool {
         let address = place
             .host

@@ -6,7 +6,7 @@
 //!
 //! An HTTP/2 client can stop one stream and leave its socket free, so each stream has a [`Pace`] of its own, and one
 //! that is too slow is reset while the others go on. For HTTP/1.1 the pace of the connection is enough; see
-//! [`ConnState`](crate::client_io::ConnState).
+//! [`ConnState`].
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

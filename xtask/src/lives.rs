@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use crate::options::Options;
 
 pub(crate) const HELP: &str = "\
-Writes random lives of an id filter's client, for the clients in other languages.
+Random lives of a filter's client, for other languages.
 
 usage: cargo xtask lives [options]
 

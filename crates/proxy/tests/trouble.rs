@@ -339,7 +339,7 @@ fn a_client_that_takes_nothing_is_let_go() {
 #[test]
 fn a_slow_client_that_goes_on_taking_is_left_alone() {
     const LENGTH: usize = 64 << 20;
-    let limit = Duration::from_millis(300);
+    let limit = Duration::from_secs(1);
     let bed = Bed::with(|config| {
         config.hot.capacity = ByteSize::gib(1);
         config.limits.idle_timeout = limit;

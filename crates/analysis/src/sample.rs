@@ -270,6 +270,8 @@ const RECORDS_MAX: usize = 1 << 24;
 
 #[cfg(test)]
 mod tests {
+    use edgeward_types::mix64;
+
     use super::*;
 
     fn entry(time: u64, status: u16, bytes: u64) -> Entry<'static> {
@@ -284,8 +286,7 @@ mod tests {
 
     /// 64-bit numbers that look random.
     fn fingerprint(n: u64) -> u64 {
-        let mixed = (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+        mix64(n + 1)
     }
 
     #[test]

@@ -17,6 +17,7 @@ use std::time::Instant;
 use edgeward_chunk_store::Index;
 use edgeward_dedup::chunker::{Chunker, ChunkerParams};
 use edgeward_dedup::id::{ChunkId, IdKey};
+use edgeward_types::SplitMix64;
 
 fn main() -> io::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -197,10 +198,7 @@ fn place(n: u64, chunks: u64, containers: u64) -> u32 {
 
 /// SplitMix64's output step: a bijection.
 fn mix(n: u64) -> u64 {
-    let n = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    n ^ (n >> 31)
+    SplitMix64(n).draw()
 }
 
 fn noise() -> Vec<u8> {

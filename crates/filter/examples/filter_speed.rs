@@ -15,6 +15,7 @@ use std::time::Instant;
 use edgeward_filter::{
     Filter, IdForm, IdHash, IdHasher, Rate, Request, StaticBuilder, Tables, UpdatableFilter,
 };
+use edgeward_types::mix64;
 use memmap2::MmapMut;
 
 fn main() {
@@ -196,9 +197,8 @@ fn best<T>(items: &[T], passes: u32, mut work: impl FnMut(&[T])) -> f64 {
 
 /// The n-th UUID: as good as random, never twice.
 fn id(n: u64) -> Text {
-    let scrambled = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let high = scrambled ^ scrambled >> 32;
-    let low = high.rotate_left(23).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let high = mix64(n + 1);
+    let low = mix64(high);
     let hex = format!("{high:016x}{low:016x}");
     let parts = [
         &hex[..8],

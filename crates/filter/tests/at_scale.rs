@@ -11,17 +11,12 @@ use edgeward_filter::{
     Construction, Facts, Filter, IdHash, IdHasher, Rate, Request, StaticBuilder, UpdatableFilter,
     bytes_limit,
 };
+use edgeward_types::mix64;
 
 /// The n-th id, in the canonical form of a UUID, and its hash. A permutation of 64 bits makes them all
 /// different without a list of them.
 fn hash(hasher: IdHasher, n: u64) -> IdHash {
-    let mixed = |n: u64| {
-        let z = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    };
-    let number = u128::from(mixed(n)) << 64 | u128::from(mixed(!n));
+    let number = u128::from(mix64(n)) << 64 | u128::from(mix64(!n));
     hasher.uuid(number.to_be_bytes())
 }
 

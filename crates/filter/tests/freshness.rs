@@ -13,18 +13,14 @@ use std::time::Duration;
 use edgeward_filter::client::{Answer, Client, ClientConfig, Now, Wants};
 use edgeward_filter::journal::Journal;
 use edgeward_filter::{IdHash, IdHasher, Rate, Request, Signer, StaticBuilder, Trust};
-use edgeward_types::Timestamp;
+use edgeward_types::{SplitMix64, Timestamp};
 
 /// SplitMix64 (Steele, Lea, Flood, 2014): one stream a run.
-struct Dice(u64);
+struct Dice(SplitMix64);
 
 impl Dice {
     fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
+        self.0.draw()
     }
 
     fn between(&mut self, low: u64, high: u64) -> u64 {
@@ -110,7 +106,7 @@ const HOUR_MS: i64 = 3_600_000;
 
 impl World {
     fn new(seed: u64, way: Way) -> Self {
-        let mut dice = Dice(seed);
+        let mut dice = Dice(SplitMix64(seed));
         let signer = Signer::from_secret([3; 32]);
         let trust = Trust::Keys(vec![signer.public()]);
         let staleness = Duration::from_millis(STALENESS_MS);

@@ -1,6 +1,6 @@
 //! A fingerprint of a sequence of decisions, by which a server and a simulator are compared.
 
-use crate::rng::scramble;
+use edgeward_types::mix64;
 
 /// Folds every decision into 64 bits, in order.
 ///
@@ -36,6 +36,6 @@ impl Digest {
     }
 
     fn fold(&mut self, decision: u64, operand: u64) {
-        self.0 = scramble(self.0.rotate_left(5) ^ scramble(operand ^ (decision << 62)));
+        self.0 = mix64(self.0.rotate_left(5) ^ mix64(operand ^ (decision << 62)));
     }
 }

@@ -1,6 +1,6 @@
 //! Random streams that pure code owns: seeded, portable, repeatable.
 
-use edgeward_types::Seed;
+use edgeward_types::{Seed, SplitMix64};
 
 /// A stream of random numbers: xoshiro256++ (Blackman and Vigna, 2019), seeded through SplitMix64.
 ///
@@ -13,12 +13,9 @@ pub struct Rng {
 impl Rng {
     /// The stream number `stream` of a run. Streams of one seed are independent of each other.
     pub fn new(seed: Seed, stream: u64) -> Self {
-        let mut mix = seed.0 ^ scramble(stream.wrapping_add(GOLDEN));
+        let mut words = SplitMix64(seed.0 ^ SplitMix64(stream).draw());
         Self {
-            state: std::array::from_fn(|_| {
-                mix = mix.wrapping_add(GOLDEN);
-                scramble(mix)
-            }),
+            state: std::array::from_fn(|_| words.draw()),
         }
     }
 
@@ -41,16 +38,6 @@ impl Rng {
         (self.bits() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 }
-
-/// The finaliser of SplitMix64 (Stafford's variant 13): every input bit reaches every output bit.
-pub(crate) const fn scramble(mut x: u64) -> u64 {
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
-
-/// 2^64 divided by the golden ratio, odd: the step of SplitMix64.
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[cfg(test)]
 mod tests {

@@ -154,6 +154,8 @@ const ZSTD_LEVEL: i32 = 9;
 
 #[cfg(test)]
 mod tests {
+    use edgeward_types::mix64;
+
     use super::*;
 
     #[test]
@@ -175,15 +177,8 @@ mod tests {
             vec![b'a'; 10_000]
         );
         assert_ne!(text.etag(Coding::Zstd), text.etag(Coding::Identity));
-        // SplitMix64: nothing compresses it.
-        let noise: Vec<u8> = (1..4096u64)
-            .flat_map(|n| {
-                let mut x = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-                x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-                (x ^ (x >> 31)).to_le_bytes()
-            })
-            .collect();
+        // Random numbers do not compress.
+        let noise: Vec<u8> = (1..4096).flat_map(|n| mix64(n).to_le_bytes()).collect();
         let noise = Content::new(Bytes::from(noise), "n".to_owned());
         assert_eq!(noise.select("gzip, zstd").0, Coding::Identity);
         assert!(!noise.varies());

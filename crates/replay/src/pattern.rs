@@ -12,6 +12,8 @@
 //! id is never the right word: a body that was shifted by whole words, swapped with
 //! another id's or served twice is wrong in every word, not just likely to differ.
 
+use edgeward_types::mix64;
+
 /// The bytes of one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pattern {
@@ -26,9 +28,7 @@ impl Pattern {
         let hash = id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
         });
-        Self {
-            key: crate::mix::finalise(hash),
-        }
+        Self { key: mix64(hash) }
     }
 
     /// 64 bits that stand for the id, as in its entity tag.

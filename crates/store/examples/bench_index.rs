@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::Instant;
 
 use edgeward_store::disk::{Index, IndexConfig, Inserted, Location};
-use edgeward_types::{ByteSize, KeyHash};
+use edgeward_types::{ByteSize, KeyHash, SplitMix64};
 
 fn main() -> io::Result<()> {
     let mut arguments = std::env::args().skip(1);
@@ -256,10 +256,7 @@ fn key(n: u64) -> KeyHash {
 
 /// SplitMix64's output step: a bijection, so that different numbers are different keys.
 fn mix(n: u64) -> u64 {
-    let n = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    n ^ (n >> 31)
+    SplitMix64(n).draw()
 }
 
 /// 20 KiB.

@@ -7,6 +7,8 @@
 //! The URL is the one that `edgeward origin` answers for the object. What a record does not tell
 //! (client, page, browser) is drawn from its key and time, so the same records make the same log.
 
+use edgeward_types::mix64;
+
 use crate::Record;
 use crate::number::rfc3339;
 
@@ -23,11 +25,8 @@ impl LogLines {
             self.secs = Some(record.time.as_secs());
             self.time = clf(&rfc3339(record.time));
         }
-        // As splitmix64 ends, so that every bit depends on all of key and time.
-        let mut draw = record.key ^ record.time.as_millis().wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        draw = (draw ^ (draw >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        draw = (draw ^ (draw >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        draw ^= draw >> 31;
+        // Every bit depends on all of key and time.
+        let draw = mix64(record.key ^ record.time.as_millis().wrapping_mul(0x9e37_79b9_7f4a_7c15));
 
         let mut digits = itoa::Buffer::new();
         line.extend_from_slice(b"10");

@@ -3,6 +3,7 @@
 
 mod byte_size;
 mod connections;
+mod mix;
 
 use std::fmt;
 use std::time::Duration;
@@ -11,6 +12,7 @@ pub use byte_size::{ByteSize, ParseByteSizeError};
 pub use connections::{
     Accepted, ClientNet, ConnectionId, ConnectionLimits, ConnectionTable, NoPlace,
 };
+pub use mix::{SplitMix64, mix64};
 
 /// What an object is known by inside the cache: 64 bits of a keyed hash of its full key.
 ///

@@ -1,5 +1,7 @@
 //! The key that was probably meant.
 
+use strsim::osa_distance;
+
 use super::keys::KEYS;
 
 /// A hint for a key or table that does not exist.
@@ -13,7 +15,7 @@ pub(super) fn hint(unknown: &str) -> String {
 /// The same for a table.
 pub(super) fn table_hint(unknown: &str) -> String {
     let near = tables()
-        .map(|table| (distance(unknown, table), table))
+        .map(|table| (osa_distance(unknown, table), table))
         .min()
         .filter(|(distance, _)| *distance <= tolerance(unknown));
     match near {
@@ -40,7 +42,7 @@ fn nearest(unknown: &str) -> Option<&'static str> {
             let near = if known == leaf {
                 1
             } else {
-                distance(unknown, key.path)
+                osa_distance(unknown, key.path)
             };
             (near, key.path)
         })
@@ -54,52 +56,9 @@ fn tolerance(text: &str) -> usize {
     (text.chars().count() / 3).clamp(1, 4)
 }
 
-/// Letters to add, drop, change or swap with their neighbour (Damerau, restricted form).
-fn distance(a: &str, b: &str) -> usize {
-    let a: Vec<char> = a.chars().take(LONGEST).collect();
-    let b: Vec<char> = b.chars().take(LONGEST).collect();
-    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
-    for (i, row) in rows.iter_mut().enumerate() {
-        row[0] = i;
-    }
-    for (j, cell) in rows[0].iter_mut().enumerate() {
-        *cell = j;
-    }
-    for i in 1..=a.len() {
-        for j in 1..=b.len() {
-            let change = usize::from(a[i - 1] != b[j - 1]);
-            let mut least = (rows[i - 1][j] + 1)
-                .min(rows[i][j - 1] + 1)
-                .min(rows[i - 1][j - 1] + change);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                least = least.min(rows[i - 2][j - 2] + 1);
-            }
-            rows[i][j] = least;
-        }
-    }
-    rows[a.len()][b.len()]
-}
-
-/// No key is longer; what is typed may be.
-const LONGEST: usize = 80;
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn one_slip_of_the_finger_is_one_step() {
-        for (a, b, steps) in [
-            ("capacity", "capacity", 0),
-            ("capcity", "capacity", 1),
-            ("capaciti", "capacity", 1),
-            ("cpaacity", "capacity", 1),
-            ("", "abc", 3),
-        ] {
-            assert_eq!(distance(a, b), steps, "{a} {b}");
-            assert_eq!(distance(b, a), steps, "{b} {a}");
-        }
-    }
 
     #[test]
     fn the_right_key_in_the_wrong_table_is_found() {

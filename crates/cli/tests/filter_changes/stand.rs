@@ -6,6 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use edgeward_filter_client::{FilterClient, FilterConfig, Trust};
+use edgeward_types::SplitMix64;
 use serde_json::Value;
 
 use super::postgres;
@@ -108,7 +109,7 @@ impl Drop for Psql {
 }
 
 /// SplitMix64 (Steele, Lea, Flood, 2014).
-pub(crate) struct Dice(u64);
+pub(crate) struct Dice(SplitMix64);
 
 impl Dice {
     /// With a seed that is printed, or the one of the environment.
@@ -117,14 +118,10 @@ impl Dice {
         let seed = told.and_then(|seed| seed.parse().ok());
         let seed = seed.unwrap_or(20_261_121);
         eprintln!("EDGEWARD_SIM_SEED={seed}");
-        Self(seed)
+        Self(SplitMix64(seed))
     }
 
     pub(crate) fn roll(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (x ^ (x >> 31)) % below
+        self.0.below(below)
     }
 }

@@ -1,15 +1,17 @@
 //! Bytes to cut and send: noise, and text with a history.
 
+use edgeward_types::SplitMix64;
+
 /// A stream of random numbers (SplitMix64), the same for the same seed everywhere.
 #[derive(Clone, Debug)]
 pub(crate) struct Stream(pub(crate) u64);
 
 impl Stream {
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        let mut numbers = SplitMix64(self.0);
+        let number = numbers.draw();
+        self.0 = numbers.0;
+        number
     }
 
     /// Below `limit`, which is not zero.

@@ -9,20 +9,9 @@ use std::time::{Duration, Instant};
 use edgeward_filter_client::{Answer, FilterClient};
 use edgeward_publish::RunningPublisher;
 
+use edgeward_types::SplitMix64;
+
 use crate::support::{Clocks, PATIENCE, Relay, body_at, config, post, publisher, table};
-
-/// SplitMix64 (Steele, Lea, Flood, 2014).
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (x ^ (x >> 31)) % below
-    }
-}
 
 const STALENESS: Duration = Duration::from_millis(600);
 const RUN: Duration = Duration::from_secs(6);
@@ -36,24 +25,24 @@ fn no_old_id_is_ever_skipped() {
         .and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or(20_261_121);
     eprintln!("EDGEWARD_SIM_SEED={seed}");
-    let mut dice = Dice(seed);
+    let mut dice = SplitMix64(seed);
     let folder = tempfile::tempdir().expect("a folder");
     let table = table(1000);
     let mut running = Some(publisher(folder.path(), &table));
     let mut addr = running.as_ref().expect("it runs").addr();
     let relay = Relay::before(addr);
     let old: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
-    let mut lies = Dice(seed ^ 1);
+    let mut lies = SplitMix64(seed ^ 1);
     relay.lie(move |path, answer| {
         let is_manifest = path.contains("/resource?") || path.ends_with("/resource");
         let mut old = old.lock().expect("no test panics with it");
         if is_manifest && old.len() < 1000 {
             old.push(answer.clone());
         }
-        match lies.roll(10) {
+        match lies.below(10) {
             0 => None,
             1 if is_manifest => {
-                let at = lies.roll(old.len() as u64);
+                let at = lies.below(old.len() as u64);
                 Some(old[usize::try_from(at).expect("small")].clone())
             }
             2 => Some(answer[..body_at(&answer)].to_vec()),
@@ -97,7 +86,7 @@ fn no_old_id_is_ever_skipped() {
             }
         }
         if now >= trouble_at {
-            trouble_at = now + Duration::from_millis(100 + dice.roll(400));
+            trouble_at = now + Duration::from_millis(100 + dice.below(400));
             if running.is_none() || is_cut {
                 // Trouble ends before the next begins, or nothing would ever be skipped.
                 if running.is_none() {
@@ -109,8 +98,8 @@ fn no_old_id_is_ever_skipped() {
                 is_cut = false;
                 trouble_at += Duration::from_millis(500);
             } else {
-                match dice.roll(4) {
-                    0 => clocks.step_wall(if dice.roll(2) == 0 {
+                match dice.below(4) {
+                    0 => clocks.step_wall(if dice.below(2) == 0 {
                         3_600_000
                     } else {
                         -3_600_000

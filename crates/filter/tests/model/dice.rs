@@ -1,16 +1,14 @@
 //! The random numbers of a life.
 
+use edgeward_types::SplitMix64;
+
 /// SplitMix64 (Steele, Lea, Flood, 2014): one stream a life.
 #[derive(Clone, Debug)]
-pub(crate) struct Dice(pub(crate) u64);
+pub(crate) struct Dice(pub(crate) SplitMix64);
 
 impl Dice {
     pub(crate) fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
+        self.0.draw()
     }
 
     /// A number from `low` up to, and without, `high`.

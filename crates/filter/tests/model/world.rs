@@ -9,7 +9,7 @@ use edgeward_filter::complete::Coverage;
 use edgeward_filter::{
     Digest, IdForm, IdHash, IdHasher, Rate, Request, Signer, Trust, UpdatableFilter,
 };
-use edgeward_types::Timestamp;
+use edgeward_types::{SplitMix64, Timestamp};
 
 use crate::dice::Dice;
 use crate::life::{Act, Life};
@@ -111,7 +111,7 @@ pub(crate) struct World {
 impl World {
     /// The life of this seed. With `signer` every document is signed.
     pub(crate) fn new(seed: u64, signer: Option<Signer>, weakness: Weakness) -> Self {
-        let mut dice = Dice(seed);
+        let mut dice = Dice(SplitMix64(seed));
         let interval = dice.between(20, 1200) * 1000;
         let coverage = dice.pick(&[
             Coverage::Scans,

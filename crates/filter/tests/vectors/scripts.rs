@@ -11,21 +11,17 @@ use edgeward_filter::client::{Answer, Client, ClientConfig, Now, Reason, Refused
 use edgeward_filter::journal::Journal;
 use edgeward_filter::manifest::Proof;
 use edgeward_filter::{Digest, IdForm, IdHasher, Rate, Request, Signer, StaticBuilder, Trust};
-use edgeward_types::Timestamp;
+use edgeward_types::{SplitMix64, Timestamp};
 use serde_json::{Value, json};
 
 use super::golden;
 
 /// SplitMix64 (Steele, Lea, Flood, 2014): one stream a script.
-struct Dice(u64);
+struct Dice(SplitMix64);
 
 impl Dice {
     fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
+        self.0.draw()
     }
 
     fn below(&mut self, end: u64) -> u64 {
@@ -73,7 +69,7 @@ const STALENESS_MS: u64 = 12_000;
 
 impl Life {
     fn new(seed: u64, config: ClientConfig, signer: Signer) -> Self {
-        let mut dice = Dice(seed);
+        let mut dice = Dice(SplitMix64(seed));
         // Numbers that no double holds.
         let journal = Journal::new("resource", dice.roll() | 1 << 63, (1 << 60) + 1, 11);
         Self {

@@ -23,6 +23,7 @@ use edgeward_dedup::codec::{Method, Methods};
 
 use edgeward_link::Ids;
 
+use edgeward_types::SplitMix64;
 use ends::{Plain, Source, Stand, Switches};
 
 /// As the program has it.
@@ -220,7 +221,7 @@ fn measure(row: &Row, rounds: usize, text: &[u8]) -> io::Result<()> {
     let source = Source::start()?;
     let plain = Plain::start(source.addr)?;
     let mut stand = Stand::start(source.addr, &row.switches, row.line)?;
-    let mut noise = Noise(0x1234_5678);
+    let mut noise = Noise(SplitMix64(0x1234_5678));
     // Stores that are full take chunks as fast as they ever will.
     let warm_up = match row.body {
         Body::Noise => ends::STORE_BYTES as usize / BODY_BYTES + 1,
@@ -328,17 +329,14 @@ impl Options {
     }
 }
 
-/// SplitMix64: bodies that nobody can compress.
-struct Noise(u64);
+/// Bodies that do not compress.
+struct Noise(SplitMix64);
 
 impl Noise {
     fn body(&mut self) -> Vec<u8> {
         let mut body = Vec::with_capacity(BODY_BYTES);
         for _ in 0..BODY_BYTES / 8 {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            body.extend((mixed ^ (mixed >> 31)).to_le_bytes());
+            body.extend(self.0.draw().to_le_bytes());
         }
         body
     }

@@ -12,6 +12,8 @@ use edgeward_dedup::id::IdKey;
 use edgeward_dedup::receiver::Sharing;
 use edgeward_dedup::wire::{FrameSink as _, Role, decode, frame_length};
 
+use edgeward_types::mix64;
+
 use super::{Core, CoreConfig, LineId, Read, TalkId, Written};
 use crate::config::{Encryption, LinkConfig};
 use crate::hold::HOLD_ANSWERS;
@@ -183,13 +185,9 @@ impl World {
 }
 
 fn noise(bytes: usize) -> Vec<u8> {
-    let words = (0..bytes as u64 / 8).map(|n| (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    let mix = |word: u64| {
-        (word ^ (word >> 29))
-            .wrapping_mul(0xbf58_476d_1ce4_e5b9)
-            .to_le_bytes()
-    };
-    words.flat_map(mix).collect()
+    (1..=bytes as u64 / 8)
+        .flat_map(|n| mix64(n).to_le_bytes())
+        .collect()
 }
 
 /// A body that is all there costs its names, however often its writer has to wait for credit: halves of chunks are not sent.

@@ -245,7 +245,7 @@ mod tests {
         let mut hits = 0;
         let mut state = 7_u64;
         for at in 0..20_000_u32 {
-            state = crate::rng::scramble(state.wrapping_add(u64::from(at)));
+            state = edgeward_types::mix64(state.wrapping_add(u64::from(at)));
             let (object, size) = ((state % 60) as usize, 1 + (state >> 32) % 900);
             caches.request(slots[object], size, at + 1);
             if let Some(place) = list.iter().position(|&(held, _)| held == object) {

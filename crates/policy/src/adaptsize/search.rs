@@ -90,7 +90,7 @@ mod tests {
     fn refinement_never_returns_worse_than_the_grid() {
         for seed in 0..200_u64 {
             let noise = |c: f64| {
-                let bits = crate::rng::scramble(c.to_bits() ^ seed);
+                let bits = edgeward_types::mix64(c.to_bits() ^ seed);
                 Some((bits >> 11) as f64 / (1_u64 << 53) as f64)
             };
             let (curve, best) = best(&config(), noise);

@@ -6,9 +6,7 @@
 
 use std::num::NonZeroU32;
 
-use edgeward_types::KeyHash;
-
-use crate::rng::scramble;
+use edgeward_types::{KeyHash, mix64};
 
 /// One object the tuner remembers. 32 bytes; the index adds at most 8.
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +64,7 @@ impl Statistics {
     /// The object of `key`, remembered anew if need be. Nothing when the table is full and the key is not in it.
     pub(super) fn touch(&mut self, key: KeyHash, size_bytes: u64) -> Option<&mut Object> {
         let mask = self.index.len() - 1;
-        let mut slot = scramble(key.0) as usize & mask;
+        let mut slot = mix64(key.0) as usize & mask;
         loop {
             match self.index[slot] {
                 EMPTY => break,
@@ -148,7 +146,7 @@ impl Statistics {
         }
         let mask = slots - 1;
         for (place, object) in self.objects.iter().enumerate() {
-            let mut slot = scramble(object.key.0) as usize & mask;
+            let mut slot = mix64(object.key.0) as usize & mask;
             while self.index[slot] != EMPTY {
                 slot = (slot + 1) & mask;
             }
@@ -174,7 +172,7 @@ mod tests {
         let mut list: Vec<(u64, u64, u32)> = Vec::new();
         let mut state = 1_u64;
         for at in 0..20_000_u64 {
-            state = scramble(state.wrapping_add(at));
+            state = mix64(state.wrapping_add(at));
             let (key, size) = (state % 1_500, state >> 40);
             statistics.touch(KeyHash(key), size);
             match list.iter_mut().find(|entry| entry.0 == key) {

@@ -15,9 +15,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use edgeward_types::KeyHash;
-
-use crate::rng::scramble;
+use edgeward_types::{KeyHash, mix64};
 
 /// Bits a block: a cache line.
 pub const BLOCK_BITS: u64 = 512;
@@ -50,7 +48,7 @@ impl Probe {
     /// The probe of a key, whose bits need not be random: ids in order do as well as hashes.
     #[inline]
     pub fn of(key: KeyHash) -> Self {
-        let position = scramble(key.0 ^ SALT);
+        let position = mix64(key.0 ^ SALT);
         // The high bits of a product depend on all bits below them, so that keys of one block, which share
         // the high bits of `position`, still differ in every field here.
         Self {

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 
 use bytes::Bytes;
-use edgeward_types::{KeyHash, Timestamp};
+use edgeward_types::{KeyHash, Timestamp, mix64};
 
 use super::counters::{DeviceState, DiskCounters};
 use super::device::{Device, FileDevice};
@@ -404,7 +404,7 @@ impl DiskCache {
             return 0;
         }
         let score = |volume: &Volume| {
-            let mixed = mix(hash.0 ^ volume.superblock.device_id);
+            let mixed = mix64(hash.0 ^ volume.superblock.device_id);
             // -ln(u) / weight is smallest with a probability in proportion to the weight.
             let u = (mixed >> 11) as f64 / (1_u64 << 53) as f64;
             -(u + f64::MIN_POSITIVE).ln() / f64::from(volume.segments.count())
@@ -523,11 +523,4 @@ fn check(settings: &DiskSettings, devices: usize) -> Result<(), OpenError> {
         return wrong("read_bytes must be at most 16 MiB");
     }
     Ok(())
-}
-
-/// Every bit of the input changes half of the output's (the finaliser of SplitMix64).
-fn mix(mut x: u64) -> u64 {
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
 }

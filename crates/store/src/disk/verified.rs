@@ -19,7 +19,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use edgeward_types::Timestamp;
+use edgeward_types::{Timestamp, mix64};
 
 use super::format::BLOCK_BYTES;
 use super::location::Location;
@@ -183,7 +183,7 @@ impl Verified {
             return None;
         }
         let unit = block.at / Location::UNIT_BYTES;
-        let name = mix(unit ^ mix(block.epoch ^ self.seed));
+        let name = mix64(unit ^ mix64(block.epoch ^ self.seed));
         // The lower bits choose the group (18 at most), the upper ones are the tag.
         let group = usize::try_from(name & SECS_MASK).expect("of 28 bits") & (groups - 1);
         let slots = &self.slots[group * SLOTS_A_GROUP..][..SLOTS_A_GROUP];
@@ -192,13 +192,6 @@ impl Verified {
 }
 
 const _: () = assert!(SLOTS_MAX / SLOTS_A_GROUP as u64 <= SECS_MASK + 1);
-
-/// Every bit of the input changes half of the output's (the finaliser of SplitMix64).
-const fn mix(mut x: u64) -> u64 {
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
 
 #[cfg(test)]
 mod tests {

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use edgeward_testkit::disk::{Harm, SimulatedDisk};
-use edgeward_types::{KeyHash, Seed};
+use edgeward_types::{KeyHash, Seed, SplitMix64};
 
 use crate::history::History;
-use crate::workload::{Bench, DISK_BYTES, Draws, Synced, open_on, seed, settings};
+use crate::workload::{Bench, DISK_BYTES, Synced, open_on, seed, settings};
 
 /// After a crash at any boundary between two operations of the disk, whatever of the unsynced bytes is lost, torn or
 /// reordered: what is served is whole, no purge that was synced is undone, and 99 in 100 objects that were synced
@@ -33,12 +33,12 @@ fn after_a_crash_at_any_moment_what_was_synced_is_there_and_nothing_is_wrong() {
     assert!(bench.close(), "a healthy disk takes everything");
 
     let boundaries = bench.disk.boundary();
-    let mut draws = Draws(seed.0 ^ 1);
+    let mut draws = SplitMix64(seed.0 ^ 1);
     let mut crashes: Vec<(usize, Harm)> = if std::env::var_os("EDGEWARD_CRASH_SWEEP").is_some() {
         let all = (0..=boundaries).flat_map(|at| Harm::ALL.map(|harm| (at, harm)));
         all.collect()
     } else {
-        let harm = |draws: &mut Draws| Harm::ALL[draws.below(Harm::ALL.len() as u64) as usize];
+        let harm = |draws: &mut SplitMix64| Harm::ALL[draws.below(Harm::ALL.len() as u64) as usize];
         (0..CRASHES)
             .map(|_| {
                 (
@@ -101,7 +101,7 @@ fn synced_across(syncs: &[Synced], at: usize) -> BTreeMap<u64, usize> {
 #[test]
 fn a_cache_that_crashes_again_and_again_serves_nothing_wrong() {
     let seed = seed();
-    let mut draws = Draws(seed.0 ^ 2);
+    let mut draws = SplitMix64(seed.0 ^ 2);
     let mut image = vec![0; DISK_BYTES];
     let mut history = History::default();
     let mut served = 0;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use edgeward_store::disk::{DiskCache, DiskObject, Miss};
-use edgeward_types::KeyHash;
+use edgeward_types::{KeyHash, mix64};
 
 /// What one key went through.
 #[derive(Clone, Debug, Default)]
@@ -219,12 +219,7 @@ pub(crate) fn open(cache: &DiskCache, key: u64) -> Option<Result<DiskObject, Mis
 fn noise() -> &'static Bytes {
     static NOISE: std::sync::OnceLock<Bytes> = std::sync::OnceLock::new();
     NOISE.get_or_init(|| {
-        let words = (0..NOISE_BYTES / 8).flat_map(|n| {
-            let word = (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            (word ^ (word >> 29))
-                .wrapping_mul(0xbf58_476d_1ce4_e5b9)
-                .to_le_bytes()
-        });
+        let words = (1..=NOISE_BYTES / 8).flat_map(|n| mix64(n).to_le_bytes());
         words.collect::<Vec<u8>>().into()
     })
 }

@@ -15,9 +15,9 @@ use edgeward_policy::{
 };
 use edgeward_store::disk::{DiskCache, DiskSettings};
 use edgeward_testkit::disk::SimulatedDisk;
-use edgeward_types::{ByteSize, KeyHash};
+use edgeward_types::{ByteSize, KeyHash, SplitMix64};
 
-use crate::workload::{Draws, open_on, seed};
+use crate::workload::{open_on, seed};
 
 #[test]
 fn the_store_and_the_simulator_decide_alike() {
@@ -195,7 +195,7 @@ impl Tier for LogTier {
 
 /// Popular objects are asked for again and again; a third are asked for once. Some come in pieces.
 fn traffic(seed: u64, requests: u64) -> Vec<(u64, u64)> {
-    let mut draws = Draws(seed);
+    let mut draws = SplitMix64(seed);
     (0..requests)
         .map(|n| {
             let key = match draws.below(3) {
@@ -204,8 +204,8 @@ fn traffic(seed: u64, requests: u64) -> Vec<(u64, u64)> {
                 _ => draws.below(300),
             };
             // The index asks for hashes.
-            let key = Draws(key).next();
-            let mut of_key = Draws(key);
+            let key = SplitMix64(key).draw();
+            let mut of_key = SplitMix64(key);
             let longest = match of_key.below(20) {
                 0 => 1,
                 1..10 => 5_000,

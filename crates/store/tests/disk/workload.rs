@@ -7,26 +7,9 @@ use std::time::Duration;
 use edgeward_policy::log::Reinsertion;
 use edgeward_store::disk::{Device, DiskCache, DiskEvent, DiskSettings, EventSink};
 use edgeward_testkit::disk::SimulatedDisk;
-use edgeward_types::{ByteSize, KeyHash, Seed};
+use edgeward_types::{ByteSize, KeyHash, Seed, SplitMix64};
 
 use crate::history::{History, Version, open, read};
-
-/// SplitMix64.
-#[derive(Clone, Debug)]
-pub(crate) struct Draws(pub(crate) u64);
-
-impl Draws {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-}
 
 /// Where the seeds come from: `EDGEWARD_SEED`, or always the same.
 pub(crate) fn seed() -> Seed {
@@ -59,7 +42,7 @@ pub(crate) struct Bench {
     pub(crate) cache: DiskCache,
     pub(crate) events: Arc<Mutex<Vec<DiskEvent>>>,
     pub(crate) history: History,
-    pub(crate) draws: Draws,
+    pub(crate) draws: SplitMix64,
     pub(crate) keys: u64,
     /// While the disk fails no store is certain.
     pub(crate) faulty: bool,
@@ -107,7 +90,7 @@ impl Bench {
             cache,
             events,
             history,
-            draws: Draws(seed.0),
+            draws: SplitMix64(seed.0),
             keys: 300,
             faulty: false,
             syncs: Vec::new(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use edgeward_types::Seed;
+use edgeward_types::{Seed, SplitMix64};
 
 /// What was done to a disk.
 #[derive(Clone, Debug)]
@@ -61,7 +61,7 @@ impl Crashes {
             journal,
             durable: origin,
             unsynced: 0,
-            draws: Draws(seed.0),
+            draws: Draws(SplitMix64(seed.0)),
         }
     }
 
@@ -167,17 +167,13 @@ fn tear(image: &mut [u8], pending: &[(usize, &[u8])], grain: usize, draws: &mut 
     }
 }
 
-/// SplitMix64: the same seed tears the same sectors.
+/// The same seed tears the same sectors.
 #[derive(Debug)]
-struct Draws(u64);
+struct Draws(SplitMix64);
 
 impl Draws {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.draw()
     }
 
     fn below(&mut self, limit: usize) -> usize {

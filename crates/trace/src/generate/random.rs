@@ -3,7 +3,7 @@
 //! Algorithms: Blackman, Vigna, "Scrambled linear pseudorandom number generators", ACM TOMS
 //! 47(4), 2021; Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014.
 
-use edgeward_types::Seed;
+use edgeward_types::{Seed, SplitMix64};
 
 use super::math;
 
@@ -15,14 +15,10 @@ pub(super) struct Random {
 
 impl Random {
     pub(super) fn new(seed: Seed) -> Self {
-        let mut weyl = seed.0;
-        let state = [(); 4].map(|()| {
-            weyl = weyl.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let z = (weyl ^ (weyl >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            z ^ (z >> 31)
-        });
-        Self { state }
+        let mut words = SplitMix64(seed.0);
+        Self {
+            state: std::array::from_fn(|_| words.draw()),
+        }
     }
 
     #[inline]

@@ -9,6 +9,8 @@ use edgeward_filter::{
 };
 use edgeward_publish::tables;
 
+use edgeward_types::mix64;
+
 use super::{BenchFilterArgs, Row, cpu_time};
 
 /// An id as text: a UUID.
@@ -252,10 +254,7 @@ fn id(n: u64) -> Id {
     text.as_bytes().try_into().expect("36 characters")
 }
 
-/// The finaliser of SplitMix64: a permutation, so that no two ids are equal.
+/// A permutation, so that no two ids are equal.
 fn scramble(n: u64) -> u64 {
-    let mut x = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
+    mix64(n.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use edgeward_types::mix64;
 use rusqlite::Connection;
 
 use edgeward_idsync::{Ledger, Options, Scan, ScanConfig, SourceError};
@@ -85,12 +86,7 @@ impl IdSource for Rows {
 
 /// The `n`th of a seed's UUIDs: version 4 (RFC 9562 §5.4) with SplitMix64 for chance.
 fn uuid(seed: u64, n: u64) -> String {
-    let draw = |k: u64| {
-        let mut x = seed.wrapping_add((2 * n + k).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
-    };
+    let draw = |k: u64| mix64(seed.wrapping_add((2 * n + k).wrapping_mul(0x9e37_79b9_7f4a_7c15)));
     let (high, low) = (draw(1), draw(2));
     let third = high & 0xfff | 0x4000;
     let fourth = low >> 48 & 0x3fff | 0x8000;

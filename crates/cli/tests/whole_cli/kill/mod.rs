@@ -14,10 +14,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use edgeward_types::SplitMix64;
 use rustix::process::Signal;
 
 use super::run::{Server, until};
-use ask::{Random, ask, may_be_killed, size_of};
+use ask::{ask, may_be_killed, size_of};
 use ledger::Ledger;
 use witness::Witness;
 
@@ -36,7 +37,7 @@ fn killed_under_load_it_serves_the_right_bytes_or_none() {
     eprintln!("{kills} kills, EDGEWARD_SEED={seed}");
     let folder = tempfile::tempdir().expect("a folder");
     let origin = Server::start(&["origin", "--json", "--listen=127.0.0.1:0"]);
-    let mut random = Random(seed);
+    let mut random = SplitMix64(seed);
     let mut witness = Witness::default();
     let ledger = Ledger::default();
     let mut found = Found::default();
@@ -146,7 +147,7 @@ impl Load {
     fn run(
         &self,
         edge: &Server,
-        random: &mut Random,
+        random: &mut SplitMix64,
         ledger: &Ledger,
         witness: &mut Witness,
         (rounds, pause): (u64, Duration),
@@ -159,7 +160,7 @@ impl Load {
                 killed: &killed,
             };
             for _ in 0..CLIENTS {
-                let mut random = Random(random.next());
+                let mut random = SplitMix64(random.draw());
                 let killed = &killed;
                 scope.spawn(move || {
                     while !killed.load(Ordering::SeqCst) {
@@ -185,7 +186,7 @@ impl Load {
     }
 
     /// One request of a client. True if its answer was whole.
-    fn one(&self, addr: SocketAddr, random: &mut Random, ledger: &Ledger) -> bool {
+    fn one(&self, addr: SocketAddr, random: &mut SplitMix64, ledger: &Ledger) -> bool {
         let id = random.below(OBJECTS);
         let kind = random.below(20);
         let first = random.below(size_of(id));

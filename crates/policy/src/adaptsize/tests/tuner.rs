@@ -1,10 +1,9 @@
 //! The tuner as a whole: against brute force, and the laws drivers rely on.
 
-use edgeward_types::{KeyHash, Seed};
+use edgeward_types::{KeyHash, Seed, mix64};
 use proptest::prelude::*;
 
 use crate::adaptsize::{Mode, Tuner, TunerConfig, Tuning};
-use crate::rng::scramble;
 
 use super::oracle::{ListCache, best_c, zipf_requests};
 
@@ -89,10 +88,7 @@ fn names_of_keys_do_not_matter() {
         let config = config(mode, 20_000_000, 3_000);
         let plain = drive(config, &requests, |key| key);
         assert_eq!(plain.len(), 4);
-        assert_eq!(
-            plain,
-            drive(config, &requests, |key| scramble(key ^ 0x5eed))
-        );
+        assert_eq!(plain, drive(config, &requests, |key| mix64(key ^ 0x5eed)));
         assert_eq!(plain, drive(config, &requests, |key| !key));
     }
 }
@@ -105,7 +101,7 @@ fn large_objects_are_kept_out_where_they_displace_small_ones() {
         .map(|(key, _)| {
             (
                 key,
-                if scramble(key).is_multiple_of(4) {
+                if mix64(key).is_multiple_of(4) {
                     1_000_000
                 } else {
                     1_000

@@ -160,6 +160,11 @@ counters! {
         slow_uploads = "direction" "upload",
         slow_responses = "direction" "response",
     }
+    Counter "edgeward_expectations_total" "Requests with `Expect: 100-continue` that were forwarded, by what the origin did before `origin.expect_timeout`." {
+        expectations_continued = "end" "continued",
+        expectations_refused = "end" "refused",
+        expectations_timeout = "end" "timeout",
+    }
     Counter "edgeward_read_ahead_total" "Responses that were read from the origin ahead of a client that took nothing." {
         read_ahead,
     }

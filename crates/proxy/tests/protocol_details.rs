@@ -3,48 +3,15 @@
 mod support;
 #[path = "support/ways.rs"]
 mod ways;
+#[path = "support/wire.rs"]
+mod wire;
 
-use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::Shutdown;
 
 use edgeward_testkit::{Answer, Gate, Step};
-use support::{Bed, PATIENCE};
+use support::Bed;
 use ways::{H2, for_hyper, h1, h2};
-
-/// A connection whose bytes the test sees as they come.
-struct Wire(TcpStream);
-
-impl Wire {
-    fn connect(bed: &Bed) -> Self {
-        let stream = TcpStream::connect(bed.addr()).expect("the edge listens");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        Self(stream)
-    }
-
-    fn send(&mut self, bytes: &str) {
-        self.0.write_all(bytes.as_bytes()).expect("the edge reads");
-    }
-
-    /// Reads until the bytes so far end with `end`.
-    fn until(&mut self, end: &str) -> String {
-        let mut seen = Vec::new();
-        while !seen.ends_with(end.as_bytes()) {
-            let mut byte = [0];
-            let read = self.0.read(&mut byte);
-            let so_far = String::from_utf8_lossy(&seen);
-            assert!(matches!(read, Ok(1)), "{read:?} after {so_far:?}");
-            seen.push(byte[0]);
-        }
-        String::from_utf8(seen).expect("text")
-    }
-
-    /// Reads to the end of the connection.
-    fn rest(&mut self) -> String {
-        let mut seen = Vec::new();
-        self.0.read_to_end(&mut seen).expect("an end in time");
-        String::from_utf8(seen).expect("text")
-    }
-}
+use wire::Wire;
 
 /// RFC 9113 §8.2.3.
 #[test]

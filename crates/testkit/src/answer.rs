@@ -19,6 +19,7 @@ pub struct Answer {
     framing: Framing,
     read_body_after: Option<Gate>,
     before_reading_body: bool,
+    ignores_expectation: bool,
     before_head: Option<Gate>,
     pauses: Vec<(u64, Gate)>,
     stop_at: Option<u64>,
@@ -210,6 +211,16 @@ impl Answer {
         self
     }
 
+    /// Waits for the request's body without sending `100 Continue`.
+    pub fn ignores_expectation(mut self) -> Self {
+        self.ignores_expectation = true;
+        self
+    }
+
+    pub(crate) fn sends_continue(&self) -> bool {
+        !self.ignores_expectation
+    }
+
     pub(crate) fn reads_body_first(&self) -> bool {
         !self.before_reading_body
     }
@@ -256,6 +267,7 @@ impl Answer {
             framing: Framing::Honest,
             read_body_after: None,
             before_reading_body: false,
+            ignores_expectation: false,
             before_head: None,
             pauses: Vec::new(),
             stop_at: None,

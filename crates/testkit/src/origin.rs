@@ -343,7 +343,7 @@ async fn respond(
         if let Some(gate) = answer.body_gate() {
             gate.pass().await;
         }
-        if request.expects_continue() {
+        if request.expects_continue() && answer.sends_continue() {
             stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await?;
         }
         let read = request.read_body(buffer, stream).await;

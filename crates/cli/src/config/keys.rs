@@ -224,6 +224,7 @@ pub(super) static KEYS: &[Key] = &[
         set: |draft, _, value| draft.edge.origin.connections_per_worker_max = value.nonzero(),
         show: |draft, _| Some(draft.edge.origin.connections_per_worker_max.to_string()),
     },
+    slow::EXPECT_TIMEOUT,
     slow::CLIENT_SHARE_PERCENT,
     slow::QUEUE_MAX,
     slow::QUEUE_TIMEOUT,

@@ -22,6 +22,9 @@ pub struct OriginConfig {
     /// From the request sent to the response's head. Default 60 s, as in nginx and Varnish: slow
     /// pages exist, and a shorter limit would break them.
     pub first_byte_timeout: Duration,
+    /// How long the body of a request with `Expect: 100-continue` waits for the origin's `100 Continue`. Default 1 s: an
+    /// origin that refuses by the head does so in less, and an origin that ignores the field costs an upload no more.
+    pub expect_timeout: Duration,
     /// Longest silence within a response's body. Default 60 s.
     pub read_idle_timeout: Duration,
     /// Connections under way and idle, per worker. Default 512. Requests beyond wait for one.
@@ -62,6 +65,7 @@ impl OriginConfig {
             protocol: OriginProtocol::Http1,
             connect_timeout: Duration::from_secs(5),
             first_byte_timeout: Duration::from_secs(60),
+            expect_timeout: Duration::from_secs(1),
             read_idle_timeout: Duration::from_secs(60),
             connections_per_worker_max: NonZeroUsize::new(512).expect("512 is not zero"),
             client_share_percent: 80,

@@ -215,7 +215,11 @@ impl Lease {
         };
         // An origin may answer before it has read the request. Whoever got this connection next would
         // wait for somebody else's upload.
-        if self.upload.take().is_some_and(|upload| !upload.has_ended()) {
+        if self
+            .upload
+            .as_ref()
+            .is_some_and(|upload| !upload.has_ended())
+        {
             return;
         }
         if !sender.is_closed() {
@@ -240,6 +244,9 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         self.pool.count(-1);
+        if let Some(upload) = &self.upload {
+            upload.end_if_refused();
+        }
         if let Some(client) = self.client {
             self.pool.shares.give_back(client);
         }

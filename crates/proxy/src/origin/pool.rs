@@ -49,6 +49,15 @@ pub(crate) struct Attempt {
     pub(crate) upload: Option<Rc<UploadProgress>>,
 }
 
+impl Attempt {
+    /// The origin answered without asking for the upload.
+    pub(crate) fn is_upload_refused(&self) -> bool {
+        self.upload
+            .as_ref()
+            .is_some_and(|upload| upload.is_refused())
+    }
+}
+
 /// A response's head, and its body to come. Boxed where they are made: they pass through many hands.
 pub(crate) type Received = (h1::Fields, Box<OriginBody>);
 
@@ -85,6 +94,11 @@ impl OriginPool {
 
     pub(crate) fn config(&self) -> &OriginConfig {
         &self.config
+    }
+
+    /// Interim responses to requests with a body are known. hyper's client for HTTP/2 drops them.
+    pub(crate) fn reports_interims(&self) -> bool {
+        self.config.protocol == OriginProtocol::Http1
     }
 
     /// Sends a request and waits for the head of its response.

@@ -3,6 +3,7 @@
 
 mod deliver;
 mod disk_hit;
+mod expect;
 mod fetch;
 mod field_filter;
 mod lookup;

@@ -1,6 +1,7 @@
 //! The request as the origin gets it.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use edgeward_semantics::{Validators, VaryFields, conditional, hop_by_hop, request_fields};
 use http::header::{
@@ -8,7 +9,7 @@ use http::header::{
     FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING, VIA,
 };
 use http::uri::{PathAndQuery, Uri};
-use http::{Method, Request, Version};
+use http::{Method, Request, StatusCode, Version};
 
 use super::{Ask, Upload};
 use crate::client_io::Interims;
@@ -57,9 +58,10 @@ impl Outbound<'_> {
                 headers.insert(CONNECTION, HeaderValue::from_static("te"));
             }
         }
-        // The edge has taken it upon itself: hyper sends 100 when the origin's connection asks for the
-        // first byte of the upload (RFC 9110 §10.1.1).
-        headers.remove(EXPECT);
+        if upload.expectation().is_none() {
+            // There is no body, or the edge reads it without asking the origin.
+            headers.remove(EXPECT);
+        }
         canonical_values(&mut headers);
         forwarded(hop, ask, &mut headers);
         if ask.version == Version::HTTP_11 && !headers.contains_key(VIA) {
@@ -84,7 +86,15 @@ impl Outbound<'_> {
                 absolute_form(hop, ask, &host(hop, ask))
             }
         };
+        let expectation = upload.expectation().map(Arc::clone);
         let mut request = Request::new(upload);
+        if let Some(expectation) = expectation {
+            hyper::ext::on_informational(&mut request, move |response| {
+                if response.status() == StatusCode::CONTINUE {
+                    expectation.go_on();
+                }
+            });
+        }
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = uri;
         *request.headers_mut() = headers;

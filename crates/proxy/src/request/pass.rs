@@ -3,9 +3,9 @@
 use std::rc::Rc;
 
 use edgeward_semantics::{CacheStatus, Forward, hop_by_hop, invalidation};
-use http::header::{CACHE_STATUS, HeaderMap};
+use http::header::{CACHE_STATUS, CONNECTION, EXPECT, HeaderMap, HeaderValue};
 use http::response::Parts;
-use http::{Method, Response, StatusCode};
+use http::{Method, Response, StatusCode, Version};
 use hyper::body::{Body as _, Incoming};
 
 use super::deliver::Refusal;
@@ -51,12 +51,20 @@ pub(super) async fn pass_counted(
     };
     let sent = worker.origin.send(&attempt, &outbound, upload).await;
     match sent {
-        Ok((Fields::Map(parts), body)) => {
+        Ok((Fields::Map(mut parts), body)) => {
             let pending = invalidate(&worker, &ask, parts.status, &parts.headers);
             if !pending.is_empty() {
                 Box::pin(until_durable(&worker, pending)).await;
             }
-            direct(reply, &ask, *parts, body, CacheStatus::forward(why))
+            hop_by_hop::strip_response(&mut parts.headers);
+            if attempt.is_upload_refused() {
+                worker.counters.expectations_refused.one();
+                // RFC 9110 §10.1.1: the end of the body is unknown, and so is the start of a next request.
+                let close = HeaderValue::from_static("close");
+                parts.headers.insert(CONNECTION, close);
+                reply.in_flight.conn().linger();
+            }
+            stripped(reply, &ask, *parts, body, CacheStatus::forward(why))
         }
         Ok((Fields::Lines(head), body)) => {
             lines(reply, &ask, head, body, CacheStatus::forward(why))
@@ -65,19 +73,7 @@ pub(super) async fn pass_counted(
     }
 }
 
-/// The origin's response as it is, less what was meant for the connection it came by.
-pub(super) fn direct(
-    reply: Reply,
-    ask: &Ask,
-    mut parts: Parts,
-    body: Box<OriginBody>,
-    cache_status: CacheStatus,
-) -> Response<EdgeBody> {
-    hop_by_hop::strip_response(&mut parts.headers);
-    stripped(reply, ask, parts, body, cache_status)
-}
-
-/// The same of a response that was stripped before.
+/// The origin's response, without the fields of the connection it came by.
 pub(super) fn stripped(
     reply: Reply,
     ask: &Ask,
@@ -145,12 +141,23 @@ async fn upload(
     };
     let conn = Rc::clone(reply.in_flight.conn());
     let (mut stream, progress) = Upload::stream(incoming, &reply.worker, conn, ask.peer);
-    stream.buffer().await?;
+    if expects_continue(ask) && reply.worker.origin.reports_interims() {
+        stream.expect_continue();
+    } else {
+        stream.buffer().await?;
+    }
     let attempt = Attempt {
         repeatable: false,
         upload: Some(progress),
     };
     Ok((Upload::Stream(stream), attempt))
+}
+
+/// Whether the client waits for `100 Continue` (RFC 9110 §10.1.1). HTTP/1.0 has no expectations.
+fn expects_continue(ask: &Ask) -> bool {
+    let expectation = ask.headers.get(EXPECT);
+    ask.version >= Version::HTTP_11
+        && expectation.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }
 
 /// RFC 9110 §9.2.2.

@@ -5,8 +5,10 @@
 //! an answer before it sends more; such a body is waited for `upload_buffer_wait` and no longer. From then on
 //! the origin's connection asks for the next piece only when it has room, and only then is the client's socket read, so an
 //! upload holds its buffer and one piece in memory however long it is.
+//!
+//! A body that the client announced with `Expect: 100-continue` is not read before the origin asks for it: see [`Gate`].
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -20,6 +22,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 
+use super::expect::{Expectation, Gate, Opened};
 use crate::client_io::ConnState;
 use crate::fill::FillMemory;
 use crate::origin::OriginError;
@@ -46,6 +49,8 @@ pub(crate) struct Stream {
     next: Option<Frame<Bytes>>,
     /// Nothing more comes from the client.
     is_whole: bool,
+    /// Closed while the origin has not asked for the body.
+    gate: Option<Gate>,
     /// The front's share of the budget of all uploads.
     _memory: Option<FillMemory>,
 }
@@ -61,6 +66,7 @@ pub(crate) struct UploadProgress {
     answered: Cell<bool>,
     too_slow: Cell<bool>,
     task: RefCell<Option<Waker>>,
+    expectation: OnceCell<Arc<Expectation>>,
 }
 
 impl UploadProgress {
@@ -77,6 +83,22 @@ impl UploadProgress {
     /// The origin has begun to answer.
     pub(crate) fn note_answer(&self) {
         self.answered.set(true);
+        if let Some(expectation) = self.expectation.get() {
+            expectation.answer();
+        }
+    }
+
+    /// The origin answered a request with `Expect: 100-continue` without asking for its body.
+    pub(crate) fn is_refused(&self) -> bool {
+        let expectation = self.expectation.get();
+        expectation.is_some_and(|expectation| expectation.is_refused())
+    }
+
+    /// The response was read, or nobody reads it: a refused body ends its connection to the origin.
+    pub(crate) fn end_if_refused(&self) {
+        if let Some(expectation) = self.expectation.get() {
+            expectation.end();
+        }
     }
 
     pub(crate) fn peer(&self) -> SocketAddr {
@@ -127,6 +149,7 @@ impl Upload {
             answered: Cell::new(false),
             too_slow: Cell::new(false),
             task: RefCell::new(None),
+            expectation: OnceCell::new(),
         });
         worker.uploads.borrow_mut().push(Rc::downgrade(&progress));
         let bytes_max = worker.config().limits.request_body_bytes_max;
@@ -139,6 +162,7 @@ impl Upload {
             front: BytesMut::new(),
             next: None,
             is_whole: false,
+            gate: None,
             _memory: None,
         });
         (stream, progress)
@@ -146,6 +170,14 @@ impl Upload {
 }
 
 impl Stream {
+    /// Holds the body back until the origin asks for it.
+    pub(crate) fn expect_continue(&mut self) {
+        let gate = Gate::new(self.worker.origin.config().expect_timeout);
+        let expectation = Arc::clone(gate.expectation());
+        self.progress.expectation.get_or_init(|| expectation);
+        self.gate = Some(gate);
+    }
+
     /// Reads the front of the body: all of it, or as much as the bounds allow.
     pub(crate) async fn buffer(&mut self) -> Result<(), OriginError> {
         let limits = &self.worker.config().limits;
@@ -242,6 +274,16 @@ impl Stream {
     }
 }
 
+impl Upload {
+    /// Asks to be told of the origin's `100 Continue`, if the body waits for it.
+    pub(super) fn expectation(&self) -> Option<&Arc<Expectation>> {
+        match self {
+            Self::Stream(stream) => stream.gate.as_ref().map(Gate::expectation),
+            Self::Empty => None,
+        }
+    }
+}
+
 impl Body for Upload {
     type Data = Bytes;
     type Error = UploadError;
@@ -254,6 +296,14 @@ impl Body for Upload {
             Self::Empty => return Poll::Ready(None),
             Self::Stream(stream) => stream,
         };
+        if let Some(gate) = &mut stream.gate {
+            let counters = &stream.worker.counters;
+            match ready!(gate.poll(cx))? {
+                Opened::Asked => counters.expectations_continued.one(),
+                Opened::TimedOut => counters.expectations_timeout.one(),
+            }
+            stream.gate = None;
+        }
         let frame = if !stream.front.is_empty() {
             Some(Ok(Frame::data(stream.front.split().freeze())))
         } else if let Some(frame) = stream.next.take() {

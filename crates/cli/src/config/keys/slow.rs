@@ -38,6 +38,15 @@ pub(super) const QUEUE_TIMEOUT: Key = Key {
     show: |draft, _| Some(duration_text(draft.edge.origin.queue_timeout)),
 };
 
+pub(super) const EXPECT_TIMEOUT: Key = Key {
+    path: "origin.expect_timeout",
+    flag: None,
+    kind: DURATION_OR_ZERO,
+    doc: "Longest time that the body of a request with `Expect: 100-continue` waits for the origin's `100 Continue`. Then it is sent without. Over HTTP/1.1 to the origin.",
+    set: |draft, _, value| draft.edge.origin.expect_timeout = value.duration(),
+    show: |draft, _| Some(duration_text(draft.edge.origin.expect_timeout)),
+};
+
 pub(super) const UPLOAD_BUFFER_BYTES: Key = Key {
     path: "limits.upload_buffer_bytes",
     flag: None,

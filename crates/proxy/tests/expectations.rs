@@ -1,0 +1,169 @@
+//! RFC 9110 §10.1.1: the origin decides about a body before the client sends it.
+
+mod support;
+#[expect(dead_code, reason = "the ways by HTTP/1 have no interim responses")]
+#[path = "support/ways.rs"]
+mod ways;
+#[path = "support/wire.rs"]
+mod wire;
+
+use std::io::{ErrorKind, Read};
+use std::num::NonZeroUsize;
+use std::time::{Duration, Instant};
+
+use edgeward_testkit::{Answer, Gate};
+use support::{Bed, PATIENCE};
+use ways::{H2, h2};
+use wire::Wire;
+
+const PUT: &str = "Host: shop.example\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";
+
+/// The origin refuses by the head alone. The client, which has sent no byte of the body, gets the refusal without an
+/// invitation to send it.
+#[test]
+fn an_origin_may_refuse_a_body_before_it_is_sent() {
+    let bed = Bed::start();
+    let refusal = Answer::status(417).before_reading_body();
+    bed.origin.on("/refused", refusal);
+    let mut wire = Wire::connect(&bed);
+    wire.send(&format!("PUT /refused HTTP/1.1\r\n{PUT}"));
+    let head = wire.until("\r\n\r\n").to_ascii_lowercase();
+    assert!(head.starts_with("http/1.1 417 "), "{head}");
+    // The end of the body is unknown, so no request can follow.
+    assert!(head.contains("connection: close\r\n"), "{head}");
+    wire.rest();
+    let seen = bed.origin.last("/refused").expect("asked");
+    assert_eq!(seen.header("expect"), Some("100-continue"));
+    assert_eq!(seen.body(), b"");
+    bed.origin
+        .wait_until("the connection to be closed", |origin| {
+            origin.open_connections() == 0
+        });
+}
+
+/// A refusal with content arrives whole, also over HTTP/2 and from an origin that closes.
+#[test]
+fn a_refusal_arrives_whole() {
+    let bed = Bed::start();
+    let text = "x".repeat(300_000);
+    let refusal = Answer::ok(text.clone())
+        .with_status(413)
+        .before_reading_body();
+    bed.origin.on("/kept", refusal.clone());
+    bed.origin.on("/closed", refusal.then_close());
+    for path in ["/kept", "/closed"] {
+        let mut wire = Wire::connect(&bed);
+        wire.send(&format!("PUT {path} HTTP/1.1\r\n{PUT}"));
+        let all = wire.rest();
+        assert!(all.starts_with("HTTP/1.1 413 "), "{path}");
+        assert!(all.ends_with(&text), "{path}: {} bytes", all.len());
+        let request = H2 {
+            method: "PUT",
+            path,
+            headers: &[("expect", "100-continue")],
+            body: b"hello",
+            ..H2::default()
+        };
+        let answer = h2(bed.addr(), &request).expect("a response");
+        assert_eq!((answer.status, answer.body.len()), (413, text.len()));
+        let seen = bed.origin.last(path).expect("asked");
+        assert_eq!(seen.body(), b"", "{path}");
+    }
+}
+
+#[test]
+fn a_client_is_invited_to_send_its_body_once_the_origin_wants_it() {
+    let bed = Bed::with(|config| config.origin.expect_timeout = PATIENCE);
+    let gate = Gate::new();
+    bed.origin
+        .on("/wanted", Answer::ok("thanks").read_body_after(&gate));
+    let mut wire = Wire::connect(&bed);
+    wire.send(&format!("PUT /wanted HTTP/1.1\r\n{PUT}"));
+    bed.origin
+        .wait_until("the head", |origin| origin.requests("/wanted") == 1);
+    // The origin has sent nothing, and so neither has the edge.
+    wire.0.set_nonblocking(true).expect("a socket");
+    let early = wire.0.read(&mut [0; 1]).map_err(|error| error.kind());
+    assert_eq!(early, Err(ErrorKind::WouldBlock));
+    wire.0.set_nonblocking(false).expect("a socket");
+    gate.open();
+    assert_eq!(wire.until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+    wire.send("hello");
+    let head = wire.until("\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    assert_eq!(wire.until("thanks"), "thanks");
+    let seen = bed.origin.last("/wanted").expect("asked");
+    assert_eq!(seen.body(), b"hello");
+    // The connection goes on.
+    wire.send(&format!("PUT /wanted HTTP/1.1\r\n{PUT}hello"));
+    assert_eq!(wire.until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+    wire.until("thanks");
+}
+
+/// HTTP/2 to the client: the library's server sends no interim response, and the body follows the origin's.
+#[test]
+fn a_body_over_http2_follows_once_the_origin_wants_it() {
+    let bed = Bed::with(|config| config.origin.expect_timeout = PATIENCE);
+    bed.origin.on("/wanted", Answer::ok("thanks"));
+    let request = H2 {
+        method: "PUT",
+        path: "/wanted",
+        headers: &[("expect", "100-continue")],
+        body: b"hello",
+        ..H2::default()
+    };
+    let began = Instant::now();
+    let answer = h2(bed.addr(), &request).expect("a response");
+    assert_eq!((answer.status, answer.text()), (200, "thanks"));
+    assert!(began.elapsed() < PATIENCE, "not by the timeout");
+    let seen = bed.origin.last("/wanted").expect("asked");
+    assert_eq!(seen.header("expect"), Some("100-continue"));
+    assert_eq!(seen.body(), b"hello");
+}
+
+/// RFC 9110 §10.1.1: a client does not wait for an indefinite period.
+#[test]
+fn an_origin_that_does_not_know_expectations_gets_the_body_after_a_while() {
+    let bed = Bed::with(|config| config.origin.expect_timeout = Duration::from_millis(50));
+    let deaf = Answer::ok("thanks").ignores_expectation();
+    bed.origin.on("/deaf", deaf);
+    let mut wire = Wire::connect(&bed);
+    wire.send(&format!("PUT /deaf HTTP/1.1\r\n{PUT}"));
+    assert_eq!(wire.until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+    wire.send("hello");
+    wire.until("thanks");
+    let seen = bed.origin.last("/deaf").expect("asked");
+    assert_eq!(seen.body(), b"hello");
+    bed.until_metric("edgeward_expectations_total{end=\"timeout\"}", 1.0);
+}
+
+/// A client that was invited and sends nothing holds a connection to the origin for as long as any other slow upload.
+#[test]
+fn an_invited_client_that_sends_nothing_is_a_408() {
+    let bed = Bed::with(|config| {
+        config.workers = NonZeroUsize::MIN;
+        config.limits.rate_window = Duration::from_millis(800);
+    });
+    bed.origin.on("/wanted", Answer::ok("thanks"));
+    let mut wire = Wire::connect(&bed);
+    wire.send(&format!("PUT /wanted HTTP/1.1\r\n{PUT}"));
+    assert_eq!(wire.until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+    let head = wire.until("\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 408 "), "{head}");
+    bed.origin
+        .wait_until("the connection to be closed", |origin| {
+            origin.open_connections() == 0
+        });
+}
+
+/// RFC 9110 §10.1.1: a server ignores it in a request of HTTP/1.0.
+#[test]
+fn an_expectation_of_an_http10_client_is_not_forwarded() {
+    let bed = Bed::start();
+    bed.origin.on("/old", Answer::ok("thanks"));
+    let mut wire = Wire::connect(&bed);
+    wire.send(&format!("PUT /old HTTP/1.0\r\n{PUT}hello"));
+    assert!(wire.rest().ends_with("thanks"));
+    let seen = bed.origin.last("/old").expect("asked");
+    assert_eq!(seen.header("expect"), None);
+}

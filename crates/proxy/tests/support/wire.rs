@@ -1,0 +1,41 @@
+//! A connection whose bytes a test reads one by one.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use super::support::{Bed, PATIENCE};
+
+/// A connection whose bytes the test sees as they come.
+pub(crate) struct Wire(pub(crate) TcpStream);
+
+impl Wire {
+    pub(crate) fn connect(bed: &Bed) -> Self {
+        let stream = TcpStream::connect(bed.addr()).expect("the edge listens");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        Self(stream)
+    }
+
+    pub(crate) fn send(&mut self, bytes: &str) {
+        self.0.write_all(bytes.as_bytes()).expect("the edge reads");
+    }
+
+    /// Reads until the bytes so far end with `end`.
+    pub(crate) fn until(&mut self, end: &str) -> String {
+        let mut seen = Vec::new();
+        while !seen.ends_with(end.as_bytes()) {
+            let mut byte = [0];
+            let read = self.0.read(&mut byte);
+            let so_far = String::from_utf8_lossy(&seen);
+            assert!(matches!(read, Ok(1)), "{read:?} after {so_far:?}");
+            seen.push(byte[0]);
+        }
+        String::from_utf8(seen).expect("text")
+    }
+
+    /// Reads to the end of the connection.
+    pub(crate) fn rest(&mut self) -> String {
+        let mut seen = Vec::new();
+        self.0.read_to_end(&mut seen).expect("an end in time");
+        String::from_utf8(seen).expect("text")
+    }
+}

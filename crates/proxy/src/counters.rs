@@ -160,6 +160,9 @@ counters! {
         slow_uploads = "direction" "upload",
         slow_responses = "direction" "response",
     }
+    Counter "edgeward_uploads_kept_total" "Uploads that stayed buffered because too many requests without their whole body held connections to the origin." {
+        uploads_kept,
+    }
     Counter "edgeward_expectations_total" "Requests with `Expect: 100-continue` that were forwarded, by what the origin did before `origin.expect_timeout`." {
         expectations_continued = "end" "continued",
         expectations_refused = "end" "refused",

@@ -5,6 +5,7 @@ mod support;
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::num::NonZeroUsize;
+use std::time::Duration;
 
 use bytes::Bytes;
 use edgeward_testkit::{Answer, Gate};
@@ -234,5 +235,56 @@ fn chunked_uploads_and_trailers_arrive_whole_however_they_are_cut() {
         let got = bed.origin.last("/up").expect("asked");
         assert_eq!(got.body_len(), expected.len() as u64, "{pieces} pieces");
         assert!(expected.starts_with(got.body()) || got.body() == expected);
+    }
+}
+
+/// As many slow clients as connections, with bodies of unknown length or bodies that they announced.
+#[test]
+fn bodies_that_have_not_arrived_leave_connections_for_misses() {
+    for (field, value) in [("transfer-encoding", "chunked"), ("expect", "100-continue")] {
+        let bed = Bed::with(|config| {
+            config.workers = NonZeroUsize::MIN;
+            config.origin.connections_per_worker_max = NonZeroUsize::new(4).expect("some");
+            config.origin.client_share_percent = 100;
+            config.limits.upload_buffer_wait = Duration::from_millis(10);
+        });
+        bed.origin.otherwise(|_| no_store("x"));
+        let mut slow: Vec<Client> = (0..4)
+            .map(|_| {
+                let mut client = bed.connect();
+                let mut fields = vec![(field, value)];
+                if field == "expect" {
+                    fields.push(("content-length", "10"));
+                }
+                client.send_head("POST", "/up", &fields);
+                if field != "expect" {
+                    client.send(b"5\r\nhello\r\n");
+                }
+                client
+            })
+            .collect();
+        bed.origin
+            .wait_until("half of them", |origin| origin.requests("/up") >= 2);
+        for n in 0..100 {
+            assert_eq!(bed.get("/page").status, 200, "{field}: request {n}");
+        }
+        bed.until_metric("edgeward_uploads_kept_total", 2.0);
+        assert_eq!(bed.origin.requests("/up"), 2, "{field}");
+        // Once whole, each of them is sent on as it came.
+        for client in &mut slow {
+            let rest: &[u8] = match field {
+                "expect" => b"helloworld",
+                _ => b"5\r\nworld\r\n0\r\n\r\n",
+            };
+            client.send(rest);
+            assert_eq!(client.answer("POST").text(), "x", "{field}");
+        }
+        for request in bed.origin.recorded() {
+            let body: &[u8] = match request.path() {
+                "/up" => b"helloworld",
+                _ => b"",
+            };
+            assert_eq!(request.body(), body, "{field}: {}", request.path());
+        }
     }
 }

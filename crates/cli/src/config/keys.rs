@@ -226,6 +226,7 @@ pub(super) static KEYS: &[Key] = &[
     },
     slow::EXPECT_TIMEOUT,
     slow::CLIENT_SHARE_PERCENT,
+    slow::UNFINISHED_UPLOADS_PERCENT,
     slow::QUEUE_MAX,
     slow::QUEUE_TIMEOUT,
     Key {

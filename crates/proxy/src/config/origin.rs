@@ -35,6 +35,11 @@ pub struct OriginConfig {
     /// benchmark client or load balancer loses little. The more addresses hold connections, the less each may have;
     /// see `origin::queue`. 100 is no bound.
     pub client_share_percent: u32,
+    /// The share of a worker's connections, in percent, that requests may hold whose body has not arrived: bodies of
+    /// unknown length that stay incomplete for `limits.upload_buffer_wait`, and bodies announced with
+    /// `Expect: 100-continue`. Default 50: other requests keep half of the connections. Beyond it such a body is buffered
+    /// like a body of known length.
+    pub unfinished_uploads_percent: u32,
     /// Requests of a worker that may wait for a connection. Default 1024, two for each connection. Beyond it the
     /// address with the most waiting requests gets a 503.
     pub queue_max: usize,
@@ -69,6 +74,7 @@ impl OriginConfig {
             read_idle_timeout: Duration::from_secs(60),
             connections_per_worker_max: NonZeroUsize::new(512).expect("512 is not zero"),
             client_share_percent: 80,
+            unfinished_uploads_percent: 50,
             queue_max: 1024,
             queue_timeout: Duration::from_secs(5),
             idle_per_worker_max: 256,

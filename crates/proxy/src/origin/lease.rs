@@ -28,6 +28,11 @@ pub(super) struct Shared {
     pub(super) shares: Shares,
     pub(super) waiting: RefCell<Queue<Rc<Ticket>>>,
     pub(super) busy_log: SparseLog,
+    /// Requests under way whose body has not arrived.
+    pub(super) unfinished: Cell<usize>,
+    /// Bound of `unfinished`.
+    pub(super) unfinished_max: usize,
+    pub(super) unfinished_log: SparseLog,
     pub(super) counters: Arc<Counters>,
     pub(super) clock: Arc<Clock>,
     pub(super) tasks: TaskSet,
@@ -165,6 +170,25 @@ impl Shared {
             1 => self.counters.origin_connections.one(),
             _ => self.counters.origin_connections.less_one(),
         }
+    }
+}
+
+/// One of the requests that may hold a connection although their body has not arrived. Given back when dropped.
+pub(crate) struct Unfinished(Rc<Shared>);
+
+impl Unfinished {
+    pub(super) fn begin(pool: &Rc<Shared>) -> Option<Self> {
+        let count = pool.unfinished.get();
+        (count < pool.unfinished_max).then(|| {
+            pool.unfinished.set(count + 1);
+            Self(Rc::clone(pool))
+        })
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        self.0.unfinished.set(self.0.unfinished.get() - 1);
     }
 }
 

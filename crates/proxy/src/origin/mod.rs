@@ -18,4 +18,5 @@ pub use dial::{Dial, DialedStream};
 pub(crate) use error::OriginError;
 pub(crate) use h1::{Fields, Lines, check_response_head, read_chunked};
 pub(crate) use health::OriginHealth;
+pub(crate) use lease::Unfinished;
 pub(crate) use pool::{Attempt, OriginPool, Received};

@@ -19,7 +19,7 @@ use super::body::OriginBody;
 use super::connect::Connector;
 use super::error::OriginError;
 use super::h1;
-use super::lease::{Idle, Lease, Reusable, Shared};
+use super::lease::{Idle, Lease, Reusable, Shared, Unfinished};
 use super::queue::{ClientNet, Queue, Shares};
 use super::wait;
 use crate::clock::Clock;
@@ -78,6 +78,9 @@ impl OriginPool {
             shares: Shares::new(config.client_share_percent),
             waiting: RefCell::new(Queue::new(config.queue_max)),
             busy_log: SparseLog::default(),
+            unfinished: Cell::new(0),
+            unfinished_max: unfinished_max(&config),
+            unfinished_log: SparseLog::default(),
             counters,
             clock,
             tasks: TaskSet::default(),
@@ -99,6 +102,23 @@ impl OriginPool {
     /// Interim responses to requests with a body are known. hyper's client for HTTP/2 drops them.
     pub(crate) fn reports_interims(&self) -> bool {
         self.config.protocol == OriginProtocol::Http1
+    }
+
+    /// Lets a request take a connection before its body has arrived, unless too many requests hold one.
+    pub(crate) fn begin_unfinished(&self) -> Option<Unfinished> {
+        Unfinished::begin(&self.shared)
+    }
+
+    /// Counts and logs an upload that stays buffered because too many requests hold a connection without their body.
+    pub(crate) fn note_kept_upload(&self) {
+        self.shared.counters.uploads_kept.one();
+        if let Some(unlogged) = self.shared.unfinished_log.next(self.shared.clock.now()) {
+            tracing::warn!(
+                unlogged,
+                unfinished_max = self.shared.unfinished_max,
+                "an upload stays buffered: origin.unfinished_uploads_percent is reached"
+            );
+        }
     }
 
     /// Sends a request and waits for the head of its response.
@@ -444,6 +464,17 @@ impl OriginPool {
             self.shared.closed(idle);
         }
         _ = tokio::time::timeout(within, self.shared.tasks.idle()).await;
+    }
+}
+
+/// The bound of requests that hold a connection without their body. Over HTTP/2 requests share connections.
+fn unfinished_max(config: &OriginConfig) -> usize {
+    match config.protocol {
+        OriginProtocol::Http1 => {
+            let percent = config.unfinished_uploads_percent as usize;
+            (config.connections_per_worker_max.get() * percent / 100).max(1)
+        }
+        OriginProtocol::Http2 => usize::MAX,
     }
 }
 

@@ -141,10 +141,16 @@ async fn upload(
     };
     let conn = Rc::clone(reply.in_flight.conn());
     let (mut stream, progress) = Upload::stream(incoming, &reply.worker, conn, ask.peer);
-    if expects_continue(ask) && reply.worker.origin.reports_interims() {
-        stream.expect_continue();
-    } else {
-        stream.buffer().await?;
+    let origin = &reply.worker.origin;
+    let expects = expects_continue(ask) && origin.reports_interims();
+    match expects.then(|| origin.begin_unfinished()) {
+        Some(Some(unfinished)) => stream.expect_continue(unfinished),
+        asked => {
+            if asked.is_some() {
+                origin.note_kept_upload();
+            }
+            stream.buffer().await?;
+        }
     }
     let attempt = Attempt {
         repeatable: false,

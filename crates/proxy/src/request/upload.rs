@@ -2,7 +2,8 @@
 //!
 //! A request asks for a connection to the origin when its body is whole or when the buffer is full, so that a
 //! small upload holds no connection while it trickles in. A body of unknown length may belong to a client that waits for
-//! an answer before it sends more; such a body is waited for `upload_buffer_wait` and no longer. From then on
+//! an answer before it sends more; such a body is waited for `upload_buffer_wait`, and then as long as too many requests
+//! hold a connection without their whole body. From then on
 //! the origin's connection asks for the next piece only when it has room, and only then is the client's socket read, so an
 //! upload holds its buffer and one piece in memory however long it is.
 //!
@@ -11,10 +12,11 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use edgeward_types::Timestamp;
@@ -25,7 +27,7 @@ use tokio::time::Instant;
 use super::expect::{Expectation, Gate, Opened};
 use crate::client_io::ConnState;
 use crate::fill::FillMemory;
-use crate::origin::OriginError;
+use crate::origin::{OriginError, Unfinished};
 use crate::pace::{MinRate, Pace};
 use crate::worker::Worker;
 
@@ -51,6 +53,8 @@ pub(crate) struct Stream {
     is_whole: bool,
     /// Closed while the origin has not asked for the body.
     gate: Option<Gate>,
+    /// Held from the time when a connection is asked for to the end of the body.
+    unfinished: Option<Unfinished>,
     /// The front's share of the budget of all uploads.
     _memory: Option<FillMemory>,
 }
@@ -163,6 +167,7 @@ impl Upload {
             next: None,
             is_whole: false,
             gate: None,
+            unfinished: None,
             _memory: None,
         });
         (stream, progress)
@@ -171,7 +176,8 @@ impl Upload {
 
 impl Stream {
     /// Holds the body back until the origin asks for it.
-    pub(crate) fn expect_continue(&mut self) {
+    pub(crate) fn expect_continue(&mut self, unfinished: Unfinished) {
+        self.unfinished = Some(unfinished);
         let gate = Gate::new(self.worker.origin.config().expect_timeout);
         let expectation = Arc::clone(gate.expectation());
         self.progress.expectation.get_or_init(|| expectation);
@@ -188,15 +194,30 @@ impl Stream {
         let Some(mut memory) = budget.take(0) else {
             return Ok(());
         };
+        let worker = Rc::clone(&self.worker);
+        let mut unfinished = None;
         let buffered = {
-            let reading = poll_fn(|cx| self.poll_front(cx, &mut memory));
+            let mut reading = pin!(poll_fn(|cx| self.poll_front(cx, &mut memory)));
             if has_length {
                 reading.await
             } else {
-                let in_time = tokio::time::timeout(wait_max, reading).await;
-                in_time.unwrap_or(Ok(()))
+                let mut wait = wait_max;
+                loop {
+                    if let Ok(read) = tokio::time::timeout(wait, &mut reading).await {
+                        break read;
+                    }
+                    unfinished = worker.origin.begin_unfinished();
+                    if unfinished.is_some() {
+                        break Ok(());
+                    }
+                    if wait == wait_max {
+                        worker.origin.note_kept_upload();
+                    }
+                    wait = wait_max + ASK_AGAIN_AFTER;
+                }
             }
         };
+        self.unfinished = unfinished;
         self._memory = Some(memory);
         buffered.map_err(OriginError::from_upload)
     }
@@ -316,6 +337,7 @@ impl Body for Upload {
         if stream.is_given() {
             stream.progress.moved.set(Instant::now());
             stream.progress.ended.set(true);
+            stream.unfinished = None;
         }
         Poll::Ready(frame)
     }
@@ -346,3 +368,6 @@ impl Body for Upload {
         }
     }
 }
+
+/// After this time, an upload that stays buffered asks again whether it may take a connection.
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(100);

@@ -17,6 +17,18 @@ pub(super) const CLIENT_SHARE_PERCENT: Key = Key {
     show: |draft, _| Some(draft.edge.origin.client_share_percent.to_string()),
 };
 
+pub(super) const UNFINISHED_UPLOADS_PERCENT: Key = Key {
+    path: "origin.unfinished_uploads_percent",
+    flag: None,
+    kind: Kind::Count {
+        least: 0,
+        most: 100,
+    },
+    doc: "Share of a worker's connections that requests may hold whose body has not arrived: bodies of unknown length that stay incomplete for `limits.upload_buffer_wait`, and bodies announced with `Expect: 100-continue`. At least one connection. Beyond it such a body is buffered like a body of known length.",
+    set: |draft, _, value| draft.edge.origin.unfinished_uploads_percent = value.number32(),
+    show: |draft, _| Some(draft.edge.origin.unfinished_uploads_percent.to_string()),
+};
+
 pub(super) const QUEUE_MAX: Key = Key {
     path: "origin.queue_max",
     flag: None,

@@ -15,6 +15,8 @@ use tokio::time::Instant;
 use edgeward_dedup::endpoint::Endpoint;
 use edgeward_dedup::receiver::Sharing;
 use edgeward_dedup::wire::{Hello, Role};
+use edgeward_httpd::{Entered, Slots};
+use edgeward_types::ConnectionLimits;
 
 use crate::allow::Allow;
 use crate::client::{drain, finish};
@@ -27,7 +29,6 @@ use crate::line::{Line, LineError};
 use crate::local;
 use crate::origin::Origin;
 use crate::peer::Peer;
-use crate::places::{Place, Places};
 use crate::pump::pump;
 use crate::recall::{Recall, keep_writing};
 use crate::status::{GatewayStatus, PeerStatus};
@@ -403,17 +404,20 @@ impl Shared {
         }
     }
 
-    async fn connection(self: Arc<Self>, tcp: TcpStream, from: SocketAddr, mut place: Place) {
+    async fn connection(self: Arc<Self>, tcp: TcpStream, from: SocketAddr, entered: Entered) {
+        let Entered {
+            slot, displaced, ..
+        } = entered;
         let times = self.config.link.times;
         self.counters().connections += 1;
         let shaken = tokio::select! {
             shaken = tokio::time::timeout(times.handshake, self.handshake(tcp, from)) => {
                 shaken.unwrap_or(Err(HandshakeError::Timeout(times.handshake)))
             }
-            () = place.displaced() => Err(HandshakeError::Displaced),
+            _ = displaced => Err(HandshakeError::Displaced),
         };
         // From here on the bounds are those of peers.
-        drop(place);
+        drop(slot);
         let (peer, line) = match shaken {
             Ok(line) => line,
             Err(error) => return self.refused(from, &error),
@@ -587,14 +591,23 @@ pub(crate) async fn connect_within(
 /// Accepts connections. Those whose handshake is not complete have a bound of their own; the others belong to peers,
 /// whose number and connections are bounded.
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
-    let pending = Places::new(shared.config.pending_max);
+    let pending_max = shared.config.pending_max;
+    let pending = Slots::new(ConnectionLimits {
+        connections_max: pending_max,
+        unserved_max: pending_max,
+        // An address with half of the slots replaces its own connections.
+        per_client_max: pending_max.div_ceil(2),
+    });
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
         match listener.accept().await {
             Ok((tcp, from)) => {
-                let place = pending.enter(from.ip());
-                connections.spawn(Arc::clone(&shared).connection(tcp, from, place));
+                let entered = pending.enter(from.ip());
+                let entered = entered.expect("every connection here waits for its client");
+                connections.spawn(Arc::clone(&shared).connection(tcp, from, entered));
+                // The handshake begins before the next connection can displace this one.
+                tokio::task::yield_now().await;
             }
             Err(error) => {
                 // Usually too many open files: some will be closed.

@@ -50,7 +50,6 @@ mod metrics;
 mod origin;
 mod outbox;
 mod peer;
-mod places;
 mod probe;
 mod pump;
 mod recall;

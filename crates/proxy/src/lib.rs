@@ -45,7 +45,6 @@ pub mod negative;
 mod origin;
 mod pace;
 mod pinned;
-mod places;
 mod request;
 mod sparse_log;
 mod status;

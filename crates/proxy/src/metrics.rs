@@ -11,9 +11,6 @@ use crate::counters::{Counters, Kind, ROWS};
 use crate::descriptors;
 use crate::worker::Shared;
 
-/// The text exposition format's media type.
-pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
-
 /// All metrics as text.
 pub(crate) fn render(shared: &Shared) -> String {
     let mut families = counters(&shared.counters);

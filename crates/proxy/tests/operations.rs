@@ -3,7 +3,7 @@
 mod support;
 
 use std::io::Write as _;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use edgeward_proxy::config::{
 };
 use edgeward_proxy::{Edge, StartError};
 use edgeward_testkit::{Answer, Gate, ScriptedOrigin};
+use socket2::{Domain, Socket, Type};
 use support::{Bed, Client, PATIENCE, config_for, pattern};
 
 #[test]
@@ -173,6 +174,34 @@ fn admin_clients_that_take_no_response_make_room() {
     let mut client = Client::connect(admin);
     assert_eq!(client.get("/healthz", &[]).status, 200);
     drop(greedy);
+}
+
+/// Active clients of the admin server keep their connections while sixteen other addresses open one connection after the
+/// other, pipeline requests and read nothing.
+///
+/// Method: three times as many connections as the server has. The active clients ask before each of them.
+#[test]
+fn active_admin_clients_keep_their_connections() {
+    let bed = Bed::start();
+    let admin = bed.edge.admin_addr().expect("an admin listener");
+    let mut active: Vec<_> = (0..4).map(|_| Client::connect(admin)).collect();
+    let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let mut greedy = Vec::new();
+    for n in 0..96 {
+        for client in &mut active {
+            assert_eq!(client.get("/healthz", &[]).status, 200);
+        }
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        socket.set_recv_buffer_size(4096).expect("a small buffer");
+        let source = SocketAddr::from(([127, 0, 1, n % 16 + 1], 0));
+        socket.bind(&source.into()).expect("an address of loopback");
+        socket.connect(&admin.into()).expect("it listens");
+        let mut stream = TcpStream::from(socket);
+        stream.set_nonblocking(true).expect("a socket");
+        // As many as the socket takes.
+        _ = stream.write_all(&request.repeat(200));
+        greedy.push(stream);
+    }
 }
 
 #[test]

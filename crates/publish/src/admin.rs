@@ -3,18 +3,13 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use edgeward_filter::complete::Covers;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
-use http::{Method, Request, Response, StatusCode};
-use http_body_util::Full;
-use hyper::body::Incoming;
+use edgeward_httpd::AdminPages;
 use serde_json::json;
 use tokio::sync::watch;
 
 use crate::config::PublishConfig;
 use crate::counters::Counters;
-use crate::server::Answers;
 use crate::writer::Shown;
 
 #[derive(Clone)]
@@ -22,33 +17,6 @@ pub(crate) struct Admin {
     pub(crate) config: Arc<PublishConfig>,
     pub(crate) shown: watch::Receiver<Arc<Shown>>,
     pub(crate) counters: Arc<Counters>,
-}
-
-impl Answers for Admin {
-    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
-        let reads = matches!(*request.method(), Method::GET | Method::HEAD);
-        let (status, media_type, text) = match (reads, request.uri().path()) {
-            (false, _) => (
-                StatusCode::METHOD_NOT_ALLOWED,
-                TEXT,
-                "GET and HEAD only\n".to_owned(),
-            ),
-            (_, "/metrics") => (StatusCode::OK, METRICS, self.metrics()),
-            (_, "/status") => (StatusCode::OK, "application/json", self.status()),
-            (_, "/healthz") => (StatusCode::OK, TEXT, "ok\n".to_owned()),
-            _ => (
-                StatusCode::NOT_FOUND,
-                TEXT,
-                "there are /metrics, /status and /healthz\n".to_owned(),
-            ),
-        };
-        let mut response = Response::new(Full::new(Bytes::from(text)));
-        *response.status_mut() = status;
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        response
-    }
 }
 
 impl Admin {
@@ -102,8 +70,9 @@ impl Admin {
         }
         gauges
     }
+}
 
-    /// The text exposition format of Prometheus.
+impl AdminPages for Admin {
     fn metrics(&self) -> String {
         let mut text = String::new();
         let mut write = |kind: &str, rows: Vec<(&str, &str, u64)>| {
@@ -135,6 +104,3 @@ impl Admin {
         format!("{status:#}\n")
     }
 }
-
-const TEXT: &str = "text/plain; charset=utf-8";
-const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";

@@ -8,6 +8,7 @@ use std::time::Duration;
 pub use edgeward_filter::complete::Coverage;
 use edgeward_filter::guava::Funnel;
 use edgeward_filter::{IdHasher, Rate, Signer};
+use edgeward_httpd::ServerConfig;
 use edgeward_types::ConnectionLimits;
 
 use crate::clock::{ClockFn, system_clock};
@@ -162,24 +163,20 @@ impl Default for PublishLimits {
 }
 
 impl PublishLimits {
-    /// Those of the admin server: scrapers and people.
-    pub(crate) fn admin(&self) -> Self {
-        Self {
-            connections_max: 32,
-            unserved_max: 32,
-            per_client_max: None,
-            head_timeout: Duration::from_secs(10),
-            stall_timeout: Duration::from_secs(10),
-            ..self.clone()
-        }
-    }
-
-    pub(crate) fn connections(&self) -> ConnectionLimits {
+    pub(crate) fn server(&self) -> ServerConfig {
         let half = self.connections_max.div_ceil(2);
-        ConnectionLimits {
-            connections_max: self.connections_max,
-            unserved_max: self.unserved_max,
-            per_client_max: self.per_client_max.unwrap_or(half),
+        ServerConfig {
+            connections: ConnectionLimits {
+                connections_max: self.connections_max,
+                unserved_max: self.unserved_max,
+                per_client_max: self.per_client_max.unwrap_or(half),
+            },
+            first_byte_timeout: self.first_byte_timeout,
+            head_bytes_max: self.head_bytes_max,
+            head_timeout: self.head_timeout,
+            stall_timeout: self.stall_timeout,
+            // What a snapshot of a few MB takes at low bandwidth; a larger one is resumed by range.
+            drain_timeout: Duration::from_secs(5),
         }
     }
 }

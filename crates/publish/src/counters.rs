@@ -1,6 +1,8 @@
 //! What a publisher counts.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+use edgeward_httpd::{ConnectionCounters, Counter};
 
 macro_rules! counters {
     ($( $field:ident $metric:literal $help:literal )+) => {
@@ -8,12 +10,15 @@ macro_rules! counters {
         #[derive(Debug, Default)]
         pub(crate) struct Counters {
             $( pub(crate) $field: Counter, )+
+            pub(crate) connections: Arc<ConnectionCounters>,
         }
 
         impl Counters {
             /// Name, help and value of all.
             pub(crate) fn rows(&self) -> Vec<(&'static str, &'static str, u64)> {
-                vec![ $( ($metric, $help, self.$field.value()), )+ ]
+                let mut rows = vec![ $( ($metric, $help, self.$field.value()), )+ ];
+                rows.extend(connection_rows(&self.connections));
+                rows
             }
         }
     };
@@ -40,27 +45,34 @@ counters! {
     scans "edgeward_publish_scans_total" "Scans that became a snapshot."
     scans_failed "edgeward_publish_scans_failed_total" "Scans that did not."
     malformed "edgeward_publish_ids_malformed_total" "What a scan found that is no id of the set's form."
-    connections "edgeward_publish_connections_total" "Connections accepted."
-    connections_displaced "edgeward_publish_connections_displaced_total" "Connections closed to make room while they waited for their client."
-    connections_refused "edgeward_publish_connections_refused_total" "Connections refused because their client had its share, all of it at work."
-    connections_silent "edgeward_publish_connections_silent_total" "Connections closed because no byte came."
-    connections_stalled "edgeward_publish_connections_stalled_total" "Connections given up because the client took nothing, or too little."
 }
 
-/// A number that only grows.
-#[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
-
-impl Counter {
-    pub(crate) fn one(&self) {
-        self.add(1);
-    }
-
-    pub(crate) fn add(&self, n: u64) {
-        self.0.fetch_add(n, Ordering::Relaxed);
-    }
-
-    pub(crate) fn value(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
+fn connection_rows(of: &ConnectionCounters) -> [(&'static str, &'static str, u64); 5] {
+    [
+        (
+            "edgeward_publish_connections_total",
+            "Connections accepted.",
+            of.accepted.value(),
+        ),
+        (
+            "edgeward_publish_connections_displaced_total",
+            "Connections closed to make room while they waited for their client.",
+            of.displaced.value(),
+        ),
+        (
+            "edgeward_publish_connections_refused_total",
+            "Connections refused because their client had its share, all of it at work.",
+            of.refused.value(),
+        ),
+        (
+            "edgeward_publish_connections_silent_total",
+            "Connections closed because no byte came.",
+            of.silent.value(),
+        ),
+        (
+            "edgeward_publish_connections_stalled_total",
+            "Connections given up because the client took nothing, or too little.",
+            of.stalled.value(),
+        ),
+    ]
 }

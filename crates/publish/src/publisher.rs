@@ -7,6 +7,7 @@ use std::sync::{Arc, mpsc as std_mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use edgeward_httpd::{AdminRoutes, Server, ServerConfig};
 use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::admin::Admin;
@@ -15,7 +16,6 @@ use crate::config::{Coverage, PublishConfig, is_set_name};
 use crate::counters::Counters;
 use crate::feed::Feed;
 use crate::routes::Routes;
-use crate::server::Server;
 use crate::state::{StateError, StateFolder};
 use crate::writer::{Command, Shown, Writer};
 
@@ -135,7 +135,7 @@ impl Publisher {
             guava,
         };
         let routes = Server {
-            answers: Routes {
+            handler: Routes {
                 config: Arc::clone(&config),
                 shown: shown.clone(),
                 guava: guava_shown,
@@ -144,18 +144,18 @@ impl Publisher {
                 counters: Arc::clone(&counters),
                 stopping: stopping.clone(),
             },
-            limits: config.limits.clone(),
-            counters: Arc::clone(&counters),
+            config: config.limits.server(),
+            counters: Arc::clone(&counters.connections),
             stopping: stopping.clone(),
         };
         let admin = Server {
-            answers: Admin {
+            handler: AdminRoutes(Admin {
                 config: Arc::clone(&config),
                 shown,
                 counters: Arc::clone(&counters),
-            },
-            limits: config.limits.admin(),
-            counters,
+            }),
+            config: ServerConfig::ADMIN,
+            counters: Arc::clone(&counters.connections),
             stopping,
         };
         running.spawn("edgeward-journal", move || writer.run(receiver))?;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use edgeward_filter::Digest;
+use edgeward_httpd::Handler;
 use edgeward_semantics::Validators;
 use edgeward_semantics::conditional::{self, Answer};
 use edgeward_semantics::range::{self, RangeAnswer};
@@ -25,7 +26,6 @@ use crate::content::{Coding, Content, FileKind};
 use crate::counters::Counters;
 use crate::guava::GuavaFile;
 use crate::origins::AllowedOrigins;
-use crate::server::Answers;
 use crate::writer::{Command, Shown};
 
 /// What answers are made of.
@@ -40,8 +40,8 @@ pub(crate) struct Routes {
     pub(crate) stopping: watch::Receiver<bool>,
 }
 
-impl Answers for Routes {
-    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+impl Handler for Routes {
+    async fn handle(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         self.counters.requests.one();
         let head_only = request.method() == Method::HEAD;
         // Only what can be read is ever for pages.

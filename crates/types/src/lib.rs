@@ -10,7 +10,7 @@ use std::time::Duration;
 
 pub use byte_size::{ByteSize, ParseByteSizeError};
 pub use connections::{
-    Accepted, ClientNet, ConnectionId, ConnectionLimits, ConnectionTable, NoPlace,
+    Accepted, ClientNet, ConnectionId, ConnectionLimits, ConnectionTable, NoPlace, SETTLED,
 };
 pub use mix::{SplitMix64, mix64};
 

@@ -1,4 +1,4 @@
-//! A socket that gives up on a client that takes nothing, or too little.
+//! A stream that fails when its client takes nothing, or too little.
 
 use std::future::Future as _;
 use std::io;
@@ -10,86 +10,83 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-use crate::counters::Counters;
-use crate::places::Place;
+use crate::server::ConnectionCounters;
+use crate::slots::Slot;
 
-/// A stream whose writes fail when less than [`PROGRESS_BYTES`] were taken in `patience`.
-pub(crate) struct Stall<S> {
+/// A stream whose writes fail when the client took less than [`PROGRESS_BYTES`] in `timeout`.
+///
+/// It tells its [`Slot`] when the connection waits for the client.
+pub(crate) struct ClientStream<S> {
     stream: S,
-    patience: Duration,
-    /// Runs while a write is waiting.
+    timeout: Duration,
+    /// Runs while a write is pending.
     timer: Pin<Box<Sleep>>,
-    waiting: bool,
+    is_pending: bool,
     /// Bytes taken since the timer was set.
-    taken: usize,
-    place: Arc<Place>,
-    counters: Arc<Counters>,
+    bytes_taken: usize,
+    slot: Arc<Slot>,
+    counters: Arc<ConnectionCounters>,
 }
 
-impl<S> Stall<S> {
+impl<S> ClientStream<S> {
     pub(crate) fn new(
         stream: S,
-        patience: Duration,
-        place: Arc<Place>,
-        counters: Arc<Counters>,
+        timeout: Duration,
+        slot: Arc<Slot>,
+        counters: Arc<ConnectionCounters>,
     ) -> Self {
         Self {
             stream,
-            patience,
-            timer: Box::pin(tokio::time::sleep(patience)),
-            waiting: false,
-            taken: 0,
-            place,
+            timeout,
+            timer: Box::pin(tokio::time::sleep(timeout)),
+            is_pending: false,
+            bytes_taken: 0,
+            slot,
             counters,
         }
     }
 
-    /// The result of a write of `bytes`, or an error when the time is over.
-    fn judge<T>(
+    /// Returns the result of a write or flush, or an error once the client's time is over.
+    fn check<T>(
         &mut self,
-        written: Poll<io::Result<T>>,
-        bytes: usize,
+        result: Poll<io::Result<T>>,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<T>> {
-        if written.is_ready() {
-            self.taken += bytes;
-            if self.taken >= PROGRESS_BYTES {
-                self.place.moved();
-                (self.waiting, self.taken) = (false, 0);
-            }
-            return written;
+        if result.is_ready() {
+            return result;
         }
-        self.place.wait_for_client();
-        if !self.waiting {
-            (self.waiting, self.taken) = (true, 0);
-            self.timer.as_mut().reset(Instant::now() + self.patience);
+        self.slot.wait_for_client();
+        if !self.is_pending {
+            (self.is_pending, self.bytes_taken) = (true, 0);
+            self.timer.as_mut().reset(Instant::now() + self.timeout);
         }
         if self.timer.as_mut().poll(cx).is_ready() {
-            self.counters.connections_stalled.one();
+            self.counters.stalled.one();
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         Poll::Pending
     }
-}
 
-impl<S> Stall<S> {
-    fn judge_write(
+    fn check_write(
         &mut self,
         written: Poll<io::Result<usize>>,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
-        let bytes = match &written {
-            Poll::Ready(Ok(bytes)) => *bytes,
-            _ => 0,
-        };
-        self.judge(written, bytes, cx)
+        if let Poll::Ready(Ok(bytes)) = &written {
+            self.bytes_taken += bytes;
+            if self.bytes_taken >= PROGRESS_BYTES {
+                self.slot.resume();
+                (self.is_pending, self.bytes_taken) = (false, 0);
+            }
+        }
+        self.check(written, cx)
     }
 }
 
-/// Half a kilobyte a second, which is less than any line that is of use.
+/// With the publisher's timeout of 30 s about 500 B/s, which is less than any useful path has.
 const PROGRESS_BYTES: usize = 16 << 10;
 
-impl<S: AsyncRead + Unpin> AsyncRead for Stall<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for ClientStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -99,14 +96,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for Stall<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Stall<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for ClientStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.judge_write(written, cx)
+        self.check_write(written, cx)
     }
 
     fn poll_write_vectored(
@@ -115,7 +112,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Stall<S> {
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, pieces);
-        self.judge_write(written, cx)
+        self.check_write(written, cx)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -125,11 +122,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Stall<S> {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
         if flushed.is_ready() {
-            // All is taken, by the socket at least: the client's turn.
-            self.place.wait_for_client();
-            self.waiting = false;
+            self.slot.flushed();
+            self.is_pending = false;
         }
-        self.judge(flushed, 0, cx)
+        self.check(flushed, cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -1,0 +1,326 @@
+//! Connections: accepted, bounded in number and time, and ended in good order.
+
+use std::convert::Infallible;
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
+
+use edgeward_types::ConnectionLimits;
+
+use crate::client_stream::ClientStream;
+use crate::slots::{Entered, Slot, Slots};
+
+/// Answers requests; cheap to clone, one for each connection.
+pub trait Handler: Clone + Send + Sync + 'static {
+    /// Returns the response.
+    fn handle(
+        &self,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Response<Full<Bytes>>> + Send;
+}
+
+/// The bounds of a [`Server`].
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// Number of connections: in total, before a first request, of one client.
+    pub connections: ConnectionLimits,
+    /// For the first byte of a connection to arrive.
+    pub first_byte_timeout: Duration,
+    /// Of a request's head. hyper takes at least 8 KiB.
+    pub head_bytes_max: usize,
+    /// For a head to arrive, and for the next request on an idle connection.
+    pub head_timeout: Duration,
+    /// A client that takes less than 16 KiB of a response in this time loses its connection.
+    pub stall_timeout: Duration,
+    /// For responses under way when the server is stopped.
+    pub drain_timeout: Duration,
+}
+
+impl ServerConfig {
+    /// The bounds of an admin server: some scrapers and people.
+    pub const ADMIN: Self = Self {
+        connections: ConnectionLimits {
+            connections_max: 32,
+            unserved_max: 32,
+            // A client with half of the connections replaces its own.
+            per_client_max: 16,
+        },
+        // A scraper sends its request at once.
+        first_byte_timeout: Duration::from_secs(5),
+        head_bytes_max: 16 << 10,
+        head_timeout: Duration::from_secs(5),
+        // Three times the largest page at 16 KiB/s.
+        stall_timeout: Duration::from_secs(15),
+        drain_timeout: Duration::ZERO,
+    };
+}
+
+/// What a server counts about its connections.
+#[derive(Debug, Default)]
+pub struct ConnectionCounters {
+    /// Connections accepted.
+    pub accepted: Counter,
+    /// Connections closed to make room while they waited for their client.
+    pub displaced: Counter,
+    /// Connections refused because the server worked for all connections of their client.
+    pub refused: Counter,
+    /// Connections closed because no byte came.
+    pub silent: Counter,
+    /// Connections closed because the client took too little of a response.
+    pub stalled: Counter,
+}
+
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds 1.
+    pub fn one(&self) {
+        self.add(1);
+    }
+
+    /// Adds `n`.
+    pub fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// The number.
+    pub fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A server for one listener.
+#[derive(Debug)]
+pub struct Server<H> {
+    /// Answers the requests.
+    pub handler: H,
+    /// The bounds.
+    pub config: ServerConfig,
+    /// Where connections are counted; servers may share them.
+    pub counters: Arc<ConnectionCounters>,
+    /// True, or without a sender, once the server has to stop.
+    pub stopping: watch::Receiver<bool>,
+}
+
+impl<H: Handler> Server<H> {
+    /// Serves until it is stopped, and then lets responses under way finish.
+    pub async fn run(mut self, listener: StdListener) {
+        let listener = match TcpListener::from_std(listener) {
+            Ok(listener) => listener,
+            Err(error) => {
+                tracing::error!(%error, "a listener cannot be watched");
+                return;
+            }
+        };
+        let slots = Slots::new(self.config.connections);
+        let mut connections = JoinSet::new();
+        loop {
+            while connections.try_join_next().is_some() {}
+            let accepted = async {
+                slots.room().await;
+                listener.accept().await
+            };
+            let (stream, from) = tokio::select! {
+                accepted = accepted => match accepted {
+                    Ok(accepted) => accepted,
+                    Err(error) => {
+                        // Usually too many open files: some will be closed.
+                        tracing::warn!(%error, "a connection could not be accepted");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                        continue;
+                    }
+                },
+                () = stopped(&mut self.stopping) => break,
+            };
+            self.counters.accepted.one();
+            let Ok(entered) = slots.enter(from.ip()) else {
+                self.counters.refused.one();
+                continue;
+            };
+            if entered.displaces {
+                self.counters.displaced.one();
+            }
+            connections.spawn(self.connection(stream, from, entered));
+            // The connection reads what its client has sent already. So however many connections come at once, none is
+            // displaced before its request was looked for.
+            tokio::task::yield_now().await;
+        }
+        drop(listener);
+        let all = async { while connections.join_next().await.is_some() {} };
+        let drained = tokio::time::timeout(self.config.drain_timeout, all).await;
+        if drained.is_err() {
+            connections.shutdown().await;
+        }
+    }
+
+    fn connection(
+        &self,
+        stream: TcpStream,
+        from: SocketAddr,
+        entered: Entered,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let Entered {
+            slot,
+            mut displaced,
+            ..
+        } = entered;
+        _ = stream.set_nodelay(true);
+        let (config, counters) = (self.config.clone(), Arc::clone(&self.counters));
+        let (handler, mut stopping) = (self.handler.clone(), self.stopping.clone());
+        async move {
+            let mut byte = [0];
+            let first = tokio::time::timeout(config.first_byte_timeout, stream.peek(&mut byte));
+            let came = tokio::select! {
+                first = first => first.is_ok(),
+                _ = &mut displaced => {
+                    tracing::debug!(%from, "a silent connection made room for another");
+                    return;
+                }
+                () = stopped(&mut stopping) => return,
+            };
+            if !came {
+                counters.silent.one();
+                return;
+            }
+            let stream =
+                ClientStream::new(stream, config.stall_timeout, Arc::clone(&slot), counters);
+            match serve(stream, &config, handler, slot, displaced, stopping).await {
+                Served::Closed(Ok(())) => {}
+                Served::Closed(Err(error)) => tracing::debug!(%from, %error, "a connection ended"),
+                Served::Displaced => {
+                    tracing::debug!(%from, "a waiting connection made room for another");
+                }
+            }
+        }
+    }
+}
+
+enum Served {
+    Closed(hyper::Result<()>),
+    Displaced,
+}
+
+/// Serves one connection to its end.
+async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: S,
+    config: &ServerConfig,
+    handler: impl Handler,
+    slot: Arc<Slot>,
+    mut displaced: oneshot::Receiver<()>,
+    mut stopping: watch::Receiver<bool>,
+) -> Served {
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (handler, slot) = (handler.clone(), Arc::clone(&slot));
+        async move {
+            // hyper would answer pipelined requests until its buffer of some hundred KB is full.
+            slot.written().await;
+            slot.begin_answer();
+            let response = handler.handle(request).await;
+            slot.end_answer();
+            Ok::<_, Infallible>(response)
+        }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(config.head_timeout)
+        .max_headers(HEADERS_MAX)
+        .max_buf_size(config.head_bytes_max.max(HYPER_BUFFER_MIN))
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    tokio::select! {
+        served = connection.as_mut() => return Served::Closed(served),
+        () = stopped(&mut stopping) => {}
+        _ = &mut displaced => return Served::Displaced,
+    }
+    connection.as_mut().graceful_shutdown();
+    Served::Closed(connection.await)
+}
+
+/// Waits until the server has to stop.
+async fn stopped(stopping: &mut watch::Receiver<bool>) {
+    _ = stopping.wait_for(|stop| *stop).await;
+}
+
+const HEADERS_MAX: usize = 64;
+
+/// hyper insists on it.
+const HYPER_BUFFER_MIN: usize = 8192;
+
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    /// Counts its pages of 4 KiB.
+    #[derive(Clone)]
+    struct Pages(Arc<AtomicUsize>);
+
+    impl Handler for Pages {
+        async fn handle(&self, _: Request<Incoming>) -> Response<Full<Bytes>> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Response::new(Full::new(Bytes::from_static(&[b'x'; 4096])))
+        }
+    }
+
+    /// A client that pipelines requests and reads nothing gets one response made; each response that it reads makes one more.
+    ///
+    /// Method: a pipe of 1 KiB instead of a socket, and paused time: the clock moves only when nothing else can be done.
+    #[tokio::test(start_paused = true)]
+    async fn a_response_is_made_after_the_previous_one_was_written() {
+        let config = ServerConfig::ADMIN;
+        let counters = Arc::new(ConnectionCounters::default());
+        let made = Arc::new(AtomicUsize::new(0));
+        let (mut client, server) = tokio::io::duplex(1024);
+        let entered = Slots::new(config.connections).enter([127, 0, 0, 1].into());
+        let Entered {
+            slot, displaced, ..
+        } = entered.expect("the table is empty");
+        let (_stop, stopping) = watch::channel(false);
+        let pages = Pages(Arc::clone(&made));
+        let served = tokio::spawn({
+            let (config, counters) = (config.clone(), Arc::clone(&counters));
+            async move {
+                let stream =
+                    ClientStream::new(server, config.stall_timeout, Arc::clone(&slot), counters);
+                _ = serve(stream, &config, pages, slot, displaced, stopping).await;
+            }
+        });
+        let requests = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n".repeat(20);
+        client
+            .write_all(&requests)
+            .await
+            .expect("the pipe takes them");
+        for taken in 1..=5 {
+            tokio::time::sleep(config.stall_timeout / 10).await;
+            assert_eq!(made.load(Ordering::Relaxed), taken);
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(client.read_u8().await.expect("a head"));
+            }
+            let mut body = [0; 4096];
+            client.read_exact(&mut body).await.expect("a body");
+        }
+        served.await.expect("no panic");
+        assert_eq!(counters.stalled.value(), 1);
+    }
+}

@@ -1,0 +1,157 @@
+//! The connections of a server and the signal that closes one of them.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+
+use edgeward_types::{ConnectionId, ConnectionLimits, ConnectionTable, NoPlace, Timestamp};
+
+/// The connections of a server, up to its limits.
+#[derive(Debug)]
+pub struct Slots {
+    state: Mutex<State>,
+    started: Instant,
+    /// A connection ended, or began to wait for its client.
+    room: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    table: ConnectionTable,
+    /// Dropping a sender tells its connection to close.
+    open: HashMap<ConnectionId, oneshot::Sender<()>>,
+}
+
+/// A connection in its table; dropping it removes the connection.
+#[derive(Debug)]
+pub struct Slot {
+    id: ConnectionId,
+    slots: Arc<Slots>,
+    /// A request is being answered.
+    is_answering: AtomicBool,
+    /// A response was made and is not yet written.
+    is_writing: AtomicBool,
+    written: Notify,
+}
+
+/// A connection that was accepted.
+#[derive(Debug)]
+pub struct Entered {
+    /// The connection.
+    pub slot: Arc<Slot>,
+    /// Ends when another connection needs the slot.
+    pub displaced: oneshot::Receiver<()>,
+    /// True if another connection was closed for this one.
+    pub displaces: bool,
+}
+
+impl Slots {
+    /// An empty table.
+    pub fn new(limits: ConnectionLimits) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::new(State {
+                table: ConnectionTable::new(limits),
+                open: HashMap::new(),
+            }),
+            started: Instant::now(),
+            room: Notify::new(),
+        })
+    }
+
+    /// Waits until a connection of a client that has no other would get a slot.
+    pub async fn room(&self) {
+        while !self.state().table.has_room() {
+            self.room.notified().await;
+        }
+    }
+
+    /// Adds a connection, and closes another one if the table is full.
+    pub fn enter(self: &Arc<Self>, from: IpAddr) -> Result<Entered, NoPlace> {
+        let now = self.now();
+        let mut state = self.state();
+        let accepted = state.table.accept(from, now)?;
+        if let Some(closed) = accepted.closed {
+            state.open.remove(&closed);
+        }
+        let (open, displaced) = oneshot::channel();
+        state.open.insert(accepted.id, open);
+        drop(state);
+        Ok(Entered {
+            slot: Arc::new(Slot {
+                id: accepted.id,
+                slots: Arc::clone(self),
+                is_answering: AtomicBool::new(false),
+                is_writing: AtomicBool::new(false),
+                written: Notify::new(),
+            }),
+            displaced,
+            displaces: accepted.closed.is_some(),
+        })
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::ZERO.after(self.started.elapsed())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Slot {
+    /// Waits until the connection's last response was written.
+    pub(crate) async fn written(&self) {
+        while self.is_writing.load(Ordering::Relaxed) {
+            self.written.notified().await;
+        }
+    }
+
+    /// A whole request came.
+    pub(crate) fn begin_answer(&self) {
+        self.is_answering.store(true, Ordering::Relaxed);
+        self.slots.state().table.serve(self.id);
+    }
+
+    /// The response is made and has to be written.
+    pub(crate) fn end_answer(&self) {
+        self.is_answering.store(false, Ordering::Relaxed);
+        self.is_writing.store(true, Ordering::Relaxed);
+    }
+
+    /// The client took enough of a response not to count as waiting.
+    pub(crate) fn resume(&self) {
+        self.slots.state().table.resume(self.id);
+    }
+
+    /// The socket took everything that was to be written.
+    pub(crate) fn flushed(&self) {
+        if !self.is_answering.load(Ordering::Relaxed) {
+            self.is_writing.store(false, Ordering::Relaxed);
+            self.written.notify_one();
+        }
+        self.wait_for_client();
+    }
+
+    /// The connection makes no progress before the client sends or takes bytes.
+    pub(crate) fn wait_for_client(&self) {
+        if !self.is_answering.load(Ordering::Relaxed) {
+            let now = self.slots.now();
+            self.slots.state().table.wait(self.id, now);
+            self.slots.room.notify_one();
+        }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut state = self.slots.state();
+        state.table.leave(self.id);
+        state.open.remove(&self.id);
+        drop(state);
+        self.slots.room.notify_one();
+    }
+}

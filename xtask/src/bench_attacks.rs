@@ -10,6 +10,7 @@
 mod attacks;
 mod client;
 mod h2;
+mod ordinary;
 mod stage;
 
 use std::fs::{self, File};
@@ -24,7 +25,7 @@ use crate::bench_hits::facts;
 use crate::options::Options;
 use crate::say;
 
-use attacks::Attack;
+use attacks::{Attack, Strength};
 use stage::Stage;
 
 pub(crate) const HELP: &str = "\
@@ -33,7 +34,10 @@ Hits, misses and memory of an edge while it is attacked.
 usage: cargo xtask bench-attacks [options]
 
   --attacks LIST     pinned-h2, pinned-h1, hpack, slow-posts, closed-windows,
-                     rapid-reset, frame-flood, idle, admin, publisher [all]
+                     rapid-reset, frame-flood, idle, admin, publisher,
+                     gateway [all]
+  --strength WHAT    moderate: bodies of 70 MB/s, 100 new connections a
+                     second; strong: whatever is taken, 1,000 [moderate]
   --seconds N        length of the calm phase and of each attack [20]
   --hot SIZE         the edge's memory tier [128MiB]
   --server-core N    [0]
@@ -44,6 +48,7 @@ usage: cargo xtask bench-attacks [options]
 
 struct Plan {
     attacks: Vec<Attack>,
+    strength: Strength,
     seconds: u64,
     hot: String,
     server_core: u32,
@@ -71,11 +76,21 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
         // A fresh edge each time: what one attack left behind is not charged to the next.
         let stage = Stage::set(&plan, attack)?;
         let seconds = Duration::from_secs(plan.seconds);
+        let memory_bytes_bound = stage.memory_bytes_bound;
         client::fill(&stage)?;
         let calm = client::measure(&stage, seconds)?;
-        let running = attacks::start(attack, &stage)?;
+        let running = attacks::start(attack, plan.strength, &stage)?;
+        let bytes_before = attack.body().map(|_| stage.origin_bytes()).transpose()?;
         let attacked = client::measure(&stage, seconds)?;
         let sent = running.stop();
+        let bytes_after = attack.body().map(|_| stage.origin_bytes()).transpose()?;
+        let rate = bytes_before.zip(bytes_after);
+        let rate = rate.map(|(before, after)| (after - before) / seconds.as_secs_f64());
+        drop(stage);
+        let ordinary = match attack.body().zip(rate) {
+            Some((body, rate)) => beside_ordinary_traffic(&plan, attack, body, rate)?,
+            None => Value::Null,
+        };
         let row = json!({
             "attack": attack.name(),
             "calm": calm,
@@ -83,8 +98,13 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
             "hits_share": ratio(&attacked, &calm, "hits_per_second"),
             "miss_p99_ratio": ratio(&attacked, &calm, "miss_p99_ms"),
             "memory_bytes_max": attacked["memory_bytes_max"],
-            "memory_bytes_bound": stage.memory_bytes_bound,
+            "memory_bytes_bound": memory_bytes_bound,
+            "strength": plan.strength.name(),
             "sent": sent,
+            "origin_bytes_per_second": rate,
+            "ordinary": ordinary,
+            "ordinary_hits_share": ratio(&ordinary, &calm, "hits_per_second"),
+            "ordinary_miss_p99_ratio": ratio(&ordinary, &calm, "miss_p99_ms"),
             "stolen": facts::stolen().0,
         });
         eprintln!("  {}", line(&row));
@@ -102,6 +122,12 @@ impl Plan {
     fn parse(root: &Path, options: &Options) -> anyhow::Result<Self> {
         Ok(Self {
             attacks: options.choice("--attacks", &Attack::ALL, Attack::name)?,
+            strength: {
+                let name = options.text("--strength", "moderate");
+                let known = Strength::ALL.into_iter().find(|one| one.name() == name);
+                known
+                    .with_context(|| format!("--strength {name}: there are moderate and strong"))?
+            },
             seconds: options.number("--seconds", 20)?,
             hot: options.text("--hot", "128MiB"),
             server_core: options.number("--server-core", 0)?,
@@ -110,6 +136,21 @@ impl Plan {
             out: options.path("--out", root, "bench/scratch/attacks"),
         })
     }
+}
+
+/// The client's figures beside a well-behaved client that takes as many bytes as the attack made the edge fetch.
+fn beside_ordinary_traffic(
+    plan: &Plan,
+    attack: Attack,
+    body: attacks::Body,
+    bytes_per_second: f64,
+) -> anyhow::Result<Value> {
+    let stage = Stage::set(plan, attack)?;
+    client::fill(&stage)?;
+    let running = ordinary::start(body, bytes_per_second, stage.port());
+    let mut measured = client::measure(&stage, Duration::from_secs(plan.seconds))?;
+    measured["taken"] = running.stop();
+    Ok(measured)
 }
 
 fn ratio(attacked: &Value, calm: &Value, key: &str) -> f64 {
@@ -129,16 +170,29 @@ fn is_met(row: &Value) -> bool {
 
 fn line(row: &Value) -> String {
     let number = |of: &Value| of.as_f64().unwrap_or(f64::NAN);
-    let mib = |key: &str| number(&row[key]) / f64::from(1 << 20);
+    let ordinary = |key: &str| {
+        row[key]
+            .as_f64()
+            .map_or_else(|| "–".to_owned(), |n| format!("{n:.2}"))
+    };
+    let mib = |key: &str| {
+        let bytes = row[key].as_f64();
+        bytes.map_or_else(
+            || "–".to_owned(),
+            |bytes| format!("{:.0}", bytes / f64::from(1 << 20)),
+        )
+    };
     format!(
-        "| {} | {:.0} | {:.0} | {:.2} | {:.1} | {:.1} | {:.2} | {:.0} of {:.0} | {} | {} |",
+        "| {} | {:.0} | {:.0} | {:.2} | {} | {:.1} | {:.1} | {:.2} | {} | {} of {} | {} | {} |",
         row["attack"].as_str().unwrap_or_default(),
         number(&row["calm"]["hits_per_second"]),
         number(&row["attacked"]["hits_per_second"]),
         number(&row["hits_share"]),
+        ordinary("ordinary_hits_share"),
         number(&row["calm"]["miss_p99_ms"]),
         number(&row["attacked"]["miss_p99_ms"]),
         number(&row["miss_p99_ratio"]),
+        ordinary("ordinary_miss_p99_ratio"),
         mib("memory_bytes_max"),
         mib("memory_bytes_bound"),
         row["attacked"]["errors"],
@@ -153,14 +207,19 @@ fn summary(machine: &Value, rows: &[Value]) -> String {
          `cargo xtask {}` at commit {}, {} cores of {}, load {}.\n\n\
          Met: hits stay at or above {HITS_SHARE_MIN} of the calm phase, the misses' p99 below {MISS_P99_RATIO_MAX} \
          times, memory within (hot + fill budget + base) x {MEMORY_RATIO_MAX}, and no request of the client failed.\n\n\
-         | attack | hits/s, calm | attacked | share | miss p99 ms, calm | attacked | ratio | MiB, most | errors | met |\n\
-         |---|---|---|---|---|---|---|---|---|---|\n{}\n",
+         \"As ordinary traffic\": a client that takes as many bytes as the attack made the edge fetch, instead of the \
+         attack. The attacks are {}.\n\n\
+         | attack | hits/s, calm | attacked | share | as ordinary traffic | miss p99 ms, calm | attacked | ratio \
+         | as ordinary traffic | MiB, most | errors | met |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|---|\n{}\n",
         machine["date"].as_str().unwrap_or_default(),
         machine["command"].as_str().unwrap_or_default(),
         machine["commit"].as_str().unwrap_or_default(),
         machine["cores"],
         machine["cpu"].as_str().unwrap_or_default(),
         machine["load_average"],
+        rows.first()
+            .map_or("", |row| row["strength"].as_str().unwrap_or_default()),
         lines.join("\n"),
     )
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
+use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
 use super::h2::{self, Method};
@@ -37,10 +38,45 @@ pub(super) enum Attack {
     Admin,
     /// 4,100 connections to the filter's publisher that say nothing.
     Publisher,
+    /// 115 connections a second to the link's gateway that send no certificate and nothing else.
+    Gateway,
+}
+
+/// How much an attack does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Strength {
+    /// About 70 MB/s of bodies, and 100 connections a second instead of those that the server closed.
+    Moderate,
+    /// As many bodies as the edge fetches, and 1,000 connections a second.
+    Strong,
+}
+
+impl Strength {
+    pub(super) const ALL: [Self; 2] = [Self::Moderate, Self::Strong];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Moderate => "moderate",
+            Self::Strong => "strong",
+        }
+    }
+}
+
+/// The body of an object that an attack asks for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Body {
+    pub(super) bytes: u32,
+    query: &'static str,
+}
+
+impl Body {
+    pub(super) fn path(self, key: u64) -> String {
+        format!("/o/{key}?size={}{}", self.bytes, self.query)
+    }
 }
 
 impl Attack {
-    pub(super) const ALL: [Self; 10] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::PinnedH2,
         Self::PinnedH1,
         Self::Hpack,
@@ -51,6 +87,7 @@ impl Attack {
         Self::Idle,
         Self::Admin,
         Self::Publisher,
+        Self::Gateway,
     ];
 
     pub(super) const fn name(self) -> &'static str {
@@ -65,6 +102,7 @@ impl Attack {
             Self::Idle => "idle",
             Self::Admin => "admin",
             Self::Publisher => "publisher",
+            Self::Gateway => "gateway",
         }
     }
 
@@ -72,6 +110,7 @@ impl Attack {
         match self {
             Self::Admin => Service::Admin,
             Self::Publisher => Service::Publisher,
+            Self::Gateway => Service::Gateway,
             _ => Service::Edge,
         }
     }
@@ -88,7 +127,42 @@ impl Attack {
             Self::Idle => 1400,
             Self::Admin => 32,
             Self::Publisher => 4100,
+            Self::Gateway => 1150,
         }
+    }
+
+    /// Connections opened in one turn before all are open.
+    const fn opened_a_turn(self, strength: Strength) -> usize {
+        match (self, strength) {
+            // 115 a second were found to lock out edges.
+            (Self::Gateway, Strength::Moderate) => 2,
+            // 8 MiB each, six turns apart: 70 MB/s.
+            (Self::PinnedH1, Strength::Moderate) => 1,
+            _ => 20,
+        }
+    }
+
+    /// The body that the attack makes the edge fetch without end, if it does.
+    pub(super) const fn body(self) -> Option<Body> {
+        match self {
+            Self::PinnedH2 | Self::PinnedH1 => Some(Body {
+                bytes: 8 << 20,
+                query: "",
+            }),
+            Self::ClosedWindows => Some(Body {
+                bytes: 400_000,
+                query: "&cc=no-store",
+            }),
+            _ => None,
+        }
+    }
+
+    /// Returns true if a connection has nothing to do for seconds once it is open.
+    const fn is_slow(self) -> bool {
+        matches!(
+            self,
+            Self::SlowPosts | Self::Idle | Self::Publisher | Self::Gateway
+        )
     }
 }
 
@@ -104,29 +178,22 @@ const LENGTH_MAX: Duration = Duration::from_secs(15 * 60);
 /// Turns a second.
 const TURN: Duration = Duration::from_millis(20);
 
-/// Connections opened in one turn at first: 1,000 a second.
-const OPENED_A_TURN: usize = 20;
-
-/// Connections opened in one turn instead of those that the server closed: 100 a second.
-const REOPENED_A_TURN: usize = 2;
-
-/// An attack that makes the origin send bodies gets a part of the traffic that a client may have: what it is to show is what
-/// stays in memory, not what 300 MB/s cost.
-const TURNS_A_BODY: u32 = 25;
+/// A slow connection is looked at once in so many turns: a look at each in every turn takes CPU time from the client.
+const SLOW_STRIDE: usize = 25;
 
 /// Returns when the attack's first connections are open.
-pub(super) fn start(attack: Attack, stage: &Stage) -> anyhow::Result<Running> {
+pub(super) fn start(attack: Attack, strength: Strength, stage: &Stage) -> anyhow::Result<Running> {
     let over = Arc::new(AtomicBool::new(false));
     let port = stage.port();
     let thread = thread::Builder::new()
         .name(attack.name().to_owned())
         .spawn({
             let over = Arc::clone(&over);
-            move || Attacker::new(attack, port).run(&over)
+            move || Attacker::new(attack, strength, port).run(&over)
         })
         .context("the attacker's thread")?;
     // As long as it takes to open all of them.
-    let turns = attack.connections().div_ceil(OPENED_A_TURN) + 10;
+    let turns = attack.connections() / attack.opened_a_turn(strength) + 10;
     thread::sleep(TURN * u32::try_from(turns).expect("some hundred turns"));
     Ok(Running { over, thread })
 }
@@ -141,6 +208,7 @@ impl Running {
 
 struct Attacker {
     attack: Attack,
+    strength: Strength,
     port: u16,
     connections: Vec<Open>,
     opened: u64,
@@ -160,9 +228,10 @@ struct Open {
 }
 
 impl Attacker {
-    fn new(attack: Attack, port: u16) -> Self {
+    fn new(attack: Attack, strength: Strength, port: u16) -> Self {
         Self {
             attack,
+            strength,
             port,
             connections: Vec::new(),
             opened: 0,
@@ -185,6 +254,7 @@ impl Attacker {
             most = most.max(self.connections.len());
             thread::sleep(TURN.saturating_sub(turn.elapsed()));
         }
+        let cpu_time = clock_gettime(ClockId::ThreadCPUTime);
         json!({
             "connections_opened": self.opened,
             "connections_open_at_once": most,
@@ -192,17 +262,19 @@ impl Attacker {
             "connections_closed_by_server": self.closed_by_server,
             "bytes": self.bytes_sent,
             "seconds": begun.elapsed().as_secs_f64(),
+            "cpu_seconds": cpu_time.tv_sec as f64 + cpu_time.tv_nsec as f64 / 1e9,
         })
     }
 
     fn open_some(&mut self) {
         self.turns += 1;
-        let most = match self.attack {
-            // 8 MiB each: 70 MB/s.
-            Attack::PinnedH1 if !self.turns.is_multiple_of(6) => 0,
-            Attack::PinnedH1 => 1,
-            _ if self.opened < self.attack.connections() as u64 => OPENED_A_TURN,
-            _ => REOPENED_A_TURN,
+        let first = self.attack.opened_a_turn(self.strength);
+        let most = match (self.attack, self.strength) {
+            (Attack::PinnedH1, Strength::Moderate) => usize::from(self.turns.is_multiple_of(6)),
+            // 115 a second.
+            (Attack::Gateway, Strength::Moderate) => first + usize::from(self.turns % 10 < 3),
+            (_, Strength::Moderate) if self.opened >= self.attack.connections() as u64 => 2,
+            _ => first,
         };
         for _ in 0..most {
             if self.connections.len() >= self.attack.connections() {
@@ -239,8 +311,8 @@ impl Attacker {
             Attack::PinnedH2 | Attack::ClosedWindows => h2::preface(0),
             Attack::Hpack | Attack::RapidReset | Attack::FrameFlood => h2::preface(65_535),
             Attack::PinnedH1 => {
-                let key = self.key();
-                format!("GET /o/{key}?size=8388608 HTTP/1.1\r\nHost: bench\r\n\r\n").into_bytes()
+                let path = self.body_path();
+                format!("GET {path} HTTP/1.1\r\nHost: bench\r\n\r\n").into_bytes()
             }
             Attack::SlowPosts => {
                 let key = self.key();
@@ -248,7 +320,7 @@ impl Attacker {
                     .into_bytes()
             }
             Attack::Admin => b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".repeat(200),
-            Attack::Idle | Attack::Publisher => Vec::new(),
+            Attack::Idle | Attack::Publisher | Attack::Gateway => Vec::new(),
         }
     }
 
@@ -257,10 +329,23 @@ impl Attacker {
         self.next_key
     }
 
+    fn body_path(&mut self) -> String {
+        let body = self.attack.body().expect("the attack asks for bodies");
+        body.path(self.key())
+    }
+
     /// Sends what is due on each connection and forgets those that the server closed.
     fn go_on(&mut self) {
         let mut kept = Vec::new();
-        for mut open in std::mem::take(&mut self.connections) {
+        let turn = self.turns as usize;
+        for (nth, mut open) in std::mem::take(&mut self.connections)
+            .into_iter()
+            .enumerate()
+        {
+            if self.attack.is_slow() && nth % SLOW_STRIDE != turn % SLOW_STRIDE {
+                kept.push(open);
+                continue;
+            }
             let due = self.due(&mut open);
             let is_alive = self.drain(&mut open) && (due.is_empty() || self.send(&mut open, &due));
             if is_alive {
@@ -276,22 +361,22 @@ impl Attacker {
         open.turns += 1;
         let mut bytes = Vec::new();
         match self.attack {
-            // 2 connections x 2 bodies of 8 MiB twice a second: 67 MB/s.
-            Attack::PinnedH2 if open.turns % TURNS_A_BODY == 1 && open.stream_id < 200 => {
-                for _ in 0..2 {
-                    let path = format!("/o/{}?size=8388608", self.key());
-                    request(
-                        &mut bytes,
-                        open,
-                        &h2::head(Method::Get, &path),
-                        h2::END_STREAM,
-                    );
-                }
-            }
-            // 12 connections x 7 bodies of 400 kB twice a second: 67 MB/s.
-            Attack::ClosedWindows if open.turns % TURNS_A_BODY == 1 && open.stream_id < 200 => {
-                for _ in 0..7 {
-                    let path = format!("/o/{}?size=400000&cc=no-store", self.key());
+            Attack::PinnedH2 | Attack::ClosedWindows if open.stream_id < 200 => {
+                let (bodies, turns) = match (self.attack, self.strength) {
+                    // 2 connections x 2 bodies of 8 MiB twice a second: 67 MB/s.
+                    (Attack::PinnedH2, Strength::Moderate) => (2, 25),
+                    (Attack::PinnedH2, Strength::Strong) => (4, 5),
+                    // 12 connections x 7 bodies of 400 kB twice a second: 67 MB/s.
+                    (_, Strength::Moderate) => (7, 25),
+                    (_, Strength::Strong) => (10, 1),
+                };
+                let bodies = if open.turns % turns == 1 % turns {
+                    bodies
+                } else {
+                    0
+                };
+                for _ in 0..bodies {
+                    let path = self.body_path();
                     request(
                         &mut bytes,
                         open,
@@ -333,7 +418,10 @@ impl Attacker {
                     h2::frame(&mut bytes, h2::SETTINGS, 0, 0, &[]);
                 }
             }
-            Attack::SlowPosts if open.turns.is_multiple_of(750) => bytes.push(b'x'),
+            // 15 seconds.
+            Attack::SlowPosts if open.turns.is_multiple_of(750 / SLOW_STRIDE as u32) => {
+                bytes.push(b'x');
+            }
             _ => {}
         }
         bytes

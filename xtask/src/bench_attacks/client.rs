@@ -84,6 +84,11 @@ fn hit(key: u64) -> String {
     format!("/o/{}?size=1024", key + 1)
 }
 
+/// A key that nobody asked for.
+pub(super) fn next_key() -> u64 {
+    NEXT_MISS.fetch_add(1, Ordering::Relaxed)
+}
+
 /// The path that is answered from memory: an object of the edge, or a page of another server.
 fn ask_for_hits(stage: &Stage, n: u64, end: Instant, hits: &AtomicU64, errors: &AtomicU64) {
     let mut connection = None;
@@ -92,26 +97,28 @@ fn ask_for_hits(stage: &Stage, n: u64, end: Instant, hits: &AtomicU64, errors: &
         key = (key + 7919) % HIT_KEYS;
         let path = match stage.service {
             Service::Edge => hit(key),
+            Service::Gateway => hit(key),
             Service::Admin => "/status".to_owned(),
             Service::Publisher => "/sets/bench".to_owned(),
         };
-        match ask(&mut connection, stage.port(), &path) {
+        match ask(&mut connection, stage.client_port(), &path) {
             Ok(()) => _ = hits.fetch_add(1, Ordering::Relaxed),
             Err(_) => _ = errors.fetch_add(1, Ordering::Relaxed),
         }
     }
 }
 
-/// Objects that nobody asked for before; for a server without misses, a new connection for each request.
+/// Objects that nobody asked for before; for a server without misses, a new connection for each request; for the gateway, an
+/// edge of the link that starts for each request.
 fn ask_for_misses(stage: &Stage, end: Instant, errors: &AtomicU64) -> Vec<f64> {
     let mut latencies = Vec::new();
     let mut connection = None;
     while Instant::now() < end {
         let path = match stage.service {
             Service::Edge => {
-                let key = NEXT_MISS.fetch_add(1, Ordering::Relaxed);
-                format!("/o/{key}?size=4096")
+                format!("/o/{}?size=4096", next_key())
             }
+            Service::Gateway => "/o/1?size=1024".to_owned(),
             Service::Admin => "/metrics".to_owned(),
             Service::Publisher => "/sets/bench".to_owned(),
         };
@@ -119,7 +126,11 @@ fn ask_for_misses(stage: &Stage, end: Instant, errors: &AtomicU64) -> Vec<f64> {
             connection = None;
         }
         let begun = Instant::now();
-        match ask(&mut connection, stage.port(), &path) {
+        let asked = match stage.service {
+            Service::Gateway => stage.ask_through_a_new_link(&path),
+            _ => ask(&mut connection, stage.client_port(), &path),
+        };
+        match asked {
             Ok(()) => latencies.push(begun.elapsed().as_secs_f64() * 1e3),
             Err(_) => _ = errors.fetch_add(1, Ordering::Relaxed),
         }
@@ -133,7 +144,11 @@ fn ask_for_misses(stage: &Stage, end: Instant, errors: &AtomicU64) -> Vec<f64> {
 
 /// One request, over the kept connection if there is one. A server may close a kept connection at any time, and a client
 /// then asks again on a new one (RFC 9112 §9.3.1).
-fn ask(connection: &mut Option<Connection>, port: u16, path: &str) -> anyhow::Result<()> {
+pub(super) fn ask(
+    connection: &mut Option<Connection>,
+    port: u16,
+    path: &str,
+) -> anyhow::Result<()> {
     if let Some(mut kept) = connection.take()
         && kept.get(path).is_ok()
     {
@@ -147,7 +162,7 @@ fn ask(connection: &mut Option<Connection>, port: u16, path: &str) -> anyhow::Re
 }
 
 /// A kept connection that reads responses with a length.
-struct Connection {
+pub(super) struct Connection {
     stream: TcpStream,
     buffer: Vec<u8>,
 }

@@ -1,14 +1,17 @@
 //! The servers under attack and the origin behind them.
 
 use std::fs;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
 
 use crate::bench_disk::servers::{count, status};
+use crate::bench_hits::client::Client;
 use crate::bench_hits::process::{Scratch, Server, find, free_port};
 
 use super::attacks::Attack;
+use super::client;
 use super::{BASE_BYTES, MEMORY_RATIO_MAX, Plan};
 
 /// The server that the client measures while it is attacked.
@@ -17,6 +20,8 @@ pub(super) enum Service {
     Edge,
     Admin,
     Publisher,
+    /// The gateway of a link, by way of an edge of the link.
+    Gateway,
 }
 
 pub(super) struct Stage {
@@ -24,12 +29,24 @@ pub(super) struct Stage {
     edge_port: u16,
     admin_port: u16,
     publisher_port: u16,
+    link: Option<Link>,
     /// What the edge may take: the memory tier, the fills and the base, and a tenth on top.
     pub(super) memory_bytes_bound: Option<u64>,
     server: Server,
     _origin: Server,
     // Last, so that it outlives the processes that write into it.
     _scratch: Scratch,
+}
+
+/// The well-behaved edge of a link; others like it start one after the other.
+struct Link {
+    port: u16,
+    /// Arguments without address and store.
+    line: String,
+    folder: PathBuf,
+    binary: PathBuf,
+    core: u32,
+    _edge: Server,
 }
 
 /// Ids of the publisher's set.
@@ -46,9 +63,14 @@ impl Stage {
         let (admin_port, publisher_port) = (free_port()?, free_port()?);
         let words =
             |line: &str| -> Vec<String> { line.split_whitespace().map(str::to_owned).collect() };
-        // Misses take long enough that a scheduler's pause does not double them.
+        // Misses take long enough that a scheduler's pause does not double them. Every request through a link is a miss.
+        let latency_ms = if attack.service() == Service::Gateway {
+            0
+        } else {
+            20
+        };
         let origin = words(&format!(
-            "origin --listen 127.0.0.1:{origin_port} --latency 20ms --cache-control max-age=86400"
+            "origin --listen 127.0.0.1:{origin_port} --latency {latency_ms}ms --cache-control max-age=86400"
         ));
         let origin = Server::start(
             "origin",
@@ -59,7 +81,20 @@ impl Stage {
             folder,
         )?;
         let service = attack.service();
-        let (line, port) = if service == Service::Publisher {
+        let (line, port) = if service == Service::Gateway {
+            let keygen = Command::new(&plan.edgeward)
+                .args(["--quiet", "link", "keygen", "--out"])
+                .arg(folder.join("keys"))
+                .stdout(Stdio::null())
+                .status()?;
+            ensure!(keygen.success(), "no keys for the link");
+            let folder = folder.display();
+            let line = format!(
+                "gateway --listen 127.0.0.1:{edge_port} --allow 127.0.0.1:{origin_port} \
+                 --keys {folder}/keys/gateway --store {folder}/gateway.store --store-size 64MiB"
+            );
+            (line, edge_port)
+        } else if service == Service::Publisher {
             let ids = folder.join("ids");
             let lines: Vec<_> = (0..IDS).map(|id| id.to_string()).collect();
             fs::write(&ids, lines.join("\n"))?;
@@ -91,9 +126,26 @@ impl Stage {
         )?;
         let memory_bytes_bound = match service {
             Service::Edge | Service::Admin => Some(memory_bytes_bound(admin_port)?),
-            Service::Publisher => None,
+            Service::Publisher | Service::Gateway => None,
         };
+        let link = (service == Service::Gateway).then(|| {
+            let line = format!(
+                "link forward --to 127.0.0.1:{origin_port} --gateway 127.0.0.1:{edge_port} --keys {}/keys/edge \
+                 --store-size 64MiB",
+                folder.display()
+            );
+            let port = free_port()?;
+            anyhow::Ok(Link {
+                _edge: start_link(&plan.edgeward, &line, "edge", port, plan.client_core, folder)?,
+                port,
+                line,
+                folder: folder.clone(),
+                binary: plan.edgeward.clone(),
+                core: plan.client_core,
+            })
+        });
         Ok(Self {
+            link: link.transpose()?,
             memory_bytes_bound,
             service,
             edge_port,
@@ -105,10 +157,41 @@ impl Stage {
         })
     }
 
-    /// The port of the server that is attacked and measured.
+    /// The port that the client asks.
+    pub(super) fn client_port(&self) -> u16 {
+        let link = self.link.as_ref();
+        link.map_or_else(|| self.port(), |link| link.port)
+    }
+
+    /// Starts an edge of the link and asks through it. It has the same store each time, as after a restart.
+    pub(super) fn ask_through_a_new_link(&self, path: &str) -> anyhow::Result<()> {
+        let link = self.link.as_ref().context("no link here")?;
+        let port = free_port()?;
+        let _edge = start_link(
+            &link.binary,
+            &link.line,
+            "new-edge",
+            port,
+            link.core,
+            &link.folder,
+        )?;
+        client::ask(&mut None, port, path)
+    }
+
+    /// Body bytes that the edge has received from its origin.
+    pub(super) fn origin_bytes(&self) -> anyhow::Result<f64> {
+        let page = Client::connect(self.admin_port)?.get_page("/metrics")?;
+        let text = String::from_utf8(page)?;
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("edgeward_origin_bytes_total "));
+        Ok(line.context("no such metric")?.trim().parse()?)
+    }
+
+    /// The port of the server that is attacked.
     pub(super) fn port(&self) -> u16 {
         match self.service {
-            Service::Edge => self.edge_port,
+            Service::Edge | Service::Gateway => self.edge_port,
             Service::Admin => self.admin_port,
             Service::Publisher => self.publisher_port,
         }
@@ -126,6 +209,22 @@ impl Stage {
         let kib: u64 = line.split_ascii_whitespace().next()?.parse().ok()?;
         Some(said.max(kib << 10))
     }
+}
+
+fn start_link(
+    binary: &Path,
+    line: &str,
+    name: &str,
+    port: u16,
+    core: u32,
+    folder: &Path,
+) -> anyhow::Result<Server> {
+    let line = format!(
+        "{line} --listen 127.0.0.1:{port} --store {}/{name}.store",
+        folder.display()
+    );
+    let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
+    Server::start(name, binary, &words, core, port, folder)
 }
 
 /// Read before an attack: the admin server may be the one that it reaches.

@@ -1,0 +1,77 @@
+//! The control: a well-behaved client that takes as many bytes a second as an attack made the edge fetch.
+//!
+//! A body that is really fetched and sent costs the edge the same for an attacker and for a client. The control shows
+//! this price.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::attacks::Body;
+use super::client::{Connection, ask, next_key};
+
+/// Connections of the control; each fetches one body after the other.
+const CONNECTIONS: u32 = 8;
+
+/// The control at work.
+pub(super) struct Running {
+    over: Arc<AtomicBool>,
+    bodies: Arc<AtomicU64>,
+    threads: Vec<JoinHandle<()>>,
+    begun: Instant,
+    body: Body,
+}
+
+/// Fetches bodies at `bytes_per_second`, or as many as come if those are fewer.
+pub(super) fn start(body: Body, bytes_per_second: f64, port: u16) -> Running {
+    let over = Arc::new(AtomicBool::new(false));
+    let bodies = Arc::new(AtomicU64::new(0));
+    let bodies_per_second = (bytes_per_second / f64::from(body.bytes)).max(0.1);
+    let interval = Duration::from_secs_f64(f64::from(CONNECTIONS) / bodies_per_second);
+    let threads = (0..CONNECTIONS).map(|n| {
+        let (over, bodies) = (Arc::clone(&over), Arc::clone(&bodies));
+        thread::spawn(move || {
+            let mut due = Instant::now() + interval * n / CONNECTIONS;
+            let mut connection: Option<Connection> = None;
+            while !over.load(Ordering::Relaxed) {
+                thread::sleep(
+                    due.saturating_duration_since(Instant::now())
+                        .min(STOP_CHECK),
+                );
+                if Instant::now() < due {
+                    continue;
+                }
+                due += interval;
+                if ask(&mut connection, port, &body.path(next_key())).is_ok() {
+                    bodies.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        })
+    });
+    let threads = threads.collect();
+    Running {
+        over,
+        bodies,
+        threads,
+        begun: Instant::now(),
+        body,
+    }
+}
+
+impl Running {
+    /// Ends the control and returns what it took.
+    pub(super) fn stop(self) -> Value {
+        let seconds = self.begun.elapsed().as_secs_f64();
+        self.over.store(true, Ordering::Relaxed);
+        for thread in self.threads {
+            _ = thread.join();
+        }
+        let bytes = self.bodies.load(Ordering::Relaxed) as f64 * f64::from(self.body.bytes);
+        json!({ "bytes_per_second": (bytes / seconds).round() })
+    }
+}
+
+const STOP_CHECK: Duration = Duration::from_millis(100);

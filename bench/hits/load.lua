@@ -1,8 +1,10 @@
--- What wrk sends: wrk … -s load.lua URL -- KIND SIZE KEYS TAG
+-- What wrk sends: wrk … -s load.lua URL -- KIND SIZE KEYS TAG kept|new
 --
 -- hit   one of KEYS keys at random, their requests written out once beforehand
 -- miss  a key that nobody asked for before, storable
 -- pass  the same, but the origin says no-store
+--
+-- new   the server closes the connection after each response, and wrk opens another
 --
 -- TAG makes the keys of this run its own. Lua runs on wrk's core, whose time is not counted,
 -- but a slow client would leave the server idle, so each request costs one table access or
@@ -13,7 +15,8 @@ local requests, keys, head, tail, sent
 function init(args)
     local kind, size, tag = args[1], args[2], args[4]
     keys = tonumber(args[3])
-    tail = " HTTP/1.1\r\nHost: bench\r\n\r\n"
+    local close = args[5] == "new" and "Connection: close\r\n" or ""
+    tail = " HTTP/1.1\r\nHost: bench\r\n" .. close .. "\r\n"
     if kind == "hit" then
         requests = {}
         for key = 1, keys do

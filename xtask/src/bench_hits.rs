@@ -131,7 +131,12 @@ fn measure(
     let cpu_seconds = stage.cpu_seconds(running)? - cpu_before;
     let (stolen, ticks) = facts::stolen();
     let origin_requests = stage.origin_requests()? - origin_before;
-    ensure!(cpu_seconds > 0.0, "{} used no CPU time", running.subject);
+    ensure!(
+        cpu_seconds > 0.0,
+        "{} used no CPU time for {} requests",
+        running.subject,
+        load.requests
+    );
 
     let spoiled = spoiled(workload.kind, load.requests, load.errors, origin_requests);
     let seconds = load.duration.as_secs_f64();
@@ -139,6 +144,7 @@ fn measure(
     let line = json!({
         "workload": workload.to_string(),
         "kind": workload.kind.name(),
+        "transport": workload.transport.name(),
         "size": workload.size,
         "server": running.subject.to_string(),
         "round": round,
@@ -171,6 +177,7 @@ fn spoiled(kind: Kind, requests: u64, errors: u64, origin_requests: u64) -> Opti
         return Some(format!("{errors} of {requests} requests failed"));
     }
     match kind {
+        _ if requests == 0 => Some("no request was answered".to_owned()),
         Kind::Hit if origin_requests > requests / 1000 => Some(format!(
             "{origin_requests} of {requests} hits reached the origin"
         )),
@@ -248,6 +255,7 @@ mod tests {
     fn a_run_that_is_not_what_it_claims_does_not_count() {
         assert_eq!(spoiled(Kind::Hit, 100_000, 0, 0), None);
         assert_eq!(spoiled(Kind::Hit, 100_000, 0, 100), None);
+        assert!(spoiled(Kind::Hit, 0, 0, 0).is_some());
         assert!(spoiled(Kind::Hit, 100_000, 0, 101).is_some());
         assert!(spoiled(Kind::Hit, 100_000, 1, 0).is_some());
         assert_eq!(spoiled(Kind::Miss, 100_000, 0, 100_064), None);

@@ -1,5 +1,6 @@
-//! wrk: one run against one server.
+//! wrk, and h2load for HTTP/2: one run against one server.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -7,16 +8,17 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use serde_json::Value;
 
-use super::plan::{Plan, Workload};
+use super::plan::{Plan, Transport, Workload};
 use super::process::find;
 
-/// What wrk saw.
+/// What the client saw.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Load {
     pub(crate) requests: u64,
     pub(crate) duration: Duration,
     pub(crate) errors: u64,
-    /// p50, p90, p99, p99.9 and the longest, in microseconds, as wrk's script writes them.
+    /// p50, p90, p99, p99.9 and the longest, in microseconds, as wrk's script writes them. Null for h2load, which has no
+    /// percentiles.
     pub(crate) latency_us: Value,
 }
 
@@ -35,16 +37,23 @@ pub(crate) fn run(
     duration: Duration,
     tag: u64,
 ) -> anyhow::Result<Load> {
+    let seconds = duration.as_secs().max(1);
+    if workload.transport == Transport::H2 {
+        return run_h2load(plan, workload, port, seconds);
+    }
     let script = root.join("bench/hits/load.lua");
     let output = Command::new("taskset")
         .args(["--cpu-list", &plan.client_core.to_string()])
         .arg(find("wrk")?)
         .args(["--threads", "1", "--latency", "--timeout", "10s"])
         .args(["--connections", &plan.connections.to_string()])
-        .args(["--duration", &format!("{}s", duration.as_secs().max(1))])
+        .args(["--duration", &format!("{seconds}s")])
         .arg("--script")
         .arg(script)
-        .arg(format!("http://127.0.0.1:{port}/"))
+        .arg(format!(
+            "{}://127.0.0.1:{port}/",
+            scheme(workload.transport)
+        ))
         .arg("--")
         .args([
             workload.kind.name(),
@@ -52,6 +61,11 @@ pub(crate) fn run(
             &plan.keys.to_string(),
         ])
         .arg(tag.to_string())
+        .arg(if workload.transport.is_kept() {
+            "kept"
+        } else {
+            "new"
+        })
         .output()
         .context("wrk does not start")?;
     let text = String::from_utf8_lossy(&output.stdout);
@@ -63,6 +77,58 @@ pub(crate) fn run(
         );
     }
     parse(&text)
+}
+
+fn scheme(transport: Transport) -> &'static str {
+    if transport.is_tls() { "https" } else { "http" }
+}
+
+/// The hot keys in turn, with ten requests at a time on each connection.
+fn run_h2load(plan: &Plan, workload: Workload, port: u16, seconds: u64) -> anyhow::Result<Load> {
+    let authority = format!("https://127.0.0.1:{port}");
+    let uris = (1..=plan.keys).map(|key| format!("{authority}/h/{}/{key}\n", workload.size));
+    let list = std::env::temp_dir().join(format!("edgeward-h2load-{}", std::process::id()));
+    fs::write(&list, uris.collect::<String>()).with_context(|| list.display().to_string())?;
+    let output = Command::new("taskset")
+        .args(["--cpu-list", &plan.client_core.to_string()])
+        .arg(find("h2load")?)
+        .args(["--threads", "1", "--max-concurrent-streams", "10"])
+        .args(["--clients", &plan.connections.to_string()])
+        .args(["--duration", &seconds.to_string()])
+        // Windows that never fill: 1 GiB.
+        .args(["--window-bits", "30", "--connection-window-bits", "30"])
+        .args(["--header", ":authority: bench"])
+        .arg("--input-file")
+        .arg(&list)
+        .output()
+        .context("h2load does not start");
+    _ = fs::remove_file(&list);
+    let output = output?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() {
+        let error = String::from_utf8_lossy(&output.stderr);
+        bail!("h2load: {}\n{}", text.trim(), error.trim());
+    }
+    parse_h2load(&text, Duration::from_secs(seconds))
+}
+
+/// Reads `requests: 7 total, 7 started, 7 done, 6 succeeded, 1 failed, 0 errored, 0 timeout`.
+fn parse_h2load(text: &str, duration: Duration) -> anyhow::Result<Load> {
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("requests: "));
+    let line = line.with_context(|| format!("h2load printed no requests:\n{text}"))?;
+    let count = |name: &str| {
+        let part = line.split(", ").find_map(|part| part.strip_suffix(name));
+        let number = part.and_then(|number| number.trim().parse::<u64>().ok());
+        number.with_context(|| format!("h2load did not count{name}: {line}"))
+    };
+    Ok(Load {
+        requests: count(" succeeded")?,
+        duration,
+        errors: count(" failed")? + count(" errored")? + count(" timeout")?,
+        latency_us: Value::Null,
+    })
 }
 
 /// Reads the line that the script prints at the end.
@@ -96,5 +162,15 @@ mod tests {
         assert_eq!(load.duration, Duration::from_secs(2));
         assert_eq!(load.p99_us(), 3.0);
         assert!(parse("Running 1s test").is_err());
+    }
+
+    #[test]
+    fn the_counts_of_h2load_are_read() {
+        let text = "finished in 4.00s, 2.00 req/s, 3KB/s\n\
+            requests: 12 total, 12 started, 10 done, 8 succeeded, 1 failed, 2 errored, 1 timeout\n\
+            status codes: 8 2xx, 0 3xx, 1 4xx, 0 5xx\n";
+        let load = parse_h2load(text, Duration::from_secs(4)).expect("a well-formed result");
+        assert_eq!((load.requests, load.errors), (8, 4));
+        assert!(parse_h2load("finished in 4.00s", Duration::from_secs(4)).is_err());
     }
 }

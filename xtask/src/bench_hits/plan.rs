@@ -11,6 +11,9 @@ Requests per CPU-second beside nginx and Varnish; latency.
 usage: cargo xtask bench-hits [options]
 
   --sizes LIST        of bodies [1k,16k,128k,1m for hits, 1k,64k for misses]
+  --transports LIST   http, https, h2 (over TLS) on kept connections; http-new,
+                      https-new: a connection per request. Misses and passes
+                      are measured over http alone [all]
   --kinds LIST        hit, miss (a new storable key each), pass (a new key that
                       must not be stored) [all]
   --servers LIST      edgeward, edgeward-adaptsize, varnish, nginx (sendfile and
@@ -53,6 +56,22 @@ pub(crate) struct Plan {
 pub(crate) struct Workload {
     pub(crate) kind: Kind,
     pub(crate) size: u64,
+    pub(crate) transport: Transport,
+}
+
+/// How a client reaches the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    /// HTTP/1.1 over kept connections.
+    Http,
+    /// HTTP/1.1, a new connection for each request.
+    HttpNew,
+    /// HTTP/1.1 over kept TLS connections.
+    Https,
+    /// HTTP/1.1, a new TLS connection with a full handshake for each request.
+    HttpsNew,
+    /// HTTP/2 over kept TLS connections, ten requests at a time on each.
+    H2,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,32 +167,70 @@ impl Kind {
     }
 
     /// The sizes of the whole plan.
-    const fn sizes(self) -> &'static [u64] {
-        match self {
-            Self::Hit => &[1 << 10, 16 << 10, 128 << 10, 1 << 20],
-            Self::Miss | Self::Pass => &[1 << 10, 64 << 10],
+    const fn sizes(self, transport: Transport) -> &'static [u64] {
+        match (self, transport) {
+            (Self::Hit, Transport::Http) => &[1 << 10, 16 << 10, 128 << 10, 1 << 20],
+            (Self::Hit, Transport::Https | Transport::H2) => &[1 << 10, 16 << 10, 128 << 10],
+            (Self::Hit, Transport::HttpNew | Transport::HttpsNew) => &[1 << 10],
+            (Self::Miss | Self::Pass, _) => &[1 << 10, 64 << 10],
         }
+    }
+}
+
+impl Transport {
+    const ALL: [Self; 5] = [
+        Self::Http,
+        Self::HttpNew,
+        Self::Https,
+        Self::HttpsNew,
+        Self::H2,
+    ];
+
+    /// As in `--transports`.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::HttpNew => "http-new",
+            Self::Https => "https",
+            Self::HttpsNew => "https-new",
+            Self::H2 => "h2",
+        }
+    }
+
+    pub(crate) const fn is_tls(self) -> bool {
+        matches!(self, Self::Https | Self::HttpsNew | Self::H2)
+    }
+
+    pub(crate) const fn is_kept(self) -> bool {
+        matches!(self, Self::Http | Self::Https | Self::H2)
     }
 }
 
 impl Workload {
     /// The least ratio to nginx at its best that is good enough.
     pub(crate) fn goal_against_nginx(self) -> f64 {
-        match (self.kind, self.size) {
-            (Kind::Hit, ..=0xFFF) => 1.5,
-            (Kind::Hit, ..=0xFFFF) => 1.4,
-            _ => 1.0,
+        match (self.transport, self.kind, self.size) {
+            (Transport::Https | Transport::HttpsNew, ..) => 1.6,
+            (Transport::H2, ..) => 1.3,
+            (Transport::HttpNew, ..) => 1.0,
+            (Transport::Http, Kind::Hit, ..=0xFFF) => 1.5,
+            (Transport::Http, Kind::Hit, ..=0xFFFF) => 1.4,
+            (Transport::Http, ..) => 1.0,
         }
     }
 
     /// The least ratio to Varnish, which is set for small hits only.
     pub(crate) fn goal_against_varnish(self) -> Option<f64> {
-        (self.kind == Kind::Hit && self.size <= 16 << 10).then_some(2.5)
+        let is_small_hit = self.kind == Kind::Hit && self.size <= 16 << 10;
+        (is_small_hit && self.transport == Transport::Http).then_some(2.5)
     }
 }
 
 impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.transport != Transport::Http {
+            write!(f, "{} ", self.transport.name())?;
+        }
         let kind = self.kind.name();
         match self.size {
             size if size % (1 << 20) == 0 => write!(f, "{kind} {} MiB", size >> 20),
@@ -191,13 +248,25 @@ impl Plan {
         let families = options.choice("--servers", &Subject::FAMILIES, |family| family)?;
         let asked = |subject: &Subject| families.contains(&subject.family());
         let kinds = options.choice("--kinds", &Kind::ALL, Kind::name)?;
+        let transports = options.choice("--transports", &Transport::ALL, Transport::name)?;
         let sizes = match options.given("--sizes") {
             Some(_) => Some(options.sizes("--sizes", "")?),
             None => None,
         };
-        let workloads = kinds.into_iter().flat_map(|kind| {
-            let sizes = sizes.as_deref().unwrap_or_else(|| kind.sizes());
-            sizes.iter().map(move |&size| Workload { kind, size })
+        let measured = kinds.iter().flat_map(|&kind| {
+            let transports = transports.iter().copied();
+            transports
+                .filter(move |&transport| kind == Kind::Hit || transport == Transport::Http)
+                .map(move |transport| (kind, transport))
+        });
+        let workloads = measured.flat_map(|(kind, transport)| {
+            let sizes = sizes.as_deref();
+            let sizes = sizes.unwrap_or_else(|| kind.sizes(transport));
+            sizes.iter().map(move |&size| Workload {
+                kind,
+                size,
+                transport,
+            })
         });
         Ok(Self {
             workloads: workloads.collect(),
@@ -230,17 +299,22 @@ mod tests {
     fn without_options_it_is_the_whole_plan() {
         let plan = plan("").expect("no options are fine");
         assert!(!plan.partial);
-        assert_eq!(plan.workloads.len(), 4 + 2 + 2);
+        assert_eq!(plan.workloads.len(), (4 + 1 + 3 + 1 + 3) + 2 + 2);
         assert_eq!(plan.servers.len(), 7);
     }
 
     #[test]
     fn a_part_of_the_plan_knows_that_it_is_one() {
-        let plan = plan("--sizes 1k,1m --kinds hit --servers edgeward,nginx --runs 3")
-            .expect("these are options");
+        let plan = plan(
+            "--sizes 1k,1m --kinds hit --transports http,h2 --servers edgeward,nginx --runs 3",
+        )
+        .expect("these are options");
         assert!(plan.partial);
         let names: Vec<_> = plan.workloads.iter().map(ToString::to_string).collect();
-        assert_eq!(names, ["hit 1 KiB", "hit 1 MiB"]);
+        assert_eq!(
+            names,
+            ["hit 1 KiB", "hit 1 MiB", "h2 hit 1 KiB", "h2 hit 1 MiB"]
+        );
         assert_eq!(plan.servers.len(), 1 + 4);
     }
 
@@ -249,6 +323,7 @@ mod tests {
         for line in [
             "--sizes 1x",
             "--kinds hot",
+            "--transports quic",
             "--servers squid",
             "--runs",
             "--runs 0",

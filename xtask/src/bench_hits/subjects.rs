@@ -3,11 +3,12 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context as _, bail, ensure};
 
 use super::client::Client;
-use super::plan::{Kind, Plan, Subject, Workload};
+use super::plan::{Kind, Plan, Subject, Transport, Workload};
 use super::process::{Scratch, Server, find, free_port};
 
 /// How often all hot keys are asked for before a server that still misses is an error. A policy
@@ -58,8 +59,16 @@ impl Stage {
             _scratch: vec![scratch, on_disk],
         };
         let capacity = capacity(plan, workload);
-        stage.start_nginx(plan, root, capacity)?;
-        for &subject in &plan.servers {
+        let tls = workload.transport.is_tls();
+        if tls {
+            make_certificate(stage.folder())?;
+        }
+        let servers = plan.servers.iter().copied();
+        let servers: Vec<_> = servers
+            .filter(|s| takes_part(*s, workload.transport))
+            .collect();
+        stage.start_nginx(plan, root, &servers, tls, capacity)?;
+        for &subject in &servers {
             match subject {
                 Subject::Edgeward { policy } => {
                     let port = free_port()?;
@@ -68,6 +77,12 @@ impl Stage {
                          --hot {capacity} --workers 1 --policy {policy}",
                         stage.origin.port
                     ));
+                    if tls {
+                        for (flag, file) in [("--tls-cert", CERTIFICATE), ("--tls-key", KEY)] {
+                            let path = stage.folder().join(file).display().to_string();
+                            arguments.extend([flag.to_owned(), path]);
+                        }
+                    }
                     arguments.extend(plan.edgeward_args.iter().cloned());
                     stage.start(plan, subject, edgeward, &arguments, port)?;
                 }
@@ -99,12 +114,18 @@ impl Stage {
         workload: Workload,
         keys: u64,
     ) -> anyhow::Result<()> {
-        let mut client = Client::connect(running.port)?;
         let mut missed = 0;
         for _ in 0..FILL_ROUNDS_MAX {
             let before = self.origin.requests()?;
-            for key in 1..=keys {
-                client.get(&format!("/h/{}/{key}", workload.size))?;
+            if workload.transport.is_tls() {
+                // By a range of numbers, over one connection.
+                let path = format!("/h/{}/[1-{keys}]", workload.size);
+                get_by_tls(running.port, &path)?;
+            } else {
+                let mut client = Client::connect(running.port)?;
+                for key in 1..=keys {
+                    client.get(&format!("/h/{}/{key}", workload.size))?;
+                }
             }
             missed = self.origin.requests()? - before;
             if missed == 0 {
@@ -147,8 +168,15 @@ impl Stage {
         Ok(())
     }
 
-    fn start_nginx(&mut self, plan: &Plan, root: &Path, capacity: u64) -> anyhow::Result<()> {
-        let wanted = plan.servers.iter().copied();
+    fn start_nginx(
+        &mut self,
+        plan: &Plan,
+        root: &Path,
+        servers: &[Subject],
+        tls: bool,
+        capacity: u64,
+    ) -> anyhow::Result<()> {
+        let wanted = servers.iter().copied();
         let wanted: Vec<_> = wanted
             .filter(|s| matches!(s, Subject::Nginx { .. }))
             .collect();
@@ -156,6 +184,10 @@ impl Stage {
             return Ok(());
         }
         let template = fs::read_to_string(root.join("bench/hits/nginx-server.conf"))?;
+        let certificate = format!(
+            "        ssl_certificate @DIR@/{CERTIFICATE};\n        ssl_certificate_key @DIR@/{KEY};\n        \
+             ssl_protocols TLSv1.2 TLSv1.3;\n"
+        );
         let mut servers = String::new();
         let mut ports = Vec::new();
         for &subject in &wanted {
@@ -170,6 +202,8 @@ impl Stage {
             let port = free_port()?;
             let text = template
                 .replace("@PORT@", &port.to_string())
+                .replace("@TLS@", if tls { " ssl http2" } else { "" })
+                .replace("@CERTIFICATE@", if tls { &certificate } else { "" })
                 .replace("@SENDFILE@", on(sendfile))
                 .replace("@TCP_NOPUSH@", on(tcp_nopush));
             servers.push_str(&text);
@@ -239,7 +273,11 @@ impl Stage {
         for running in &self.subjects {
             for _ in 0..2 {
                 let path = format!("/{prefix}/{}/check", workload.size);
-                let got = Client::connect(running.port)?.get(&path)?;
+                let got = if workload.transport.is_tls() {
+                    get_by_tls(running.port, &path)?
+                } else {
+                    Client::connect(running.port)?.get(&path)?
+                };
                 ensure!(
                     got == expected,
                     "{} answered {path} with other bytes",
@@ -249,6 +287,49 @@ impl Stage {
         }
         Ok(())
     }
+}
+
+/// Varnish has no TLS, and encrypted bodies are not sent by `sendfile`, so that nginx's settings matter little.
+fn takes_part(subject: Subject, transport: Transport) -> bool {
+    match subject {
+        Subject::Varnish => !transport.is_tls(),
+        Subject::Nginx {
+            sendfile,
+            tcp_nopush,
+        } => !transport.is_tls() || sendfile == tcp_nopush,
+        Subject::Edgeward { .. } => true,
+    }
+}
+
+const CERTIFICATE: &str = "certificate.pem";
+const KEY: &str = "key.pem";
+
+/// A certificate for `bench` on P-256, which all servers use.
+fn make_certificate(folder: &Path) -> anyhow::Result<()> {
+    let made = Command::new(find("openssl")?)
+        .args(words(
+            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 30",
+        ))
+        .args(["-subj", "/CN=bench", "-addext", "subjectAltName=DNS:bench"])
+        .args(["-keyout", KEY, "-out", CERTIFICATE])
+        .current_dir(folder)
+        .output()
+        .context("openssl does not start")?;
+    let error = String::from_utf8_lossy(&made.stderr);
+    ensure!(made.status.success(), "openssl: {}", error.trim());
+    Ok(())
+}
+
+fn get_by_tls(port: u16, path: &str) -> anyhow::Result<Vec<u8>> {
+    let got = Command::new(find("curl")?)
+        .args(["--silent", "--show-error", "--fail", "--insecure"])
+        .args(["--max-time", "60", "--header", "Host: bench"])
+        .arg(format!("https://127.0.0.1:{port}{path}"))
+        .output()
+        .context("curl does not start")?;
+    let error = String::from_utf8_lossy(&got.stderr);
+    ensure!(got.status.success(), "curl: {}", error.trim());
+    Ok(got.stdout)
 }
 
 /// Room for the hot keys twice over; for misses a budget that has to evict.

@@ -48,7 +48,10 @@ pub(crate) fn markdown(runs: &[Run], workloads: &[Workload], subjects: &[Subject
         "p99 latency in milliseconds (median), closed loop",
         workloads,
         subjects,
-        |s, w| Some(format!("{:.2}", cell(runs, s, w)?.p99_us / 1000.0)),
+        |s, w| {
+            let p99_us = cell(runs, s, w)?.p99_us;
+            (!p99_us.is_nan()).then(|| format!("{:.2}", p99_us / 1000.0))
+        },
     );
     goals(&mut out, runs, workloads);
     let spoiled: Vec<_> = runs.iter().filter(|run| run.spoiled.is_some()).collect();
@@ -105,7 +108,9 @@ fn goals(out: &mut String, runs: &[Run], workloads: &[Workload]) {
             );
             // Turned round, so that more is better here too.
             let faster = nginx.p99_us / ours.p99_us;
-            row(&mut rows, workload, &format!("p99, to {best}"), faster, 1.0);
+            if !faster.is_nan() {
+                row(&mut rows, workload, &format!("p99, to {best}"), faster, 1.0);
+            }
         }
         if let Some(varnish) = cell(runs, Subject::Varnish, workload) {
             let ratio = ours.per_cpu_second / varnish.per_cpu_second;
@@ -184,12 +189,13 @@ fn median(values: &[f64]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::Kind;
+    use super::super::plan::{Kind, Transport};
     use super::*;
 
     const WORKLOAD: Workload = Workload {
         kind: Kind::Hit,
         size: 1024,
+        transport: Transport::Http,
     };
     const FAST: Subject = Subject::Nginx {
         sendfile: false,

@@ -10,9 +10,12 @@ use edgeward_proxy::EdgeConfig;
 use edgeward_proxy::config::DiskConfig;
 use edgeward_store::disk::{Device, DiskSettings};
 use edgeward_testkit::disk::{Errno, Fault, Harm, SimulatedDisk};
-use edgeward_testkit::{Answer, Gate, ScriptedOrigin};
+use edgeward_testkit::{Answer, Gate, ScriptedOrigin, Step};
 use edgeward_types::{ByteSize, Seed};
-use support::{Bed, pattern};
+use http::Request;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use support::{Bed, Client, pattern};
 
 fn page(text: &'static str) -> Answer {
     Answer::ok(text).header("cache-control", "max-age=600")
@@ -378,4 +381,98 @@ fn an_invalidation_that_cannot_be_made_durable_is_counted() {
     assert_eq!(bed.metric("edgeward_invalidations_not_durable_total"), 1.0);
     bed.origin.on("/page", page("new"));
     assert_eq!(bed.get("/page").text(), "new");
+}
+
+/// RFC 9111 §4.4. The origin changes its state although no client waits for its response.
+#[test]
+fn an_unsafe_request_invalidates_although_its_client_left() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    // Requests without a body and with one reach the origin by different ways.
+    for body in ["", "hello"] {
+        let bed = Bed::start();
+        let gate = Gate::new();
+        bed.origin.once("/page", page("old"));
+        bed.get("/page");
+        let changed = Answer::status(204).wait_before_head(&gate);
+        bed.origin.once("/page", changed);
+        runtime.block_on(async {
+            let stream = tokio::net::TcpStream::connect(bed.addr()).await;
+            let stream = TokioIo::new(stream.expect("the edge listens"));
+            let (mut sender, connection) = http2::handshake(TokioExecutor::new(), stream)
+                .await
+                .expect("HTTP/2");
+            let connection = tokio::spawn(connection);
+            let request = Request::post("http://test.example/page");
+            let request = request.body(body.to_owned()).expect("a request");
+            let response = tokio::spawn(sender.send_request(request));
+            let reached = gate.clone();
+            let reached = tokio::task::spawn_blocking(move || reached.wait_reached(1));
+            reached.await.expect("the origin has the request");
+            response.abort();
+            connection.abort();
+            // Each task is dropped at its next turn.
+            _ = (response.await, connection.await);
+        });
+        bed.until_metric("edgeward_client_connections", 0.0);
+        gate.open();
+        bed.origin.on("/page", page("new"));
+        bed.until_metric("edgeward_invalidations_total", 1.0);
+        assert_eq!(bed.get("/page").text(), "new", "{body:?}");
+    }
+}
+
+/// The origin may have changed its state before it closed the connection.
+#[test]
+fn an_unsafe_request_whose_response_is_unknown_invalidates() {
+    for body in ["", "hello"] {
+        let bed = Bed::start();
+        bed.origin.once("/page", page("old"));
+        bed.get("/page");
+        bed.origin.once("/page", Answer::script(vec![Step::Close]));
+        let length = body.len().to_string();
+        let fields = [("content-length", &length[..])];
+        let mut client = bed.connect();
+        let answer = client.request("POST", "/page", &fields, body.as_bytes());
+        assert_eq!(answer.status, 502);
+        bed.origin.on("/page", page("new"));
+        assert_eq!(bed.get("/page").text(), "new", "{body:?}");
+    }
+}
+
+#[test]
+fn an_unsafe_request_that_was_not_sent_invalidates_nothing() {
+    let bed = Bed::with(|config| config.origin.idle_per_worker_max = 0);
+    bed.origin.once("/page", page("old"));
+    bed.get("/page");
+    let Bed { edge, origin } = bed;
+    drop(origin);
+    for body in ["", "hello"] {
+        let length = body.len().to_string();
+        let fields = [("content-length", &length[..])];
+        let mut client = Client::connect(edge.addrs()[0]);
+        let answer = client.request("POST", "/page", &fields, body.as_bytes());
+        assert_eq!(answer.status, 502);
+        assert!(client.get("/page", &[]).is_hit(), "{body:?}");
+    }
+}
+
+/// Else any client could remove what others use, also where the origin refuses its method.
+#[test]
+fn an_upload_that_its_client_cut_invalidates_nothing() {
+    let bed = Bed::with(|config| config.origin.idle_per_worker_max = 0);
+    bed.origin.once("/page", page("old"));
+    bed.get("/page");
+    bed.origin.once("/page", Answer::status(204));
+    let mut client = bed.connect();
+    client.send_head("POST", "/page", &[("content-length", "1000000")]);
+    client.send(&vec![b'x'; 100_000]);
+    bed.origin
+        .wait_until("the POST", |origin| origin.requests("/page") == 2);
+    client.reset();
+    bed.until_metric("edgeward_client_connections", 0.0);
+    bed.until_metric("edgeward_origin_connections", 0.0);
+    assert!(bed.get("/page").is_hit());
 }

@@ -106,6 +106,14 @@ impl OriginError {
         }
     }
 
+    /// The client did not send its upload whole.
+    pub(crate) const fn is_of_upload(&self) -> bool {
+        matches!(
+            self,
+            Self::Upload { .. } | Self::UploadTooLarge | Self::UploadTooSlow
+        )
+    }
+
     /// The status the client gets if nothing was sent to it yet.
     pub(crate) const fn status(&self) -> StatusCode {
         match self {

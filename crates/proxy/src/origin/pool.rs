@@ -47,14 +47,22 @@ pub(crate) struct Attempt {
     /// The time the origin has for its head counts from here, so that a long upload is not
     /// mistaken for a slow answer.
     pub(crate) upload: Option<Rc<UploadProgress>>,
+    /// Becomes true when a connection has been found: the origin may have received a part of the request from then on.
+    pub(crate) was_sent: Option<Rc<Cell<bool>>>,
 }
 
 impl Attempt {
-    /// The origin answered without asking for the upload.
-    pub(crate) fn is_upload_refused(&self) -> bool {
-        self.upload
+    /// The origin may have received a part of the request.
+    pub(crate) fn was_sent(&self) -> bool {
+        self.was_sent
             .as_ref()
-            .is_some_and(|upload| upload.is_refused())
+            .is_some_and(|was_sent| was_sent.get())
+    }
+
+    fn note_sent(&self) {
+        if let Some(was_sent) = &self.was_sent {
+            was_sent.set(true);
+        }
     }
 }
 
@@ -159,6 +167,7 @@ impl OriginPool {
         loop {
             // The last try is on a new connection: the whole pool may be dead.
             let (connection, reused, lease) = self.checkout_own(client, tries_left > 0).await?;
+            attempt.note_sent();
             // Built only now: while requests wait for a connection their heads take no memory.
             let head = outbound.head();
             let timeout = self.config.first_byte_timeout;
@@ -207,6 +216,7 @@ impl OriginPool {
         loop {
             // The last try is on a new connection: the whole pool may be dead.
             let (mut sender, reused, lease) = self.checkout(client, tries_left > 0).await?;
+            attempt.note_sent();
             let request = unsent
                 .take()
                 .unwrap_or_else(|| outbound.request(upload.take().unwrap_or(Upload::Empty)));
@@ -244,6 +254,7 @@ impl OriginPool {
         let mut unsent = None;
         loop {
             let mut sender = self.h2_sender().await?;
+            attempt.note_sent();
             let request = unsent
                 .take()
                 .unwrap_or_else(|| outbound.request(upload.take().unwrap_or(Upload::Empty)));

@@ -6,6 +6,7 @@ mod disk_hit;
 mod expect;
 mod fetch;
 mod field_filter;
+mod invalidate;
 mod lookup;
 mod outbound;
 mod pass;

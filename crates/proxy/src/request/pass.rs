@@ -2,19 +2,17 @@
 
 use std::rc::Rc;
 
-use edgeward_semantics::{CacheStatus, Forward, hop_by_hop, invalidation};
+use edgeward_semantics::{CacheStatus, Forward, hop_by_hop};
 use http::header::{CACHE_STATUS, CONNECTION, EXPECT, HeaderMap, HeaderValue};
 use http::response::Parts;
-use http::{Method, Response, StatusCode, Version};
+use http::{Method, Response, Version};
 use hyper::body::{Body as _, Incoming};
 
 use super::deliver::Refusal;
 use super::outbound::{Conditions, Outbound};
-use super::{Ask, Reply, Upload};
+use super::{Ask, Reply, Upload, invalidate};
 use crate::body::{EdgeBody, Source};
-use crate::disk::Durable;
 use crate::origin::{Attempt, Fields, Lines, OriginBody, OriginError};
-use crate::worker::Worker;
 
 /// Sends the request on as it is.
 pub(super) async fn pass(
@@ -43,21 +41,24 @@ pub(super) async fn pass_counted(
         Ok(upload) => upload,
         Err(error) => return failed(reply, &error, CacheStatus::forward(why)),
     };
-    let outbound = Outbound {
-        hop: worker.hop(),
-        ask: &ask,
-        method: &ask.method,
-        conditions: Conditions::Keep,
+    let progress = attempt.upload.clone();
+    let sent = if invalidate::is_unsafe(&ask.method) {
+        let conn = Rc::clone(reply.in_flight.conn());
+        let (worker, ask) = (Rc::clone(&worker), Rc::clone(&ask));
+        Box::pin(invalidate::send(worker, ask, conn, attempt, upload)).await
+    } else {
+        let outbound = Outbound {
+            hop: worker.hop(),
+            ask: &ask,
+            method: &ask.method,
+            conditions: Conditions::Keep,
+        };
+        worker.origin.send(&attempt, &outbound, upload).await
     };
-    let sent = worker.origin.send(&attempt, &outbound, upload).await;
     match sent {
         Ok((Fields::Map(mut parts), body)) => {
-            let pending = invalidate(&worker, &ask, parts.status, &parts.headers);
-            if !pending.is_empty() {
-                Box::pin(until_durable(&worker, pending)).await;
-            }
             hop_by_hop::strip_response(&mut parts.headers);
-            if attempt.is_upload_refused() {
+            if progress.is_some_and(|upload| upload.is_refused()) {
                 worker.counters.expectations_refused.one();
                 // RFC 9110 §10.1.1: the end of the body is unknown, and so is the start of a next request.
                 let close = HeaderValue::from_static("close");
@@ -120,10 +121,7 @@ pub(super) fn failed(
         status: error.status(),
         cache_status: Some(cache_status.with_detail(error.detail())),
         text: error.to_string().into(),
-        close: matches!(
-            error,
-            OriginError::Upload { .. } | OriginError::UploadTooLarge | OriginError::UploadTooSlow
-        ),
+        close: error.is_of_upload(),
     })
 }
 
@@ -136,6 +134,7 @@ async fn upload(
         let attempt = Attempt {
             repeatable: is_idempotent(&ask.method),
             upload: None,
+            was_sent: None,
         };
         return Ok((Upload::Empty, attempt));
     };
@@ -155,6 +154,7 @@ async fn upload(
     let attempt = Attempt {
         repeatable: false,
         upload: Some(progress),
+        was_sent: None,
     };
     Ok((Upload::Stream(stream), attempt))
 }
@@ -169,46 +169,6 @@ fn expects_continue(ask: &Ask) -> bool {
 /// RFC 9110 §9.2.2.
 fn is_idempotent(method: &Method) -> bool {
     method.is_idempotent()
-}
-
-/// Forgets what an unsafe method has made untrue (RFC 9111 §4.4). Returns what has to become durable before the client hears of it.
-fn invalidate(worker: &Worker, ask: &Ask, status: StatusCode, headers: &HeaderMap) -> Vec<Durable> {
-    let mut pending = Vec::new();
-    if !invalidation::applies(&ask.method, status) {
-        return pending;
-    }
-    let Some(target) = ask.target() else {
-        return pending;
-    };
-    for key in invalidation::targets(&ask.method, status, &target, headers) {
-        let hash = worker.shared.hash(&key);
-        worker.shared.collapse.doom(hash, &key);
-        let (removed, durable) = worker.shared.invalidate(hash, &key);
-        if removed {
-            worker.counters.invalidations.one();
-        }
-        pending.extend(durable);
-    }
-    pending
-}
-
-/// Waits until invalidations are durable: a client that was told of a change must not see the old response after a restart. The wait
-/// has a bound, so that a broken disk does not keep responses back.
-async fn until_durable(worker: &Worker, pending: Vec<Durable>) {
-    let Some(disk) = &worker.shared.disk else {
-        return;
-    };
-    let all = async {
-        let mut certain = true;
-        for durable in pending {
-            certain &= matches!(durable.await, Ok(Ok(())));
-        }
-        certain
-    };
-    if tokio::time::timeout(disk.invalidation_wait_max(), all).await != Ok(true) {
-        worker.counters.invalidations_not_durable.one();
-        tracing::debug!("an invalidation is not durable on disk");
-    }
 }
 
 /// An error and all that is behind it, in one line.

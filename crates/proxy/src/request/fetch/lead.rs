@@ -57,6 +57,7 @@ impl Fetch {
             let attempt = Attempt {
                 repeatable: true,
                 upload: None,
+                was_sent: None,
             };
             let outbound = Outbound {
                 hop: self.worker.hop(),

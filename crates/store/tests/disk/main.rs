@@ -7,4 +7,5 @@ mod crashes;
 mod faults;
 mod history;
 mod parity;
+mod purges;
 mod workload;

@@ -1,0 +1,121 @@
+//! Purges that wait for the device at the same time.
+
+use std::io;
+use std::sync::mpsc;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use edgeward_store::disk::{Device, DiskCache, DiskSettings};
+use edgeward_testkit::disk::SimulatedDisk;
+use edgeward_types::KeyHash;
+
+/// Longest wait for the writer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A disk whose syncs can be held up.
+#[derive(Debug)]
+struct HeldSyncs {
+    disk: Arc<SimulatedDisk>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    holds: bool,
+    waiting: bool,
+}
+
+impl HeldSyncs {
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
+        self.changed.notify_all();
+    }
+
+    /// Waits for the state to be as wanted.
+    fn until(&self, wanted: impl Fn(&State) -> bool) {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self
+            .changed
+            .wait_timeout_while(state, PATIENCE, |state| !wanted(state));
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        assert!(wanted(&state), "not in time: {state:?}");
+    }
+}
+
+impl Device for HeldSyncs {
+    fn len(&self) -> u64 {
+        self.disk.len()
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.disk.read_at(buffer, offset)
+    }
+
+    fn read_now_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.disk.read_now_at(buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.disk.write_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.change(|state| state.waiting = true);
+        self.until(|state| !state.holds);
+        self.change(|state| state.waiting = false);
+        self.disk.sync()
+    }
+
+    fn name(&self) -> String {
+        "a disk with held syncs".to_owned()
+    }
+}
+
+#[test]
+fn purges_that_come_while_the_device_syncs_share_the_next_sync() {
+    const OBJECTS: u64 = 500;
+    let device = Arc::new(HeldSyncs {
+        disk: SimulatedDisk::new(64 << 20),
+        state: Mutex::default(),
+        changed: Condvar::new(),
+    });
+    let hour = Duration::from_secs(3600);
+    let settings = DiskSettings {
+        flush_interval: hour,
+        sync_interval: hour,
+        ..DiskSettings::default()
+    };
+    let devices: Vec<Arc<dyn Device>> = vec![Arc::<HeldSyncs>::clone(&device)];
+    let (cache, _) = DiskCache::open_with_devices(settings, devices).expect("it opens");
+    for key in 0..OBJECTS {
+        let write = cache.begin(KeyHash(key), &key.to_le_bytes(), "head".into(), Some(4));
+        let mut write = write.expect("it begins");
+        write.push("body".into()).expect("it is taken");
+        write.finish().expect("it is whole");
+    }
+    cache.sync().expect("it is durable");
+    let syncs = || cache.counters().devices[0].syncs;
+    let before = syncs();
+    device.change(|state| state.holds = true);
+    let (done, all_done) = mpsc::channel();
+    let purge = |key: u64| {
+        let done = done.clone();
+        cache.purge_then(KeyHash(key), &key.to_le_bytes(), move |result| {
+            done.send(result).expect("the test waits");
+        });
+    };
+    purge(0);
+    device.until(|state| state.waiting);
+    (1..OBJECTS).for_each(purge);
+    device.change(|state| state.holds = false);
+    for _ in 0..OBJECTS {
+        let result = all_done.recv_timeout(PATIENCE).expect("in time");
+        assert!(result.is_ok(), "{result:?}");
+    }
+    assert_eq!(
+        syncs() - before,
+        2,
+        "one for the first purge, one for all others"
+    );
+}

@@ -64,10 +64,10 @@ pub(crate) struct ConnState {
     written_bytes: Cell<u64>,
     /// What was handed over and the client has not taken.
     pieces: Pieces,
-    /// Interim responses that the fast lane is to write.
+    /// Interim responses that the lane is to write.
     interims: RefCell<Vec<u8>>,
-    /// The number of the last request that the lane took on, and the request that waits for its final response.
-    lane_requests: Cell<u64>,
+    /// The number of the last request of HTTP/1.1, and the request that waits for its final response.
+    requests: Cell<u64>,
     interims_of: Cell<Option<u64>>,
     /// Lines of the access log wait for their response to be flushed: HTTP/1.1 with a log.
     holds_logs: Cell<bool>,
@@ -164,7 +164,7 @@ impl ConnState {
             written_bytes: Cell::new(0),
             pieces: Pieces::default(),
             interims: RefCell::default(),
-            lane_requests: Cell::new(0),
+            requests: Cell::new(0),
             interims_of: Cell::new(None),
             holds_logs: Cell::new(false),
             held_logs: RefCell::default(),
@@ -351,10 +351,12 @@ impl ConnState {
         self.lane_writes.get()
     }
 
-    /// The lane takes a request on: until [`end_interims`](Self::end_interims) its interim responses are written.
+    /// A request begins: until [`end_interims`](Self::end_interims) its interim responses are written.
     pub(crate) fn begin_interims(self: &Rc<Self>) -> Interims {
-        let request = self.lane_requests.get() + 1;
-        self.lane_requests.set(request);
+        let request = self.requests.get() + 1;
+        self.requests.set(request);
+        // What is left is of an older request.
+        self.interims.borrow_mut().clear();
         self.interims_of.set(Some(request));
         Interims {
             conn: Rc::clone(self),
@@ -514,7 +516,7 @@ impl Interims {
 
 /// Interim responses that may wait for one client: as much as the default of one head. Further ones are dropped, as
 /// RFC 9110 §15.2 allows for those that were not asked for.
-const INTERIM_BYTES_MAX: usize = 64 << 10;
+pub(crate) const INTERIM_BYTES_MAX: usize = 64 << 10;
 
 /// One request under way. Dropped with its response's body.
 #[derive(Debug)]
@@ -557,6 +559,8 @@ pub(crate) struct ClientIo<S> {
     state: Rc<ConnState>,
     read_ahead: Bytes,
     lane: Option<Box<Lane>>,
+    /// The stream took a part of what hyper last wrote.
+    cut: bool,
 }
 
 impl<S> ClientIo<S> {
@@ -566,6 +570,7 @@ impl<S> ClientIo<S> {
             state,
             read_ahead,
             lane: None,
+            cut: false,
         }
     }
 
@@ -584,6 +589,25 @@ impl<S> ClientIo<S> {
 }
 
 impl<S: ClientStream> ClientIo<S> {
+    /// Writes interim responses before hyper's next message.
+    fn poll_interims(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.lane {
+            // Within a message no other can begin.
+            _ if self.cut => {
+                self.state.take_interims();
+                Poll::Ready(Ok(()))
+            }
+            Some(lane) => lane.poll_interims(&mut self.stream, cx),
+            None => Poll::Ready(Ok(())),
+        }
+    }
+
+    fn note_cut(&mut self, written: &Poll<io::Result<usize>>, length: usize) {
+        if let Poll::Ready(Ok(written)) = written {
+            self.cut = *written < length;
+        }
+    }
+
     /// Has the lane serve what it can: ready when hyper is to read, or at an error.
     pub(crate) fn poll_lane(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.lane {
@@ -625,7 +649,9 @@ impl<S: ClientStream> AsyncWrite for ClientIo<S> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_interims(cx))?;
         let result = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.note_cut(&result, bytes.len());
         self.state.note_write(&result);
         if self.state.holds_logs.get() {
             self.state.note_wire(&result, std::iter::once(bytes));
@@ -638,12 +664,14 @@ impl<S: ClientStream> AsyncWrite for ClientIo<S> {
         cx: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_interims(cx))?;
         // One piece is a plain send, which the kernel is a little quicker to take up.
         let stream = Pin::new(&mut self.stream);
         let result = match pieces {
             [piece] => stream.poll_write(cx, piece),
             _ => stream.poll_write_vectored(cx, pieces),
         };
+        self.note_cut(&result, pieces.iter().map(|piece| piece.len()).sum());
         self.state.note_write(&result);
         if self.state.holds_logs.get() {
             let pieces = pieces.iter().map(|piece| &**piece);
@@ -657,6 +685,9 @@ impl<S: ClientStream> AsyncWrite for ClientIo<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // hyper flushes when it has written all that it has.
+        self.cut = false;
+        ready!(self.poll_interims(cx))?;
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
         if let Some(lane) = &mut self.lane {
             lane.flushed(cx);

@@ -162,6 +162,27 @@ impl Lane {
         }
     }
 
+    /// Writes interim responses to the request that hyper serves. Must not be called while a part of hyper's last message is
+    /// unwritten.
+    ///
+    /// Where hyper takes requests [through](Mode::Through), the end of its last message is unknown here.
+    pub(crate) fn poll_interims<S: ClientStream>(
+        &mut self,
+        stream: &mut S,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        if !matches!(self.mode, Mode::Handed(_)) {
+            return Poll::Ready(Ok(()));
+        }
+        if let Some(lines) = self.link.conn.take_interims() {
+            self.outbox.push_lines(&lines);
+        }
+        while !self.outbox.is_empty() {
+            ready!(self.poll_outbox(stream, cx))?;
+        }
+        Poll::Ready(Ok(()))
+    }
+
     /// hyper has flushed all it had.
     pub(crate) fn flushed(&mut self, cx: &Context<'_>) {
         self.link.conn.settle();

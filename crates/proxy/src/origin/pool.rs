@@ -4,6 +4,7 @@
 //! The most recently used idle connection is taken first, so that the surplus grows old and goes.
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -221,7 +222,7 @@ impl OriginPool {
                 .take()
                 .unwrap_or_else(|| outbound.request(upload.take().unwrap_or(Upload::Empty)));
             let error = match self
-                .head_in_time(attempt, sender.try_send_request(request))
+                .head_in_time(attempt, outbound, sender.try_send_request(request))
                 .await?
             {
                 Ok(response) => {
@@ -259,7 +260,7 @@ impl OriginPool {
                 .take()
                 .unwrap_or_else(|| outbound.request(upload.take().unwrap_or(Upload::Empty)));
             let error = match self
-                .head_in_time(attempt, sender.try_send_request(request))
+                .head_in_time(attempt, outbound, sender.try_send_request(request))
                 .await?
             {
                 Ok(response) => return Ok(self.received(response, None)),
@@ -292,10 +293,18 @@ impl OriginPool {
     async fn head_in_time<T>(
         &self,
         attempt: &Attempt,
+        outbound: &Outbound<'_>,
         head: impl Future<Output = T>,
     ) -> Result<T, OriginError> {
         let timeout = self.config.first_byte_timeout;
         let mut head = std::pin::pin!(head);
+        let mut head = poll_fn(|cx| {
+            let polled = head.as_mut().poll(cx);
+            if let (Some(upload), Some(interims)) = (&attempt.upload, outbound.interims()) {
+                upload.interims().forward(interims, cx);
+            }
+            polled
+        });
         let mut deadline = Instant::now() + timeout;
         loop {
             if let Ok(head) = tokio::time::timeout_at(deadline, &mut head).await {

@@ -107,6 +107,7 @@ impl Reply {
         } else {
             source
         };
+        self.in_flight.conn().end_interims();
         let body = EdgeBody::new(source, self.worker, self.in_flight, self.log);
         let ends_with_connection =
             ask.version == Version::HTTP_10 && body.size_hint().exact().is_none();
@@ -138,6 +139,7 @@ impl Reply {
             log.refused(StatusCode::OK, None);
         }
         let source = Source::Whole(body, Memory::Uncounted);
+        self.in_flight.conn().end_interims();
         let body = EdgeBody::new(source, self.worker, self.in_flight, self.log);
         let mut response = Response::new(body);
         *response.headers_mut() = headers;
@@ -193,6 +195,7 @@ impl Reply {
             log.refused(refusal.status, refusal.cache_status.as_ref());
         }
         let source = Source::Whole(Bytes::from(text), Memory::Uncounted);
+        self.in_flight.conn().end_interims();
         let body = EdgeBody::new(source, self.worker, self.in_flight, self.log);
         let mut response = Response::new(body);
         *response.status_mut() = refusal.status;

@@ -6,6 +6,7 @@ mod disk_hit;
 mod expect;
 mod fetch;
 mod field_filter;
+mod interim;
 mod invalidate;
 mod lookup;
 mod outbound;
@@ -86,7 +87,8 @@ pub(crate) struct Ask {
     /// What the removed fields of the connection said.
     options: ConnectionOptions,
     route: Route,
-    /// Takes the interim responses for the client. Nothing where hyper writes the response: its server cannot send them.
+    /// Takes the interim responses for a client of HTTP/1.1. hyper's server cannot send them, so the [lane](crate::lane)
+    /// writes them beneath it.
     interims: Option<Interims>,
 }
 
@@ -167,6 +169,9 @@ pub(crate) fn serve(worker: &Rc<Worker>, link: &ClientLink, request: Request<Inc
         charge: None,
         interims: None,
     };
+    if head.version == Version::HTTP_11 {
+        head.interims = Some(link.conn.begin_interims());
+    }
     if head.version == Version::HTTP_2 {
         match admit(worker, link, &head) {
             Ok(charge) => head.charge = Some(charge),

@@ -1,7 +1,6 @@
 //! The request as the origin gets it.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use edgeward_semantics::{Validators, VaryFields, conditional, hop_by_hop, request_fields};
 use http::header::{
@@ -9,9 +8,9 @@ use http::header::{
     FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING, VIA,
 };
 use http::uri::{PathAndQuery, Uri};
-use http::{Method, Request, StatusCode, Version};
+use http::{Method, Request, Version};
 
-use super::{Ask, Upload};
+use super::{Ask, Upload, interim};
 use crate::client_io::Interims;
 use crate::config::{ForwardingConfig, HostPolicy, OriginConfig, OriginProtocol};
 use crate::worker::Worker;
@@ -86,15 +85,8 @@ impl Outbound<'_> {
                 absolute_form(hop, ask, &host(hop, ask))
             }
         };
-        let expectation = upload.expectation().map(Arc::clone);
         let mut request = Request::new(upload);
-        if let Some(expectation) = expectation {
-            hyper::ext::on_informational(&mut request, move |response| {
-                if response.status() == StatusCode::CONTINUE {
-                    expectation.go_on();
-                }
-            });
-        }
+        interim::listen(&mut request);
         *request.method_mut() = self.method.clone();
         *request.uri_mut() = uri;
         *request.headers_mut() = headers;

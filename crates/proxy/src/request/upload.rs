@@ -25,6 +25,7 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 
 use super::expect::{Expectation, Gate, Opened};
+use super::interim::InterimRelay;
 use crate::client_io::ConnState;
 use crate::fill::FillMemory;
 use crate::origin::{OriginError, Unfinished};
@@ -71,6 +72,7 @@ pub(crate) struct UploadProgress {
     too_slow: Cell<bool>,
     task: RefCell<Option<Waker>>,
     expectation: OnceCell<Arc<Expectation>>,
+    interims: Arc<InterimRelay>,
 }
 
 impl UploadProgress {
@@ -82,6 +84,11 @@ impl UploadProgress {
     /// Whether all of it was handed over.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.get()
+    }
+
+    /// Interim responses of the origin that the client has not got.
+    pub(crate) fn interims(&self) -> &InterimRelay {
+        &self.interims
     }
 
     /// The origin has begun to answer.
@@ -154,6 +161,7 @@ impl Upload {
             too_slow: Cell::new(false),
             task: RefCell::new(None),
             expectation: OnceCell::new(),
+            interims: Arc::default(),
         });
         worker.uploads.borrow_mut().push(Rc::downgrade(&progress));
         let bytes_max = worker.config().limits.request_body_bytes_max;
@@ -296,10 +304,18 @@ impl Stream {
 }
 
 impl Upload {
-    /// Asks to be told of the origin's `100 Continue`, if the body waits for it.
+    /// Hears of the origin's `100 Continue`, if the body waits for it.
     pub(super) fn expectation(&self) -> Option<&Arc<Expectation>> {
         match self {
             Self::Stream(stream) => stream.gate.as_ref().map(Gate::expectation),
+            Self::Empty => None,
+        }
+    }
+
+    /// Takes the interim responses, if there is a body.
+    pub(super) fn interim_relay(&self) -> Option<Arc<InterimRelay>> {
+        match self {
+            Self::Stream(stream) => Some(Arc::clone(&stream.progress.interims)),
             Self::Empty => None,
         }
     }

@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use edgeward_types::Timestamp;
@@ -243,6 +244,12 @@ impl ConnState {
 
     pub(crate) fn is_write_blocked(&self) -> bool {
         self.write_blocked_since.get().is_some()
+    }
+
+    /// The socket has taken nothing for longer than `time` although there are bytes.
+    pub(crate) fn is_write_blocked_for(&self, now: Timestamp, time: Duration) -> bool {
+        let since = self.write_blocked_since.get();
+        since.is_some_and(|since| now.since(since) > time)
     }
 
     /// The client speaks HTTP/2.

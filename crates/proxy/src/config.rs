@@ -290,7 +290,8 @@ pub struct LimitsConfig {
     /// which the edge has bytes that the client does not take: slow origins and streams of events cost nothing. 0 is no bound.
     pub response_rate_min: ByteSize,
     /// How long a client may move nothing, before what it moved within that time has to reach the rate. Default 30 s: a train's
-    /// tunnel. A client over HTTP/1.1 has `body_idle_timeout` for its response, since a full socket empties in large steps.
+    /// tunnel. A client over HTTP/1.1 has `body_idle_timeout` for its response, since a full socket empties in large steps,
+    /// unless requests wait for the connection to the origin that the response holds.
     pub rate_window: Duration,
     /// Bytes of a response that are read from the origin and kept while its client takes nothing. Default 512 KiB: with a
     /// smaller body the origin's connection comes free at once. They are part of `fill_bytes_max`.

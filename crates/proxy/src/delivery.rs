@@ -112,6 +112,31 @@ impl Delivery {
         exhausted
     }
 
+    /// Ends a connection of HTTP/1.1 whose client has taken nothing for `window`, if the response holds a connection to the
+    /// origin. Called while other requests wait for one. True if the connection ends.
+    pub(crate) fn make_way(&self, now: Timestamp, window: Duration) -> bool {
+        let is_stuck = !self.conn.is_h2()
+            && self.conn.verdict().is_none()
+            && self.conn.is_write_blocked_for(now, window)
+            && self.reads_origin();
+        if is_stuck {
+            self.conn.condemn(Overdue::Slow);
+        }
+        is_stuck
+    }
+
+    /// A part of the body is still to come from the origin.
+    fn reads_origin(&self) -> bool {
+        let Some(passed) = &self.passed else {
+            return false;
+        };
+        let passed = passed.borrow();
+        match &passed.ahead {
+            Some(ahead) => ahead.end.is_none(),
+            None => !passed.body.is_end_stream(),
+        }
+    }
+
     /// Starts to read ahead if the client has taken nothing for a moment.
     pub(crate) fn read_ahead(self: &Rc<Self>, worker: &Worker, now: Timestamp) {
         let Some(passed) = &self.passed else { return };

@@ -338,12 +338,14 @@ impl Worker {
     /// Ends HTTP/2 streams that are slower than allowed, and reads ahead of clients that take nothing.
     fn sweep_deliveries(&self, now: Timestamp) {
         let rate = self.config().limits.stream_rate();
+        let requests_wait = self.origin.is_contended();
         self.deliveries.borrow_mut().retain(|delivery| {
             let Some(delivery) = delivery.upgrade() else {
                 return false;
             };
             delivery.read_ahead(self, now);
-            if delivery.charge(now, rate) {
+            if delivery.charge(now, rate) || (requests_wait && delivery.make_way(now, rate.window))
+            {
                 self.note_slow_response(now);
             }
             true
@@ -355,7 +357,7 @@ impl Worker {
         if let Some(unlogged) = self.slow.responses.next(now) {
             tracing::warn!(
                 unlogged,
-                "a client took its response slower than limits.response_rate_min"
+                "a client took its response slower than limits.response_rate_min, or took nothing while requests waited"
             );
         }
     }

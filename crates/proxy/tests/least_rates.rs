@@ -169,6 +169,30 @@ fn a_client_that_takes_its_response_too_slowly_is_closed() {
     );
 }
 
+/// While other requests wait, a client that takes nothing does not keep its connection to the origin for all of
+/// `body_idle_timeout`.
+#[test]
+fn a_client_that_takes_nothing_is_closed_when_others_wait_for_its_connection() {
+    let bed = bed(|config| {
+        config.origin.connections_per_worker_max = NonZeroUsize::MIN;
+        config.origin.queue_timeout = PATIENCE / 2;
+    });
+    bed.origin.on("/big", no_store(Answer::pattern(64 << 20)));
+    bed.origin.on("/page", no_store(Answer::ok("x")));
+    let mut stuck = bed.connect();
+    stuck.send_head("GET", "/big", &[]);
+    assert_eq!(stuck.head().status, 200);
+    assert_eq!(bed.get("/page").status, 200);
+    assert_eq!(
+        bed.metric("edgeward_client_connections_closed_total{cause=\"slow-response\"}"),
+        1.0
+    );
+    assert_eq!(
+        bed.metric("edgeward_slow_clients_total{direction=\"response\"}"),
+        1.0
+    );
+}
+
 /// The stream ends, and the connection serves others.
 #[test]
 fn a_stream_whose_client_takes_nothing_is_reset_and_the_others_go_on() {

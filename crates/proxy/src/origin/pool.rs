@@ -460,6 +460,11 @@ impl OriginPool {
         connected
     }
 
+    /// Requests wait for a connection.
+    pub(crate) fn is_contended(&self) -> bool {
+        self.shared.is_contended()
+    }
+
     /// Closes what was idle for too long.
     pub(crate) fn sweep(&self, now: Timestamp) {
         let timeout = self.config.idle_timeout;

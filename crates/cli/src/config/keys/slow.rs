@@ -120,7 +120,7 @@ pub(super) const RATE_WINDOW: Key = Key {
     path: "limits.rate_window",
     flag: None,
     kind: DURATION,
-    doc: "How long a client may move nothing. For a response over HTTP/1.1 at least `body_idle_timeout`.",
+    doc: "How long a client may move nothing. For a response over HTTP/1.1 at least `body_idle_timeout`, unless requests wait for the connection to the origin that the response holds.",
     set: |draft, _, value| draft.edge.limits.rate_window = value.duration(),
     show: |draft, _| Some(duration_text(draft.edge.limits.rate_window)),
 };

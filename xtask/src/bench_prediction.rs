@@ -41,7 +41,10 @@ usage: cargo xtask bench-prediction TRACE [options]
 const GOALS_POINTS: (f64, f64) = (0.5, 1.0);
 
 /// Size of the object fetched to learn the charge.
-const PROBE_BYTES: u64 = 1000;
+const PROBE_BYTES: u64 = 1024;
+
+/// The part of the charge that is the body's, by `edgeward_types::allocated_bytes`.
+const PROBE_BODY_BYTES: u64 = 1088;
 
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     let plan = Plan::understood(root, options)?;
@@ -133,7 +136,7 @@ impl Plan {
         };
         Client::connect(port)?.get(&format!("/o/1000000?size={PROBE_BYTES}"))?;
         let overhead = hot("used_bytes")?
-            .checked_sub(PROBE_BYTES)
+            .checked_sub(PROBE_BODY_BYTES)
             .context("the probe was not kept")?;
 
         let limit = self

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use edgeward_semantics::{StoredPolicy, VaryFields};
 use edgeward_store::disk::DiskObject;
 use edgeward_store::hot::{Hold, HotCache};
+use edgeward_types::allocated_bytes;
 use http::StatusCode;
 use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
 
@@ -202,7 +203,11 @@ impl StoredResponse {
 
 /// Bytes the hot cache charges for a response of these parts.
 pub(crate) fn charge_bytes(key_bytes: usize, head_bytes: usize, body_bytes: u64) -> u64 {
-    Hot::OBJECT_OVERHEAD_BYTES + SHARED_BYTES + (key_bytes + head_bytes) as u64 + body_bytes
+    let overhead = Hot::OBJECT_OVERHEAD_BYTES
+        + SHARED_BYTES
+        + allocated_bytes(key_bytes as u64)
+        + allocated_bytes(head_bytes as u64);
+    edgeward_types::charge_bytes(body_bytes, overhead)
 }
 
 /// How long a head block will be, before it is written.
@@ -247,7 +252,7 @@ pub(crate) fn has_length(status: StatusCode) -> bool {
 
 /// Head and body are reference-counted, each in an allocation of its own: a pointer, a length and a count for the head once a
 /// first hit has cloned it (32); for the body also its charge (48).
-const SHARED_BYTES: u64 = 32 + 48;
+const SHARED_BYTES: u64 = allocated_bytes(32) + allocated_bytes(48);
 
 #[cfg(test)]
 mod tests {

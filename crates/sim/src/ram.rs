@@ -4,7 +4,7 @@ use edgeward_policy::{
     Admission, AnyTier, AnyTouch, Evicted, Object, PolicySpec, Slot, Verdict,
     adaptsize::{Tuner, Tuning},
 };
-use edgeward_types::{KeyHash, Seed};
+use edgeward_types::{KeyHash, Seed, charge_bytes};
 use hashbrown::HashTable;
 
 use crate::facts::spread;
@@ -17,7 +17,7 @@ pub(crate) struct Ram {
     touch: AnyTouch,
     tuner: Option<Tuner>,
     evicted: Vec<Evicted>,
-    /// Charged for each object beside its size.
+    /// Charged for each object beside its body; see [`charge_bytes`].
     overhead_bytes: u64,
 }
 
@@ -69,15 +69,17 @@ impl Ram {
                 .index
                 .find_entry(spread(key.0), |there| there.key == key)
             {
-                entry.remove();
+                gone.object.size_bytes = entry.remove().0.size_bytes;
             }
-            gone.object.size_bytes -= self.overhead_bytes;
         }
         if let Verdict::Admit(slot) = verdict {
+            let resident = Resident {
+                key,
+                slot,
+                size_bytes,
+            };
             self.index
-                .insert_unique(spread(key.0), Resident { key, slot }, |there| {
-                    spread(there.key.0)
-                });
+                .insert_unique(spread(key.0), resident, |there| spread(there.key.0));
         }
         &self.evicted
     }
@@ -115,7 +117,7 @@ impl Ram {
     }
 
     fn charge(&self, size_bytes: u64) -> u64 {
-        size_bytes.saturating_add(self.overhead_bytes)
+        charge_bytes(size_bytes, self.overhead_bytes)
     }
 }
 
@@ -123,4 +125,6 @@ impl Ram {
 struct Resident {
     key: KeyHash,
     slot: Slot,
+    /// Of the object itself, without the overhead.
+    size_bytes: u64,
 }

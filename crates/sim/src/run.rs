@@ -18,8 +18,8 @@ pub struct RunConfig {
     pub capacity_bytes: u64,
     /// Requests at the start that fill the cache and are not counted.
     pub warmup_requests: u64,
-    /// Charged for each object beside its size. 0 as in the literature; the server's figure, which
-    /// its `/status` tells, to predict the server.
+    /// Charged for each object beside its body. With 0 an object costs its size, as in the literature. With the server's figure
+    /// the body is rounded up as the server's allocator does; see [`edgeward_types::charge_bytes`].
     pub object_overhead_bytes: u64,
     /// Where the policy's draws come from.
     pub seed: Seed,
@@ -403,7 +403,7 @@ mod tests {
         config.object_overhead_bytes = 1;
         let mut lru = Run::new(config);
         lru.feed(&records(&[(1, 10), (2, 10), (1, 10), (2, 10)]));
-        assert_eq!(lru.report().hits, 0, "two objects of 11 do not fit in 20");
+        assert_eq!(lru.report().hits, 0, "two objects of 18 do not fit in 20");
     }
 
     /// No policy hits more often than the cache without bounds, and batches change nothing.

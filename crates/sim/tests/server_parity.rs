@@ -11,7 +11,7 @@ use edgeward_policy::rng::Rng;
 use edgeward_sim::{Run, RunConfig};
 use edgeward_store::hot::{HotCache, HotConfig, Offer, TunerPlace};
 use edgeward_trace::{Record, hash_key};
-use edgeward_types::{ByteSize, KeyHash, Seed, Timestamp};
+use edgeward_types::{ByteSize, KeyHash, Seed, Timestamp, charge_bytes};
 
 const CAPACITY_BYTES: u64 = 4 << 20;
 const WINDOW_REQUESTS: u32 = 5_000;
@@ -53,18 +53,17 @@ fn simulated(policy: PolicySpec, requests: &[Record]) -> (u64, String) {
 
 fn served(policy: PolicySpec, requests: &[Record]) -> (u64, String) {
     let cache = HotCache::<u64>::new(HotConfig {
-        capacity: ByteSize(CAPACITY_BYTES),
         policy,
         seed: Seed(11),
         window_requests: Some(WINDOW_REQUESTS),
         tuner_place: TunerPlace::Inline,
-        pinned_bytes_max: None,
+        ..HotConfig::new(ByteSize(CAPACITY_BYTES))
     });
     let mut recorder = cache.recorder();
     let mut hits = 0;
     for request in requests {
         let key = KeyHash(hash_key(&request.key.to_le_bytes()));
-        let charge = request.size + HotCache::<u64>::OBJECT_OVERHEAD_BYTES;
+        let charge = charge_bytes(request.size, HotCache::<u64>::OBJECT_OVERHEAD_BYTES);
         let hit = cache.lookup(key).is_some();
         if hit {
             hits += 1;

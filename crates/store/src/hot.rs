@@ -9,11 +9,11 @@
 //!
 //! ```
 //! # use edgeward_store::hot::{HotCache, HotConfig, Offer};
-//! # use edgeward_types::{ByteSize, KeyHash};
+//! # use edgeward_types::{ByteSize, KeyHash, charge_bytes};
 //! # use std::sync::Arc;
 //! let cache = HotCache::<String>::new(HotConfig::new(ByteSize::mib(1)));
 //! let (key, value) = (KeyHash(7), "a body".to_owned());
-//! let charge = value.len() as u64 + HotCache::<String>::OBJECT_OVERHEAD_BYTES;
+//! let charge = charge_bytes(value.len() as u64, HotCache::<String>::OBJECT_OVERHEAD_BYTES);
 //! if let Offer::Admit(reservation) = cache.offer(key, charge) {
 //!     // The body arrives; should it end early, dropping the reservation gives the room back.
 //!     reservation.commit(Arc::new(value));
@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use edgeward_policy::{AnyTier, AnyTouch, Evicted, Object, PolicySpec, Refusal, Slot, Verdict};
-use edgeward_types::{ByteSize, KeyHash, Seed};
+use edgeward_types::{ByteSize, KeyHash, Seed, allocated_bytes};
 
 use crate::sync::Mutex;
 use index::Index;
@@ -97,10 +97,9 @@ pub struct HotCache<V: Send + Sync + 'static> {
 impl<V: Send + Sync + 'static> HotCache<V> {
     /// What an object costs beside its value's own allocations. Add it to every charge.
     ///
-    /// The tier's place (32), queue entry (16) and mark (8); the index entry (24 and a control byte,
-    /// in a table between 7/16 and 7/8 full: 40 on average); the `Arc` around the value (16) and the
-    /// value itself; 16 for what the allocator rounds up.
-    pub const OBJECT_OVERHEAD_BYTES: u64 = 32 + 16 + 8 + 40 + 16 + 16 + size_of::<V>() as u64;
+    /// The tier's place (32), queue entry (16) and mark (8), the index entry, and the allocation of the `Arc` (16) with the value.
+    pub const OBJECT_OVERHEAD_BYTES: u64 =
+        32 + 16 + 8 + index::ENTRY_BYTES + allocated_bytes(16 + size_of::<V>() as u64);
 
     /// An empty cache, its tuner running if its policy has one.
     pub fn new(config: HotConfig) -> Arc<Self> {

@@ -1,6 +1,7 @@
 //! What three crates or more share: keys, sizes, times, seeds, and the bounds of a server's connections.
 #![forbid(unsafe_code)]
 
+mod allocation;
 mod byte_size;
 mod connections;
 mod mix;
@@ -8,6 +9,7 @@ mod mix;
 use std::fmt;
 use std::time::Duration;
 
+pub use allocation::{allocated_bytes, charge_bytes, size_class};
 pub use byte_size::{ByteSize, ParseByteSizeError};
 pub use connections::{
     Accepted, ClientNet, ConnectionId, ConnectionLimits, ConnectionTable, NoPlace, SETTLED,

@@ -28,7 +28,7 @@ use edgeward_replay::load::{self, ReplayPlan, Target};
 use edgeward_sim::{Run, RunConfig, RunReport, TraceFacts, Traffic};
 use edgeward_trace::Record;
 use edgeward_trace::generate::{Generator, Preset};
-use edgeward_types::{ByteSize, Seed};
+use edgeward_types::{ByteSize, Seed, allocated_bytes};
 
 use crate::output::{self, Progress};
 use process::Process;
@@ -235,12 +235,13 @@ fn overhead(args: &DemoArgs, origin: SocketAddr, records: &[Record]) -> anyhow::
     anyhow::ensure!(probed.errors_total == 0, "the edge does not answer");
     let status = status::fetch(edge.admin)?;
     let used = status["hot"]["used_bytes"].as_u64().unwrap_or(0);
+    let body = allocated_bytes(sample.size);
     anyhow::ensure!(
-        used > sample.size && status["hot"]["objects"] == 1,
+        used > body && status["hot"]["objects"] == 1,
         "the edge did not keep an object of {} bytes",
         sample.size
     );
-    Ok(used - sample.size)
+    Ok(used - body)
 }
 
 fn measure(

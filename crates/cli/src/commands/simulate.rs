@@ -62,7 +62,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long, default_value = "0", value_name = "SHARE")]
     warmup: Warmup,
 
-    /// Bytes charged for each object beside its size (a live edge tells its own in /status)
+    /// Bytes charged for each object beside its body, which is then rounded up as a live edge does
     #[arg(long, default_value = "0", value_name = "SIZE", hide_short_help = true)]
     object_overhead: ByteSize,
 
@@ -323,5 +323,6 @@ Examples:
   edgeward simulate day.tr.zst -p adaptsize -c 1GiB --object-overhead 600 --json
   edgeward simulate day.tr.zst -p adaptsize --hot 64MiB --disk 10GiB --disk-admission second-hit,always
 
-With --object-overhead as told by a live edge's /status (hot.object_overhead_bytes plus the
-bytes of its heads) the figures predict that edge: the code that decides is the same.";
+With --object-overhead the figures predict a live edge: the code that decides is the same. The
+overhead is hot.object_overhead_bytes of its /status and the allocations of key, head and two
+counters (docs/memory.md). Bodies are then rounded up to the allocator's size classes.";

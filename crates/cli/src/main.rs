@@ -7,6 +7,7 @@
 //! Each command is one file in [`commands`] with its arguments and a `run`.
 #![forbid(unsafe_code)]
 
+mod allocator;
 mod commands;
 mod complaint;
 mod config;

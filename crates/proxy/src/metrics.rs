@@ -128,6 +128,11 @@ fn hot(shared: &Shared) -> Vec<MetricFamily> {
             "Places given back because the body never came whole.",
             stats.abandoned,
         ),
+        one_counter(
+            "edgeward_hot_freed_given_back_total",
+            "Times that pages of freed objects exceeded hot.freed_bytes_max and were given back to the system.",
+            stats.given_back,
+        ),
         one_gauge(
             "edgeward_arena_bytes",
             "Memory of large bodies, whole pages. Not part of the resident memory unless they were read by TLS or HTTP/2.",

@@ -23,6 +23,7 @@
 //!
 //! Lock order: tier, then one index shard. Nothing is taken while a shard is held.
 
+mod freed;
 mod index;
 mod ledger;
 mod recorder;
@@ -35,6 +36,7 @@ use edgeward_policy::{AnyTier, AnyTouch, Evicted, Object, PolicySpec, Refusal, S
 use edgeward_types::{ByteSize, KeyHash, Seed, allocated_bytes};
 
 use crate::sync::Mutex;
+use freed::{FreedPages, freed_max_bytes};
 use index::Index;
 use ledger::{Ledger, pinned_free_bytes};
 use tuning::Tuning;
@@ -64,6 +66,13 @@ pub struct HotConfig {
     /// The bytes that readers may pin: of values that left the cache and are still referenced. Above it nothing is admitted. None:
     /// an eighth of the capacity, at least 4 MiB.
     pub pinned_bytes_max: Option<ByteSize>,
+
+    /// The bytes of freed pages that the allocator may keep. None: 1/32 of the capacity, at least 2 MiB.
+    pub freed_bytes_max: Option<ByteSize>,
+
+    /// Gives freed pages back to the system if they are more than so many bytes, and returns whether they were. None: the allocator
+    /// decides alone.
+    pub give_back: Option<fn(u64) -> bool>,
 }
 
 impl HotConfig {
@@ -76,7 +85,15 @@ impl HotConfig {
             window_requests: None,
             tuner_place: TunerPlace::Thread,
             pinned_bytes_max: None,
+            freed_bytes_max: None,
+            give_back: None,
         }
+    }
+
+    /// The bound of freed pages, its default filled in.
+    pub fn freed_bytes_max(&self) -> u64 {
+        let most = self.freed_bytes_max.map(ByteSize::bytes);
+        most.unwrap_or_else(|| freed_max_bytes(self.capacity.bytes()))
     }
 
     /// The bound of pinned bytes, its default filled in.
@@ -114,6 +131,9 @@ impl<V: Send + Sync + 'static> HotCache<V> {
             counters: Counters::default(),
             ledger: Arc::default(),
             pinned_bytes_max: config.pinned_bytes_max(),
+            freed: config
+                .give_back
+                .map(|give_back| FreedPages::new(give_back, config.freed_bytes_max())),
         });
         let tuning = config
             .policy
@@ -162,6 +182,9 @@ impl<V: Send + Sync + 'static> HotCache<V> {
             size_bytes: charge_bytes,
         };
         let shared = &self.shared;
+        if let Some(freed) = &shared.freed {
+            freed.offered(charge_bytes);
+        }
         let mut evicted = Vec::new();
         let mut removed = Vec::new();
         let mut rounds_left = PINNED_ROUNDS_MAX;
@@ -308,6 +331,7 @@ impl<V: Send + Sync + 'static> HotCache<V> {
             evicted: load(&counters.evicted),
             evicted_bytes: load(&counters.evicted_bytes),
             abandoned: load(&counters.abandoned),
+            given_back: self.shared.freed.as_ref().map_or(0, FreedPages::given_back),
             digest: tier.digest(),
             tuning: self.tuning.as_ref().map(Tuning::status),
         }
@@ -429,6 +453,8 @@ pub struct HotStats {
     pub evicted_bytes: u64,
     /// Places given back because the value never came whole.
     pub abandoned: u64,
+    /// How often freed pages were given back to the system because they exceeded their bound.
+    pub given_back: u64,
     /// A fingerprint of all decisions: equal to the simulator's for the same requests and seed.
     pub digest: u64,
     /// The tuner's state, if the policy has one.
@@ -445,6 +471,7 @@ pub(crate) struct Shared<V> {
     /// The budget. The tier's own capacity is smaller while readers pin bytes.
     capacity_bytes: AtomicU64,
     pinned_bytes_max: u64,
+    freed: Option<FreedPages>,
 }
 
 impl<V> Shared<V> {

@@ -11,6 +11,7 @@ use edgeward_proxy::config::EdgeConfig;
 use edgeward_proxy::{Edge, RunningEdge, StartError};
 use edgeward_types::ByteSize;
 
+use crate::allocator;
 use crate::complaint::Complaint;
 use crate::config::{self, FlagSetting};
 use crate::descriptors;
@@ -201,6 +202,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     descriptors::raise_limit();
     memory::warn_if_beyond(checked.edge.hot.capacity);
     let mut edge_config = checked.edge;
+    edge_config.hot.give_back = Some(allocator::give_back_above);
     edge_config.negative = negative::start(&checked.negative)?;
     let link = checked.link.as_ref().map(EdgeLink::start).transpose()?;
     edge_config.origin.dial = link.as_ref().map(EdgeLink::dial);

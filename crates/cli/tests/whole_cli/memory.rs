@@ -24,15 +24,12 @@ fn memory_stays_within_what_was_configured_while_objects_come_and_go() {
             over / 1024
         );
         assert!(
-            over <= capacity / 10 + SLACK_BYTES,
+            over <= capacity / 10,
             "{sizes:?}: {} KiB above hot.capacity, the fills under way and the process at its start",
             over / 1024
         );
     }
 }
-
-/// Beside 10 %: pages that were freed within the last 100 ms, and what the allocator rounds small objects up by. See docs/memory.md.
-const SLACK_BYTES: u64 = 8 << 20;
 
 #[derive(Clone, Copy, Debug)]
 enum Sizes {

@@ -261,3 +261,23 @@ fn a_value_is_committed_and_removed_only_where_the_caller_allows_it() {
     assert!(!cache.remove_if(KeyHash(1), |_| true));
     assert_eq!(cache.stats().used_bytes, 0);
 }
+
+#[test]
+fn the_allocator_is_checked_after_each_quarter_of_the_freed_bound_that_was_offered() {
+    static BOUNDS: std::sync::Mutex<Vec<u64>> = std::sync::Mutex::new(Vec::new());
+    let cache: Arc<HotCache<u64>> = HotCache::new(HotConfig {
+        policy: PolicySpec::Lru,
+        freed_bytes_max: Some(ByteSize(4000)),
+        give_back: Some(|bytes_max| {
+            let mut bounds = BOUNDS.lock().expect("no test panics with it");
+            bounds.push(bytes_max);
+            bounds.len() > 1
+        }),
+        ..HotConfig::new(ByteSize(10_000))
+    });
+    for key in 0..5 {
+        fill(&cache, key, 500);
+    }
+    assert_eq!(*BOUNDS.lock().expect("a list"), [4000, 4000]);
+    assert_eq!(cache.stats().given_back, 1);
+}

@@ -1,0 +1,50 @@
+//! Pages that freed values leave in the process, and when they are given back to the system.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Bounds the freed pages that the allocator keeps.
+#[derive(Debug)]
+pub(super) struct FreedPages {
+    give_back: fn(u64) -> bool,
+    bytes_max: u64,
+    /// Bytes that were offered since the last check.
+    offered: AtomicU64,
+    /// How often pages were given back.
+    given_back: AtomicU64,
+}
+
+impl FreedPages {
+    pub(super) fn new(give_back: fn(u64) -> bool, bytes_max: u64) -> Self {
+        Self {
+            give_back,
+            bytes_max,
+            offered: AtomicU64::new(0),
+            given_back: AtomicU64::new(0),
+        }
+    }
+
+    /// Checks the allocator whenever values of a quarter of the bound were offered. About as much is freed in that time: of evicted
+    /// values, and of those that passed through.
+    ///
+    /// Call it before the next eviction: by then the bodies that the last evictions made room for have taken the pages that suit them.
+    pub(super) fn offered(&self, bytes: u64) {
+        let offered = self.offered.fetch_add(bytes, Relaxed).saturating_add(bytes);
+        if offered >= self.bytes_max / 4 {
+            self.offered.store(0, Relaxed);
+            let given_back = (self.give_back)(self.bytes_max);
+            self.given_back.fetch_add(u64::from(given_back), Relaxed);
+        }
+    }
+
+    pub(super) fn given_back(&self) -> u64 {
+        self.given_back.load(Relaxed)
+    }
+}
+
+/// The default bound: 1/32 of the capacity, at least 2 MiB.
+///
+/// Freed pages that are given back have to be taken from the system again: with a bound of 0 a stored miss of 64 KiB or more takes
+/// twice the processor time.
+pub(super) fn freed_max_bytes(capacity_bytes: u64) -> u64 {
+    (capacity_bytes / 32).max(2 << 20)
+}

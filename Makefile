@@ -206,6 +206,11 @@ bench-attacks: build ## hits, misses and memory of an edge while it is attacked 
 	@scripts/ensure-debian bench
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-attacks $(BENCH_ARGS)
 
+.PHONY: bench-memory
+bench-memory: build ## memory of an edge while objects come and go (BENCH_ARGS="--seconds 600 --hot 128MiB …")
+	@scripts/ensure-debian bench
+	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-memory $(BENCH_ARGS)
+
 .PHONY: bench-prediction
 bench-prediction: build ## the simulator's hit ratio beside a replay's (BENCH_ARGS="TRACE --requests 100000 …")
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-prediction $(BENCH_ARGS)

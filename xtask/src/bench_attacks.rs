@@ -8,7 +8,7 @@
 //! has a bound on connections, on frames a second and on time.
 
 mod attacks;
-mod client;
+pub(crate) mod client;
 mod h2;
 mod ordinary;
 mod stage;
@@ -22,6 +22,7 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use crate::bench_hits::facts;
+use crate::bench_memory::MEMORY_RATIO_MAX;
 use crate::options::Options;
 use crate::say;
 
@@ -60,10 +61,6 @@ struct Plan {
 /// The bounds of the acceptance: a share of the calm hits, a multiple of the calm misses' p99.
 const HITS_SHARE_MIN: f64 = 0.9;
 const MISS_P99_RATIO_MAX: f64 = 2.0;
-
-/// What the edge takes before the first request (docs/memory.md), and what may come on top of everything.
-const BASE_BYTES: u64 = 24 << 20;
-const MEMORY_RATIO_MAX: f64 = 1.1;
 
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     let plan = Plan::parse(root, options)?;

@@ -6,6 +6,7 @@ mod bench_disk;
 mod bench_hits;
 mod bench_ids;
 mod bench_link;
+mod bench_memory;
 mod bench_negative;
 mod bench_prediction;
 mod lives;
@@ -28,7 +29,7 @@ struct Chore {
 }
 
 /// All of them but `bench-disk`, which is three.
-const CHORES: [Chore; 10] = [
+const CHORES: [Chore; 11] = [
     Chore {
         name: "tidy",
         help: tidy::HELP,
@@ -58,6 +59,11 @@ const CHORES: [Chore; 10] = [
         name: "bench-link",
         help: bench_link::HELP,
         run: bench_link::run,
+    },
+    Chore {
+        name: "bench-memory",
+        help: bench_memory::HELP,
+        run: bench_memory::run,
     },
     Chore {
         name: "bench-negative",

@@ -162,13 +162,13 @@ pub(super) fn ask(
 }
 
 /// A kept connection that reads responses with a length.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     stream: TcpStream,
     buffer: Vec<u8>,
 }
 
 impl Connection {
-    fn open(port: u16) -> anyhow::Result<Self> {
+    pub(crate) fn open(port: u16) -> anyhow::Result<Self> {
         let address = (Ipv4Addr::LOCALHOST, port).into();
         let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
         stream.set_read_timeout(Some(TIMEOUT))?;
@@ -180,7 +180,7 @@ impl Connection {
         })
     }
 
-    fn get(&mut self, path: &str) -> anyhow::Result<()> {
+    pub(crate) fn get(&mut self, path: &str) -> anyhow::Result<()> {
         let request = format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
         self.stream.write_all(request.as_bytes())?;
         let mut filled = 0;

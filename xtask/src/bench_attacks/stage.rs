@@ -9,10 +9,10 @@ use anyhow::{Context as _, ensure};
 use crate::bench_disk::servers::{count, status};
 use crate::bench_hits::client::Client;
 use crate::bench_hits::process::{Scratch, Server, find, free_port};
+use crate::bench_memory::{MEMORY_RATIO_MAX, base_bytes};
 
 use super::attacks::Attack;
-use super::client;
-use super::{BASE_BYTES, MEMORY_RATIO_MAX, Plan};
+use super::{Plan, client};
 
 /// The server that the client measures while it is attacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +48,8 @@ struct Link {
     core: u32,
     _edge: Server,
 }
+
+const WORKERS: u64 = 1;
 
 /// Ids of the publisher's set.
 const IDS: u32 = 10_000;
@@ -107,7 +109,7 @@ impl Stage {
         } else {
             let line = format!(
                 "serve --listen 127.0.0.1:{edge_port} --admin 127.0.0.1:{admin_port} \
-                 --origin http://127.0.0.1:{origin_port} --hot {} --workers 1",
+                 --origin http://127.0.0.1:{origin_port} --hot {} --workers {WORKERS}",
                 plan.hot
             );
             (line, edge_port)
@@ -232,7 +234,7 @@ fn memory_bytes_bound(admin_port: u16) -> anyhow::Result<u64> {
     let page = status(admin_port)?;
     let hot = count(&page["hot"], "capacity_bytes");
     let fills = count(&page["fills"], "bytes_max");
-    Ok(((hot + fills + BASE_BYTES) as f64 * MEMORY_RATIO_MAX) as u64)
+    Ok(((hot + fills + base_bytes(WORKERS)) as f64 * MEMORY_RATIO_MAX) as u64)
 }
 
 /// Keeps this process and the attackers in it off the server's core.

@@ -44,7 +44,7 @@ impl Origin {
 }
 
 impl Edge {
-    /// One worker, unless `more` says otherwise.
+    /// One worker, unless `more` states another number.
     pub(crate) fn start(
         binary: &Path,
         name: &str,
@@ -54,9 +54,14 @@ impl Edge {
         folder: &Path,
     ) -> anyhow::Result<Self> {
         let (port, admin) = (free_port()?, free_port()?);
+        let workers = if more.contains("--workers") {
+            ""
+        } else {
+            "--workers 1"
+        };
         let line = format!(
             "serve --listen 127.0.0.1:{port} --admin 127.0.0.1:{admin} \
-             --origin http://127.0.0.1:{} --workers 1 {more}",
+             --origin http://127.0.0.1:{} {workers} {more}",
             origin.port
         );
         Ok(Self {

@@ -1,0 +1,323 @@
+//! How much memory does an edge take while objects come and go?
+//!
+//! A cell is one kind of objects and one capacity. Each cell has a fresh edge and a synthetic origin on loopback. Connections ask for
+//! objects as fast as they are answered: most of them new, some that were asked for just before, and a few again and again, so that
+//! large bodies move to the file in memory. Meanwhile the edge is asked how much memory it has.
+//!
+//! The bound of a sample is (hot.capacity + the fills at that moment + the documented base) x 1.1. This is stricter than a bound with
+//! `limits.fill_bytes_max`, 256 MiB by default, in the place of the fills.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, anyhow};
+use serde_json::{Value, json};
+
+use crate::bench_attacks::client::Connection;
+use crate::bench_disk::servers::{Edge, Origin, count};
+use crate::bench_hits::client::Client;
+use crate::bench_hits::facts;
+use crate::bench_hits::process::Scratch;
+use crate::options::Options;
+use crate::say;
+
+pub(crate) const HELP: &str = "\
+Memory of an edge while objects come and go.
+
+usage: cargo xtask bench-memory [options]
+
+  --objects LIST     small (200 B to 10 KiB), mixed (200 B to 8 MiB),
+                     large (1 to 8 MiB) [all]
+  --hot LIST         capacities [64MiB,128MiB,512MiB]
+  --seconds N        length of each cell, after the cache is full [60]
+  --connections N    clients [16]
+  --workers N        of the edge [2]
+  --policy NAME      of the edge [gdsf]
+  --edgeward NAME    a cargo profile or a path to the binary [release]
+  --out FOLDER       samples.jsonl and summary.md [bench/scratch/memory]
+";
+
+/// The documented base: what an edge without TLS and disk takes beside the cache and the fills (docs/memory.md).
+pub(crate) const fn base_bytes(workers: u64) -> u64 {
+    (15 << 20) + workers * (512 << 10)
+}
+
+/// Bound of memory, in multiples of capacity, fills and base.
+pub(crate) const MEMORY_RATIO_MAX: f64 = 1.1;
+
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The cache is filled so often before samples count.
+const WARMUP_FILLS: u64 = 2;
+
+/// Objects that every client asks for again and again.
+const POPULAR: u64 = 16;
+
+#[derive(Clone, Copy, Debug)]
+enum Objects {
+    Small,
+    Mixed,
+    Large,
+}
+
+impl Objects {
+    const ALL: [Self; 3] = [Self::Small, Self::Mixed, Self::Large];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Small => "small",
+            Self::Mixed => "mixed",
+            Self::Large => "large",
+        }
+    }
+
+    /// The size of an object, the same for the same number: logarithms are uniform.
+    fn size(self, object: u64) -> u64 {
+        let (least, most) = match self {
+            Self::Small => (200.0_f64, 10_240.0),
+            Self::Mixed => (200.0, 8_388_608.0),
+            Self::Large => (1_048_576.0, 8_388_608.0),
+        };
+        (least * (most / least).powf(share(object))) as u64
+    }
+}
+
+/// A number from 0 to 1, the same for the same number.
+fn share(number: u64) -> f64 {
+    (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+struct Plan {
+    objects: Vec<Objects>,
+    capacities: Vec<u64>,
+    seconds: u64,
+    connections: u64,
+    workers: u64,
+    policy: String,
+    edgeward: PathBuf,
+    out: PathBuf,
+}
+
+pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
+    let plan = Plan {
+        objects: options.choice("--objects", &Objects::ALL, Objects::name)?,
+        capacities: options.sizes("--hot", "64MiB,128MiB,512MiB")?,
+        seconds: options.count("--seconds", 60)?,
+        connections: options.count("--connections", 16)?,
+        workers: options.count("--workers", 2)?,
+        policy: options.text("--policy", "gdsf"),
+        edgeward: options.edgeward(root, "release")?,
+        out: options.path("--out", root, "bench/scratch/memory"),
+    };
+    fs::create_dir_all(&plan.out).with_context(|| plan.out.display().to_string())?;
+    let machine = facts::here(root, &plan.edgeward);
+    let mut raw = File::create(plan.out.join("samples.jsonl"))?;
+    let mut cells = Vec::new();
+    for &objects in &plan.objects {
+        for &capacity in &plan.capacities {
+            let cell = plan.measure(objects, capacity, &mut raw)?;
+            eprintln!("  {}", line(&cell));
+            cells.push(cell);
+        }
+    }
+    let text = plan.summary(&machine, &cells);
+    fs::write(plan.out.join("summary.md"), &text)?;
+    fs::write(plan.out.join("machine.json"), format!("{machine:#}\n"))?;
+    say(&text);
+    Ok(cells.iter().all(|cell| cell["met"] == true))
+}
+
+/// One reading of `/status`.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    seconds: f64,
+    memory: u64,
+    /// Bytes that the cache charges to objects, and to those that left it and are still sent.
+    charged: u64,
+    fills: u64,
+    bound: u64,
+}
+
+impl Sample {
+    /// Above 1, the bound is exceeded.
+    fn of_bound(&self) -> f64 {
+        self.memory as f64 / self.bound as f64
+    }
+}
+
+impl Plan {
+    fn measure(&self, objects: Objects, capacity: u64, raw: &mut File) -> anyhow::Result<Value> {
+        let scratch = Scratch::new(&std::env::temp_dir())?;
+        let origin = Origin::start(&self.edgeward, None, &scratch.path)?;
+        let more = format!(
+            "--hot {capacity} --policy {} --workers {}",
+            self.policy, self.workers
+        );
+        let edge = Edge::start(&self.edgeward, "edge", &origin, &more, None, &scratch.path)?;
+        let fresh = count(&first_status(&edge)?, "memory_bytes");
+        let (over, bytes) = (AtomicBool::new(false), AtomicU64::new(0));
+        let (samples, seconds, cpu_seconds) = thread::scope(|scope| {
+            let clients: Vec<_> = (1..=self.connections)
+                .map(|client| {
+                    let (port, over, bytes) = (edge.port, &over, &bytes);
+                    scope.spawn(move || ask(port, objects, client, over, bytes))
+                })
+                .collect();
+            let samples = self.sample(&edge, capacity, &bytes);
+            over.store(true, Ordering::Relaxed);
+            for client in clients {
+                client.join().map_err(|_| anyhow!("a client panicked"))??;
+            }
+            samples
+        })?;
+        let label = format!("{}, {} MiB", objects.name(), capacity >> 20);
+        // One line a second: the sample with the most memory.
+        for second in samples.chunk_by(|a, b| a.seconds as u64 == b.seconds as u64) {
+            let most = second.iter().max_by_key(|sample| sample.memory);
+            if let Some(most) = most {
+                let row = json!({ "cell": label, "second": most.seconds as u64, "memory_bytes_max": most.memory, "charged_bytes": most.charged, "fills_bytes": most.fills, "samples": second.len() });
+                writeln!(raw, "{row}")?;
+            }
+        }
+        let worst = samples
+            .iter()
+            .max_by(|a, b| a.of_bound().total_cmp(&b.of_bound()))
+            .context("no sample")?;
+        let mut memory: Vec<u64> = samples.iter().map(|sample| sample.memory).collect();
+        memory.sort_unstable();
+        Ok(json!({
+            "cell": label,
+            "fresh": fresh,
+            "median": memory[memory.len() / 2],
+            "p99": memory[memory.len() * 99 / 100],
+            "peak": memory.last(),
+            "worst": worst.memory,
+            "worst_charged": worst.charged,
+            "worst_fills": worst.fills,
+            "bound": worst.bound,
+            "met": worst.of_bound() <= 1.0,
+            "samples": samples.len(),
+            "mb_per_second": bytes.into_inner() as f64 / 1e6 / seconds,
+            "cpu_seconds": cpu_seconds,
+            "seconds": seconds,
+        }))
+    }
+
+    /// Samples of the time after the warm-up, the length of that time, and the processor time of the edge in it.
+    fn sample(
+        &self,
+        edge: &Edge,
+        capacity: u64,
+        bytes: &AtomicU64,
+    ) -> anyhow::Result<(Vec<Sample>, f64, f64)> {
+        let warmup_end = Instant::now() + Duration::from_secs(120);
+        while bytes.load(Ordering::Relaxed) < WARMUP_FILLS * capacity && Instant::now() < warmup_end
+        {
+            thread::sleep(SAMPLE_INTERVAL);
+        }
+        bytes.store(0, Ordering::Relaxed);
+        let cpu = edge.server.cpu_seconds()?;
+        let mut admin = Client::connect(edge.admin)?;
+        let begun = Instant::now();
+        let mut samples = Vec::new();
+        while begun.elapsed() < Duration::from_secs(self.seconds) {
+            let status: Value = serde_json::from_slice(&admin.get_page("/status")?)?;
+            let fills = count(&status["fills"], "bytes");
+            let expected = capacity + fills + base_bytes(self.workers);
+            samples.push(Sample {
+                seconds: begun.elapsed().as_secs_f64(),
+                memory: count(&status, "memory_bytes"),
+                charged: count(&status["hot"], "used_bytes")
+                    + count(&status["hot"], "pinned_bytes"),
+                fills,
+                bound: (expected as f64 * MEMORY_RATIO_MAX) as u64,
+            });
+            thread::sleep(SAMPLE_INTERVAL);
+        }
+        let cpu = edge.server.cpu_seconds()? - cpu;
+        Ok((samples, begun.elapsed().as_secs_f64(), cpu))
+    }
+
+    fn summary(&self, machine: &Value, cells: &[Value]) -> String {
+        let lines: Vec<_> = cells.iter().map(line).collect();
+        format!(
+            "# Memory while objects come and go, {}\n\n\
+             `cargo xtask {}` at commit {}, {} cores of {}, load {}.\n\n\
+             Bound: (hot.capacity + fills at that moment + documented base of {:.1} MiB) x {MEMORY_RATIO_MAX}. Met: no sample is above its \
+             bound. \"of bound\" is the largest share of its bound that a sample reached. Memory in MiB.\n\n\
+             | objects, hot | fresh | median | p99 | peak | bound | of bound | met | MB/s | CPU s per GB |\n\
+             |---|---|---|---|---|---|---|---|---|---|\n{}\n",
+            machine["date"].as_str().unwrap_or_default(),
+            machine["command"].as_str().unwrap_or_default(),
+            machine["commit"].as_str().unwrap_or_default(),
+            machine["cores"],
+            machine["cpu"].as_str().unwrap_or_default(),
+            machine["load_average"],
+            base_bytes(self.workers) as f64 / f64::from(1 << 20),
+            lines.join("\n"),
+        )
+    }
+}
+
+/// The admin server may listen a moment later than the edge.
+fn first_status(edge: &Edge) -> anyhow::Result<Value> {
+    let end = Instant::now() + Duration::from_secs(10);
+    loop {
+        match edge.status() {
+            Err(_) if Instant::now() < end => thread::sleep(SAMPLE_INTERVAL),
+            answer => return answer,
+        }
+    }
+}
+
+fn line(cell: &Value) -> String {
+    let number = |key: &str| cell[key].as_f64().unwrap_or(f64::NAN);
+    let mib = |key: &str| number(key) / f64::from(1 << 20);
+    let gigabytes = number("mb_per_second") * number("seconds") / 1e3;
+    format!(
+        "| {} | {:.1} | {:.1} | {:.1} | {:.1} | {:.1} | {:.3} | {} | {:.0} | {:.2} |",
+        cell["cell"].as_str().unwrap_or_default(),
+        mib("fresh"),
+        mib("median"),
+        mib("p99"),
+        mib("peak"),
+        mib("bound"),
+        number("worst") / number("bound"),
+        if cell["met"] == true { "yes" } else { "**no**" },
+        number("mb_per_second"),
+        number("cpu_seconds") / gigabytes,
+    )
+}
+
+/// Asks for objects until the cell is over: one in sixteen popular, one in four the client's last but ten, the others new.
+fn ask(
+    port: u16,
+    objects: Objects,
+    client: u64,
+    over: &AtomicBool,
+    bytes: &AtomicU64,
+) -> anyhow::Result<()> {
+    let mut connection = Connection::open(port)?;
+    let mut new = client << 32;
+    for turn in 0_u64.. {
+        if over.load(Ordering::Relaxed) {
+            break;
+        }
+        let object = if turn % 16 == 0 {
+            1 + (share(turn * client) * POPULAR as f64) as u64
+        } else if turn % 4 == 3 {
+            new.saturating_sub(10).max((client << 32) + 1)
+        } else {
+            new += 1;
+            new
+        };
+        let size = objects.size(object);
+        connection.get(&format!("/o/{object}?size={size}"))?;
+        bytes.fetch_add(size, Ordering::Relaxed);
+    }
+    Ok(())
+}

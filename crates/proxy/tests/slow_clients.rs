@@ -288,3 +288,35 @@ fn bodies_that_have_not_arrived_leave_connections_for_misses() {
         }
     }
 }
+
+/// A client that waits for the origin's answer before it sends the rest finds a place, whatever another address does.
+#[test]
+fn one_address_cannot_take_every_place_of_bodies_that_have_not_arrived() {
+    let bed = Bed::with(|config| {
+        config.workers = NonZeroUsize::MIN;
+        config.origin.connections_per_worker_max = NonZeroUsize::new(10).expect("some");
+        config.limits.upload_buffer_wait = Duration::from_millis(10);
+    });
+    bed.origin.on("/up", no_store("x"));
+    bed.origin
+        .on("/talk", no_store("go on").before_reading_body());
+    let mut greedy: Vec<Client> = (0..8)
+        .map(|_| {
+            let mut client = bed.connect();
+            client.send_head("POST", "/up", &[("transfer-encoding", "chunked")]);
+            client.send(b"5\r\nhello\r\n");
+            client
+        })
+        .collect();
+    // Half of the connections are for such bodies, and four fifths of these for one address.
+    bed.until_metric("edgeward_uploads_kept_total", 4.0);
+    let mut other = connect_from(&bed, 2);
+    other.send_head("POST", "/talk", &[("transfer-encoding", "chunked")]);
+    other.send(b"5\r\nhello\r\n");
+    assert_eq!(other.answer("POST").text(), "go on");
+    assert_eq!(bed.origin.requests("/up"), 4);
+    for client in &mut greedy {
+        client.send(b"0\r\n\r\n");
+        assert_eq!(client.answer("POST").text(), "x");
+    }
+}

@@ -32,6 +32,8 @@ pub(super) struct Shared {
     pub(super) unfinished: Cell<usize>,
     /// Bound of `unfinished`.
     pub(super) unfinished_max: usize,
+    /// Each client's share of them.
+    pub(super) unfinished_shares: Shares,
     pub(super) unfinished_log: SparseLog,
     pub(super) counters: Arc<Counters>,
     pub(super) clock: Arc<Clock>,
@@ -174,21 +176,31 @@ impl Shared {
 }
 
 /// One of the requests that may hold a connection although their body has not arrived. Given back when dropped.
-pub(crate) struct Unfinished(Rc<Shared>);
+pub(crate) struct Unfinished {
+    pool: Rc<Shared>,
+    client: ClientNet,
+}
 
 impl Unfinished {
-    pub(super) fn begin(pool: &Rc<Shared>) -> Option<Self> {
+    /// `None` if too many requests are under way, or too many of this client.
+    pub(super) fn begin(pool: &Rc<Shared>, client: ClientNet) -> Option<Self> {
         let count = pool.unfinished.get();
-        (count < pool.unfinished_max).then(|| {
+        let free = pool.unfinished_max.saturating_sub(count);
+        pool.unfinished_shares.allow(client, free).then(|| {
             pool.unfinished.set(count + 1);
-            Self(Rc::clone(pool))
+            pool.unfinished_shares.take(client);
+            Self {
+                pool: Rc::clone(pool),
+                client,
+            }
         })
     }
 }
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        self.0.unfinished.set(self.0.unfinished.get() - 1);
+        self.pool.unfinished.set(self.pool.unfinished.get() - 1);
+        self.pool.unfinished_shares.give_back(self.client);
     }
 }
 

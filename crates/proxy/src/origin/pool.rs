@@ -5,6 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,6 +90,7 @@ impl OriginPool {
             busy_log: SparseLog::default(),
             unfinished: Cell::new(0),
             unfinished_max: unfinished_max(&config),
+            unfinished_shares: Shares::new(config.client_share_percent),
             unfinished_log: SparseLog::default(),
             counters,
             clock,
@@ -113,9 +115,9 @@ impl OriginPool {
         self.config.protocol == OriginProtocol::Http1
     }
 
-    /// Lets a request take a connection before its body has arrived, unless too many requests hold one.
-    pub(crate) fn begin_unfinished(&self) -> Option<Unfinished> {
-        Unfinished::begin(&self.shared)
+    /// Lets a request of this client take a connection before its body has arrived, unless too many requests hold one.
+    pub(crate) fn begin_unfinished(&self, client: IpAddr) -> Option<Unfinished> {
+        Unfinished::begin(&self.shared, ClientNet::of(client))
     }
 
     /// Counts and logs an upload that stays buffered because too many requests hold a connection without their body.
@@ -499,7 +501,8 @@ fn unfinished_max(config: &OriginConfig) -> usize {
             let percent = config.unfinished_uploads_percent as usize;
             (config.connections_per_worker_max.get() * percent / 100).max(1)
         }
-        OriginProtocol::Http2 => usize::MAX,
+        // Far from an overflow of the shares' arithmetic.
+        OriginProtocol::Http2 => usize::MAX >> 16,
     }
 }
 

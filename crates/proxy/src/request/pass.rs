@@ -142,7 +142,7 @@ async fn upload(
     let (mut stream, progress) = Upload::stream(incoming, &reply.worker, conn, ask.peer);
     let origin = &reply.worker.origin;
     let expects = expects_continue(ask) && origin.reports_interims();
-    match expects.then(|| origin.begin_unfinished()) {
+    match expects.then(|| origin.begin_unfinished(ask.peer.ip())) {
         Some(Some(unfinished)) => stream.expect_continue(unfinished),
         asked => {
             if asked.is_some() {

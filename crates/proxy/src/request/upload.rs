@@ -203,6 +203,7 @@ impl Stream {
             return Ok(());
         };
         let worker = Rc::clone(&self.worker);
+        let client = self.progress.peer.ip();
         let mut unfinished = None;
         let buffered = {
             let mut reading = pin!(poll_fn(|cx| self.poll_front(cx, &mut memory)));
@@ -214,7 +215,7 @@ impl Stream {
                     if let Ok(read) = tokio::time::timeout(wait, &mut reading).await {
                         break read;
                     }
-                    unfinished = worker.origin.begin_unfinished();
+                    unfinished = worker.origin.begin_unfinished(client);
                     if unfinished.is_some() {
                         break Ok(());
                     }

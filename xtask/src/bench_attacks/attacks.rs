@@ -8,6 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
@@ -34,7 +35,7 @@ pub(super) enum Attack {
     FrameFlood,
     /// 1,400 connections that say nothing.
     Idle,
-    /// 32 connections to the admin server that pipeline requests and read nothing.
+    /// 32 connections to the admin server that pipeline requests and read nothing, each for a third of a second.
     Admin,
     /// 4,100 connections to the filter's publisher that say nothing.
     Publisher,
@@ -269,6 +270,15 @@ impl Attacker {
     fn open_some(&mut self) {
         self.turns += 1;
         let first = self.attack.opened_a_turn(self.strength);
+        if self.attack == Attack::Admin && self.connections.len() == self.attack.connections() {
+            // The server cannot tell a client that reads nothing that a connection is closed.
+            let renewed = if self.strength == Strength::Strong {
+                20
+            } else {
+                2
+            };
+            self.connections.drain(..renewed);
+        }
         let most = match (self.attack, self.strength) {
             (Attack::PinnedH1, Strength::Moderate) => usize::from(self.turns.is_multiple_of(6)),
             // 115 a second.
@@ -434,10 +444,12 @@ impl Attacker {
             self.attack,
             Attack::RapidReset | Attack::FrameFlood | Attack::Hpack | Attack::SlowPosts
         );
-        let mut buffer = [0; 4096];
         if !reads {
-            return is_open(open.stream.peek(&mut buffer[..1]));
+            // A closed connection may still have bytes to read.
+            let mut ends = [PollFd::new(&open.stream, PollFlags::RDHUP)];
+            return !matches!(poll(&mut ends, Some(&Timespec::default())), Ok(1..));
         }
+        let mut buffer = [0; 4096];
         loop {
             match open.stream.read(&mut buffer) {
                 Ok(0) => return false,

@@ -3,6 +3,10 @@
 //! The rule for inserts: a response is stored only if its target was not invalidated since its fetch began. Every fetch is
 //! therefore registered under its primary key before the request is sent, whether others may join it or not.
 //! An invalidation first dooms the registered fetches, then removes what is stored.
+//!
+//! The rule for failures: the requests that waited for a failed fetch share one further fetch, however late each of them wakes.
+//! The same holds for the next failure, and a request waits for a bounded number of fetches. An
+//! origin that is down therefore gets a few requests for all that wait, and not one for each.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +15,7 @@ use std::time::Duration;
 
 use edgeward_types::{KeyHash, Timestamp};
 
-use crate::fill::{Fill, FillReader};
+use crate::fill::{Fill, FillReader, Retry};
 
 /// The fetches under way, by key. Misses only; hits never look here.
 #[derive(Debug)]
@@ -71,6 +75,38 @@ impl Collapse {
         );
         let lead = self.lead(fill, primary, vec![hash]);
         Role::Leader(lead, reader)
+    }
+
+    /// The part of a request that waited for a fetch which failed.
+    pub(crate) fn join_after(
+        self: &Arc<Self>,
+        failed: &FillReader,
+        hash: KeyHash,
+        key: &[u8],
+        primary: KeyHash,
+    ) -> Role {
+        let mut first = None;
+        let retry = failed.fill().retry_or(|| {
+            let role = self.join(hash, key, primary);
+            let fill = match &role {
+                Role::Leader(lead, _) => Some(Arc::clone(&lead.fill)),
+                Role::Follower(reader) => Some(Arc::clone(reader.fill())),
+                Role::Alone => None,
+            };
+            first = Some(role);
+            Retry {
+                key: key.into(),
+                fill,
+            }
+        });
+        if let Some(role) = first {
+            return role;
+        }
+        // A fetch may have had waiters by its primary key, and others by that of a variant.
+        match retry.fill.as_ref().filter(|_| *retry.key == *key) {
+            Some(fill) => fill.join_late().map_or(Role::Alone, Role::Follower),
+            None => self.join(hash, key, primary),
+        }
     }
 
     /// A fetch nobody else may join.
@@ -226,7 +262,10 @@ const HIT_FOR_MISS_SLOTS: usize = 1 << 16;
 
 #[cfg(test)]
 mod tests {
+    use http::StatusCode;
+
     use super::*;
+    use crate::fill::Failure;
 
     #[test]
     fn a_marked_key_is_known_until_it_expires() {
@@ -283,5 +322,50 @@ mod tests {
         assert!(!other.fill.is_doomed());
         drop((variant, alone, other));
         assert!(collapse.fetches.iter().all(|shard| lock(shard).is_empty()));
+    }
+
+    /// Each of the requests that wait wakes only after the further fetch has ended, the worst case for them.
+    #[test]
+    fn those_who_waited_for_a_failed_fetch_share_one_further_fetch() {
+        const FAILURE: Failure = Failure {
+            status: StatusCode::BAD_GATEWAY,
+            detail: "connection_refused",
+        };
+        let collapse = Collapse::new();
+        let hash = KeyHash(1);
+        let fail = |mut lead: Lead| {
+            lead.close();
+            lead.fill.fail(FAILURE);
+        };
+        let Role::Leader(lead, _) = collapse.join(hash, b"a", hash) else {
+            panic!("the first leads");
+        };
+        let mut waiting: Vec<_> = (0..20)
+            .map(|_| match collapse.join(hash, b"a", hash) {
+                Role::Follower(reader) => reader,
+                _ => panic!("the others wait"),
+            })
+            .collect();
+        fail(lead);
+        for round in 2..5 {
+            let mut leaders = 0;
+            let mut still_waiting = Vec::new();
+            for reader in waiting {
+                match collapse.join_after(&reader, hash, b"a", hash) {
+                    Role::Leader(lead, _) => {
+                        leaders += 1;
+                        fail(lead);
+                    }
+                    Role::Follower(reader) => still_waiting.push(reader),
+                    Role::Alone => panic!("a failure is shared"),
+                }
+            }
+            assert_eq!(leaders, 1, "fetch {round}");
+            waiting = still_waiting;
+        }
+        assert!(matches!(
+            collapse.join_after(&waiting[0], hash, b"other", hash),
+            Role::Leader(..)
+        ));
     }
 }

@@ -12,7 +12,7 @@ mod budget;
 mod held;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
@@ -72,6 +72,16 @@ pub(crate) struct Fill {
     state: Mutex<State>,
     /// What it fetches was invalidated meanwhile: it must not be stored.
     doomed: AtomicBool,
+    /// Once it has failed: what the requests that waited for it wait for next.
+    retry: OnceLock<Retry>,
+}
+
+/// The fetch that follows a failed one.
+#[derive(Debug)]
+pub(crate) struct Retry {
+    pub(crate) key: Box<[u8]>,
+    /// Nothing if it could not be shared.
+    pub(crate) fill: Option<Arc<Fill>>,
 }
 
 #[derive(Debug)]
@@ -134,6 +144,7 @@ impl Fill {
                 pump: None,
             }),
             doomed: AtomicBool::new(false),
+            retry: OnceLock::new(),
         })
     }
 
@@ -151,18 +162,31 @@ impl Fill {
         self.lock().pump = Some(cx.waker().clone());
     }
 
+    /// What follows this fill, which has failed. `begin` is called once.
+    pub(crate) fn retry_or(&self, begin: impl FnOnce() -> Retry) -> &Retry {
+        self.retry.get_or_init(begin)
+    }
+
     /// One more who shares it, or nothing if it is past sharing.
     pub(crate) fn join(self: &Arc<Self>) -> Option<FillReader> {
-        let mut state = self.lock();
+        let state = self.lock();
         let joinable = match &state.stage {
             Stage::Flowing(flow) => flow.head.shareable && !flow.window,
             Stage::Whole { head, .. } => head.shareable,
             Stage::Asked | Stage::Found(_) => true,
             Stage::Released | Stage::Failed(_) | Stage::Broken => false,
         };
-        if !joinable {
-            return None;
-        }
+        joinable.then(|| self.add_reader(state))
+    }
+
+    /// The same for a request that has waited for this fill since before it began: its end is theirs, whatever it was.
+    pub(crate) fn join_late(self: &Arc<Self>) -> Option<FillReader> {
+        let state = self.lock();
+        let has_let_go = matches!(&state.stage, Stage::Flowing(flow) if flow.window);
+        (!has_let_go).then(|| self.add_reader(state))
+    }
+
+    fn add_reader(self: &Arc<Self>, mut state: MutexGuard<'_, State>) -> FillReader {
         let reader = Reader {
             position: 0,
             waker: None,
@@ -178,10 +202,10 @@ impl Fill {
                 state.readers.len() - 1
             }
         };
-        Some(FillReader {
+        FillReader {
             fill: Arc::clone(self),
             id,
-        })
+        }
     }
 
     pub(crate) fn has_readers(&self) -> bool {
@@ -347,6 +371,10 @@ pub(crate) struct FillReader {
 }
 
 impl FillReader {
+    pub(crate) fn fill(&self) -> &Arc<Fill> {
+        &self.fill
+    }
+
     /// Waits for the head, or for the news that there will be none.
     pub(crate) fn poll_head(&self, cx: &Context<'_>) -> Poll<Followed> {
         let mut state = self.fill.lock();

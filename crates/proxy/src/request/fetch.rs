@@ -59,23 +59,30 @@ pub(super) async fn miss(
     stale: Option<Arc<Stored>>,
 ) -> Response<EdgeBody> {
     let worker = Rc::clone(&reply.worker);
-    count(&worker, why);
     // A part of something that is not here is the origin's to give, and a HEAD's answer has no body
     // to keep. With something stale at hand both first ask whether it still holds.
     let wants_range = !ask.plain && ask.headers.contains_key(RANGE);
     if stale.is_none() && (ask.method == Method::HEAD || wants_range) {
+        count(&worker, why);
         return Box::pin(pass::pass_counted(reply, ask, incoming, why)).await;
     }
     drop(incoming);
     let mut follows_left = FOLLOWS_MAX;
+    let mut failed: Option<FillReader> = None;
     loop {
         let primary = key.primary_hash(&worker);
         let alone = follows_left == 0 || worker.shared.hit_for_miss.contains(primary, worker.now());
-        let role = if alone {
-            Role::Alone
-        } else {
-            worker.shared.collapse.join(key.hash, &key.bytes, primary)
+        let collapse = &worker.shared.collapse;
+        let role = match &failed {
+            _ if alone => Role::Alone,
+            Some(failed) => collapse.join_after(failed, key.hash, &key.bytes, primary),
+            None => collapse.join(key.hash, &key.bytes, primary),
         };
+        failed = None;
+        if follows_left == FOLLOWS_MAX {
+            // Once it waits, so that a request that is counted is one that waits.
+            count(&worker, why);
+        }
         let reader = match role {
             Role::Follower(reader) => reader,
             Role::Leader(mut lead, reader) => {
@@ -141,7 +148,7 @@ pub(super) async fn miss(
                 });
             }
             // One of those who waited leads now, the others follow it.
-            Followed::Failed(_) => {}
+            Followed::Failed(_) => failed = Some(reader),
         }
     }
 }
@@ -346,5 +353,5 @@ fn count(worker: &Worker, why: Forward) {
     }
 }
 
-/// How often one request waits for another's fetch before it asks on its own.
+/// How often one request waits for another's fetch before it asks on its own, or shares the failure of the last.
 const FOLLOWS_MAX: u32 = 3;

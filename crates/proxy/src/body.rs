@@ -64,7 +64,8 @@ impl EdgeBody {
         let conn = in_flight.conn();
         let (source, delivery) = match source {
             Source::Whole(bytes, _) if bytes.is_empty() => (Source::Empty, None),
-            Source::Origin(body) => {
+            // hyper may ask for nothing while it cannot write. The lane asks at once, and most bodies are whole by then.
+            Source::Origin(body) if !conn.lane_writes() => {
                 let delivery = Delivery::watched(&worker, conn, Some(body));
                 (Source::Passed(Rc::clone(&delivery)), Some(delivery))
             }
@@ -92,6 +93,7 @@ impl EdgeBody {
     /// The head of a response that was passed on as [`Lines`]; only a plain request's, which the lane serves.
     pub(crate) fn take_lines(&mut self) -> Option<Lines> {
         match &mut self.source {
+            Source::Origin(body) => body.take_lines(),
             Source::Passed(delivery) => delivery.take_lines(),
             _ => None,
         }
@@ -180,12 +182,29 @@ impl EdgeBody {
                     .poll_frame(cx)
                     .map(|next| next.map(|frame| frame.map_err(Into::into)))
             }
-            Source::Origin(_) => unreachable!("`new` has it watched"),
+            Source::Origin(body) => {
+                this.memory = Memory::Own;
+                let polled = Pin::new(&mut **body).poll_frame(cx);
+                if !body.is_end_stream() {
+                    this.watch();
+                }
+                polled.map(|next| next.map(|frame| frame.map_err(Into::into)))
+            }
         };
         this.settle(&polled, |frame| {
             frame.data_ref().map_or(0, |bytes| bytes.len() as u64)
         });
         polled
+    }
+
+    /// Has the sweep watch a body from the origin of which more is to come.
+    fn watch(&mut self) {
+        if let Source::Origin(body) = std::mem::replace(&mut self.source, Source::Empty) {
+            let conn = self.in_flight.conn();
+            let delivery = Delivery::watched(&self.worker, conn, Some(body));
+            self.delivery = Some(Rc::clone(&delivery));
+            self.source = Source::Passed(delivery);
+        }
     }
 
     /// Whose memory the piece is that was given last.

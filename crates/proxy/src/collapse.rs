@@ -8,7 +8,6 @@
 //! The same holds for the next failure, and a request waits for a bounded number of fetches. An
 //! origin that is down therefore gets a few requests for all that wait, and not one for each.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,17 +15,19 @@ use std::time::Duration;
 use edgeward_types::{KeyHash, Timestamp};
 
 use crate::fill::{Fill, FillReader, Retry};
+use crate::key_map::WordMap;
 
 /// The fetches under way, by key. Misses only; hits never look here.
 #[derive(Debug)]
 pub(crate) struct Collapse {
-    shards: Box<[Mutex<HashMap<KeyHash, Entry>>]>,
-    /// Every fetch by the hash of its primary key, which is that of its URL. Keys that share a hash share a fate.
-    fetches: Box<[Mutex<Fetches>]>,
+    /// Fetches that others may join. One that stands under its primary key is registered by that.
+    shards: Box<[Mutex<WordMap<KeyHash, Entry>>]>,
+    /// The other fetches by the hash of their primary key, which is that of their URL.
+    others: Box<[Mutex<Fetches>]>,
 }
 
 /// Fetches by the hash of their primary key.
-type Fetches = HashMap<KeyHash, Vec<Arc<Fill>>>;
+type Fetches = WordMap<KeyHash, Vec<Arc<Fill>>>;
 
 #[derive(Debug)]
 struct Entry {
@@ -48,7 +49,7 @@ impl Collapse {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            fetches: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            others: (0..SHARDS).map(|_| Mutex::default()).collect(),
         })
     }
 
@@ -73,7 +74,12 @@ impl Collapse {
                 fill: Arc::clone(&fill),
             },
         );
-        let lead = self.lead(fill, primary, vec![hash]);
+        drop(shard);
+        let mut lead = self.lead(fill, primary);
+        lead.key = Some(hash);
+        if hash != primary {
+            lead.register();
+        }
         Role::Leader(lead, reader)
     }
 
@@ -113,33 +119,37 @@ impl Collapse {
     pub(crate) fn alone(self: &Arc<Self>, primary: KeyHash) -> (Lead, FillReader) {
         let fill = Fill::new();
         let reader = fill.join().expect("a new fill can be shared");
-        (self.lead(fill, primary, Vec::new()), reader)
+        let mut lead = self.lead(fill, primary);
+        lead.register();
+        (lead, reader)
     }
 
-    fn lead(self: &Arc<Self>, fill: Arc<Fill>, primary: KeyHash, keys: Vec<KeyHash>) -> Lead {
-        let mut fetches = lock(&self.fetches[shard_of(primary)]);
-        fetches.entry(primary).or_default().push(Arc::clone(&fill));
+    fn lead(self: &Arc<Self>, fill: Arc<Fill>, primary: KeyHash) -> Lead {
         Lead {
             collapse: Arc::clone(self),
             fill,
-            keys,
+            key: None,
+            variant: None,
             primary,
+            is_registered: false,
         }
     }
 
     /// The target of this primary key was invalidated: responses to requests that were sent before are not stored, and
-    /// requests from now on do not join them.
+    /// requests from now on do not join them. Keys that share a hash share a fate.
     pub(crate) fn doom(&self, hash: KeyHash, key: &[u8]) {
-        let fetches = lock(&self.fetches[shard_of(hash)]);
-        for fill in fetches.get(&hash).into_iter().flatten() {
-            fill.doom();
-        }
-        drop(fetches);
         let mut shard = self.shard(hash);
-        if shard.get(&hash).is_some_and(|entry| *entry.key == *key)
-            && let Some(entry) = shard.remove(&hash)
-        {
+        if let Some(entry) = shard.get(&hash) {
             entry.fill.doom();
+            if *entry.key == *key {
+                shard.remove(&hash);
+            }
+        }
+        drop(shard);
+        // In this order: a fetch that is no longer shared is among the others before it leaves the shard.
+        let others = lock(&self.others[shard_of(hash)]);
+        for fill in others.get(&hash).into_iter().flatten() {
+            fill.doom();
         }
     }
 
@@ -148,7 +158,7 @@ impl Collapse {
         self.shards.iter().map(|s| lock(s).len()).sum()
     }
 
-    fn shard(&self, hash: KeyHash) -> MutexGuard<'_, HashMap<KeyHash, Entry>> {
+    fn shard(&self, hash: KeyHash) -> MutexGuard<'_, WordMap<KeyHash, Entry>> {
         lock(&self.shards[shard_of(hash)])
     }
 }
@@ -167,8 +177,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) struct Lead {
     collapse: Arc<Collapse>,
     pub(crate) fill: Arc<Fill>,
-    keys: Vec<KeyHash>,
+    /// The keys under which others may join.
+    key: Option<KeyHash>,
+    variant: Option<KeyHash>,
     primary: KeyHash,
+    /// Whether the fetch is in [`Collapse::others`].
+    is_registered: bool,
 }
 
 impl Lead {
@@ -180,19 +194,35 @@ impl Lead {
                 key: key.into(),
                 fill: Arc::clone(&self.fill),
             });
-            self.keys.push(hash);
+            self.variant = Some(hash);
         }
     }
 
-    /// From now on, whoever asks starts anew.
+    /// From now on, whoever asks starts anew, but the response may still be stored.
+    pub(crate) fn stop_sharing(&mut self) {
+        if !self.is_registered {
+            self.register();
+        }
+        self.close();
+    }
+
+    /// From now on, whoever asks starts anew. What is to be stored of the response is stored by now.
     pub(crate) fn close(&mut self) {
-        for hash in self.keys.drain(..) {
+        for hash in [self.key.take(), self.variant.take()].into_iter().flatten() {
             let mut shard = self.collapse.shard(hash);
             let ours = |entry: &Entry| Arc::ptr_eq(&entry.fill, &self.fill);
             if shard.get(&hash).is_some_and(ours) {
                 shard.remove(&hash);
             }
         }
+    }
+
+    /// Has invalidations reach the fetch although it does not stand under its primary key.
+    fn register(&mut self) {
+        let mut others = lock(&self.collapse.others[shard_of(self.primary)]);
+        let of_key = others.entry(self.primary).or_default();
+        of_key.push(Arc::clone(&self.fill));
+        self.is_registered = true;
     }
 }
 
@@ -201,11 +231,14 @@ impl Drop for Lead {
         self.close();
         // Does nothing to a fill that came to its end.
         self.fill.break_off();
-        let mut fetches = lock(&self.collapse.fetches[shard_of(self.primary)]);
-        if let Some(of_key) = fetches.get_mut(&self.primary) {
+        if !self.is_registered {
+            return;
+        }
+        let mut others = lock(&self.collapse.others[shard_of(self.primary)]);
+        if let Some(of_key) = others.get_mut(&self.primary) {
             of_key.retain(|fill| !Arc::ptr_eq(fill, &self.fill));
             if of_key.is_empty() {
-                fetches.remove(&self.primary);
+                others.remove(&self.primary);
             }
         }
     }
@@ -312,16 +345,55 @@ mod tests {
     fn an_invalidation_reaches_every_fetch_of_its_url_until_the_fetch_ends() {
         let collapse = Collapse::new();
         let url = KeyHash(1);
-        let Role::Leader(variant, _first) = collapse.join(KeyHash(2), b"a2", url) else {
+        let lead = |hash, key: &[u8]| match collapse.join(hash, key, url) {
+            Role::Leader(lead, _) => lead,
+            _ => panic!("the first leads"),
+        };
+        let shared = lead(url, b"a");
+        let variant = lead(KeyHash(2), b"a2");
+        let mut closed = lead(KeyHash(4), b"a4");
+        closed.stop_sharing();
+        let (alone, _) = collapse.alone(url);
+        let (other, _) = collapse.alone(KeyHash(3));
+        collapse.doom(url, b"a");
+        for doomed in [&shared, &variant, &closed, &alone] {
+            assert!(doomed.fill.is_doomed());
+        }
+        assert!(!other.fill.is_doomed());
+        drop((shared, variant, closed, alone, other));
+        assert!(collapse.others.iter().all(|shard| lock(shard).is_empty()));
+        assert_eq!(collapse.len(), 0);
+    }
+
+    #[test]
+    fn an_invalidation_reaches_a_fetch_by_its_primary_key_after_it_is_no_longer_shared() {
+        let collapse = Collapse::new();
+        let url = KeyHash(1);
+        let Role::Leader(mut first, _) = collapse.join(url, b"a", url) else {
             panic!("the first leads");
         };
-        let (alone, _second) = collapse.alone(url);
-        let (other, _third) = collapse.alone(KeyHash(3));
+        first.stop_sharing();
+        let Role::Leader(second, _) = collapse.join(url, b"a", url) else {
+            panic!("the second starts anew");
+        };
         collapse.doom(url, b"a");
-        assert!(variant.fill.is_doomed() && alone.fill.is_doomed());
-        assert!(!other.fill.is_doomed());
-        drop((variant, alone, other));
-        assert!(collapse.fetches.iter().all(|shard| lock(shard).is_empty()));
+        assert!(first.fill.is_doomed() && second.fill.is_doomed());
+        drop((first, second));
+        assert!(collapse.others.iter().all(|shard| lock(shard).is_empty()));
+    }
+
+    #[test]
+    fn an_invalidation_does_not_end_the_sharing_of_another_key_with_the_same_hash() {
+        let collapse = Collapse::new();
+        let Role::Leader(lead, _) = collapse.join(KeyHash(1), b"a", KeyHash(1)) else {
+            panic!("the first leads");
+        };
+        collapse.doom(KeyHash(1), b"b");
+        assert!(lead.fill.is_doomed(), "keys that share a hash share a fate");
+        assert!(matches!(
+            collapse.join(KeyHash(1), b"a", KeyHash(1)),
+            Role::Follower(_)
+        ));
     }
 
     /// Each of the requests that wait wakes only after the further fetch has ended, the worst case for them.

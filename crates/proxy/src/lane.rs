@@ -236,7 +236,7 @@ impl Lane {
                         self.serve_own(own);
                     }
                     Answer::None(looked) => {
-                        let places = Places::of(&plain, &self.inbox);
+                        let places = Places::of(&plain, &self.inbox, self.site.as_ref());
                         self.take_on(head_bytes, &places, looked);
                     }
                 }

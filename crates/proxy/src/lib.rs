@@ -38,6 +38,7 @@ mod h2_io;
 mod heads;
 #[doc(hidden)]
 pub mod hostile;
+mod key_map;
 mod lane;
 mod listener;
 mod metrics;

@@ -169,6 +169,10 @@ impl Negative {
         }
     }
 
+    pub(crate) fn has_rules(&self) -> bool {
+        !self.rules.is_empty()
+    }
+
     /// The first rule whose pattern fits decides.
     pub(crate) fn advise(&self, path: &str) -> Advice {
         for (number, working) in self.rules.iter().enumerate() {

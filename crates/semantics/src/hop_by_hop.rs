@@ -114,6 +114,17 @@ fn strip(headers: &mut HeaderMap) {
     list::remove_where(headers, is_of_connection);
 }
 
+/// The fields that [`strip_request`] takes out of every request, whatever `Connection` says.
+pub const OF_REQUESTS: [HeaderName; 7] = [
+    CONNECTION,
+    TE,
+    TRANSFER_ENCODING,
+    UPGRADE,
+    KEEP_ALIVE,
+    PROXY_CONNECTION,
+    PROXY_AUTHORIZATION,
+];
+
 /// Whether a field speaks of the connection whatever `Connection` says.
 pub fn is_of_connection(name: &HeaderName) -> bool {
     matches!(*name, CONNECTION | TE | TRANSFER_ENCODING | UPGRADE)
@@ -175,6 +186,17 @@ mod tests {
         );
         strip_response(&mut response);
         assert_eq!(response, headers("trailer: y\netag: \"a\""));
+    }
+
+    #[test]
+    fn the_list_for_requests_has_the_fields_that_are_stripped() {
+        for name in OF_REQUESTS {
+            assert!(is_of_connection(&name) || name == PROXY_AUTHORIZATION);
+            let mut request = headers("host: a");
+            request.insert(name, HeaderValue::from_static("x"));
+            strip_request(&mut request);
+            assert_eq!(request, headers("host: a"));
+        }
     }
 
     /// §7.8: an `Upgrade` that `Connection` does not list was not meant for us.

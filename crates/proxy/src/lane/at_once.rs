@@ -1,8 +1,9 @@
 //! A plain request answered where it was read: from memory, or from a disk that need not be waited for.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 
-use edgeward_semantics::Target;
+use edgeward_semantics::{Authority, Target};
 use edgeward_types::KeyHash;
 
 use super::glance::Plain;
@@ -109,17 +110,25 @@ fn answer_from_disk(
 pub(super) struct Site {
     host: Box<str>,
     key: Box<[u8]>,
+    is_canonical: bool,
 }
 
 impl Site {
     /// Nothing if it cannot be the name of a host.
     fn of(scheme: &'static str, host: &str) -> Option<Self> {
+        let authority = Authority::parse(scheme, host).ok()?;
         let mut key = Target::new(scheme, host, "/").ok()?.key();
         // A target brings its own slash.
         key.pop();
         Some(Self {
             host: host.into(),
             key: key.into(),
+            is_canonical: matches!(authority.canonical(), Cow::Borrowed(_)),
         })
+    }
+
+    /// Whether this is the host of a request, as its canonical form has it.
+    pub(super) fn is_canonical(&self, host: &str) -> bool {
+        self.is_canonical && *self.host == *host
     }
 }

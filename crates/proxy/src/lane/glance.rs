@@ -77,6 +77,7 @@ pub(super) fn glance<'a, 'f>(bytes: &'a [u8], fields: &'f mut Fields<'a>) -> Gla
     let mut plain = asks && request.version == Some(1) && target.starts_with('/');
     let mut end = BodyEnd::length(head_bytes, 0);
     let mut host = None;
+    let mut has_cookie = false;
     let mut framing_fields = 0;
     for field in request.headers.iter() {
         match meaning(field.name) {
@@ -85,7 +86,9 @@ pub(super) fn glance<'a, 'f>(bytes: &'a [u8], fields: &'f mut Fields<'a>) -> Gla
                 Ok(value) => host = Some(value),
                 Err(_) => plain = false,
             },
-            Meaning::Host | Meaning::Some => plain = false,
+            // Several lines have to be joined.
+            Meaning::Cookie if !has_cookie => has_cookie = true,
+            Meaning::Host | Meaning::Cookie | Meaning::Some => plain = false,
             Meaning::Connection => plain &= field.value.eq_ignore_ascii_case(b"keep-alive"),
             Meaning::Length | Meaning::Coding if framing_fields > 0 => return Glance::Other,
             Meaning::Length => {
@@ -125,6 +128,7 @@ enum Meaning {
     /// Something: hyper's way knows what.
     Some,
     Host,
+    Cookie,
     Connection,
     /// How many bytes follow the head.
     Length,
@@ -140,6 +144,7 @@ fn meaning(name: &str) -> Meaning {
         3 if is("via") => Meaning::Some,
         4 if is("host") => Meaning::Host,
         5 if is("range") => Meaning::Some,
+        6 if is("cookie") => Meaning::Cookie,
         6 if is("pragma") || is("expect") => Meaning::Some,
         // The edge never switches protocols, so that a request with `Upgrade` ends like any other.
         7 if is("upgrade") || is("trailer") => Meaning::Some,
@@ -236,6 +241,7 @@ mod tests {
             "Via: 1.1 x",
             "Max-Forwards: 1",
             "Host: other.example",
+            "Cookie: a=1\r\ncookie: b=2",
         ] {
             let bytes = head(&format!("{field}\r\n"));
             assert_eq!(look(bytes.as_bytes()), Err(bodyless(&bytes)), "{field}");

@@ -20,6 +20,7 @@ use http::uri::PathAndQuery;
 use http::{Method, Response, StatusCode, Uri, Version};
 use http_body::{Body as _, Frame};
 
+use super::at_once::Site;
 use super::glance::Plain;
 use super::outbox::Outbox;
 use crate::body::EdgeBody;
@@ -96,6 +97,7 @@ impl Own {
             version: Version::HTTP_11,
             headers: HeaderMap::new(),
             plain: false,
+            host_is_canonical: false,
             charge: None,
             interims: None,
         };
@@ -299,6 +301,7 @@ impl Framing {
 /// Where in its head the parts of a plain request lie, so that the head can be taken apart without another copy.
 pub(super) struct Places {
     head_only: bool,
+    host_is_canonical: bool,
     target: Place,
     /// Names and values.
     fields: Vec<(Place, Place)>,
@@ -309,13 +312,14 @@ type Place = (usize, usize);
 
 impl Places {
     /// The places in the `head` that `plain` was read from.
-    pub(super) fn of(plain: &Plain<'_, '_>, head: &[u8]) -> Self {
+    pub(super) fn of(plain: &Plain<'_, '_>, head: &[u8], site: Option<&Site>) -> Self {
         let base = head.as_ptr().addr();
         let place = |part: &[u8]| (part.as_ptr().addr() - base, part.len());
         let field =
             |field: &httparse::Header<'_>| (place(field.name.as_bytes()), place(field.value));
         Self {
             head_only: plain.head_only,
+            host_is_canonical: site.is_some_and(|site| site.is_canonical(plain.host)),
             target: place(plain.target.as_bytes()),
             fields: plain.fields.iter().map(field).collect(),
         }
@@ -342,6 +346,7 @@ impl Places {
             version: Version::HTTP_11,
             headers,
             plain: true,
+            host_is_canonical: self.host_is_canonical,
             charge: None,
             interims: None,
         })

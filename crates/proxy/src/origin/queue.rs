@@ -10,8 +10,10 @@
 //!   queue is full, the client with the most waiting requests loses the newest of them.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::IpAddr;
+
+use crate::key_map::WordMap;
 
 /// A client as far as its share is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,7 +33,7 @@ impl ClientNet {
 #[derive(Debug)]
 pub(super) struct Shares {
     percent: u32,
-    held: RefCell<HashMap<ClientNet, usize>>,
+    held: RefCell<WordMap<ClientNet, usize>>,
 }
 
 impl Shares {

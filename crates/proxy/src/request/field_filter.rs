@@ -1,5 +1,6 @@
 //! Which fields of a request no origin gets.
 
+use edgeward_semantics::hop_by_hop;
 use http::HeaderName;
 use http::header::HeaderMap;
 
@@ -12,26 +13,48 @@ pub(crate) struct FieldFilter {
     describing: NameSet,
     /// From requests that a stored response may answer.
     redirecting: NameSet,
+    /// From plain requests: fields of the connection, and those of both sets, or of the second only if the client is a trusted proxy.
+    plain: NameSet,
+    plain_of_trusted: NameSet,
 }
 
 impl FieldFilter {
     pub(crate) fn new(config: &ForwardingConfig) -> Self {
-        let describing = DESCRIBING.iter().map(|name| HeaderName::from_static(name));
+        let describing = DESCRIBING.map(HeaderName::from_static).to_vec();
+        let redirecting = config.removed_fields.0.clone();
+        let of_connection = hop_by_hop::OF_REQUESTS.to_vec();
+        let of_trusted = [of_connection, redirecting.clone()].concat();
         Self {
-            describing: NameSet::new(describing.collect()),
-            redirecting: NameSet::new(config.removed_fields.0.clone()),
+            plain: NameSet::new([of_trusted.clone(), describing.clone()].concat()),
+            plain_of_trusted: NameSet::new(of_trusted),
+            describing: NameSet::new(describing),
+            redirecting: NameSet::new(redirecting),
         }
     }
 
     /// Removes what the client may not say to the origin.
     pub(crate) fn apply(&self, headers: &mut HeaderMap, client_is_trusted: bool, cacheable: bool) {
-        let goes = |name: &HeaderName| {
+        remove_where(headers, |name| {
             (!client_is_trusted && self.describing.contains(name))
                 || (cacheable && self.redirecting.contains(name))
+        });
+    }
+
+    /// Removes the same, and the fields of the connection, from a plain request in one pass. `Connection` of a plain request
+    /// lists no field.
+    pub(crate) fn apply_to_plain(&self, headers: &mut HeaderMap, client_is_trusted: bool) {
+        let names = if client_is_trusted {
+            &self.plain_of_trusted
+        } else {
+            &self.plain
         };
-        while let Some(name) = headers.keys().find(|name| goes(name)).cloned() {
-            headers.remove(name);
-        }
+        remove_where(headers, |name| names.contains(name));
+    }
+}
+
+fn remove_where(headers: &mut HeaderMap, goes: impl Fn(&HeaderName) -> bool) {
+    while let Some(name) = headers.keys().find(|name| goes(name)).cloned() {
+        headers.remove(name);
     }
 }
 

@@ -166,6 +166,7 @@ pub(crate) fn serve(worker: &Rc<Worker>, link: &ClientLink, request: Request<Inc
         version: parts.version,
         headers: parts.headers,
         plain: false,
+        host_is_canonical: false,
         charge: None,
         interims: None,
     };
@@ -241,7 +242,6 @@ fn answer(
         Err(Stop::Refuse(refusal)) => return ready(reply.refuse(&refusal)),
         Err(Stop::AnswerHere) => return ready(reply.final_recipient(&ask)),
     }
-    let ask = Rc::new(ask);
     if let Route::Pass(reason) = ask.route {
         return later(pass::pass(reply, ask, incoming, reason.forward()));
     }
@@ -325,8 +325,9 @@ fn decide(
         }
         Found::Nothing { key, why } => {
             // Another variant of the URI shows that it exists.
-            if why == Forward::UriMiss && !asked.no_cache {
-                match worker.shared.negative.advise(ask.path()) {
+            let negative = &worker.shared.negative;
+            if why == Forward::UriMiss && !asked.no_cache && negative.has_rules() {
+                match negative.advise(ask.path()) {
                     Advice::Absent => return ready(reply.no_such_id()),
                     Advice::Watch(rule) if !asked.only_if_cached => {
                         return later(watched(rule, reply, ask, incoming, key));

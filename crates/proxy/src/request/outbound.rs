@@ -136,7 +136,7 @@ impl Outbound<'_> {
             && !self.ask.peer_is_trusted
             && !self.ask.options.takes_trailers
             && !matches!(self.conditions, Conditions::Revalidate(_))
-            && !self.ask.headers.contains_key(VIA)
+            && (self.ask.plain || !self.ask.headers.contains_key(VIA))
     }
 
     /// The same bytes as by way of the map, which would cost a third of all the work of a miss.

@@ -4,6 +4,7 @@
 //! else. The order matters: fields of the connection are removed before any other field is read.
 
 use std::borrow::Cow;
+use std::rc::Rc;
 
 use edgeward_semantics::hop_by_hop::{self, ConnectionOptions, MaxForwards};
 use edgeward_semantics::{Authority, PassReason, RequestTarget, Route, route};
@@ -24,6 +25,8 @@ pub(crate) struct RawHead {
     pub(crate) headers: HeaderMap,
     /// See [`Ask::plain`].
     pub(crate) plain: bool,
+    /// Whether `Host` is known to be canonical and the only authority.
+    pub(crate) host_is_canonical: bool,
     /// What the head takes of the memory for heads, if it came by HTTP/2.
     pub(crate) charge: Option<HeadCharge>,
     /// See [`Ask::interims`].
@@ -49,8 +52,10 @@ pub(super) fn canonical(
     worker: &Worker,
     link: &ClientLink,
     head: RawHead,
-) -> (Ask, Result<(), Stop>) {
-    let mut ask = Ask {
+) -> (Rc<Ask>, Result<(), Stop>) {
+    let plain = head.plain;
+    // Made where it stays: it is large.
+    let mut shared = Rc::new(Ask {
         method: head.method,
         uri: head.uri,
         version: head.version,
@@ -66,9 +71,14 @@ pub(super) fn canonical(
         route: Route::Lookup,
         _charge: head.charge,
         interims: head.interims,
+    });
+    let ask = Rc::get_mut(&mut shared).expect("nobody else has it yet");
+    let result = if plain {
+        canonicalise_plain(worker, ask, head.host_is_canonical).map_err(Stop::from)
+    } else {
+        canonicalise(worker, ask)
     };
-    let result = canonicalise(worker, &mut ask);
-    (ask, result)
+    (shared, result)
 }
 
 fn canonicalise(worker: &Worker, ask: &mut Ask) -> Result<(), Stop> {
@@ -100,6 +110,42 @@ fn canonicalise(worker: &Worker, ask: &mut Ask) -> Result<(), Stop> {
         MaxForwards::Forward => Ok(()),
         MaxForwards::RespondHere => Err(Stop::AnswerHere),
     }
+}
+
+/// As [`canonicalise`], for a plain request. The lane has read each of its fields and found nothing that the other steps look
+/// for, and a look into the map costs more than one at the bytes.
+fn canonicalise_plain(
+    worker: &Worker,
+    ask: &mut Ask,
+    host_is_canonical: bool,
+) -> Result<(), Refusal> {
+    if !host_is_canonical {
+        ask.canonical_authority = canonical_authority(worker, ask)?;
+    }
+    let target_bytes = ask.path_and_query().len() as u64;
+    if target_bytes > worker.config().limits.target_bytes_max.bytes() {
+        return Err(Refusal::target_too_long());
+    }
+    let filter = &worker.shared.field_filter;
+    filter.apply_to_plain(&mut ask.headers, ask.peer_is_trusted);
+    debug_assert!(is_canonical(worker, ask), "a plain request needs no more");
+    Ok(())
+}
+
+/// Whether the steps of [`canonicalise`] would change nothing in the request.
+fn is_canonical(worker: &Worker, ask: &Ask) -> bool {
+    let mut headers = ask.headers.clone();
+    join_cookies(&mut headers);
+    let options = hop_by_hop::strip_request(&mut headers);
+    let filter = &worker.shared.field_filter;
+    filter.apply(&mut headers, ask.peer_is_trusted, true);
+    headers == ask.headers
+        && options == ask.options
+        && ask.route == route(&ask.method, &headers)
+        && matches!(has_transfer_coding(&headers), Ok(false))
+        && matches!(canonical_target(worker, ask), Ok(None))
+        && matches!(canonical_authority(worker, ask), Ok(form) if form == ask.canonical_authority)
+        && check(ask, worker).is_ok()
 }
 
 /// Refuses what cannot be answered by anyone, with the reason.

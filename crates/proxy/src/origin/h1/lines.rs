@@ -25,6 +25,7 @@ impl Lines {
         &self.bytes
     }
 
+    #[inline]
     pub(crate) fn push(&mut self, name: &[u8], value: &[u8]) {
         self.bytes.extend_from_slice(name);
         self.bytes.extend_from_slice(b": ");

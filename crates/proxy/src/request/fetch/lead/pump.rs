@@ -84,8 +84,8 @@ impl Fetch {
             .await;
             match step {
                 Step::Wait => {
-                    // Past keeping; those who share it see it through, and nobody joins.
-                    self.lead.close();
+                    // Past keeping in memory; those who share it see it through, and nobody joins.
+                    self.lead.stop_sharing();
                     place.reservation = None;
                     if let Some(shared) = shared.take() {
                         self.tell(shared);

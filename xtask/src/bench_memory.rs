@@ -43,7 +43,7 @@ usage: cargo xtask bench-memory [options]
 
 /// The documented base: what an edge without TLS and disk takes beside the cache and the fills (docs/memory.md).
 pub(crate) const fn base_bytes(workers: u64) -> u64 {
-    (15 << 20) + workers * (512 << 10)
+    (33 + workers) * (512 << 10)
 }
 
 /// Bound of memory, in multiples of capacity, fills and base.

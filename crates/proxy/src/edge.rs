@@ -309,16 +309,18 @@ fn share(
     let instance = u32::from_le_bytes(instance.try_into().expect("four of twelve bytes"));
     let generation = u64::from_le_bytes(generation.try_into().expect("eight of twelve bytes"));
     let via_name = format!("{}-{instance:08x}", config.name);
+    let hot = Hot::new(config.hot.clone());
+    let freed = hot.freed_pages();
     Shared {
-        hot: Hot::new(config.hot.clone()),
+        hot,
         arena: arena(config.hot.capacity),
         disk,
         disk_damaged,
         collapse: Collapse::new(),
         hit_for_miss: HitForMiss::new(config.caching.hit_for_miss),
         negative: Negative::new(&config.negative),
-        fill_budget: FillBudget::new(config.limits.fill_bytes_max.bytes()),
-        upload_budget: FillBudget::new(config.limits.upload_buffers_bytes_max.bytes()),
+        fill_budget: FillBudget::new(config.limits.fill_bytes_max.bytes(), freed),
+        upload_budget: FillBudget::new(config.limits.upload_buffers_bytes_max.bytes(), None),
         pinned_log: PinnedLog::default(),
         head_budget: HeadBudget::new(config.limits.heads_bytes_max.bytes()),
         clock: ticker.clock(),

@@ -36,7 +36,8 @@ use edgeward_policy::{AnyTier, AnyTouch, Evicted, Object, PolicySpec, Refusal, S
 use edgeward_types::{ByteSize, KeyHash, Seed, allocated_bytes};
 
 use crate::sync::Mutex;
-use freed::{FreedPages, freed_max_bytes};
+pub use freed::FreedPages;
+use freed::freed_max_bytes;
 use index::Index;
 use ledger::{Ledger, pinned_free_bytes};
 use tuning::Tuning;
@@ -133,7 +134,7 @@ impl<V: Send + Sync + 'static> HotCache<V> {
             pinned_bytes_max: config.pinned_bytes_max(),
             freed: config
                 .give_back
-                .map(|give_back| FreedPages::new(give_back, config.freed_bytes_max())),
+                .map(|give_back| Arc::new(FreedPages::new(give_back, config.freed_bytes_max()))),
         });
         let tuning = config
             .policy
@@ -183,7 +184,7 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         };
         let shared = &self.shared;
         if let Some(freed) = &shared.freed {
-            freed.offered(charge_bytes);
+            freed.count(charge_bytes);
         }
         let mut evicted = Vec::new();
         let mut removed = Vec::new();
@@ -273,6 +274,11 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         self.shared.ledger.hold(bytes)
     }
 
+    /// Where memory that is freed beside the cache is counted, if freed pages are bounded.
+    pub fn freed_pages(&self) -> Option<Arc<FreedPages>> {
+        self.shared.freed.clone()
+    }
+
     /// Bytes that have left the cache and are still referenced, and the bound above which nothing is admitted.
     ///
     /// Takes the tier's lock.
@@ -331,7 +337,11 @@ impl<V: Send + Sync + 'static> HotCache<V> {
             evicted: load(&counters.evicted),
             evicted_bytes: load(&counters.evicted_bytes),
             abandoned: load(&counters.abandoned),
-            given_back: self.shared.freed.as_ref().map_or(0, FreedPages::given_back),
+            given_back: self
+                .shared
+                .freed
+                .as_ref()
+                .map_or(0, |freed| freed.given_back()),
             digest: tier.digest(),
             tuning: self.tuning.as_ref().map(Tuning::status),
         }
@@ -471,7 +481,7 @@ pub(crate) struct Shared<V> {
     /// The budget. The tier's own capacity is smaller while readers pin bytes.
     capacity_bytes: AtomicU64,
     pinned_bytes_max: u64,
-    freed: Option<FreedPages>,
+    freed: Option<Arc<FreedPages>>,
 }
 
 impl<V> Shared<V> {

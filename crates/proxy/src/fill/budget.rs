@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use edgeward_store::hot::Hold;
+use edgeward_store::hot::{FreedPages, Hold};
 
 use crate::pinned::charged;
 
@@ -13,13 +13,16 @@ use crate::pinned::charged;
 pub(crate) struct FillBudget {
     used: AtomicU64,
     max: u64,
+    /// Learns of each share that ends.
+    freed: Option<Arc<FreedPages>>,
 }
 
 impl FillBudget {
-    pub(crate) fn new(max: u64) -> Arc<Self> {
+    pub(crate) fn new(max: u64, freed: Option<Arc<FreedPages>>) -> Arc<Self> {
         Arc::new(Self {
             used: AtomicU64::new(0),
             max,
+            freed,
         })
     }
 
@@ -101,6 +104,32 @@ impl Drop for FillMemory {
     fn drop(&mut self) {
         if let Share::Bytes(held) = self.share {
             self.budget.used.fetch_sub(held, Ordering::Relaxed);
+            if let Some(freed) = &self.budget.freed {
+                freed.count(held);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use edgeward_store::hot::{HotCache, HotConfig};
+    use edgeward_types::ByteSize;
+
+    use super::*;
+
+    /// Responses that pass through without a place in the cache leave freed pages as well.
+    #[test]
+    fn a_share_that_ends_counts_towards_the_next_check_of_freed_pages() {
+        let hot: Arc<HotCache<()>> = HotCache::new(HotConfig {
+            freed_bytes_max: Some(ByteSize(4000)),
+            give_back: Some(|_| true),
+            ..HotConfig::new(ByteSize(10_000))
+        });
+        let budget = FillBudget::new(5000, hot.freed_pages());
+        for (bytes, checks) in [(600, 0), (600, 1), (900, 1), (3000, 2)] {
+            drop(budget.take(bytes).expect("a share"));
+            assert_eq!(hot.stats().given_back, checks, "after {bytes} bytes");
         }
     }
 }

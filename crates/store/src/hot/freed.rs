@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Bounds the freed pages that the allocator keeps.
 #[derive(Debug)]
-pub(super) struct FreedPages {
+pub struct FreedPages {
     give_back: fn(u64) -> bool,
     bytes_max: u64,
-    /// Bytes that were offered since the last check.
-    offered: AtomicU64,
+    /// Bytes that were counted since the last check.
+    counted: AtomicU64,
     /// How often pages were given back.
     given_back: AtomicU64,
 }
@@ -18,19 +18,19 @@ impl FreedPages {
         Self {
             give_back,
             bytes_max,
-            offered: AtomicU64::new(0),
+            counted: AtomicU64::new(0),
             given_back: AtomicU64::new(0),
         }
     }
 
-    /// Checks the allocator whenever values of a quarter of the bound were offered. About as much is freed in that time: of evicted
-    /// values, and of those that passed through.
+    /// Counts bytes of values that are offered, or were freed without a place in the cache, and checks the allocator at each quarter
+    /// of the bound. An offered value evicts about as many bytes.
     ///
     /// Call it before the next eviction: by then the bodies that the last evictions made room for have taken the pages that suit them.
-    pub(super) fn offered(&self, bytes: u64) {
-        let offered = self.offered.fetch_add(bytes, Relaxed).saturating_add(bytes);
-        if offered >= self.bytes_max / 4 {
-            self.offered.store(0, Relaxed);
+    pub fn count(&self, bytes: u64) {
+        let counted = self.counted.fetch_add(bytes, Relaxed).saturating_add(bytes);
+        if counted >= self.bytes_max / 4 {
+            self.counted.store(0, Relaxed);
             let given_back = (self.give_back)(self.bytes_max);
             self.given_back.fetch_add(u64::from(given_back), Relaxed);
         }

@@ -181,7 +181,7 @@ pub(crate) struct Lead {
     key: Option<KeyHash>,
     variant: Option<KeyHash>,
     primary: KeyHash,
-    /// Whether the fetch is in [`Collapse::others`].
+    /// True if the fetch is in [`Collapse::others`].
     is_registered: bool,
 }
 
@@ -198,7 +198,7 @@ impl Lead {
         }
     }
 
-    /// From now on, whoever asks starts anew, but the response may still be stored.
+    /// From now on, a further request starts a new fetch, but the response may still be stored.
     pub(crate) fn stop_sharing(&mut self) {
         if !self.is_registered {
             self.register();
@@ -206,7 +206,7 @@ impl Lead {
         self.close();
     }
 
-    /// From now on, whoever asks starts anew. What is to be stored of the response is stored by now.
+    /// From now on, a further request starts a new fetch. What is to be stored of the response is stored by now.
     pub(crate) fn close(&mut self) {
         for hash in [self.key.take(), self.variant.take()].into_iter().flatten() {
             let mut shard = self.collapse.shard(hash);

@@ -127,7 +127,7 @@ impl Site {
         })
     }
 
-    /// Whether this is the host of a request, as its canonical form has it.
+    /// Returns true if this is the host of a request, as its canonical form has it.
     pub(super) fn is_canonical(&self, host: &str) -> bool {
         self.is_canonical && *self.host == *host
     }

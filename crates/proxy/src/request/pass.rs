@@ -159,7 +159,7 @@ async fn upload(
     Ok((Upload::Stream(stream), attempt))
 }
 
-/// Whether the client waits for `100 Continue` (RFC 9110 §10.1.1). HTTP/1.0 has no expectations.
+/// Returns true if the client waits for `100 Continue` (RFC 9110 §10.1.1). HTTP/1.0 has no expectations.
 fn expects_continue(ask: &Ask) -> bool {
     let expectation = ask.headers.get(EXPECT);
     ask.version >= Version::HTTP_11

@@ -25,7 +25,7 @@ pub(crate) struct RawHead {
     pub(crate) headers: HeaderMap,
     /// See [`Ask::plain`].
     pub(crate) plain: bool,
-    /// Whether `Host` is known to be canonical and the only authority.
+    /// True if `Host` is known to be canonical and the only authority.
     pub(crate) host_is_canonical: bool,
     /// What the head takes of the memory for heads, if it came by HTTP/2.
     pub(crate) charge: Option<HeadCharge>,
@@ -132,7 +132,7 @@ fn canonicalise_plain(
     Ok(())
 }
 
-/// Whether the steps of [`canonicalise`] would change nothing in the request.
+/// Returns true if the steps of [`canonicalise`] would change nothing in the request.
 fn is_canonical(worker: &Worker, ask: &Ask) -> bool {
     let mut headers = ask.headers.clone();
     join_cookies(&mut headers);

@@ -69,7 +69,7 @@ pub(crate) fn start(args: &LogArgs, default: &str) -> anyhow::Result<()> {
     set.map_err(|error| anyhow::anyhow!("logging is set up already: {error}"))
 }
 
-/// Whether a part of a filter is one word and not a level. The filter's own parser would take it for a module's name and log
+/// Returns true if a part of a filter is one word and not a level. The filter's own parser would take it for a module's name and log
 /// nothing.
 fn is_unknown_level(word: &str) -> bool {
     const LEVELS: [&str; 12] = [

@@ -87,7 +87,7 @@ fn limit_of(root: &Path, line: &str) -> Option<u64> {
         }
         _ => return None,
     };
-    // Within a container the path may be the host's, of which nothing but the mount's root is there.
+    // In a container the path may be the host's. Only the mount's root exists here.
     Path::new(path.trim_start_matches('/'))
         .ancestors()
         .filter_map(|group| fs::read_to_string(root.join(mount).join(group).join(file)).ok())

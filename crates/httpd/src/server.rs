@@ -40,7 +40,7 @@ pub struct ServerConfig {
     pub connections: ConnectionLimits,
     /// For the first byte of a connection to arrive.
     pub first_byte_timeout: Duration,
-    /// Of a request's head. hyper takes at least 8 KiB.
+    /// Bound of a request's head. hyper takes at least 8 KiB.
     pub head_bytes_max: usize,
     /// For a head to arrive, and for the next request on an idle connection.
     pub head_timeout: Duration,
@@ -339,7 +339,7 @@ mod tests {
 
     /// A client that reads nothing gets few responses made, however many the kernel would take for it.
     ///
-    /// Method: 200 pipelined requests for pages of 16 KiB, of which the kernel would take more than a hundred. The server
+    /// Method: 200 pipelined requests for pages of 16 KiB. The kernel would take more than a hundred of them. The server
     /// ends the connection when it has stalled; then the pages are counted.
     #[tokio::test]
     async fn the_kernel_takes_few_responses_for_a_client_that_reads_nothing() {

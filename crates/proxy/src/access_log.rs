@@ -63,22 +63,13 @@ impl Pending {
         };
         Self {
             line: LogLine {
-                time: now,
-                peer: ask.peer.ip().to_canonical(),
                 method: Some(ask.method.clone()),
-                scheme: ask.scheme,
                 host: ask.authority().unwrap_or_default().into(),
                 target: ask.path_and_query().into(),
                 version: ask.version,
-                status: StatusCode::OK,
-                bytes: 0,
-                duration: Duration::ZERO,
-                cache: "none",
-                detail: None,
-                collapsed: false,
-                aborted: false,
                 referer: header(&REFERER),
                 user_agent: header(&USER_AGENT),
+                ..LogLine::unread(ask.peer.ip(), ask.scheme, now)
             },
             began: Instant::now(),
             given_bytes: 0,
@@ -95,22 +86,9 @@ impl Pending {
     ) -> Self {
         Self {
             line: LogLine {
-                time: now,
-                peer: peer.to_canonical(),
-                method: None,
-                scheme,
-                host: "".into(),
                 target: "-".into(),
-                version: Version::HTTP_11,
                 status,
-                bytes: 0,
-                duration: Duration::ZERO,
-                cache: "none",
-                detail: None,
-                collapsed: false,
-                aborted: false,
-                referer: None,
-                user_agent: None,
+                ..LogLine::unread(peer, scheme, now)
             },
             began: Instant::now(),
             given_bytes: 0,
@@ -355,6 +333,28 @@ struct JsonLine<'a> {
 }
 
 impl LogLine {
+    /// A request whose head is not read yet: only its client is known.
+    fn unread(peer: IpAddr, scheme: &'static str, now: Timestamp) -> Self {
+        Self {
+            time: now,
+            peer: peer.to_canonical(),
+            method: None,
+            scheme,
+            host: Box::default(),
+            target: Box::default(),
+            version: Version::HTTP_11,
+            status: StatusCode::OK,
+            bytes: 0,
+            duration: Duration::ZERO,
+            cache: "none",
+            detail: None,
+            collapsed: false,
+            aborted: false,
+            referer: None,
+            user_agent: None,
+        }
+    }
+
     fn write_json(&self, out: &mut impl Write) -> io::Result<()> {
         let line = JsonLine {
             time: rfc3339(self.time),

@@ -197,7 +197,7 @@ impl EdgeBody {
         polled
     }
 
-    /// Has the sweep watch a body from the origin of which more is to come.
+    /// Lets the sweep watch a body that has not come whole from the origin.
     fn watch(&mut self) {
         if let Source::Origin(body) = std::mem::replace(&mut self.source, Source::Empty) {
             let conn = self.in_flight.conn();

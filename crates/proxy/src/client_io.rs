@@ -82,7 +82,7 @@ pub(crate) struct ConnState {
 /// How far a response has got that hyper writes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Wire {
-    /// Of the first line, once its bytes were written.
+    /// The status in the first line, once its bytes were written.
     status: u16,
     /// Bytes of the head's end, CR LF CR LF, that were written last.
     end_matched: u8,

@@ -50,7 +50,7 @@ pub struct EdgeConfig {
     pub admin: Option<SocketAddr>,
     /// Names by which the admin server may be asked, besides addresses, `localhost` and [`name`](Self::name). Default: none.
     pub admin_hosts: Vec<String>,
-    /// Whether another edge of the same user may listen on the same addresses. Default false: by mistake it would take half of the
+    /// Allows another edge of the same user on the same addresses. Default false: by mistake it would take half of the
     /// connections.
     pub share_ports: bool,
     /// Where requests are written down. Default: nowhere, and then it costs nothing.

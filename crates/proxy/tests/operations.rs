@@ -361,7 +361,7 @@ fn the_host_the_origin_sees_is_the_operators_choice() {
     }
 }
 
-/// Method: listeners on all IPv4 and all IPv6 addresses, of which the latter include the former.
+/// Method: listeners on all IPv4 and all IPv6 addresses. The IPv6 listener also accepts IPv4.
 #[test]
 fn listeners_of_one_edge_may_overlap() {
     let origin = ScriptedOrigin::start();

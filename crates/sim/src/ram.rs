@@ -125,6 +125,6 @@ impl Ram {
 struct Resident {
     key: KeyHash,
     slot: Slot,
-    /// Of the object itself, without the overhead.
+    /// Size of the object itself, without the overhead.
     size_bytes: u64,
 }

@@ -1,4 +1,4 @@
-//! What three crates or more share: keys, sizes, times, seeds, and the bounds of a server's connections.
+//! What three crates or more share: keys, sizes and their charge, times, random numbers, and the bounds of a server's connections.
 #![forbid(unsafe_code)]
 
 mod allocation;

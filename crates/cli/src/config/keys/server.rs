@@ -7,7 +7,7 @@ pub(super) const SHARE_PORTS: Key = Key {
     path: "server.share_ports",
     flag: Some("--share-ports"),
     kind: Kind::Switch,
-    doc: "Whether this edge listens although another edge of the same user listens on the same addresses. The kernel then \
+    doc: "Allows another edge of the same user on the same addresses. The kernel then \
           spreads connections over both, each with a cache of its own: for the moment in which one replaces the other.",
     set: |draft, _, value| draft.edge.share_ports = value.switch(),
     show: |draft, _| Some(draft.edge.share_ports.to_string()),

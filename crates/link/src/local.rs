@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
+use edgeward_httpd::disable_loopback_pacing;
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
@@ -19,21 +20,13 @@ pub(crate) async fn connect(addr: SocketAddr) -> io::Result<TcpStream> {
     socket_for(addr)?.connect(addr).await
 }
 
-/// A socket that sends as fast as the other end reads, where that is on this machine.
-///
-/// BBR spreads segments over time, by timers, for the sake of a narrow line. On loopback there is none, and the timers take half of the processor that a link
-/// takes without dedup (`bench/runs/2026-11-22-link-speed-sixth`). Whoever began with BBR stays paced, so this is chosen before anything is sent.
+/// Returns a socket for an address; it is not paced if the address is on loopback.
 fn socket_for(addr: SocketAddr) -> io::Result<TcpSocket> {
     let socket = match addr {
         SocketAddr::V4(_) => TcpSocket::new_v4(),
         SocketAddr::V6(_) => TcpSocket::new_v6(),
     }?;
-    let tcp = SockRef::from(&socket);
-    let is_paced = |chosen: Vec<u8>| chosen.starts_with(b"bbr");
-    if addr.ip().is_loopback() && tcp.tcp_congestion().is_ok_and(is_paced) {
-        // Reno is what every process may choose. A kernel without it has them paced, and all works.
-        _ = tcp.set_tcp_congestion(b"reno");
-    }
+    disable_loopback_pacing(&SockRef::from(&socket), addr.ip());
     Ok(socket)
 }
 

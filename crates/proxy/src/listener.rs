@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use edgeward_httpd::disable_loopback_pacing;
 use rustls::ServerConfig;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::net::TcpListener;
@@ -54,9 +55,7 @@ fn new_socket(addr: SocketAddr) -> io::Result<Socket> {
     // Accepted sockets inherit it: a response's last packet must not wait for an acknowledgement.
     socket.set_tcp_nodelay(true)?;
     socket.set_nonblocking(true)?;
-    if addr.ip().is_loopback() {
-        send_unpaced(&socket);
-    }
+    disable_loopback_pacing(&socket, addr.ip());
     Ok(socket)
 }
 
@@ -64,20 +63,6 @@ fn listen(socket: Socket, addr: SocketAddr) -> io::Result<StdListener> {
     socket.bind(&addr.into())?;
     socket.listen(BACKLOG)?;
     Ok(socket.into())
-}
-
-/// Has accepted sockets send as fast as their clients read, where the system would have them paced.
-///
-/// BBR spreads segments over time, by timers, so that they do not pile up before a narrow line. Between two programs of one machine (a
-/// terminator of TLS, a sidecar) there is no line, and the timers cost more than half of the processor that sending takes
-/// (`bench/runs/2026-11-22-disk-loopback`). Reno is what every process may choose, and differs from others by what it does about losses,
-/// of which there are none. A socket that began with BBR stays paced whatever is chosen later, so the listener chooses.
-fn send_unpaced(socket: &Socket) {
-    let is_paced = |chosen: Vec<u8>| chosen.starts_with(b"bbr");
-    if socket.tcp_congestion().is_ok_and(is_paced) {
-        // A kernel without it has them paced, and all works.
-        _ = socket.set_tcp_congestion(b"reno");
-    }
 }
 
 /// Accepts until the future is dropped.
@@ -160,7 +145,7 @@ mod tests {
 
     use std::net::TcpStream;
 
-    /// How a socket that came by this listener's address sends.
+    /// The congestion control of a socket that was accepted at an address.
     fn congestion_of_accepted(addr: &str) -> Vec<u8> {
         let listener = bind_one(addr.parse().expect("an address")).expect("a port");
         let port = listener.local_addr().expect("it is bound").port();
@@ -178,7 +163,7 @@ mod tests {
         name
     }
 
-    /// What sockets have here that nobody asked for anything.
+    /// The system's default congestion control.
     fn system_default() -> Vec<u8> {
         congestion(&Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket"))
     }
@@ -211,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_of_the_same_machine_is_not_paced() {
+    fn on_loopback_bbr_is_not_used() {
         let expected = match system_default() {
             paced if paced.starts_with(b"bbr") => b"reno".to_vec(),
             other => other,
@@ -219,9 +204,8 @@ mod tests {
         assert_eq!(congestion_of_accepted("127.0.0.1:0"), expected);
     }
 
-    /// On an address that others reach as well, the system's choice stands.
     #[test]
-    fn others_are_sent_to_as_the_system_has_it() {
+    fn on_other_addresses_the_system_chooses_the_congestion_control() {
         assert_eq!(congestion_of_accepted("0.0.0.0:0"), system_default());
     }
 }

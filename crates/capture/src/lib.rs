@@ -1,8 +1,7 @@
 //! What was said over TCP, read from a capture of packets.
 //!
 //! [`PacketReader`] takes packets out of a pcap or pcapng file, [`segment`] finds the TCP segment in one, and [`Flows`] puts
-//! segments in order and hands each direction's bytes on as they come. [`recognise()`] says what a direction begins with, as far as
-//! that decides whether a link can do something for it.
+//! segments in order and hands each direction's bytes on as they come.
 //!
 //! Nothing here trusts a capture: lengths are held against what there is, and what can grow (packets, flows, bytes that wait
 //! for those before them) has a bound. Bytes that were not captured are counted and skipped.
@@ -11,9 +10,7 @@
 mod file;
 mod flow;
 mod packet;
-mod recognise;
 
 pub use file::{CaptureError, LinkType, Packet, PacketReader, is_capture};
 pub use flow::{Direction, FlowCounters, FlowId, FlowLimits, Flows, Heard};
 pub use packet::{Endpoints, Segment, Skipped, segment};
-pub use recognise::{Speech, recognise};

@@ -4,6 +4,7 @@
 //! two ends exchange, byte by byte; [`codec`] decides how hard they are compressed. [`sender`] makes frames of bodies and
 //! [`receiver`] bodies of frames, both against a [`store`] that somebody brings, with [`knowledge`] of what the other
 //! end has, and in [`buffer`]s that are handed on rather than copied. [`endpoint`] is both for one peer: what a driver holds.
+//! [`recognise()`] finds encrypted streams, which dedup does not help.
 //!
 //! The machines have no clock. Who drives them says when bytes are flushed and when a connection is new; everything else
 //! follows from frames.
@@ -23,8 +24,11 @@ pub mod mark;
 mod noise;
 pub mod receiver;
 pub mod sender;
+mod speech;
 pub mod store;
 pub mod wire;
+
+pub use speech::{Speech, recognise};
 
 use thiserror::Error;
 

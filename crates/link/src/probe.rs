@@ -3,18 +3,14 @@
 //! Encrypted bytes never come again, and media are compressed already; cutting and naming them costs time and displaces what would be
 //! found again. A list of beginnings is enough: what is not on it is tried, and shows itself soon.
 
-/// Whether a body that begins like this is not worth looking at.
+use edgeward_dedup::{Speech, recognise};
+
+/// Returns true if dedup cannot help a body that begins with these bytes.
 pub(crate) fn is_opaque(first: &[u8]) -> bool {
     let first = &first[..first.len().min(64)];
-    is_tls(first)
-        || first.starts_with(b"SSH-")
+    recognise(first) != Speech::Plain
         || is_media(first)
         || BEGINNINGS.iter().any(|magic| first.starts_with(magic))
-}
-
-/// A handshake record of TLS (RFC 8446 §5.1, appendix D.4): the rest will be encrypted.
-fn is_tls(first: &[u8]) -> bool {
-    matches!(first, [0x16, 3, 0..=4, _, _, 1 | 2, ..])
 }
 
 fn is_media(first: &[u8]) -> bool {

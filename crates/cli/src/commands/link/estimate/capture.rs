@@ -8,11 +8,11 @@ use std::path::Path;
 use anyhow::Context as _;
 
 use edgeward_capture::{
-    Direction, Endpoints, FlowId, FlowLimits, Flows, Heard, PacketReader, Speech, recognise,
-    segment,
+    Direction, Endpoints, FlowId, FlowLimits, Flows, Heard, PacketReader, segment,
 };
 use edgeward_chunk_store::estimate::{Estimator, Saved};
 use edgeward_dedup::wire::StreamId;
+use edgeward_dedup::{Speech, recognise};
 
 use crate::complaint::Complaint;
 use crate::output::Progress;

@@ -1,22 +1,22 @@
-//! What a direction begins with, as far as it decides whether looking at its bytes is of use.
+//! The protocol that a byte stream begins with, as far as it decides whether its bytes can repeat.
 
-/// What is spoken.
+/// The protocol of a byte stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Speech {
     /// Bytes that may repeat.
     Plain,
-    /// TLS: every byte differs each time.
+    /// TLS, whose bytes never repeat.
     Tls,
-    /// SSH, likewise.
+    /// SSH, whose bytes never repeat.
     Ssh,
 }
 
-/// Tells from the first bytes of one direction. Five decide; fewer are plain until there are more.
-pub fn recognise(beginning: &[u8]) -> Speech {
-    match beginning {
-        // A handshake record (22) or, in a connection taken up, any other (20 to 23), of SSL 3 to TLS 1.3, with a length that a
-        // record can have (RFC 8446, section 5.1: 2^14 and what encryption adds).
+/// Recognises the protocol by the first five bytes that one peer sent. Fewer bytes are plain.
+pub fn recognise(first: &[u8]) -> Speech {
+    match first {
+        // A record of SSL 3 to TLS 1.3: a handshake (22), or another type (20 to 23) if a capture began within the connection. A
+        // record has at most 2^14 bytes and what encryption adds (RFC 8446 §5.1, §5.2).
         [20..=23, 3, 0..=4, high, _, ..] if *high <= 0x41 => Speech::Tls,
         [b'S', b'S', b'H', b'-', ..] => Speech::Ssh,
         _ => Speech::Plain,
@@ -28,8 +28,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_encrypted_is_told_by_its_beginning() {
-        for (beginning, speech) in [
+    fn tls_and_ssh_are_recognised_by_their_first_five_bytes() {
+        for (first, speech) in [
             (&b"\x16\x03\x01\x02\x00\x01"[..], Speech::Tls),
             (b"\x17\x03\x03\x41\x00", Speech::Tls),
             (b"\x16\x03\x01\xff\x00", Speech::Plain),
@@ -38,7 +38,7 @@ mod tests {
             (b"GET / HTTP/1.1", Speech::Plain),
             (b"", Speech::Plain),
         ] {
-            assert_eq!(recognise(beginning), speech, "{beginning:?}");
+            assert_eq!(recognise(first), speech, "{first:?}");
         }
     }
 }

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use edgeward_filter::client::ClockFn;
 use edgeward_filter::{IdForm, Trust};
 use http::Uri;
 
-use crate::clock::{ClockFn, system_clock};
+use crate::clock::system_clock;
 
 /// Which set to follow, whom to believe, and how old an answer may be.
 #[derive(Clone)]

@@ -10,10 +10,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use edgeward_filter::client::{Answer, Reason};
+use edgeward_filter::client::{Answer, ClockFn, Reason};
 use edgeward_filter::{Facts, Filter, IdError, IdForm, IdHash, IdHasher, OpenError};
 
-use crate::clock::{ClockFn, system_clock};
+use crate::clock::system_clock;
 
 /// Answers from a file and looks once a second whether it is another one. A file that cannot be read or
 /// is broken is told about and not used; the last good one stays.

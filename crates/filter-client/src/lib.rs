@@ -35,9 +35,10 @@ mod refresh;
 mod shared;
 mod tls;
 
-pub use clock::{ClockFn, system_clock};
+pub use clock::system_clock;
 pub use config::{FilterConfig, ParseUrlError, PublisherUrl};
 pub use counters::Counts;
+pub use edgeward_filter::client::ClockFn;
 pub use edgeward_filter::client::{Answer, Reason};
 pub use edgeward_filter::{Facts, IdError, IdForm, IdHasher, PublicKey, Trust};
 pub use file::{FileError, FileFilter};

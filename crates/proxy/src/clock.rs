@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use edgeward_types::Timestamp;
 
@@ -27,15 +27,12 @@ impl Clock {
         Timestamp::from_millis(self.millis.load(Ordering::Relaxed))
     }
 
-    /// Wall time, not monotonic time: the latter stands still while a machine sleeps, and what was
-    /// fresh before would seem fresh after. Should the wall clock step back, ages stop growing for
+    /// Reads wall time. Monotonic time stands still while a machine sleeps, and a response that became stale
+    /// meanwhile would seem fresh. If the wall clock steps back, ages stop growing for
     /// as long (`Timestamp::since` never goes below zero).
     fn tick(&self) {
-        let since = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        let millis = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-        self.millis.store(millis, Ordering::Relaxed);
+        let now = Timestamp::from(SystemTime::now());
+        self.millis.store(now.as_millis(), Ordering::Relaxed);
     }
 }
 

@@ -5,7 +5,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use edgeward_semantics::CacheStatus;
+use edgeward_semantics::{CacheStatus, format_http_date};
 use edgeward_store::arena::Arena;
 use edgeward_store::hot::{Offer, Recorder};
 use edgeward_types::{KeyHash, Timestamp};
@@ -242,9 +242,7 @@ impl Worker {
         let secs = self.now().as_secs();
         let mut date = self.date.borrow_mut();
         if date.0 != secs || date.1.is_empty() {
-            let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(secs);
-            let text = httpdate::fmt_http_date(time);
-            *date = (secs, HeaderValue::try_from(text).expect("a date is ASCII"));
+            *date = (secs, format_http_date(self.now()));
         }
         date.1.clone()
     }

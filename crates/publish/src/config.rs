@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use edgeward_filter::client::ClockFn;
 pub use edgeward_filter::complete::Coverage;
 use edgeward_filter::guava::Funnel;
 use edgeward_filter::{IdHasher, Rate, Signer};
 use edgeward_httpd::ServerConfig;
 use edgeward_types::ConnectionLimits;
 
-use crate::clock::{ClockFn, system_clock};
 use crate::origins::AllowedOrigins;
 use crate::token::Token;
 
@@ -64,13 +64,18 @@ pub struct PublishConfig {
     pub allowed_origins: AllowedOrigins,
     /// Bounds on all that a stranger can make grow.
     pub limits: PublishLimits,
-    /// Tells the time.
+    /// Reads the clocks. The monotonic one must go on while the machine sleeps.
     pub clock: ClockFn,
 }
 
 impl PublishConfig {
     /// A publisher of `set` with its state in `state`, listening on `listen`, all else by default.
-    pub fn new(set: impl Into<String>, listen: SocketAddr, state: impl Into<PathBuf>) -> Self {
+    pub fn new(
+        set: impl Into<String>,
+        listen: SocketAddr,
+        state: impl Into<PathBuf>,
+        clock: ClockFn,
+    ) -> Self {
         Self {
             set: set.into(),
             listen,
@@ -91,7 +96,7 @@ impl PublishConfig {
             guava: None,
             allowed_origins: AllowedOrigins::Nobody,
             limits: PublishLimits::default(),
-            clock: system_clock(),
+            clock,
         }
     }
 }

@@ -34,9 +34,9 @@ pub struct Changes {
     pub added: Vec<IdHash>,
     /// Ids that were removed; one that was added again too stands in both.
     pub removed: Vec<IdHash>,
-    /// Up to when nothing is missing once these are in, by [`system_clock`](crate::system_clock)'s
-    /// monotonic clock: a moment before the question that brought them was put to the database. None
-    /// if there are more to come, or some were not taken.
+    /// The time up to which nothing is missing once these are in, by the monotonic clock of
+    /// [`PublishConfig::clock`](crate::PublishConfig::clock): a moment before the database was queried for them. None
+    /// if more are to come, or if some were refused.
     pub complete: Option<Duration>,
     /// Where this feed goes on after a restart, in whatever it counts.
     pub position: Option<i64>,

@@ -20,7 +20,6 @@
 
 mod admin;
 mod build;
-mod clock;
 mod config;
 mod content;
 mod counters;
@@ -36,7 +35,6 @@ mod token;
 mod writer;
 
 pub use build::{IdSource, ScanError};
-pub use clock::{ClockFn, system_clock};
 pub use config::{Coverage, PublishConfig, PublishLimits};
 pub use feed::{Changes, Feed, FeedError};
 pub use origins::{AllowedOrigins, OriginError, PageOrigin};

@@ -7,7 +7,7 @@ mod connections;
 mod mix;
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub use allocation::{allocated_bytes, charge_bytes, size_class};
 pub use byte_size::{ByteSize, ParseByteSizeError};
@@ -69,6 +69,13 @@ impl Timestamp {
         Self {
             millis: self.millis.saturating_add(millis),
         }
+    }
+}
+
+/// Milliseconds since the Unix epoch; a time before it is the epoch.
+impl From<SystemTime> for Timestamp {
+    fn from(time: SystemTime) -> Self {
+        Self::ZERO.after(time.duration_since(UNIX_EPOCH).unwrap_or_default())
     }
 }
 

@@ -23,7 +23,7 @@ use anyhow::{Context as _, ensure};
 use serde::Serialize;
 
 use edgeward_filter::{IdForm, IdHasher, Rate, Signer, Trust};
-use edgeward_filter_client::{FilterClient, FilterConfig};
+use edgeward_filter_client::{FilterClient, FilterConfig, system_clock};
 use edgeward_proxy::config::LOOPBACK_ANY_PORT;
 use edgeward_proxy::{Edge, EdgeConfig, RunningEdge};
 use edgeward_publish::{Coverage, PublishConfig, Publisher, RunningPublisher};
@@ -194,7 +194,7 @@ fn publish(
     table: &database::IdTable,
 ) -> anyhow::Result<Published> {
     let state = folder.join(format!("state-{}", rate.share()));
-    let mut config = PublishConfig::new("resource", LOOPBACK_ANY_PORT, state);
+    let mut config = PublishConfig::new("resource", LOOPBACK_ANY_PORT, state, system_clock());
     config.signer = Some(signer.clone());
     config.rate = rate;
     config.hasher = IdHasher {

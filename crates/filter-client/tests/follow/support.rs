@@ -40,7 +40,12 @@ pub(crate) fn signer() -> Signer {
 }
 
 pub(crate) fn publisher(state: &Path, table: &Table) -> RunningPublisher {
-    let mut config = PublishConfig::new("resource", ([127, 0, 0, 1], 0).into(), state);
+    let mut config = PublishConfig::new(
+        "resource",
+        ([127, 0, 0, 1], 0).into(),
+        state,
+        system_clock(),
+    );
     config.signer = Some(signer());
     config.token = Token::new(TOKEN).ok();
     config.coverage = Coverage::Posts;

@@ -1,10 +1,14 @@
 //! One reckoning of time from two clocks that may both be wrong.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use edgeward_types::Timestamp;
 
-/// What a machine's clocks show.
+/// Reads a machine's clocks.
+pub type ClockFn = Arc<dyn Fn() -> Now + Send + Sync>;
+
+/// The time by both of a machine's clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
     /// Since any fixed moment; never falls. Best one that goes on while the machine sleeps.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use edgeward_filter::Signer;
+use edgeward_filter_client::system_clock;
 use edgeward_publish::{IdSource, PublishConfig, Publisher, RunningPublisher, ScanError, Token};
 
 /// A table of ids that tests write to.
@@ -38,7 +39,12 @@ pub(crate) fn signer() -> Signer {
 }
 
 pub(crate) fn config(state: &Path) -> PublishConfig {
-    let mut config = PublishConfig::new("resource", ([127, 0, 0, 1], 0).into(), state);
+    let mut config = PublishConfig::new(
+        "resource",
+        ([127, 0, 0, 1], 0).into(),
+        state,
+        system_clock(),
+    );
     config.signer = Some(signer());
     config.token = Token::new(&TOKEN.replace(' ', "-")).ok();
     config

@@ -15,6 +15,7 @@ use anyhow::Context as _;
 use clap::Args;
 
 use edgeward_filter::{IdForm, IdHasher};
+use edgeward_filter_client::system_clock;
 use edgeward_idsync::{
     Batch, Changes, ChangesConfig, MalformedRows, Source, SourceError, Stopper, Unit,
 };
@@ -304,8 +305,8 @@ impl Poller {
             self.feed.begin()?;
             self.began = true;
         }
-        // Before the question is put: what was committed by then is in the answer.
-        let asked = publish::system_clock()().monotonic;
+        // Read before the query: its answer has what was committed by then.
+        let asked = system_clock()().monotonic;
         let before = self.changes.cursor();
         let (feed, hasher) = (&self.feed, self.hasher);
         let mut refused = None;

@@ -1,8 +1,9 @@
 //! Every id of a source, as a hash: from a file line by line, or from a database.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use edgeward_filter::{IdForm, IdText};
+use edgeward_types::Timestamp;
 
 use super::build::{BuildArgs, too_many};
 use super::database::Reader;
@@ -36,10 +37,7 @@ enum Input {
 impl<'a> Reading<'a> {
     /// Opens the source. `hashed` tells how ids are going to be hashed, for who goes on later.
     pub(super) fn begin(args: &'a BuildArgs, hashed: &str) -> anyhow::Result<Self> {
-        let since_1970 = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        let now_ms = u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX);
+        let now_ms = Timestamp::from(SystemTime::now()).as_millis();
         let (input, label, form, began_ms) = if let Some(address) = args.source.database() {
             let resume = args.resume.as_deref();
             let source = args.database.open(address, resume.is_some())?;

@@ -13,6 +13,7 @@ use serde_json::json;
 
 use edgeward_filter::guava::Funnel;
 use edgeward_filter::{IdForm, IdHasher, Rate};
+use edgeward_filter_client::system_clock;
 use edgeward_idsync::{Ledger, Scan, ScanConfig, SourceError};
 use edgeward_publish::{
     AllowedOrigins, Coverage, IdSource, OriginError, PublishConfig, PublishError, Publisher,
@@ -202,7 +203,7 @@ fn config(args: &ServeArgs) -> anyhow::Result<PublishConfig> {
         let message = format!("--least-share {} is not between 0 and 1", args.least_share);
         return Err(Complaint::new(message).into());
     }
-    let mut config = PublishConfig::new(&args.set, args.listen, &args.state);
+    let mut config = PublishConfig::new(&args.set, args.listen, &args.state, system_clock());
     config.admin = args.admin;
     config.signer = args.key.as_deref().map(keygen::read).transpose()?;
     config.token = args.token.as_deref().map(token).transpose()?;

@@ -23,12 +23,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use edgeward_policy::digest::Digest;
 use edgeward_policy::log::SegmentLog;
-use edgeward_types::KeyHash;
+use edgeward_types::{KeyHash, Timestamp};
 
 use self::buffer::PageBuffer;
 use self::pace::Pace;
@@ -503,8 +503,7 @@ fn block_count(body_bytes: u64) -> u32 {
 }
 
 pub(super) fn unix_secs() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
+    Timestamp::from(SystemTime::now()).as_secs()
 }
 
 /// How long an idle writer sleeps; a message wakes it.

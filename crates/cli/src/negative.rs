@@ -44,35 +44,23 @@ impl fmt::Display for FilterPlace {
     }
 }
 
-/// What stands in a path.
+/// How ids are spelled in a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IdKind {
-    Form(IdForm),
+    Text,
+    Uuid,
+    Integer,
     /// Bytes in hex digits.
     Hex,
 }
 
 impl IdKind {
-    /// By the name it is typed with.
-    pub(crate) fn named(text: &str) -> Option<Self> {
-        match text {
-            "hex" => Some(Self::Hex),
-            form => form.parse().ok().map(Self::Form),
-        }
-    }
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Form(form) => form.name(),
-            Self::Hex => "hex",
-        }
-    }
-
-    /// What the filter's ids are.
+    /// Returns the form of the filter's ids.
     fn form(self) -> IdForm {
         match self {
-            Self::Form(form) => form,
-            Self::Hex => IdForm::Text,
+            Self::Text | Self::Hex => IdForm::Text,
+            Self::Uuid => IdForm::Uuid,
+            Self::Integer => IdForm::Integer,
         }
     }
 }

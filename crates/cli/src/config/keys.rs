@@ -24,6 +24,7 @@ use edgeward_store::hot::TunerPlace;
 use edgeward_types::{ByteSize, Seed};
 
 use super::check::{Draft, path_text};
+use super::choice::{Choice as _, HostWord};
 use super::kind::{Kind, NONE, Value, duration_text, size_text};
 
 /// One setting.
@@ -147,46 +148,37 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "origin.protocol",
         flag: None,
-        kind: Kind::Choice(&["http1", "http2"]),
+        kind: Kind::Choice(OriginProtocol::WORDS),
         doc: "What is spoken to the origin. HTTP/2 by ALPN over TLS, by prior knowledge without.",
-        set: |draft, _, value| {
-            draft.edge.origin.protocol = match value.text().as_str() {
-                "http2" => OriginProtocol::Http2,
-                _ => OriginProtocol::Http1,
-            }
-        },
-        show: |draft, _| {
-            let protocol = match draft.edge.origin.protocol {
-                OriginProtocol::Http1 => "http1",
-                OriginProtocol::Http2 => "http2",
-            };
-            Some(protocol.to_owned())
-        },
+        set: |draft, _, value| draft.edge.origin.protocol = value.choice(),
+        show: |draft, _| Some(draft.edge.origin.protocol.word().to_owned()),
     },
     Key {
         path: "origin.host",
         flag: None,
-        kind: Kind::Host(&["auto", "forward", "origin"]),
+        kind: Kind::Host(HostWord::WORDS),
         doc: "The `Host` the origin sees: `\"forward\"` passes on what the client asked for, \
               `\"origin\"` sends host and port of the URL, any other name is sent as it is. `\"auto\"` is \
               `\"origin\"` for an `https` URL with a name, because such a server finds its site by this name and \
               refuses others, and `\"forward\"` for an `http` URL or an address, because such a server is \
               mostly your own and serves the names that clients ask for.",
         set: |draft, _, value| {
-            draft.edge.origin.host = match value.text() {
-                word if word == "auto" => None,
-                word if word == "forward" => Some(HostPolicy::Forward),
-                word if word == "origin" => Some(HostPolicy::Origin),
-                host => Some(HostPolicy::Fixed(host)),
+            let host = value.text();
+            draft.edge.origin.host = match HostWord::of(&host) {
+                Some(HostWord::Auto) => None,
+                Some(HostWord::Forward) => Some(HostPolicy::Forward),
+                Some(HostWord::Origin) => Some(HostPolicy::Origin),
+                None => Some(HostPolicy::Fixed(host)),
             }
         },
         show: |draft, _| {
-            Some(match &draft.edge.origin.host {
-                None => "auto".to_owned(),
-                Some(HostPolicy::Forward) => "forward".to_owned(),
-                Some(HostPolicy::Origin) => "origin".to_owned(),
-                Some(HostPolicy::Fixed(host)) => host.clone(),
-            })
+            let word = match &draft.edge.origin.host {
+                None => HostWord::Auto,
+                Some(HostPolicy::Forward) => HostWord::Forward,
+                Some(HostPolicy::Origin) => HostWord::Origin,
+                Some(HostPolicy::Fixed(host)) => return Some(host.clone()),
+            };
+            Some(word.word().to_owned())
         },
     },
     Key {
@@ -359,22 +351,11 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "hot.tuner",
         flag: None,
-        kind: Kind::Choice(&["thread", "inline"]),
+        kind: Kind::Choice(TunerPlace::WORDS),
         doc: "Where a policy that tunes itself does so: on a thread of its own, or on the request \
               that fills the window, which with one worker makes a run repeat exactly.",
-        set: |draft, _, value| {
-            draft.edge.hot.tuner_place = match value.text().as_str() {
-                "inline" => TunerPlace::Inline,
-                _ => TunerPlace::Thread,
-            }
-        },
-        show: |draft, _| {
-            let place = match draft.edge.hot.tuner_place {
-                TunerPlace::Thread => "thread",
-                TunerPlace::Inline => "inline",
-            };
-            Some(place.to_owned())
-        },
+        set: |draft, _, value| draft.edge.hot.tuner_place = value.choice(),
+        show: |draft, _| Some(draft.edge.hot.tuner_place.word().to_owned()),
     },
     Key {
         path: "hot.seed",
@@ -407,44 +388,23 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "caching.set_cookie",
         flag: None,
-        kind: Kind::Choice(&["refuse", "strip", "share"]),
+        kind: Kind::Choice(SetCookie::WORDS),
         doc: "A response with `Set-Cookie` that may be stored otherwise: `\"refuse\"` does not \
               store it, `\"strip\"` stores it without the cookie, `\"share\"` gives the cookie to \
               everyone, as RFC 9111 §7.3 reads.",
-        set: |draft, _, value| {
-            draft.edge.caching.rules.set_cookie = match value.text().as_str() {
-                "strip" => SetCookie::Strip,
-                "share" => SetCookie::Share,
-                _ => SetCookie::Refuse,
-            }
-        },
-        show: |draft, _| {
-            let choice = match draft.edge.caching.rules.set_cookie {
-                SetCookie::Refuse => "refuse",
-                SetCookie::Strip => "strip",
-                SetCookie::Share => "share",
-            };
-            Some(choice.to_owned())
-        },
+        set: |draft, _, value| draft.edge.caching.rules.set_cookie = value.choice(),
+        show: |draft, _| Some(draft.edge.caching.rules.set_cookie.word().to_owned()),
     },
     Key {
         path: "caching.client_directives",
         flag: None,
-        kind: Kind::Choice(&["ignore", "honour"]),
+        kind: Kind::Choice(ClientDirectives::WORDS),
         doc: "Whether `Cache-Control` and `Pragma` of requests are obeyed. RFC 9111 §5.2.1 calls \
               them advisory; obeyed, any client can send every request through to the origin.",
-        set: |draft, _, value| {
-            draft.edge.caching.rules.client_directives = match value.text().as_str() {
-                "honour" => ClientDirectives::Honour,
-                _ => ClientDirectives::Ignore,
-            }
-        },
+        set: |draft, _, value| draft.edge.caching.rules.client_directives = value.choice(),
         show: |draft, _| {
-            let choice = match draft.edge.caching.rules.client_directives {
-                ClientDirectives::Ignore => "ignore",
-                ClientDirectives::Honour => "honour",
-            };
-            Some(choice.to_owned())
+            let directives = draft.edge.caching.rules.client_directives;
+            Some(directives.word().to_owned())
         },
     },
     Key {
@@ -612,24 +572,11 @@ pub(super) static KEYS: &[Key] = &[
     Key {
         path: "access_log.format",
         flag: Some("--access-log-format"),
-        kind: Kind::Choice(&["json", "combined", "combined-cache"]),
+        kind: Kind::Choice(LogFormat::WORDS),
         doc: "One JSON object a line, NCSA combined, or the latter with what the cache did as one more word. \
               [operation.md](operation.md#the-access-log) explains the fields.",
-        set: |draft, _, value| {
-            draft.access_log.format = match value.text().as_str() {
-                "combined" => LogFormat::Combined,
-                "combined-cache" => LogFormat::CombinedCache,
-                _ => LogFormat::Json,
-            }
-        },
-        show: |draft, _| {
-            let format = match draft.access_log.format {
-                LogFormat::Json => "json",
-                LogFormat::Combined => "combined",
-                LogFormat::CombinedCache => "combined-cache",
-            };
-            Some(format.to_owned())
-        },
+        set: |draft, _, value| draft.access_log.format = value.choice(),
+        show: |draft, _| Some(draft.access_log.format.word().to_owned()),
     },
     Key {
         path: "access_log.queue_lines_max",

@@ -6,6 +6,7 @@
 //! [`EdgeConfig`] is what comes out, and only that travels on.
 
 mod check;
+mod choice;
 mod file;
 mod keys;
 mod kind;

@@ -425,3 +425,23 @@ fn a_host_without_a_rule_or_name_or_named_twice_is_complained_about() {
     let said = verdict(&format!("{LEAST}{always}"), &[]);
     assert!(said.contains("there is no cache on disk"), "{said}");
 }
+
+/// A word that a setter took for another one would be shown as that one.
+#[test]
+fn each_word_of_a_choice_is_shown_as_it_was_set() {
+    let mut words_shown = 0;
+    for key in keys::KEYS {
+        let (kind::Kind::Choice(words) | kind::Kind::Host(words)) = key.kind else {
+            continue;
+        };
+        for word in words {
+            let raw = Raw::Typed((*word).to_owned());
+            let value = key.kind.read(&raw, Path::new("")).expect("a listed word");
+            let mut draft = check::Draft::new();
+            (key.set)(&mut draft, 0, value);
+            assert_eq!((key.show)(&draft, 0).as_deref(), Some(*word), "{key:?}");
+            words_shown += 1;
+        }
+    }
+    assert!(words_shown > 20, "only {words_shown} words");
+}

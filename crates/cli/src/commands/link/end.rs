@@ -141,24 +141,6 @@ impl Compression {
             Self::None => Method::None,
         }
     }
-
-    /// What a config file calls it.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::Zstd => "zstd",
-            Self::Lz4 => "lz4",
-            Self::None => "none",
-        }
-    }
-
-    /// What such a word means, of those there are.
-    pub(crate) fn of(word: &str) -> Self {
-        match word {
-            "lz4" => Self::Lz4,
-            "none" => Self::None,
-            _ => Self::Zstd,
-        }
-    }
 }
 
 /// How chunks are named.

@@ -7,6 +7,7 @@ use edgeward_store::disk::DirectWrites;
 use edgeward_types::ByteSize;
 
 use super::super::check::path_text;
+use super::super::choice::Choice as _;
 use super::super::kind::{Kind, NONE, duration_text, size_text};
 use super::Key;
 
@@ -185,26 +186,13 @@ pub(super) const REINSERTION: Key = Key {
 pub(super) const DIRECT_WRITES: Key = Key {
     path: "disk.direct_writes",
     flag: None,
-    kind: Kind::Choice(&["auto", "always", "never"]),
+    kind: Kind::Choice(DirectWrites::WORDS),
     doc: "Which writes go to the devices without passing through the page cache (`O_DIRECT`), where the file system can do that: \
           those of a device that is written faster than 32 MiB a second, all, or none. They disturb those who are served less \
           and displace nothing that is read; in return the first read of an object is the device's, and large bodies leave \
           the page cache a tenth slower.",
-    set: |draft, _, value| {
-        draft.disk.settings.direct_writes = match value.text().as_str() {
-            "always" => DirectWrites::Always,
-            "never" => DirectWrites::Never,
-            _ => DirectWrites::Auto,
-        }
-    },
-    show: |draft, _| {
-        let which = match draft.disk.settings.direct_writes {
-            DirectWrites::Auto => "auto",
-            DirectWrites::Always => "always",
-            DirectWrites::Never => "never",
-        };
-        Some(which.to_owned())
-    },
+    set: |draft, _, value| draft.disk.settings.direct_writes = value.choice(),
+    show: |draft, _| Some(draft.disk.settings.direct_writes.word().to_owned()),
 };
 
 pub(super) const FLUSH_INTERVAL: Key = Key {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use edgeward_types::ByteSize;
 
 use super::super::check::path_text;
+use super::super::choice::Choice as _;
 use super::super::kind::{Kind, Value, duration_text, size_text};
 use super::{Key, or_none};
 use crate::commands::link::end::{Compression, IdScheme};
@@ -51,9 +52,9 @@ pub(super) const STORE_SIZE: Key = Key {
 pub(super) const STORE_COMPRESSION: Key = Key {
     path: "origin.link.store_compression",
     flag: None,
-    kind: Kind::Choice(&["zstd", "lz4", "none"]),
+    kind: Kind::Choice(Compression::WORDS),
     doc: "What chunks are compressed with in the store: several times as many of text, for some of the processor.",
-    set: |draft, _, value| draft.link.store_compression = Compression::of(&value.text()),
+    set: |draft, _, value| draft.link.store_compression = value.choice(),
     show: |draft, _| Some(draft.link.store_compression.word().to_owned()),
 };
 
@@ -69,9 +70,9 @@ pub(super) const ENCRYPTION: Key = Key {
 pub(super) const COMPRESSION: Key = Key {
     path: "origin.link.compression",
     flag: None,
-    kind: Kind::Choice(&["zstd", "lz4", "none"]),
+    kind: Kind::Choice(Compression::WORDS),
     doc: "What bodies are compressed with. It gives way to what is faster, or nothing, where the line is faster than the processor.",
-    set: |draft, _, value| draft.link.compression = Compression::of(&value.text()),
+    set: |draft, _, value| draft.link.compression = value.choice(),
     show: |draft, _| Some(draft.link.compression.word().to_owned()),
 };
 
@@ -96,21 +97,10 @@ pub(super) const DELTA: Key = Key {
 pub(super) const IDS: Key = Key {
     path: "origin.link.ids",
     flag: None,
-    kind: Kind::Choice(&["blake3", "gmac"]),
+    kind: Kind::Choice(IdScheme::WORDS),
     doc: "How chunks are named, as at the gateway. `gmac` is faster; whoever has the store key can then make chunks that share a name, so it is for ends that trust each other.",
-    set: |draft, _, value| {
-        draft.link.ids = match value.text().as_str() {
-            "gmac" => IdScheme::Gmac,
-            _ => IdScheme::Blake3,
-        }
-    },
-    show: |draft, _| {
-        let word = match draft.link.ids {
-            IdScheme::Blake3 => "blake3",
-            IdScheme::Gmac => "gmac",
-        };
-        Some(word.to_owned())
-    },
+    set: |draft, _, value| draft.link.ids = value.choice(),
+    show: |draft, _| Some(draft.link.ids.word().to_owned()),
 };
 
 pub(super) const CONNECTIONS: Key = Key {

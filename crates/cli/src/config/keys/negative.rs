@@ -5,6 +5,7 @@ use std::time::Duration;
 use edgeward_types::ByteSize;
 
 use super::super::check::path_text;
+use super::super::choice::Choice as _;
 use super::super::kind::{Kind, duration_text, size_text};
 use super::Key;
 use crate::negative::IdKind;
@@ -58,14 +59,11 @@ pub(super) const MAX_STALENESS: Key = Key {
 pub(super) const IDS: Key = Key {
     path: "negative.ids",
     flag: None,
-    kind: Kind::Choice(&["text", "uuid", "integer", "hex"]),
+    kind: Kind::Choice(IdKind::WORDS),
     doc: "What stands in the path; a filter of other ids is not used. `hex` are bytes in hex digits. What is no id of that \
           form goes to the origin. Without it the filter says.",
-    set: |draft, item, value| {
-        let named = IdKind::named(&value.text());
-        draft.negative(item).ids = named;
-    },
-    show: |draft, item| Some(draft.negative.get(item)?.ids?.name().to_owned()),
+    set: |draft, item, value| draft.negative(item).ids = Some(value.choice()),
+    show: |draft, item| Some(draft.negative.get(item)?.ids?.word().to_owned()),
 };
 
 pub(super) const CLOCK_ERROR: Key = Key {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use edgeward_types::ByteSize;
 
+use super::super::choice::Choice;
 use super::super::kind::Value;
 
 /// What a key's setter takes out of a value. The key's kind has read it, so it is there.
@@ -64,6 +65,13 @@ impl Value {
     pub(super) fn text(self) -> String {
         match self {
             Self::Text(text) => text,
+            other => other.wrong(),
+        }
+    }
+
+    pub(super) fn choice<T: Choice>(self) -> T {
+        match self {
+            Self::Text(word) => T::of(&word).unwrap_or_else(|| Self::Text(word).wrong()),
             other => other.wrong(),
         }
     }

@@ -1,0 +1,63 @@
+//! Settings that are one word of several. Each is an enum; its words are written here, once.
+
+use edgeward_proxy::config::{LogFormat, OriginProtocol};
+use edgeward_semantics::{ClientDirectives, SetCookie};
+use edgeward_store::disk::DirectWrites;
+use edgeward_store::hot::TunerPlace;
+
+use crate::commands::link::end::{Compression, IdScheme};
+use crate::negative::IdKind;
+
+/// An enum whose values have words in the configuration.
+pub(super) trait Choice: Sized {
+    /// All words, in the order of the reference.
+    const WORDS: &'static [&'static str];
+
+    /// Returns the value of a word.
+    fn of(word: &str) -> Option<Self>;
+
+    /// Returns the word of a value.
+    fn word(self) -> &'static str;
+}
+
+/// Writes [`Choice`] from a list of words. An enum of which a value has no word does not compile.
+macro_rules! choices {
+    ($($choice:ident { $($word:literal => $value:ident),+ })+) => {$(
+        impl Choice for $choice {
+            const WORDS: &'static [&'static str] = &[$($word),+];
+
+            fn of(word: &str) -> Option<Self> {
+                match word {
+                    $($word => Some(Self::$value),)+
+                    _ => None,
+                }
+            }
+
+            fn word(self) -> &'static str {
+                match self {
+                    $(Self::$value => $word,)+
+                }
+            }
+        }
+    )+};
+}
+
+choices! {
+    OriginProtocol { "http1" => Http1, "http2" => Http2 }
+    HostWord { "auto" => Auto, "forward" => Forward, "origin" => Origin }
+    TunerPlace { "thread" => Thread, "inline" => Inline }
+    DirectWrites { "auto" => Auto, "always" => Always, "never" => Never }
+    SetCookie { "refuse" => Refuse, "strip" => Strip, "share" => Share }
+    ClientDirectives { "ignore" => Ignore, "honour" => Honour }
+    LogFormat { "json" => Json, "combined" => Combined, "combined-cache" => CombinedCache }
+    Compression { "zstd" => Zstd, "lz4" => Lz4, "none" => None }
+    IdScheme { "blake3" => Blake3, "gmac" => Gmac }
+    IdKind { "text" => Text, "uuid" => Uuid, "integer" => Integer, "hex" => Hex }
+}
+
+/// The words of `origin.host`; any other word is a host name.
+pub(super) enum HostWord {
+    Auto,
+    Forward,
+    Origin,
+}

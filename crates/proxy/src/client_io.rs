@@ -622,6 +622,16 @@ impl<S: ClientStream> ClientIo<S> {
             None => Poll::Ready(Ok(())),
         }
     }
+
+    /// Returns the stream without what was read ahead of it.
+    pub(crate) fn into_stream(self) -> S {
+        self.stream
+    }
+
+    /// Returns the lane.
+    pub(crate) fn lane(&self) -> Option<&Lane> {
+        self.lane.as_deref()
+    }
 }
 
 impl<S: ClientStream> AsyncRead for ClientIo<S> {

@@ -17,7 +17,7 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWrite as _, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
@@ -27,6 +27,7 @@ use crate::client_stream::ClientStream;
 use crate::config::LimitsConfig;
 use crate::h2_frames::Excess;
 use crate::h2_io::H2Io;
+use crate::lane::Lane;
 use crate::request::{self, ClientLink, Serving};
 use crate::tasks::{LocalExecutor, Member};
 use crate::tls;
@@ -182,12 +183,25 @@ where
             return Poll::Ready(Turn::Hyper);
         }
         io.poll_lane(cx).map(|result| match result {
+            Ok(()) if io.lane().is_some_and(Lane::is_over) => Turn::End,
             Ok(()) => Turn::Hyper,
             Err(error) => Turn::Failed(error),
         })
     });
     match turn.await {
         Turn::Hyper => Box::pin(serve_by_hyper(worker, link, io)).await,
+        Turn::End => {
+            if link.conn.lingers() || io.lane().is_some_and(Lane::overran) {
+                say_last(io, b"").await;
+            } else if link.tls {
+                // One attempt to send `close_notify` (RFC 8446 §6.1). Without TLS closing the socket says the same.
+                poll_fn(|cx| {
+                    _ = Pin::new(&mut io).poll_shutdown(cx);
+                    Poll::Ready(())
+                })
+                .await;
+            }
+        }
         Turn::Over(overdue) => {
             count_overdue(&worker, overdue);
             if overdue == Overdue::Head {
@@ -202,8 +216,10 @@ where
 
 /// Why the lane no longer has a connection for itself.
 enum Turn {
-    /// Something has come that is not for it, or the connection is to end in good order.
+    /// Something has come that is not for it, or the connection is to drain.
     Hyper,
+    /// The last response was written, or the client has gone between two requests.
+    End,
     Over(Overdue),
     Failed(io::Error),
 }
@@ -278,16 +294,17 @@ async fn say_last<S: ClientStream>(io: ClientIo<S>, last_word: &[u8]) {
     _ = tokio::time::timeout(LINGER_MAX, Box::pin(linger(io, last_word))).await;
 }
 
-async fn linger<S>(mut io: ClientIo<S>, last_word: &[u8]) -> io::Result<()>
+async fn linger<S>(io: ClientIo<S>, last_word: &[u8]) -> io::Result<()>
 where
     S: ClientStream,
 {
-    io.write_all(last_word).await?;
-    io.shutdown().await?;
+    let mut stream = io.into_stream();
+    stream.write_all(last_word).await?;
+    stream.shutdown().await?;
     let mut ignored = vec![0; 16 << 10];
     let mut left = LINGER_BYTES_MAX;
     while left > 0 {
-        match io.read(&mut ignored).await? {
+        match stream.read(&mut ignored).await? {
             0 => break,
             n => left = left.saturating_sub(n),
         }

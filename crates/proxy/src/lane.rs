@@ -57,8 +57,10 @@ pub(crate) struct Lane {
     site: Option<Site>,
     /// What has arrived and is not yet hyper's.
     inbox: BytesMut,
-    /// The client will send no more.
+    /// The client will send no more, or no more is read from it.
     ended: bool,
+    /// The client has sent more than the last request.
+    overran: bool,
     outbox: Outbox,
     /// Held while the client is slow to take what is in the outbox; with it the connection lists what the client has not taken.
     writing: Option<(InFlight, Option<Holding>)>,
@@ -96,6 +98,7 @@ impl Lane {
             site: None,
             inbox: BytesMut::from(read_ahead),
             ended: false,
+            overran: false,
             outbox: Outbox::default(),
             writing: None,
         }
@@ -212,7 +215,7 @@ impl Lane {
         };
         match found {
             Glance::Plain(plain) => {
-                let head_bytes = plain.head_bytes;
+                let (head_bytes, closes) = (plain.head_bytes, plain.closes);
                 if self.link.conn.is_draining() {
                     // hyper knows how to say goodbye.
                     self.hand(BodyEnd::length(head_bytes, 0));
@@ -229,6 +232,9 @@ impl Lane {
                     Answer::Whole => {
                         self.inbox.advance(head_bytes);
                         self.link.conn.answered_at_once();
+                        if closes {
+                            self.read_no_more();
+                        }
                         self.next_head_began();
                     }
                     Answer::Begun(own) => {
@@ -327,9 +333,7 @@ impl Lane {
                 self.leave_own(cx);
                 self.log_ended();
                 if closes {
-                    // hyper sees an end where a request would begin, and closes in good order.
-                    self.inbox.clear();
-                    self.ended = true;
+                    self.read_no_more();
                 }
                 self.next_head_began();
                 Poll::Ready(Ok(()))
@@ -355,6 +359,23 @@ impl Lane {
                 Poll::Pending
             }
         }
+    }
+
+    /// The connection ends with the response that was made last.
+    fn read_no_more(&mut self) {
+        self.overran = !self.inbox.is_empty();
+        self.inbox.clear();
+        self.ended = true;
+    }
+
+    /// Returns true if no request is left, and hyper was given none whose response is due.
+    pub(crate) fn is_over(&self) -> bool {
+        self.ended && self.inbox.is_empty() && self.mode == Mode::Through
+    }
+
+    /// Returns true if the client has sent more than was read as requests.
+    pub(crate) fn overran(&self) -> bool {
+        self.overran
     }
 
     fn leave_own(&mut self, cx: &Context<'_>) {

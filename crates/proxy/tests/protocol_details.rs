@@ -380,3 +380,56 @@ fn hints_and_an_invitation_reach_the_client_in_order() {
         "{all}"
     );
 }
+
+/// RFC 9112 §9.6: the response says `close` too, and the connection ends behind it.
+#[test]
+fn a_client_that_says_close_gets_one_whole_response_and_the_end() {
+    let bed = Bed::start();
+    let kept = |length| Answer::pattern(length).header("cache-control", "max-age=60");
+    for (path, answer) in [
+        ("/small", kept(100)),
+        ("/large", kept(300_000)),
+        ("/chunked", kept(70_000).chunked(1000)),
+        (
+            "/pass",
+            Answer::pattern(3000).header("cache-control", "no-store"),
+        ),
+    ] {
+        bed.origin.on(path, answer);
+        // A miss, hits, and hits from where large bodies move that are asked for often.
+        for _ in 0..12 {
+            for method in ["GET", "HEAD"] {
+                let mut client = bed.connect();
+                let answer = client.request(method, path, &[("connection", "close")], b"");
+                assert_eq!(answer.status, 200, "{method} {path}");
+                assert_eq!(answer.header("connection"), Some("close"), "{path}");
+                assert!(client.is_closed(), "{method} {path}");
+                let seen = bed.origin.last(path).expect("asked");
+                assert!(seen.header("connection") != Some("close"), "{path}");
+            }
+            let whole = bed.get(path);
+            let closed = bed.connect().get(path, &[("connection", "close")]);
+            assert!(closed.body == whole.body, "{path}");
+        }
+    }
+}
+
+/// Closing a socket with unread bytes resets the connection, and a reset discards what the client has not received.
+#[test]
+fn a_response_with_close_arrives_whole_though_the_client_has_sent_more() {
+    let bed = Bed::start();
+    let length = 400_000;
+    let answer = Answer::pattern(length).header("cache-control", "max-age=60");
+    bed.origin.on("/a", answer);
+    let whole = bed.get("/a").body;
+    let mut client = bed.connect();
+    let request = "GET /a HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n";
+    let next = "GET /b HTTP/1.1\r\nHost: shop.example\r\n\r\n".repeat(2000);
+    client.send((request.to_owned() + &next).as_bytes());
+    // The edge has given the whole response to its socket, which holds what the client's has no room for.
+    bed.until_metric("edgeward_response_bytes_total", 2.0 * length as f64);
+    let answer = client.answer("GET");
+    assert!(answer.body == whole, "{} bytes", answer.body.len());
+    assert!(client.is_closed());
+    assert_eq!(bed.origin.requests("/b"), 0, "nothing is served after it");
+}

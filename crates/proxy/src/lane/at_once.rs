@@ -59,12 +59,13 @@ pub(super) fn answer(
         sends_files,
         |key, response, body| {
             let body = (!plain.head_only).then_some(body);
+            outbox.set_closes(plain.closes);
             outbox.push(worker, key, response, body, now);
         },
     );
     match found {
         request::Plain::Answered => Answer::Whole,
-        request::Plain::Disk(hit) => answer_from_disk(worker, link, &hit, plain.head_only, outbox),
+        request::Plain::Disk(hit) => answer_from_disk(worker, link, &hit, plain, outbox),
         request::Plain::Elsewhere(hash, looked) => Answer::None(Some((hash, looked))),
     }
 }
@@ -73,10 +74,10 @@ fn answer_from_disk(
     worker: &Rc<Worker>,
     link: &ClientLink,
     hit: &DiskHit,
-    head_only: bool,
+    plain: &Plain<'_, '_>,
     outbox: &mut Outbox,
 ) -> Answer {
-    let body = if head_only || hit.length() == 0 {
+    let body = if plain.head_only || hit.length() == 0 {
         hit.pass_by(worker);
         None
     } else {
@@ -88,6 +89,7 @@ fn answer_from_disk(
     };
     worker.counters.hit.one();
     worker.counters.disk_hit.one();
+    outbox.set_closes(plain.closes);
     outbox.push_disk_head(worker, hit);
     let Some((front, rest)) = body else {
         return Answer::Whole;
@@ -101,7 +103,7 @@ fn answer_from_disk(
         left => {
             let source = Source::Disk(Box::new(rest));
             let body = EdgeBody::new(source, Rc::clone(worker), link.conn.begin(), None);
-            Answer::Begun(Box::new(Own::rest(body, left)))
+            Answer::Begun(Box::new(Own::rest(body, left, plain.closes)))
         }
     }
 }

@@ -38,6 +38,8 @@ pub(super) struct Plain<'a, 'f> {
     pub(super) head_bytes: usize,
     /// HEAD rather than GET.
     pub(super) head_only: bool,
+    /// The client wants the connection closed after the response (RFC 9112 §9.6).
+    pub(super) closes: bool,
     pub(super) host: &'a str,
     /// Path and query.
     pub(super) target: &'a str,
@@ -77,6 +79,7 @@ pub(super) fn glance<'a, 'f>(bytes: &'a [u8], fields: &'f mut Fields<'a>) -> Gla
     let mut plain = asks && request.version == Some(1) && target.starts_with('/');
     let mut end = BodyEnd::length(head_bytes, 0);
     let mut host = None;
+    let mut closes = false;
     let mut has_cookie = false;
     let mut framing_fields = 0;
     for field in request.headers.iter() {
@@ -89,6 +92,7 @@ pub(super) fn glance<'a, 'f>(bytes: &'a [u8], fields: &'f mut Fields<'a>) -> Gla
             // Several lines have to be joined.
             Meaning::Cookie if !has_cookie => has_cookie = true,
             Meaning::Host | Meaning::Cookie | Meaning::Some => plain = false,
+            Meaning::Connection if field.value.eq_ignore_ascii_case(b"close") => closes = true,
             Meaning::Connection => plain &= field.value.eq_ignore_ascii_case(b"keep-alive"),
             Meaning::Length | Meaning::Coding if framing_fields > 0 => return Glance::Other,
             Meaning::Length => {
@@ -112,6 +116,7 @@ pub(super) fn glance<'a, 'f>(bytes: &'a [u8], fields: &'f mut Fields<'a>) -> Gla
         Some(host) if plain => Glance::Plain(Plain {
             head_bytes,
             head_only,
+            closes,
             host,
             target,
             fields: request.headers,
@@ -224,6 +229,24 @@ mod tests {
     }
 
     #[test]
+    fn a_plain_get_may_ask_for_the_end_of_its_connection() {
+        for (field, closes) in [
+            ("Connection: close", true),
+            ("connection: Close", true),
+            ("Connection: keep-alive\r\nConnection: close", true),
+            ("Connection: close\r\nConnection: keep-alive", true),
+            ("Connection: keep-alive", false),
+        ] {
+            let bytes = head(&format!("{field}\r\n"));
+            let mut room = no_fields();
+            let Glance::Plain(plain) = glance(bytes.as_bytes(), &mut room) else {
+                panic!("{field} is plain");
+            };
+            assert_eq!(plain.closes, closes, "{field}");
+        }
+    }
+
+    #[test]
     fn every_field_with_a_meaning_leaves_the_plain_way() {
         for field in [
             "Range: bytes=0-1",
@@ -235,7 +258,8 @@ mod tests {
             "Cache-Control: no-cache",
             "Pragma: no-cache",
             "Authorization: Basic eA==",
-            "Connection: close",
+            "Connection: close, te",
+            "Connection: close\r\nConnection: te",
             "Expect: 100-continue",
             "TE: trailers",
             "Via: 1.1 x",

@@ -40,9 +40,16 @@ pub(super) struct Outbox {
     piece_bytes: usize,
     /// Something was written and not yet seen out.
     unflushed: bool,
+    /// The head of the next hit says that the connection ends with it.
+    closes: bool,
 }
 
 impl Outbox {
+    /// Says whether the connection ends with the next response.
+    pub(super) fn set_closes(&mut self, closes: bool) {
+        self.closes = closes;
+    }
+
     pub(super) fn push(
         &mut self,
         worker: &Worker,
@@ -93,7 +100,11 @@ impl Outbox {
         line.clear();
         status.write(&worker.config().name, &mut line);
         head.extend_from_slice(line.as_bytes());
-        head.extend_from_slice(b"\r\n\r\n");
+        head.extend_from_slice(if self.closes {
+            b"\r\nconnection: close\r\n\r\n"
+        } else {
+            b"\r\n\r\n"
+        });
     }
 
     pub(super) fn push_status(&mut self, status: StatusCode) {

@@ -80,7 +80,7 @@ impl Own {
         Some(Self {
             head_only: places.head_only,
             stage: Stage::Waiting(serving),
-            closes: false,
+            closes: places.closes,
         })
     }
 
@@ -109,7 +109,7 @@ impl Own {
     }
 
     /// Goes on with a response whose head, and perhaps the front of its body, is in the outbox.
-    pub(super) fn rest(mut body: EdgeBody, bytes: u64) -> Self {
+    pub(super) fn rest(mut body: EdgeBody, bytes: u64, closes: bool) -> Self {
         body.leave_counting_to_writer();
         Self {
             head_only: false,
@@ -117,7 +117,7 @@ impl Own {
                 body,
                 framing: Framing::Length(bytes),
             },
-            closes: false,
+            closes,
         }
     }
 
@@ -149,7 +149,7 @@ impl Own {
                     }
                     let Ok(response) = ready!(polled);
                     link.conn.end_interims();
-                    self.closes = link.conn.is_draining();
+                    self.closes |= link.conn.is_draining();
                     self.stage = self.send_head(worker, response, outbox);
                 }
                 Stage::Sending { body, framing } => {
@@ -301,6 +301,7 @@ impl Framing {
 /// Where in its head the parts of a plain request lie, so that the head can be taken apart without another copy.
 pub(super) struct Places {
     head_only: bool,
+    closes: bool,
     host_is_canonical: bool,
     target: Place,
     /// Names and values.
@@ -319,6 +320,7 @@ impl Places {
             |field: &httparse::Header<'_>| (place(field.name.as_bytes()), place(field.value));
         Self {
             head_only: plain.head_only,
+            closes: plain.closes,
             host_is_canonical: site.is_some_and(|site| site.is_canonical(plain.host)),
             target: place(plain.target.as_bytes()),
             fields: plain.fields.iter().map(field).collect(),

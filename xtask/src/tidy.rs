@@ -5,6 +5,7 @@
 //! out. It runs as a test too, so a plain `cargo test --workspace` holds the rules.
 
 mod edges;
+mod layers;
 mod links;
 mod modules;
 mod pure;
@@ -81,9 +82,13 @@ impl Finding {
     }
 }
 
-/// Prints what is wrong; true if nothing is.
+/// Prints the order of `proxy`'s modules and what is wrong; true if nothing is.
 pub(crate) fn run(root: &Path, _: &Options) -> anyhow::Result<bool> {
-    let findings = check(root)?;
+    let (findings, order) = check(root)?;
+    say("modules of proxy, lowest first:\n");
+    for (layer, modules) in order {
+        say(format!("  {layer}: {}\n", modules.join(", ")));
+    }
     for finding in &findings {
         let level = if finding.fails { "error" } else { "warning" };
         say(format!(
@@ -99,8 +104,8 @@ pub(crate) fn run(root: &Path, _: &Options) -> anyhow::Result<bool> {
     Ok(errors == 0)
 }
 
-/// Every finding in the checkout at `root`.
-fn check(root: &Path) -> anyhow::Result<Vec<Finding>> {
+/// Every finding in the checkout at `root`, and the modules of each layer of `proxy`.
+fn check(root: &Path) -> anyhow::Result<(Vec<Finding>, layers::Order)> {
     let files = files(root)?;
     let read = |path: &Path| fs::read_to_string(root.join(path)).ok();
     let mut findings = Vec::new();
@@ -156,6 +161,19 @@ fn check(root: &Path) -> anyhow::Result<Vec<Finding>> {
     findings.extend(modules::dead(&sources, &reached));
     findings.extend(dependencies(root, &packages)?);
 
+    let of_proxy: Vec<_> = reached
+        .iter()
+        .filter(|(_, kind)| **kind == TargetKind::Ships)
+        .filter_map(|(file, _)| {
+            Some((
+                file.strip_prefix(layers::ROOT).ok()?.to_owned(),
+                read(file)?,
+            ))
+        })
+        .collect();
+    let layers = layers::check(&layers::parse_table(&document)?, &of_proxy);
+    findings.extend(layers.findings);
+
     for file in &files {
         let extension = file.extension().and_then(|extension| extension.to_str());
         let is_text = extension.map_or_else(
@@ -188,7 +206,7 @@ fn check(root: &Path) -> anyhow::Result<Vec<Finding>> {
         }
     }
     findings.sort_by(|a, b| (a.fails, &a.place).cmp(&(b.fails, &b.place)));
-    Ok(findings)
+    Ok((findings, layers.order))
 }
 
 /// The text of a file, or no text for one that is not UTF-8, such as a picture.
@@ -303,7 +321,7 @@ mod tests {
     /// The house is in order.
     #[test]
     fn this_checkout_is_tidy() {
-        let findings = check(&crate::workspace_root()).expect("the checkout can be read");
+        let (findings, _) = check(&crate::workspace_root()).expect("the checkout can be read");
         let errors: Vec<_> = findings.iter().filter(|finding| finding.fails).collect();
         assert!(errors.is_empty(), "cargo xtask tidy finds: {errors:#?}");
     }

@@ -18,45 +18,22 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod access_log;
-mod admin;
-mod body;
-mod client_io;
-mod client_stream;
-mod clock;
-mod collapse;
-pub mod config;
-mod connection;
-mod counters;
-mod delivery;
-mod descriptors;
-mod disk;
+mod base;
+mod cache;
+mod client;
 mod edge;
-mod fill;
-pub mod h2_frames;
-mod h2_io;
-mod heads;
-#[doc(hidden)]
-pub mod hostile;
-mod key_map;
-mod lane;
-mod listener;
-mod metrics;
-pub mod negative;
+mod exchange;
 mod origin;
-mod pace;
-mod pinned;
-mod request;
-mod sparse_log;
-mod status;
-mod stored;
-mod tasks;
-mod tls;
-mod worker;
+mod path;
 
-pub use access_log::{AccessLogError, LogReopener};
-pub use config::EdgeConfig;
-pub use disk::{DiskError, head as disk_head};
+pub use base::access_log::{AccessLogError, LogReopener};
+pub use base::config::id_filter as negative;
+pub use base::config::{self, EdgeConfig};
+pub use base::dial::{Dial, DialedStream};
+pub use base::tls::TlsError;
+pub use cache::disk::{DiskError, head as disk_head};
+pub use client::h2_frames;
+#[doc(hidden)]
+pub use edge::hostile;
 pub use edge::{Edge, RunningEdge, StartError};
-pub use origin::{ConnectorError, Dial, DialedStream};
-pub use tls::TlsError;
+pub use origin::ConnectorError;

@@ -117,7 +117,11 @@ fn pipelined_hits_large_and_small_come_in_order() {
 #[test]
 fn a_slow_client_gets_what_it_asked_for_though_the_object_has_left() {
     const LENGTH: u64 = 6 << 20;
-    let bed = Bed::with(|config| config.hot.capacity = ByteSize::mib(16));
+    let bed = Bed::with(|config| {
+        config.hot.capacity = ByteSize::mib(16);
+        // By default a client that pins more than 4 MiB for over a second may be disconnected.
+        config.hot.pinned_bytes_max = Some(ByteSize::mib(16));
+    });
     if !has_arena(&bed) {
         return;
     }

@@ -13,7 +13,7 @@ use tokio::time::{Instant, Sleep};
 use super::error::OriginError;
 use super::h1::{self, Lines};
 use super::lease::{Lease, Reusable};
-use crate::counters::Counters;
+use crate::base::counters::Counters;
 
 /// Ends in `None` only if it came whole; a connection that closes early is an error.
 pub(crate) struct OriginBody {

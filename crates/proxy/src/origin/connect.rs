@@ -12,10 +12,10 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::dial::{Dial, DialedStream};
 use super::health::OriginHealth;
-use crate::config::{OriginConfig, OriginProtocol};
-use crate::tls;
+use crate::base::config::{OriginConfig, OriginProtocol};
+use crate::base::dial::{Dial, DialedStream};
+use crate::base::tls;
 
 /// Either kind of stream, so that the pool need not care.
 pub(crate) trait OriginStream: AsyncRead + AsyncWrite + Unpin + 'static {

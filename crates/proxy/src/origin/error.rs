@@ -6,8 +6,7 @@ use std::io;
 use http::StatusCode;
 
 use super::h1::H1Error;
-use crate::counters::{Counter, Counters};
-use crate::request::{UploadTooLarge, UploadTooSlow};
+use crate::base::counters::{Counter, Counters};
 
 /// What went wrong between the edge and the origin.
 ///
@@ -56,6 +55,16 @@ pub(crate) enum OriginError {
     #[error("the request's body came too slowly")]
     UploadTooSlow,
 }
+
+/// The client's body is larger than `request_body_bytes_max`.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the request's body is larger than allowed")]
+pub(crate) struct UploadTooLarge;
+
+/// The client's body came slower than `upload_rate_min`.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the request's body came too slowly")]
+pub(crate) struct UploadTooSlow;
 
 impl OriginError {
     /// Sorts what hyper's client says after a request was handed to it.

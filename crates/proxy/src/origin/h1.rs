@@ -25,8 +25,8 @@ use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::time::{Instant, Sleep};
 
 use super::connect::OriginStream;
-use crate::client_io::Interims;
-use crate::config::LimitsConfig;
+use crate::base::config::LimitsConfig;
+use crate::exchange::Interims;
 
 pub(super) use body::Body;
 use body::Framing;
@@ -44,7 +44,7 @@ pub(super) struct HeadLimits {
 impl HeadLimits {
     pub(super) fn of(limits: &LimitsConfig) -> Self {
         Self {
-            bytes_max: crate::connection::head_bytes_max(limits),
+            bytes_max: limits.head_len_max(),
             fields_max: limits.headers_max.get(),
         }
     }

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::request::Chain;
+use crate::base::error_chain::Chain;
 
 /// The state of one origin, as all workers see it.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use edgeward_types::Timestamp;
@@ -10,12 +11,11 @@ use hyper::client::conn::http1;
 
 use super::h1;
 use super::queue::{ClientNet, Queue, Shares};
-use super::wait::Ticket;
-use crate::clock::Clock;
-use crate::counters::Counters;
-use crate::request::{Upload, UploadProgress};
-use crate::sparse_log::SparseLog;
-use crate::tasks::TaskSet;
+use super::upload::{Upload, UploadProgress};
+use crate::base::clock::Clock;
+use crate::base::counters::Counters;
+use crate::base::sparse_log::SparseLog;
+use crate::base::tasks::TaskSet;
 
 /// What the bodies of responses need of the pool.
 pub(super) struct Shared {
@@ -28,13 +28,6 @@ pub(super) struct Shared {
     pub(super) shares: Shares,
     pub(super) waiting: RefCell<Queue<Rc<Ticket>>>,
     pub(super) busy_log: SparseLog,
-    /// Requests under way whose body has not arrived.
-    pub(super) unfinished: Cell<usize>,
-    /// Bound of `unfinished`.
-    pub(super) unfinished_max: usize,
-    /// Each client's share of them.
-    pub(super) unfinished_shares: Shares,
-    pub(super) unfinished_log: SparseLog,
     pub(super) counters: Arc<Counters>,
     pub(super) clock: Arc<Clock>,
     pub(super) tasks: TaskSet,
@@ -175,35 +168,6 @@ impl Shared {
     }
 }
 
-/// One of the requests that may hold a connection although their body has not arrived. Given back when dropped.
-pub(crate) struct Unfinished {
-    pool: Rc<Shared>,
-    client: ClientNet,
-}
-
-impl Unfinished {
-    /// `None` if too many requests are under way, or too many of this client.
-    pub(super) fn begin(pool: &Rc<Shared>, client: ClientNet) -> Option<Self> {
-        let count = pool.unfinished.get();
-        let free = pool.unfinished_max.saturating_sub(count);
-        pool.unfinished_shares.allow(client, free).then(|| {
-            pool.unfinished.set(count + 1);
-            pool.unfinished_shares.take(client);
-            Self {
-                pool: Rc::clone(pool),
-                client,
-            }
-        })
-    }
-}
-
-impl Drop for Unfinished {
-    fn drop(&mut self) {
-        self.pool.unfinished.set(self.pool.unfinished.get() - 1);
-        self.pool.unfinished_shares.give_back(self.client);
-    }
-}
-
 /// A place among the pool's connections, given back when dropped: with a connection that can be
 /// used again, or without one.
 pub(super) struct Lease {
@@ -289,5 +253,70 @@ impl Drop for Lease {
         if self.pool.is_contended() {
             self.pool.serve_waiting();
         }
+    }
+}
+
+/// A place among the pool's connections: with an idle connection, or for a new one.
+pub(super) type Place = (Option<Reusable>, Lease);
+
+/// A waiting request.
+pub(super) struct Ticket {
+    pub(super) client: ClientNet,
+    reuse: bool,
+    pick: fn(&Reusable) -> bool,
+    state: RefCell<TicketState>,
+}
+
+enum TicketState {
+    Waits(Option<Waker>),
+    Served(Place),
+    /// The queue was full, and another client waits with fewer requests.
+    Displaced,
+    Taken,
+}
+
+impl Ticket {
+    pub(super) fn new(client: ClientNet, reuse: bool, pick: fn(&Reusable) -> bool) -> Rc<Self> {
+        Rc::new(Self {
+            client,
+            reuse,
+            pick,
+            state: RefCell::new(TicketState::Waits(None)),
+        })
+    }
+
+    /// Takes the request's place in the queue from it.
+    pub(super) fn displace(&self) {
+        self.wake(TicketState::Displaced);
+    }
+
+    /// The request goes on with this place.
+    pub(super) fn serve(&self, place: Place) {
+        self.wake(TicketState::Served(place));
+    }
+
+    fn wake(&self, state: TicketState) {
+        let before = self.state.replace(state);
+        if let TicketState::Waits(Some(waker)) = before {
+            waker.wake();
+        }
+    }
+
+    /// The place that came while nobody waited for it any more.
+    pub(super) fn leave(&self) -> Option<Place> {
+        match self.state.replace(TicketState::Taken) {
+            TicketState::Served(place) => Some(place),
+            TicketState::Waits(_) | TicketState::Displaced | TicketState::Taken => None,
+        }
+    }
+
+    pub(super) fn poll(&self, cx: &Context<'_>) -> Poll<Option<Place>> {
+        let mut state = self.state.borrow_mut();
+        if let TicketState::Waits(waker) = &mut *state {
+            *waker = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        drop(state);
+        Poll::Ready(self.leave())
     }
 }

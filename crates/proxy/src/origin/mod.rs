@@ -2,21 +2,25 @@
 
 mod body;
 mod connect;
-mod dial;
 mod error;
+mod expect;
 mod h1;
 mod health;
+mod interim;
 mod lease;
+mod outbound;
 mod pool;
 mod queue;
+mod unfinished;
+mod upload;
 mod wait;
 
 pub(crate) use body::OriginBody;
 pub(crate) use connect::Connector;
 pub use connect::ConnectorError;
-pub use dial::{Dial, DialedStream};
 pub(crate) use error::OriginError;
 pub(crate) use h1::{Fields, Lines, check_response_head, read_chunked};
 pub(crate) use health::OriginHealth;
-pub(crate) use lease::Unfinished;
+pub(crate) use outbound::{Conditions, Hop, Outbound, as_origin_sees};
 pub(crate) use pool::{Attempt, OriginPool, Received};
+pub(crate) use upload::Upload;

@@ -5,7 +5,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
-use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,15 +20,17 @@ use super::body::OriginBody;
 use super::connect::Connector;
 use super::error::OriginError;
 use super::h1;
-use super::lease::{Idle, Lease, Reusable, Shared, Unfinished};
+use super::lease::{Idle, Lease, Reusable, Shared};
+use super::outbound::Outbound;
 use super::queue::{ClientNet, Queue, Shares};
+use super::upload::{Upload, UploadProgress, Uploads};
 use super::wait;
-use crate::clock::Clock;
-use crate::config::{LimitsConfig, OriginConfig, OriginProtocol};
-use crate::counters::Counters;
-use crate::request::{Outbound, Upload, UploadProgress};
-use crate::sparse_log::SparseLog;
-use crate::tasks::{LocalExecutor, TaskSet};
+use crate::base::budget::FillBudget;
+use crate::base::clock::Clock;
+use crate::base::config::{LimitsConfig, OriginConfig, OriginProtocol};
+use crate::base::counters::Counters;
+use crate::base::sparse_log::SparseLog;
+use crate::base::tasks::{LocalExecutor, TaskSet};
 
 /// All of a worker's connections to the origin.
 pub(crate) struct OriginPool {
@@ -38,6 +39,7 @@ pub(crate) struct OriginPool {
     connector: Connector,
     h2: RefCell<Option<http2::SendRequest<Upload>>>,
     h2_connecting: tokio::sync::Mutex<()>,
+    uploads: Rc<Uploads>,
     shared: Rc<Shared>,
 }
 
@@ -78,7 +80,15 @@ impl OriginPool {
         connector: Connector,
         counters: Arc<Counters>,
         clock: Arc<Clock>,
+        upload_budget: Arc<FillBudget>,
     ) -> Self {
+        let uploads = Uploads::new(
+            &config,
+            limits.clone(),
+            upload_budget,
+            Arc::clone(&counters),
+            Arc::clone(&clock),
+        );
         let shared = Rc::new(Shared {
             idle: RefCell::new(Vec::new()),
             idle_max: config.idle_per_worker_max,
@@ -88,10 +98,6 @@ impl OriginPool {
             shares: Shares::new(config.client_share_percent),
             waiting: RefCell::new(Queue::new(config.queue_max)),
             busy_log: SparseLog::default(),
-            unfinished: Cell::new(0),
-            unfinished_max: unfinished_max(&config),
-            unfinished_shares: Shares::new(config.client_share_percent),
-            unfinished_log: SparseLog::default(),
             counters,
             clock,
             tasks: TaskSet::default(),
@@ -102,6 +108,7 @@ impl OriginPool {
             connector,
             h2: RefCell::new(None),
             h2_connecting: tokio::sync::Mutex::new(()),
+            uploads,
             shared,
         }
     }
@@ -115,21 +122,8 @@ impl OriginPool {
         self.config.protocol == OriginProtocol::Http1
     }
 
-    /// Lets a request of this client take a connection before its body has arrived, unless too many requests hold one.
-    pub(crate) fn begin_unfinished(&self, client: IpAddr) -> Option<Unfinished> {
-        Unfinished::begin(&self.shared, ClientNet::of(client))
-    }
-
-    /// Counts and logs an upload that stays buffered because too many requests hold a connection without their body.
-    pub(crate) fn note_kept_upload(&self) {
-        self.shared.counters.uploads_kept.one();
-        if let Some(unlogged) = self.shared.unfinished_log.next(self.shared.clock.now()) {
-            tracing::warn!(
-                unlogged,
-                unfinished_max = self.shared.unfinished_max,
-                "an upload stays buffered: origin.unfinished_uploads_percent is reached"
-            );
-        }
+    pub(crate) fn uploads(&self) -> &Rc<Uploads> {
+        &self.uploads
     }
 
     /// Sends a request and waits for the head of its response.
@@ -388,9 +382,9 @@ impl OriginPool {
         stream: Box<dyn super::connect::OriginStream>,
     ) -> Result<http1::SendRequest<Upload>, OriginError> {
         let mut builder = http1::Builder::new();
-        let head_bytes_max = crate::connection::head_bytes_max(&self.limits);
+        let head_bytes_max = self.limits.head_len_max();
         builder.max_header_size(head_bytes_max);
-        if self.limits.headers_max.get() != crate::connection::HEADERS_ON_STACK {
+        if self.limits.headers_max.get() != crate::base::config::HEADERS_ON_STACK {
             builder.max_headers(self.limits.headers_max.get());
         }
         let (sender, connection) = builder
@@ -467,8 +461,10 @@ impl OriginPool {
         self.shared.is_contended()
     }
 
-    /// Closes what was idle for too long.
+    /// Ends slow uploads, and closes connections that were idle for too long.
     pub(crate) fn sweep(&self, now: Timestamp) {
+        let rate = self.limits.upload_rate();
+        self.uploads.sweep(now, rate);
         let timeout = self.config.idle_timeout;
         let stale: Vec<Idle> = {
             let mut idle = self.shared.idle.borrow_mut();
@@ -491,18 +487,6 @@ impl OriginPool {
             self.shared.closed(idle);
         }
         _ = tokio::time::timeout(within, self.shared.tasks.idle()).await;
-    }
-}
-
-/// The bound of requests that hold a connection without their body. Over HTTP/2 requests share connections.
-fn unfinished_max(config: &OriginConfig) -> usize {
-    match config.protocol {
-        OriginProtocol::Http1 => {
-            let percent = config.unfinished_uploads_percent as usize;
-            (config.connections_per_worker_max.get() * percent / 100).max(1)
-        }
-        // Far from an overflow of the shares' arithmetic.
-        OriginProtocol::Http2 => usize::MAX >> 16,
     }
 }
 

@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-use crate::key_map::WordMap;
+use crate::base::key_map::WordMap;
 
 /// A client as far as its share is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

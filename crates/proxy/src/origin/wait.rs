@@ -1,59 +1,12 @@
 //! A request's wait for a connection to the origin.
 
-use std::cell::RefCell;
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::error::OriginError;
-use super::lease::{Lease, Reusable, Shared};
+use super::lease::{Place, Reusable, Shared, Ticket};
 use super::queue::{ClientNet, Queued};
-
-/// A place among the pool's connections: with an idle connection, or for a new one.
-pub(super) type Place = (Option<Reusable>, Lease);
-
-/// A waiting request.
-pub(super) struct Ticket {
-    pub(super) client: ClientNet,
-    pub(super) reuse: bool,
-    pub(super) pick: fn(&Reusable) -> bool,
-    state: RefCell<State>,
-}
-
-enum State {
-    Waits(Option<Waker>),
-    Served(Place),
-    /// The queue was full, and another client waits with fewer requests.
-    Displaced,
-    Taken,
-}
-
-impl Ticket {
-    /// The request goes on with this place.
-    pub(super) fn serve(&self, place: Place) {
-        self.wake(State::Served(place));
-    }
-
-    fn wake(&self, state: State) {
-        let before = self.state.replace(state);
-        if let State::Waits(Some(waker)) = before {
-            waker.wake();
-        }
-    }
-
-    fn poll(&self, cx: &Context<'_>) -> Poll<Option<Place>> {
-        let mut state = self.state.borrow_mut();
-        if let State::Waits(waker) = &mut *state {
-            *waker = Some(cx.waker().clone());
-            return Poll::Pending;
-        }
-        Poll::Ready(match std::mem::replace(&mut *state, State::Taken) {
-            State::Served(place) => Some(place),
-            _ => None,
-        })
-    }
-}
 
 /// Waits for a place, at most so long. A request that comes while none waits and a place is free does not wait.
 pub(super) async fn place(
@@ -68,17 +21,12 @@ pub(super) async fn place(
     {
         return Ok(place);
     }
-    let ticket = Rc::new(Ticket {
-        client,
-        reuse,
-        pick,
-        state: RefCell::new(State::Waits(None)),
-    });
+    let ticket = Ticket::new(client, reuse, pick);
     let queued = pool.waiting.borrow_mut().push(client, Rc::clone(&ticket));
     let id = match queued {
         Queued::Waits(id) => id,
         Queued::Displaced(id, other) => {
-            other.wake(State::Displaced);
+            other.displace();
             id
         }
         Queued::Full => {
@@ -151,8 +99,7 @@ impl Drop for Waiting<'_> {
             .remove(self.ticket.client, self.id);
         drop(left);
         // A place that came too late goes to the next.
-        let state = self.ticket.state.replace(State::Taken);
-        if let State::Served((idle, lease)) = state {
+        if let Some((idle, lease)) = self.ticket.leave() {
             match idle {
                 Some(idle) => lease.give_back(idle),
                 None => drop(lease),

@@ -250,7 +250,7 @@ fn keeps_alive(version: Version, headers: &HeaderMap) -> bool {
 const FIELDS_ADDED: usize = 4;
 
 /// As many fields as are parsed without an allocation.
-const FIELDS_ON_STACK: usize = crate::connection::HEADERS_ON_STACK;
+const FIELDS_ON_STACK: usize = crate::base::config::HEADERS_ON_STACK;
 
 #[cfg(test)]
 mod tests {

@@ -1,0 +1,332 @@
+//! One request as a line of the access log.
+
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use edgeward_semantics::{CacheStatus, Outcome};
+use edgeward_types::Timestamp;
+use http::{Method, StatusCode, Version};
+use serde::Serialize;
+
+/// A request that is being answered.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    line: LogLine,
+    began: Instant,
+    /// Bytes of the body that were handed to the connection.
+    given_bytes: u64,
+    /// The response did not go out whole.
+    pub(crate) aborted: bool,
+}
+
+/// A request that was answered.
+#[derive(Debug)]
+pub(crate) struct LogLine {
+    pub(crate) time: Timestamp,
+    pub(crate) peer: IpAddr,
+    /// None of a request that could not be read.
+    pub(crate) method: Option<Method>,
+    pub(crate) scheme: &'static str,
+    pub(crate) host: Box<str>,
+    pub(crate) target: Box<str>,
+    pub(crate) version: Version,
+    pub(crate) status: StatusCode,
+    pub(crate) bytes: u64,
+    pub(crate) duration: Duration,
+    pub(crate) cache: &'static str,
+    pub(crate) detail: Option<Box<str>>,
+    pub(crate) collapsed: bool,
+    pub(crate) aborted: bool,
+    pub(crate) referer: Option<Box<str>>,
+    pub(crate) user_agent: Option<Box<str>>,
+}
+
+impl Pending {
+    pub(crate) fn new(line: LogLine) -> Self {
+        Self {
+            line,
+            began: Instant::now(),
+            given_bytes: 0,
+            aborted: false,
+        }
+    }
+
+    /// A request whose head could not be read, answered with `status` and no body.
+    pub(crate) fn unread(
+        peer: IpAddr,
+        scheme: &'static str,
+        now: Timestamp,
+        status: StatusCode,
+    ) -> Self {
+        Self::new(LogLine {
+            target: "-".into(),
+            status,
+            ..LogLine::unread(peer, scheme, now)
+        })
+    }
+
+    pub(crate) fn answered(&mut self, status: StatusCode, cache_status: &CacheStatus) {
+        self.line.status = status;
+        self.line.cache = match cache_status.outcome {
+            Outcome::Hit => "hit",
+            Outcome::Forward(reason) => reason.as_str(),
+        };
+        self.line.collapsed = cache_status.collapsed;
+        self.line.detail = cache_status.detail.as_deref().map(Into::into);
+    }
+
+    pub(crate) fn refused(&mut self, status: StatusCode, cache_status: Option<&CacheStatus>) {
+        match cache_status {
+            Some(cache_status) => self.answered(status, cache_status),
+            None => self.line.status = status,
+        }
+    }
+
+    /// The body ended, or was given up, after `bytes` of it were handed to the connection.
+    pub(crate) fn given(&mut self, bytes: u64, given_up: bool) {
+        self.given_bytes = bytes;
+        self.aborted |= given_up;
+    }
+
+    /// The connection ended before all was written that it was handed. `written` are the body's bytes that the socket took, of
+    /// those handed over.
+    pub(crate) fn cut(&mut self, written: impl FnOnce(u64) -> u64) {
+        self.given_bytes = written(self.given_bytes).min(self.given_bytes);
+        self.aborted = true;
+    }
+
+    /// The line, now that the response has left.
+    pub(crate) fn finish(mut self) -> LogLine {
+        self.line.bytes = self.given_bytes;
+        self.line.duration = self.began.elapsed();
+        self.line.aborted = self.aborted;
+        self.line
+    }
+}
+
+#[derive(Serialize)]
+struct JsonLine<'a> {
+    time: String,
+    client: IpAddr,
+    method: &'a str,
+    scheme: &'a str,
+    host: &'a str,
+    target: &'a str,
+    protocol: &'a str,
+    status: u16,
+    bytes: u64,
+    duration_us: u64,
+    cache: &'a str,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    collapsed: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    aborted: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    referer: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user_agent: Option<&'a str>,
+}
+
+impl LogLine {
+    /// A request whose head is not read yet: only its client is known.
+    pub(crate) fn unread(peer: IpAddr, scheme: &'static str, now: Timestamp) -> Self {
+        Self {
+            time: now,
+            peer: peer.to_canonical(),
+            method: None,
+            scheme,
+            host: Box::default(),
+            target: Box::default(),
+            version: Version::HTTP_11,
+            status: StatusCode::OK,
+            bytes: 0,
+            duration: Duration::ZERO,
+            cache: "none",
+            detail: None,
+            collapsed: false,
+            aborted: false,
+            referer: None,
+            user_agent: None,
+        }
+    }
+
+    pub(super) fn write_json(&self, out: &mut impl Write) -> io::Result<()> {
+        let line = JsonLine {
+            time: rfc3339(self.time),
+            client: self.peer,
+            method: self.method.as_ref().map_or("-", Method::as_str),
+            scheme: self.scheme,
+            host: &self.host,
+            target: &self.target,
+            protocol: protocol(self.version),
+            status: self.status.as_u16(),
+            bytes: self.bytes,
+            duration_us: u64::try_from(self.duration.as_micros()).unwrap_or(u64::MAX),
+            cache: self.cache,
+            collapsed: self.collapsed,
+            aborted: self.aborted,
+            detail: self.detail.as_deref(),
+            referer: self.referer.as_deref(),
+            user_agent: self.user_agent.as_deref(),
+        };
+        serde_json::to_writer(&mut *out, &line)?;
+        out.write_all(b"\n")
+    }
+
+    /// `host ident user [time] "request" status bytes "referer" "agent"`, and the cache's word behind it if `with_cache`.
+    pub(super) fn write_combined(&self, out: &mut impl Write, with_cache: bool) -> io::Result<()> {
+        write!(out, "{} - - [{}] \"", self.peer, clf_time(self.time))?;
+        match &self.method {
+            Some(method) => {
+                write!(out, "{method} ")?;
+                write_quoted(out, &self.target)?;
+                write!(out, " {}", protocol(self.version))?;
+            }
+            None => out.write_all(b"-")?,
+        }
+        write!(out, "\" {} {} \"", self.status.as_u16(), self.bytes)?;
+        write_quoted(out, self.referer.as_deref().unwrap_or("-"))?;
+        out.write_all(b"\" \"")?;
+        write_quoted(out, self.user_agent.as_deref().unwrap_or("-"))?;
+        out.write_all(b"\"")?;
+        if with_cache {
+            write!(out, " {}", self.cache)?;
+        }
+        out.write_all(b"\n")
+    }
+}
+
+/// A client must not be able to end the quotes or the line: `"` and `\` get a backslash, control
+/// characters become `\xhh`, as in Apache httpd.
+fn write_quoted(out: &mut impl Write, text: &str) -> io::Result<()> {
+    for byte in text.bytes() {
+        match byte {
+            b'"' | b'\\' => out.write_all(&[b'\\', byte])?,
+            0..0x20 | 0x7f => write!(out, "\\x{byte:02x}")?,
+            _ => out.write_all(&[byte])?,
+        }
+    }
+    Ok(())
+}
+
+const fn protocol(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_09 => "HTTP/0.9",
+        Version::HTTP_10 => "HTTP/1.0",
+        Version::HTTP_2 => "HTTP/2.0",
+        Version::HTTP_3 => "HTTP/3.0",
+        _ => "HTTP/1.1",
+    }
+}
+
+/// Year, month, day, hour, minute, second in UTC.
+fn civil(time: Timestamp) -> (u64, u64, u64, u64, u64, u64) {
+    let secs = time.as_secs();
+    let (days, in_day) = (secs / 86_400, secs % 86_400);
+    // Days since 0000-03-01, so that a leap day ends its year; 400 years are 146 097 days.
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 {
+        from_march + 3
+    } else {
+        from_march - 9
+    };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    (
+        year,
+        month,
+        day,
+        in_day / 3600,
+        in_day / 60 % 60,
+        in_day % 60,
+    )
+}
+
+fn rfc3339(time: Timestamp) -> String {
+    let (year, month, day, hour, minute, second) = civil(time);
+    let millis = time.as_millis() % 1000;
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+}
+
+fn clf_time(time: Timestamp) -> String {
+    let (year, month, day, hour, minute, second) = civil(time);
+    let month = MONTHS[usize::try_from(month - 1).expect("a month is 1 to 12")];
+    format!("{day:02}/{month}/{year:04}:{hour:02}:{minute:02}:{second:02} +0000")
+}
+
+const MONTHS: [&str; 12] = [
+    "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line() -> LogLine {
+        LogLine {
+            time: Timestamp::from_millis(951_827_696_789),
+            peer: [192, 0, 2, 7].into(),
+            method: Some(Method::GET),
+            scheme: "http",
+            host: "example.com".into(),
+            target: "/a?b=\"c\"".into(),
+            version: Version::HTTP_11,
+            status: StatusCode::OK,
+            bytes: 1234,
+            duration: Duration::from_micros(56),
+            cache: "hit",
+            detail: None,
+            collapsed: false,
+            aborted: false,
+            referer: None,
+            user_agent: Some("curl \\ \n\u{7f}".into()),
+        }
+    }
+
+    #[test]
+    fn a_combined_line_reads_as_in_apache_and_cannot_be_broken_out_of() {
+        let mut out = Vec::new();
+        line()
+            .write_combined(&mut out, true)
+            .expect("memory takes it");
+        assert_eq!(
+            String::from_utf8(out).expect("text"),
+            "192.0.2.7 - - [29/Feb/2000:12:34:56 +0000] \"GET /a?b=\\\"c\\\" HTTP/1.1\" 200 1234 \
+             \"-\" \"curl \\\\ \\x0a\\x7f\" hit\n"
+        );
+    }
+
+    #[test]
+    fn a_json_line_has_every_field_that_is_known() {
+        let mut out = Vec::new();
+        line().write_json(&mut out).expect("memory takes it");
+        let parsed: serde_json::Value = serde_json::from_slice(&out).expect("one JSON object");
+        assert_eq!(parsed["time"], "2000-02-29T12:34:56.789Z");
+        assert_eq!(parsed["cache"], "hit");
+        assert_eq!(parsed["bytes"], 1234);
+        assert_eq!(parsed["target"], "/a?b=\"c\"");
+        assert!(parsed.get("referer").is_none());
+        assert_eq!(out.iter().filter(|&&byte| byte == b'\n').count(), 1);
+    }
+
+    #[test]
+    fn days_around_leap_years_and_centuries_are_right() {
+        for (secs, shown) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_399, "2000-02-28T23:59:59.000Z"),
+            (951_868_800, "2000-03-01T00:00:00.000Z"),
+            (4_107_542_400, "2100-03-01T00:00:00.000Z"),
+            (1_735_689_599, "2024-12-31T23:59:59.000Z"),
+        ] {
+            assert_eq!(rfc3339(Timestamp::from_secs(secs)), shown);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Memory that responses on their way take together, and each one's share of it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use edgeward_store::hot::{FreedPages, Hold};
+
+/// Bytes whose memory is charged to a budget until the last reference to them is dropped.
+pub(crate) fn charged<B, C>(bytes: B, charge: C) -> Bytes
+where
+    B: AsRef<[u8]> + Send + 'static,
+    C: Send + 'static,
+{
+    Bytes::from_owner(Charged {
+        bytes,
+        _charge: charge,
+    })
+}
+
+struct Charged<B, C> {
+    bytes: B,
+    _charge: C,
+}
+
+impl<B: AsRef<[u8]>, C> AsRef<[u8]> for Charged<B, C> {
+    fn as_ref(&self) -> &[u8] {
+        self.bytes.as_ref()
+    }
+}
+
+/// Memory that all fills together may use; see `limits.fill_bytes_max`.
+#[derive(Debug)]
+pub(crate) struct FillBudget {
+    used: AtomicU64,
+    max: u64,
+    /// Learns of each share that ends.
+    freed: Option<Arc<FreedPages>>,
+}
+
+impl FillBudget {
+    pub(crate) fn new(max: u64, freed: Option<Arc<FreedPages>>) -> Arc<Self> {
+        Arc::new(Self {
+            used: AtomicU64::new(0),
+            max,
+            freed,
+        })
+    }
+
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// For a body whose place in the cache is charged already: takes nothing, however it grows.
+    pub(crate) fn charged_elsewhere(self: &Arc<Self>, hold: Option<Hold>) -> FillMemory {
+        FillMemory {
+            budget: Arc::clone(self),
+            share: Share::Place(hold),
+        }
+    }
+
+    /// A share of so many bytes, if there is one.
+    pub(crate) fn take(self: &Arc<Self>, bytes: u64) -> Option<FillMemory> {
+        let mut memory = FillMemory {
+            budget: Arc::clone(self),
+            share: Share::Bytes(0),
+        };
+        memory.grow_to(bytes).then_some(memory)
+    }
+}
+
+/// A share of the budget, given back when dropped.
+#[derive(Debug)]
+pub(crate) struct FillMemory {
+    budget: Arc<FillBudget>,
+    share: Share,
+}
+
+#[derive(Debug)]
+enum Share {
+    /// None of this budget: the cache's, and of that also after the place was lost.
+    Place(Option<Hold>),
+    Bytes(u64),
+}
+
+impl FillMemory {
+    /// A body of which this is the charge: of the cache where it has a place or had one, of the fills else. Charged until its last
+    /// reader has gone.
+    pub(crate) fn charge<B>(mut self, bytes: B) -> Bytes
+    where
+        B: AsRef<[u8]> + Send + 'static,
+    {
+        match &mut self.share {
+            Share::Place(hold) => match hold.take() {
+                Some(hold) => charged(bytes, hold),
+                None => charged(bytes, ()),
+            },
+            Share::Bytes(_) => charged(bytes, self),
+        }
+    }
+
+    /// Makes the share at least so large. False, and no change, if the budget does not allow it.
+    pub(crate) fn grow_to(&mut self, bytes: u64) -> bool {
+        let Share::Bytes(held) = self.share else {
+            return true;
+        };
+        let Some(more) = bytes.checked_sub(held).filter(|&more| more > 0) else {
+            return true;
+        };
+        let max = self.budget.max;
+        let grown = self
+            .budget
+            .used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+                used.checked_add(more).filter(|&used| used <= max)
+            });
+        if grown.is_ok() {
+            self.share = Share::Bytes(bytes);
+        }
+        grown.is_ok()
+    }
+}
+
+impl Drop for FillMemory {
+    fn drop(&mut self) {
+        if let Share::Bytes(held) = self.share {
+            self.budget.used.fetch_sub(held, Ordering::Relaxed);
+            if let Some(freed) = &self.budget.freed {
+                freed.count(held);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use edgeward_store::hot::{HotCache, HotConfig};
+    use edgeward_types::ByteSize;
+
+    use super::*;
+
+    /// Responses that pass through without a place in the cache leave freed pages as well.
+    #[test]
+    fn a_share_that_ends_counts_towards_the_next_check_of_freed_pages() {
+        let hot: Arc<HotCache<()>> = HotCache::new(HotConfig {
+            freed_bytes_max: Some(ByteSize(4000)),
+            give_back: Some(|_| true),
+            ..HotConfig::new(ByteSize(10_000))
+        });
+        let budget = FillBudget::new(5000, hot.freed_pages());
+        for (bytes, checks) in [(600, 0), (600, 1), (900, 1), (3000, 2)] {
+            drop(budget.take(bytes).expect("a share"));
+            assert_eq!(hot.stats().given_back, checks, "after {bytes} bytes");
+        }
+    }
+}

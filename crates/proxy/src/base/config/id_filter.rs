@@ -1,0 +1,214 @@
+//! Id filters, and the paths whose ids they know.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Says which ids exist. Asked by many threads at once, on the way of every miss: it must not block.
+pub trait IdFilter: Send + Sync + fmt::Debug {
+    /// What is known of an id, as it stands in the path, percent-decoded.
+    fn judge(&self, id: &[u8]) -> Judgement;
+
+    /// For metrics and status.
+    fn facts(&self) -> FilterFacts;
+}
+
+/// What a filter knows of an id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Judgement {
+    /// It does not exist.
+    Absent,
+    /// It may exist.
+    Maybe,
+    /// This is no id of the set's form; what it is, the origin knows.
+    NotAnId,
+    /// There is no filter, or it cannot be shown to be fresh.
+    Unknown,
+}
+
+/// How a filter is doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FilterFacts {
+    /// It answers.
+    pub fresh: bool,
+    /// Of the build in use.
+    pub epoch: u64,
+    /// In it.
+    pub ids: u64,
+    /// Added since.
+    pub overlay_ids: u64,
+    /// Of memory.
+    pub bytes: u64,
+    /// Files and statements that were refused.
+    pub refused: u64,
+}
+
+/// Paths and the filter of the ids in them.
+#[derive(Clone, Debug)]
+pub struct NegativeRule {
+    /// Which paths.
+    pub pattern: PathPattern,
+    /// Which ids exist.
+    pub filter: Arc<dyn IdFilter>,
+}
+
+/// A path with one `{id}` in it, such as `/resource/{id}` or `/img/{id}.jpg`. The id is one part of the
+/// path, never empty; a query is not looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathPattern {
+    before: String,
+    after: String,
+}
+
+impl PathPattern {
+    /// The id in a path, percent-decoded, if the path is of this form.
+    pub fn id<'a>(&self, path: &'a str) -> Option<Cow<'a, [u8]>> {
+        let id = path
+            .strip_prefix(self.before.as_str())?
+            .strip_suffix(self.after.as_str())?;
+        (!id.is_empty() && !id.contains('/')).then(|| percent_decoded(id))
+    }
+}
+
+impl fmt::Display for PathPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{{id}}{}", self.before, self.after)
+    }
+}
+
+impl FromStr for PathPattern {
+    type Err = ParsePatternError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = || ParsePatternError {
+            text: text.to_owned(),
+        };
+        let (before, after) = text.split_once("{id}").ok_or_else(wrong)?;
+        let is_plain = |part: &str| {
+            let plain = |byte: u8| byte.is_ascii_graphic() && !b"{}*?#".contains(&byte);
+            part.bytes().all(plain)
+        };
+        if !before.starts_with('/') || !is_plain(before) || !is_plain(after) {
+            return Err(wrong());
+        }
+        Ok(Self {
+            before: before.to_owned(),
+            after: after.to_owned(),
+        })
+    }
+}
+
+/// The text is no pattern.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no path with one {{id}} in it; write /resource/{{id}} or /img/{{id}}.jpg")]
+pub struct ParsePatternError {
+    /// What was typed.
+    pub text: String,
+}
+
+/// RFC 3986 §2.1. What is no escape stays as it is.
+fn percent_decoded(text: &str) -> Cow<'_, [u8]> {
+    let bytes = text.as_bytes();
+    if !bytes.contains(&b'%') {
+        return Cow::Borrowed(bytes);
+    }
+    let digit = |at: usize| bytes.get(at).and_then(|b| char::from(*b).to_digit(16));
+    let mut decoded = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        match (bytes[at], digit(at + 1), digit(at + 2)) {
+            (b'%', Some(high), Some(low)) => {
+                decoded.push(u8::try_from(high << 4 | low).expect("two hex digits"));
+                at += 3;
+            }
+            (byte, ..) => {
+                decoded.push(byte);
+                at += 1;
+            }
+        }
+    }
+    Cow::Owned(decoded)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn id(pattern: &str, path: &str) -> Option<String> {
+        let pattern: PathPattern = pattern.parse().expect("a pattern");
+        let id = pattern.id(path)?;
+        Some(String::from_utf8_lossy(&id).into_owned())
+    }
+
+    #[test]
+    fn an_id_is_one_part_of_the_path() {
+        for (pattern, path, expected) in [
+            ("/r/{id}", "/r/42", Some("42")),
+            ("/r/{id}", "/r/", None),
+            ("/r/{id}", "/r/42/", None),
+            ("/r/{id}", "/r/42/more", None),
+            ("/r/{id}", "/s/42", None),
+            ("/r/{id}", "/r/a%2Fb%20c", Some("a/b c")),
+            ("/r/{id}", "/r/100%", Some("100%")),
+            ("/r/{id}", "/r/%zz", Some("%zz")),
+            ("/i/{id}.jpg", "/i/7.jpg", Some("7")),
+            ("/i/{id}.jpg", "/i/.jpg", None),
+            ("/u/{id}/photo", "/u/7/photo", Some("7")),
+        ] {
+            assert_eq!(id(pattern, path).as_deref(), expected, "{pattern} {path}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+        /// Against a search of all places where an id could begin and end, and a decoder that cuts at each
+        /// percent sign.
+        #[test]
+        fn a_pattern_finds_what_stands_between_its_halves(
+            before in "/[a%.]{0,3}", after in "[/a%.]{0,3}", path in "/[a%41./]{0,9}",
+        ) {
+            let text = format!("{before}{{id}}{after}");
+            let pattern: PathPattern = text.parse().expect("a pattern");
+            prop_assert_eq!(pattern.to_string(), text);
+            let places = (0..=path.len()).flat_map(|from| (from..=path.len()).map(move |to| (from, to)));
+            let found = places
+                .filter(|&(from, to)| path[..from] == before && path[to..] == after)
+                .map(|(from, to)| &path[from..to])
+                .find(|id| !id.is_empty() && !id.contains('/'));
+            let expected = found.map(|id| {
+                let mut parts = id.split('%');
+                let mut decoded = parts.next().unwrap_or_default().as_bytes().to_vec();
+                for part in parts {
+                    let byte = part.get(..2).filter(|hex| hex.bytes().all(|c| c.is_ascii_hexdigit()));
+                    match byte.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+                        Some(byte) => decoded.push(byte),
+                        None => decoded.extend_from_slice(&[b"%", &part.as_bytes()[..part.len().min(2)]].concat()),
+                    }
+                    decoded.extend_from_slice(part.get(2..).unwrap_or_default().as_bytes());
+                }
+                decoded
+            });
+            prop_assert_eq!(pattern.id(&path).map(Cow::into_owned), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_no_pattern_is_refused() {
+        for text in [
+            "",
+            "/r",
+            "r/{id}",
+            "/r/{id}/{id}",
+            "/r/{name}",
+            "/r/{id}?a=b",
+            "/*/{id}",
+            "/r {id}",
+        ] {
+            assert!(text.parse::<PathPattern>().is_err(), "{text}");
+        }
+    }
+}

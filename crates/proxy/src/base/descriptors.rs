@@ -1,0 +1,222 @@
+//! File descriptors: how the process's limit of open files is divided.
+//!
+//! Each client connection and each connection to the origin takes one. If clients could take all of them, the edge could
+//! neither ask the origin nor answer its operator. So [`divide`] sets aside what everything else needs, and
+//! lowers `limits.connections_max`, and if that is not enough the size of the origin pool, to what remains.
+
+use std::num::NonZeroUsize;
+
+use rustix::process::{Resource, getrlimit};
+
+use crate::base::config::EdgeConfig;
+
+/// The limit of open files is too low to serve anyone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooFew {
+    pub(crate) limit: usize,
+    pub(crate) needed: usize,
+}
+
+/// The soft limit of open files of this process; `None` if there is no limit.
+pub(crate) fn limit() -> Option<usize> {
+    let limit = getrlimit(Resource::Nofile).current?;
+    Some(usize::try_from(limit).unwrap_or(usize::MAX))
+}
+
+/// Lowers the bounds of `config` until the descriptors they stand for fit into the limit, and logs what was lowered.
+pub(crate) fn fit(config: &mut EdgeConfig) -> Result<(), TooFew> {
+    let Some(limit) = limit() else { return Ok(()) };
+    let wanted = Wanted {
+        workers: config.workers.get(),
+        clients: config.limits.connections_max.get(),
+        // Over a link they are streams, and over HTTP/2 each worker has one connection.
+        origin_per_worker: match (&config.origin.dial, config.origin.protocol) {
+            (Some(_), _) => 0,
+            (None, crate::base::config::OriginProtocol::Http2) => 1,
+            (None, crate::base::config::OriginProtocol::Http1) => {
+                config.origin.connections_per_worker_max.get()
+            }
+        },
+        others: others(config),
+    };
+    let granted = divide(limit, wanted)?;
+    if granted.clients < wanted.clients {
+        tracing::warn!(
+            open_files_max = limit,
+            reserved = limit - granted.clients,
+            configured = wanted.clients,
+            connections_max = granted.clients,
+            "limits.connections_max is lowered to what the limit of open files leaves"
+        );
+        config.limits.connections_max =
+            NonZeroUsize::new(granted.clients).expect("at least one for each worker");
+    }
+    if granted.origin_per_worker < wanted.origin_per_worker {
+        tracing::warn!(
+            open_files_max = limit,
+            configured = wanted.origin_per_worker,
+            connections_per_worker_max = granted.origin_per_worker,
+            "origin.connections_per_worker_max is lowered to what the limit of open files leaves"
+        );
+        config.origin.connections_per_worker_max =
+            NonZeroUsize::new(granted.origin_per_worker).expect("at least one");
+    }
+    Ok(())
+}
+
+/// Descriptors for everything but connections of clients and to the origin.
+fn others(config: &EdgeConfig) -> usize {
+    let workers = config.workers.get();
+    let listeners = config.listeners.len();
+    // A listener, and a connection that was accepted and is about to be closed.
+    let of_listeners = workers * listeners * 2;
+    let devices = config
+        .disk
+        .as_ref()
+        .map_or(0, |disk| disk.settings.devices.len());
+    let link = if config.origin.dial.is_some() {
+        LINK
+    } else {
+        0
+    };
+    PROCESS
+        + of_listeners
+        + workers * PER_WORKER
+        + devices * PER_DEVICE
+        + config.negative.len() * PER_FILTER
+        + link
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wanted {
+    workers: usize,
+    clients: usize,
+    origin_per_worker: usize,
+    others: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Granted {
+    clients: usize,
+    origin_per_worker: usize,
+}
+
+/// Clients get what the origin pools and all others leave, but not less than half of what all others leave.
+fn divide(limit: usize, wanted: Wanted) -> Result<Granted, TooFew> {
+    let Wanted {
+        workers,
+        clients,
+        origin_per_worker,
+        others,
+    } = wanted;
+    let origin = origin_per_worker * workers;
+    let needed = others + workers * 2;
+    if limit < needed {
+        return Err(TooFew { limit, needed });
+    }
+    let left = limit - others;
+    if clients + origin <= left {
+        return Ok(Granted {
+            clients,
+            origin_per_worker,
+        });
+    }
+    let granted = clients.min(left.saturating_sub(origin).max(left / 2));
+    // A worker's share is rounded up, so the whole must divide evenly.
+    let granted = if granted < clients {
+        (granted / workers * workers).max(workers)
+    } else {
+        granted
+    };
+    let origin_per_worker = origin_per_worker.min(((left - granted) / workers).max(1));
+    Ok(Granted {
+        clients: granted,
+        origin_per_worker,
+    })
+}
+
+/// Standard streams, the signal handler's and the admin server's runtimes, the admin listener and its 32 connections, the
+/// access log, the arena, admission's memory file, and some for libraries.
+const PROCESS: usize = 3 + 8 + 40 + 13;
+
+/// A runtime: epoll, its event, its signal pipe, and the file of a name server's address.
+const PER_WORKER: usize = 6;
+
+/// The device, and its file while it is resized or rebuilt.
+const PER_DEVICE: usize = 3;
+
+/// A runtime, its connections to the publisher and the file that it replaces.
+const PER_FILTER: usize = 10;
+
+/// A runtime, connections to the gateway, an admin server and the files of the store.
+const LINK: usize = 96;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WANTED: Wanted = Wanted {
+        workers: 2,
+        clients: 65_536,
+        origin_per_worker: 512,
+        others: 100,
+    };
+
+    fn at(limit: usize) -> Granted {
+        divide(limit, WANTED).expect("enough")
+    }
+
+    #[test]
+    fn nothing_is_lowered_where_everything_fits() {
+        let all = Granted {
+            clients: 65_536,
+            origin_per_worker: 512,
+        };
+        assert_eq!(at(65_536 + 1024 + 100), all);
+        assert!(at(65_536 + 1024 + 99).clients < 65_536);
+    }
+
+    #[test]
+    fn clients_get_what_the_origin_and_others_leave() {
+        let granted = at(20_000);
+        assert_eq!(granted.origin_per_worker, 512);
+        assert_eq!(granted.clients, 20_000 - 1024 - 100);
+    }
+
+    #[test]
+    fn under_a_low_limit_clients_and_the_origin_halve_what_is_left() {
+        let granted = at(1024);
+        assert_eq!(granted.clients, 462);
+        assert_eq!(granted.origin_per_worker, 231);
+    }
+
+    #[test]
+    fn what_is_granted_never_exceeds_the_limit() {
+        for workers in 1..9 {
+            for clients in [1, 3, 100, 10_000] {
+                for limit in 100 + 2 * workers..2000 {
+                    let wanted = Wanted {
+                        workers,
+                        clients,
+                        ..WANTED
+                    };
+                    let granted = divide(limit, wanted).expect("enough");
+                    let shares = granted.clients.div_ceil(workers) * workers;
+                    let fits = shares.max(workers) + granted.origin_per_worker * workers + 100;
+                    assert!(granted.clients > 0 && granted.origin_per_worker > 0);
+                    assert!(
+                        fits <= limit + workers,
+                        "{wanted:?} at {limit}: {granted:?}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_limit_without_room_for_one_client_is_refused() {
+        let needed = 104;
+        assert_eq!(divide(103, WANTED), Err(TooFew { limit: 103, needed }));
+        assert!(divide(104, WANTED).is_ok());
+    }
+}

@@ -1,0 +1,16 @@
+//! What all other layers stand on: configuration, clock, counters, the access log, tasks and budgets.
+
+pub(crate) mod access_log;
+pub(crate) mod budget;
+pub(crate) mod clock;
+pub mod config;
+pub(crate) mod counters;
+pub(crate) mod descriptors;
+pub(crate) mod dial;
+pub(crate) mod error_chain;
+pub(crate) mod key_map;
+pub(crate) mod metric_family;
+pub(crate) mod pace;
+pub(crate) mod sparse_log;
+pub(crate) mod tasks;
+pub(crate) mod tls;

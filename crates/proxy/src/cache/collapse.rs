@@ -1,0 +1,443 @@
+//! The fetches under way: one that others may join for each key, across all workers, and every one that an invalidation must reach.
+//!
+//! The rule for inserts: a response is stored only if its target was not invalidated since its fetch began. Every fetch is
+//! therefore registered under its primary key before the request is sent, whether others may join it or not.
+//! An invalidation first dooms the registered fetches, then removes what is stored.
+//!
+//! The rule for failures: the requests that waited for a failed fetch share one further fetch, however late each of them wakes.
+//! The same holds for the next failure, and a request waits for a bounded number of fetches. An
+//! origin that is down therefore gets a few requests for all that wait, and not one for each.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use edgeward_types::{KeyHash, Timestamp};
+
+use crate::base::key_map::WordMap;
+use crate::cache::fill::{Fill, FillReader, Retry};
+
+/// The fetches under way, by key. Misses only; hits never look here.
+#[derive(Debug)]
+pub(crate) struct Collapse {
+    /// Fetches that others may join. One that stands under its primary key is registered by that.
+    shards: Box<[Mutex<WordMap<KeyHash, Entry>>]>,
+    /// The other fetches by the hash of their primary key, which is that of their URL.
+    others: Box<[Mutex<Fetches>]>,
+}
+
+/// Fetches by the hash of their primary key.
+type Fetches = WordMap<KeyHash, Vec<Arc<Fill>>>;
+
+#[derive(Debug)]
+struct Entry {
+    key: Box<[u8]>,
+    fill: Arc<Fill>,
+}
+
+/// The part a miss has to play.
+pub(crate) enum Role {
+    /// First to ask: fetch, and hold [`Lead`] until it is done.
+    Leader(Lead, FillReader),
+    /// Another asks already.
+    Follower(FillReader),
+    /// Another key of the same hash is being fetched, or this one is past sharing: ask alone.
+    Alone,
+}
+
+impl Collapse {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            others: (0..SHARDS).map(|_| Mutex::default()).collect(),
+        })
+    }
+
+    /// The part a miss has to play. `primary` is the hash of its primary key.
+    pub(crate) fn join(self: &Arc<Self>, hash: KeyHash, key: &[u8], primary: KeyHash) -> Role {
+        let mut shard = self.shard(hash);
+        if let Some(entry) = shard.get(&hash) {
+            if *entry.key != *key {
+                return Role::Alone;
+            }
+            return match entry.fill.join() {
+                Some(reader) => Role::Follower(reader),
+                None => Role::Alone,
+            };
+        }
+        let fill = Fill::new();
+        let reader = fill.join().expect("a new fill can be shared");
+        shard.insert(
+            hash,
+            Entry {
+                key: key.into(),
+                fill: Arc::clone(&fill),
+            },
+        );
+        drop(shard);
+        let mut lead = self.lead(fill, primary);
+        lead.key = Some(hash);
+        if hash != primary {
+            lead.register();
+        }
+        Role::Leader(lead, reader)
+    }
+
+    /// The part of a request that waited for a fetch which failed.
+    pub(crate) fn join_after(
+        self: &Arc<Self>,
+        failed: &FillReader,
+        hash: KeyHash,
+        key: &[u8],
+        primary: KeyHash,
+    ) -> Role {
+        let mut first = None;
+        let retry = failed.fill().retry_or(|| {
+            let role = self.join(hash, key, primary);
+            let fill = match &role {
+                Role::Leader(lead, _) => Some(Arc::clone(&lead.fill)),
+                Role::Follower(reader) => Some(Arc::clone(reader.fill())),
+                Role::Alone => None,
+            };
+            first = Some(role);
+            Retry {
+                key: key.into(),
+                fill,
+            }
+        });
+        if let Some(role) = first {
+            return role;
+        }
+        // A fetch may have had waiters by its primary key, and others by that of a variant.
+        match retry.fill.as_ref().filter(|_| *retry.key == *key) {
+            Some(fill) => fill.join_late().map_or(Role::Alone, Role::Follower),
+            None => self.join(hash, key, primary),
+        }
+    }
+
+    /// A fetch nobody else may join.
+    pub(crate) fn alone(self: &Arc<Self>, primary: KeyHash) -> (Lead, FillReader) {
+        let fill = Fill::new();
+        let reader = fill.join().expect("a new fill can be shared");
+        let mut lead = self.lead(fill, primary);
+        lead.register();
+        (lead, reader)
+    }
+
+    fn lead(self: &Arc<Self>, fill: Arc<Fill>, primary: KeyHash) -> Lead {
+        Lead {
+            collapse: Arc::clone(self),
+            fill,
+            key: None,
+            variant: None,
+            primary,
+            is_registered: false,
+        }
+    }
+
+    /// The target of this primary key was invalidated: responses to requests that were sent before are not stored, and
+    /// requests from now on do not join them. Keys that share a hash share a fate.
+    pub(crate) fn doom(&self, hash: KeyHash, key: &[u8]) {
+        let mut shard = self.shard(hash);
+        if let Some(entry) = shard.get(&hash) {
+            entry.fill.doom();
+            if *entry.key == *key {
+                shard.remove(&hash);
+            }
+        }
+        drop(shard);
+        // In this order: a fetch that is no longer shared is among the others before it leaves the shard.
+        let others = lock(&self.others[shard_of(hash)]);
+        for fill in others.get(&hash).into_iter().flatten() {
+            fill.doom();
+        }
+    }
+
+    /// Keys being fetched now.
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|s| lock(s).len()).sum()
+    }
+
+    fn shard(&self, hash: KeyHash) -> MutexGuard<'_, WordMap<KeyHash, Entry>> {
+        lock(&self.shards[shard_of(hash)])
+    }
+}
+
+fn shard_of(hash: KeyHash) -> usize {
+    usize::try_from(hash.0 % SHARDS as u64).expect("below the number of shards")
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing panics while it is held; a map is whole after each of its operations.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The duty of the one who fetches. However it ends, nobody waits for it in vain.
+#[derive(Debug)]
+pub(crate) struct Lead {
+    collapse: Arc<Collapse>,
+    pub(crate) fill: Arc<Fill>,
+    /// The keys under which others may join.
+    key: Option<KeyHash>,
+    variant: Option<KeyHash>,
+    primary: KeyHash,
+    /// True if the fetch is in [`Collapse::others`].
+    is_registered: bool,
+}
+
+impl Lead {
+    /// Makes the fetch known under one more key: its variant's, once the response named one.
+    pub(crate) fn also_known_as(&mut self, hash: KeyHash, key: &[u8]) {
+        let mut shard = self.collapse.shard(hash);
+        if let std::collections::hash_map::Entry::Vacant(vacant) = shard.entry(hash) {
+            vacant.insert(Entry {
+                key: key.into(),
+                fill: Arc::clone(&self.fill),
+            });
+            self.variant = Some(hash);
+        }
+    }
+
+    /// From now on, a further request starts a new fetch, but the response may still be stored.
+    pub(crate) fn stop_sharing(&mut self) {
+        if !self.is_registered {
+            self.register();
+        }
+        self.close();
+    }
+
+    /// From now on, a further request starts a new fetch. What is to be stored of the response is stored by now.
+    pub(crate) fn close(&mut self) {
+        for hash in [self.key.take(), self.variant.take()].into_iter().flatten() {
+            let mut shard = self.collapse.shard(hash);
+            let ours = |entry: &Entry| Arc::ptr_eq(&entry.fill, &self.fill);
+            if shard.get(&hash).is_some_and(ours) {
+                shard.remove(&hash);
+            }
+        }
+    }
+
+    /// Has invalidations reach the fetch although it does not stand under its primary key.
+    fn register(&mut self) {
+        let mut others = lock(&self.collapse.others[shard_of(self.primary)]);
+        let of_key = others.entry(self.primary).or_default();
+        of_key.push(Arc::clone(&self.fill));
+        self.is_registered = true;
+    }
+}
+
+impl Drop for Lead {
+    fn drop(&mut self) {
+        self.close();
+        // Does nothing to a fill that came to its end.
+        self.fill.break_off();
+        if !self.is_registered {
+            return;
+        }
+        let mut others = lock(&self.collapse.others[shard_of(self.primary)]);
+        if let Some(of_key) = others.get_mut(&self.primary) {
+            of_key.retain(|fill| !Arc::ptr_eq(fill, &self.fill));
+            if of_key.is_empty() {
+                others.remove(&self.primary);
+            }
+        }
+    }
+}
+
+/// URIs whose last response could not be shared, so that requests for them do not queue behind
+/// each other to find that out again.
+///
+/// A table without chains or locks: a newcomer overwrites whoever had its place. What is forgotten
+/// costs one collapsed wait. A slot holds the hash's upper half and the second it expires.
+#[derive(Debug)]
+pub(crate) struct HitForMiss {
+    slots: Box<[AtomicU64]>,
+    keep: Duration,
+}
+
+impl HitForMiss {
+    pub(crate) fn new(keep: Duration) -> Self {
+        Self {
+            slots: (0..HIT_FOR_MISS_SLOTS).map(|_| AtomicU64::new(0)).collect(),
+            keep,
+        }
+    }
+
+    pub(crate) fn mark(&self, hash: KeyHash, now: Timestamp) {
+        // Seconds since 1970 fit 32 bits until 2106.
+        let until = now.after(self.keep).as_secs() & 0xffff_ffff;
+        let entry = (hash.0 & !0xffff_ffff) | until;
+        self.slot(hash).store(entry, Ordering::Relaxed);
+    }
+
+    pub(crate) fn contains(&self, hash: KeyHash, now: Timestamp) -> bool {
+        let entry = self.slot(hash).load(Ordering::Relaxed);
+        (entry ^ hash.0) >> 32 == 0 && now.as_secs() < entry & 0xffff_ffff
+    }
+
+    pub(crate) fn clear(&self, hash: KeyHash) {
+        if (self.slot(hash).load(Ordering::Relaxed) ^ hash.0) >> 32 == 0 {
+            self.slot(hash).store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn slot(&self, hash: KeyHash) -> &AtomicU64 {
+        let index = hash.0 % HIT_FOR_MISS_SLOTS as u64;
+        &self.slots[usize::try_from(index).expect("below the number of slots")]
+    }
+}
+
+/// Enough that workers seldom meet; only misses come here.
+const SHARDS: usize = 64;
+
+/// 512 KiB for the uncacheable URIs of the last minutes.
+const HIT_FOR_MISS_SLOTS: usize = 1 << 16;
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+
+    use super::*;
+    use crate::cache::fill::Failure;
+
+    #[test]
+    fn a_marked_key_is_known_until_it_expires() {
+        let marks = HitForMiss::new(Duration::from_secs(10));
+        let now = Timestamp::from_secs(1_700_000_000);
+        let key = KeyHash(0x1234_5678_9abc_def0);
+        assert!(!marks.contains(key, now));
+        marks.mark(key, now);
+        assert!(marks.contains(key, Timestamp::from_secs(1_700_000_009)));
+        assert!(!marks.contains(key, Timestamp::from_secs(1_700_000_010)));
+        assert!(!marks.contains(KeyHash(key.0 ^ (1 << 40)), now));
+        marks.clear(key);
+        assert!(!marks.contains(key, now));
+    }
+
+    #[test]
+    fn a_key_has_one_leader_until_it_is_closed() {
+        let collapse = Collapse::new();
+        let Role::Leader(mut lead, _reader) = collapse.join(KeyHash(1), b"a", KeyHash(1)) else {
+            panic!("the first leads");
+        };
+        assert!(matches!(
+            collapse.join(KeyHash(1), b"a", KeyHash(1)),
+            Role::Follower(_)
+        ));
+        assert!(matches!(
+            collapse.join(KeyHash(1), b"b", KeyHash(1)),
+            Role::Alone
+        ));
+        lead.also_known_as(KeyHash(2), b"a2");
+        assert!(matches!(
+            collapse.join(KeyHash(2), b"a2", KeyHash(1)),
+            Role::Follower(_)
+        ));
+        lead.close();
+        assert_eq!(collapse.len(), 0);
+        assert!(matches!(
+            collapse.join(KeyHash(1), b"a", KeyHash(1)),
+            Role::Leader(..)
+        ));
+    }
+
+    #[test]
+    fn an_invalidation_reaches_every_fetch_of_its_url_until_the_fetch_ends() {
+        let collapse = Collapse::new();
+        let url = KeyHash(1);
+        let lead = |hash, key: &[u8]| match collapse.join(hash, key, url) {
+            Role::Leader(lead, _) => lead,
+            _ => panic!("the first leads"),
+        };
+        let shared = lead(url, b"a");
+        let variant = lead(KeyHash(2), b"a2");
+        let mut closed = lead(KeyHash(4), b"a4");
+        closed.stop_sharing();
+        let (alone, _) = collapse.alone(url);
+        let (other, _) = collapse.alone(KeyHash(3));
+        collapse.doom(url, b"a");
+        for doomed in [&shared, &variant, &closed, &alone] {
+            assert!(doomed.fill.is_doomed());
+        }
+        assert!(!other.fill.is_doomed());
+        drop((shared, variant, closed, alone, other));
+        assert!(collapse.others.iter().all(|shard| lock(shard).is_empty()));
+        assert_eq!(collapse.len(), 0);
+    }
+
+    #[test]
+    fn an_invalidation_reaches_a_fetch_by_its_primary_key_after_it_is_no_longer_shared() {
+        let collapse = Collapse::new();
+        let url = KeyHash(1);
+        let Role::Leader(mut first, _) = collapse.join(url, b"a", url) else {
+            panic!("the first leads");
+        };
+        first.stop_sharing();
+        let Role::Leader(second, _) = collapse.join(url, b"a", url) else {
+            panic!("the second starts anew");
+        };
+        collapse.doom(url, b"a");
+        assert!(first.fill.is_doomed() && second.fill.is_doomed());
+        drop((first, second));
+        assert!(collapse.others.iter().all(|shard| lock(shard).is_empty()));
+    }
+
+    #[test]
+    fn an_invalidation_does_not_end_the_sharing_of_another_key_with_the_same_hash() {
+        let collapse = Collapse::new();
+        let Role::Leader(lead, _) = collapse.join(KeyHash(1), b"a", KeyHash(1)) else {
+            panic!("the first leads");
+        };
+        collapse.doom(KeyHash(1), b"b");
+        assert!(lead.fill.is_doomed(), "keys that share a hash share a fate");
+        assert!(matches!(
+            collapse.join(KeyHash(1), b"a", KeyHash(1)),
+            Role::Follower(_)
+        ));
+    }
+
+    /// Each of the requests that wait wakes only after the further fetch has ended, the worst case for them.
+    #[test]
+    fn those_who_waited_for_a_failed_fetch_share_one_further_fetch() {
+        const FAILURE: Failure = Failure {
+            status: StatusCode::BAD_GATEWAY,
+            detail: "connection_refused",
+        };
+        let collapse = Collapse::new();
+        let hash = KeyHash(1);
+        let fail = |mut lead: Lead| {
+            lead.close();
+            lead.fill.fail(FAILURE);
+        };
+        let Role::Leader(lead, _) = collapse.join(hash, b"a", hash) else {
+            panic!("the first leads");
+        };
+        let mut waiting: Vec<_> = (0..20)
+            .map(|_| match collapse.join(hash, b"a", hash) {
+                Role::Follower(reader) => reader,
+                _ => panic!("the others wait"),
+            })
+            .collect();
+        fail(lead);
+        for round in 2..5 {
+            let mut leaders = 0;
+            let mut still_waiting = Vec::new();
+            for reader in waiting {
+                match collapse.join_after(&reader, hash, b"a", hash) {
+                    Role::Leader(lead, _) => {
+                        leaders += 1;
+                        fail(lead);
+                    }
+                    Role::Follower(reader) => still_waiting.push(reader),
+                    Role::Alone => panic!("a failure is shared"),
+                }
+            }
+            assert_eq!(leaders, 1, "fetch {round}");
+            waiting = still_waiting;
+        }
+        assert!(matches!(
+            collapse.join_after(&waiting[0], hash, b"other", hash),
+            Role::Leader(..)
+        ));
+    }
+}

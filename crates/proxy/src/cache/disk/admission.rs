@@ -1,0 +1,260 @@
+//! Which rule of admission holds for a key: by its host.
+//!
+//! Each rule remembers requests on its own, so hosts that share a rule share its memory, and what one host asks for says
+//! nothing under another's rule. Of several names that fit a host the most specific counts: the host itself, then the
+//! longest domain it lies below.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use edgeward_policy::disk_admission::{AnyDiskAdmission, DiskAdmissionSpec};
+use edgeward_policy::hierarchy::{Hierarchy, HierarchyRules};
+use edgeward_policy::sketch::RotatingBloomConfig;
+
+use super::memory;
+use crate::base::config::{HostAdmission, HostPattern};
+
+/// The rules of a tier.
+#[derive(Debug)]
+pub(crate) struct Admissions {
+    /// The first is that of all hosts that are not named.
+    rules: Vec<Rule>,
+    /// A rule's number by the ending of a host.
+    by_ending: HashMap<Box<[u8]>, usize>,
+}
+
+/// One rule with what it remembers.
+#[derive(Debug)]
+pub(crate) struct Rule {
+    pub(crate) spec: DiskAdmissionSpec,
+    pub(crate) hierarchy: Hierarchy,
+    /// Whose responses; of the first rule none, for it is that of the rest.
+    pub(crate) hosts: Vec<HostPattern>,
+    /// Where its memory is kept between two runs.
+    file: Option<PathBuf>,
+}
+
+/// What all rules have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Common<'a> {
+    pub(crate) memory: RotatingBloomConfig,
+    pub(crate) rules: HierarchyRules,
+    /// Of the first rule; others' lie beside it.
+    pub(crate) file: Option<&'a Path>,
+    /// What keys are hashed with.
+    pub(crate) tag: u64,
+}
+
+impl Admissions {
+    /// Goes on with what each rule remembered.
+    pub(crate) fn restore(
+        usual: DiskAdmissionSpec,
+        hosts: &[HostAdmission],
+        common: Common<'_>,
+    ) -> Self {
+        let mut admissions = Self {
+            rules: Vec::new(),
+            by_ending: HashMap::new(),
+        };
+        admissions.rule(usual, common);
+        for HostAdmission { host, admission } in hosts {
+            let number = admissions.rule(*admission, common);
+            admissions.rules[number].hosts.push(host.clone());
+            let ending = host.ending.as_bytes().into();
+            admissions.by_ending.insert(ending, number);
+        }
+        admissions
+    }
+
+    /// The number of the rule, which is made if it is new.
+    fn rule(&mut self, spec: DiskAdmissionSpec, common: Common<'_>) -> usize {
+        if let Some(number) = self.rules.iter().position(|rule| rule.spec == spec) {
+            return number;
+        }
+        let file = common.file.map(|file| match self.rules.is_empty() {
+            true => file.to_owned(),
+            false => beside(file, spec),
+        });
+        let admission: AnyDiskAdmission =
+            memory::restore(file.as_deref(), spec, common.memory, common.tag);
+        self.rules.push(Rule {
+            spec,
+            hierarchy: Hierarchy::new(admission, common.rules),
+            hosts: Vec::new(),
+            file,
+        });
+        self.rules.len() - 1
+    }
+
+    /// The rule that holds for a cache key, `http://host[:port]/path`.
+    pub(crate) fn of(&self, key: &[u8]) -> &Hierarchy {
+        &self.rules[self.number_of(key)].hierarchy
+    }
+
+    fn number_of(&self, key: &[u8]) -> usize {
+        if self.by_ending.is_empty() {
+            return 0;
+        }
+        let host = host_of(key);
+        let below = (0..host.len())
+            .filter(|&at| host[at] == b'.')
+            .map(|at| &host[at..]);
+        std::iter::once(host)
+            .chain(below)
+            .find_map(|ending| self.by_ending.get(ending).copied())
+            .unwrap_or(0)
+    }
+
+    /// Whatever the host.
+    pub(crate) fn usual(&self) -> &Hierarchy {
+        &self.rules[0].hierarchy
+    }
+
+    pub(crate) fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let bytes = |rule: &Rule| rule.hierarchy.admission().memory_bytes();
+        self.rules.iter().map(bytes).sum()
+    }
+
+    pub(crate) fn save(&self, tag: u64) {
+        for rule in &self.rules {
+            if let Some(file) = &rule.file {
+                memory::save(file, rule.hierarchy.admission(), tag);
+            }
+        }
+    }
+}
+
+/// A file of a rule's own: `admission.state.nth-hit-3`.
+fn beside(file: &Path, spec: DiskAdmissionSpec) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(".");
+    name.push(spec.to_string().replace(':', "-"));
+    name.into()
+}
+
+/// The host of a key, which is in lower case there.
+fn host_of(key: &[u8]) -> &[u8] {
+    let after_scheme = memchr::memmem::find(key, b"://").map_or(key, |at| &key[at + 3..]);
+    let end = memchr::memchr(b'/', after_scheme).unwrap_or(after_scheme.len());
+    let authority = &after_scheme[..end];
+    // The colons of an IPv6 address stand in brackets.
+    let port = memchr::memrchr(b':', authority).filter(|&at| !authority[at..].contains(&b']'));
+    &authority[..port.unwrap_or(authority.len())]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU64;
+
+    use edgeward_policy::{DiskVerdict, Object};
+    use edgeward_types::KeyHash;
+
+    use super::*;
+    use crate::base::config::ParseHostPatternError;
+
+    fn common(file: Option<&Path>) -> Common<'_> {
+        let keys = NonZeroU64::new(1000).expect("not zero");
+        Common {
+            memory: RotatingBloomConfig::new(keys, 1e-6),
+            rules: HierarchyRules::default(),
+            file,
+            tag: 7,
+        }
+    }
+
+    fn hosts(named: &[(&str, &str)]) -> Vec<HostAdmission> {
+        let parsed = named.iter().map(|(host, rule)| HostAdmission {
+            host: host.parse().expect("a host"),
+            admission: rule.parse().expect("a rule"),
+        });
+        parsed.collect()
+    }
+
+    #[test]
+    fn the_most_specific_name_counts_and_ports_do_not() {
+        let named = hosts(&[
+            ("img.example.com", "never"),
+            ("*.example.com", "always"),
+            ("*.a.example.com", "nth-hit:3"),
+            ("[::1]", "nth-hit:4"),
+            ("IMG.Example.NET", "always"),
+        ]);
+        let admissions = Admissions::restore(DiskAdmissionSpec::SecondHit, &named, common(None));
+        for (key, rule) in [
+            ("http://img.example.com/a", "never"),
+            ("https://img.example.com:8443/a.b/", "never"),
+            ("http://x.img.example.com/", "always"),
+            ("http://a.example.com/", "always"),
+            ("http://b.a.example.com/", "nth-hit:3"),
+            ("http://example.com/", "second-hit"),
+            ("http://notexample.com/", "second-hit"),
+            ("http://other/img.example.com", "second-hit"),
+            ("http://[::1]:80/", "nth-hit:4"),
+            ("http://[::1]/", "nth-hit:4"),
+            ("http://img.example.net/", "always"),
+        ] {
+            let found = &admissions.rules()[admissions.number_of(key.as_bytes())];
+            assert_eq!(found.spec.to_string(), rule, "{key}");
+        }
+        // Five rules, though six were named.
+        assert_eq!(admissions.rules().len(), 5);
+    }
+
+    #[test]
+    fn a_host_reads_back_and_nonsense_is_refused() {
+        for host in ["example.com", "*.example.com", "10.0.0.7", "[2001:db8::1]"] {
+            let parsed: HostPattern = host.parse().expect(host);
+            assert_eq!(parsed.to_string(), host);
+        }
+        for nonsense in [
+            "",
+            "*",
+            "*.",
+            "*example.com",
+            "a.*.com",
+            "http://a",
+            "a:80",
+            "a/b",
+            "..",
+            "[::1",
+            "*.[::1]",
+        ] {
+            assert_eq!(
+                nonsense.parse::<HostPattern>(),
+                Err(ParseHostPatternError),
+                "{nonsense}"
+            );
+        }
+    }
+
+    #[test]
+    fn each_rule_goes_on_with_what_it_remembered() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("admission.state");
+        let named = hosts(&[("slow.example", "nth-hit:3")]);
+        let restore =
+            || Admissions::restore(DiskAdmissionSpec::SecondHit, &named, common(Some(&file)));
+        let ask = |admissions: &Admissions, key: &str| {
+            let object = Object {
+                key: KeyHash(1),
+                size_bytes: 1,
+            };
+            admissions.of(key.as_bytes()).miss(&object).disk == DiskVerdict::Write
+        };
+        let (usual, slow) = ("http://usual.example/", "http://slow.example/");
+        let before = restore();
+        assert!(!ask(&before, usual) && !ask(&before, slow));
+        before.save(7);
+        let after = restore();
+        assert!(ask(&after, usual), "the second request");
+        assert!(
+            !ask(&after, slow) && ask(&after, slow),
+            "the second, then the third"
+        );
+        assert!(after.memory_bytes() > before.rules()[0].hierarchy.admission().memory_bytes());
+    }
+}

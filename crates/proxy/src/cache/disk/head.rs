@@ -1,0 +1,384 @@
+//! What lies beside a body on disk: status, freshness and header block, or the fields a URI varies by.
+//!
+//! Byte by byte in docs/disk-format.md. The store's checksum covers it, so a head that does not read is one that
+//! another version wrote; to the request it is a miss like any other. Everything is checked here all the same: what
+//! is parsed is served by code that relies on it.
+
+use bytes::{BufMut as _, Bytes};
+use edgeward_semantics::{StoredPolicy, VaryFields};
+use edgeward_types::Timestamp;
+use http::StatusCode;
+use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
+
+use crate::cache::stored::has_length;
+
+/// A head as it was parsed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DiskHead {
+    /// Of a response. The body lies behind it.
+    Response {
+        /// The response's status.
+        status: StatusCode,
+        /// When it is fresh and how it may be used after.
+        policy: StoredPolicy,
+        /// `name: value\r\n` for each field but `Content-Length`.
+        fields: Bytes,
+    },
+    /// Of a URI whose responses differ by request fields; there is no body.
+    Varies {
+        /// The fields.
+        fields: VaryFields,
+        /// Part of every variant's key.
+        generation: u64,
+    },
+}
+
+/// Why bytes are not a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DiskHeadError {
+    /// Shorter than its fixed part.
+    #[error("it is too short")]
+    Short,
+    /// Of a version that is not known here.
+    #[error("its version is {0}, and only 1 is known")]
+    Version(u8),
+    /// Neither a response nor a list of fields.
+    #[error("its kind is {0}")]
+    Kind(u8),
+    /// No status of a response that is stored.
+    #[error("its status is {0}")]
+    Status(u16),
+    /// A bit or byte that must be zero is not.
+    #[error("what is reserved is not zero")]
+    Reserved,
+    /// A line that is no header field.
+    #[error("a line of it is no header field")]
+    Field,
+    /// No list of field names.
+    #[error("it names no fields, or something that is no field")]
+    Names,
+}
+
+/// Writes down the head of a response. `Content-Length` is left out: the store knows the length, and of a body
+/// that is still arriving nobody else does.
+pub fn write_response(status: StatusCode, policy: &StoredPolicy, head: &HeaderMap) -> Bytes {
+    let fields_bytes: usize = head
+        .iter()
+        .map(|(name, value)| name.as_str().len() + value.len() + 4)
+        .sum();
+    let mut bytes = Vec::with_capacity(RESPONSE_FIXED_BYTES + fields_bytes);
+    response_fixed(status, policy, &mut bytes);
+    for (name, value) in head {
+        if *name != CONTENT_LENGTH {
+            bytes.put_slice(name.as_str().as_bytes());
+            bytes.put_slice(b": ");
+            bytes.put_slice(value.as_bytes());
+            bytes.put_slice(b"\r\n");
+        }
+    }
+    Bytes::from(bytes)
+}
+
+/// The same from a header block as it lies in memory.
+pub(crate) fn write_block(status: StatusCode, policy: &StoredPolicy, block: &[u8]) -> Bytes {
+    let mut bytes = Vec::with_capacity(RESPONSE_FIXED_BYTES + block.len());
+    response_fixed(status, policy, &mut bytes);
+    let mut start = 0;
+    for end in memchr::memchr_iter(b'\n', block) {
+        let line = &block[start..=end];
+        let name = CONTENT_LENGTH.as_str().as_bytes();
+        if !(line.starts_with(name) && line.get(name.len()) == Some(&b':')) {
+            bytes.put_slice(line);
+        }
+        start = end + 1;
+    }
+    Bytes::from(bytes)
+}
+
+fn response_fixed(status: StatusCode, policy: &StoredPolicy, bytes: &mut Vec<u8>) {
+    bytes.put_u8(VERSION);
+    bytes.put_u8(KIND_RESPONSE);
+    bytes.put_u16_le(status.as_u16());
+    let mut flags = 0;
+    for (set, flag) in [
+        (policy.no_cache, NO_CACHE),
+        (policy.forbids_stale, FORBIDS_STALE),
+        (policy.has_validator, HAS_VALIDATOR),
+    ] {
+        if set {
+            flags |= flag;
+        }
+    }
+    bytes.put_u8(flags);
+    bytes.put_bytes(0, 3);
+    for number in [
+        policy.response_time.as_millis(),
+        policy.initial_age_ms,
+        policy.lifetime_ms,
+        policy.fresh_until.as_millis(),
+        policy.stale_while_revalidate_until.as_millis(),
+        policy.stale_if_error_until.as_millis(),
+    ] {
+        bytes.put_u64_le(number);
+    }
+}
+
+/// Writes down by which fields a URI's responses differ.
+pub fn write_varies(fields: &VaryFields, generation: u64) -> Bytes {
+    let mut bytes = vec![VERSION, KIND_VARIES, 0, 0, 0, 0, 0, 0];
+    bytes.put_u64_le(generation);
+    for name in fields.names() {
+        bytes.put_slice(name.as_str().as_bytes());
+        bytes.put_u8(b'\n');
+    }
+    Bytes::from(bytes)
+}
+
+/// Reads a head.
+///
+/// # Errors
+///
+/// If it is not one, or of a version that is not known here.
+pub fn parse(bytes: &Bytes) -> Result<DiskHead, DiskHeadError> {
+    let fixed = bytes.get(..8).ok_or(DiskHeadError::Short)?;
+    if fixed[0] != VERSION {
+        return Err(DiskHeadError::Version(fixed[0]));
+    }
+    match fixed[1] {
+        KIND_RESPONSE => response(bytes),
+        KIND_VARIES => varies(bytes),
+        kind => Err(DiskHeadError::Kind(kind)),
+    }
+}
+
+fn response(bytes: &Bytes) -> Result<DiskHead, DiskHeadError> {
+    if bytes.len() < RESPONSE_FIXED_BYTES {
+        return Err(DiskHeadError::Short);
+    }
+    let number = u16::from_le_bytes([bytes[2], bytes[3]]);
+    let status = StatusCode::from_u16(number)
+        .ok()
+        .filter(|status| !status.is_informational())
+        .ok_or(DiskHeadError::Status(number))?;
+    let flags = bytes[4];
+    if flags & !(NO_CACHE | FORBIDS_STALE | HAS_VALIDATOR) != 0 || bytes[5..8] != [0; 3] {
+        return Err(DiskHeadError::Reserved);
+    }
+    let policy = StoredPolicy {
+        response_time: Timestamp::from_millis(u64_at(bytes, 8)),
+        initial_age_ms: u64_at(bytes, 16),
+        lifetime_ms: u64_at(bytes, 24),
+        fresh_until: Timestamp::from_millis(u64_at(bytes, 32)),
+        stale_while_revalidate_until: Timestamp::from_millis(u64_at(bytes, 40)),
+        stale_if_error_until: Timestamp::from_millis(u64_at(bytes, 48)),
+        no_cache: flags & NO_CACHE != 0,
+        forbids_stale: flags & FORBIDS_STALE != 0,
+        has_validator: flags & HAS_VALIDATOR != 0,
+    };
+    let fields = bytes.slice(RESPONSE_FIXED_BYTES..);
+    check_fields(&fields)?;
+    Ok(DiskHead::Response {
+        status,
+        policy,
+        fields,
+    })
+}
+
+/// What [`StoredResponse::headers`](crate::cache::stored::StoredResponse::headers) takes for granted.
+fn check_fields(fields: &[u8]) -> Result<(), DiskHeadError> {
+    let mut start = 0;
+    for end in memchr::memchr_iter(b'\n', fields) {
+        let line = fields[start..end]
+            .strip_suffix(b"\r")
+            .ok_or(DiskHeadError::Field)?;
+        let colon = memchr::memchr(b':', line).ok_or(DiskHeadError::Field)?;
+        let value = line[colon + 1..]
+            .strip_prefix(b" ")
+            .ok_or(DiskHeadError::Field)?;
+        let name = HeaderName::from_bytes(&line[..colon]).map_err(|_| DiskHeadError::Field)?;
+        if name == CONTENT_LENGTH || HeaderValue::from_bytes(value).is_err() {
+            return Err(DiskHeadError::Field);
+        }
+        start = end + 1;
+    }
+    if start == fields.len() {
+        Ok(())
+    } else {
+        Err(DiskHeadError::Field)
+    }
+}
+
+fn varies(bytes: &Bytes) -> Result<DiskHead, DiskHeadError> {
+    if bytes.len() < VARIES_FIXED_BYTES {
+        return Err(DiskHeadError::Short);
+    }
+    if bytes[2..8] != [0; 6] {
+        return Err(DiskHeadError::Reserved);
+    }
+    let names = bytes[VARIES_FIXED_BYTES..]
+        .strip_suffix(b"\n")
+        .ok_or(DiskHeadError::Names)?;
+    let names: Result<Vec<_>, _> = names
+        .split(|&byte| byte == b'\n')
+        .map(HeaderName::from_bytes)
+        .collect();
+    let fields = names
+        .ok()
+        .and_then(VaryFields::from_names)
+        .ok_or(DiskHeadError::Names)?;
+    Ok(DiskHead::Varies {
+        fields,
+        generation: u64_at(bytes, 8),
+    })
+}
+
+/// How long [`block`] will be.
+pub(crate) fn block_bytes(status: StatusCode, fields: &[u8], body_bytes: u64) -> usize {
+    if !has_length(status) {
+        return fields.len();
+    }
+    let digits = itoa::Buffer::new().format(body_bytes).len();
+    fields.len() + CONTENT_LENGTH.as_str().len() + 4 + digits
+}
+
+/// The header block as it lies in memory: with the length, where the status has one.
+pub(crate) fn block(status: StatusCode, fields: &Bytes, body_bytes: u64) -> Bytes {
+    if !has_length(status) {
+        return fields.clone();
+    }
+    let mut digits = itoa::Buffer::new();
+    let digits = digits.format(body_bytes).as_bytes();
+    let name = CONTENT_LENGTH.as_str().as_bytes();
+    let mut block = Vec::with_capacity(fields.len() + name.len() + 4 + digits.len());
+    block.extend_from_slice(fields);
+    block.extend_from_slice(name);
+    block.extend_from_slice(b": ");
+    block.extend_from_slice(digits);
+    block.extend_from_slice(b"\r\n");
+    Bytes::from(block)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+const VERSION: u8 = 1;
+
+const KIND_RESPONSE: u8 = 1;
+const KIND_VARIES: u8 = 2;
+
+const NO_CACHE: u8 = 1;
+const FORBIDS_STALE: u8 = 2;
+const HAS_VALIDATOR: u8 = 4;
+
+/// Version, kind, status, flags, three bytes of zero, six numbers.
+const RESPONSE_FIXED_BYTES: usize = 1 + 1 + 2 + 1 + 3 + 6 * 8;
+
+/// Version, kind, six bytes of zero, the generation.
+const VARIES_FIXED_BYTES: usize = 1 + 1 + 6 + 8;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn policy() -> impl Strategy<Value = StoredPolicy> {
+        (any::<[u64; 6]>(), any::<[bool; 3]>()).prop_map(|(numbers, flags)| StoredPolicy {
+            response_time: Timestamp::from_millis(numbers[0]),
+            initial_age_ms: numbers[1],
+            lifetime_ms: numbers[2],
+            fresh_until: Timestamp::from_millis(numbers[3]),
+            stale_while_revalidate_until: Timestamp::from_millis(numbers[4]),
+            stale_if_error_until: Timestamp::from_millis(numbers[5]),
+            no_cache: flags[0],
+            forbids_stale: flags[1],
+            has_validator: flags[2],
+        })
+    }
+
+    fn head() -> impl Strategy<Value = HeaderMap> {
+        let field = ("[a-z][a-z0-9-]{0,12}", "[!-~]{0,20}");
+        proptest::collection::vec(field, 0..8).prop_map(|fields| {
+            let mut head = HeaderMap::new();
+            for (name, value) in fields {
+                let name = HeaderName::from_bytes(name.as_bytes()).expect("a name");
+                head.append(name, value.parse().expect("a value"));
+            }
+            head
+        })
+    }
+
+    proptest! {
+        /// Method: write, parse, compare; the block in memory form writes the same bytes.
+        #[test]
+        fn a_response_reads_back(status in 200_u16..600, policy in policy(), head in head(), length: u64) {
+            let status = StatusCode::from_u16(status).expect("a status");
+            let bytes = write_response(status, &policy, &head);
+            let Ok(DiskHead::Response { status: s, policy: p, fields }) = parse(&bytes) else {
+                panic!("it parses");
+            };
+            prop_assert_eq!((s, p), (status, policy));
+            let bytes_before = block_bytes(status, &fields, length);
+            let block = block(status, &fields, length);
+            prop_assert_eq!(block.len(), bytes_before);
+            prop_assert_eq!(write_block(status, &policy, &block), bytes);
+        }
+
+        /// Method: cut at every length and change any byte; a parse gives an error or a head that can be used.
+        #[test]
+        fn what_is_not_a_head_is_refused(policy in policy(), head in head(), at: usize, with: u8) {
+            let whole = write_response(StatusCode::OK, &policy, &head);
+            for end in 0..whole.len().min(RESPONSE_FIXED_BYTES) {
+                prop_assert!(parse(&whole.slice(..end)).is_err());
+            }
+            let mut changed = whole.to_vec();
+            let at = at % changed.len();
+            changed[at] = with;
+            if let Ok(DiskHead::Response { status, policy, fields }) = parse(&changed.into()) {
+                let response = crate::cache::stored::StoredResponse {
+                    policy,
+                    status,
+                    head: block(status, &fields, 5),
+                    body: crate::cache::stored::StoredBody::Memory(Bytes::from_static(b"hello")),
+                };
+                prop_assert!(response.headers().len() <= head.len() + 1);
+            }
+        }
+
+        #[test]
+        fn fields_that_select_read_back(names in proptest::collection::btree_set("[a-z][a-z0-9-]{0,12}", 1..20), generation: u64) {
+            let names: Vec<_> = names.iter().map(|name| HeaderName::from_bytes(name.as_bytes()).expect("a name")).collect();
+            let fields = VaryFields::from_names(names).expect("not empty");
+            let bytes = write_varies(&fields, generation);
+            prop_assert_eq!(parse(&bytes), Ok(DiskHead::Varies { fields, generation }));
+        }
+    }
+
+    /// The bytes of version 1, which later versions must go on reading.
+    #[test]
+    fn version_1_is_these_bytes() {
+        let policy = StoredPolicy {
+            response_time: Timestamp::from_millis(1),
+            initial_age_ms: 2,
+            lifetime_ms: 3,
+            fresh_until: Timestamp::from_millis(4),
+            stale_while_revalidate_until: Timestamp::from_millis(5),
+            stale_if_error_until: Timestamp::from_millis(6),
+            no_cache: false,
+            forbids_stale: true,
+            has_validator: true,
+        };
+        let mut head = HeaderMap::new();
+        head.insert("etag", HeaderValue::from_static("\"a\""));
+        head.insert(CONTENT_LENGTH, HeaderValue::from_static("7"));
+        let bytes = write_response(StatusCode::NOT_FOUND, &policy, &head);
+        let mut expected = vec![1, 1, 0x94, 0x01, 6, 0, 0, 0];
+        for number in 1_u8..=6 {
+            expected.extend_from_slice(&[number, 0, 0, 0, 0, 0, 0, 0]);
+        }
+        expected.extend_from_slice(b"etag: \"a\"\r\n");
+        assert_eq!(&bytes[..], expected);
+    }
+}

@@ -1,0 +1,184 @@
+//! How the disk tier begins and ends: what is opened, told and gone on with, and what is saved for the next start.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use edgeward_policy::hierarchy::HierarchyRules;
+use edgeward_store::disk::{
+    DamagedDevice, DiskCache, DiskCounters, DiskEvent, EventSink, OpenError,
+};
+use edgeward_types::ByteSize;
+
+use super::admission::{Admissions, Common};
+use super::readers::Readers;
+use super::{CHANGES_SHARES, DiskTier, KeySet, memory};
+use crate::base::config::DiskConfig;
+
+/// Why the disk tier did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DiskError {
+    /// The store could not be opened.
+    #[error("the disk cache cannot be opened")]
+    Open(#[from] OpenError),
+    /// The operating system gives no thread to wait for disks.
+    #[error("the disk cache has no threads to read with")]
+    Thread(#[source] io::Error),
+}
+
+impl DiskTier {
+    /// Opens the store and goes on with what admission remembered.
+    pub(crate) fn open(
+        config: &DiskConfig,
+        key_seed: Option<u64>,
+        ram_object_bytes_max: ByteSize,
+    ) -> Result<Opened, DiskError> {
+        let mut settings = config.settings.clone();
+        settings.key_seed = settings.key_seed.or(key_seed);
+        settings.on_event = EventSink::new(told);
+        let queue_bytes_max = settings.queue_bytes.bytes();
+        let opened = if config.opened.is_empty() {
+            DiskCache::open(settings)
+        } else {
+            DiskCache::open_with_devices(settings, config.opened.clone())
+        };
+        let (cache, report) = match opened {
+            Ok(opened) => opened,
+            // A cache that lost its disk is still a cache.
+            Err(OpenError::Damaged { devices: damaged }) => {
+                tell_damaged(&damaged);
+                return Ok(Opened {
+                    tier: None,
+                    damaged,
+                });
+            }
+            Err(error) => return Err(error.into()),
+        };
+        tell_damaged(&report.damaged);
+        for device in &report.devices {
+            if device.created {
+                tracing::info!(
+                    device = device.device,
+                    size = %ByteSize(device.bytes),
+                    "created a file for the disk cache, since there was none"
+                );
+            }
+            tracing::info!(
+                device = device.device,
+                formatted = device.formatted,
+                objects = device.objects,
+                segments = device.segments,
+                searched = device.searched,
+                unreadable = device.unreadable,
+                checkpoint = device.checkpoint,
+                elapsed_ms = device.elapsed.as_millis(),
+                "disk cache opened"
+            );
+        }
+        if let Some(wanted) = key_seed.filter(|seed| *seed != cache.key_seed()) {
+            tracing::warn!(
+                wanted,
+                used = cache.key_seed(),
+                "keys are hashed as the disk cache was formatted, not as configured"
+            );
+        }
+        let capacity = capacity_bytes(&cache.counters());
+        let memory_file = config
+            .memory_file
+            .clone()
+            .or_else(|| memory::beside(&config.settings));
+        let rules = HierarchyRules {
+            disk_object_bytes_max: cache.object_bytes_max(),
+            ram_object_bytes_max: ram_object_bytes_max.bytes(),
+            ..HierarchyRules::default()
+        };
+        let common = Common {
+            memory: config.memory(capacity),
+            rules,
+            file: memory_file.as_deref(),
+            tag: cache.key_seed(),
+        };
+        let admissions = Admissions::restore(config.admission, &config.hosts, common);
+        let readers = Readers::start(config.read_threads, config.reads_waiting_max.get())
+            .map_err(DiskError::Thread)?;
+        let tier = Self {
+            cache,
+            admissions,
+            readers,
+            queue_bytes_max,
+            invalidation_wait_max: config.invalidation_wait_max,
+            promoting: KeySet::default(),
+            writing: KeySet::default(),
+            changes: (0..CHANGES_SHARES).map(|_| AtomicU64::new(0)).collect(),
+            forgotten: AtomicU64::new(0),
+        };
+        let memory = tier.memory_bytes();
+        tracing::info!(
+            capacity = %ByteSize(capacity),
+            index = %ByteSize(memory.index),
+            verified = %ByteSize(memory.verified),
+            admission = %ByteSize(memory.admission),
+            queues_max = %ByteSize(memory.queues_max),
+            "memory of the disk cache, beside the budget for hot objects"
+        );
+        Ok(Opened {
+            tier: Some(tier),
+            damaged: report.damaged,
+        })
+    }
+
+    /// Saves what admission remembers, writes down what is on its way and the index. Gives up waiting after `within`.
+    pub(crate) fn close(self: &Arc<Self>, within: Duration) {
+        self.readers.close();
+        self.admissions.save(self.cache.key_seed());
+        let (done, closed) = std::sync::mpsc::sync_channel(1);
+        let cache = self.cache.clone();
+        let spawned = std::thread::Builder::new()
+            .name("disk-close".to_owned())
+            .spawn(move || {
+                let result = cache.close();
+                // Before anybody hears of it: the next edge may want the device at once.
+                drop(cache);
+                _ = done.send(result);
+            });
+        if let Err(error) = spawned {
+            tracing::warn!(%error, "the disk cache was not closed; it will recover at the next start");
+            return;
+        }
+        match closed.recv_timeout(within) {
+            Ok(Ok(())) => tracing::info!("disk cache closed"),
+            Ok(Err(error)) => tracing::warn!(%error, "the disk cache was not closed in good order"),
+            Err(_) => tracing::warn!(
+                "the disk was too slow to close the cache in time; it will recover at the next start"
+            ),
+        }
+    }
+}
+
+/// The tier and the devices it does without.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    /// `None` if no device can be used.
+    pub(crate) tier: Option<DiskTier>,
+    pub(crate) damaged: Vec<DamagedDevice>,
+}
+
+fn tell_damaged(devices: &[DamagedDevice]) {
+    for device in devices {
+        tracing::error!("the edge starts without a device of the disk cache: {device}");
+    }
+}
+
+fn capacity_bytes(counters: &DiskCounters) -> u64 {
+    counters.devices.iter().map(|d| d.capacity_bytes).sum()
+}
+
+fn told(event: &DiskEvent) {
+    match event {
+        DiskEvent::Writable { .. } => tracing::info!("{event}"),
+        DiskEvent::OutOfService { .. } => tracing::error!("{event}"),
+        _ => tracing::warn!("{event}"),
+    }
+}

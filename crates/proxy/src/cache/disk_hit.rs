@@ -1,0 +1,80 @@
+//! A fresh response on disk, as a request for all of it needs it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use edgeward_semantics::StoredPolicy;
+use edgeward_store::disk::DiskObject;
+use edgeward_types::KeyHash;
+use http::StatusCode;
+
+use super::disk::head;
+use super::stored::{
+    OnDisk, Stored, StoredBody, StoredKind, StoredResponse, charge_bytes, has_length,
+};
+use super::tiers::WorkerCache;
+
+/// A fresh response on disk.
+pub(crate) struct DiskHit {
+    pub(crate) hash: KeyHash,
+    pub(crate) key: Box<[u8]>,
+    pub(crate) object: DiskObject,
+    pub(crate) status: StatusCode,
+    pub(crate) policy: StoredPolicy,
+    /// `name: value\r\n` for each field but `Content-Length`.
+    pub(crate) fields: Bytes,
+    /// What [`DiskTier::changes`](crate::cache::disk::DiskTier::changes) said before it was looked up.
+    pub(crate) changes: u64,
+}
+
+impl DiskHit {
+    /// Bytes of the body.
+    pub(crate) fn length(&self) -> u64 {
+        self.object.length()
+    }
+
+    /// What `Content-Length` says, where the status has one.
+    pub(crate) fn content_length(&self) -> Option<u64> {
+        has_length(self.status).then(|| self.length())
+    }
+
+    /// Nothing of the body was asked for.
+    pub(crate) fn pass_by(&self, cache: &WorkerCache) {
+        if let Some(disk) = &cache.disk {
+            disk.hit(self.hash, self.length());
+        }
+        cache.record(self.hash, self.charge_bytes(), false);
+    }
+
+    /// The response as RAM would have it, but for its body.
+    pub(crate) fn stored(&self) -> Arc<Stored> {
+        let response = StoredResponse {
+            policy: self.policy,
+            status: self.status,
+            head: head::block(self.status, &self.fields, self.length()),
+            body: StoredBody::Disk(OnDisk {
+                object: self.object.clone(),
+                changes: self.changes,
+            }),
+        };
+        Stored::new(&self.key, StoredKind::Response(response))
+    }
+
+    pub(crate) fn hash(&self) -> KeyHash {
+        self.hash
+    }
+
+    pub(crate) fn object(&self) -> &DiskObject {
+        &self.object
+    }
+
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// What RAM would charge for it.
+    pub(crate) fn charge_bytes(&self) -> u64 {
+        let head_bytes = head::block_bytes(self.status, &self.fields, self.length());
+        charge_bytes(self.key.len(), head_bytes, self.length())
+    }
+}

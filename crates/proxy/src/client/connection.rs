@@ -1,0 +1,488 @@
+//! One client connection: which protocol it speaks, and its life until it ends.
+
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderValue, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::Service;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls::ServerConfig;
+use tokio::io::{AsyncReadExt, AsyncWrite as _, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+
+use crate::base::config::HEADERS_ON_STACK;
+use crate::base::tasks::{LocalExecutor, Member};
+use crate::base::tls;
+use crate::client::h2_frames::Excess;
+use crate::client::h2_io::H2Io;
+use crate::client::io::ClientIo;
+use crate::client::lane::Lane;
+use crate::client::stream::ClientStream;
+use crate::exchange::{ClientLink, ConnState, Overdue};
+use crate::path::body::EdgeBody;
+use crate::path::worker::Worker;
+use crate::path::{self, Serving};
+
+/// Serves a connection to its end.
+pub(crate) async fn run(
+    worker: Rc<Worker>,
+    stream: TcpStream,
+    peer: SocketAddr,
+    tls: Option<Arc<ServerConfig>>,
+    _member: Member,
+) {
+    let conn = ConnState::new(Arc::clone(&worker.shared.clock));
+    let _open = Open::new(&worker, &conn);
+    let link = ClientLink {
+        conn: Rc::clone(&conn),
+        peer,
+        peer_text: HeaderValue::try_from(peer.ip().to_canonical().to_string())
+            .expect("an address is ASCII"),
+        tls: tls.is_some(),
+        is_trusted: worker
+            .config()
+            .forwarding
+            .trusted_proxies
+            .contains(peer.ip()),
+    };
+    let Some(config) = tls else {
+        return detect(worker, link, stream).await;
+    };
+    // Each protocol's machinery is boxed: a connection then holds its own and not the largest.
+    let mut handshake = Box::pin(TlsAcceptor::from(config).accept(stream));
+    let conn_of_handshake = Rc::clone(&conn);
+    let undisturbed = poll_fn(|cx| {
+        conn_of_handshake.attend(cx);
+        if conn_of_handshake.verdict() == Some(Overdue::Crowded) {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
+        handshake.as_mut().poll(cx)
+    });
+    let timeout = worker.config().limits.request_head_timeout;
+    match tokio::time::timeout(timeout, undisturbed).await {
+        Ok(Ok(stream)) => {
+            let is_h2 = stream.get_ref().1.alpn_protocol() == Some(tls::ALPN_HTTP2);
+            let io = ClientIo::new(stream, Rc::clone(&conn), Bytes::new());
+            if is_h2 {
+                Box::pin(serve_h2(worker, link, io)).await;
+            } else {
+                Box::pin(serve_h1(worker, link, io)).await;
+            }
+        }
+        Ok(Err(_)) if conn.verdict() == Some(Overdue::Crowded) => {
+            count_overdue(&worker, Overdue::Crowded);
+        }
+        Ok(Err(error)) => {
+            worker.counters.closed_tls.one();
+            tracing::debug!(%peer, %error, "TLS handshake failed");
+        }
+        Err(_) => {
+            worker.counters.closed_tls.one();
+            tracing::debug!(%peer, "TLS handshake not finished in time");
+        }
+    }
+}
+
+/// What the first bytes of a connection say.
+enum Detected {
+    Http1,
+    Http2,
+    /// Nothing, and never will.
+    Gone,
+    /// Nothing for too long.
+    Silent,
+    /// The place is needed for another connection.
+    Crowded,
+}
+
+/// Reads as much as tells HTTP/2's preface from the start of an HTTP/1.1 request.
+async fn detect<S>(worker: Rc<Worker>, link: ClientLink, mut stream: S)
+where
+    S: ClientStream + 'static,
+{
+    let mut start = BytesMut::with_capacity(READ_AHEAD_BYTES);
+    let limits = &worker.config().limits;
+    let (idle_timeout, head_timeout) = (limits.idle_timeout, limits.request_head_timeout);
+    let detecting = async {
+        loop {
+            let seen = start.len().min(H2_PREFACE.len());
+            if start[..seen] != H2_PREFACE[..seen] {
+                return Detected::Http1;
+            }
+            if seen == H2_PREFACE.len() {
+                return Detected::Http2;
+            }
+            // It may idle before its first byte, and has as long as any head after it.
+            let timeout = if seen == 0 {
+                idle_timeout
+            } else {
+                head_timeout
+            };
+            match tokio::time::timeout(timeout, stream.read_buf(&mut start)).await {
+                Ok(Ok(0) | Err(_)) => return Detected::Gone,
+                Ok(Ok(_)) => {}
+                Err(_) => return Detected::Silent,
+            }
+        }
+    };
+    let is_h2 = {
+        let mut detecting = pin!(detecting);
+        // A draining edge does not wait for a first request that may never come.
+        let undisturbed = poll_fn(|cx| {
+            link.conn.attend(cx);
+            if link.conn.is_draining() {
+                return Poll::Ready(Detected::Gone);
+            }
+            if link.conn.verdict() == Some(Overdue::Crowded) {
+                return Poll::Ready(Detected::Crowded);
+            }
+            detecting.as_mut().poll(cx)
+        });
+        match undisturbed.await {
+            Detected::Http1 => false,
+            Detected::Http2 => true,
+            Detected::Gone => return,
+            Detected::Silent => {
+                worker.counters.closed_idle.one();
+                return;
+            }
+            Detected::Crowded => return count_overdue(&worker, Overdue::Crowded),
+        }
+    };
+    let io = ClientIo::new(stream, Rc::clone(&link.conn), start.freeze());
+    if is_h2 {
+        Box::pin(serve_h2(worker, link, io)).await;
+    } else {
+        Box::pin(serve_h1(worker, link, io)).await;
+    }
+}
+
+async fn serve_h1<S>(worker: Rc<Worker>, link: ClientLink, io: ClientIo<S>)
+where
+    S: ClientStream + 'static,
+{
+    worker.counters.accepted_h1.one();
+    let mut io = io.with_lane(Rc::clone(&worker), link.clone());
+    let turn = poll_fn(|cx| {
+        link.conn.attend(cx);
+        if let Some(overdue) = link.conn.verdict() {
+            return Poll::Ready(Turn::Over(overdue));
+        }
+        // Saying goodbye is hyper's.
+        if link.conn.is_draining() && !link.conn.lane_writes() {
+            return Poll::Ready(Turn::Hyper);
+        }
+        io.poll_lane(cx).map(|result| match result {
+            Ok(()) if io.lane().is_some_and(Lane::is_over) => Turn::End,
+            Ok(()) => Turn::Hyper,
+            Err(error) => Turn::Failed(error),
+        })
+    });
+    match turn.await {
+        Turn::Hyper => Box::pin(serve_by_hyper(worker, link, io)).await,
+        Turn::End => {
+            if link.conn.lingers() || io.lane().is_some_and(Lane::overran) {
+                say_last(io, b"").await;
+            } else if link.tls {
+                // One attempt to send `close_notify` (RFC 8446 §6.1). Without TLS closing the socket says the same.
+                poll_fn(|cx| {
+                    _ = Pin::new(&mut io).poll_shutdown(cx);
+                    Poll::Ready(())
+                })
+                .await;
+            }
+        }
+        Turn::Over(overdue) => {
+            count_overdue(&worker, overdue);
+            if overdue == Overdue::Head {
+                worker.log_unread(&link, StatusCode::REQUEST_TIMEOUT);
+                say_last(io, REQUEST_TIMEOUT_RESPONSE).await;
+            }
+        }
+        // Clients that go away in the middle are no news.
+        Turn::Failed(error) => tracing::debug!(peer = %link.peer, %error, "a connection ended"),
+    }
+}
+
+/// Why the lane no longer has a connection for itself.
+enum Turn {
+    /// Something has come that is not for it, or the connection is to drain.
+    Hyper,
+    /// The last response was written, or the client has gone between two requests.
+    End,
+    Over(Overdue),
+    Failed(io::Error),
+}
+
+async fn serve_by_hyper<S>(worker: Rc<Worker>, link: ClientLink, io: ClientIo<S>)
+where
+    S: ClientStream + 'static,
+{
+    let limits = &worker.config().limits;
+    let mut builder = http1::Builder::new();
+    builder
+        // The sweep keeps the time; a timer of hyper's own would cost every request.
+        .header_read_timeout(None)
+        // A client that has said all it will may wait for its response (RFC 9112 §9.6).
+        .half_close(true)
+        .max_header_size(limits.head_len_max());
+    if limits.headers_max.get() != HEADERS_ON_STACK {
+        builder.max_headers(limits.headers_max.get());
+    }
+    let service = EdgeService {
+        worker: Rc::clone(&worker),
+        link: link.clone(),
+    };
+    let mut connection = builder.serve_connection(TokioIo::new(io), service);
+    let mut draining = false;
+    let end = poll_fn(|cx| {
+        link.conn.attend(cx);
+        if let Some(overdue) = link.conn.verdict() {
+            return Poll::Ready(Err(overdue));
+        }
+        // hyper would take a connection on which only the lane is busy for an idle one.
+        if link.conn.is_draining() && !draining && !link.conn.lane_writes() {
+            draining = true;
+            Pin::new(&mut connection).graceful_shutdown();
+        }
+        Pin::new(&mut connection).poll(cx).map(Ok)
+    })
+    .await;
+    let last_word = match end {
+        Err(Overdue::Head) => REQUEST_TIMEOUT_RESPONSE,
+        _ => b"",
+    };
+    let said_too_much = matches!(&end, Ok(Err(error)) if error.is_parse()) || link.conn.lingers();
+    match end {
+        Ok(result) => {
+            // hyper refused what it could not read by itself: 400, 414 or 431.
+            if matches!(&result, Err(error) if error.is_parse())
+                && let Some(status) = link
+                    .conn
+                    .status_written()
+                    .filter(StatusCode::is_client_error)
+            {
+                worker.log_unread(&link, status);
+            }
+            note_end(&worker, &link, result);
+        }
+        Err(overdue) => {
+            if overdue == Overdue::Head {
+                worker.log_unread(&link, StatusCode::REQUEST_TIMEOUT);
+            }
+            count_overdue(&worker, overdue);
+        }
+    }
+    if said_too_much || !last_word.is_empty() {
+        say_last(connection.into_parts().io.into_inner(), last_word).await;
+    }
+}
+
+/// Closing with bytes unread makes the kernel reset the connection, and the reset overtakes the response. So: say it, stop
+/// talking, and listen for a moment.
+async fn say_last<S: ClientStream>(io: ClientIo<S>, last_word: &[u8]) {
+    _ = tokio::time::timeout(LINGER_MAX, Box::pin(linger(io, last_word))).await;
+}
+
+async fn linger<S>(io: ClientIo<S>, last_word: &[u8]) -> io::Result<()>
+where
+    S: ClientStream,
+{
+    let mut stream = io.into_stream();
+    stream.write_all(last_word).await?;
+    stream.shutdown().await?;
+    let mut ignored = vec![0; 16 << 10];
+    let mut left = LINGER_BYTES_MAX;
+    while left > 0 {
+        match stream.read(&mut ignored).await? {
+            0 => break,
+            n => left = left.saturating_sub(n),
+        }
+    }
+    Ok(())
+}
+
+async fn serve_h2<S>(worker: Rc<Worker>, link: ClientLink, io: ClientIo<S>)
+where
+    S: ClientStream + 'static,
+{
+    worker.counters.accepted_h2.one();
+    link.conn.set_h2();
+    let limits = &worker.config().limits;
+    let mut builder = http2::Builder::new(LocalExecutor(worker.connection_tasks.clone()));
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(limits.h2_streams_max.get())
+        .max_header_list_size(u32::try_from(limits.head_bytes_max.bytes()).unwrap_or(u32::MAX))
+        .max_send_buf_size(H2_SEND_BUFFER_BYTES)
+        .initial_stream_window_size(H2_STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(H2_CONNECTION_WINDOW_BYTES);
+    let service = EdgeService {
+        worker: Rc::clone(&worker),
+        link: link.clone(),
+    };
+    let io = H2Io::new(io, limits, Arc::clone(&worker.shared.clock));
+    let mut connection = builder.serve_connection(TokioIo::new(io.share()), service);
+    let mut draining = false;
+    let end = poll_fn(|cx| {
+        link.conn.attend(cx);
+        if let Some(overdue) = link.conn.verdict() {
+            return Poll::Ready(Err(overdue));
+        }
+        if link.conn.is_draining() && !draining {
+            draining = true;
+            Pin::new(&mut connection).graceful_shutdown();
+        }
+        Pin::new(&mut connection).poll(cx).map(Ok)
+    })
+    .await;
+    if let Some(excess) = io.excess() {
+        note_flood(&worker, &link, excess);
+        drop(connection);
+        if let Some((io, goaway)) = io.into_farewell() {
+            say_last(io, &goaway).await;
+        }
+        return;
+    }
+    match end {
+        Ok(result) => note_end(&worker, &link, result),
+        Err(overdue) => {
+            count_overdue(&worker, overdue);
+            if overdue == Overdue::Idle {
+                // RFC 9113 §9.1: a server says GOAWAY, so that the client knows what was not served.
+                Pin::new(&mut connection).graceful_shutdown();
+                _ = tokio::time::timeout(LINGER_MAX, connection).await;
+            } else if overdue == Overdue::Crowded {
+                // The same without waiting: another connection needs the descriptor now.
+                Pin::new(&mut connection).graceful_shutdown();
+                poll_fn(|cx| {
+                    _ = Pin::new(&mut connection).poll(cx);
+                    Poll::Ready(())
+                })
+                .await;
+            }
+        }
+    }
+}
+
+fn note_flood(worker: &Worker, link: &ClientLink, excess: Excess) {
+    let counters = &worker.counters;
+    counters.closed_flood.one();
+    match excess {
+        Excess::Resets => counters.flood_resets.one(),
+        Excess::Control => counters.flood_control.one(),
+        Excess::WindowUpdates => counters.flood_window_updates.one(),
+        Excess::HeaderBlock => counters.flood_header_block.one(),
+    }
+    // One line per worker in a while: clients that flood come again at once.
+    let now = worker.now();
+    if worker
+        .flood_logged
+        .get()
+        .is_none_or(|last| now.since(last) > FLOOD_LOG_PAUSE)
+    {
+        worker.flood_logged.set(Some(now));
+        tracing::warn!(
+            peer = %link.peer,
+            excess = excess.as_str(),
+            closed_by_this_worker = counters.closed_flood.value(),
+            "an HTTP/2 connection exceeded a bound of frames and was closed with ENHANCE_YOUR_CALM"
+        );
+    }
+}
+
+fn note_end(worker: &Worker, link: &ClientLink, result: hyper::Result<()>) {
+    let Err(error) = result else {
+        return;
+    };
+    // Clients that go away in the middle are no news.
+    if error.is_parse() {
+        worker.counters.closed_protocol.one();
+    }
+    tracing::debug!(peer = %link.peer, %error, "a connection ended");
+}
+
+fn count_overdue(worker: &Worker, overdue: Overdue) {
+    let counters = &worker.counters;
+    match overdue {
+        Overdue::Idle => counters.closed_idle.one(),
+        Overdue::Crowded => counters.closed_crowded.one(),
+        Overdue::Head => counters.closed_head_timeout.one(),
+        Overdue::Slow => counters.closed_slow.one(),
+        Overdue::Response | Overdue::Upload => counters.closed_body_timeout.one(),
+        Overdue::Pinned => counters.closed_pinned.one(),
+    }
+}
+
+/// Counts a connection and shows it to the sweep for as long as it lives.
+struct Open {
+    worker: Rc<Worker>,
+    place: usize,
+}
+
+impl Open {
+    fn new(worker: &Rc<Worker>, conn: &Rc<ConnState>) -> Self {
+        worker.counters.connections.one();
+        let place = worker.connections.borrow_mut().insert(Rc::clone(conn));
+        Self {
+            worker: Rc::clone(worker),
+            place,
+        }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.worker.counters.connections.less_one();
+        self.worker.connections.borrow_mut().remove(self.place);
+    }
+}
+
+struct EdgeService {
+    worker: Rc<Worker>,
+    link: ClientLink,
+}
+
+impl Service<Request<Incoming>> for EdgeService {
+    type Response = Response<EdgeBody>;
+    type Error = Infallible;
+    type Future = Serving;
+
+    fn call(&self, request: Request<Incoming>) -> Serving {
+        path::serve(&self.worker, &self.link, request)
+    }
+}
+
+/// RFC 9113 §3.4.
+const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Most first requests fit, so that finding out the protocol costs no further read.
+const READ_AHEAD_BYTES: usize = 4096;
+
+/// What an HTTP/2 stream may queue towards a slow client.
+const H2_SEND_BUFFER_BYTES: usize = 256 << 10;
+
+/// What a client may send ahead of the origin's reading, in one stream and in all.
+const H2_STREAM_WINDOW_BYTES: u32 = 256 << 10;
+const H2_CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
+
+const REQUEST_TIMEOUT_RESPONSE: &[u8] =
+    b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+
+/// Shortest time between two log lines about floods.
+const FLOOD_LOG_PAUSE: Duration = Duration::from_secs(10);
+
+/// How long and how much is read from a client that was refused.
+const LINGER_MAX: Duration = Duration::from_secs(2);
+const LINGER_BYTES_MAX: usize = 4 << 20;

@@ -1,0 +1,173 @@
+//! A client's socket: notes its movements in a [`ConnState`], and gives the lane what hyper does not need to see.
+
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::client::lane::Lane;
+use crate::client::stream::ClientStream;
+use crate::exchange::{ClientLink, ConnState};
+use crate::path::worker::Worker;
+
+/// A stream that notes its movements in a [`ConnState`] and gives back what was read from it
+/// before the protocol was known.
+#[derive(Debug)]
+pub(crate) struct ClientIo<S> {
+    stream: S,
+    state: Rc<ConnState>,
+    read_ahead: Bytes,
+    lane: Option<Box<Lane>>,
+    /// The stream took a part of what hyper last wrote.
+    cut: bool,
+}
+
+impl<S> ClientIo<S> {
+    pub(crate) fn new(stream: S, state: Rc<ConnState>, read_ahead: Bytes) -> Self {
+        Self {
+            stream,
+            state,
+            read_ahead,
+            lane: None,
+            cut: false,
+        }
+    }
+
+    /// Answers what it can before hyper sees it; see [`Lane`].
+    pub(crate) fn with_lane(mut self, worker: Rc<Worker>, link: ClientLink) -> Self {
+        let read_ahead = std::mem::take(&mut self.read_ahead);
+        if !read_ahead.is_empty() {
+            // A head has begun; from here on the lane alone sees these bytes.
+            self.state.received();
+        }
+        self.state.hold_logs(worker.logs());
+        let lane = Lane::new(worker, link, read_ahead);
+        self.lane = Some(Box::new(lane));
+        self
+    }
+}
+
+impl<S: ClientStream> ClientIo<S> {
+    /// Writes interim responses before hyper's next message.
+    fn poll_interims(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.lane {
+            // Within a message no other can begin.
+            _ if self.cut => {
+                self.state.take_interims();
+                Poll::Ready(Ok(()))
+            }
+            Some(lane) => lane.poll_interims(&mut self.stream, cx),
+            None => Poll::Ready(Ok(())),
+        }
+    }
+
+    fn note_cut(&mut self, written: &Poll<io::Result<usize>>, length: usize) {
+        if let Poll::Ready(Ok(written)) = written {
+            self.cut = *written < length;
+        }
+    }
+
+    /// Has the lane serve what it can: ready when hyper is to read, or at an error.
+    pub(crate) fn poll_lane(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.lane {
+            Some(lane) => lane.poll_serve(&mut self.stream, cx),
+            None => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Returns the stream without what was read ahead of it.
+    pub(crate) fn into_stream(self) -> S {
+        self.stream
+    }
+
+    /// Returns the lane.
+    pub(crate) fn lane(&self) -> Option<&Lane> {
+        self.lane.as_deref()
+    }
+}
+
+impl<S: ClientStream> AsyncRead for ClientIo<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if let Some(lane) = &mut this.lane {
+            return lane.poll_read(&mut this.stream, cx, buffer);
+        }
+        if !self.read_ahead.is_empty() {
+            let n = self.read_ahead.len().min(buffer.remaining());
+            buffer.put_slice(&self.read_ahead[..n]);
+            self.read_ahead.advance(n);
+            self.state.received();
+            return Poll::Ready(Ok(()));
+        }
+        let filled_before = buffer.filled().len();
+        let result = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        if result.is_ready() && buffer.filled().len() > filled_before {
+            self.state.received();
+        }
+        result
+    }
+}
+
+impl<S: ClientStream> AsyncWrite for ClientIo<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_interims(cx))?;
+        let result = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.note_cut(&result, bytes.len());
+        self.state.note_write(&result);
+        if self.state.holds_logs() {
+            self.state.note_wire(&result, std::iter::once(bytes));
+        }
+        result
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_interims(cx))?;
+        // One piece is a plain send, which the kernel is a little quicker to take up.
+        let stream = Pin::new(&mut self.stream);
+        let result = match pieces {
+            [piece] => stream.poll_write(cx, piece),
+            _ => stream.poll_write_vectored(cx, pieces),
+        };
+        self.note_cut(&result, pieces.iter().map(|piece| piece.len()).sum());
+        self.state.note_write(&result);
+        if self.state.holds_logs() {
+            let pieces = pieces.iter().map(|piece| &**piece);
+            self.state.note_wire(&result, pieces);
+        }
+        result
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // hyper flushes when it has written all that it has.
+        self.cut = false;
+        ready!(self.poll_interims(cx))?;
+        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        if let Some(lane) = &mut self.lane {
+            lane.flushed(cx);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

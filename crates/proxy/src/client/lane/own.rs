@@ -1,0 +1,356 @@
+//! A plain request whose answer is not in memory, served without hyper.
+//!
+//! The request's way through the edge is the common one, [`serve`](crate::path::serve); only its head is read here
+//! and the response is written here. The end of a plain request is certain (it has no body), and so is how its
+//! response must be framed, so hyper's two state machines have nothing to add but their cost.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use edgeward_store::disk::Piece;
+use edgeward_types::KeyHash;
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, DATE, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING,
+};
+use http::uri::PathAndQuery;
+use http::{Method, Response, StatusCode, Uri, Version};
+use http_body::{Body as _, Frame};
+
+use super::at_once::Site;
+use super::glance::Plain;
+use super::outbox::Outbox;
+use crate::cache::disk::Looked;
+use crate::exchange::canonical::RawHead;
+use crate::exchange::{ClientLink, Refusal};
+use crate::path::body::EdgeBody;
+use crate::path::worker::Worker;
+use crate::path::{self, Serving};
+
+/// One request and what has become of it.
+pub(super) struct Own {
+    head_only: bool,
+    stage: Stage,
+    /// The connection ends with this response.
+    closes: bool,
+}
+
+enum Stage {
+    Waiting(Serving),
+    Sending { body: EdgeBody, framing: Framing },
+    Sent,
+}
+
+/// How the client knows the body's end (RFC 9112 §6.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Framing {
+    Length(u64),
+    Chunked,
+}
+
+/// What the outbox got.
+pub(super) enum Put {
+    /// Something to write.
+    Bytes,
+    /// Nothing more: the response is whole.
+    End { closes: bool },
+}
+
+impl Own {
+    /// Begins to serve the request in `head`, or leaves it to hyper, which knows how to refuse it.
+    ///
+    /// `looked` is what lies under its key, if that was looked up.
+    pub(super) fn begin(
+        worker: &Rc<Worker>,
+        link: &ClientLink,
+        head: &Bytes,
+        places: &Places,
+        looked: Option<(KeyHash, Looked)>,
+    ) -> Option<Self> {
+        let limits = &worker.config().limits;
+        if head.len() > limits.head_len_max() || places.fields.len() > limits.headers_max.get() {
+            return None;
+        }
+        let mut head = places.read(head)?;
+        head.interims = Some(link.conn.begin_interims());
+        let serving = path::serve_bodiless(worker, link, head, looked);
+        Some(Self {
+            head_only: places.head_only,
+            stage: Stage::Waiting(serving),
+            closes: places.closes,
+        })
+    }
+
+    /// Refuses a request whose head is not for hyper.
+    pub(super) fn refuse(
+        worker: &Rc<Worker>,
+        link: &ClientLink,
+        method: Method,
+        refusal: &Refusal,
+    ) -> Self {
+        let head = RawHead {
+            method,
+            uri: Uri::from_static("/"),
+            version: Version::HTTP_11,
+            headers: HeaderMap::new(),
+            plain: false,
+            host_is_canonical: false,
+            charge: None,
+            interims: None,
+        };
+        Self {
+            head_only: head.method == Method::HEAD,
+            stage: Stage::Waiting(path::refuse(worker, link, head, refusal)),
+            closes: false,
+        }
+    }
+
+    /// Goes on with a response whose head, and perhaps the front of its body, is in the outbox.
+    pub(super) fn rest(mut body: EdgeBody, bytes: u64, closes: bool) -> Self {
+        body.leave_counting_to_writer();
+        Self {
+            head_only: false,
+            stage: Stage::Sending {
+                body,
+                framing: Framing::Length(bytes),
+            },
+            closes,
+        }
+    }
+
+    /// A part of the body was lost on its way out.
+    pub(super) fn cut(&mut self, worker: &Worker) {
+        match &mut self.stage {
+            Stage::Sending { body, .. } => body.cut(),
+            Stage::Waiting(_) | Stage::Sent => worker.counters.disk_body_cut.one(),
+        }
+    }
+
+    /// Puts into the outbox what the response has next.
+    pub(super) fn poll_put(
+        &mut self,
+        worker: &Worker,
+        link: &ClientLink,
+        outbox: &mut Outbox,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<Put>> {
+        loop {
+            match &mut self.stage {
+                Stage::Waiting(serving) => {
+                    let polled = Pin::new(serving).poll(cx);
+                    if let Some(lines) = link.conn.take_interims() {
+                        outbox.push_lines(&lines);
+                        if polled.is_pending() {
+                            return Poll::Ready(Ok(Put::Bytes));
+                        }
+                    }
+                    let Ok(response) = ready!(polled);
+                    link.conn.end_interims();
+                    self.closes |= link.conn.is_draining();
+                    self.stage = self.send_head(worker, response, outbox);
+                }
+                Stage::Sending { body, framing } => {
+                    let polled = if link.tls {
+                        let frame = body.poll_own(cx);
+                        // Trailers were not asked for: a plain request has no TE.
+                        let bytes = |frame: Frame<Bytes>| frame.into_data().unwrap_or_default();
+                        frame.map_ok(|frame| Piece::Bytes(bytes(frame)))
+                    } else {
+                        body.poll_piece(cx)
+                    };
+                    let Poll::Ready(next) = polled else {
+                        // The head need not wait for a body that takes its time.
+                        return if outbox.is_empty() {
+                            Poll::Pending
+                        } else {
+                            Poll::Ready(Ok(Put::Bytes))
+                        };
+                    };
+                    match next {
+                        Some(Ok(piece)) => {
+                            if piece.is_empty() {
+                                continue;
+                            }
+                            framing.put(piece, outbox)?;
+                            outbox.set_memory(body.memory());
+                            if *framing == Framing::Length(0) {
+                                self.stage = Stage::Sent;
+                            }
+                            return Poll::Ready(Ok(Put::Bytes));
+                        }
+                        Some(Err(error)) => return Poll::Ready(Err(io::Error::other(error))),
+                        None => {
+                            framing.end(outbox)?;
+                            self.stage = Stage::Sent;
+                        }
+                    }
+                }
+                Stage::Sent if outbox.is_empty() => {
+                    return Poll::Ready(Ok(Put::End {
+                        closes: self.closes,
+                    }));
+                }
+                Stage::Sent => return Poll::Ready(Ok(Put::Bytes)),
+            }
+        }
+    }
+
+    /// Writes the head down and finds how the body is to be framed (RFC 9112 §6).
+    fn send_head(
+        &mut self,
+        worker: &Worker,
+        response: Response<EdgeBody>,
+        outbox: &mut Outbox,
+    ) -> Stage {
+        let (parts, mut body) = response.into_parts();
+        body.leave_counting_to_writer();
+        let status = parts.status;
+        let headers = parts.headers;
+        let bodiless = status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED;
+        outbox.push_status(status);
+        let mut is_dated = false;
+        if let Some(lines) = body.take_lines() {
+            outbox.push_lines(lines.bytes());
+            is_dated = lines.is_dated;
+        }
+        for (name, value) in &headers {
+            // Ours to say, here and now.
+            let is_framing = match *name {
+                TRANSFER_ENCODING => true,
+                CONNECTION => {
+                    self.closes |= value.as_bytes().eq_ignore_ascii_case(b"close");
+                    true
+                }
+                DATE => {
+                    is_dated = true;
+                    false
+                }
+                // Of a HEAD and a 304 the length is the whole response's (RFC 9110 §8.6).
+                CONTENT_LENGTH => !(self.head_only || bodiless) || status == StatusCode::NO_CONTENT,
+                _ => false,
+            };
+            if !is_framing {
+                outbox.push_field(name, value.as_bytes());
+            }
+        }
+        if !is_dated {
+            // RFC 9110 §6.6.1: a recipient with a clock adds it to a message that it forwards.
+            outbox.push_field(&DATE, worker.http_date().as_bytes());
+        }
+        if self.closes {
+            outbox.push_field(&CONNECTION, b"close");
+        }
+        let stage = if self.head_only || bodiless {
+            Stage::Sent
+        } else if let Some(length) = body.size_hint().exact() {
+            let mut digits = itoa::Buffer::new();
+            outbox.push_field(&CONTENT_LENGTH, digits.format(length).as_bytes());
+            match length {
+                0 => Stage::Sent,
+                _ => Stage::Sending {
+                    body,
+                    framing: Framing::Length(length),
+                },
+            }
+        } else {
+            outbox.push_field(&TRANSFER_ENCODING, b"chunked");
+            Stage::Sending {
+                body,
+                framing: Framing::Chunked,
+            }
+        };
+        outbox.end_head();
+        stage
+    }
+}
+
+impl Framing {
+    fn put(&mut self, piece: Piece, outbox: &mut Outbox) -> io::Result<()> {
+        match self {
+            Self::Length(left) => {
+                // The head has said how much comes; more would be read as the next response.
+                let Some(rest) = left.checked_sub(piece.len()) else {
+                    return Err(io::Error::other("a body longer than its head says"));
+                };
+                *left = rest;
+            }
+            Self::Chunked => {
+                outbox.push_chunk(piece);
+                return Ok(());
+            }
+        }
+        outbox.push_piece(piece);
+        Ok(())
+    }
+
+    fn end(self, outbox: &mut Outbox) -> io::Result<()> {
+        match self {
+            Self::Length(0) => Ok(()),
+            Self::Length(_) => Err(io::Error::other("a body shorter than its head says")),
+            Self::Chunked => {
+                outbox.push_last_chunk();
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Where in its head the parts of a plain request lie, so that the head can be taken apart without another copy.
+pub(super) struct Places {
+    head_only: bool,
+    closes: bool,
+    host_is_canonical: bool,
+    target: Place,
+    /// Names and values.
+    fields: Vec<(Place, Place)>,
+}
+
+/// From where on, and how many bytes.
+type Place = (usize, usize);
+
+impl Places {
+    /// The places in the `head` that `plain` was read from.
+    pub(super) fn of(plain: &Plain<'_, '_>, head: &[u8], site: Option<&Site>) -> Self {
+        let base = head.as_ptr().addr();
+        let place = |part: &[u8]| (part.as_ptr().addr() - base, part.len());
+        let field =
+            |field: &httparse::Header<'_>| (place(field.name.as_bytes()), place(field.value));
+        Self {
+            head_only: plain.head_only,
+            closes: plain.closes,
+            host_is_canonical: site.is_some_and(|site| site.is_canonical(plain.host)),
+            target: place(plain.target.as_bytes()),
+            fields: plain.fields.iter().map(field).collect(),
+        }
+    }
+
+    /// The request in that head.
+    fn read(&self, head: &Bytes) -> Option<RawHead> {
+        let part = |(start, bytes): Place| head.slice(start..start + bytes);
+        let mut uri = http::uri::Parts::default();
+        uri.path_and_query = Some(PathAndQuery::from_maybe_shared(part(self.target)).ok()?);
+        let mut headers = HeaderMap::with_capacity(self.fields.len());
+        for &(name, value) in &self.fields {
+            let name = HeaderName::from_bytes(&head[name.0..name.0 + name.1]).ok()?;
+            let value = HeaderValue::from_maybe_shared(part(value)).ok()?;
+            headers.append(name, value);
+        }
+        Some(RawHead {
+            method: if self.head_only {
+                Method::HEAD
+            } else {
+                Method::GET
+            },
+            uri: Uri::from_parts(uri).ok()?,
+            version: Version::HTTP_11,
+            headers,
+            plain: true,
+            host_is_canonical: self.host_is_canonical,
+            charge: None,
+            interims: None,
+        })
+    }
+}

@@ -1,0 +1,211 @@
+//! Sockets that clients connect to, one of its own for each worker.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use edgeward_httpd::disable_loopback_pacing;
+use rustls::ServerConfig;
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use tokio::net::TcpListener;
+
+use crate::base::sparse_log::SparseLog;
+use crate::client::connection;
+use crate::path::worker::Worker;
+
+/// Binds one socket for each worker, all to the same address, so that the kernel spreads
+/// connections over the workers and none waits for another's lock (`SO_REUSEPORT`).
+///
+/// Any process of this user could join them. Unless `shared`, the first socket is therefore bound and listens before it allows
+/// others: that fails if another process listens there, and of two processes that start at the same moment one fails.
+/// `SO_REUSEADDR` is set in any case, since old connections in TIME_WAIT are no reason not to start.
+pub(crate) fn bind(addr: SocketAddr, workers: usize, shared: bool) -> io::Result<Vec<StdListener>> {
+    let first = if shared {
+        bind_one(addr)?
+    } else {
+        bind_alone(addr)?
+    };
+    // Port 0: the first socket is told its port, the others ask for the same.
+    let addr = first.local_addr()?;
+    let mut all = vec![first];
+    for _ in 1..workers {
+        all.push(bind_one(addr)?);
+    }
+    Ok(all)
+}
+
+fn bind_one(addr: SocketAddr) -> io::Result<StdListener> {
+    let socket = new_socket(addr)?;
+    socket.set_reuse_port(true)?;
+    listen(socket, addr)
+}
+
+/// As [`bind_one`], if nobody listens on the address.
+fn bind_alone(addr: SocketAddr) -> io::Result<StdListener> {
+    let listener = listen(new_socket(addr)?, addr)?;
+    SockRef::from(&listener).set_reuse_port(true)?;
+    Ok(listener)
+}
+
+fn new_socket(addr: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    // Accepted sockets inherit it: a response's last packet must not wait for an acknowledgement.
+    socket.set_tcp_nodelay(true)?;
+    socket.set_nonblocking(true)?;
+    disable_loopback_pacing(&socket, addr.ip());
+    Ok(socket)
+}
+
+fn listen(socket: Socket, addr: SocketAddr) -> io::Result<StdListener> {
+    socket.bind(&addr.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Accepts until the future is dropped.
+pub(crate) async fn accept(
+    worker: Rc<Worker>,
+    listener: StdListener,
+    tls: Option<Arc<ServerConfig>>,
+) {
+    let listener = match TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::error!(%error, "a listener cannot be watched");
+            return;
+        }
+    };
+    let limit = connections_max(&worker);
+    let failures = SparseLog::default();
+    loop {
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                worker.counters.accept_errors.one();
+                if let Some(unlogged) = failures.next(worker.now()) {
+                    tracing::warn!(%error, unlogged, "a connection could not be accepted");
+                }
+                // Out of files or memory: trying again at once would only burn the core.
+                if !is_of_connection(&error) {
+                    for _ in 0..ROOM_AFTER_FAILURE {
+                        worker.make_room();
+                    }
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+                continue;
+            }
+        };
+        if worker.connections.borrow().len() >= limit {
+            if !worker.make_room() {
+                worker.counters.closed_limit.one();
+                continue;
+            }
+            // The connection that was told to end gives its descriptor back in its task's next turn.
+            tokio::task::yield_now().await;
+        }
+        worker
+            .connection_tasks
+            .spawn(|member| connection::run(Rc::clone(&worker), stream, peer, tls.clone(), member));
+    }
+}
+
+/// This worker's share of the limit, rounded up.
+fn connections_max(worker: &Worker) -> usize {
+    let config = worker.config();
+    let all = config.limits.connections_max.get();
+    all.div_ceil(config.workers.get())
+}
+
+/// Errors of one connection that died before it was accepted.
+fn is_of_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::Interrupted
+    )
+}
+
+/// Connections the kernel holds for a worker that is busy; it caps this at `net.core.somaxconn`.
+const BACKLOG: i32 = 4096;
+
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Connections closed when the system gave no descriptor: twenty times a second, so a flood is outrun slowly and a short
+/// shortage costs few clients their connection.
+const ROOM_AFTER_FAILURE: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::net::TcpStream;
+
+    /// The congestion control of a socket that was accepted at an address.
+    fn congestion_of_accepted(addr: &str) -> Vec<u8> {
+        let listener = bind_one(addr.parse().expect("an address")).expect("a port");
+        let port = listener.local_addr().expect("it is bound").port();
+        let client = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+        // The listener does not wait, and the connection may not be there at once.
+        listener.set_nonblocking(false).expect("it is open");
+        let (accepted, _) = listener.accept().expect("somebody connected");
+        drop(client);
+        congestion(&SockRef::from(&accepted))
+    }
+
+    fn congestion(socket: &Socket) -> Vec<u8> {
+        let mut name = socket.tcp_congestion().expect("this is TCP");
+        name.retain(|&byte| byte != 0);
+        name
+    }
+
+    /// The system's default congestion control.
+    fn system_default() -> Vec<u8> {
+        congestion(&Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket"))
+    }
+
+    #[test]
+    fn an_address_is_shared_by_the_workers_and_with_no_other_edge() {
+        let any_port = "127.0.0.1:0".parse().expect("an address");
+        let ours = bind(any_port, 2, false).expect("a port");
+        let addr = ours[0].local_addr().expect("it is bound");
+        let refused = bind(addr, 2, false).expect_err("it is ours");
+        assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
+        // The kernel spreads connections by their ports: within 200 both workers get one.
+        let mut clients = Vec::new();
+        let mut reached = [false; 2];
+        while reached != [true; 2] {
+            assert!(clients.len() < 200, "one worker gets all connections");
+            clients.push(TcpStream::connect(addr).expect("it listens"));
+            for (worker, listener) in ours.iter().enumerate() {
+                reached[worker] |= listener.accept().is_ok();
+            }
+        }
+        // Connections in TIME_WAIT do not keep the next edge from starting.
+        drop((ours, clients));
+        bind(addr, 2, false).expect("nobody listens any more");
+        let shared = bind(addr, 2, true).and_then(|first| {
+            let second = bind(addr, 2, true)?;
+            Ok((first, second))
+        });
+        shared.expect("both allow it");
+    }
+
+    #[test]
+    fn on_loopback_bbr_is_not_used() {
+        let expected = match system_default() {
+            paced if paced.starts_with(b"bbr") => b"reno".to_vec(),
+            other => other,
+        };
+        assert_eq!(congestion_of_accepted("127.0.0.1:0"), expected);
+    }
+
+    #[test]
+    fn on_other_addresses_the_system_chooses_the_congestion_control() {
+        assert_eq!(congestion_of_accepted("0.0.0.0:0"), system_default());
+    }
+}

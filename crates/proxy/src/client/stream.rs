@@ -1,0 +1,220 @@
+//! What a client's connection lies on, and whether the kernel can send files on it as they are.
+
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use edgeward_store::disk::{Span, Unsent};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::sendfile;
+use rustix::io::retry_on_intr;
+use rustix::net::SendFlags;
+use tokio::io::{AsyncRead, AsyncWrite, Interest};
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
+
+use crate::cache::disk_body::BrokenRead;
+
+/// A part of a file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FilePart<'a> {
+    pub(crate) file: BorrowedFd<'a>,
+    pub(crate) offset: u64,
+    pub(crate) bytes: usize,
+}
+
+/// A stream of bytes to and from a client. What is encrypted on the way has to be copied, and implements none of this.
+pub(crate) trait ClientStream: AsyncRead + AsyncWrite + Unpin {
+    /// Whether the methods below are to be used.
+    const SENDS_FILES: bool = false;
+
+    /// Writes `head`, then the part of the file, without copying the latter. How many bytes of the two together
+    /// were taken.
+    fn poll_send_file(
+        self: Pin<&mut Self>,
+        _cx: &mut Context<'_>,
+        _head: &[u8],
+        _part: FilePart<'_>,
+    ) -> Poll<io::Result<usize>> {
+        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
+    }
+
+    /// Writes `head`, then what lies in the disk's page cache, `copied_max` at a time of what the kernel has to copy.
+    /// How many bytes of the two together were taken. What the disk has lost is a [`BrokenRead`] in the error.
+    fn poll_send_span(
+        self: Pin<&mut Self>,
+        _cx: &mut Context<'_>,
+        _head: &[u8],
+        _span: &Span,
+        _copied_max: u64,
+    ) -> Poll<io::Result<usize>> {
+        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> ClientStream for TlsStream<S> {}
+
+impl ClientStream for TcpStream {
+    const SENDS_FILES: bool = true;
+
+    fn poll_send_file(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        head: &[u8],
+        part: FilePart<'_>,
+    ) -> Poll<io::Result<usize>> {
+        let wanted = head.len() + part.bytes;
+        poll_take(&self, cx, wanted, || send(&self, head, part))
+    }
+
+    fn poll_send_span(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        head: &[u8],
+        span: &Span,
+        copied_max: u64,
+    ) -> Poll<io::Result<usize>> {
+        let of_span = usize::try_from(span.offered(copied_max)).unwrap_or(usize::MAX);
+        let wanted = head.len().saturating_add(of_span);
+        poll_take(&self, cx, wanted, || {
+            span.send(self.as_fd(), head, copied_max)
+                .map_err(|unsent| match unsent {
+                    Unsent::Receiver(error) => error,
+                    Unsent::Lost(miss) => io::Error::other(BrokenRead::Miss(miss)),
+                })
+        })
+    }
+}
+
+/// Has the socket take bytes when it has room.
+fn poll_take(
+    stream: &TcpStream,
+    cx: &mut Context<'_>,
+    wanted: usize,
+    mut send: impl FnMut() -> io::Result<usize>,
+) -> Poll<io::Result<usize>> {
+    loop {
+        ready!(stream.poll_write_ready(cx))?;
+        let mut taken = 0;
+        let tried = stream.try_io(Interest::WRITABLE, || {
+            taken = send()?;
+            // Full: whoever asks again waits for room instead of trying.
+            if taken < wanted && !has_room(stream) {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            Ok(())
+        });
+        match tried {
+            _ if taken > 0 => return Poll::Ready(Ok(taken)),
+            Ok(()) => return Poll::Ready(Ok(0)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Poll::Ready(Err(error)),
+        }
+    }
+}
+
+/// Whether the socket takes more. Not all was taken then because a file ended or could not be read: no room would ever be
+/// made that the kernel could tell of, and the next attempt says what happened.
+fn has_room(stream: &TcpStream) -> bool {
+    let mut asked = [PollFd::new(stream, PollFlags::OUT)];
+    poll(&mut asked, Some(&Timespec::default())) != Ok(0)
+}
+
+fn send(stream: &TcpStream, head: &[u8], part: FilePart<'_>) -> io::Result<usize> {
+    let mut taken = 0;
+    if !head.is_empty() {
+        // More follows at once: one packet for both.
+        let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
+        taken = retry_on_intr(|| rustix::net::send(stream, head, flags))?;
+        if taken < head.len() {
+            return Ok(taken);
+        }
+    }
+    let mut offset = part.offset;
+    match retry_on_intr(|| sendfile(stream, part.file, Some(&mut offset), part.bytes)) {
+        Ok(of_file) => Ok(taken + of_file),
+        // What was taken must be told, whatever happened then.
+        Err(_) if taken > 0 => Ok(taken),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::fs::File;
+    use std::io::Write as _;
+
+    use tokio::net::TcpListener;
+
+    /// A file that ends before its part does: what is there is sent, and the next attempt says so instead of waiting for
+    /// room that is there.
+    #[tokio::test]
+    async fn a_part_that_its_file_has_not_does_not_wait() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let addr = listener.local_addr().expect("an address");
+        let mut stream = TcpStream::connect(addr).await.expect("it listens");
+        let _peer = listener.accept().await.expect("it connects");
+        stream.writable().await.expect("it is open");
+        let mut file: File = tempfile::tempfile().expect("a file");
+        file.write_all(&[7; 10_000]).expect("writes");
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let mut part = FilePart {
+            file: file.as_fd(),
+            offset: 0,
+            bytes: 30_000,
+        };
+        let mut send = |part| match Pin::new(&mut stream).poll_send_file(&mut cx, b"", part) {
+            Poll::Ready(sent) => sent.expect("it is open"),
+            Poll::Pending => panic!("there is room"),
+        };
+        assert_eq!(send(part), 10_000);
+        (part.offset, part.bytes) = (10_000, 20_000);
+        assert_eq!(send(part), 0);
+    }
+
+    /// Who is told that there is no room is woken when there is.
+    #[tokio::test]
+    async fn a_full_socket_is_waited_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let addr = listener.local_addr().expect("an address");
+        let mut stream = TcpStream::connect(addr).await.expect("it listens");
+        let (mut peer, _) = listener.accept().await.expect("it connects");
+        let bytes = 32 << 20;
+        let mut file: File = tempfile::tempfile().expect("a file");
+        file.write_all(&vec![7; bytes]).expect("writes");
+        let mut sent = 0;
+        let mut waited = 0;
+        let sending = std::future::poll_fn(|cx| {
+            while sent < bytes {
+                let part = FilePart {
+                    file: file.as_fd(),
+                    offset: sent as u64,
+                    bytes: bytes - sent,
+                };
+                match Pin::new(&mut stream).poll_send_file(cx, b"", part) {
+                    Poll::Ready(taken) => sent += taken.expect("it is open"),
+                    Poll::Pending => {
+                        waited += 1;
+                        return Poll::Pending;
+                    }
+                }
+            }
+            Poll::Ready(())
+        });
+        let reading = async {
+            let mut left = bytes;
+            let mut room = vec![0; 1 << 20];
+            while left > 0 {
+                let read = tokio::io::AsyncReadExt::read(&mut peer, &mut room).await;
+                left -= read.expect("it is open");
+            }
+        };
+        let both = async { tokio::join!(sending, reading) };
+        let both = tokio::time::timeout(std::time::Duration::from_secs(60), both).await;
+        both.expect("all arrives");
+        assert!(waited > 0, "32 MiB are more than sockets hold");
+    }
+}

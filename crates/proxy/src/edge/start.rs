@@ -1,0 +1,472 @@
+//! Starting an edge and stopping it.
+
+use std::future::Future;
+use std::io;
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use edgeward_store::arena::Arena;
+use edgeward_types::ByteSize;
+use http::HeaderValue;
+use rustls::ServerConfig;
+use tokio::runtime::LocalOptions;
+use tokio::sync::watch;
+
+use super::admin::{self, Admin};
+use crate::base::access_log::{AccessLog, AccessLogError, LogLine, LogReopener};
+use crate::base::budget::FillBudget;
+use crate::base::clock::Ticker;
+use crate::base::config::EdgeConfig;
+use crate::base::counters::Counters;
+use crate::base::descriptors;
+use crate::base::tls::{self, TlsError};
+use crate::cache::Cache;
+use crate::cache::collapse::{Collapse, HitForMiss};
+use crate::cache::disk::{DiskError, DiskTier};
+use crate::cache::negative::Negative;
+use crate::cache::stored::Hot;
+use crate::client::listener;
+use crate::exchange::canonical::Border;
+use crate::exchange::heads::HeadBudget;
+use crate::origin::{Connector, ConnectorError, OriginPool};
+use crate::path;
+use crate::path::worker::{Shared, Worker};
+
+/// Why an edge did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// Nowhere to listen.
+    #[error("no listener is configured; give at least one address")]
+    NoListener,
+    /// An address cannot be listened on.
+    #[error("cannot listen on {addr}")]
+    Listen {
+        /// The address.
+        addr: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A listener's certificate or key cannot be used.
+    #[error("TLS on {addr} cannot be set up")]
+    Tls {
+        /// The listener.
+        addr: SocketAddr,
+        /// Why not.
+        source: Box<TlsError>,
+    },
+    /// The origin can never be reached this way.
+    #[error("the origin {origin} cannot be set up")]
+    Origin {
+        /// Its URL.
+        origin: String,
+        /// Why not.
+        source: ConnectorError,
+    },
+    /// The access log cannot be written.
+    #[error("the access log cannot be set up")]
+    AccessLog(#[from] AccessLogError),
+    /// The name is not what `Via` and `Cache-Status` can carry.
+    #[error(
+        "`{name}` cannot be a node's name; use letters, digits, `-`, `_` and `.`, a letter first"
+    )]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// The disk cache cannot be used.
+    #[error("the disk cache cannot be set up")]
+    Disk(#[from] DiskError),
+    /// The process may open too few files to serve a client.
+    #[error("the limit of open files is {limit}, and at least {needed} are needed")]
+    OpenFiles {
+        /// The soft limit in force.
+        limit: usize,
+        /// The smallest limit that is enough for this configuration.
+        needed: usize,
+    },
+    /// The operating system gives no thread or runtime.
+    #[error("{what} cannot be started")]
+    Thread {
+        /// What was to run.
+        what: &'static str,
+        /// Why it does not.
+        source: io::Error,
+    },
+}
+
+/// The edge: see [`Edge::start`].
+#[derive(Debug)]
+pub struct Edge;
+
+impl Edge {
+    /// Starts listening and serving on threads of its own; returns when connections are taken.
+    pub fn start(mut config: EdgeConfig) -> Result<RunningEdge, StartError> {
+        check_name(&config.name)?;
+        if config.listeners.is_empty() {
+            return Err(StartError::NoListener);
+        }
+        descriptors::fit(&mut config).map_err(|too_few| StartError::OpenFiles {
+            limit: too_few.limit,
+            needed: too_few.needed,
+        })?;
+        let workers = config.workers.get();
+        let (listeners, addrs) = bind_all(&config)?;
+        let connector = Connector::new(&config.origin).map_err(|source| StartError::Origin {
+            origin: config.origin.url.to_string(),
+            source,
+        })?;
+        let thread_error = |what| move |source| StartError::Thread { what, source };
+        let ticker = Ticker::start().map_err(thread_error("the clock"))?;
+        let (log, log_rings) = match &config.access_log {
+            Some(log) => {
+                let (log, rings) = AccessLog::start(log, workers)?;
+                (Some(log), rings.into_iter().map(Some).collect())
+            }
+            None => (None, Vec::new()),
+        };
+        let admin_listener = match config.admin {
+            Some(addr) => {
+                Some(admin::bind(addr).map_err(|source| StartError::Listen { addr, source })?)
+            }
+            None => None,
+        };
+        // After all that is quick to fail: it may take seconds to look through a large store.
+        let (disk, disk_damaged) = match &config.disk {
+            Some(disk) => {
+                let ram_object_bytes_max = config.limits.object_bytes_max.min(config.hot.capacity);
+                let hash_seed = config.caching.hash_seed;
+                let opened = DiskTier::open(disk, hash_seed, ram_object_bytes_max)?;
+                let names = opened.damaged.into_iter().map(|device| device.device);
+                (opened.tier.map(Arc::new), names.collect())
+            }
+            None => (None, Vec::new()),
+        };
+        let shared = Arc::new(share(
+            &mut config,
+            disk.clone(),
+            disk_damaged,
+            &ticker,
+            &connector,
+        ));
+        let (stop, stopping) = watch::channel(None);
+        let mut edge = RunningEdge {
+            addrs,
+            admin: None,
+            workers: Vec::with_capacity(workers),
+            stop,
+            log,
+            disk,
+            ticker,
+        };
+        let mut log_rings: Vec<Option<rtrb::Producer<LogLine>>> = log_rings;
+        log_rings.resize_with(workers, || None);
+        for ((n, listeners), log) in listeners.into_iter().enumerate().zip(log_rings) {
+            let start = WorkerStart {
+                shared: Arc::clone(&shared),
+                counters: Arc::clone(&shared.counters[n]),
+                connector: connector.clone(),
+                listeners,
+                log,
+                stopping: stopping.clone(),
+            };
+            let thread = std::thread::Builder::new()
+                .name(format!("edgeward-{n}"))
+                .spawn(move || start.run())
+                .map_err(thread_error("a worker"))?;
+            edge.workers.push(thread);
+        }
+        if let Some(listener) = admin_listener {
+            let admin =
+                Admin::start(listener, shared).map_err(thread_error("the admin listener"))?;
+            edge.admin = Some(admin);
+        }
+        Ok(edge)
+    }
+}
+
+/// An edge at work. Dropping it stops it without waiting for requests under way.
+pub struct RunningEdge {
+    addrs: Vec<SocketAddr>,
+    admin: Option<Admin>,
+    workers: Vec<JoinHandle<()>>,
+    /// Set to how long the workers may take.
+    stop: watch::Sender<Option<Duration>>,
+    log: Option<AccessLog>,
+    disk: Option<Arc<DiskTier>>,
+    ticker: Ticker,
+}
+
+impl RunningEdge {
+    /// The addresses it listens on, in the order of the configuration, with real ports.
+    pub fn addrs(&self) -> &[SocketAddr] {
+        &self.addrs
+    }
+
+    /// Where metrics and status are served.
+    pub fn admin_addr(&self) -> Option<SocketAddr> {
+        self.admin.as_ref().map(Admin::addr)
+    }
+
+    /// What reopens the access log, if there is one.
+    pub fn log_reopener(&self) -> Option<LogReopener> {
+        self.log.as_ref()?.reopener()
+    }
+
+    /// Takes no more connections, lets requests under way finish for so long, and joins every
+    /// thread.
+    pub fn shutdown(mut self, drain: Duration) {
+        self.stop_within(drain);
+    }
+
+    fn stop_within(&mut self, drain: Duration) {
+        let begun = Instant::now();
+        self.stop.send_replace(Some(drain));
+        for worker in self.workers.drain(..) {
+            if worker.join().is_err() {
+                tracing::error!("a worker had panicked");
+            }
+        }
+        self.admin = None;
+        // After the workers, so that their last lines are written.
+        self.log = None;
+        if let Some(disk) = self.disk.take() {
+            disk.close(drain.saturating_sub(begun.elapsed()).max(DISK_CLOSE_MIN));
+        }
+    }
+}
+
+impl Drop for RunningEdge {
+    fn drop(&mut self) {
+        self.stop_within(Duration::ZERO);
+    }
+}
+
+impl std::fmt::Debug for RunningEdge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RunningEdge")
+            .field("addrs", &self.addrs)
+            .field("admin", &self.admin_addr())
+            .field("ticker", &self.ticker)
+            .finish_non_exhaustive()
+    }
+}
+
+type WorkerListeners = Vec<(StdListener, Option<Arc<ServerConfig>>)>;
+
+/// For each worker its sockets, one for each listener.
+fn bind_all(config: &EdgeConfig) -> Result<(Vec<WorkerListeners>, Vec<SocketAddr>), StartError> {
+    let workers = config.workers.get();
+    let mut of_workers: Vec<WorkerListeners> = (0..workers).map(|_| Vec::new()).collect();
+    let mut addrs: Vec<SocketAddr> = Vec::new();
+    for listener in &config.listeners {
+        let addr = listener.addr;
+        let listen_error = |source| StartError::Listen { addr, source };
+        let tls = match &listener.tls {
+            Some(files) => {
+                let config = tls::server_config(files).map_err(|error| StartError::Tls {
+                    addr,
+                    source: Box::new(error),
+                })?;
+                Some(Arc::new(config))
+            }
+            None => None,
+        };
+        // An address of ours may include another one, as 0.0.0.0 or [::] does. The first of them keeps strangers out.
+        let is_of_port = |known: &&SocketAddr| addr.port() != 0 && known.port() == addr.port();
+        let shared = config.share_ports || addrs.iter().any(|known| is_of_port(&known));
+        let sockets = listener::bind(addr, workers, shared).map_err(listen_error)?;
+        addrs.push(sockets[0].local_addr().map_err(listen_error)?);
+        for (of_worker, socket) in of_workers.iter_mut().zip(sockets) {
+            of_worker.push((socket, tls.clone()));
+        }
+    }
+    Ok((of_workers, addrs))
+}
+
+fn share(
+    config: &mut EdgeConfig,
+    disk: Option<Arc<DiskTier>>,
+    disk_damaged: Vec<String>,
+    ticker: &Ticker,
+    connector: &Connector,
+) -> Shared {
+    let mut random = [0; 20];
+    // Should the system have no randomness, a fixed key is still a working cache.
+    _ = aws_lc_random(&mut random);
+    let (hash, instance) = random.split_at(8);
+    // One hash finds a key in both tiers, and what is on disk was hashed before this process began.
+    let hash_seed = disk
+        .as_ref()
+        .map(|disk| disk.cache.key_seed())
+        .or(config.caching.hash_seed)
+        .unwrap_or_else(|| u64::from_le_bytes(hash.try_into().expect("eight of sixteen bytes")));
+    let (instance, generation) = instance.split_at(4);
+    let instance = u32::from_le_bytes(instance.try_into().expect("four of twelve bytes"));
+    let generation = u64::from_le_bytes(generation.try_into().expect("eight of twelve bytes"));
+    let via_name = format!("{}-{instance:08x}", config.name);
+    let hot = Hot::new(config.hot.clone());
+    let freed = hot.freed_pages();
+    let cache = Cache {
+        hot,
+        arena: arena(config.hot.capacity),
+        disk,
+        disk_damaged,
+        collapse: Collapse::new(),
+        hit_for_miss: HitForMiss::new(config.caching.hit_for_miss),
+        negative: Negative::new(&config.negative),
+        fill_budget: FillBudget::new(config.limits.fill_bytes_max.bytes(), freed),
+        hash_seed,
+        // From anywhere: variants of an earlier process may lie on disk, and none of theirs may come again.
+        generations: AtomicU64::new(generation),
+    };
+    Shared {
+        cache: Arc::new(cache),
+        upload_budget: FillBudget::new(config.limits.upload_buffers_bytes_max.bytes(), None),
+        head_budget: HeadBudget::new(config.limits.heads_bytes_max.bytes()),
+        clock: ticker.clock(),
+        via_http11: HeaderValue::try_from(format!("1.1 {via_name}"))
+            .expect("the name was checked to be a token"),
+        border: Border::new(config, via_name),
+        origin_health: Arc::clone(connector.health()),
+        counters: (0..config.workers.get()).map(|_| Arc::default()).collect(),
+        config: config.clone(),
+    }
+}
+
+/// Where large bodies lie, if the system has what it takes.
+fn arena(capacity: ByteSize) -> Option<Arc<Arena>> {
+    match Arena::new(capacity) {
+        Ok(arena) => Some(arena),
+        Err(error) => {
+            tracing::warn!(%error, "large bodies lie on the heap and are copied on each hit");
+            None
+        }
+    }
+}
+
+fn aws_lc_random(bytes: &mut [u8]) -> Result<(), rustls::crypto::GetRandomFailed> {
+    rustls::crypto::aws_lc_rs::default_provider()
+        .secure_random
+        .fill(bytes)
+}
+
+/// RFC 9211 §2 and RFC 9110 §7.6.3: a token that starts with a letter is both a structured-field
+/// token and a pseudonym.
+fn check_name(name: &str) -> Result<(), StartError> {
+    let is_token = name.starts_with(|first: char| first.is_ascii_alphabetic())
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'));
+    if is_token {
+        return Ok(());
+    }
+    Err(StartError::Name {
+        name: name.to_owned(),
+    })
+}
+
+/// What a worker's thread begins with.
+struct WorkerStart {
+    shared: Arc<Shared>,
+    counters: Arc<Counters>,
+    connector: Connector,
+    listeners: WorkerListeners,
+    log: Option<rtrb::Producer<LogLine>>,
+    stopping: watch::Receiver<Option<Duration>>,
+}
+
+impl WorkerStart {
+    fn run(self) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build_local(LocalOptions::default());
+        match runtime {
+            Ok(runtime) => runtime.block_on(self.serve()),
+            Err(error) => tracing::error!(%error, "a worker has no runtime"),
+        }
+    }
+
+    async fn serve(mut self) {
+        let config = &self.shared.config;
+        let origin = OriginPool::new(
+            config.origin.clone(),
+            config.limits.clone(),
+            self.connector,
+            Arc::clone(&self.counters),
+            Arc::clone(&self.shared.clock),
+            Arc::clone(&self.shared.upload_budget),
+        );
+        let worker = Worker::new(self.shared, self.counters, Rc::new(origin), self.log);
+        let accepting: Vec<_> = self
+            .listeners
+            .into_iter()
+            .map(|(listener, tls)| {
+                tokio::task::spawn_local(listener::accept(Rc::clone(&worker), listener, tls))
+            })
+            .collect();
+        let drain = {
+            let sweeping = sweep(&worker);
+            let stop = async {
+                loop {
+                    if let Some(drain) = *self.stopping.borrow_and_update() {
+                        return drain;
+                    }
+                    if self.stopping.changed().await.is_err() {
+                        return Duration::ZERO;
+                    }
+                }
+            };
+            first_of(stop, sweeping).await
+        };
+        for task in accepting {
+            task.abort();
+            _ = task.await;
+        }
+        for conn in worker.connections.borrow().iter() {
+            conn.drain();
+        }
+        let deadline = tokio::time::Instant::now() + drain;
+        let left = || deadline.saturating_duration_since(tokio::time::Instant::now());
+        let finished = tokio::time::timeout(drain, worker.connection_tasks.idle()).await;
+        if finished.is_err() {
+            tracing::warn!(
+                connections = worker.connections.borrow().len(),
+                "connections were still busy when the drain's time was over"
+            );
+        }
+        _ = tokio::time::timeout(left(), worker.fetch_tasks.idle()).await;
+        worker.origin.shut_down(left()).await;
+    }
+}
+
+/// Looks after connections that move too slowly, forever.
+async fn sweep(worker: &Worker) -> std::convert::Infallible {
+    let mut interval = tokio::time::interval(SWEEP_INTERVAL);
+    loop {
+        interval.tick().await;
+        path::sweep::sweep(worker);
+    }
+}
+
+/// The result of `one`, while the endless `other` runs beside it.
+async fn first_of<T>(
+    one: impl Future<Output = T>,
+    other: impl Future<Output = std::convert::Infallible>,
+) -> T {
+    tokio::select! {
+        result = one => result,
+        never = other => match never {},
+    }
+}
+
+/// The disk cache gets this long to write down what is on its way, however short the drain is: what it does not
+/// write has to be searched for at the next start.
+const DISK_CLOSE_MIN: Duration = Duration::from_secs(5);
+
+/// How much later than its limit a connection may end.
+const SWEEP_INTERVAL: Duration = Duration::from_millis(250);

@@ -1,0 +1,131 @@
+//! The edge's state as JSON: for people with `curl`, dashboards and tests.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::base::counters::{Counters, ROWS};
+use crate::cache::stored::Hot;
+use crate::edge::metrics::{Memory, sum};
+use crate::path::worker::Shared;
+
+/// The whole state.
+pub(crate) fn render(shared: &Shared) -> Value {
+    let config = &shared.config;
+    let stats = shared.cache.hot.stats();
+    let memory = Memory::of(shared);
+    let total = |of: fn(&Counters) -> u64| sum(&shared.counters, of);
+    json!({
+        "name": config.name,
+        "workers": config.workers.get(),
+        "origin": config.origin.url.to_string(),
+        // For whoever measures this process from outside, as `edgeward replay --status` does.
+        "pid": std::process::id(),
+        "resident_bytes": memory.as_ref().map(|memory| memory.resident_bytes),
+        // With the pages of large bodies that are not mapped.
+        "memory_bytes": memory.as_ref().map(|memory| memory.all_bytes),
+        "hot": {
+            "policy": config.hot.policy.to_string(),
+            "capacity_bytes": stats.capacity_bytes,
+            "used_bytes": stats.used_bytes,
+            // Of objects that have left and are still sent to slow clients: part of the capacity.
+            "pinned_bytes": stats.pinned_bytes,
+            "pinned_bytes_max": stats.pinned_bytes_max,
+            "objects": stats.objects,
+            "object_overhead_bytes": Hot::OBJECT_OVERHEAD_BYTES,
+            "bookkeeping_bytes": stats.bookkeeping_bytes,
+            // Memory that is not part of `resident_bytes`, but for what TLS or HTTP/2 have read.
+            "arena_bytes": shared.cache.arena.as_ref().map(|arena| arena.used_bytes()),
+            "admitted": stats.admitted,
+            "refused": {
+                "admission": stats.refused_by_admission,
+                "larger_than_cache": stats.refused_too_large,
+                "object_limit": stats.refused_object_limit,
+                "pinned": stats.refused_pinned,
+            },
+            "evicted": stats.evicted,
+            "evicted_bytes": stats.evicted_bytes,
+            "abandoned": stats.abandoned,
+            "freed_given_back": stats.given_back,
+            // As text: a JSON number keeps only 53 of the 64 bits.
+            "decision_digest": format!("{:016x}", stats.digest),
+            "tuning": stats.tuning.as_ref().map(tuning),
+        },
+        // Nothing if there is none.
+        "disk": shared.cache.disk.as_ref().map(|disk| disk.status()),
+        // Configured devices that are not used, because they are damaged stores.
+        "disk_damaged": shared.cache.disk_damaged,
+        "disk_lookups": by_label("edgeward_disk_lookups_total", shared),
+        "disk_fills": by_label("edgeward_disk_fills_total", shared),
+        "requests": by_label("edgeward_requests_total", shared),
+        "not_stored": by_label("edgeward_not_stored_total", shared),
+        "negative": shared.cache.negative.status(),
+        // Whether the last connection to it succeeded.
+        "origin_up": !shared.origin_health.is_down(),
+        "origin_errors": by_label("edgeward_origin_errors_total", shared),
+        "connections": {
+            "clients": total(|c| c.connections.value()),
+            "clients_max": config.limits.connections_max.get(),
+            "origin": total(|c| c.origin_connections.value()),
+        },
+        "fills": {
+            "under_way": total(|c| c.fills.value()),
+            "collapsible_keys": shared.cache.collapse.len(),
+            "bytes": shared.cache.fill_budget.used_bytes(),
+            "bytes_max": config.limits.fill_bytes_max.bytes(),
+        },
+    })
+}
+
+#[derive(Serialize)]
+struct Tuning {
+    /// Nothing stands for infinity: everything is admitted.
+    c_bytes: Option<f64>,
+    windows: u64,
+    requests_dropped: u64,
+    predicted_ohr: Option<f64>,
+    measured_ohr: Option<f64>,
+    model_error: Option<f64>,
+    curve: Vec<CurvePoint>,
+}
+
+#[derive(Serialize)]
+struct CurvePoint {
+    c_bytes: Option<f64>,
+    ohr: f64,
+}
+
+fn tuning(status: &edgeward_store::hot::TuningStatus) -> Tuning {
+    let finite = |c: f64| c.is_finite().then_some(c);
+    let last = status.last.as_ref();
+    Tuning {
+        c_bytes: finite(status.c),
+        windows: status.steps,
+        requests_dropped: status.requests_dropped,
+        predicted_ohr: last.map(|last| last.predicted_ohr),
+        measured_ohr: last.map(|last| last.measured_ohr),
+        model_error: last.and_then(|last| last.model_error),
+        curve: last
+            .map(|last| {
+                let point = |p: &edgeward_policy::adaptsize::CurvePoint| CurvePoint {
+                    c_bytes: finite(p.c),
+                    ohr: p.ohr,
+                };
+                last.curve.iter().map(point).collect()
+            })
+            .unwrap_or_default(),
+    }
+}
+
+/// A metric's rows as an object from label value to number.
+fn by_label(metric: &str, shared: &Shared) -> Value {
+    ROWS.iter()
+        .filter(|row| row.metric == metric)
+        .filter_map(|row| {
+            Some((
+                row.label?.1.to_owned(),
+                json!(sum(&shared.counters, row.of)),
+            ))
+        })
+        .collect::<serde_json::Map<_, _>>()
+        .into()
+}

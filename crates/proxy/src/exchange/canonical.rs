@@ -1,0 +1,333 @@
+//! A request as it arrived becomes the one canonical request.
+//!
+//! Cache key, `Vary` key and forwarded request are made from the [`Request`] that [`canonical`] returns, and from nothing
+//! else. The order matters: fields of the connection are removed before any other field is read.
+
+use std::borrow::Cow;
+use std::rc::Rc;
+
+use edgeward_semantics::hop_by_hop::{self, ConnectionOptions, MaxForwards};
+use edgeward_semantics::{Authority, PassReason, RequestTarget, Route, route};
+use edgeward_types::ByteSize;
+use http::header::{CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING};
+use http::{Method, Uri, Version};
+
+use super::conn::Interims;
+use super::field_filter::FieldFilter;
+use super::heads::HeadCharge;
+use super::link::ClientLink;
+use super::refusal::Refusal;
+use super::request::Request;
+use crate::base::config::EdgeConfig;
+
+/// What requests are checked against, and what is removed from them, where they enter the edge.
+#[derive(Debug)]
+pub(crate) struct Border {
+    pub(crate) field_filter: FieldFilter,
+    /// This edge and no other, in `Via`: how a request that comes round again is recognised.
+    pub(crate) via_name: String,
+    /// The authority of an HTTP/1.0 request without `Host`.
+    default_authority: Box<str>,
+    target_bytes_max: u64,
+    body_bytes_max: Option<u64>,
+    forwards_trace: bool,
+}
+
+impl Border {
+    pub(crate) fn new(config: &EdgeConfig, via_name: String) -> Self {
+        let limits = &config.limits;
+        Self {
+            field_filter: FieldFilter::new(&config.forwarding),
+            via_name,
+            default_authority: default_authority(config),
+            target_bytes_max: limits.target_bytes_max.bytes(),
+            body_bytes_max: limits.request_body_bytes_max.map(ByteSize::bytes),
+            forwards_trace: config.forwarding.trace,
+        }
+    }
+}
+
+/// The authority of an HTTP/1.0 request without `Host`, canonical like every other.
+fn default_authority(config: &EdgeConfig) -> Box<str> {
+    let text = match &config.forwarding.default_authority {
+        Some(authority) => authority.clone(),
+        None => config.origin.url.authority(),
+    };
+    match Authority::parse("http", &text) {
+        Ok(authority) => authority.canonical().into(),
+        // Names that HTTP does not know, such as those of the link's tests: requests by them are refused later.
+        Err(_) => text.into(),
+    }
+}
+
+/// A request's head as it arrived.
+pub(crate) struct RawHead {
+    pub(crate) method: Method,
+    pub(crate) uri: Uri,
+    pub(crate) version: Version,
+    pub(crate) headers: HeaderMap,
+    /// See [`Request::plain`].
+    pub(crate) plain: bool,
+    /// True if `Host` is known to be canonical and the only authority.
+    pub(crate) host_is_canonical: bool,
+    /// What the head takes of the memory for heads, if it came by HTTP/2.
+    pub(crate) charge: Option<HeadCharge>,
+    /// See [`Request::interims`].
+    pub(crate) interims: Option<Interims>,
+}
+
+/// Why a request goes no further.
+pub(crate) enum Stop {
+    /// It is refused.
+    Refuse(Refusal),
+    /// `Max-Forwards` was 0: this edge is its final recipient (RFC 9110 §7.6.2).
+    AnswerHere,
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refuse(refusal)
+    }
+}
+
+/// Makes the canonical request. A refusal comes with the request as far as it was understood, for the log.
+pub(crate) fn canonical(
+    border: &Border,
+    link: &ClientLink,
+    head: RawHead,
+) -> (Rc<Request>, Result<(), Stop>) {
+    let plain = head.plain;
+    // Made where it stays: it is large.
+    let mut shared = Rc::new(Request {
+        method: head.method,
+        uri: head.uri,
+        version: head.version,
+        headers: head.headers,
+        plain: head.plain,
+        scheme: link.scheme(),
+        peer: link.peer,
+        peer_text: link.peer_text.clone(),
+        peer_is_trusted: link.is_trusted,
+        canonical_authority: None,
+        canonical_target: None,
+        options: ConnectionOptions::default(),
+        route: Route::Lookup,
+        _charge: head.charge,
+        interims: head.interims,
+    });
+    let request = Rc::get_mut(&mut shared).expect("nobody else has it yet");
+    let result = if plain {
+        canonicalise_plain(border, request, head.host_is_canonical).map_err(Stop::from)
+    } else {
+        canonicalise(border, request)
+    };
+    (shared, result)
+}
+
+fn canonicalise(border: &Border, request: &mut Request) -> Result<(), Stop> {
+    // Before the fields of the connection go: they say whether there is content.
+    let is_coded = has_transfer_coding(&request.headers)?;
+    request.options = hop_by_hop::strip_request(&mut request.headers);
+    if request.method == Method::CONNECT {
+        return Err(Refusal::not_implemented(
+            "CONNECT makes tunnels, and this is a cache before one origin",
+        )
+        .into());
+    }
+    request.canonical_authority = canonical_authority(border, request)?;
+    request.canonical_target = canonical_target(border, request)?;
+    join_cookies(&mut request.headers);
+    request.route = if is_coded {
+        Route::Pass(PassReason::Content)
+    } else {
+        route(&request.method, &request.headers)
+    };
+    let cacheable = request.route == Route::Lookup;
+    let filter = &border.field_filter;
+    filter.apply(&mut request.headers, request.peer_is_trusted, cacheable);
+    check(border, request)?;
+    if request.method == Method::TRACE && !border.forwards_trace {
+        return Err(Refusal::no_trace().into());
+    }
+    match hop_by_hop::count_down_max_forwards(&request.method, &mut request.headers) {
+        MaxForwards::Forward => Ok(()),
+        MaxForwards::RespondHere => Err(Stop::AnswerHere),
+    }
+}
+
+/// As [`canonicalise`], for a plain request. The lane has read each of its fields and found nothing that the other steps look
+/// for, and a look into the map costs more than one at the bytes.
+fn canonicalise_plain(
+    border: &Border,
+    request: &mut Request,
+    host_is_canonical: bool,
+) -> Result<(), Refusal> {
+    if !host_is_canonical {
+        request.canonical_authority = canonical_authority(border, request)?;
+    }
+    let target_bytes = request.path_and_query().len() as u64;
+    if target_bytes > border.target_bytes_max {
+        return Err(Refusal::target_too_long());
+    }
+    let filter = &border.field_filter;
+    filter.apply_to_plain(&mut request.headers, request.peer_is_trusted);
+    debug_assert!(
+        is_canonical(border, request),
+        "a plain request needs no more"
+    );
+    Ok(())
+}
+
+/// Returns true if the steps of [`canonicalise`] would change nothing in the request.
+fn is_canonical(border: &Border, request: &Request) -> bool {
+    let mut headers = request.headers.clone();
+    join_cookies(&mut headers);
+    let options = hop_by_hop::strip_request(&mut headers);
+    let filter = &border.field_filter;
+    filter.apply(&mut headers, request.peer_is_trusted, true);
+    headers == request.headers
+        && options == request.options
+        && request.route == route(&request.method, &headers)
+        && matches!(has_transfer_coding(&headers), Ok(false))
+        && matches!(canonical_target(border, request), Ok(None))
+        && matches!(canonical_authority(border, request), Ok(form) if form == request.canonical_authority)
+        && check(border, request).is_ok()
+}
+
+/// Refuses what cannot be answered by anyone, with the reason.
+fn check(border: &Border, request: &Request) -> Result<(), Refusal> {
+    if request.options.upgrade.as_ref().is_some_and(wants_upgrade) {
+        return Err(Refusal::not_implemented(
+            "no protocol can be switched to; WebSocket needs a way past this edge",
+        ));
+    }
+    if let Some(max) = border.body_bytes_max
+        && declared_length(request).is_some_and(|length| length > max)
+    {
+        return Err(Refusal::too_large());
+    }
+    if hop_by_hop::is_loop(&request.headers, &border.via_name) {
+        return Err(Refusal::looped());
+    }
+    Ok(())
+}
+
+/// Whether the content is chunked. Refuses any other coding: no part of the edge decodes it (RFC 9112 §6.1).
+fn has_transfer_coding(headers: &HeaderMap) -> Result<bool, Refusal> {
+    let mut codings = headers
+        .get_all(TRANSFER_ENCODING)
+        .iter()
+        .flat_map(|line| line.as_bytes().split(|&byte| byte == b','))
+        .map(<[u8]>::trim_ascii)
+        .filter(|coding| !coding.is_empty())
+        .peekable();
+    let is_coded = codings.peek().is_some();
+    let only_chunked = codings
+        .next()
+        .is_none_or(|coding| coding.eq_ignore_ascii_case(b"chunked") && codings.next().is_none());
+    if only_chunked {
+        Ok(is_coded)
+    } else {
+        Err(Refusal::not_implemented(
+            "the only transfer coding understood in a request is chunked",
+        ))
+    }
+}
+
+/// The canonical authority, if it is not the text in the request.
+///
+/// RFC 9112 §3.2: HTTP/1.1 needs `Host`, once, even beside an absolute target, which goes before it (§3.2.2). RFC 9113
+/// §8.3.1: `:authority` and `Host` must agree.
+fn canonical_authority(border: &Border, request: &Request) -> Result<Option<Box<str>>, Refusal> {
+    let mut hosts = request.headers.get_all(HOST).into_iter();
+    let host = match (hosts.next(), hosts.next()) {
+        (_, Some(_)) => return Err(Refusal::bad_request("more than one Host".to_owned())),
+        (host, None) => host,
+    };
+    let parse = |text| {
+        Authority::parse(request.scheme, text)
+            .map_err(|error| Refusal::bad_request(error.to_string()))
+    };
+    let host = match host {
+        Some(host) => {
+            let text = host
+                .to_str()
+                .map_err(|_| Refusal::bad_request("Host is not a host[:port]".to_owned()))?;
+            Some(parse(text)?)
+        }
+        None => None,
+    };
+    let target = match request.uri.authority() {
+        Some(authority) => Some(parse(authority.as_str())?),
+        None => None,
+    };
+    let authority = match (target, host) {
+        (Some(target), Some(host)) if request.version == Version::HTTP_2 && target != host => {
+            return Err(Refusal::bad_request(
+                "Host differs from :authority: send one of them".to_owned(),
+            ));
+        }
+        (_, None) if request.version == Version::HTTP_11 => None,
+        (target, host) => target.or(host),
+    };
+    match authority {
+        Some(authority) => match authority.canonical() {
+            Cow::Borrowed(_) => Ok(None),
+            Cow::Owned(text) => Ok(Some(text.into())),
+        },
+        None if request.version < Version::HTTP_11 => Ok(Some(border.default_authority.clone())),
+        None => Err(Refusal::bad_request("no Host".to_owned())),
+    }
+}
+
+/// The canonical target, if it is not the text in the request.
+fn canonical_target(border: &Border, request: &Request) -> Result<Option<Box<str>>, Refusal> {
+    let path_and_query = request
+        .uri
+        .path_and_query()
+        .map_or("", |target| target.as_str());
+    if path_and_query.len() as u64 > border.target_bytes_max {
+        return Err(Refusal::target_too_long());
+    }
+    let target = RequestTarget {
+        method: &request.method,
+        scheme: request.uri.scheme_str(),
+        has_authority: request.uri.authority().is_some(),
+        is_pseudo_header: request.version == Version::HTTP_2,
+        path_and_query,
+    };
+    match target.canonical() {
+        Ok(canonical) if canonical == path_and_query => Ok(None),
+        Ok(canonical) => Ok(Some(canonical.into())),
+        Err(error) => Err(Refusal::bad_request(error.to_string())),
+    }
+}
+
+/// RFC 9113 §8.2.3: HTTP/2 splits the field, and no other protocol does (RFC 6265 §5.4).
+fn join_cookies(headers: &mut HeaderMap) {
+    let mut crumbs = headers.get_all(COOKIE).into_iter();
+    if crumbs.nth(1).is_none() {
+        return;
+    }
+    let crumbs: Vec<&[u8]> = headers
+        .get_all(COOKIE)
+        .into_iter()
+        .map(HeaderValue::as_bytes)
+        .collect();
+    let joined = HeaderValue::from_bytes(&crumbs.join(&b"; "[..]));
+    headers.insert(COOKIE, joined.expect("made of values and visible ASCII"));
+}
+
+/// `Upgrade: h2c` is what clients send on the off-chance and is ignored, as RFC 9110 §7.8 allows;
+/// whoever asks for another protocol means it.
+fn wants_upgrade(protocol: &HeaderValue) -> bool {
+    !protocol
+        .as_bytes()
+        .trim_ascii()
+        .eq_ignore_ascii_case(b"h2c")
+}
+
+fn declared_length(request: &Request) -> Option<u64> {
+    let length = request.headers.get(CONTENT_LENGTH)?;
+    length.to_str().ok()?.parse().ok()
+}

@@ -1,0 +1,561 @@
+//! The state of a client's connection: its requests under way, its timeouts, and what its client has not taken.
+//!
+//! Timers on the way of a request would cost more than all the rest of the edge's own work. So a
+//! connection only notes, in cells, when it last moved, and once a second a sweep over the worker's
+//! connections compares those notes with the limits; see [`ConnState::overdue`].
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use edgeward_types::Timestamp;
+use http::StatusCode;
+
+use super::pieces::Pieces;
+use crate::base::access_log::Pending;
+use crate::base::clock::Clock;
+use crate::base::config::LimitsConfig;
+use crate::base::pace::{MinRate, Pace};
+
+/// What is known of a connection besides its bytes.
+#[derive(Debug)]
+pub(crate) struct ConnState {
+    clock: Arc<Clock>,
+    /// Requests whose response has not been handed over whole.
+    in_flight: Cell<u32>,
+    /// Fetches of requests that the client gave up and that the origin still works on.
+    orphans: Cell<u32>,
+    /// Decoded bytes of the heads of requests under way.
+    head_bytes: Cell<u64>,
+    /// Since when the connection waits for the next request.
+    idle_since: Cell<Timestamp>,
+    /// When the first byte since then arrived: a head has begun.
+    head_since: Cell<Option<Timestamp>>,
+    /// Since when the client takes no bytes although there are some.
+    write_blocked_since: Cell<Option<Timestamp>>,
+    /// Since when a body has given all it was asked for and waits for the client to want more. An
+    /// HTTP/2 client can hold a stream up without holding the socket up.
+    client_turn_since: Cell<Option<Timestamp>>,
+    /// Since when an upload waits for the client's next bytes.
+    upload_waits_since: Cell<Option<Timestamp>>,
+    verdict: Cell<Option<Overdue>>,
+    draining: Cell<bool>,
+    /// A request was refused before its body was read.
+    lingers: Cell<bool>,
+    /// What hyper was last given has been answered, and the answer flushed.
+    answered: Cell<bool>,
+    flushed: Cell<bool>,
+    /// The fast lane has a response that the client has not taken yet.
+    lane_writes: Cell<bool>,
+    is_h2: Cell<bool>,
+    /// Bytes the socket has taken since the last sweep.
+    taken: Cell<u64>,
+    pace: Pace,
+    /// Bytes that the client has taken so far.
+    written_bytes: Cell<u64>,
+    /// What was handed over and the client has not taken.
+    pieces: Pieces,
+    /// Interim responses that the lane is to write.
+    interims: RefCell<Vec<u8>>,
+    /// The number of the last request of HTTP/1.1, and the request that waits for its final response.
+    requests: Cell<u64>,
+    interims_of: Cell<Option<u64>>,
+    /// Lines of the access log wait for their response to be flushed: HTTP/1.1 with a log.
+    holds_logs: Cell<bool>,
+    held_logs: RefCell<Vec<Pending>>,
+    lane_gone: Cell<bool>,
+    /// What hyper has written of the response under way; kept where lines are held.
+    wire: Cell<Wire>,
+    task: RefCell<Option<Waker>>,
+}
+
+/// How far a response has got that hyper writes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Wire {
+    /// The status in the first line, once its bytes were written.
+    status: u16,
+    /// Bytes of the head's end, CR LF CR LF, that were written last.
+    end_matched: u8,
+    /// Bytes behind the head.
+    body_bytes: u64,
+}
+
+impl Wire {
+    fn wrote(&mut self, mut bytes: &[u8]) {
+        if self.end_matched == 0
+            && let Some(digits) = bytes
+                .strip_prefix(b"HTTP/1.")
+                .and_then(|rest| rest.get(2..5))
+        {
+            let number = digits
+                .iter()
+                .fold(0, |n, digit| n * 10 + u16::from(digit.wrapping_sub(b'0')));
+            self.status = number;
+        }
+        while self.end_matched < 4 {
+            let Some((&byte, rest)) = bytes.split_first() else {
+                return;
+            };
+            bytes = rest;
+            self.end_matched = match (self.end_matched, byte) {
+                (0 | 2, b'\r') => self.end_matched + 1,
+                (1 | 3, b'\n') => self.end_matched + 1,
+                (_, b'\r') => 1,
+                _ => 0,
+            };
+        }
+        self.body_bytes += bytes.len() as u64;
+    }
+}
+
+/// Why a connection must end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Overdue {
+    /// No request for too long.
+    Idle,
+    /// No request under way, and another client needs the place.
+    Crowded,
+    /// A request's head did not become complete.
+    Head,
+    /// The client takes no more of its response.
+    Response,
+    /// The client takes its response slower than allowed.
+    Slow,
+    /// The client sends no more of its upload.
+    Upload,
+    /// Readers of evicted objects pin too much memory, and this client frees it most slowly.
+    Pinned,
+}
+
+/// See [`ConnState::spare_rank`]: whether a request's head has begun, and since when the connection waits.
+pub(crate) type SpareRank = (bool, Timestamp);
+
+impl ConnState {
+    pub(crate) fn new(clock: Arc<Clock>) -> Rc<Self> {
+        let now = clock.now();
+        Rc::new(Self {
+            clock,
+            in_flight: Cell::new(0),
+            orphans: Cell::new(0),
+            head_bytes: Cell::new(0),
+            idle_since: Cell::new(now),
+            head_since: Cell::new(None),
+            write_blocked_since: Cell::new(None),
+            client_turn_since: Cell::new(None),
+            upload_waits_since: Cell::new(None),
+            verdict: Cell::new(None),
+            draining: Cell::new(false),
+            lingers: Cell::new(false),
+            answered: Cell::new(false),
+            flushed: Cell::new(false),
+            lane_writes: Cell::new(false),
+            is_h2: Cell::new(false),
+            taken: Cell::new(0),
+            pace: Pace::default(),
+            written_bytes: Cell::new(0),
+            pieces: Pieces::default(),
+            interims: RefCell::default(),
+            requests: Cell::new(0),
+            interims_of: Cell::new(None),
+            holds_logs: Cell::new(false),
+            held_logs: RefCell::default(),
+            lane_gone: Cell::new(false),
+            wire: Cell::default(),
+            task: RefCell::new(None),
+        })
+    }
+
+    /// A request's head is complete. The answer is owed until the returned value is dropped.
+    pub(crate) fn begin(self: &Rc<Self>) -> InFlight {
+        self.in_flight.set(self.in_flight.get() + 1);
+        self.head_since.set(None);
+        InFlight(Rc::clone(self))
+    }
+
+    /// A request was given up while its fetch goes on. The fetch counts until the returned value is dropped.
+    pub(crate) fn orphan(self: &Rc<Self>) -> Orphan {
+        self.orphans.set(self.orphans.get() + 1);
+        Orphan(Rc::clone(self))
+    }
+
+    /// Whether orphaned fetches leave no place for another request, of which there are `most`.
+    ///
+    /// Requests whose streams were reset a moment ago still count as under way, and are tolerated up to another `most`.
+    pub(crate) fn orphans_fill(&self, most: u32) -> bool {
+        let (orphans, in_flight) = (self.orphans.get(), self.in_flight.get());
+        (orphans > 0 && orphans.saturating_add(in_flight) >= most)
+            || in_flight >= most.saturating_mul(2)
+    }
+
+    pub(crate) fn head_bytes(&self) -> u64 {
+        self.head_bytes.get()
+    }
+
+    pub(crate) fn set_head_bytes(&self, bytes: u64) {
+        self.head_bytes.set(bytes);
+    }
+
+    pub(crate) fn upload_waits(&self) {
+        if self.upload_waits_since.get().is_none() {
+            self.upload_waits_since.set(Some(self.clock.now()));
+        }
+    }
+
+    pub(crate) fn upload_moves(&self) {
+        self.upload_waits_since.set(None);
+    }
+
+    /// The limit that is passed at `now`, if any.
+    pub(crate) fn overdue(&self, now: Timestamp, limits: &LimitsConfig) -> Option<Overdue> {
+        let passed = |since: Option<Timestamp>, limit| since.is_some_and(|t| now.since(t) > limit);
+        if passed(self.write_blocked_since.get(), limits.body_idle_timeout) {
+            return Some(Overdue::Response);
+        }
+        if self.in_flight.get() > 0 {
+            if passed(self.client_turn_since.get(), limits.body_idle_timeout) {
+                return Some(Overdue::Response);
+            }
+            return passed(self.upload_waits_since.get(), limits.body_idle_timeout)
+                .then_some(Overdue::Upload);
+        }
+        if passed(self.head_since.get(), limits.request_head_timeout) {
+            return Some(Overdue::Head);
+        }
+        let waits_for_first_byte = self.head_since.get().is_none();
+        (waits_for_first_byte && passed(Some(self.idle_since.get()), limits.idle_timeout))
+            .then_some(Overdue::Idle)
+    }
+
+    /// Charges the client with the time in which its socket took nothing. True if it is too slow.
+    pub(crate) fn charge(&self, now: Timestamp, rate: MinRate) -> bool {
+        self.pace.moved(self.taken.take());
+        self.pace.charge(now, rate)
+    }
+
+    pub(crate) fn is_write_blocked(&self) -> bool {
+        self.write_blocked_since.get().is_some()
+    }
+
+    /// The socket has taken nothing for longer than `time` although there are bytes.
+    pub(crate) fn is_write_blocked_for(&self, now: Timestamp, time: Duration) -> bool {
+        let since = self.write_blocked_since.get();
+        since.is_some_and(|since| now.since(since) > time)
+    }
+
+    /// The client speaks HTTP/2.
+    pub(crate) fn set_h2(&self) {
+        self.is_h2.set(true);
+    }
+
+    pub(crate) fn is_h2(&self) -> bool {
+        self.is_h2.get()
+    }
+
+    /// How well this connection can be closed to make room for another; the least value is closed first. `None` while a
+    /// request is under way.
+    ///
+    /// An idle connection before one whose request's head is incomplete, and in each group the one that waits longest.
+    pub(crate) fn spare_rank(&self) -> Option<SpareRank> {
+        let is_busy = self.in_flight.get() > 0
+            || self.lane_writes.get()
+            || self.write_blocked_since.get().is_some()
+            || self.verdict.get().is_some();
+        if is_busy {
+            return None;
+        }
+        Some(match self.head_since.get() {
+            None => (false, self.idle_since.get()),
+            Some(since) => (true, since),
+        })
+    }
+
+    /// Tells the connection's task to end.
+    pub(crate) fn condemn(&self, overdue: Overdue) {
+        self.verdict.set(Some(overdue));
+        self.wake();
+    }
+
+    /// Tells the connection's task to take no further request.
+    pub(crate) fn drain(&self) {
+        self.draining.set(true);
+        self.wake();
+    }
+
+    pub(crate) fn verdict(&self) -> Option<Overdue> {
+        self.verdict.get()
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.get()
+    }
+
+    /// The refusal just made must be readable although the request was not read to its end.
+    pub(crate) fn linger(&self) {
+        self.lingers.set(true);
+    }
+
+    pub(crate) fn lingers(&self) -> bool {
+        self.lingers.get()
+    }
+
+    /// The task that must hear of a verdict; called at each of its turns.
+    pub(crate) fn attend(&self, cx: &Context<'_>) {
+        let mut task = self.task.borrow_mut();
+        match &mut *task {
+            Some(waker) if waker.will_wake(cx.waker()) => {}
+            slot => *slot = Some(cx.waker().clone()),
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = &*self.task.borrow() {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// hyper is about to be given a request.
+    pub(crate) fn unsettle(&self) {
+        self.answered.set(false);
+        self.flushed.set(false);
+    }
+
+    /// hyper has flushed what it had; if that was the end of its answer, it owes nothing more.
+    pub(crate) fn settle(&self) {
+        self.flushed.set(self.answered.get());
+    }
+
+    /// Whether hyper owes nothing of what it was given.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.flushed.get()
+    }
+
+    /// A request was answered before hyper heard of it.
+    pub(crate) fn answered_at_once(&self) {
+        self.head_since.set(None);
+        self.idle_since.set(self.clock.now());
+    }
+
+    #[cfg(test)]
+    pub(crate) fn set_idle_since(&self, since: Timestamp) {
+        self.idle_since.set(since);
+    }
+
+    pub(crate) fn set_lane_writes(&self, writes: bool) {
+        self.lane_writes.set(writes);
+    }
+
+    pub(crate) fn lane_writes(&self) -> bool {
+        self.lane_writes.get()
+    }
+
+    /// A request begins: until [`end_interims`](Self::end_interims) its interim responses are written.
+    pub(crate) fn begin_interims(self: &Rc<Self>) -> Interims {
+        let request = self.requests.get() + 1;
+        self.requests.set(request);
+        // What is left is of an older request.
+        self.interims.borrow_mut().clear();
+        self.interims_of.set(Some(request));
+        Interims {
+            conn: Rc::clone(self),
+            request,
+        }
+    }
+
+    /// The final response begins.
+    pub(crate) fn end_interims(&self) {
+        self.interims_of.set(None);
+    }
+
+    /// The interim responses that have come, if any.
+    pub(crate) fn take_interims(&self) -> Option<Vec<u8>> {
+        let mut interims = self.interims.borrow_mut();
+        (!interims.is_empty()).then(|| std::mem::take(&mut *interims))
+    }
+
+    /// A write was tried.
+    pub(crate) fn note_write(&self, result: &Poll<io::Result<usize>>) {
+        match result {
+            Poll::Pending => {
+                if self.write_blocked_since.get().is_none() {
+                    let now = self.clock.now();
+                    self.write_blocked_since.set(Some(now));
+                    self.pace.wait(now);
+                }
+            }
+            Poll::Ready(written) => {
+                if let Ok(bytes) = written {
+                    self.taken.set(self.taken.get() + *bytes as u64);
+                    self.written_bytes
+                        .set(self.written_bytes.get() + *bytes as u64);
+                }
+                if self.write_blocked_since.get().is_some() {
+                    self.pace.go_on(self.clock.now());
+                }
+                self.write_blocked_since.set(None);
+                // Bytes go out: a slow client, not an idle one, though its request may be long
+                // answered as far as hyper knows.
+                let now = self.clock.now();
+                self.idle_since.set(now);
+                if self.client_turn_since.get().is_some() {
+                    self.client_turn_since.set(Some(now));
+                }
+            }
+        }
+    }
+
+    pub(crate) fn written_bytes(&self) -> u64 {
+        self.written_bytes.get()
+    }
+
+    pub(crate) fn pieces(&self) -> &Pieces {
+        &self.pieces
+    }
+
+    /// Sets whether lines of the access log wait until their response has left.
+    pub(crate) fn hold_logs(&self, holds: bool) {
+        self.holds_logs.set(holds);
+    }
+
+    pub(crate) fn holds_logs(&self) -> bool {
+        self.holds_logs.get()
+    }
+
+    /// A response with a line in the access log begins.
+    pub(crate) fn response_begins(&self) {
+        self.wire.set(Wire::default());
+    }
+
+    /// Keeps the line of a response whose body has ended until the response has left. Returns it if that cannot be known here.
+    pub(crate) fn hold_log(&self, mut log: Box<Pending>) -> Option<Box<Pending>> {
+        if self.lane_gone.get() {
+            // hyper lets go of the socket before it does of the body.
+            log.cut(|_| self.body_bytes_written());
+            return Some(log);
+        }
+        if !self.holds_logs.get() {
+            return Some(log);
+        }
+        self.held_logs.borrow_mut().push(*log);
+        None
+    }
+
+    /// Lines of responses that have ended.
+    pub(crate) fn take_logs(&self) -> Vec<Pending> {
+        self.held_logs.take()
+    }
+
+    /// The socket is closed: responses that are not whole by now never will be.
+    pub(crate) fn lane_is_gone(&self) {
+        self.lane_gone.set(self.holds_logs.get());
+    }
+
+    pub(crate) fn has_logs(&self) -> bool {
+        self.holds_logs.get() && !self.held_logs.borrow().is_empty()
+    }
+
+    /// Bytes of the body that hyper's writes had behind the last head.
+    pub(crate) fn body_bytes_written(&self) -> u64 {
+        self.wire.get().body_bytes
+    }
+
+    /// The status of the last head that hyper wrote, if any and if lines are held.
+    pub(crate) fn status_written(&self) -> Option<StatusCode> {
+        StatusCode::from_u16(self.wire.get().status).ok()
+    }
+
+    /// hyper's bytes were written.
+    pub(crate) fn note_wire<'a>(
+        &self,
+        written: &Poll<io::Result<usize>>,
+        pieces: impl Iterator<Item = &'a [u8]>,
+    ) {
+        let Poll::Ready(Ok(written)) = written else {
+            return;
+        };
+        let mut left = *written;
+        let mut wire = self.wire.get();
+        for piece in pieces {
+            let part = &piece[..piece.len().min(left)];
+            left -= part.len();
+            wire.wrote(part);
+        }
+        self.wire.set(wire);
+    }
+
+    /// A body gave a piece: the next move is the client's.
+    pub(crate) fn body_gave(&self) {
+        self.client_turn_since.set(Some(self.clock.now()));
+    }
+
+    /// A body has nothing to give at the moment: the next move is the origin's.
+    pub(crate) fn body_waits(&self) {
+        self.client_turn_since.set(None);
+    }
+
+    pub(crate) fn received(&self) {
+        if self.in_flight.get() == 0 && self.head_since.get().is_none() {
+            self.head_since.set(Some(self.clock.now()));
+        }
+    }
+}
+
+/// Takes the interim responses to one request. A fetch may outlive the request that began it; what comes then is
+/// dropped.
+#[derive(Debug)]
+pub(crate) struct Interims {
+    conn: Rc<ConnState>,
+    request: u64,
+}
+
+impl Interims {
+    /// Takes the lines of one interim response. Must be called while the request's own task polls the fetch, which
+    /// then sees the lines.
+    pub(crate) fn push(&self, lines: &[u8]) {
+        let mut waiting = self.conn.interims.borrow_mut();
+        if self.conn.interims_of.get() == Some(self.request)
+            && waiting.len() + lines.len() <= INTERIM_BYTES_MAX
+        {
+            waiting.extend_from_slice(lines);
+        }
+    }
+}
+
+/// Interim responses that may wait for one client: as much as the default of one head. Further ones are dropped, as
+/// RFC 9110 §15.2 allows for those that were not asked for.
+pub(crate) const INTERIM_BYTES_MAX: usize = 64 << 10;
+
+/// One request under way. Dropped with its response's body.
+#[derive(Debug)]
+pub(crate) struct InFlight(Rc<ConnState>);
+
+impl InFlight {
+    pub(crate) fn conn(&self) -> &Rc<ConnState> {
+        &self.0
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let conn = &self.0;
+        conn.in_flight.set(conn.in_flight.get() - 1);
+        if conn.in_flight.get() == 0 {
+            conn.idle_since.set(conn.clock.now());
+            conn.answered.set(true);
+        }
+        conn.client_turn_since.set(None);
+        conn.upload_waits_since.set(None);
+    }
+}
+
+/// A fetch whose client is gone.
+#[derive(Debug)]
+pub(crate) struct Orphan(Rc<ConnState>);
+
+impl Drop for Orphan {
+    fn drop(&mut self) {
+        self.0.orphans.set(self.0.orphans.get() - 1);
+    }
+}

@@ -1,0 +1,155 @@
+//! Which fields of a request no origin gets.
+
+use edgeward_semantics::hop_by_hop;
+use http::HeaderName;
+use http::header::HeaderMap;
+
+use crate::base::config::ForwardingConfig;
+
+/// The fields that the edge removes from requests, made once at start.
+#[derive(Debug)]
+pub(crate) struct FieldFilter {
+    /// From clients that are not trusted proxies.
+    describing: NameSet,
+    /// From requests that a stored response may answer.
+    redirecting: NameSet,
+    /// From plain requests: fields of the connection, and those of both sets, or of the second only if the client is a trusted proxy.
+    plain: NameSet,
+    plain_of_trusted: NameSet,
+}
+
+impl FieldFilter {
+    pub(crate) fn new(config: &ForwardingConfig) -> Self {
+        let describing = DESCRIBING.map(HeaderName::from_static).to_vec();
+        let redirecting = config.removed_fields.0.clone();
+        let of_connection = hop_by_hop::OF_REQUESTS.to_vec();
+        let of_trusted = [of_connection, redirecting.clone()].concat();
+        Self {
+            plain: NameSet::new([of_trusted.clone(), describing.clone()].concat()),
+            plain_of_trusted: NameSet::new(of_trusted),
+            describing: NameSet::new(describing),
+            redirecting: NameSet::new(redirecting),
+        }
+    }
+
+    /// Removes what the client may not say to the origin.
+    pub(crate) fn apply(&self, headers: &mut HeaderMap, client_is_trusted: bool, cacheable: bool) {
+        remove_where(headers, |name| {
+            (!client_is_trusted && self.describing.contains(name))
+                || (cacheable && self.redirecting.contains(name))
+        });
+    }
+
+    /// Removes the same, and the fields of the connection, from a plain request in one pass. `Connection` of a plain request
+    /// lists no field.
+    pub(crate) fn apply_to_plain(&self, headers: &mut HeaderMap, client_is_trusted: bool) {
+        let names = if client_is_trusted {
+            &self.plain_of_trusted
+        } else {
+            &self.plain
+        };
+        remove_where(headers, |name| names.contains(name));
+    }
+}
+
+fn remove_where(headers: &mut HeaderMap, goes: impl Fn(&HeaderName) -> bool) {
+    while let Some(name) = headers.keys().find(|name| goes(name)).cloned() {
+        headers.remove(name);
+    }
+}
+
+/// Names, and what most other names are distinguished by at once: this runs for each field of most requests.
+#[derive(Debug)]
+struct NameSet {
+    names: Vec<HeaderName>,
+    /// One bit for each length, the last for all from 63 on.
+    lengths: u64,
+    /// One bit for the low five bits of each first byte.
+    firsts: u32,
+}
+
+impl NameSet {
+    fn new(names: Vec<HeaderName>) -> Self {
+        Self {
+            lengths: names.iter().fold(0, |bits, name| bits | length_bit(name)),
+            firsts: names.iter().fold(0, |bits, name| bits | first_bit(name)),
+            names,
+        }
+    }
+
+    fn contains(&self, name: &HeaderName) -> bool {
+        self.lengths & length_bit(name) != 0
+            && self.firsts & first_bit(name) != 0
+            && self.names.contains(name)
+    }
+}
+
+fn length_bit(name: &HeaderName) -> u64 {
+    1 << name.as_str().len().min(63)
+}
+
+fn first_bit(name: &HeaderName) -> u32 {
+    name.as_str()
+        .as_bytes()
+        .first()
+        .map_or(0, |first| 1 << (first & 31))
+}
+
+/// Fields that say who the client is, and by which URL it came to the first proxy. The edge sets some of them itself.
+const DESCRIBING: [&str; 21] = [
+    "forwarded",
+    "x-forwarded",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-forwarded-protocol",
+    "x-forwarded-port",
+    "x-forwarded-prefix",
+    "x-forwarded-scheme",
+    "x-forwarded-server",
+    "x-forwarded-ssl",
+    "x-forwarded-path",
+    "x-forwarded-uri",
+    "x-original-host",
+    "x-url-scheme",
+    "front-end-https",
+    "x-real-ip",
+    "true-client-ip",
+    "client-ip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+];
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn left(name: &'static str, trusted: bool, cacheable: bool) -> bool {
+        let mut headers = HeaderMap::new();
+        headers.append(name, HeaderValue::from_static("1"));
+        headers.append(name, HeaderValue::from_static("2"));
+        headers.append("accept", HeaderValue::from_static("*/*"));
+        FieldFilter::new(&ForwardingConfig::default()).apply(&mut headers, trusted, cacheable);
+        assert!(headers.contains_key("accept"));
+        headers.contains_key(name)
+    }
+
+    #[test]
+    fn who_may_say_what() {
+        for (name, stranger, proxy, stranger_passed) in [
+            ("forwarded", false, true, false),
+            ("x-forwarded-port", false, true, false),
+            ("x-real-ip", false, true, false),
+            ("x-original-url", false, false, true),
+            ("x-http-method-override", false, false, true),
+            ("x-requested-with", true, true, true),
+            ("cookie", true, true, true),
+        ] {
+            assert_eq!(left(name, false, true), stranger, "{name}");
+            assert_eq!(left(name, true, true), proxy, "{name}");
+            assert_eq!(left(name, false, false), stranger_passed, "{name}");
+        }
+    }
+}

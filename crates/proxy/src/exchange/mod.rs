@@ -1,0 +1,17 @@
+//! A client's connection and its requests, as values: what the codecs build, and what the request path works with.
+
+pub(crate) mod canonical;
+pub(crate) mod conn;
+mod field_filter;
+pub(crate) mod heads;
+mod link;
+pub(crate) mod pieces;
+mod refusal;
+mod request;
+
+pub(crate) use conn::{ConnState, InFlight, Interims, Overdue};
+#[cfg(test)]
+pub(crate) use field_filter::FieldFilter;
+pub(crate) use link::ClientLink;
+pub(crate) use refusal::Refusal;
+pub(crate) use request::Request;

@@ -1,0 +1,95 @@
+//! Uploads that hold a connection to the origin although their body has not arrived: bounded, and shared among clients.
+
+use std::cell::Cell;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::queue::{ClientNet, Shares};
+use crate::base::clock::Clock;
+use crate::base::config::{OriginConfig, OriginProtocol};
+use crate::base::counters::Counters;
+use crate::base::sparse_log::SparseLog;
+
+/// Counts a worker's unfinished uploads.
+pub(crate) struct UnfinishedUploads {
+    held: Rc<Held>,
+    log: SparseLog,
+    counters: Arc<Counters>,
+    clock: Arc<Clock>,
+}
+
+struct Held {
+    count: Cell<usize>,
+    count_max: usize,
+    shares: Shares,
+}
+
+/// One unfinished upload. It gives its place back when dropped.
+pub(crate) struct Unfinished {
+    held: Rc<Held>,
+    client: ClientNet,
+}
+
+impl UnfinishedUploads {
+    pub(super) fn new(origin: &OriginConfig, counters: Arc<Counters>, clock: Arc<Clock>) -> Self {
+        Self {
+            held: Rc::new(Held {
+                count: Cell::new(0),
+                count_max: unfinished_max(origin),
+                shares: Shares::new(origin.client_share_percent),
+            }),
+            log: SparseLog::default(),
+            counters,
+            clock,
+        }
+    }
+
+    /// Lets a request of this client take a connection before its body has arrived. `None` if too many requests of all
+    /// clients, or of this one, do so.
+    pub(crate) fn begin(&self, client: IpAddr) -> Option<Unfinished> {
+        let client = ClientNet::of(client);
+        let held = &self.held;
+        let count = held.count.get();
+        let free = held.count_max.saturating_sub(count);
+        held.shares.allow(client, free).then(|| {
+            held.count.set(count + 1);
+            held.shares.take(client);
+            Unfinished {
+                held: Rc::clone(held),
+                client,
+            }
+        })
+    }
+
+    /// Counts and logs an upload that stays buffered because too many requests hold a connection without their body.
+    pub(crate) fn note_kept_upload(&self) {
+        self.counters.uploads_kept.one();
+        if let Some(unlogged) = self.log.next(self.clock.now()) {
+            tracing::warn!(
+                unlogged,
+                unfinished_max = self.held.count_max,
+                "an upload stays buffered: origin.unfinished_uploads_percent is reached"
+            );
+        }
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        self.held.count.set(self.held.count.get() - 1);
+        self.held.shares.give_back(self.client);
+    }
+}
+
+/// The bound of requests that hold a connection without their body. Over HTTP/2 requests share connections.
+fn unfinished_max(config: &OriginConfig) -> usize {
+    match config.protocol {
+        OriginProtocol::Http1 => {
+            let percent = config.unfinished_uploads_percent as usize;
+            (config.connections_per_worker_max.get() * percent / 100).max(1)
+        }
+        // Far from an overflow of the shares' arithmetic.
+        OriginProtocol::Http2 => usize::MAX >> 16,
+    }
+}

@@ -1,0 +1,307 @@
+//! An answer becomes a response: from what is stored, from what flows, or from the edge itself.
+
+use std::borrow::Cow;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use edgeward_semantics::conditional::{self, Answer};
+use edgeward_semantics::range::{self, RangeAnswer};
+use edgeward_semantics::{CacheStatus, Validators};
+use edgeward_types::Timestamp;
+use http::header::{
+    AGE, ALLOW, AUTHORIZATION, CACHE_CONTROL, CACHE_STATUS, CONNECTION, CONTENT_LENGTH,
+    CONTENT_RANGE, CONTENT_TYPE, COOKIE, HeaderMap, HeaderValue, RANGE, RETRY_AFTER,
+};
+use http::{Method, Response, StatusCode, Version};
+use http_body::Body as _;
+
+use super::body::{EdgeBody, Source};
+use super::lookup;
+use super::worker::Worker;
+use crate::base::access_log::Pending;
+use crate::cache::disk_body::DiskBody;
+use crate::cache::stored::{Stored, StoredBody, StoredKind, StoredResponse};
+use crate::exchange::pieces::Memory;
+use crate::exchange::{ClientLink, InFlight, Refusal, Request};
+
+/// What an answer needs besides its head: kept apart from [`Request`], since a fetch shares that.
+pub(crate) struct Reply {
+    pub(crate) worker: Rc<Worker>,
+    pub(crate) in_flight: InFlight,
+    pub(crate) log: Option<Box<Pending>>,
+}
+
+impl Reply {
+    pub(super) fn new(worker: &Rc<Worker>, link: &ClientLink, request: &Request) -> Self {
+        Self {
+            worker: Rc::clone(worker),
+            in_flight: link.conn.begin(),
+            log: worker
+                .logs()
+                .then(|| Box::new(request.log_line(worker.now()))),
+        }
+    }
+
+    /// A stored response, with the client's own conditions and range applied.
+    ///
+    /// `cache_status` tells how it came to be usable; a plain hit if nothing is given.
+    pub(super) fn stored(
+        self,
+        request: &Request,
+        stored: &Arc<Stored>,
+        cache_status: Option<CacheStatus>,
+    ) -> Response<EdgeBody> {
+        let response = lookup::response(stored);
+        let now = self.worker.now();
+        let mut headers = response.headers();
+        headers.insert(AGE, HeaderValue::from(response.policy.age_secs(now)));
+        let mut cache_status =
+            cache_status.unwrap_or_else(|| CacheStatus::hit(response.policy.ttl_secs(now)));
+        if stored.is_on_disk() && cache_status.detail.is_none() {
+            // RFC 9211 §2.8: which tier it was.
+            cache_status.detail = Some(Cow::Borrowed("disk"));
+        }
+        let name = &self.worker.config().name;
+        headers.append(CACHE_STATUS, cache_status.to_header_value(name));
+        let memory = Memory::Cached {
+            key: self.worker.cache.hash(stored.key()),
+            body_bytes: response.body.len(),
+        };
+        if let Some((status, headers, body)) = narrowed(request, response, &mut headers, memory) {
+            self.pass_by(stored);
+            return self.respond(request, status, headers, body, &cache_status);
+        }
+        let body = match &response.body {
+            StoredBody::Memory(body) => Source::Whole(body.clone(), memory),
+            StoredBody::Disk(_) if request.method == Method::HEAD => {
+                self.pass_by(stored);
+                Source::Empty
+            }
+            StoredBody::Disk(_) => {
+                let hash = self.worker.cache.hash(stored.key());
+                match DiskBody::whole(&self.worker.cache, hash, stored) {
+                    Some(body) => Source::Disk(Box::new(body)),
+                    None => unreachable!("it was looked at a line above"),
+                }
+            }
+        };
+        self.respond(request, response.status, headers, body, &cache_status)
+    }
+
+    /// Counts a request that the disk answered without all of the body, which therefore stays there.
+    fn pass_by(&self, stored: &Stored) {
+        let StoredKind::Response(response) = &stored.kind else {
+            return;
+        };
+        if let (StoredBody::Disk(_), Some(disk)) = (&response.body, &self.worker.cache.disk) {
+            let hash = self.worker.cache.hash(stored.key());
+            disk.hit(hash, response.body.len());
+            self.worker.cache.record(hash, stored.charge_bytes(), false);
+        }
+    }
+
+    /// Puts head and body together. A HEAD gets the head alone.
+    pub(super) fn respond(
+        mut self,
+        request: &Request,
+        status: StatusCode,
+        mut headers: HeaderMap,
+        source: Source,
+        cache_status: &CacheStatus,
+    ) -> Response<EdgeBody> {
+        if let Some(log) = &mut self.log {
+            log.answered(status, cache_status);
+        }
+        let source = if request.method == Method::HEAD {
+            Source::Empty
+        } else {
+            source
+        };
+        self.in_flight.conn().end_interims();
+        let body = EdgeBody::new(source, self.worker, self.in_flight, self.log);
+        let ends_with_connection =
+            request.version == Version::HTTP_10 && body.size_hint().exact().is_none();
+        let mut response = Response::new(body);
+        if ends_with_connection {
+            // RFC 9112 §9.3: there are no chunks, so only the end of the connection ends this body. hyper promises
+            // keep-alive in a response of HTTP/1.1 even beside `Connection: close`.
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+            *response.version_mut() = Version::HTTP_10;
+        }
+        *response.status_mut() = status;
+        *response.headers_mut() = headers;
+        response
+    }
+
+    /// The response to OPTIONS or TRACE whose `Max-Forwards` ends here.
+    pub(super) fn final_recipient(mut self, request: &Request) -> Response<EdgeBody> {
+        let mut headers = HeaderMap::with_capacity(8);
+        let body = if request.method == Method::TRACE {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("message/http"));
+            echo(request)
+        } else {
+            headers.insert(ALLOW, HeaderValue::from_static(METHODS_ALLOWED));
+            Bytes::new()
+        };
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+        if let Some(log) = &mut self.log {
+            log.refused(StatusCode::OK, None);
+        }
+        let source = Source::Whole(body, Memory::Uncounted);
+        self.in_flight.conn().end_interims();
+        let body = EdgeBody::new(source, self.worker, self.in_flight, self.log);
+        let mut response = Response::new(body);
+        *response.headers_mut() = headers;
+        response
+    }
+
+    /// An error of the edge's own.
+    pub(super) fn refuse(mut self, refusal: &Refusal) -> Response<EdgeBody> {
+        let counters = &self.worker.counters;
+        match refusal.status.as_u16() {
+            400 => counters.refused_400.one(),
+            408 => counters.refused_408.one(),
+            405 => counters.refused_405.one(),
+            413 => counters.refused_413.one(),
+            431 => counters.refused_431.one(),
+            414 => counters.refused_414.one(),
+            501 => counters.refused_501.one(),
+            502 => counters.refused_502.one(),
+            503 => counters.refused_503.one(),
+            504 => counters.refused_504.one(),
+            _ => {}
+        }
+        if refusal.cache_status.is_none() {
+            counters.refused.one();
+        }
+        let text = format!("{}: {}\n", refusal.status, refusal.text);
+        let mut headers = HeaderMap::with_capacity(8);
+        headers.insert(
+            CONTENT_TYPE,
+            HeaderValue::from_static("text/plain; charset=utf-8"),
+        );
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
+        if refusal.status == StatusCode::METHOD_NOT_ALLOWED {
+            headers.insert(ALLOW, HeaderValue::from_static(METHODS_ALLOWED));
+        }
+        if let Some(cache_status) = &refusal.cache_status {
+            let name = &self.worker.config().name;
+            headers.insert(CACHE_STATUS, cache_status.to_header_value(name));
+        }
+        if refusal.status == StatusCode::SERVICE_UNAVAILABLE {
+            // RFC 9110 §10.2.3: by then the queue before the origin has been served or refused.
+            let queue_timeout = self.worker.config().origin.queue_timeout;
+            let seconds = queue_timeout.as_millis().div_ceil(1000).max(1);
+            let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if refusal.close {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+            self.in_flight.conn().linger();
+        }
+        if let Some(log) = &mut self.log {
+            log.refused(refusal.status, refusal.cache_status.as_ref());
+        }
+        let source = Source::Whole(Bytes::from(text), Memory::Uncounted);
+        self.in_flight.conn().end_interims();
+        let body = EdgeBody::new(source, self.worker, self.in_flight, self.log);
+        let mut response = Response::new(body);
+        *response.status_mut() = refusal.status;
+        *response.headers_mut() = headers;
+        response
+    }
+}
+
+/// A request as a TRACE shows it, without fields that hold credentials (RFC 9110 §9.3.8).
+fn echo(request: &Request) -> Bytes {
+    let mut text = format!(
+        "{} {} HTTP/1.1\r\n",
+        request.method,
+        request.path_and_query()
+    )
+    .into_bytes();
+    for (name, value) in &request.headers {
+        if *name != COOKIE && *name != AUTHORIZATION {
+            text.extend_from_slice(name.as_str().as_bytes());
+            text.extend_from_slice(b": ");
+            text.extend_from_slice(value.as_bytes());
+            text.extend_from_slice(b"\r\n");
+        }
+    }
+    text.extend_from_slice(b"\r\n");
+    Bytes::from(text)
+}
+
+/// What the edge forwards besides methods that it does not know. TRACE is not among them even where it is forwarded:
+/// nobody should be pointed to it.
+const METHODS_ALLOWED: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
+
+/// What the client's conditions and range make of a stored response, unless it is all of it.
+fn narrowed(
+    request: &Request,
+    response: &StoredResponse,
+    headers: &mut HeaderMap,
+    memory: Memory,
+) -> Option<(StatusCode, HeaderMap, Source)> {
+    let conditional = conditional::is_conditional(&request.headers);
+    let ranged = request.headers.contains_key(RANGE);
+    if !conditional && !ranged {
+        return None;
+    }
+    let validators = Validators::of(headers);
+    if conditional
+        && conditional::evaluate(
+            &request.method,
+            &request.headers,
+            response.status,
+            &validators,
+        ) == Answer::NotModified
+    {
+        let head = conditional::not_modified_head(headers);
+        return Some((StatusCode::NOT_MODIFIED, head, Source::Empty));
+    }
+    if !ranged {
+        return None;
+    }
+    let length = response.body.len();
+    match range::decide(
+        &request.method,
+        &request.headers,
+        response.status,
+        &validators,
+        length,
+    ) {
+        RangeAnswer::Full => None,
+        RangeAnswer::Partial(part) => {
+            let mut head = std::mem::take(headers);
+            head.insert(CONTENT_RANGE, part.content_range(length));
+            head.insert(CONTENT_LENGTH, HeaderValue::from(part.length()));
+            let body = match &response.body {
+                StoredBody::Memory(body) => {
+                    let index =
+                        |at: u64| usize::try_from(at).expect("a range lies within its body");
+                    Source::Whole(body.slice(index(part.first)..=index(part.last)), memory)
+                }
+                StoredBody::Disk(on_disk) => {
+                    let range = part.first..part.last + 1;
+                    Source::Disk(Box::new(DiskBody::part(on_disk.object.clone(), range)))
+                }
+            };
+            Some((StatusCode::PARTIAL_CONTENT, head, body))
+        }
+        RangeAnswer::Unsatisfiable => {
+            let mut head = conditional::not_modified_head(headers);
+            head.insert(CONTENT_RANGE, range::unsatisfied_content_range(length));
+            head.insert(CONTENT_LENGTH, HeaderValue::from(0));
+            Some((StatusCode::RANGE_NOT_SATISFIABLE, head, Source::Empty))
+        }
+    }
+}
+
+/// A stored response that is served without being fresh, or after a validation: how old it is.
+pub(super) fn ttl_secs(stored: &Stored, now: Timestamp) -> i64 {
+    lookup::response(stored).policy.ttl_secs(now)
+}

@@ -1,0 +1,332 @@
+//! A response on its way to a client that may not take it.
+//!
+//! A body that comes straight from the origin moves at the speed of its client, and holds a connection to the
+//! origin meanwhile. Once the client has taken nothing for a moment, a task reads ahead of it: up to a bound and within
+//! the budget of all fills. A body that ends within the bound gives its connection back although nobody reads it.
+//!
+//! An HTTP/2 client can stop one stream and leave its socket free, so each stream has a [`Pace`] of its own, and one
+//! that is too slow is reset while the others go on. For HTTP/1.1 the pace of the connection is enough; see
+//! [`ConnState`].
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use edgeward_types::Timestamp;
+use http_body::{Body, Frame, SizeHint};
+
+use crate::base::budget::{FillBudget, FillMemory};
+use crate::base::clock::Clock;
+use crate::base::counters::Counters;
+use crate::base::pace::{MinRate, Pace};
+use crate::base::tasks::{Ender, TaskSet};
+use crate::exchange::{ConnState, Overdue};
+use crate::origin::{Lines, OriginBody, OriginError};
+
+/// The responses of one worker that its sweep watches, and what it takes to read ahead of their clients.
+pub(crate) struct Deliveries {
+    watched: RefCell<Vec<Weak<Delivery>>>,
+    clock: Arc<Clock>,
+    counters: Arc<Counters>,
+    budget: Arc<FillBudget>,
+    read_ahead_bytes: u64,
+    connection_tasks: TaskSet,
+    fetch_tasks: TaskSet,
+}
+
+impl Deliveries {
+    pub(crate) fn new(
+        clock: Arc<Clock>,
+        counters: Arc<Counters>,
+        budget: Arc<FillBudget>,
+        read_ahead_bytes: u64,
+        connection_tasks: TaskSet,
+        fetch_tasks: TaskSet,
+    ) -> Self {
+        Self {
+            watched: RefCell::default(),
+            clock,
+            counters,
+            budget,
+            read_ahead_bytes,
+            connection_tasks,
+            fetch_tasks,
+        }
+    }
+
+    /// Calls `visit` with each delivery that is under way.
+    pub(crate) fn each(&self, visit: impl Fn(&Rc<Delivery>)) {
+        self.watched.borrow_mut().retain(|delivery| {
+            let delivery = delivery.upgrade();
+            delivery.iter().for_each(&visit);
+            delivery.is_some()
+        });
+    }
+}
+
+/// One response's body as the sweep sees it.
+pub(crate) struct Delivery {
+    conn: Rc<ConnState>,
+    /// Waits in which the next move is the client's.
+    pace: Pace,
+    /// Ends the HTTP/2 stream.
+    ender: Option<Rc<Ender>>,
+    is_reset: Cell<bool>,
+    passed: Option<RefCell<Passed>>,
+}
+
+/// A body that comes straight from the origin.
+struct Passed {
+    body: Box<OriginBody>,
+    ahead: Option<Ahead>,
+}
+
+/// What was read before the client asked for it.
+struct Ahead {
+    frames: VecDeque<Frame<Bytes>>,
+    bytes: usize,
+    end: Option<Result<(), OriginError>>,
+    /// The client has gone.
+    is_abandoned: bool,
+    reader: Option<Waker>,
+    pump: Option<Waker>,
+    _memory: FillMemory,
+}
+
+impl Delivery {
+    /// A delivery that the sweep watches from now on.
+    pub(crate) fn watched(
+        deliveries: &Deliveries,
+        conn: &Rc<ConnState>,
+        body: Option<Box<OriginBody>>,
+    ) -> Rc<Self> {
+        let delivery = Rc::new(Self {
+            conn: Rc::clone(conn),
+            pace: Pace::default(),
+            ender: conn
+                .is_h2()
+                .then(|| deliveries.connection_tasks.ender())
+                .flatten(),
+            is_reset: Cell::new(false),
+            passed: body.map(|body| RefCell::new(Passed { body, ahead: None })),
+        });
+        // The body of a stream without a window is not even asked for its first bytes.
+        delivery.pace.wait(deliveries.clock.now());
+        deliveries
+            .watched
+            .borrow_mut()
+            .push(Rc::downgrade(&delivery));
+        delivery
+    }
+
+    /// The client was given a piece.
+    pub(crate) fn gave(&self, bytes: u64, now: Timestamp) {
+        self.pace.go_on(now);
+        self.pace.moved(bytes);
+        self.pace.wait(now);
+    }
+
+    /// There is nothing to give at the moment.
+    pub(crate) fn waits_for_origin(&self, now: Timestamp) {
+        self.pace.go_on(now);
+    }
+
+    /// Charges the client with the time in which the edge waited for it. True if it has just become too slow.
+    pub(crate) fn charge(&self, now: Timestamp, rate: MinRate) -> bool {
+        // While the socket takes nothing, the pace of the connection counts, which all its streams share.
+        if !self.conn.is_h2() || self.conn.is_write_blocked() || self.is_reset.get() {
+            self.pace.excuse(now);
+            return false;
+        }
+        let exhausted = self.pace.charge(now, rate);
+        if exhausted {
+            self.is_reset.set(true);
+            match &self.ender {
+                Some(ender) => ender.end(),
+                None => self.conn.condemn(Overdue::Slow),
+            }
+        }
+        exhausted
+    }
+
+    /// Ends a connection of HTTP/1.1 whose client has taken nothing for `window`, if the response holds a connection to the
+    /// origin. Called while other requests wait for one. True if the connection ends.
+    pub(crate) fn make_way(&self, now: Timestamp, window: Duration) -> bool {
+        let is_stuck = !self.conn.is_h2()
+            && self.conn.verdict().is_none()
+            && self.conn.is_write_blocked_for(now, window)
+            && self.reads_origin();
+        if is_stuck {
+            self.conn.condemn(Overdue::Slow);
+        }
+        is_stuck
+    }
+
+    /// A part of the body is still to come from the origin.
+    fn reads_origin(&self) -> bool {
+        let Some(passed) = &self.passed else {
+            return false;
+        };
+        let passed = passed.borrow();
+        match &passed.ahead {
+            Some(ahead) => ahead.end.is_none(),
+            None => !passed.body.is_end_stream(),
+        }
+    }
+
+    /// Starts to read ahead if the client has taken nothing for a moment.
+    pub(crate) fn read_ahead(self: &Rc<Self>, deliveries: &Deliveries, now: Timestamp) {
+        let Some(passed) = &self.passed else { return };
+        let is_stalled = |since| now.since(since) >= STALLED_AFTER;
+        if !self.pace.waits_since().is_some_and(is_stalled) {
+            return;
+        }
+        let mut passed = passed.borrow_mut();
+        let most = deliveries.read_ahead_bytes;
+        if passed.ahead.is_some() || most == 0 || passed.body.is_end_stream() {
+            return;
+        }
+        let left = passed.body.size_hint().exact();
+        let share = left.map_or(most, |left| left.min(most));
+        let Some(memory) = deliveries.budget.take(share) else {
+            return;
+        };
+        passed.ahead = Some(Ahead {
+            frames: VecDeque::new(),
+            bytes: 0,
+            end: None,
+            is_abandoned: false,
+            reader: None,
+            pump: None,
+            _memory: memory,
+        });
+        drop(passed);
+        deliveries.counters.read_ahead.one();
+        let delivery = Rc::clone(self);
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        deliveries.fetch_tasks.spawn(|member| async move {
+            poll_fn(|cx| delivery.poll_pump(most, cx)).await;
+            drop(member);
+        });
+    }
+
+    /// Moves what comes from the origin into memory, until the body ends or its client is gone.
+    fn poll_pump(&self, most: usize, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(passed) = &self.passed else {
+            return Poll::Ready(());
+        };
+        let mut passed = passed.borrow_mut();
+        let Passed { body, ahead } = &mut *passed;
+        let Some(ahead) = ahead else {
+            return Poll::Ready(());
+        };
+        ahead.pump = Some(cx.waker().clone());
+        while !ahead.is_abandoned {
+            if ahead.bytes >= most {
+                return Poll::Pending;
+            }
+            let Poll::Ready(next) = Pin::new(&mut **body).poll_frame(cx) else {
+                return Poll::Pending;
+            };
+            match next {
+                Some(Ok(frame)) => {
+                    ahead.bytes += frame.data_ref().map_or(0, Bytes::len);
+                    ahead.frames.push_back(frame);
+                    if body.is_end_stream() {
+                        ahead.end = Some(Ok(()));
+                    }
+                }
+                Some(Err(error)) => ahead.end = Some(Err(error)),
+                None => ahead.end = Some(Ok(())),
+            }
+            if let Some(reader) = ahead.reader.take() {
+                reader.wake();
+            }
+            if ahead.end.is_some() {
+                break;
+            }
+        }
+        Poll::Ready(())
+    }
+
+    /// The next frame for the client, of a body that comes straight from the origin.
+    pub(crate) fn poll_frame(
+        &self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, OriginError>>> {
+        let Some(passed) = &self.passed else {
+            return Poll::Ready(None);
+        };
+        let mut passed = passed.borrow_mut();
+        let Passed { body, ahead } = &mut *passed;
+        let Some(ahead) = ahead else {
+            return Pin::new(&mut **body).poll_frame(cx);
+        };
+        if let Some(frame) = ahead.frames.pop_front() {
+            ahead.bytes -= frame.data_ref().map_or(0, Bytes::len);
+            if let Some(pump) = &ahead.pump {
+                pump.wake_by_ref();
+            }
+            return Poll::Ready(Some(Ok(frame)));
+        }
+        match &ahead.end {
+            Some(Ok(())) => Poll::Ready(None),
+            Some(Err(_)) => match ahead.end.replace(Ok(())) {
+                Some(Err(error)) => Poll::Ready(Some(Err(error))),
+                _ => Poll::Ready(None),
+            },
+            None => {
+                ahead.reader = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    pub(crate) fn is_end_stream(&self) -> bool {
+        let Some(passed) = &self.passed else {
+            return true;
+        };
+        let passed = passed.borrow();
+        match &passed.ahead {
+            None => passed.body.is_end_stream(),
+            Some(ahead) => ahead.frames.is_empty() && matches!(ahead.end, Some(Ok(()))),
+        }
+    }
+
+    pub(crate) fn size_hint(&self) -> SizeHint {
+        let Some(passed) = &self.passed else {
+            return SizeHint::with_exact(0);
+        };
+        let passed = passed.borrow();
+        let ahead = passed.ahead.as_ref().map_or(0, |ahead| ahead.bytes as u64);
+        match passed.body.size_hint().exact() {
+            Some(left) => SizeHint::with_exact(ahead + left),
+            None => SizeHint::default(),
+        }
+    }
+
+    /// The head that travels with a body from the origin.
+    pub(crate) fn take_lines(&self) -> Option<Lines> {
+        self.passed.as_ref()?.borrow_mut().body.take_lines()
+    }
+
+    /// Nobody will ask for more.
+    pub(crate) fn abandon(&self) {
+        let Some(passed) = &self.passed else { return };
+        if let Some(ahead) = &mut passed.borrow_mut().ahead {
+            ahead.is_abandoned = true;
+            if let Some(pump) = ahead.pump.take() {
+                pump.wake();
+            }
+        }
+    }
+}
+
+/// A client that takes something in each interval of the sweep is never read ahead of.
+const STALLED_AFTER: Duration = Duration::from_millis(250);

@@ -1,0 +1,433 @@
+//! One fetch: what is asked of the origin, and what comes of the answer for its leader, for those who wait, for RAM and
+//! for the disk. Where it is kept is [`place`]'s, how its body gets there [`pump`]'s.
+
+mod place;
+mod pump;
+
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::{Arc, Weak};
+
+use edgeward_semantics::{
+    Exchange, Storable, Validators, Vary, Verdict, answers_the_request, hop_by_hop, on_response,
+};
+use edgeward_types::Timestamp;
+use http::header::{AGE, HeaderValue};
+use http::response::Parts;
+use http::{Method, StatusCode};
+use http_body::Body as _;
+
+use super::Led;
+use crate::base::counters::Counters;
+use crate::cache::collapse::Lead;
+use crate::cache::fill::{Failure, FillHead, Held};
+use crate::cache::stored::{Stored, StoredBody};
+use crate::exchange::Request;
+use crate::origin::Upload;
+use crate::origin::as_origin_sees;
+use crate::origin::{Attempt, Fields, OriginBody, OriginError, Received};
+use crate::origin::{Conditions, Outbound};
+use crate::path::lookup::{self, MissKey};
+use crate::path::revalidate::{self, Validated};
+use crate::path::worker::Worker;
+use place::charge_of;
+
+/// One fetch, from the request to the end of the body.
+pub(super) struct Fetch {
+    pub(super) worker: Rc<Worker>,
+    pub(super) request: Rc<Request>,
+    pub(super) key: MissKey,
+    pub(super) lead: Lead,
+    pub(super) to_leader: Option<Rc<Cell<Option<Led>>>>,
+    /// The stale response that the lookup found. Weak, so that a long fetch does not keep its body.
+    pub(super) replaces: Option<Weak<Stored>>,
+}
+
+impl Fetch {
+    pub(super) async fn run(self, mut stale: Option<Arc<Stored>>) {
+        let _open = OpenFill::new(&self.worker.counters);
+        let changes = self.changes_before(stale.as_ref());
+        loop {
+            let request_time = self.worker.now();
+            let validators = stale
+                .as_ref()
+                .map(|stored| lookup::response(stored))
+                .filter(|response| response.policy.has_validator)
+                .map(|response| Validators::of(&response.headers()));
+            let attempt = Attempt {
+                repeatable: true,
+                upload: None,
+                was_sent: None,
+            };
+            let outbound = Outbound {
+                hop: self.worker.hop(),
+                request: &self.request,
+                method: &Method::GET,
+                conditions: match &validators {
+                    Some(validators) => Conditions::Revalidate(validators),
+                    None => Conditions::Remove,
+                },
+            };
+            let sent = self
+                .worker
+                .origin
+                .send(&attempt, &outbound, Upload::Empty)
+                .await;
+            let exchange = Exchange {
+                request_time,
+                response_time: self.worker.now(),
+            };
+            let (fields, body) = match sent {
+                Ok(response) => response,
+                Err(error) => return self.failed(error, stale),
+            };
+            let status = fields.status();
+            if let Some(old) = stale.as_ref().filter(|_| status.is_server_error())
+                && may_serve_on_error(old, exchange)
+            {
+                return self.found(Arc::clone(old), Some(status.as_u16()));
+            }
+            let parts = match fields {
+                Fields::Map(parts) => parts,
+                Fields::Lines(head) => {
+                    self.refused(status, stale.as_ref(), changes);
+                    let detail = head.refusal.as_str();
+                    self.direct((Fields::Lines(head), body), Some(detail));
+                    return;
+                }
+            };
+            if let Some(old) = &stale
+                && parts.status == StatusCode::NOT_MODIFIED
+            {
+                let validated =
+                    revalidate::not_modified(&self.worker, &self.request, old, &parts, exchange);
+                match validated {
+                    Validated::Keep(stored) => {
+                        self.freshened(old, &stored, changes);
+                        self.worker.counters.fills_freshened.one();
+                        // RFC 9111 §4: only what could be reused for each who waited.
+                        if lookup::response(&stored).policy.may_answer_waiting() {
+                            return self.found(stored, Some(304));
+                        }
+                        return self.found_alone(stored, Some(304));
+                    }
+                    Validated::UseOnce(stored) => {
+                        self.remove_outdated(old, changes);
+                        return self.found_alone(stored, Some(304));
+                    }
+                    Validated::Mismatch => {
+                        self.remove_outdated(old, changes);
+                        stale = None;
+                        continue;
+                    }
+                }
+            }
+            if let Some(rest) = self.received(parts, body, exchange, stale.as_ref(), changes) {
+                rest.await;
+            }
+            return;
+        }
+    }
+
+    /// The disk tier's count of changes of the key, from before the origin is asked about `stale`.
+    fn changes_before(&self, stale: Option<&Arc<Stored>>) -> u64 {
+        let on_disk = stale.and_then(|stored| match &lookup::response(stored).body {
+            StoredBody::Disk(on_disk) => Some(on_disk.changes),
+            StoredBody::Memory(_) => None,
+        });
+        let disk = self.worker.cache.disk.as_ref();
+        on_disk.unwrap_or_else(|| disk.map_or(0, |disk| disk.changes(self.key.hash)))
+    }
+
+    /// Puts a head freshened by a 304 in the place of the old one, in each tier that still has `old` itself.
+    ///
+    /// The rule for refreshes: what was validated is one stored response, and a 304 changes that one only. In memory
+    /// it is known by its address, on disk by the place of its record and by its head.
+    fn freshened(&self, old: &Arc<Stored>, stored: &Arc<Stored>, changes: u64) {
+        let worker = &self.worker;
+        let response = lookup::response(stored);
+        match &response.body {
+            StoredBody::Memory(_) => {
+                let cache = &worker.cache;
+                let swapped = cache.hot.swap(self.key.hash, old, Arc::clone(stored));
+                if swapped {
+                    worker
+                        .cache
+                        .record(self.key.hash, stored.charge_bytes(), true);
+                } else if self.lead.fill.is_doomed() || cache.hot.peek(self.key.hash).is_some() {
+                    worker.counters.dropped_refresh.one();
+                    return;
+                }
+                if let Some(disk) = &cache.disk {
+                    let old = lookup::response(old);
+                    disk.freshen_copy(self.key.hash, &self.key.bytes, old, response);
+                }
+            }
+            StoredBody::Disk(_)
+                if worker
+                    .cache
+                    .disk
+                    .as_ref()
+                    .is_some_and(|disk| disk.changes(self.key.hash) != changes) =>
+            {
+                worker.counters.dropped_refresh.one();
+            }
+            StoredBody::Disk(on_disk) => {
+                if let Some(disk) = &worker.cache.disk {
+                    disk.freshen(&on_disk.object, &self.key.bytes, response);
+                }
+            }
+        }
+    }
+
+    fn failed(mut self, error: OriginError, stale: Option<Arc<Stored>>) {
+        let now = self.worker.now();
+        let exchange = Exchange {
+            request_time: now,
+            response_time: now,
+        };
+        if let Some(old) = stale.filter(|old| may_serve_on_error(old, exchange)) {
+            return self.found(old, None);
+        }
+        self.lead.close();
+        self.worker.counters.fills_failed.one();
+        self.lead.fill.fail(Failure {
+            status: error.status(),
+            detail: error.detail(),
+        });
+        self.tell(Led::Failed(error));
+    }
+
+    fn found(mut self, stored: Arc<Stored>, fwd_status: Option<u16>) {
+        self.lead.close();
+        self.lead.fill.found(Arc::clone(&stored));
+        self.tell(Led::Found { stored, fwd_status });
+    }
+
+    /// As [`found`](Self::found), for the leader and nobody else.
+    fn found_alone(mut self, stored: Arc<Stored>, fwd_status: Option<u16>) {
+        self.lead.close();
+        self.lead.fill.release();
+        self.tell(Led::Found { stored, fwd_status });
+    }
+
+    fn tell(&mut self, led: Led) {
+        if let Some(to_leader) = self.to_leader.take() {
+            to_leader.set(Some(led));
+        }
+    }
+
+    /// A full response. Decides what becomes of it; if it is shared, its body is still to be moved.
+    fn received(
+        mut self,
+        mut parts: Box<Parts>,
+        body: Box<OriginBody>,
+        exchange: Exchange,
+        stale: Option<&Arc<Stored>>,
+        changes: u64,
+    ) -> Option<Rest> {
+        let worker = Rc::clone(&self.worker);
+        let counters = &worker.counters;
+        hop_by_hop::strip_response(&mut parts.headers);
+        let verdict = on_response(
+            &worker.config().caching.rules,
+            &Method::GET,
+            &self.request.headers,
+            parts.status,
+            &parts.headers,
+            exchange,
+        );
+        let storable = match verdict {
+            Verdict::Store(storable) if !self.lead.fill.is_doomed() => storable,
+            Verdict::Store(_) => {
+                counters.dropped_insert.one();
+                return self.direct_map(parts, body, None);
+            }
+            Verdict::Refuse(refusal) => {
+                self.refused(parts.status, stale, changes);
+                return self.direct_map(parts, body, Some(refusal.as_str()));
+            }
+        };
+        let primary = self.key.primary_hash(&worker);
+        worker.cache.hit_for_miss.clear(primary);
+        let length = body.size_hint().exact();
+        let Some(mut place) = self.place(&storable) else {
+            counters.not_stored_admission.one();
+            return self.direct_map(parts, body, None);
+        };
+        let mut disk = self.fill_disk(&place, &storable, parts.status, length);
+        if disk.is_none() && !place.findable {
+            counters.not_stored_admission.one();
+            return self.direct_map(parts, body, None);
+        }
+        let object_max = worker.config().limits.object_bytes_max.bytes();
+        let share_max = worker.config().caching.collapse_bytes_max.bytes();
+        // A body of unknown length is offered at its end, and until then held on credit.
+        let capacity_bytes = worker.config().hot.capacity.bytes();
+        let mut buffer_max = object_max.min(capacity_bytes).max(share_max);
+        if let Some(length) = length {
+            let charge = charge_of(&place, &storable, parts.status, length);
+            place.offer(&worker, charge, length);
+            buffer_max = length;
+            if place.reservation.is_none() && length > share_max {
+                if disk.is_none() {
+                    return self.direct_map(parts, body, None);
+                }
+                // Too much to hold: it flows past, to disk and to those who have joined by now.
+                buffer_max = 0;
+            }
+        }
+        let stored = place.reservation.is_some() || disk.is_some();
+        let budget = &worker.cache.fill_budget;
+        let buffered = length.map_or(0, |length| length.min(buffer_max));
+        let memory = if let Some(reservation) = &mut place.reservation {
+            Some(budget.charged_elsewhere(reservation.take_hold()))
+        } else {
+            budget.take(buffered).or_else(|| {
+                // The disk takes it also where there is no memory to share it from.
+                buffer_max = 0;
+                disk.as_ref().and_then(|_| budget.take(0))
+            })
+        };
+        let Some(memory) = memory else {
+            counters.not_stored_fill_memory.one();
+            return self.direct_map(parts, body, None);
+        };
+        let head = self.head(
+            &storable,
+            parts.status,
+            length,
+            stored,
+            exchange.response_time,
+        );
+        let held = if place.reservation.is_some() || length.is_none() {
+            Held::to_keep(usize::try_from(buffered).unwrap_or(0))
+        } else {
+            Held::to_pass()
+        };
+        self.lead.fill.flow(Arc::new(head), held, memory);
+        let shared = Led::Shared {
+            status: parts.status,
+            headers: parts.headers,
+            length,
+            stored,
+        };
+        // A small body comes with its head: then the leader, too, finds it whole and sends it in
+        // one piece. So the leader hears of it only when the first wait begins.
+        let pump = self.pump(
+            shared,
+            body,
+            place,
+            disk.take(),
+            storable,
+            parts.status,
+            buffer_max,
+            length,
+        );
+        // Boxed: most of what a fetch would hold is this, and a response that is not shared never gets here.
+        Some(Box::pin(pump))
+    }
+
+    /// Takes note of a response that may not be stored.
+    fn refused(&self, status: StatusCode, stale: Option<&Arc<Stored>>, changes: u64) {
+        let worker = &self.worker;
+        worker.counters.not_stored_semantics.one();
+        // A failing origin's answers are not shared either, but that will pass. An error that this request caused says
+        // nothing about the target's other responses.
+        if status.is_server_error() || answers_the_request(status) {
+            return;
+        }
+        let primary = self.key.primary_hash(worker);
+        worker.cache.hit_for_miss.mark(primary, worker.now());
+        // What was stored is out of date.
+        if let Some(stale) = stale {
+            self.remove_outdated(stale, changes);
+        }
+    }
+
+    /// Removes the response that the origin was asked about, unless something newer has taken its place.
+    fn remove_outdated(&self, old: &Arc<Stored>, changes: u64) {
+        let (hash, key) = (self.key.hash, &self.key.bytes);
+        let cache = &self.worker.cache;
+        let removed = cache.remove_outdated(hash, key, old, changes);
+        if !removed && cache.holds(hash, key) {
+            self.worker.counters.dropped_removal.one();
+        }
+    }
+
+    /// The response goes to the leader alone, who moves its body himself.
+    fn direct(mut self, response: Received, detail: Option<&'static str>) {
+        self.lead.close();
+        self.lead.fill.release();
+        self.worker.counters.fills_released.one();
+        self.tell(Led::Direct(response, detail));
+    }
+
+    fn direct_map(
+        self,
+        parts: Box<Parts>,
+        body: Box<OriginBody>,
+        detail: Option<&'static str>,
+    ) -> Option<Rest> {
+        self.direct((Fields::Map(parts), body), detail);
+        None
+    }
+
+    fn head(
+        &self,
+        storable: &Storable,
+        status: StatusCode,
+        length: Option<u64>,
+        stored: bool,
+        now: Timestamp,
+    ) -> FillHead {
+        let mut headers = storable.head.clone();
+        let age = storable.policy.age_secs(now);
+        if age > 0 {
+            headers.insert(AGE, HeaderValue::from(age));
+        }
+        let variant = match &storable.vary {
+            Vary::Fields(fields) => {
+                let mut secondary = Vec::new();
+                let seen = as_origin_sees(self.worker.hop(), &self.request, fields);
+                fields.write_key(&seen, &mut secondary);
+                Some((fields.clone(), secondary))
+            }
+            _ => None,
+        };
+        FillHead {
+            status,
+            headers,
+            variant,
+            length,
+            shareable: storable.policy.may_answer_waiting(),
+            stored,
+        }
+    }
+}
+
+/// What is left of a fetch when its response has come: a body to be moved.
+type Rest = Pin<Box<dyn Future<Output = ()>>>;
+
+/// Counts a fetch among those under way.
+struct OpenFill(Arc<Counters>);
+
+impl OpenFill {
+    fn new(counters: &Arc<Counters>) -> Self {
+        counters.fills.one();
+        Self(Arc::clone(counters))
+    }
+}
+
+impl Drop for OpenFill {
+    fn drop(&mut self) {
+        self.0.fills.less_one();
+    }
+}
+
+/// RFC 5861 §4.
+fn may_serve_on_error(stored: &Stored, exchange: Exchange) -> bool {
+    exchange.response_time < lookup::response(stored).policy.stale_if_error_until
+}

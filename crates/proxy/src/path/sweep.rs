@@ -1,0 +1,118 @@
+//! Once a second a worker ends what has passed a limit: connections, streams, uploads, and readers that pin memory.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use edgeward_types::Timestamp;
+
+use super::worker::Worker;
+use crate::cache::pinned::pinned_bytes;
+use crate::exchange::Overdue;
+
+/// Ends connections that passed a limit, and old idle ones to the origin.
+pub(crate) fn sweep(worker: &Worker) {
+    let now = worker.now();
+    let limits = &worker.config().limits;
+    sweep_deliveries(worker, now);
+    let rate = limits.socket_rate();
+    for conn in worker.connections.borrow().iter() {
+        if conn.verdict().is_some() {
+            continue;
+        }
+        if let Some(overdue) = conn.overdue(now, limits) {
+            conn.condemn(overdue);
+        } else if conn.charge(now, rate) {
+            conn.condemn(Overdue::Slow);
+            note_slow_response(worker, now);
+        }
+    }
+    sweep_pinned(worker, now);
+    if let Some(disk) = &worker.cache.disk {
+        disk.cache.tick(now);
+    }
+    worker.origin.sweep(now);
+}
+
+/// Ends HTTP/2 streams that are slower than allowed, and reads ahead of clients that take nothing.
+fn sweep_deliveries(worker: &Worker, now: Timestamp) {
+    let rate = worker.config().limits.stream_rate();
+    let requests_wait = worker.origin.is_contended();
+    worker.deliveries.each(|delivery| {
+        delivery.read_ahead(&worker.deliveries, now);
+        if delivery.charge(now, rate) || (requests_wait && delivery.make_way(now, rate.window)) {
+            note_slow_response(worker, now);
+        }
+    });
+}
+
+fn note_slow_response(worker: &Worker, now: Timestamp) {
+    worker.counters.slow_responses.one();
+    if let Some(unlogged) = worker.slow_log.next(now) {
+        tracing::warn!(
+            unlogged,
+            "a client took its response slower than limits.response_rate_min, or took nothing while requests waited"
+        );
+    }
+}
+
+/// While pinned bytes exceed their bound: closes the connections that free what they pin most slowly.
+///
+/// Each worker closes its share of the excess, by what its own connections pin, so that workers need not wait for each other.
+fn sweep_pinned(worker: &Worker, now: Timestamp) {
+    let (pinned, pinned_max) = worker.cache.hot.pinned_bytes();
+    let excess = pinned.saturating_sub(pinned_max);
+    let connections = worker.connections.borrow();
+    if excess == 0 {
+        for conn in connections.iter() {
+            conn.pieces().watched.set(None);
+        }
+        return;
+    }
+    let mut all = 0_u64;
+    let mut readers = Vec::new();
+    for conn in connections.iter().filter(|conn| conn.verdict().is_none()) {
+        let pins = pinned_bytes(conn.pieces(), &worker.cache.hot);
+        let pieces = conn.pieces();
+        if pins == 0 {
+            pieces.watched.set(None);
+            continue;
+        }
+        all += pins;
+        match pieces.watched.get() {
+            None => pieces.watched.set(Some((now, conn.written_bytes()))),
+            Some((since, written)) if now.since(since) >= WATCH => {
+                let progress = conn.written_bytes().saturating_sub(written) as f64;
+                let secs = now.since(since).as_secs_f64();
+                readers.push((progress / secs / pins as f64, pins, Rc::clone(conn)));
+            }
+            Some(_) => {}
+        }
+    }
+    // One body may be pinned by several connections, so that closing one frees nothing: the next sweep goes on.
+    let share = (excess as f64 * (all as f64 / pinned as f64).min(1.0)).ceil() as u64;
+    readers.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut freed = 0;
+    let mut closed = 0;
+    for (_, pins, conn) in readers {
+        if freed >= share {
+            break;
+        }
+        freed += pins;
+        closed += 1;
+        conn.condemn(Overdue::Pinned);
+    }
+    if closed > 0
+        && let Some(unlogged) = worker.pinned_log.next(now)
+    {
+        tracing::warn!(
+            connections = closed,
+            unlogged,
+            pinned_bytes = pinned,
+            pinned_bytes_max = pinned_max,
+            "slow readers of evicted objects were disconnected: they pinned more memory than hot.pinned_bytes_max"
+        );
+    }
+}
+
+/// How long connections are compared before the first is closed: a reader of 100 Mbit/s takes 12 MB in it.
+const WATCH: Duration = Duration::from_secs(1);

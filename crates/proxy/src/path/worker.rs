@@ -1,0 +1,174 @@
+//! What the requests of one worker share, and what all workers share.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use edgeward_semantics::{CacheStatus, format_http_date};
+use edgeward_types::Timestamp;
+use http::{HeaderValue, StatusCode};
+
+use super::connections::Connections;
+use super::delivery::Deliveries;
+use crate::base::access_log::{LogLine, Pending};
+use crate::base::budget::FillBudget;
+use crate::base::clock::Clock;
+use crate::base::config::EdgeConfig;
+use crate::base::counters::Counters;
+use crate::base::sparse_log::SparseLog;
+use crate::base::tasks::TaskSet;
+use crate::cache::{Cache, WorkerCache};
+use crate::exchange::canonical::Border;
+use crate::exchange::heads::HeadBudget;
+use crate::exchange::{ClientLink, Overdue};
+use crate::origin::{Hop, OriginHealth, OriginPool};
+
+/// What all workers share.
+pub(crate) struct Shared {
+    pub(crate) config: EdgeConfig,
+    pub(crate) cache: Arc<Cache>,
+    /// Memory of request bodies that are read before the origin is asked.
+    pub(crate) upload_budget: Arc<FillBudget>,
+    pub(crate) head_budget: Arc<HeadBudget>,
+    pub(crate) clock: Arc<Clock>,
+    pub(crate) border: Border,
+    /// The whole `Via` field for a request by HTTP/1.1 that came straight from a client.
+    pub(crate) via_http11: HeaderValue,
+    pub(crate) origin_health: Arc<OriginHealth>,
+    /// One set for each worker.
+    pub(crate) counters: Vec<Arc<Counters>>,
+}
+
+/// What the requests of one worker share. It never leaves its thread.
+pub(crate) struct Worker {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) cache: WorkerCache,
+    pub(crate) origin: Rc<OriginPool>,
+    log: Option<RefCell<rtrb::Producer<LogLine>>>,
+    /// Where keys are put together.
+    pub(crate) scratch: RefCell<Vec<u8>>,
+    /// Where a Cache-Status is put together.
+    pub(crate) line: RefCell<String>,
+    /// The last one of a response that was passed on: they are few, and mostly one follows its like.
+    passed: RefCell<Option<(CacheStatus, HeaderValue)>>,
+    date: RefCell<(u64, HeaderValue)>,
+    /// Connections' tasks.
+    pub(crate) connection_tasks: TaskSet,
+    /// Fetches, which outlive the request that began them.
+    pub(crate) fetch_tasks: TaskSet,
+    pub(crate) connections: RefCell<Connections>,
+    pub(crate) deliveries: Deliveries,
+    pub(super) slow_log: SparseLog,
+    pub(super) pinned_log: SparseLog,
+    /// When an HTTP/2 flood was last logged.
+    pub(crate) flood_logged: Cell<Option<Timestamp>>,
+}
+
+impl Worker {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        counters: Arc<Counters>,
+        origin: Rc<OriginPool>,
+        log: Option<rtrb::Producer<LogLine>>,
+    ) -> Rc<Self> {
+        let connection_tasks = TaskSet::default();
+        let fetch_tasks = TaskSet::default();
+        let deliveries = Deliveries::new(
+            Arc::clone(&shared.clock),
+            Arc::clone(&counters),
+            Arc::clone(&shared.cache.fill_budget),
+            shared.config.limits.read_ahead_bytes.bytes(),
+            connection_tasks.clone(),
+            fetch_tasks.clone(),
+        );
+        Rc::new(Self {
+            cache: WorkerCache::new(Arc::clone(&shared.cache), Arc::clone(&counters)),
+            shared,
+            counters,
+            origin,
+            log: log.map(RefCell::new),
+            scratch: RefCell::default(),
+            line: RefCell::default(),
+            passed: RefCell::default(),
+            date: RefCell::new((0, HeaderValue::from_static(""))),
+            connection_tasks,
+            fetch_tasks,
+            connections: RefCell::default(),
+            deliveries,
+            slow_log: SparseLog::default(),
+            pinned_log: SparseLog::default(),
+            flood_logged: Cell::new(None),
+        })
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.shared.clock.now()
+    }
+
+    /// The time as a `Date` has it (RFC 9110 §5.6.7), written once a second.
+    pub(crate) fn http_date(&self) -> HeaderValue {
+        let secs = self.now().as_secs();
+        let mut date = self.date.borrow_mut();
+        if date.0 != secs || date.1.is_empty() {
+            *date = (secs, format_http_date(self.now()));
+        }
+        date.1.clone()
+    }
+
+    /// A `Cache-Status` of this edge, for a response that was passed on.
+    pub(crate) fn cache_status(&self, status: &CacheStatus) -> HeaderValue {
+        let mut last = self.passed.borrow_mut();
+        match &*last {
+            Some((same, value)) if same == status => value.clone(),
+            _ => {
+                let value = status.to_header_value(&self.config().name);
+                *last = Some((status.clone(), value.clone()));
+                value
+            }
+        }
+    }
+
+    /// What a request to the origin says of this edge.
+    pub(crate) fn hop(&self) -> Hop<'_> {
+        Hop {
+            origin: self.origin.config(),
+            forwarding: &self.shared.config.forwarding,
+            via_name: &self.shared.border.via_name,
+            via_http11: &self.shared.via_http11,
+        }
+    }
+
+    pub(crate) fn config(&self) -> &EdgeConfig {
+        &self.shared.config
+    }
+
+    pub(crate) fn logs(&self) -> bool {
+        self.log.is_some()
+    }
+
+    pub(crate) fn log(&self, line: LogLine) {
+        if let Some(ring) = &self.log
+            && ring.borrow_mut().push(line).is_err()
+        {
+            self.counters.access_log_dropped.one();
+        }
+    }
+
+    /// Closes the client connection that can be spared best. False if every connection has a request under way.
+    pub(crate) fn make_room(&self) -> bool {
+        let spare = self.connections.borrow_mut().take_spare(self.now());
+        if let Some(conn) = &spare {
+            conn.condemn(Overdue::Crowded);
+        }
+        spare.is_some()
+    }
+
+    /// Logs a request whose head could not be read, if there is a log.
+    pub(crate) fn log_unread(&self, link: &ClientLink, status: StatusCode) {
+        if self.logs() {
+            let pending = Pending::unread(link.peer.ip(), link.scheme(), self.now(), status);
+            self.log(pending.finish());
+        }
+    }
+}

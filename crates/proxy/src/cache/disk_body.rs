@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 
 use super::disk::DiskTier;
 use super::disk_hit::DiskHit;
+use super::key::CacheKey;
 use super::tiers::{Cache, WorkerCache};
 use crate::base::budget::charged;
 use crate::cache::stored::{Stored, StoredBody, StoredKind, StoredResponse};
@@ -67,16 +68,16 @@ impl DiskBody {
         Some(body)
     }
 
-    /// All of what a plain request hit.
-    pub(crate) fn of_hit(cache: &WorkerCache, hit: &DiskHit) -> Self {
-        let mut body = Self::part(hit.object().clone(), 0..hit.length());
+    /// All of a hit, which may go to memory as well.
+    pub(crate) fn of_hit(cache: &WorkerCache, key: &CacheKey, hit: &DiskHit) -> Self {
+        let mut body = Self::part(hit.object.clone(), 0..hit.length());
         let passing = Passing {
-            hash: hit.hash(),
-            charge_bytes: hit.charge_bytes(),
+            hash: key.hash,
+            charge_bytes: hit.charge_bytes(key),
             length: hit.length(),
-            changes: hit.changes(),
+            changes: hit.changes,
         };
-        body.promotion = Promotion::begin(cache, &passing, || hit.stored());
+        body.promotion = Promotion::begin(cache, &passing, || hit.stored(key));
         body
     }
 

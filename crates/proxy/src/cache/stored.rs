@@ -112,6 +112,14 @@ impl Stored {
         *self.key == *key
     }
 
+    /// The response, of a value that a lookup returned.
+    pub(crate) fn response(&self) -> &StoredResponse {
+        match &self.kind {
+            StoredKind::Response(response) => response,
+            StoredKind::Varies(_) => unreachable!("lookups return responses only"),
+        }
+    }
+
     /// Counts one more hit that had to copy a large body. True for the one hit that should move it to the arena.
     pub(crate) fn is_worth_moving(&self) -> bool {
         self.copies.fetch_add(1, Relaxed) + 1 == COPIES_BEFORE_MOVE

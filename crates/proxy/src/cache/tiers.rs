@@ -1,6 +1,6 @@
 //! Both tiers of the cache, the fetches under way, and what was learned from their answers.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use edgeward_types::KeyHash;
 
 use super::collapse::{Collapse, HitForMiss};
 use super::disk::{DiskTier, Durable};
-use super::key::hash_key;
+use super::key::{CacheKey, hash_key};
 use super::negative::Negative;
 use super::stored::{Hot, Stored, StoredBody, StoredKind, StoredResponse};
 use crate::base::budget::FillBudget;
@@ -147,6 +147,8 @@ pub(crate) struct WorkerCache {
     cache: Arc<Cache>,
     pub(crate) counters: Arc<Counters>,
     recorder: RefCell<Recorder>,
+    /// The buffer of the last key that was given back.
+    spare_key: Cell<Vec<u8>>,
 }
 
 impl WorkerCache {
@@ -156,12 +158,26 @@ impl WorkerCache {
             cache,
             counters,
             recorder,
+            spare_key: Cell::default(),
         }
     }
 
     /// The part that all workers share.
     pub(crate) fn shared(&self) -> &Arc<Cache> {
         &self.cache
+    }
+
+    /// Makes a primary key from the bytes that `write` appends.
+    pub(crate) fn key(&self, write: impl FnOnce(&mut Vec<u8>)) -> CacheKey {
+        let mut bytes = self.spare_key.take();
+        bytes.clear();
+        write(&mut bytes);
+        CacheKey::primary_of(bytes, self.hash_seed)
+    }
+
+    /// Takes back a key that is no longer needed, so that the next one needs no memory of its own.
+    pub(crate) fn give_back(&self, key: CacheKey) {
+        self.spare_key.set(key.bytes);
     }
 
     /// Tells the tuner of a request for an object that can be kept.

@@ -2,7 +2,7 @@
 //!
 //! A request that memory cannot answer asks the index (no I/O), then reads the head, at first without waiting: what
 //! lies in the page cache is answered on the worker's own thread. Only what has to be waited for goes to
-//! one of the [`readers`]. A [`body`] is read as the client takes it. What is worth writing is for
+//! one of the [`readers`]. A [body](crate::cache::disk_body) is read as the client takes it. What is worth writing is for
 //! `edgeward_policy::hierarchy` to say; a [`fill`] hands the pieces of a response over as they arrive and never waits.
 //!
 //! Whatever the disk fails to do is a miss.
@@ -60,66 +60,48 @@ pub(crate) struct DiskTier {
 /// Tells when an invalidation is durable, or that it is not.
 pub(crate) type Durable = oneshot::Receiver<Result<(), SyncError>>;
 
-/// What the disk has under a key, as far as can be told without waiting.
-pub(crate) enum Looked {
+/// What the disk has under a key, as far as is known without waiting.
+pub(crate) enum DiskEntry {
     Absent,
-    Found(Arc<Stored>),
+    /// The object's head was not parsed.
+    Found(DiskObject),
     /// The device has to be waited for.
     Waits(Candidate),
 }
 
-/// The same of an object whose head was not looked into.
-pub(crate) enum Glanced {
-    Absent,
-    Found(DiskObject),
-    Waits(Candidate),
-}
-
 impl DiskTier {
-    /// What lies under `key`, if that takes no waiting.
-    pub(crate) fn look(&self, hash: KeyHash, key: &[u8], counters: &Counters) -> Looked {
-        let changes = self.changes(hash);
-        match self.glance(hash, key, counters) {
-            Glanced::Absent => Looked::Absent,
-            Glanced::Found(object) => self.known(key, object, changes, counters),
-            Glanced::Waits(candidate) => Looked::Waits(candidate),
-        }
-    }
-
-    /// The same without a look into the head.
-    pub(crate) fn glance(&self, hash: KeyHash, key: &[u8], counters: &Counters) -> Glanced {
+    /// Looks a key up without waiting for the device.
+    pub(crate) fn lookup(&self, hash: KeyHash, key: &[u8], counters: &Counters) -> DiskEntry {
         let Some(candidate) = self.cache.lookup(hash) else {
             counters.disk_absent.one();
-            return Glanced::Absent;
+            return DiskEntry::Absent;
         };
         match self.cache.read_head_now(&candidate, key) {
-            Now::Ready(object) => Glanced::Found(object),
-            Now::WouldBlock => Glanced::Waits(candidate),
+            Now::Ready(object) => DiskEntry::Found(object),
+            Now::WouldBlock => DiskEntry::Waits(candidate),
             Now::Miss(_) => {
                 counters.disk_unreadable.one();
-                Glanced::Absent
+                DiskEntry::Absent
             }
         }
     }
 
-    /// What an object is, by its head. `changes` is from before it was looked up.
-    pub(crate) fn known(
+    /// The value that an object's head describes. `changes` is from before the object was looked up.
+    pub(crate) fn parse(
         &self,
         key: &[u8],
         object: DiskObject,
         changes: u64,
         counters: &Counters,
-    ) -> Looked {
-        match stored(key, object, changes) {
-            Some(stored) => Looked::Found(stored),
-            None => {
-                counters.disk_unreadable.one();
-                Looked::Absent
-            }
+    ) -> Option<Arc<Stored>> {
+        let stored = stored(key, object, changes);
+        if stored.is_none() {
+            counters.disk_unreadable.one();
         }
+        stored
     }
 
-    /// As [`look`](Self::look) for a candidate that has to be waited for.
+    /// Reads the head of a candidate that has to be waited for.
     pub(crate) async fn wait(
         &self,
         candidate: Candidate,

@@ -21,6 +21,7 @@ use http_body::Body as _;
 
 use super::Led;
 use crate::base::counters::Counters;
+use crate::cache::CacheKey;
 use crate::cache::collapse::Lead;
 use crate::cache::fill::{Failure, FillHead, Held};
 use crate::cache::stored::{Stored, StoredBody};
@@ -29,7 +30,6 @@ use crate::origin::Upload;
 use crate::origin::as_origin_sees;
 use crate::origin::{Attempt, Fields, OriginBody, OriginError, Received};
 use crate::origin::{Conditions, Outbound};
-use crate::path::lookup::{self, MissKey};
 use crate::path::revalidate::{self, Validated};
 use crate::path::worker::Worker;
 use place::charge_of;
@@ -38,7 +38,7 @@ use place::charge_of;
 pub(super) struct Fetch {
     pub(super) worker: Rc<Worker>,
     pub(super) request: Rc<Request>,
-    pub(super) key: MissKey,
+    pub(super) key: CacheKey,
     pub(super) lead: Lead,
     pub(super) to_leader: Option<Rc<Cell<Option<Led>>>>,
     /// The stale response that the lookup found. Weak, so that a long fetch does not keep its body.
@@ -53,7 +53,7 @@ impl Fetch {
             let request_time = self.worker.now();
             let validators = stale
                 .as_ref()
-                .map(|stored| lookup::response(stored))
+                .map(|stored| stored.response())
                 .filter(|response| response.policy.has_validator)
                 .map(|response| Validators::of(&response.headers()));
             let attempt = Attempt {
@@ -108,7 +108,7 @@ impl Fetch {
                         self.freshened(old, &stored, changes);
                         self.worker.counters.fills_freshened.one();
                         // RFC 9111 §4: only what could be reused for each who waited.
-                        if lookup::response(&stored).policy.may_answer_waiting() {
+                        if stored.response().policy.may_answer_waiting() {
                             return self.found(stored, Some(304));
                         }
                         return self.found_alone(stored, Some(304));
@@ -133,7 +133,7 @@ impl Fetch {
 
     /// The disk tier's count of changes of the key, from before the origin is asked about `stale`.
     fn changes_before(&self, stale: Option<&Arc<Stored>>) -> u64 {
-        let on_disk = stale.and_then(|stored| match &lookup::response(stored).body {
+        let on_disk = stale.and_then(|stored| match &stored.response().body {
             StoredBody::Disk(on_disk) => Some(on_disk.changes),
             StoredBody::Memory(_) => None,
         });
@@ -147,7 +147,7 @@ impl Fetch {
     /// it is known by its address, on disk by the place of its record and by its head.
     fn freshened(&self, old: &Arc<Stored>, stored: &Arc<Stored>, changes: u64) {
         let worker = &self.worker;
-        let response = lookup::response(stored);
+        let response = stored.response();
         match &response.body {
             StoredBody::Memory(_) => {
                 let cache = &worker.cache;
@@ -161,7 +161,7 @@ impl Fetch {
                     return;
                 }
                 if let Some(disk) = &cache.disk {
-                    let old = lookup::response(old);
+                    let old = old.response();
                     disk.freshen_copy(self.key.hash, &self.key.bytes, old, response);
                 }
             }
@@ -250,7 +250,7 @@ impl Fetch {
                 return self.direct_map(parts, body, Some(refusal.as_str()));
             }
         };
-        let primary = self.key.primary_hash(&worker);
+        let primary = self.key.primary_hash();
         worker.cache.hit_for_miss.clear(primary);
         let length = body.size_hint().exact();
         let Some(mut place) = self.place(&storable) else {
@@ -339,7 +339,7 @@ impl Fetch {
         if status.is_server_error() || answers_the_request(status) {
             return;
         }
-        let primary = self.key.primary_hash(worker);
+        let primary = self.key.primary_hash();
         worker.cache.hit_for_miss.mark(primary, worker.now());
         // What was stored is out of date.
         if let Some(stale) = stale {
@@ -429,5 +429,5 @@ impl Drop for OpenFill {
 
 /// RFC 5861 §4.
 fn may_serve_on_error(stored: &Stored, exchange: Exchange) -> bool {
-    exchange.response_time < lookup::response(stored).policy.stale_if_error_until
+    exchange.response_time < stored.response().policy.stale_if_error_until
 }

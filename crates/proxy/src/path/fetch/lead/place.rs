@@ -139,7 +139,7 @@ impl Fetch {
     ) -> Option<DiskFill> {
         let worker = &self.worker;
         let tier = worker.cache.disk.as_ref()?;
-        let primary = self.key.primary_hash(worker);
+        let primary = self.key.primary_hash();
         // What is there already is replaced, or it would outlive this response.
         let writes =
             tier.admits(place.hash, &place.key, length, &worker.counters) | tier.holds(place.hash);

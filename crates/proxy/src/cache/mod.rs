@@ -12,5 +12,4 @@ pub(crate) mod stored;
 mod tiers;
 
 pub(crate) use disk_hit::DiskHit;
-pub(crate) use key::CacheKey;
 pub(crate) use tiers::{Cache, WorkerCache};

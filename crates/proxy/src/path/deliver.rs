@@ -17,6 +17,7 @@ use http::{Method, Response, StatusCode, Version};
 use http_body::Body as _;
 
 use super::body::{EdgeBody, Source};
+use super::lookup;
 use super::worker::Worker;
 use crate::base::access_log::Pending;
 use crate::cache::disk_body::DiskBody;
@@ -51,7 +52,7 @@ impl Reply {
         stored: &Arc<Stored>,
         cache_status: Option<CacheStatus>,
     ) -> Response<EdgeBody> {
-        let response = stored.response();
+        let response = lookup::response(stored);
         let now = self.worker.now();
         let mut headers = response.headers();
         headers.insert(AGE, HeaderValue::from(response.policy.age_secs(now)));
@@ -284,9 +285,9 @@ fn narrowed(
                         |at: u64| usize::try_from(at).expect("a range lies within its body");
                     Source::Whole(body.slice(index(part.first)..=index(part.last)), memory)
                 }
-                StoredBody::Disk(on_disk) => {
+                StoredBody::Disk(object) => {
                     let range = part.first..part.last + 1;
-                    Source::Disk(Box::new(DiskBody::part(on_disk.object.clone(), range)))
+                    Source::Disk(Box::new(DiskBody::part(object.clone(), range)))
                 }
             };
             Some((StatusCode::PARTIAL_CONTENT, head, body))
@@ -302,5 +303,5 @@ fn narrowed(
 
 /// A stored response that is served without being fresh, or after a validation: how old it is.
 pub(super) fn ttl_secs(stored: &Stored, now: Timestamp) -> i64 {
-    stored.response().policy.ttl_secs(now)
+    lookup::response(stored).policy.ttl_secs(now)
 }

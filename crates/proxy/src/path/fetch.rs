@@ -19,9 +19,8 @@ use http::{Method, Response, StatusCode};
 use hyper::body::Incoming;
 
 use super::deliver::{self, Reply};
-use super::lookup::lookup_again;
+use super::lookup::{self, Found, MissKey};
 use super::pass;
-use crate::cache::CacheKey;
 use crate::cache::collapse::{Lead, Role};
 use crate::cache::fill::{FillHead, FillReader, Followed};
 use crate::cache::stored::{Stored, StoredKind};
@@ -52,11 +51,11 @@ enum Led {
 }
 
 /// Answers a request for which nothing usable is stored.
-pub(super) async fn fetch(
+pub(super) async fn miss(
     reply: Reply,
     request: Rc<Request>,
     incoming: Option<Incoming>,
-    mut key: CacheKey,
+    mut key: MissKey,
     why: Forward,
     stale: Option<Arc<Stored>>,
 ) -> Response<EdgeBody> {
@@ -72,13 +71,13 @@ pub(super) async fn fetch(
     let mut follows_left = FOLLOWS_MAX;
     let mut failed: Option<FillReader> = None;
     loop {
-        let primary = key.primary_hash();
+        let primary = key.primary_hash(&worker);
         let alone = follows_left == 0 || worker.cache.hit_for_miss.contains(primary, worker.now());
         let collapse = &worker.cache.collapse;
         let role = match &failed {
             _ if alone => Role::Alone,
-            Some(failed) => collapse.join_after(failed, key.hash, &key.bytes, primary),
-            None => collapse.join(key.hash, &key.bytes, primary),
+            Some(failed) => collapse.join_after(failed, key.hash, &key.bytes),
+            None => collapse.join(key.hash, &key.bytes),
         };
         failed = None;
         if follows_left == FOLLOWS_MAX {
@@ -97,7 +96,7 @@ pub(super) async fn fetch(
                 return lead_fetch(reply, request, key, why, stale, lead, reader).await;
             }
             Role::Alone => {
-                let (lead, reader) = worker.cache.collapse.alone(primary);
+                let (lead, reader) = worker.cache.collapse.alone();
                 return lead_fetch(reply, request, key, why, stale, lead, reader).await;
             }
         };
@@ -116,11 +115,11 @@ pub(super) async fn fetch(
                     fields.write_key(&as_origin_sees(worker.hop(), &request, fields), &mut own);
                     if own != *secondary {
                         // Another variant of the same URI: look again, now that this is known.
-                        let (next, fresh) = lookup_again(&worker, &request).await;
-                        if let Some(stored) = fresh {
-                            return reply.stored(&request, &stored, None);
+                        match again(&worker, &request).await {
+                            Some(Ok(stored)) => return reply.stored(&request, &stored, None),
+                            Some(Err(next)) => key = next,
+                            None => follows_left = 0,
                         }
-                        key = next;
                         continue;
                     }
                 }
@@ -159,7 +158,7 @@ pub(super) async fn fetch(
 async fn lead_fetch(
     reply: Reply,
     request: Rc<Request>,
-    key: CacheKey,
+    key: MissKey,
     why: Forward,
     stale: Option<Arc<Stored>>,
     lead: Lead,
@@ -173,7 +172,6 @@ async fn lead_fetch(
         key,
         lead,
         to_leader: Some(Rc::clone(&told)),
-        replaces: stale.as_ref().map(Arc::downgrade),
     };
     let mut driven = Driven {
         worker: Rc::clone(&worker),
@@ -306,9 +304,32 @@ fn follow(
     )
 }
 
+/// Looks a request up once more. `None` if the disk would have to be waited for again.
+async fn again(worker: &Worker, request: &Request) -> Option<Result<Arc<Stored>, MissKey>> {
+    let mut found = lookup::find(worker, request);
+    if let Found::Waits(waiting) = found {
+        found = lookup::wait(worker, *waiting, request).await;
+    }
+    match found {
+        Found::Response { stored, .. }
+            if lookup::response(&stored).policy.is_fresh(worker.now()) =>
+        {
+            Some(Ok(stored))
+        }
+        Found::Response {
+            hash,
+            primary_len,
+            marker,
+            ..
+        } => Some(Err(lookup::key_of(worker, hash, primary_len, marker))),
+        Found::Nothing { key, .. } => Some(Err(key)),
+        Found::Waits(_) => None,
+    }
+}
+
 fn came_meanwhile(
     worker: &Worker,
-    key: &CacheKey,
+    key: &MissKey,
     stale: Option<&Arc<Stored>>,
 ) -> Option<Arc<Stored>> {
     let stored = worker.cache.hot.peek(key.hash)?;

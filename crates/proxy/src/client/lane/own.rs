@@ -1,6 +1,6 @@
 //! A plain request whose answer is not in memory, served without hyper.
 //!
-//! The request's way through the edge is the common one, [`serve`](crate::path::serve()); only its head is read here
+//! The request's way through the edge is the common one, [`serve`](crate::path::serve); only its head is read here
 //! and the response is written here. The end of a plain request is certain (it has no body), and so is how its
 //! response must be framed, so hyper's two state machines have nothing to add but their cost.
 
@@ -12,21 +12,26 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use edgeward_store::disk::Piece;
-use http::header::{CONNECTION, CONTENT_LENGTH, DATE, HeaderMap, TRANSFER_ENCODING};
+use edgeward_types::KeyHash;
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, DATE, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING,
+};
+use http::uri::PathAndQuery;
 use http::{Method, Response, StatusCode, Uri, Version};
 use http_body::{Body as _, Frame};
 
-use super::head_parts::HeadParts;
+use super::at_once::Site;
+use super::glance::Plain;
 use super::outbox::Outbox;
+use crate::cache::disk::Looked;
 use crate::exchange::canonical::RawHead;
 use crate::exchange::{ClientLink, Refusal};
 use crate::path::body::EdgeBody;
-use crate::path::lookup::Outcome;
 use crate::path::worker::Worker;
 use crate::path::{self, Serving};
 
 /// One request and what has become of it.
-pub(super) struct ResponseWriter {
+pub(super) struct Own {
     head_only: bool,
     stage: Stage,
     /// The connection ends with this response.
@@ -47,35 +52,35 @@ enum Framing {
 }
 
 /// What the outbox got.
-pub(super) enum Progress {
+pub(super) enum Put {
     /// Something to write.
     Bytes,
     /// Nothing more: the response is whole.
     End { closes: bool },
 }
 
-impl ResponseWriter {
+impl Own {
     /// Begins to serve the request in `head`, or leaves it to hyper, which knows how to refuse it.
     ///
-    /// `outcome` is that of its lookup, if it was looked up.
+    /// `looked` is what lies under its key, if that was looked up.
     pub(super) fn begin(
         worker: &Rc<Worker>,
         link: &ClientLink,
         head: &Bytes,
-        parts: &HeadParts,
-        outcome: Option<Outcome>,
+        places: &Places,
+        looked: Option<(KeyHash, Looked)>,
     ) -> Option<Self> {
         let limits = &worker.config().limits;
-        if head.len() > limits.head_len_max() || parts.fields.len() > limits.headers_max.get() {
+        if head.len() > limits.head_len_max() || places.fields.len() > limits.headers_max.get() {
             return None;
         }
-        let mut head = parts.read(head)?;
+        let mut head = places.read(head)?;
         head.interims = Some(link.conn.begin_interims());
-        let serving = path::serve(worker, link, head, None, outcome);
+        let serving = path::serve_bodiless(worker, link, head, looked);
         Some(Self {
-            head_only: parts.head_only,
+            head_only: places.head_only,
             stage: Stage::Waiting(serving),
-            closes: parts.closes,
+            closes: places.closes,
         })
     }
 
@@ -125,13 +130,13 @@ impl ResponseWriter {
     }
 
     /// Puts into the outbox what the response has next.
-    pub(super) fn poll_fill(
+    pub(super) fn poll_put(
         &mut self,
         worker: &Worker,
         link: &ClientLink,
         outbox: &mut Outbox,
         cx: &mut Context<'_>,
-    ) -> Poll<io::Result<Progress>> {
+    ) -> Poll<io::Result<Put>> {
         loop {
             match &mut self.stage {
                 Stage::Waiting(serving) => {
@@ -139,7 +144,7 @@ impl ResponseWriter {
                     if let Some(lines) = link.conn.take_interims() {
                         outbox.push_lines(&lines);
                         if polled.is_pending() {
-                            return Poll::Ready(Ok(Progress::Bytes));
+                            return Poll::Ready(Ok(Put::Bytes));
                         }
                     }
                     let Ok(response) = ready!(polled);
@@ -149,7 +154,7 @@ impl ResponseWriter {
                 }
                 Stage::Sending { body, framing } => {
                     let polled = if link.tls {
-                        let frame = body.poll_unlisted(cx);
+                        let frame = body.poll_own(cx);
                         // Trailers were not asked for: a plain request has no TE.
                         let bytes = |frame: Frame<Bytes>| frame.into_data().unwrap_or_default();
                         frame.map_ok(|frame| Piece::Bytes(bytes(frame)))
@@ -161,7 +166,7 @@ impl ResponseWriter {
                         return if outbox.is_empty() {
                             Poll::Pending
                         } else {
-                            Poll::Ready(Ok(Progress::Bytes))
+                            Poll::Ready(Ok(Put::Bytes))
                         };
                     };
                     match next {
@@ -174,7 +179,7 @@ impl ResponseWriter {
                             if *framing == Framing::Length(0) {
                                 self.stage = Stage::Sent;
                             }
-                            return Poll::Ready(Ok(Progress::Bytes));
+                            return Poll::Ready(Ok(Put::Bytes));
                         }
                         Some(Err(error)) => return Poll::Ready(Err(io::Error::other(error))),
                         None => {
@@ -184,11 +189,11 @@ impl ResponseWriter {
                     }
                 }
                 Stage::Sent if outbox.is_empty() => {
-                    return Poll::Ready(Ok(Progress::End {
+                    return Poll::Ready(Ok(Put::End {
                         closes: self.closes,
                     }));
                 }
-                Stage::Sent => return Poll::Ready(Ok(Progress::Bytes)),
+                Stage::Sent => return Poll::Ready(Ok(Put::Bytes)),
             }
         }
     }
@@ -290,5 +295,62 @@ impl Framing {
                 Ok(())
             }
         }
+    }
+}
+
+/// Where in its head the parts of a plain request lie, so that the head can be taken apart without another copy.
+pub(super) struct Places {
+    head_only: bool,
+    closes: bool,
+    host_is_canonical: bool,
+    target: Place,
+    /// Names and values.
+    fields: Vec<(Place, Place)>,
+}
+
+/// From where on, and how many bytes.
+type Place = (usize, usize);
+
+impl Places {
+    /// The places in the `head` that `plain` was read from.
+    pub(super) fn of(plain: &Plain<'_, '_>, head: &[u8], site: Option<&Site>) -> Self {
+        let base = head.as_ptr().addr();
+        let place = |part: &[u8]| (part.as_ptr().addr() - base, part.len());
+        let field =
+            |field: &httparse::Header<'_>| (place(field.name.as_bytes()), place(field.value));
+        Self {
+            head_only: plain.head_only,
+            closes: plain.closes,
+            host_is_canonical: site.is_some_and(|site| site.is_canonical(plain.host)),
+            target: place(plain.target.as_bytes()),
+            fields: plain.fields.iter().map(field).collect(),
+        }
+    }
+
+    /// The request in that head.
+    fn read(&self, head: &Bytes) -> Option<RawHead> {
+        let part = |(start, bytes): Place| head.slice(start..start + bytes);
+        let mut uri = http::uri::Parts::default();
+        uri.path_and_query = Some(PathAndQuery::from_maybe_shared(part(self.target)).ok()?);
+        let mut headers = HeaderMap::with_capacity(self.fields.len());
+        for &(name, value) in &self.fields {
+            let name = HeaderName::from_bytes(&head[name.0..name.0 + name.1]).ok()?;
+            let value = HeaderValue::from_maybe_shared(part(value)).ok()?;
+            headers.append(name, value);
+        }
+        Some(RawHead {
+            method: if self.head_only {
+                Method::HEAD
+            } else {
+                Method::GET
+            },
+            uri: Uri::from_parts(uri).ok()?,
+            version: Version::HTTP_11,
+            headers,
+            plain: true,
+            host_is_canonical: self.host_is_canonical,
+            charge: None,
+            interims: None,
+        })
     }
 }

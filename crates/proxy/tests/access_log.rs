@@ -17,7 +17,7 @@ const BODY_BYTES: u64 = 32 << 20;
 /// What a client that leaves early may have received: what it read, and what the sockets held.
 const SOCKETS_BYTES_MAX: u64 = 20 << 20;
 
-/// A plain request is answered by the fast lane and one for a range by hyper.
+/// A plain request is answered by the fast path and one for a range by hyper.
 const FORMS: [&[(&str, &str)]; 2] = [&[], &[("range", "bytes=0-")]];
 
 #[test]

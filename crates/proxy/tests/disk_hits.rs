@@ -1,4 +1,4 @@
-//! Hits on disk that the fast lane answers: the same to a client as those that hyper answers, whatever the disk does.
+//! Hits on disk that the fast path answers: the same to a client as those that hyper answers, whatever the disk does.
 
 mod support;
 
@@ -34,7 +34,7 @@ fn until_stored(bed: &Bed, objects: u64) {
     });
 }
 
-/// By a field that the lane does not know, so that hyper answers.
+/// By a field that the fast path does not know, so that hyper answers.
 const BY_HYPER: &[(&str, &str)] = &[("pragma", "x-nothing")];
 
 /// Status and fields that must agree; ages and lifetimes move on between two requests.
@@ -62,7 +62,7 @@ fn mapped_bytes(bed: &Bed) -> u64 {
 }
 
 /// Method: bodies on both sides of every boundary (in the head's read, a block, a piece, many pieces) and heads of
-/// several kinds; each asked for by the lane, first compared and then lent, and by hyper, with GET and HEAD.
+/// several kinds; each asked for by the fast path, first compared and then lent, and by hyper, with GET and HEAD.
 #[test]
 fn the_lane_answers_a_disk_hit_as_hyper_does() {
     let folder = folder();
@@ -167,7 +167,7 @@ fn what_is_counted_does_not_depend_on_how_it_was_sent() {
     );
 }
 
-/// Method: the lane reads the head, finds that it may not be used, and hands on what it found.
+/// Method: the fast path reads the head, finds that it may not be used, and hands on what it found.
 #[test]
 fn what_the_lane_finds_and_cannot_use_is_looked_up_once() {
     let folder = folder();
@@ -212,7 +212,7 @@ fn what_the_lane_finds_and_cannot_use_is_looked_up_once() {
     }
 }
 
-/// Method: an object that memory takes at its first hit on disk; all of it by the lane.
+/// Method: an object that memory takes at its first hit on disk; all of it by the fast path.
 #[test]
 fn a_hit_that_goes_to_memory_as_well_is_whole_in_both_places() {
     let folder = folder();

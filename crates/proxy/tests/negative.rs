@@ -58,7 +58,7 @@ fn bed() -> (Bed, Arc<Evens>) {
     (bed, evens)
 }
 
-/// On the fast lane and, with a field that only hyper handles, beside it.
+/// On the fast path and, with a field that only hyper handles, beside it.
 #[test]
 fn an_absent_id_is_answered_without_the_origin() {
     let (bed, _) = bed();

@@ -7,7 +7,4 @@
 pub mod arena;
 pub mod disk;
 pub mod hot;
-#[cfg(all(test, feature = "shuttle"))]
-mod model;
 mod sync;
-pub mod versions;

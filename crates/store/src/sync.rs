@@ -3,15 +3,10 @@
 //! A poisoned lock is not an error here: the state behind each is valid between any two statements
 //! that could panic, and a cache that stops answering is worse than one that forgot an object.
 
-use std::sync::PoisonError;
+use std::sync::{self, PoisonError};
 use std::time::Duration;
 
-#[cfg(feature = "shuttle")]
-use shuttle::sync;
-#[cfg(not(feature = "shuttle"))]
-use std::sync;
-
-pub(crate) use sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+pub(crate) use std::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(sync::Mutex<T>);

@@ -11,6 +11,7 @@ pub(crate) mod error_chain;
 pub(crate) mod key_map;
 pub(crate) mod metric_family;
 pub(crate) mod pace;
+pub(crate) mod partial_head;
 pub(crate) mod sparse_log;
 pub(crate) mod tasks;
 pub(crate) mod tls;

@@ -9,12 +9,12 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use edgeward_store::disk::{DiskObject, Miss, Now, Piece};
 use edgeward_store::hot::{Commit, Hold, Offer, Reservation};
-use edgeward_store::versions::Version;
 use edgeward_types::KeyHash;
 use tokio::sync::oneshot;
 
 use super::disk::DiskTier;
 use super::disk_hit::DiskHit;
+use super::key::CacheKey;
 use super::tiers::{Cache, WorkerCache};
 use crate::base::budget::charged;
 use crate::cache::stored::{Stored, StoredBody, StoredKind, StoredResponse};
@@ -54,28 +54,30 @@ impl DiskBody {
         let StoredKind::Response(response) = &stored.kind else {
             return None;
         };
-        let StoredBody::Disk(object) = &response.body else {
+        let StoredBody::Disk(on_disk) = &response.body else {
             return None;
         };
-        let mut body = Self::part(object.clone(), 0..response.body.len());
+        let mut body = Self::part(on_disk.object.clone(), 0..response.body.len());
         let passing = Passing {
             hash,
             charge_bytes: stored.charge_bytes(),
             length: response.body.len(),
+            changes: on_disk.changes,
         };
-        body.promotion = Promotion::begin(cache, object, &passing, || Arc::clone(stored));
+        body.promotion = Promotion::begin(cache, &passing, || Arc::clone(stored));
         Some(body)
     }
 
-    /// All of what a plain request hit.
-    pub(crate) fn of_hit(cache: &WorkerCache, hit: &DiskHit) -> Self {
-        let mut body = Self::part(hit.object().clone(), 0..hit.length());
+    /// All of a hit, which may go to memory as well.
+    pub(crate) fn of_hit(cache: &WorkerCache, key: &CacheKey, hit: &DiskHit) -> Self {
+        let mut body = Self::part(hit.object.clone(), 0..hit.length());
         let passing = Passing {
-            hash: hit.hash(),
-            charge_bytes: hit.charge_bytes(),
+            hash: key.hash,
+            charge_bytes: hit.charge_bytes(key),
             length: hit.length(),
+            changes: hit.changes,
         };
-        body.promotion = Promotion::begin(cache, hit.object(), &passing, || hit.stored());
+        body.promotion = Promotion::begin(cache, &passing, || hit.stored(key));
         body
     }
 
@@ -146,19 +148,13 @@ impl DiskBody {
         self.range.start += piece.len();
         cache.counters.disk_response_bytes.add(piece.len());
         if let (Some(promotion), Piece::Bytes(bytes)) = (&mut self.promotion, piece) {
-            let Some(seen) = promotion.cache.hot.renewed(promotion.seen) else {
-                cache.counters.dropped_promotion.one();
-                self.promotion = None;
-                return;
-            };
-            promotion.seen = seen;
             promotion.buffer.extend_from_slice(bytes);
             if self.range.is_empty()
                 && let Some(promotion) = self.promotion.take()
             {
                 match promotion.finish() {
-                    Commit::Done(_) => cache.counters.disk_promoted.one(),
-                    Commit::Outdated => cache.counters.dropped_promotion.one(),
+                    Commit::Done => cache.counters.disk_promoted.one(),
+                    Commit::Refused => cache.counters.dropped_promotion.one(),
                     Commit::Lost => {}
                 }
             }
@@ -172,6 +168,7 @@ struct Passing {
     /// What RAM would charge for it.
     charge_bytes: u64,
     length: u64,
+    changes: u64,
 }
 
 /// An object on its way to RAM while a client gets it.
@@ -179,7 +176,7 @@ struct Promotion {
     cache: Arc<Cache>,
     hash: KeyHash,
     stored: Arc<Stored>,
-    seen: Version,
+    changes: u64,
     reservation: Option<Reservation<Stored>>,
     /// As large as the body from the start.
     buffer: Vec<u8>,
@@ -191,7 +188,6 @@ impl Promotion {
     /// Asks RAM's policy.
     fn begin(
         cache: &WorkerCache,
-        object: &DiskObject,
         passing: &Passing,
         stored: impl FnOnce() -> Arc<Stored>,
     ) -> Option<Self> {
@@ -201,17 +197,18 @@ impl Promotion {
             hash,
             charge_bytes,
             length,
+            changes,
         } = passing;
         let offers = tier.hit(hash, length) && tier.begin_promotion(hash);
         if !offers {
             cache.record(hash, charge_bytes, false);
             return None;
         }
-        let seen = tier.version_of(hash, object);
-        let seen = seen.filter(|_| shared.hot.peek(hash).is_none());
-        let offer = seen.map(|_| shared.offer_to_ram(hash, charge_bytes, &cache.counters));
+        let is_unchanged = || tier.changes(hash) == changes && shared.hot.peek(hash).is_none();
+        let offer =
+            is_unchanged().then(|| shared.offer_to_ram(hash, charge_bytes, &cache.counters));
         cache.record(hash, charge_bytes, false);
-        let (Some(seen), Some(Offer::Admit(mut reservation))) = (seen, offer) else {
+        let Some(Offer::Admit(mut reservation)) = offer else {
             tier.end_promotion(hash);
             return None;
         };
@@ -219,7 +216,7 @@ impl Promotion {
             cache: Arc::clone(shared),
             hash,
             stored: stored(),
-            seen,
+            changes,
             hold: reservation.take_hold(),
             reservation: Some(reservation),
             buffer: Vec::with_capacity(usize::try_from(length).unwrap_or(0)),
@@ -246,8 +243,12 @@ impl Promotion {
             head: Bytes::copy_from_slice(&response.head),
             ..response.clone()
         };
+        let current = || {
+            self.tier()
+                .is_some_and(|tier| tier.changes(self.hash) == self.changes)
+        };
         let value = self.stored.renewed(StoredKind::Response(response));
-        reservation.promote(value, self.seen)
+        reservation.commit_if(value, |present| present.is_none() && current())
     }
 }
 

@@ -5,22 +5,24 @@ use std::sync::Arc;
 use bytes::Bytes;
 use edgeward_semantics::StoredPolicy;
 use edgeward_store::disk::DiskObject;
-use edgeward_types::KeyHash;
 use http::StatusCode;
 
 use super::disk::head;
-use super::stored::{Stored, StoredBody, StoredKind, StoredResponse, charge_bytes, has_length};
+use super::key::CacheKey;
+use super::stored::{
+    OnDisk, Stored, StoredBody, StoredKind, StoredResponse, charge_bytes, has_length,
+};
 use super::tiers::WorkerCache;
 
 /// A fresh response on disk.
 pub(crate) struct DiskHit {
-    pub(crate) hash: KeyHash,
-    pub(crate) key: Box<[u8]>,
     pub(crate) object: DiskObject,
     pub(crate) status: StatusCode,
     pub(crate) policy: StoredPolicy,
     /// `name: value\r\n` for each field but `Content-Length`.
     pub(crate) fields: Bytes,
+    /// What [`DiskTier::changes`](crate::cache::disk::DiskTier::changes) said before it was looked up.
+    pub(crate) changes: u64,
 }
 
 impl DiskHit {
@@ -35,35 +37,30 @@ impl DiskHit {
     }
 
     /// Nothing of the body was asked for.
-    pub(crate) fn pass_by(&self, cache: &WorkerCache) {
+    pub(crate) fn pass_by(&self, cache: &WorkerCache, key: &CacheKey) {
         if let Some(disk) = &cache.disk {
-            disk.hit(self.hash, self.length());
+            disk.hit(key.hash, self.length());
         }
-        cache.record(self.hash, self.charge_bytes(), false);
+        cache.record(key.hash, self.charge_bytes(key), false);
     }
 
-    /// The response as RAM would have it, but for its body.
-    pub(crate) fn stored(&self) -> Arc<Stored> {
+    /// The response as memory would have it, but for its body.
+    pub(crate) fn stored(&self, key: &CacheKey) -> Arc<Stored> {
         let response = StoredResponse {
             policy: self.policy,
             status: self.status,
             head: head::block(self.status, &self.fields, self.length()),
-            body: StoredBody::Disk(self.object.clone()),
+            body: StoredBody::Disk(OnDisk {
+                object: self.object.clone(),
+                changes: self.changes,
+            }),
         };
-        Stored::new(&self.key, StoredKind::Response(response))
+        Stored::new(&key.bytes, StoredKind::Response(response))
     }
 
-    pub(crate) fn hash(&self) -> KeyHash {
-        self.hash
-    }
-
-    pub(crate) fn object(&self) -> &DiskObject {
-        &self.object
-    }
-
-    /// What RAM would charge for it.
-    pub(crate) fn charge_bytes(&self) -> u64 {
+    /// What memory would charge for it.
+    pub(crate) fn charge_bytes(&self, key: &CacheKey) -> u64 {
         let head_bytes = head::block_bytes(self.status, &self.fields, self.length());
-        charge_bytes(self.key.len(), head_bytes, self.length())
+        charge_bytes(key.bytes.len(), head_bytes, self.length())
     }
 }

@@ -1,9 +1,60 @@
-//! The hash under which both tiers keep a key.
+//! The key of a stored response (RFC 9111 §2 and §4.1).
+
+use std::sync::Arc;
 
 use edgeward_types::KeyHash;
+use http::HeaderMap;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::stored::{Stored, Variants};
 
 /// The hash of a full key, in both tiers.
 pub(crate) fn hash_key(key: &[u8], seed: u64) -> KeyHash {
     KeyHash(xxh3_64_with_seed(key, seed))
+}
+
+/// The primary key of a target, and behind it the secondary key of one variant if the target is known to vary.
+#[derive(Clone, Debug)]
+pub(crate) struct CacheKey {
+    pub(crate) hash: KeyHash,
+    pub(crate) bytes: Vec<u8>,
+    /// Says by which request fields the target varies. `None` for a primary key alone.
+    pub(crate) marker: Option<Arc<Stored>>,
+    primary_len: usize,
+    primary_hash: KeyHash,
+}
+
+impl CacheKey {
+    /// The key of a target, from the bytes of its primary key.
+    pub(crate) fn primary_of(bytes: Vec<u8>, seed: u64) -> Self {
+        let hash = hash_key(&bytes, seed);
+        Self {
+            hash,
+            primary_len: bytes.len(),
+            primary_hash: hash,
+            marker: None,
+            bytes,
+        }
+    }
+
+    /// Appends the secondary key that `request`, as the origin sees it, selects among `variants`, which `marker` lists.
+    pub(crate) fn select(
+        &mut self,
+        marker: &Arc<Stored>,
+        variants: &Variants,
+        request: &HeaderMap,
+        seed: u64,
+    ) {
+        variants.write_key(request, &mut self.bytes);
+        self.hash = hash_key(&self.bytes, seed);
+        self.marker = Some(Arc::clone(marker));
+    }
+
+    pub(crate) fn primary(&self) -> &[u8] {
+        &self.bytes[..self.primary_len]
+    }
+
+    pub(crate) fn primary_hash(&self) -> KeyHash {
+        self.primary_hash
+    }
 }

@@ -12,4 +12,5 @@ pub(crate) mod stored;
 mod tiers;
 
 pub(crate) use disk_hit::DiskHit;
+pub(crate) use key::CacheKey;
 pub(crate) use tiers::{Cache, WorkerCache};

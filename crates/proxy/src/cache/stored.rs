@@ -12,7 +12,6 @@ use bytes::Bytes;
 use edgeward_semantics::{StoredPolicy, VaryFields};
 use edgeward_store::disk::DiskObject;
 use edgeward_store::hot::{Hold, HotCache};
-use edgeward_store::versions::Version;
 use edgeward_types::allocated_bytes;
 use http::StatusCode;
 use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
@@ -52,8 +51,6 @@ pub(crate) struct Variants {
     pub(crate) generation: u64,
     /// Whether this very marker was given to the disk or came from it.
     pub(crate) on_disk: AtomicBool,
-    /// The version of the URL's key at which the disk had this marker, if it was read there.
-    pub(crate) seen: Option<Version>,
     /// The cache's charge for this marker.
     pub(crate) hold: OnceLock<Hold>,
 }
@@ -73,14 +70,22 @@ pub(crate) struct StoredResponse {
 #[derive(Clone, Debug)]
 pub(crate) enum StoredBody {
     Memory(Bytes),
-    Disk(DiskObject),
+    Disk(OnDisk),
+}
+
+/// A body on disk.
+#[derive(Clone, Debug)]
+pub(crate) struct OnDisk {
+    pub(crate) object: DiskObject,
+    /// What [`DiskTier::changes`](crate::cache::disk::DiskTier::changes) said before it was looked up.
+    pub(crate) changes: u64,
 }
 
 impl StoredBody {
     pub(crate) fn len(&self) -> u64 {
         match self {
             Self::Memory(bytes) => bytes.len() as u64,
-            Self::Disk(object) => object.length(),
+            Self::Disk(on_disk) => on_disk.object.length(),
         }
     }
 }
@@ -105,6 +110,14 @@ impl Stored {
 
     pub(crate) fn is_of(&self, key: &[u8]) -> bool {
         *self.key == *key
+    }
+
+    /// The response, of a value that a lookup returned.
+    pub(crate) fn response(&self) -> &StoredResponse {
+        match &self.kind {
+            StoredKind::Response(response) => response,
+            StoredKind::Varies(_) => unreachable!("lookups return responses only"),
+        }
     }
 
     /// Counts one more hit that had to copy a large body. True for the one hit that should move it to the arena.

@@ -1,6 +1,5 @@
 //! One client connection: which protocol it speaks, and its life until it ends.
 
-use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
@@ -11,10 +10,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderValue, Request, Response, StatusCode};
-use hyper::body::Incoming;
+use http::{HeaderValue, StatusCode};
 use hyper::server::conn::{http1, http2};
-use hyper::service::Service;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use tokio::io::{AsyncReadExt, AsyncWrite as _, AsyncWriteExt};
@@ -24,15 +21,14 @@ use tokio_rustls::TlsAcceptor;
 use crate::base::config::HEADERS_ON_STACK;
 use crate::base::tasks::{LocalExecutor, Member};
 use crate::base::tls;
+use crate::client::h1::FastPath;
 use crate::client::h2_frames::Excess;
 use crate::client::h2_io::H2Io;
 use crate::client::io::ClientIo;
-use crate::client::lane::Lane;
+use crate::client::service::EdgeService;
 use crate::client::stream::ClientStream;
 use crate::exchange::{ClientLink, ConnState, Overdue};
-use crate::path::body::EdgeBody;
 use crate::path::worker::Worker;
-use crate::path::{self, Serving};
 
 /// Serves a connection to its end.
 pub(crate) async fn run(
@@ -173,18 +169,18 @@ where
     S: ClientStream + 'static,
 {
     worker.counters.accepted_h1.one();
-    let mut io = io.with_lane(Rc::clone(&worker), link.clone());
+    let mut io = io.with_fast_path(Rc::clone(&worker), link.clone());
     let turn = poll_fn(|cx| {
         link.conn.attend(cx);
         if let Some(overdue) = link.conn.verdict() {
             return Poll::Ready(Turn::Over(overdue));
         }
         // Saying goodbye is hyper's.
-        if link.conn.is_draining() && !link.conn.lane_writes() {
+        if link.conn.is_draining() && !link.conn.fast_path_writes() {
             return Poll::Ready(Turn::Hyper);
         }
-        io.poll_lane(cx).map(|result| match result {
-            Ok(()) if io.lane().is_some_and(Lane::is_over) => Turn::End,
+        io.poll_fast_path(cx).map(|result| match result {
+            Ok(()) if io.fast_path().is_some_and(FastPath::is_over) => Turn::End,
             Ok(()) => Turn::Hyper,
             Err(error) => Turn::Failed(error),
         })
@@ -192,7 +188,7 @@ where
     match turn.await {
         Turn::Hyper => Box::pin(serve_by_hyper(worker, link, io)).await,
         Turn::End => {
-            if link.conn.lingers() || io.lane().is_some_and(Lane::overran) {
+            if link.conn.lingers() || io.fast_path().is_some_and(FastPath::overran) {
                 say_last(io, b"").await;
             } else if link.tls {
                 // One attempt to send `close_notify` (RFC 8446 §6.1). Without TLS closing the socket says the same.
@@ -215,7 +211,7 @@ where
     }
 }
 
-/// Why the lane no longer has a connection for itself.
+/// Why the fast path no longer has a connection for itself.
 enum Turn {
     /// Something has come that is not for it, or the connection is to drain.
     Hyper,
@@ -251,8 +247,8 @@ where
         if let Some(overdue) = link.conn.verdict() {
             return Poll::Ready(Err(overdue));
         }
-        // hyper would take a connection on which only the lane is busy for an idle one.
-        if link.conn.is_draining() && !draining && !link.conn.lane_writes() {
+        // hyper would take a connection on which only the fast path is busy for an idle one.
+        if link.conn.is_draining() && !draining && !link.conn.fast_path_writes() {
             draining = true;
             Pin::new(&mut connection).graceful_shutdown();
         }
@@ -446,21 +442,6 @@ impl Drop for Open {
     fn drop(&mut self) {
         self.worker.counters.connections.less_one();
         self.worker.connections.borrow_mut().remove(self.place);
-    }
-}
-
-struct EdgeService {
-    worker: Rc<Worker>,
-    link: ClientLink,
-}
-
-impl Service<Request<Incoming>> for EdgeService {
-    type Response = Response<EdgeBody>;
-    type Error = Infallible;
-    type Future = Serving;
-
-    fn call(&self, request: Request<Incoming>) -> Serving {
-        path::serve(&self.worker, &self.link, request)
     }
 }
 

@@ -1,4 +1,4 @@
-//! A client's socket: notes its movements in a [`ConnState`], and gives the lane what hyper does not need to see.
+//! A client's socket: notes its movements in a [`ConnState`], and gives the fast path what hyper does not need to see.
 
 use std::io;
 use std::pin::Pin;
@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::client::lane::Lane;
+use crate::client::h1::FastPath;
 use crate::client::stream::ClientStream;
 use crate::exchange::{ClientLink, ConnState};
 use crate::path::worker::Worker;
@@ -20,7 +20,7 @@ pub(crate) struct ClientIo<S> {
     stream: S,
     state: Rc<ConnState>,
     read_ahead: Bytes,
-    lane: Option<Box<Lane>>,
+    fast_path: Option<Box<FastPath>>,
     /// The stream took a part of what hyper last wrote.
     cut: bool,
 }
@@ -31,21 +31,21 @@ impl<S> ClientIo<S> {
             stream,
             state,
             read_ahead,
-            lane: None,
+            fast_path: None,
             cut: false,
         }
     }
 
-    /// Answers what it can before hyper sees it; see [`Lane`].
-    pub(crate) fn with_lane(mut self, worker: Rc<Worker>, link: ClientLink) -> Self {
+    /// Answers what it can before hyper sees it; see [`FastPath`].
+    pub(crate) fn with_fast_path(mut self, worker: Rc<Worker>, link: ClientLink) -> Self {
         let read_ahead = std::mem::take(&mut self.read_ahead);
         if !read_ahead.is_empty() {
-            // A head has begun; from here on the lane alone sees these bytes.
+            // A head has begun; from here on the fast path alone sees these bytes.
             self.state.received();
         }
         self.state.hold_logs(worker.logs());
-        let lane = Lane::new(worker, link, read_ahead);
-        self.lane = Some(Box::new(lane));
+        let fast_path = FastPath::new(worker, link, read_ahead);
+        self.fast_path = Some(Box::new(fast_path));
         self
     }
 }
@@ -53,13 +53,13 @@ impl<S> ClientIo<S> {
 impl<S: ClientStream> ClientIo<S> {
     /// Writes interim responses before hyper's next message.
     fn poll_interims(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.lane {
+        match &mut self.fast_path {
             // Within a message no other can begin.
             _ if self.cut => {
                 self.state.take_interims();
                 Poll::Ready(Ok(()))
             }
-            Some(lane) => lane.poll_interims(&mut self.stream, cx),
+            Some(fast_path) => fast_path.poll_interims(&mut self.stream, cx),
             None => Poll::Ready(Ok(())),
         }
     }
@@ -70,10 +70,10 @@ impl<S: ClientStream> ClientIo<S> {
         }
     }
 
-    /// Has the lane serve what it can: ready when hyper is to read, or at an error.
-    pub(crate) fn poll_lane(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.lane {
-            Some(lane) => lane.poll_serve(&mut self.stream, cx),
+    /// Has the fast path serve what it can: ready when hyper is to read, or at an error.
+    pub(crate) fn poll_fast_path(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.fast_path {
+            Some(fast_path) => fast_path.poll_serve(&mut self.stream, cx),
             None => Poll::Ready(Ok(())),
         }
     }
@@ -83,9 +83,9 @@ impl<S: ClientStream> ClientIo<S> {
         self.stream
     }
 
-    /// Returns the lane.
-    pub(crate) fn lane(&self) -> Option<&Lane> {
-        self.lane.as_deref()
+    /// Returns the fast path.
+    pub(crate) fn fast_path(&self) -> Option<&FastPath> {
+        self.fast_path.as_deref()
     }
 }
 
@@ -96,8 +96,8 @@ impl<S: ClientStream> AsyncRead for ClientIo<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        if let Some(lane) = &mut this.lane {
-            return lane.poll_read(&mut this.stream, cx, buffer);
+        if let Some(fast_path) = &mut this.fast_path {
+            return fast_path.poll_read(&mut this.stream, cx, buffer);
         }
         if !self.read_ahead.is_empty() {
             let n = self.read_ahead.len().min(buffer.remaining());
@@ -161,8 +161,8 @@ impl<S: ClientStream> AsyncWrite for ClientIo<S> {
         self.cut = false;
         ready!(self.poll_interims(cx))?;
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
-        if let Some(lane) = &mut self.lane {
-            lane.flushed(cx);
+        if let Some(fast_path) = &mut self.fast_path {
+            fast_path.flushed(cx);
         }
         Poll::Ready(Ok(()))
     }

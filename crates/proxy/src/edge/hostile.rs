@@ -6,7 +6,7 @@ use bytes::BytesMut;
 
 /// Reads a request's head as the fast path does, and looks for the request's end.
 pub fn request_head(bytes: &[u8]) {
-    crate::client::lane::check_request(bytes);
+    crate::client::h1::check_request(bytes);
 }
 
 /// Reads a response's head as it comes from the origin.

@@ -155,7 +155,7 @@ fn canonicalise(border: &Border, request: &mut Request) -> Result<(), Stop> {
     }
 }
 
-/// As [`canonicalise`], for a plain request. The lane has read each of its fields and found nothing that the other steps look
+/// As [`canonicalise`], for a plain request. The fast path has read each of its fields and found nothing that the other steps look
 /// for, and a look into the map costs more than one at the bytes.
 fn canonicalise_plain(
     border: &Border,

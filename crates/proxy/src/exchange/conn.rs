@@ -4,6 +4,10 @@
 //! connection only notes, in cells, when it last moved, and once a second a sweep over the worker's
 //! connections compares those notes with the limits; see [`ConnState::overdue`].
 
+mod in_flight;
+mod interims;
+mod wire;
+
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
@@ -19,6 +23,9 @@ use crate::base::access_log::Pending;
 use crate::base::clock::Clock;
 use crate::base::config::LimitsConfig;
 use crate::base::pace::{MinRate, Pace};
+pub(crate) use in_flight::{InFlight, Orphan};
+pub(crate) use interims::{INTERIM_BYTES_MAX, Interims};
+use wire::Wire;
 
 /// What is known of a connection besides its bytes.
 #[derive(Debug)]
@@ -48,8 +55,8 @@ pub(crate) struct ConnState {
     /// What hyper was last given has been answered, and the answer flushed.
     answered: Cell<bool>,
     flushed: Cell<bool>,
-    /// The fast lane has a response that the client has not taken yet.
-    lane_writes: Cell<bool>,
+    /// The fast path has a response that the client has not taken yet.
+    fast_path_writes: Cell<bool>,
     is_h2: Cell<bool>,
     /// Bytes the socket has taken since the last sweep.
     taken: Cell<u64>,
@@ -58,7 +65,7 @@ pub(crate) struct ConnState {
     written_bytes: Cell<u64>,
     /// What was handed over and the client has not taken.
     pieces: Pieces,
-    /// Interim responses that the lane is to write.
+    /// Interim responses that the fast path is to write.
     interims: RefCell<Vec<u8>>,
     /// The number of the last request of HTTP/1.1, and the request that waits for its final response.
     requests: Cell<u64>,
@@ -66,49 +73,10 @@ pub(crate) struct ConnState {
     /// Lines of the access log wait for their response to be flushed: HTTP/1.1 with a log.
     holds_logs: Cell<bool>,
     held_logs: RefCell<Vec<Pending>>,
-    lane_gone: Cell<bool>,
+    fast_path_gone: Cell<bool>,
     /// What hyper has written of the response under way; kept where lines are held.
     wire: Cell<Wire>,
     task: RefCell<Option<Waker>>,
-}
-
-/// How far a response has got that hyper writes.
-#[derive(Clone, Copy, Debug, Default)]
-struct Wire {
-    /// The status in the first line, once its bytes were written.
-    status: u16,
-    /// Bytes of the head's end, CR LF CR LF, that were written last.
-    end_matched: u8,
-    /// Bytes behind the head.
-    body_bytes: u64,
-}
-
-impl Wire {
-    fn wrote(&mut self, mut bytes: &[u8]) {
-        if self.end_matched == 0
-            && let Some(digits) = bytes
-                .strip_prefix(b"HTTP/1.")
-                .and_then(|rest| rest.get(2..5))
-        {
-            let number = digits
-                .iter()
-                .fold(0, |n, digit| n * 10 + u16::from(digit.wrapping_sub(b'0')));
-            self.status = number;
-        }
-        while self.end_matched < 4 {
-            let Some((&byte, rest)) = bytes.split_first() else {
-                return;
-            };
-            bytes = rest;
-            self.end_matched = match (self.end_matched, byte) {
-                (0 | 2, b'\r') => self.end_matched + 1,
-                (1 | 3, b'\n') => self.end_matched + 1,
-                (_, b'\r') => 1,
-                _ => 0,
-            };
-        }
-        self.body_bytes += bytes.len() as u64;
-    }
 }
 
 /// Why a connection must end.
@@ -151,7 +119,7 @@ impl ConnState {
             lingers: Cell::new(false),
             answered: Cell::new(false),
             flushed: Cell::new(false),
-            lane_writes: Cell::new(false),
+            fast_path_writes: Cell::new(false),
             is_h2: Cell::new(false),
             taken: Cell::new(0),
             pace: Pace::default(),
@@ -162,7 +130,7 @@ impl ConnState {
             interims_of: Cell::new(None),
             holds_logs: Cell::new(false),
             held_logs: RefCell::default(),
-            lane_gone: Cell::new(false),
+            fast_path_gone: Cell::new(false),
             wire: Cell::default(),
             task: RefCell::new(None),
         })
@@ -172,13 +140,13 @@ impl ConnState {
     pub(crate) fn begin(self: &Rc<Self>) -> InFlight {
         self.in_flight.set(self.in_flight.get() + 1);
         self.head_since.set(None);
-        InFlight(Rc::clone(self))
+        InFlight::of(self)
     }
 
     /// A request was given up while its fetch goes on. The fetch counts until the returned value is dropped.
     pub(crate) fn orphan(self: &Rc<Self>) -> Orphan {
         self.orphans.set(self.orphans.get() + 1);
-        Orphan(Rc::clone(self))
+        Orphan::of(self)
     }
 
     /// Whether orphaned fetches leave no place for another request, of which there are `most`.
@@ -260,7 +228,7 @@ impl ConnState {
     /// An idle connection before one whose request's head is incomplete, and in each group the one that waits longest.
     pub(crate) fn spare_rank(&self) -> Option<SpareRank> {
         let is_busy = self.in_flight.get() > 0
-            || self.lane_writes.get()
+            || self.fast_path_writes.get()
             || self.write_blocked_since.get().is_some()
             || self.verdict.get().is_some();
         if is_busy {
@@ -343,12 +311,12 @@ impl ConnState {
         self.idle_since.set(since);
     }
 
-    pub(crate) fn set_lane_writes(&self, writes: bool) {
-        self.lane_writes.set(writes);
+    pub(crate) fn set_fast_path_writes(&self, writes: bool) {
+        self.fast_path_writes.set(writes);
     }
 
-    pub(crate) fn lane_writes(&self) -> bool {
-        self.lane_writes.get()
+    pub(crate) fn fast_path_writes(&self) -> bool {
+        self.fast_path_writes.get()
     }
 
     /// A request begins: until [`end_interims`](Self::end_interims) its interim responses are written.
@@ -358,10 +326,7 @@ impl ConnState {
         // What is left is of an older request.
         self.interims.borrow_mut().clear();
         self.interims_of.set(Some(request));
-        Interims {
-            conn: Rc::clone(self),
-            request,
-        }
+        Interims::of(self, request)
     }
 
     /// The final response begins.
@@ -430,7 +395,7 @@ impl ConnState {
 
     /// Keeps the line of a response whose body has ended until the response has left. Returns it if that cannot be known here.
     pub(crate) fn hold_log(&self, mut log: Box<Pending>) -> Option<Box<Pending>> {
-        if self.lane_gone.get() {
+        if self.fast_path_gone.get() {
             // hyper lets go of the socket before it does of the body.
             log.cut(|_| self.body_bytes_written());
             return Some(log);
@@ -448,8 +413,8 @@ impl ConnState {
     }
 
     /// The socket is closed: responses that are not whole by now never will be.
-    pub(crate) fn lane_is_gone(&self) {
-        self.lane_gone.set(self.holds_logs.get());
+    pub(crate) fn fast_path_is_gone(&self) {
+        self.fast_path_gone.set(self.holds_logs.get());
     }
 
     pub(crate) fn has_logs(&self) -> bool {
@@ -499,63 +464,5 @@ impl ConnState {
         if self.in_flight.get() == 0 && self.head_since.get().is_none() {
             self.head_since.set(Some(self.clock.now()));
         }
-    }
-}
-
-/// Takes the interim responses to one request. A fetch may outlive the request that began it; what comes then is
-/// dropped.
-#[derive(Debug)]
-pub(crate) struct Interims {
-    conn: Rc<ConnState>,
-    request: u64,
-}
-
-impl Interims {
-    /// Takes the lines of one interim response. Must be called while the request's own task polls the fetch, which
-    /// then sees the lines.
-    pub(crate) fn push(&self, lines: &[u8]) {
-        let mut waiting = self.conn.interims.borrow_mut();
-        if self.conn.interims_of.get() == Some(self.request)
-            && waiting.len() + lines.len() <= INTERIM_BYTES_MAX
-        {
-            waiting.extend_from_slice(lines);
-        }
-    }
-}
-
-/// Interim responses that may wait for one client: as much as the default of one head. Further ones are dropped, as
-/// RFC 9110 §15.2 allows for those that were not asked for.
-pub(crate) const INTERIM_BYTES_MAX: usize = 64 << 10;
-
-/// One request under way. Dropped with its response's body.
-#[derive(Debug)]
-pub(crate) struct InFlight(Rc<ConnState>);
-
-impl InFlight {
-    pub(crate) fn conn(&self) -> &Rc<ConnState> {
-        &self.0
-    }
-}
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        let conn = &self.0;
-        conn.in_flight.set(conn.in_flight.get() - 1);
-        if conn.in_flight.get() == 0 {
-            conn.idle_since.set(conn.clock.now());
-            conn.answered.set(true);
-        }
-        conn.client_turn_since.set(None);
-        conn.upload_waits_since.set(None);
-    }
-}
-
-/// A fetch whose client is gone.
-#[derive(Debug)]
-pub(crate) struct Orphan(Rc<ConnState>);
-
-impl Drop for Orphan {
-    fn drop(&mut self) {
-        self.0.orphans.set(self.0.orphans.get() - 1);
     }
 }

@@ -21,7 +21,7 @@ pub(crate) struct Request {
     /// Without the fields of the connection, and without those that no origin gets.
     pub(crate) headers: HeaderMap,
     /// A GET or HEAD for one host, without a body, conditions, a range, directives or anything else that needs a second
-    /// look, as the [lane](crate::client::lane) found.
+    /// look, as the [fast path](crate::client::h1) found.
     pub(crate) plain: bool,
     pub(crate) scheme: &'static str,
     pub(crate) peer: SocketAddr,
@@ -35,7 +35,7 @@ pub(crate) struct Request {
     /// What the removed fields of the connection said.
     pub(crate) options: ConnectionOptions,
     pub(crate) route: Route,
-    /// Takes the interim responses for a client of HTTP/1.1. hyper's server cannot send them, so the [lane](crate::client::lane)
+    /// Takes the interim responses for a client of HTTP/1.1. hyper's server cannot send them, so the [fast path](crate::client::h1)
     /// writes them beneath it.
     pub(crate) interims: Option<Interims>,
 }

@@ -26,6 +26,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::connect::OriginStream;
 use crate::base::config::LimitsConfig;
+use crate::base::partial_head::PartialHead;
 use crate::exchange::Interims;
 
 pub(super) use body::Body;
@@ -85,6 +86,8 @@ pub(super) struct Connection {
     stream: Box<dyn OriginStream>,
     /// What has arrived and nobody has taken yet.
     inbox: BytesMut,
+    /// How far the head at the front of the inbox was parsed.
+    partial: PartialHead,
     /// As much as the last response had: the next is likely to be of its kind.
     read_bytes: usize,
     /// Putting an alarm off costs less than setting a new one, so it is kept from request to request.
@@ -96,6 +99,7 @@ impl Connection {
         Self {
             stream,
             inbox: BytesMut::new(),
+            partial: PartialHead::default(),
             read_bytes: READ_BYTES_MIN,
             alarm: Box::pin(tokio::time::sleep_until(Instant::now())),
         }
@@ -181,7 +185,18 @@ impl Connection {
     ) -> Poll<Result<ReadHead, H1Error>> {
         let mut left = INTERIM_MAX;
         loop {
-            match head::parse(&mut self.inbox, limits, method, lines_do)? {
+            let is_open =
+                self.inbox.len() < limits.bytes_max && !self.partial.may_be_complete(&self.inbox);
+            let head = if is_open {
+                None
+            } else {
+                head::parse(&mut self.inbox, limits, method, lines_do)?
+            };
+            match &head {
+                Some(_) => self.partial.reset(),
+                None => self.partial.is_incomplete(self.inbox.len()),
+            }
+            match head {
                 Some(Head::Final {
                     fields,
                     framing,

@@ -3,6 +3,8 @@
 //! Being a worker's own they need no lock, and a response is read on the thread that asked for it.
 //! The most recently used idle connection is taken first, so that the surplus grows old and goes.
 
+mod h2;
+
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -13,7 +15,7 @@ use edgeward_types::Timestamp;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::time::Instant;
 
 use super::body::OriginBody;
@@ -30,7 +32,7 @@ use crate::base::clock::Clock;
 use crate::base::config::{LimitsConfig, OriginConfig, OriginProtocol};
 use crate::base::counters::Counters;
 use crate::base::sparse_log::SparseLog;
-use crate::base::tasks::{LocalExecutor, TaskSet};
+use crate::base::tasks::TaskSet;
 
 /// All of a worker's connections to the origin.
 pub(crate) struct OriginPool {
@@ -240,40 +242,6 @@ impl OriginPool {
         }
     }
 
-    async fn send_h2(
-        &self,
-        attempt: &Attempt,
-        outbound: &Outbound<'_>,
-        upload: Upload,
-    ) -> Result<Received, OriginError> {
-        let mut tries_left = self.config.retries_max;
-        let mut upload = Some(upload);
-        let mut unsent = None;
-        loop {
-            let mut sender = self.h2_sender().await?;
-            attempt.note_sent();
-            let request = unsent
-                .take()
-                .unwrap_or_else(|| outbound.request(upload.take().unwrap_or(Upload::Empty)));
-            let error = match self
-                .head_in_time(attempt, outbound, sender.try_send_request(request))
-                .await?
-            {
-                Ok(response) => return Ok(self.received(response, None)),
-                Err(error) => error,
-            };
-            let (error, returned) = split(error);
-            // A connection that says GOAWAY, or died, takes the request down with it.
-            let died = sender.is_closed();
-            if tries_left == 0 || !(died && (returned.is_some() || attempt.repeatable)) {
-                return Err(OriginError::from_hyper(error));
-            }
-            unsent = returned;
-            tries_left -= 1;
-            self.shared.counters.origin_retries.one();
-        }
-    }
-
     fn received(&self, response: Response<Incoming>, lease: Option<Lease>) -> Received {
         let (parts, incoming) = response.into_parts();
         let body = OriginBody::of_hyper(
@@ -399,46 +367,6 @@ impl OriginPool {
         Ok(sender)
     }
 
-    /// The one HTTP/2 connection, opened by the first who needs it.
-    async fn h2_sender(&self) -> Result<http2::SendRequest<Upload>, OriginError> {
-        let usable = || {
-            self.h2
-                .borrow()
-                .clone()
-                .filter(|sender| !sender.is_closed())
-        };
-        if let Some(sender) = usable() {
-            return Ok(sender);
-        }
-        let _first = self.h2_connecting.lock().await;
-        if let Some(sender) = usable() {
-            return Ok(sender);
-        }
-        let lease = Lease::open(&self.shared, None);
-        let deadline = Instant::now() + self.config.connect_timeout;
-        let stream = self.connect(deadline).await?;
-        let executor = LocalExecutor(self.shared.tasks.clone());
-        let mut builder = http2::Builder::new(executor);
-        builder
-            .timer(TokioTimer::new())
-            .initial_stream_window_size(H2_STREAM_WINDOW_BYTES)
-            .initial_connection_window_size(H2_CONNECTION_WINDOW_BYTES)
-            .max_header_list_size(
-                u32::try_from(self.limits.head_bytes_max.bytes()).unwrap_or(u32::MAX),
-            );
-        let handshake = builder.handshake(TokioIo::new(stream));
-        let (sender, connection) = tokio::time::timeout_at(deadline, handshake)
-            .await
-            .map_err(|_| OriginError::ConnectTimeout)?
-            .map_err(OriginError::from_hyper)?;
-        self.shared.tasks.spawn(|member| async move {
-            _ = connection.await;
-            drop((lease, member));
-        });
-        *self.h2.borrow_mut() = Some(sender.clone());
-        Ok(sender)
-    }
-
     async fn connect(
         &self,
         deadline: Instant,
@@ -494,9 +422,3 @@ fn split(mut error: TrySendError<Request<Upload>>) -> (hyper::Error, Option<Requ
     let message = error.take_message();
     (error.into_error(), message)
 }
-
-/// What an origin may send ahead in one stream: at 100 ms of round trip, 10 MB a second.
-const H2_STREAM_WINDOW_BYTES: u32 = 1 << 20;
-
-/// And in one connection, which carries all of a worker's misses.
-const H2_CONNECTION_WINDOW_BYTES: u32 = 16 << 20;

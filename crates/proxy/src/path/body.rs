@@ -65,8 +65,8 @@ impl EdgeBody {
         let conn = in_flight.conn();
         let (source, delivery) = match source {
             Source::Whole(bytes, _) if bytes.is_empty() => (Source::Empty, None),
-            // hyper may ask for nothing while it cannot write. The lane asks at once, and most bodies are whole by then.
-            Source::Origin(body) if !conn.lane_writes() => {
+            // hyper may ask for nothing while it cannot write. The fast path asks at once, and most bodies are whole by then.
+            Source::Origin(body) if !conn.fast_path_writes() => {
                 let delivery = Delivery::watched(&worker.deliveries, conn, Some(body));
                 (Source::Passed(Rc::clone(&delivery)), Some(delivery))
             }
@@ -92,7 +92,7 @@ impl EdgeBody {
         }
     }
 
-    /// The head of a response that was passed on as [`Lines`]; only a plain request's, which the lane serves.
+    /// The head of a response that was passed on as [`Lines`]; only a plain request's, which the fast path serves.
     pub(crate) fn take_lines(&mut self) -> Option<Lines> {
         match &mut self.source {
             Source::Origin(body) => body.take_lines(),
@@ -120,7 +120,7 @@ impl EdgeBody {
     ) -> Poll<Option<Result<Piece, BodyError>>> {
         let Source::Disk(body) = &mut self.source else {
             loop {
-                let next = ready!(self.poll_own(cx));
+                let next = ready!(self.poll_unlisted(cx));
                 match next.map(|frame| frame.map(Frame::into_data)) {
                     Some(Ok(Ok(bytes))) => return Poll::Ready(Some(Ok(Piece::Bytes(bytes)))),
                     Some(Ok(Err(_))) => {}
@@ -138,7 +138,7 @@ impl EdgeBody {
     }
 
     /// The next frame, for one who lists its bytes with the connection himself.
-    pub(crate) fn poll_own(
+    pub(crate) fn poll_unlisted(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
@@ -268,7 +268,7 @@ impl Body for EdgeBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<ClientBytes>, BodyError>>> {
-        let next = ready!(self.poll_own(cx));
+        let next = ready!(self.poll_unlisted(cx));
         let this = &mut *self;
         let listed = |bytes: Bytes| {
             let held = this.held.take().or_else(|| {

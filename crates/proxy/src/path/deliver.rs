@@ -17,7 +17,6 @@ use http::{Method, Response, StatusCode, Version};
 use http_body::Body as _;
 
 use super::body::{EdgeBody, Source};
-use super::lookup;
 use super::worker::Worker;
 use crate::base::access_log::Pending;
 use crate::cache::disk_body::DiskBody;
@@ -52,7 +51,7 @@ impl Reply {
         stored: &Arc<Stored>,
         cache_status: Option<CacheStatus>,
     ) -> Response<EdgeBody> {
-        let response = lookup::response(stored);
+        let response = stored.response();
         let now = self.worker.now();
         let mut headers = response.headers();
         headers.insert(AGE, HeaderValue::from(response.policy.age_secs(now)));
@@ -285,9 +284,9 @@ fn narrowed(
                         |at: u64| usize::try_from(at).expect("a range lies within its body");
                     Source::Whole(body.slice(index(part.first)..=index(part.last)), memory)
                 }
-                StoredBody::Disk(object) => {
+                StoredBody::Disk(on_disk) => {
                     let range = part.first..part.last + 1;
-                    Source::Disk(Box::new(DiskBody::part(object.clone(), range)))
+                    Source::Disk(Box::new(DiskBody::part(on_disk.object.clone(), range)))
                 }
             };
             Some((StatusCode::PARTIAL_CONTENT, head, body))
@@ -303,5 +302,5 @@ fn narrowed(
 
 /// A stored response that is served without being fresh, or after a validation: how old it is.
 pub(super) fn ttl_secs(stored: &Stored, now: Timestamp) -> i64 {
-    lookup::response(stored).policy.ttl_secs(now)
+    stored.response().policy.ttl_secs(now)
 }

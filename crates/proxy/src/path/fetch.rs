@@ -19,8 +19,9 @@ use http::{Method, Response, StatusCode};
 use hyper::body::Incoming;
 
 use super::deliver::{self, Reply};
-use super::lookup::{self, Found, MissKey};
+use super::lookup::lookup_again;
 use super::pass;
+use crate::cache::CacheKey;
 use crate::cache::collapse::{Lead, Role};
 use crate::cache::fill::{FillHead, FillReader, Followed};
 use crate::cache::stored::{Stored, StoredKind};
@@ -51,11 +52,11 @@ enum Led {
 }
 
 /// Answers a request for which nothing usable is stored.
-pub(super) async fn miss(
+pub(super) async fn fetch(
     reply: Reply,
     request: Rc<Request>,
     incoming: Option<Incoming>,
-    mut key: MissKey,
+    mut key: CacheKey,
     why: Forward,
     stale: Option<Arc<Stored>>,
 ) -> Response<EdgeBody> {
@@ -71,13 +72,13 @@ pub(super) async fn miss(
     let mut follows_left = FOLLOWS_MAX;
     let mut failed: Option<FillReader> = None;
     loop {
-        let primary = key.primary_hash(&worker);
+        let primary = key.primary_hash();
         let alone = follows_left == 0 || worker.cache.hit_for_miss.contains(primary, worker.now());
         let collapse = &worker.cache.collapse;
         let role = match &failed {
             _ if alone => Role::Alone,
-            Some(failed) => collapse.join_after(failed, key.hash, &key.bytes),
-            None => collapse.join(key.hash, &key.bytes),
+            Some(failed) => collapse.join_after(failed, key.hash, &key.bytes, primary),
+            None => collapse.join(key.hash, &key.bytes, primary),
         };
         failed = None;
         if follows_left == FOLLOWS_MAX {
@@ -96,7 +97,7 @@ pub(super) async fn miss(
                 return lead_fetch(reply, request, key, why, stale, lead, reader).await;
             }
             Role::Alone => {
-                let (lead, reader) = worker.cache.collapse.alone();
+                let (lead, reader) = worker.cache.collapse.alone(primary);
                 return lead_fetch(reply, request, key, why, stale, lead, reader).await;
             }
         };
@@ -115,11 +116,11 @@ pub(super) async fn miss(
                     fields.write_key(&as_origin_sees(worker.hop(), &request, fields), &mut own);
                     if own != *secondary {
                         // Another variant of the same URI: look again, now that this is known.
-                        match again(&worker, &request).await {
-                            Some(Ok(stored)) => return reply.stored(&request, &stored, None),
-                            Some(Err(next)) => key = next,
-                            None => follows_left = 0,
+                        let (next, fresh) = lookup_again(&worker, &request).await;
+                        if let Some(stored) = fresh {
+                            return reply.stored(&request, &stored, None);
                         }
+                        key = next;
                         continue;
                     }
                 }
@@ -158,7 +159,7 @@ pub(super) async fn miss(
 async fn lead_fetch(
     reply: Reply,
     request: Rc<Request>,
-    key: MissKey,
+    key: CacheKey,
     why: Forward,
     stale: Option<Arc<Stored>>,
     lead: Lead,
@@ -172,6 +173,7 @@ async fn lead_fetch(
         key,
         lead,
         to_leader: Some(Rc::clone(&told)),
+        replaces: stale.as_ref().map(Arc::downgrade),
     };
     let mut driven = Driven {
         worker: Rc::clone(&worker),
@@ -304,32 +306,9 @@ fn follow(
     )
 }
 
-/// Looks a request up once more. `None` if the disk would have to be waited for again.
-async fn again(worker: &Worker, request: &Request) -> Option<Result<Arc<Stored>, MissKey>> {
-    let mut found = lookup::find(worker, request);
-    if let Found::Waits(waiting) = found {
-        found = lookup::wait(worker, *waiting, request).await;
-    }
-    match found {
-        Found::Response { stored, .. }
-            if lookup::response(&stored).policy.is_fresh(worker.now()) =>
-        {
-            Some(Ok(stored))
-        }
-        Found::Response {
-            hash,
-            primary_len,
-            marker,
-            ..
-        } => Some(Err(lookup::key_of(worker, hash, primary_len, marker))),
-        Found::Nothing { key, .. } => Some(Err(key)),
-        Found::Waits(_) => None,
-    }
-}
-
 fn came_meanwhile(
     worker: &Worker,
-    key: &MissKey,
+    key: &CacheKey,
     stale: Option<&Arc<Stored>>,
 ) -> Option<Arc<Stored>> {
     let stored = worker.cache.hot.peek(key.hash)?;

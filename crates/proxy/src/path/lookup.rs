@@ -1,278 +1,412 @@
-//! From a target to what is stored for it.
+//! One lookup for every request: what is stored under its key, and what follows from it.
+//!
+//! [`lookup`] is called with the key and a [`Query`], which is the rest of the request as far as a lookup reads it. It returns an
+//! [`Outcome`], which the request path carries out. At most two keys are looked up, that of the target and that of the
+//! variant, each in memory and then on disk.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use edgeward_semantics::Forward;
+use edgeward_semantics::{CacheStatus, Forward, RequestDirectives, Reuse, StoredPolicy};
 use edgeward_store::disk::Candidate;
 use edgeward_store::hot::{Commit, Offer};
 use edgeward_types::KeyHash;
+use http::{HeaderMap, StatusCode};
 
-use crate::cache::disk::Looked;
-use crate::cache::stored::{Stored, StoredKind, StoredResponse};
-use crate::exchange::Request;
+use super::worker::Worker;
+use crate::cache::disk::head::{self, DiskHead};
+use crate::cache::disk::{DiskEntry, DiskTier};
+use crate::cache::negative::{Advice, Negative};
+use crate::cache::stored::{Stored, StoredKind, Variants};
+use crate::cache::{CacheKey, DiskHit};
+use crate::exchange::{Refusal, Request};
 use crate::origin::as_origin_sees;
-use crate::path::worker::Worker;
 
-/// What a lookup found.
-pub(super) enum Found {
-    /// A response, fresh or not.
-    Response {
-        hash: KeyHash,
-        primary_len: usize,
-        stored: Arc<Stored>,
-        /// What told the way to it, if the URI varies.
-        marker: Option<Arc<Stored>>,
+/// What becomes of a request.
+pub(crate) enum Outcome {
+    /// A stored response answers it.
+    Hit(Hit),
+    /// A stored response answers it if the origin says so.
+    Revalidate {
+        key: CacheKey,
+        why: Forward,
+        stale: Arc<Stored>,
     },
-    /// Nothing that answers this request.
-    Nothing { key: MissKey, why: Forward },
-    /// The disk may have it and has to be waited for: see [`wait`].
-    Waits(Box<Waiting>),
+    /// Nothing that is stored answers it.
+    Miss {
+        key: CacheKey,
+        why: Forward,
+        /// The number of the id filter's rule that let it pass, if one did.
+        rule: Option<usize>,
+    },
+    /// It goes to the origin without the cache.
+    Pass(Forward),
+    /// It is not served.
+    Refuse(Refusal),
+    /// The disk has to be read first: see [`Waiting::outcome`].
+    Wait(Box<Waiting>),
+}
+
+/// A stored response that answers a request.
+pub(crate) struct Hit {
+    pub(crate) key: CacheKey,
+    pub(crate) found: Found,
+    is_stale: bool,
+}
+
+/// A stored response that a lookup found.
+pub(crate) enum Found {
+    /// One in memory, or one whose head was read from disk by another thread.
+    Stored(Arc<Stored>),
+    /// One on disk whose head took no waiting.
+    Disk(Box<DiskHit>),
 }
 
 /// A lookup that waits for the disk.
-pub(super) struct Waiting {
-    key: Vec<u8>,
-    primary_len: usize,
-    hash: KeyHash,
-    marker: Option<Arc<Stored>>,
+pub(crate) struct Waiting {
+    key: CacheKey,
     candidate: Candidate,
 }
 
-/// Under which key a missing response belongs.
-#[derive(Clone, Debug)]
-pub(super) struct MissKey {
-    pub(super) hash: KeyHash,
-    /// The primary key, and behind it the secondary one if the URI is known to vary.
-    pub(super) bytes: Box<[u8]>,
-    pub(super) primary_len: usize,
-    /// What said that it varies.
-    pub(super) marker: Option<Arc<Stored>>,
+/// The rest of a request, as far as a lookup reads it.
+pub(crate) trait Query {
+    /// The directives of the request that the cache follows.
+    fn directives(&self, worker: &Worker) -> RequestDirectives;
+
+    /// The path of the target.
+    fn path(&self) -> &str;
+
+    /// The fields that decide between `variants`, as the origin sees them.
+    fn selecting_fields(&self, worker: &Worker, variants: &Variants) -> Cow<'_, HeaderMap>;
 }
 
-impl MissKey {
-    pub(super) fn primary(&self) -> &[u8] {
-        &self.bytes[..self.primary_len]
-    }
-
-    pub(super) fn primary_hash(&self, worker: &Worker) -> KeyHash {
-        if self.primary_len == self.bytes.len() {
-            self.hash
-        } else {
-            worker.cache.hash(self.primary())
+impl Query for Request {
+    fn directives(&self, worker: &Worker) -> RequestDirectives {
+        if self.plain {
+            return RequestDirectives::default();
         }
+        let rules = &worker.config().caching.rules;
+        rules.request_directives(&self.headers)
+    }
+
+    fn path(&self) -> &str {
+        self.path()
+    }
+
+    fn selecting_fields(&self, worker: &Worker, variants: &Variants) -> Cow<'_, HeaderMap> {
+        as_origin_sees(worker.hop(), self, &variants.fields)
     }
 }
 
-/// Two lookups at most: one for the URI, one for the variant if it varies. Each in RAM, then on disk.
-pub(super) fn find(worker: &Worker, request: &Request) -> Found {
-    let mut key = worker.scratch.borrow_mut();
-    key.clear();
+/// The primary key of a request that is not refused.
+pub(super) fn key_of(worker: &Worker, request: &Request) -> CacheKey {
     let target = request
         .target()
         .expect("a request that is not refused has a target");
-    target.write_key(&mut key);
-    let hash = worker.cache.hash(&key);
-    let looked = look(worker, hash, &key);
-    of_primary(worker, request, &mut key, hash, looked)
+    worker.cache.key(|bytes| target.write_key(bytes))
 }
 
-/// The same after the first lookup, whose key is in the worker's scratch.
-pub(super) fn after(worker: &Worker, request: &Request, hash: KeyHash, looked: Looked) -> Found {
-    let mut key = worker.scratch.borrow_mut();
-    of_primary(worker, request, &mut key, hash, looked)
+/// Looks a request up by its primary key.
+pub(crate) fn lookup(worker: &Worker, mut key: CacheKey, query: &impl Query) -> Outcome {
+    let step = find(worker, &mut key, query);
+    outcome(worker, key, step, query)
 }
 
-fn of_primary(
+/// Looks a request up once more: what is fresh under its key, and the key.
+pub(super) async fn lookup_again(
     worker: &Worker,
     request: &Request,
-    key: &mut Vec<u8>,
-    hash: KeyHash,
-    looked: Looked,
-) -> Found {
-    match looked {
-        Looked::Waits(candidate) => waits(key, key.len(), hash, None, candidate),
-        Looked::Found(stored) => go_on(worker, request, key, hash, Some(stored)),
-        Looked::Absent => go_on(worker, request, key, hash, None),
+) -> (CacheKey, Option<Arc<Stored>>) {
+    let mut key = key_of(worker, request);
+    let mut step = find(worker, &mut key, request);
+    while let Step::Waits(candidate) = step {
+        step = wait(worker, &mut key, candidate, request).await;
+    }
+    let now = worker.now();
+    let fresh = match step {
+        Step::Found(found) if found.policy().is_fresh(now) => Some(found.into_stored(&key)),
+        _ => None,
+    };
+    (key, fresh)
+}
+
+impl Waiting {
+    /// The outcome once the disk was read.
+    pub(super) async fn outcome(self, worker: &Worker, query: &impl Query) -> Outcome {
+        let Self { mut key, candidate } = self;
+        let mut step = Step::Waits(candidate);
+        while let Step::Waits(candidate) = step {
+            step = wait(worker, &mut key, candidate, query).await;
+        }
+        outcome(worker, key, step, query)
     }
 }
 
-/// Goes on with a lookup when the disk has answered.
-pub(super) async fn wait(worker: &Worker, mut waiting: Waiting, request: &Request) -> Found {
-    loop {
-        let Waiting {
-            mut key,
-            primary_len,
-            hash,
-            marker,
-            candidate,
-        } = waiting;
-        let stored = match &worker.cache.disk {
-            Some(disk) => {
-                let stored = disk.wait(candidate, hash, &key, &worker.counters).await;
-                if let Some(stored) = &stored {
-                    keep_marker(worker, hash, stored);
-                }
-                stored
+impl Hit {
+    /// Counts the request as a hit.
+    pub(crate) fn count(&self, worker: &Worker) {
+        let counters = &worker.counters;
+        if self.is_stale {
+            counters.hit_stale.one();
+        } else {
+            counters.hit.one();
+        }
+        match &self.found {
+            Found::Stored(stored) if !stored.is_on_disk() => {
+                worker
+                    .cache
+                    .record(self.key.hash, stored.charge_bytes(), true);
             }
-            None => None,
-        };
-        let found = match marker {
-            Some(marker) => end(key.as_slice(), primary_len, hash, stored, Some(marker)),
-            None => go_on(worker, request, &mut key, hash, stored),
-        };
-        match found {
-            Found::Waits(next) => waiting = *next,
-            found => {
-                // Where `key_of` looks for it.
-                let mut scratch = worker.scratch.borrow_mut();
-                scratch.clear();
-                scratch.extend_from_slice(&key);
-                return found;
-            }
+            Found::Stored(_) | Found::Disk(_) => counters.disk_hit.one(),
         }
     }
 }
 
-/// With what lies under the primary key, on to the variant if the URI varies.
-fn go_on(
+impl Found {
+    fn policy(&self) -> &StoredPolicy {
+        match self {
+            Self::Stored(stored) => &stored.response().policy,
+            Self::Disk(hit) => &hit.policy,
+        }
+    }
+
+    fn is_on_disk(&self) -> bool {
+        match self {
+            Self::Stored(stored) => stored.is_on_disk(),
+            Self::Disk(_) => true,
+        }
+    }
+
+    /// The response as memory has it, under the key it was found by.
+    pub(super) fn into_stored(self, key: &CacheKey) -> Arc<Stored> {
+        match self {
+            Self::Stored(stored) => stored,
+            Self::Disk(hit) => hit.stored(key),
+        }
+    }
+}
+
+/// How far a lookup got.
+enum Step {
+    Found(Found),
+    Absent,
+    Waits(Candidate),
+}
+
+/// What lies under one key.
+enum Entry {
+    Response(Found),
+    /// The target's responses differ by request fields, and each lies under a secondary key.
+    Marker(Arc<Stored>),
+    Absent,
+    Waits(Candidate),
+}
+
+impl Entry {
+    fn of(stored: Arc<Stored>) -> Self {
+        match &stored.kind {
+            StoredKind::Response(_) => Self::Response(Found::Stored(stored)),
+            StoredKind::Varies(_) => Self::Marker(stored),
+        }
+    }
+}
+
+/// Finds what is stored under a key. A marker there leads on to the request's variant, whose secondary key is appended to `key`.
+fn find(worker: &Worker, key: &mut CacheKey, query: &impl Query) -> Step {
+    loop {
+        let entry = entry_at(worker, key);
+        match follow(worker, key, entry, query) {
+            Some(step) => return step,
+            None => continue,
+        }
+    }
+}
+
+/// As [`find`], for a candidate on disk that has to be waited for.
+async fn wait(
     worker: &Worker,
-    request: &Request,
-    key: &mut Vec<u8>,
-    hash: KeyHash,
-    stored: Option<Arc<Stored>>,
-) -> Found {
-    let primary_len = key.len();
-    let Some(marker) = stored
-        .as_ref()
-        .filter(|stored| matches!(stored.kind, StoredKind::Varies(_)))
-        .cloned()
-    else {
-        return end(key, primary_len, hash, stored, None);
-    };
-    if let StoredKind::Varies(variants) = &marker.kind {
-        variants.write_key(
-            &as_origin_sees(worker.hop(), request, &variants.fields),
-            key,
-        );
-    }
-    let hash = worker.cache.hash(key);
-    match look(worker, hash, key) {
-        Looked::Waits(candidate) => waits(key, primary_len, hash, Some(marker), candidate),
-        Looked::Found(stored) => end(key, primary_len, hash, Some(stored), Some(marker)),
-        Looked::Absent => end(key, primary_len, hash, None, Some(marker)),
-    }
-}
-
-fn waits(
-    key: &[u8],
-    primary_len: usize,
-    hash: KeyHash,
-    marker: Option<Arc<Stored>>,
+    key: &mut CacheKey,
     candidate: Candidate,
-) -> Found {
-    Found::Waits(Box::new(Waiting {
-        key: key.to_vec(),
-        primary_len,
-        hash,
-        marker,
-        candidate,
-    }))
-}
-
-fn end(
-    key: &[u8],
-    primary_len: usize,
-    hash: KeyHash,
-    stored: Option<Arc<Stored>>,
-    marker: Option<Arc<Stored>>,
-) -> Found {
-    match stored {
-        Some(stored) if matches!(stored.kind, StoredKind::Response(_)) => Found::Response {
-            hash,
-            primary_len,
-            stored,
-            marker,
-        },
-        _ => Found::Nothing {
-            why: if marker.is_some() {
-                Forward::VaryMiss
-            } else {
-                Forward::UriMiss
-            },
-            key: MissKey {
-                hash,
-                bytes: key.into(),
-                primary_len,
-                marker,
-            },
-        },
-    }
-}
-
-/// What RAM or the disk has under a key.
-fn look(worker: &Worker, hash: KeyHash, key: &[u8]) -> Looked {
-    if let Some(stored) = lookup(worker, hash, key) {
-        return Looked::Found(stored);
-    }
+    query: &impl Query,
+) -> Step {
     let Some(disk) = &worker.cache.disk else {
-        return Looked::Absent;
+        return Step::Absent;
     };
-    let looked = disk.look(hash, key, &worker.counters);
-    if let Looked::Found(stored) = &looked {
-        keep_marker(worker, hash, stored);
+    let changes = disk.changes(key.hash);
+    let read = disk
+        .wait(candidate, key.hash, &key.bytes, &worker.counters)
+        .await;
+    let entry = match read {
+        Some(stored) => {
+            keep_marker(worker, key.hash, &stored, changes);
+            Entry::of(stored)
+        }
+        None => Entry::Absent,
+    };
+    match follow(worker, key, entry, query) {
+        Some(step) => step,
+        None => find(worker, key, query),
     }
-    looked
 }
 
-/// Puts a marker that came from disk into RAM, where every request for the URI will look for it.
-pub(super) fn keep_marker(worker: &Worker, hash: KeyHash, stored: &Arc<Stored>) {
+/// The step that an entry ends a lookup with, or `None` after `key` was extended to that of a variant.
+fn follow(worker: &Worker, key: &mut CacheKey, entry: Entry, query: &impl Query) -> Option<Step> {
+    match entry {
+        Entry::Response(found) => Some(Step::Found(found)),
+        Entry::Waits(candidate) => Some(Step::Waits(candidate)),
+        Entry::Marker(marker) if key.marker.is_none() => {
+            let StoredKind::Varies(variants) = &marker.kind else {
+                return Some(Step::Absent);
+            };
+            let fields = query.selecting_fields(worker, variants);
+            key.select(&marker, variants, &fields, worker.cache.hash_seed);
+            None
+        }
+        Entry::Marker(_) | Entry::Absent => Some(Step::Absent),
+    }
+}
+
+/// What memory or the disk has under a key.
+fn entry_at(worker: &Worker, key: &CacheKey) -> Entry {
+    if let Some(stored) = worker.cache.hot.lookup(key.hash) {
+        if stored.is_of(&key.bytes) {
+            return Entry::of(stored);
+        }
+        worker.counters.key_collisions.one();
+    }
+    match &worker.cache.disk {
+        Some(disk) => on_disk(worker, disk, key),
+        None => Entry::Absent,
+    }
+}
+
+fn on_disk(worker: &Worker, disk: &DiskTier, key: &CacheKey) -> Entry {
+    let changes = disk.changes(key.hash);
+    let object = match disk.lookup(key.hash, &key.bytes, &worker.counters) {
+        DiskEntry::Found(object) => object,
+        DiskEntry::Absent => return Entry::Absent,
+        DiskEntry::Waits(candidate) => return Entry::Waits(candidate),
+    };
+    if let Ok(DiskHead::Response {
+        status,
+        policy,
+        fields,
+    }) = head::parse(object.head())
+    {
+        return Entry::Response(Found::Disk(Box::new(DiskHit {
+            object,
+            status,
+            policy,
+            fields,
+            changes,
+        })));
+    }
+    match disk.parse(&key.bytes, object, changes, &worker.counters) {
+        Some(stored) => {
+            keep_marker(worker, key.hash, &stored, changes);
+            Entry::of(stored)
+        }
+        None => Entry::Absent,
+    }
+}
+
+/// Puts a marker that came from disk into memory, where every request for the target will look for it.
+fn keep_marker(worker: &Worker, hash: KeyHash, stored: &Arc<Stored>, changes: u64) {
     let cache = &worker.cache;
-    let StoredKind::Varies(variants) = &stored.kind else {
-        return;
+    let current = || {
+        cache
+            .disk
+            .as_ref()
+            .is_some_and(|disk| disk.changes(hash) == changes)
     };
-    let Some(seen) = variants.seen.filter(|_| cache.hot.peek(hash).is_none()) else {
+    if !matches!(stored.kind, StoredKind::Varies(_)) || !current() || cache.hot.peek(hash).is_some()
+    {
         return;
-    };
+    }
     if let Offer::Admit(mut reservation) =
         cache.offer_to_ram(hash, stored.charge_bytes(), &worker.counters)
     {
         stored.keep_hold(reservation.take_hold());
-        if reservation.promote(Arc::clone(stored), seen) == Commit::Outdated {
+        let marker = Arc::clone(stored);
+        let commit = reservation.commit_if(marker, |present| present.is_none() && current());
+        if commit == Commit::Refused {
             worker.counters.dropped_promotion.one();
         }
     }
 }
 
-/// The key of a response that [`find`] has just found and that cannot be used as it is.
-pub(super) fn key_of(
-    worker: &Worker,
-    hash: KeyHash,
-    primary_len: usize,
-    marker: Option<Arc<Stored>>,
-) -> MissKey {
-    MissKey {
-        hash,
-        // `find` left the key where it put it together.
-        bytes: worker.scratch.borrow().as_slice().into(),
-        primary_len,
-        marker,
+/// What follows from how far a lookup got.
+fn outcome(worker: &Worker, key: CacheKey, step: Step, query: &impl Query) -> Outcome {
+    match step {
+        Step::Found(found) => outcome_of(worker, key, found, query),
+        Step::Absent => absence(worker, key, query),
+        Step::Waits(candidate) => Outcome::Wait(Box::new(Waiting { key, candidate })),
     }
 }
 
-/// What is under a hash, if it is under this very key.
-pub(super) fn lookup(worker: &Worker, hash: KeyHash, key: &[u8]) -> Option<Arc<Stored>> {
-    let stored = worker.cache.hot.lookup(hash)?;
-    if stored.is_of(key) {
-        return Some(stored);
+fn outcome_of(worker: &Worker, key: CacheKey, found: Found, query: &impl Query) -> Outcome {
+    let directives = query.directives(worker);
+    let reuse = found.policy().reuse(worker.now(), &directives);
+    match reuse {
+        Reuse::Fresh { .. } | Reuse::StaleAllowed { .. } => Outcome::Hit(Hit {
+            key,
+            found,
+            is_stale: matches!(reuse, Reuse::StaleAllowed { .. }),
+        }),
+        Reuse::Revalidate { cause } | Reuse::MustForward { cause } => {
+            if found.is_on_disk() {
+                worker.counters.disk_stale.one();
+            }
+            let stale = found.into_stored(&key);
+            let why = cause.forward();
+            Outcome::Revalidate { key, why, stale }
+        }
+        Reuse::GatewayTimeout => Outcome::Refuse(only_if_cached(worker)),
     }
-    worker.counters.key_collisions.one();
-    None
 }
 
-/// The response in what [`find`] found.
-pub(super) fn response(stored: &Stored) -> &StoredResponse {
-    match &stored.kind {
-        StoredKind::Response(response) => response,
-        StoredKind::Varies(_) => unreachable!("only responses are handed on"),
+/// The outcome of a lookup that found nothing.
+pub(crate) fn absence(worker: &Worker, key: CacheKey, query: &impl Query) -> Outcome {
+    let directives = query.directives(worker);
+    let mut rule = None;
+    // Another variant of the target shows that its id exists.
+    let is_unknown = key.marker.is_none();
+    let negative = &worker.cache.negative;
+    if is_unknown && !directives.no_cache && negative.has_rules() {
+        match negative.advise(query.path()) {
+            Advice::Absent => return Outcome::Refuse(no_such_id(worker)),
+            Advice::Watch(number) => rule = Some(number),
+            Advice::Forward => {}
+        }
+    }
+    if directives.only_if_cached {
+        return Outcome::Refuse(only_if_cached(worker));
+    }
+    let why = if is_unknown {
+        Forward::UriMiss
+    } else {
+        Forward::VaryMiss
+    };
+    Outcome::Miss { key, why, rule }
+}
+
+fn no_such_id(worker: &Worker) -> Refusal {
+    worker.counters.id_filter.one();
+    Refusal {
+        status: StatusCode::NOT_FOUND,
+        cache_status: Some(Negative::cache_status()),
+        text: "there is no such id".into(),
+        close: false,
+    }
+}
+
+/// RFC 9111 §5.2.1.7.
+fn only_if_cached(worker: &Worker) -> Refusal {
+    worker.counters.only_if_cached.one();
+    Refusal {
+        status: StatusCode::GATEWAY_TIMEOUT,
+        cache_status: Some(CacheStatus::forward(Forward::Miss).with_detail("only-if-cached")),
+        text: "only a stored response was asked for, and none can be used".into(),
+        close: false,
     }
 }

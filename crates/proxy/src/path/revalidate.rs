@@ -6,7 +6,6 @@ use edgeward_semantics::freshen::{self, Freshened};
 use edgeward_semantics::{Exchange, Validators};
 use http::response::Parts;
 
-use super::lookup;
 use crate::cache::stored::{Stored, StoredKind, StoredResponse};
 use crate::exchange::Request;
 use crate::path::worker::Worker;
@@ -29,7 +28,7 @@ pub(super) fn not_modified(
     not_modified: &Parts,
     exchange: Exchange,
 ) -> Validated {
-    let old = lookup::response(stored);
+    let old = stored.response();
     let head = old.headers();
     let validators = Validators::of(&head);
     let freshened = freshen::by_not_modified(

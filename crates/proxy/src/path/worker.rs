@@ -46,8 +46,6 @@ pub(crate) struct Worker {
     pub(crate) cache: WorkerCache,
     pub(crate) origin: Rc<OriginPool>,
     log: Option<RefCell<rtrb::Producer<LogLine>>>,
-    /// Where keys are put together.
-    pub(crate) scratch: RefCell<Vec<u8>>,
     /// Where a Cache-Status is put together.
     pub(crate) line: RefCell<String>,
     /// The last one of a response that was passed on: they are few, and mostly one follows its like.
@@ -88,7 +86,6 @@ impl Worker {
             counters,
             origin,
             log: log.map(RefCell::new),
-            scratch: RefCell::default(),
             line: RefCell::default(),
             passed: RefCell::default(),
             date: RefCell::new((0, HeaderValue::from_static(""))),

@@ -9,9 +9,9 @@ use edgeward_store::hot::{Commit, Offer, Reservation};
 use edgeward_types::KeyHash;
 use http::StatusCode;
 
-use super::{Fetch, Seen};
+use super::Fetch;
+use crate::cache::disk;
 use crate::cache::disk::fill::DiskFill;
-use crate::cache::disk::{self, DiskTier};
 use crate::cache::stored::{self, Stored, StoredKind, Variants};
 use crate::origin::as_origin_sees;
 use crate::path::worker::Worker;
@@ -22,8 +22,8 @@ pub(super) struct Place {
     pub(super) key: Vec<u8>,
     /// What leads from the URI to it, if the URI varies.
     pub(super) marker: Option<Arc<Stored>>,
-    /// The versions of the key and of its URL's key.
-    pub(super) seen: Seen,
+    /// The disk tier's count of changes of the primary key, from before the marker was looked up.
+    marker_changes: u64,
     /// Whether the marker has a place without the disk's help.
     pub(super) findable: bool,
     pub(super) reservation: Option<Reservation<Stored>>,
@@ -52,75 +52,78 @@ impl Place {
 impl Fetch {
     /// The key the response belongs under. Sees to the marker of a URI that varies; without one the
     /// variant could not be found, and so has no place.
-    pub(super) fn place(&mut self, storable: &Storable, mut seen: Seen) -> Option<Place> {
+    pub(super) fn place(&mut self, storable: &Storable) -> Option<Place> {
         let primary = self.key.primary().to_vec();
         let Vary::Fields(fields) = &storable.vary else {
-            seen.key = seen.url;
             return Some(Place {
-                hash: seen.url.key(),
+                hash: self.worker.cache.hash(&primary),
                 key: primary,
                 marker: None,
-                seen,
+                marker_changes: 0,
                 findable: true,
                 reservation: None,
             });
         };
         let cache = &self.worker.cache;
-        let primary_hash = seen.url.key();
-        let known = self.key.marker.clone().filter(|marker| {
-            matches!(&marker.kind, StoredKind::Varies(variants) if variants.fields == *fields)
-        });
-        let is_known = known.is_some();
-        let marker = known.unwrap_or_else(|| {
-            let variants = Variants {
-                fields: fields.clone(),
-                generation: cache.next_generation(),
-                on_disk: AtomicBool::new(false),
-                seen: None,
-                hold: OnceLock::new(),
-            };
-            Stored::new(&primary, StoredKind::Varies(Box::new(variants)))
-        });
-        let mut findable = is_known && {
-            let is_on_disk = |disk: &Arc<DiskTier>| disk.holds(primary_hash);
-            let present = cache.hot.peek(primary_hash);
-            present.is_some_and(|present| present.is_of(&primary))
-                || cache.disk.as_ref().is_some_and(is_on_disk)
+        let primary_hash = cache.hash(&primary);
+        let disk = cache.disk.as_ref();
+        let marker_changes = disk.map_or(0, |disk| disk.changes(primary_hash));
+        let says_so = |stored: &Arc<Stored>| {
+            stored.is_of(&primary)
+                && matches!(&stored.kind, StoredKind::Varies(v) if v.fields == *fields)
         };
-        if !findable
-            && let Offer::Admit(mut reservation) =
-                cache.offer_to_ram(primary_hash, marker.charge_bytes(), &self.worker.counters)
-        {
-            marker.keep_hold(reservation.take_hold());
-            let commit = match is_known {
-                // It had to leave meanwhile, and its variants would no longer be found.
-                true => reservation.promote(Arc::clone(&marker), seen.url),
-                false => reservation.commit(Arc::clone(&marker), seen.url),
+        let in_ram = cache.hot.peek(primary_hash).filter(says_so);
+        let mut findable = in_ram.is_some();
+        let on_disk = || {
+            // The one that led here, if nobody has taken it away meanwhile.
+            let marker = self.key.marker.clone().filter(says_so)?;
+            let disk = cache.disk.as_ref()?;
+            let StoredKind::Varies(variants) = &marker.kind else {
+                return None;
             };
-            if let Commit::Done(version) = commit {
-                seen.url = version;
-                findable = true;
+            let is_there = variants.on_disk.load(Ordering::Relaxed) && disk.holds(primary_hash);
+            is_there.then_some(marker)
+        };
+        let marker = match in_ram.or_else(on_disk) {
+            Some(marker) => {
+                findable |= cache.disk.is_some();
+                marker
             }
-        }
-        if !findable && cache.disk.is_none() {
-            return None;
-        }
-        let mut key = primary;
+            None => {
+                let variants = Variants {
+                    fields: fields.clone(),
+                    generation: cache.next_generation(),
+                    on_disk: AtomicBool::new(false),
+                    hold: OnceLock::new(),
+                };
+                let charge = variants.charge_bytes(primary.len());
+                let marker = Stored::new(&primary, StoredKind::Varies(Box::new(variants)));
+                if let Offer::Admit(mut reservation) =
+                    cache.offer_to_ram(primary_hash, charge, &self.worker.counters)
+                {
+                    marker.keep_hold(reservation.take_hold());
+                    let fill = &self.lead.fill;
+                    let commit = reservation.commit_if(Arc::clone(&marker), |_| !fill.is_doomed());
+                    findable = commit == Commit::Done;
+                }
+                if !findable && cache.disk.is_none() {
+                    return None;
+                }
+                marker
+            }
+        };
+        let mut key = primary.clone();
         if let StoredKind::Varies(variants) = &marker.kind {
-            let request = as_origin_sees(self.worker.hop(), &self.request, &variants.fields);
-            variants.write_key(&request, &mut key);
+            let seen = as_origin_sees(self.worker.hop(), &self.request, &variants.fields);
+            variants.write_key(&seen, &mut key);
         }
         let hash = cache.hash(&key);
-        if hash != seen.key.key() {
-            // Nobody saw anything under a new generation.
-            seen.key = cache.hot.version(hash);
-        }
         self.lead.also_known_as(hash, &key);
         Some(Place {
             hash,
             key,
             marker: Some(marker),
-            seen,
+            marker_changes,
             findable,
             reservation: None,
         })
@@ -129,14 +132,14 @@ impl Fetch {
     /// Asks whether the response is worth writing to disk, and begins to if so.
     pub(super) fn fill_disk(
         &self,
-        place: &mut Place,
+        place: &Place,
         storable: &Storable,
         status: StatusCode,
         length: Option<u64>,
     ) -> Option<DiskFill> {
         let worker = &self.worker;
         let tier = worker.cache.disk.as_ref()?;
-        let primary = place.seen.url.key();
+        let primary = self.key.primary_hash();
         // What is there already is replaced, or it would outlive this response.
         let writes =
             tier.admits(place.hash, &place.key, length, &worker.counters) | tier.holds(place.hash);
@@ -144,16 +147,7 @@ impl Fetch {
             && let StoredKind::Varies(variants) = &marker.kind
             && (writes || (!variants.on_disk.load(Ordering::Relaxed) && tier.holds(primary)))
         {
-            if !place.findable {
-                // It is new, and RAM has no room for it.
-                place.seen.url = worker.cache.hot.remove(place.seen.url)?;
-            }
-            if !tier.put_marker(primary, self.key.primary(), variants, place.seen.url) {
-                tier.remove(primary, self.key.primary());
-                if !place.findable {
-                    return None;
-                }
-            }
+            tier.put_marker(primary, self.key.primary(), variants, place.marker_changes);
         }
         if !writes {
             return None;

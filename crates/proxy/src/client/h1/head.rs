@@ -13,9 +13,9 @@ use super::body_end::BodyEnd;
 
 /// What the bytes at hand begin with.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Glance<'a, 'f> {
+pub(super) enum ParsedHead<'a, 'f> {
     /// A head that a stored response answers as it is, if there is one.
-    Plain(Plain<'a, 'f>),
+    Plain(PlainHead<'a, 'f>),
     /// A complete head of a request whose end is known: its meaning is hyper's.
     Bounded {
         /// Bytes of the head.
@@ -33,9 +33,9 @@ pub(super) enum Glance<'a, 'f> {
 
 /// A GET or HEAD over HTTP/1.1 for one host, without conditions, ranges, directives or credentials.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Plain<'a, 'f> {
-    /// Bytes of the request.
-    pub(super) head_bytes: usize,
+pub(super) struct PlainHead<'a, 'f> {
+    /// All of the head.
+    pub(super) bytes: &'a [u8],
     /// HEAD rather than GET.
     pub(super) head_only: bool,
     /// The client wants the connection closed after the response (RFC 9112 §9.6).
@@ -56,24 +56,24 @@ pub(super) const fn no_fields<'a>() -> Fields<'a> {
 }
 
 /// Looks at `bytes`, the first of which begins a request.
-pub(super) fn glance<'a, 'f>(bytes: &'a [u8], fields: &'f mut Fields<'a>) -> Glance<'a, 'f> {
+pub(super) fn parse<'a, 'f>(bytes: &'a [u8], fields: &'f mut Fields<'a>) -> ParsedHead<'a, 'f> {
     let mut request = httparse::Request::new(&mut []);
     let head_bytes = match request.parse_with_uninit_headers(bytes, fields) {
         Ok(httparse::Status::Complete(head_bytes)) => head_bytes,
-        Ok(httparse::Status::Partial) => return Glance::Partial,
-        Err(_) => return Glance::Other,
+        Ok(httparse::Status::Partial) => return ParsedHead::Partial,
+        Err(_) => return ParsedHead::Other,
     };
     let (Some(method), Some(target)) = (request.method, request.path) else {
-        return Glance::Other;
+        return ParsedHead::Other;
     };
     if target.contains('#') {
-        return Glance::Fragment(Method::from_bytes(method.as_bytes()).unwrap_or_default());
+        return ParsedHead::Fragment(Method::from_bytes(method.as_bytes()).unwrap_or_default());
     }
     let (asks, head_only) = match method {
         "GET" => (true, false),
         "HEAD" => (true, true),
         // A tunnel has no end.
-        "CONNECT" => return Glance::Other,
+        "CONNECT" => return ParsedHead::Other,
         _ => (false, false),
     };
     let mut plain = asks && request.version == Some(1) && target.starts_with('/');
@@ -94,10 +94,10 @@ pub(super) fn glance<'a, 'f>(bytes: &'a [u8], fields: &'f mut Fields<'a>) -> Gla
             Meaning::Host | Meaning::Cookie | Meaning::Some => plain = false,
             Meaning::Connection if field.value.eq_ignore_ascii_case(b"close") => closes = true,
             Meaning::Connection => plain &= field.value.eq_ignore_ascii_case(b"keep-alive"),
-            Meaning::Length | Meaning::Coding if framing_fields > 0 => return Glance::Other,
+            Meaning::Length | Meaning::Coding if framing_fields > 0 => return ParsedHead::Other,
             Meaning::Length => {
                 let Some(length) = decimal(field.value) else {
-                    return Glance::Other;
+                    return ParsedHead::Other;
                 };
                 end = BodyEnd::length(head_bytes, length);
                 (plain, framing_fields) = (false, 1);
@@ -105,7 +105,7 @@ pub(super) fn glance<'a, 'f>(bytes: &'a [u8], fields: &'f mut Fields<'a>) -> Gla
             Meaning::Coding => {
                 // HTTP/1.0 has no chunks (RFC 9112 §6.1).
                 if request.version != Some(1) || !field.value.eq_ignore_ascii_case(b"chunked") {
-                    return Glance::Other;
+                    return ParsedHead::Other;
                 }
                 end = BodyEnd::chunked(head_bytes);
                 (plain, framing_fields) = (false, 1);
@@ -113,15 +113,15 @@ pub(super) fn glance<'a, 'f>(bytes: &'a [u8], fields: &'f mut Fields<'a>) -> Gla
         }
     }
     match host {
-        Some(host) if plain => Glance::Plain(Plain {
-            head_bytes,
+        Some(host) if plain => ParsedHead::Plain(PlainHead {
+            bytes: &bytes[..head_bytes],
             head_only,
             closes,
             host,
             target,
             fields: request.headers,
         }),
-        _ => Glance::Bounded { head_bytes, end },
+        _ => ParsedHead::Bounded { head_bytes, end },
     }
 }
 
@@ -190,24 +190,24 @@ mod tests {
     use super::*;
 
     /// Of a plain head: its bytes, method, host and target. Of another: why not.
-    fn look(bytes: &[u8]) -> Result<(usize, bool, String, String), Glance<'_, '_>> {
-        match glance(bytes, &mut no_fields()) {
-            Glance::Plain(plain) => {
+    fn look(bytes: &[u8]) -> Result<(usize, bool, String, String), ParsedHead<'_, '_>> {
+        match parse(bytes, &mut no_fields()) {
+            ParsedHead::Plain(plain) => {
                 let (host, target) = (plain.host.to_owned(), plain.target.to_owned());
-                Ok((plain.head_bytes, plain.head_only, host, target))
+                Ok((plain.bytes.len(), plain.head_only, host, target))
             }
-            Glance::Bounded { head_bytes, end } => Err(Glance::Bounded { head_bytes, end }),
-            Glance::Fragment(method) => Err(Glance::Fragment(method)),
-            Glance::Partial => Err(Glance::Partial),
-            Glance::Other => Err(Glance::Other),
+            ParsedHead::Bounded { head_bytes, end } => Err(ParsedHead::Bounded { head_bytes, end }),
+            ParsedHead::Fragment(method) => Err(ParsedHead::Fragment(method)),
+            ParsedHead::Partial => Err(ParsedHead::Partial),
+            ParsedHead::Other => Err(ParsedHead::Other),
         }
     }
 
     /// A request for hyper that ends with its head.
-    fn bodyless(request: &str) -> Glance<'static, 'static> {
+    fn bodyless(request: &str) -> ParsedHead<'static, 'static> {
         let head_bytes = request.len();
         let end = BodyEnd::length(head_bytes, 0);
-        Glance::Bounded { head_bytes, end }
+        ParsedHead::Bounded { head_bytes, end }
     }
 
     fn head(fields: &str) -> String {
@@ -239,7 +239,7 @@ mod tests {
         ] {
             let bytes = head(&format!("{field}\r\n"));
             let mut room = no_fields();
-            let Glance::Plain(plain) = glance(bytes.as_bytes(), &mut room) else {
+            let ParsedHead::Plain(plain) = parse(bytes.as_bytes(), &mut room) else {
                 panic!("{field} is plain");
             };
             assert_eq!(plain.closes, closes, "{field}");
@@ -293,15 +293,15 @@ mod tests {
                 let bytes = head(&format!("{field}\r\n")).replacen("GET", method, 1);
                 let head_bytes = bytes.len();
                 let expected = match end {
-                    Some(Some(length)) => Glance::Bounded {
+                    Some(Some(length)) => ParsedHead::Bounded {
                         head_bytes,
                         end: BodyEnd::length(head_bytes, length),
                     },
-                    Some(None) => Glance::Bounded {
+                    Some(None) => ParsedHead::Bounded {
                         head_bytes,
                         end: BodyEnd::chunked(head_bytes),
                     },
-                    None => Glance::Other,
+                    None => ParsedHead::Other,
                 };
                 assert_eq!(look(bytes.as_bytes()), Err(expected), "{method} {field}");
             }
@@ -312,7 +312,11 @@ mod tests {
             "PRI * HTTP/2.0\r\n\r\n",
             "\0\0\0",
         ] {
-            assert_eq!(look(request.as_bytes()), Err(Glance::Other), "{request:?}");
+            assert_eq!(
+                look(request.as_bytes()),
+                Err(ParsedHead::Other),
+                "{request:?}"
+            );
         }
     }
 
@@ -323,7 +327,7 @@ mod tests {
                 let bytes = format!("{method} {target} HTTP/1.1\r\nHost: x\r\n\r\n");
                 assert_eq!(
                     look(bytes.as_bytes()),
-                    Err(Glance::Fragment(method)),
+                    Err(ParsedHead::Fragment(method)),
                     "{target}"
                 );
             }
@@ -351,21 +355,22 @@ mod tests {
         fn a_head_is_partial_until_its_last_byte(cut in 0usize..200) {
             let bytes = head("Accept: text/html\r\nUser-Agent: someone\r\n");
             let cut = cut.min(bytes.len() - 1);
-            prop_assert_eq!(look(&bytes.as_bytes()[..cut]), Err(Glance::Partial));
+            prop_assert_eq!(look(&bytes.as_bytes()[..cut]), Err(ParsedHead::Partial));
         }
 
         /// No bytes make it panic, and what it takes for a request ends in an empty line.
         #[test]
         fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            match glance(&bytes, &mut no_fields()) {
-                Glance::Plain(Plain { head_bytes, .. }) | Glance::Bounded { head_bytes, .. } => {
+            match parse(&bytes, &mut no_fields()) {
+                ParsedHead::Plain(PlainHead { bytes: head, .. }) => prop_assert!(head.ends_with(b"\n")),
+                ParsedHead::Bounded { head_bytes, .. } => {
                     prop_assert!(bytes[..head_bytes].ends_with(b"\n"));
                 }
-                Glance::Partial | Glance::Fragment(_) | Glance::Other => {}
+                ParsedHead::Partial | ParsedHead::Fragment(_) | ParsedHead::Other => {}
             }
         }
 
-        /// What the lane takes for plain is what the common way finds nothing special about: it may skip the looks.
+        /// What the fast path takes for plain is what the common way finds nothing special about: it may skip the looks.
         #[test]
         fn plain_means_that_nobody_else_finds_anything(
             fields in prop::collection::vec((prop::sample::select(NAMES), "[ -~]{0,12}"), 0..4),
@@ -376,7 +381,7 @@ mod tests {
                 .collect();
             let bytes = head(&lines);
             let mut room = no_fields();
-            let Glance::Plain(plain) = glance(bytes.as_bytes(), &mut room) else {
+            let ParsedHead::Plain(plain) = parse(bytes.as_bytes(), &mut room) else {
                 return Ok(());
             };
             let mut headers = HeaderMap::new();

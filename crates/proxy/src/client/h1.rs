@@ -1,26 +1,24 @@
-//! The fast lane: hits on an HTTP/1.1 connection answered beneath hyper.
+//! The fast path: plain requests on an HTTP/1.1 connection, served beneath hyper.
 //!
-//! A hit of a kilobyte costs hyper 6.8 µs, most of it the kernel's; what hyper adds (a map for the
-//! request, a map for the response, a walk over it to write it down) is most of the rest. The lane
-//! sits in the connection's [`ClientIo`](crate::client::io::ClientIo). It serves the connection alone until something comes that is
-//! not for it; from then on hyper does, and asks for its bytes here. As
-//! long as hyper owes no response the lane looks at the next head itself: a plain GET for something fresh
-//! in memory is answered from there, its head copied from the block that was written when the
-//! response was stored, and hyper never hears of it. A plain GET for anything else takes the common way
-//! through the edge, but its head is read and its response written [here](own) too. Anything else is handed to
-//! hyper byte for byte, one request at a time, so that the lane knows when hyper is done with it.
+//! A hit of a kilobyte costs hyper 6.8 µs, and most of what hyper adds to the kernel's work are two maps of header fields. The
+//! fast path is part of the connection's [`ClientIo`](crate::client::io::ClientIo). It parses the head of the next request itself.
+//! A plain GET or HEAD is looked up from its bytes. A hit is answered from the block that was written when the response was
+//! stored; for any other outcome a request is built, and the [`response`] is written here too. Every other request is handed
+//! to hyper byte by byte, one at a time. A connection with plain requests only never becomes hyper's.
 //!
-//! Four states. At the *boundary* every byte given to hyper has been answered and flushed. *Own*: a response is
-//! awaited or written by the lane itself. *Handed*:
-//! hyper has one request, whose end is known or is [found](body_end) as its body passes, and owes its response; what
-//! arrives meanwhile waits here. *Through*: something came whose end only hyper can find (a tunnel, a bad or very long
-//! head, an unusual length); from then on all bytes go straight through, for as long as the connection lives.
+//! A connection is in one of four modes. *Boundary*: every request was answered, and the next head is parsed here. *Serving*: a
+//! response is awaited or written here. *Handed*: hyper has one request, whose end is known or is [found](body_end) as its
+//! body passes; bytes behind it wait here. *Through*: only hyper can find the end of a request (a tunnel, a bad head, an unusual
+//! length), so it gets all further bytes of the connection.
 
-mod at_once;
 mod body_end;
-mod glance;
+mod handover;
+mod head;
+mod head_parts;
+mod hit;
+mod hostile;
 mod outbox;
-mod own;
+mod response;
 
 use std::fmt;
 use std::io;
@@ -29,34 +27,38 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
-use edgeward_types::KeyHash;
 use http::Method;
 use tokio::io::ReadBuf;
 
-use crate::cache::disk::Looked;
+use crate::base::partial_head::PartialHead;
 use crate::cache::disk_body::BrokenRead;
 use crate::cache::pinned::Holding;
 use crate::client::stream::ClientStream;
 use crate::exchange::InFlight;
 use crate::exchange::{ClientLink, Refusal};
+use crate::path::lookup::Outcome;
 use crate::path::worker::Worker;
-use at_once::{Answer, Site, answer};
 use body_end::BodyEnd;
-use glance::{Glance, glance, no_fields};
+use head::{ParsedHead, no_fields, parse};
+use head_parts::HeadParts;
+use hit::{Answer, Site, answer};
+pub(crate) use hostile::check_request;
 use outbox::Outbox;
-use own::{Own, Places, Put};
+use response::{Progress, ResponseWriter};
 
-/// One connection's lane.
-pub(crate) struct Lane {
+/// One connection's fast path.
+pub(crate) struct FastPath {
     worker: Rc<Worker>,
     link: ClientLink,
     mode: Mode,
-    /// The request that is being served here, in [`Mode::Own`].
-    own: Option<Box<Own>>,
+    /// The request that is being served here, in [`Mode::Serving`].
+    response: Option<Box<ResponseWriter>>,
     /// Whom the last plain request was for: the next one's mostly is the same.
     site: Option<Site>,
     /// What has arrived and is not yet hyper's.
     inbox: BytesMut,
+    /// How far the head at the front of the inbox was parsed.
+    partial: PartialHead,
     /// The client will send no more, or no more is read from it.
     ended: bool,
     /// The client has sent more than the last request.
@@ -69,22 +71,22 @@ pub(crate) struct Lane {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Boundary,
-    Own,
+    Serving,
     /// The request is given to hyper up to its end.
     Handed(BodyEnd),
     Through,
 }
 
-impl fmt::Debug for Lane {
+impl fmt::Debug for FastPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lane")
+        f.debug_struct("FastPath")
             .field("mode", &self.mode)
             .field("inbox_bytes", &self.inbox.len())
             .finish_non_exhaustive()
     }
 }
 
-impl Lane {
+impl FastPath {
     /// `read_ahead` is what was read before the protocol was known.
     pub(crate) fn new(worker: Rc<Worker>, link: ClientLink, read_ahead: Bytes) -> Self {
         if !read_ahead.is_empty() {
@@ -94,9 +96,10 @@ impl Lane {
             worker,
             link,
             mode: Mode::Boundary,
-            own: None,
+            response: None,
             site: None,
             inbox: BytesMut::from(read_ahead),
+            partial: PartialHead::default(),
             ended: false,
             overran: false,
             outbox: Outbox::default(),
@@ -124,8 +127,8 @@ impl Lane {
             }
             match self.mode {
                 Mode::Through | Mode::Handed(_) => return Poll::Ready(Ok(())),
-                Mode::Own => {
-                    ready!(self.poll_own(stream, cx))?;
+                Mode::Serving => {
+                    ready!(self.poll_response(stream, cx))?;
                 }
                 Mode::Boundary => {
                     if answers_left == 0 {
@@ -135,32 +138,6 @@ impl Lane {
                     }
                     ready!(self.poll_boundary(stream, cx, &mut answers_left))?;
                 }
-            }
-        }
-    }
-
-    /// hyper asks for bytes.
-    pub(crate) fn poll_read<S: ClientStream>(
-        &mut self,
-        stream: &mut S,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        loop {
-            ready!(self.poll_serve(stream, cx))?;
-            match self.mode {
-                Mode::Handed(end) if end.is_reached() => {
-                    // hyper only wants to know whether the client is still there.
-                    if self.inbox.len() >= INBOX_BYTES_MAX {
-                        return Poll::Pending;
-                    }
-                    ready!(self.poll_fill(stream, cx))?;
-                    if self.ended {
-                        return Poll::Ready(Ok(()));
-                    }
-                }
-                Mode::Handed(end) => return self.give_up_to(end, stream, cx, buffer),
-                _ => return self.give(stream, cx, buffer),
             }
         }
     }
@@ -208,14 +185,20 @@ impl Lane {
         answers_left: &mut u32,
     ) -> Poll<io::Result<()>> {
         let mut fields = no_fields();
-        let found = if self.inbox.is_empty() {
-            Glance::Partial
+        let found = if self.inbox.is_empty() || !self.partial.may_be_complete(&self.inbox) {
+            ParsedHead::Partial
         } else {
-            glance(&self.inbox, &mut fields)
+            parse(&self.inbox, &mut fields)
         };
         match found {
-            Glance::Plain(plain) => {
-                let (head_bytes, closes) = (plain.head_bytes, plain.closes);
+            ParsedHead::Partial if !self.inbox.is_empty() => {
+                self.partial.is_incomplete(self.inbox.len());
+            }
+            _ => self.partial.reset(),
+        }
+        match found {
+            ParsedHead::Plain(plain) => {
+                let (head_bytes, closes) = (plain.bytes.len(), plain.closes);
                 if self.link.conn.is_draining() {
                     // hyper knows how to say goodbye.
                     self.hand(BodyEnd::length(head_bytes, 0));
@@ -237,25 +220,27 @@ impl Lane {
                         }
                         self.next_head_began();
                     }
-                    Answer::Begun(own) => {
+                    Answer::Begun(response) => {
                         self.inbox.advance(head_bytes);
-                        self.serve_own(own);
+                        self.begin_response(response);
                     }
-                    Answer::None(looked) => {
-                        let places = Places::of(&plain, &self.inbox, self.site.as_ref());
-                        self.take_on(head_bytes, &places, looked);
+                    Answer::Open(outcome) => {
+                        let is_canonical = |site: &Site| site.is_canonical(plain.host);
+                        let parts =
+                            HeadParts::of(&plain, self.site.as_ref().is_some_and(is_canonical));
+                        self.take_on(head_bytes, &parts, outcome);
                     }
                 }
             }
-            Glance::Bounded { end, .. } => self.hand(end),
-            Glance::Fragment(method) => self.refuse(method, &Refusal::fragment()),
-            Glance::Other if self.is_other_protocol() => {
+            ParsedHead::Bounded { end, .. } => self.hand(end),
+            ParsedHead::Fragment(method) => self.refuse(method, &Refusal::fragment()),
+            ParsedHead::Other if self.is_other_protocol() => {
                 self.worker.counters.closed_protocol.one();
                 return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
             }
-            Glance::Other => self.mode = Mode::Through,
-            Glance::Partial if self.ended => self.mode = Mode::Through,
-            Glance::Partial if self.inbox.len() >= INBOX_BYTES_MAX => {
+            ParsedHead::Other => self.mode = Mode::Through,
+            ParsedHead::Partial if self.ended => self.mode = Mode::Through,
+            ParsedHead::Partial if self.inbox.len() >= INBOX_BYTES_MAX => {
                 // Before its line has ended a target may grow as long as is allowed, and no longer.
                 if memchr::memchr(b'\n', &self.inbox).is_some() {
                     self.mode = Mode::Through;
@@ -265,17 +250,16 @@ impl Lane {
                     return self.poll_fill(stream, cx);
                 }
             }
-            Glance::Partial => return self.poll_fill(stream, cx),
+            ParsedHead::Partial => return self.poll_fill(stream, cx),
         }
         Poll::Ready(Ok(()))
     }
 
-    /// The next `head_bytes` are one plain request: serves it here. `looked`: its key's hash and what lies under it, if that was
-    /// looked up.
-    fn take_on(&mut self, head_bytes: usize, places: &Places, looked: Option<(KeyHash, Looked)>) {
+    /// The next `head_bytes` are one plain request: serves it here. `outcome` is that of its lookup, if it was looked up.
+    fn take_on(&mut self, head_bytes: usize, parts: &HeadParts, outcome: Option<Outcome>) {
         let head = self.inbox.split_to(head_bytes).freeze();
-        match Own::begin(&self.worker, &self.link, &head, places, looked) {
-            Some(own) => self.serve_own(Box::new(own)),
+        match ResponseWriter::begin(&self.worker, &self.link, &head, parts, outcome) {
+            Some(response) => self.begin_response(Box::new(response)),
             None => {
                 let rest = std::mem::replace(&mut self.inbox, BytesMut::from(head));
                 self.inbox.extend_from_slice(&rest);
@@ -303,8 +287,8 @@ impl Lane {
 
     /// Answers a request that hyper would read otherwise. Nothing behind its head is read.
     fn refuse(&mut self, method: Method, refusal: &Refusal) {
-        let own = Own::refuse(&self.worker, &self.link, method, refusal);
-        self.serve_own(Box::new(own));
+        let response = ResponseWriter::refuse(&self.worker, &self.link, method, refusal);
+        self.begin_response(Box::new(response));
     }
 
     /// A target as long as allowed, and room for what stands around it: a method, an absolute target's authority.
@@ -313,24 +297,24 @@ impl Lane {
         target + REQUEST_LINE_BYTES
     }
 
-    fn serve_own(&mut self, own: Box<Own>) {
-        self.own = Some(own);
-        self.mode = Mode::Own;
+    fn begin_response(&mut self, response: Box<ResponseWriter>) {
+        self.response = Some(response);
+        self.mode = Mode::Serving;
         // A draining edge waits for the response.
-        self.link.conn.set_lane_writes(true);
+        self.link.conn.set_fast_path_writes(true);
     }
 
     /// Serves the request that was taken on.
-    fn poll_own<S: ClientStream>(
+    fn poll_response<S: ClientStream>(
         &mut self,
         stream: &mut S,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
-        let own = self.own.as_mut().expect("the mode says so");
-        match own.poll_put(&self.worker, &self.link, &mut self.outbox, cx) {
-            Poll::Ready(Ok(Put::Bytes)) => Poll::Ready(Ok(())),
-            Poll::Ready(Ok(Put::End { closes })) => {
-                self.leave_own(cx);
+        let response = self.response.as_mut().expect("the mode says so");
+        match response.poll_fill(&self.worker, &self.link, &mut self.outbox, cx) {
+            Poll::Ready(Ok(Progress::Bytes)) => Poll::Ready(Ok(())),
+            Poll::Ready(Ok(Progress::End { closes })) => {
+                self.end_response(cx);
                 self.log_ended();
                 if closes {
                     self.read_no_more();
@@ -340,7 +324,7 @@ impl Lane {
             }
             Poll::Ready(Err(error)) => {
                 // The client sees its response cut short, as it was.
-                self.leave_own(cx);
+                self.end_response(cx);
                 Poll::Ready(Err(error))
             }
             Poll::Pending => {
@@ -350,7 +334,7 @@ impl Lane {
                     match self.poll_fill(stream, cx) {
                         Poll::Ready(Ok(())) => {}
                         Poll::Ready(Err(error)) => {
-                            self.leave_own(cx);
+                            self.end_response(cx);
                             return Poll::Ready(Err(error));
                         }
                         Poll::Pending => break,
@@ -378,10 +362,10 @@ impl Lane {
         self.overran
     }
 
-    fn leave_own(&mut self, cx: &Context<'_>) {
-        self.own = None;
+    fn end_response(&mut self, cx: &Context<'_>) {
+        self.response = None;
         self.mode = Mode::Boundary;
-        self.link.conn.set_lane_writes(false);
+        self.link.conn.set_fast_path_writes(false);
         if self.link.conn.is_draining() {
             // The connection's task waited for this with hyper's shutdown.
             cx.waker().wake_by_ref();
@@ -422,8 +406,8 @@ impl Lane {
                 .is_some_and(|error| error.is::<BrokenRead>())
         {
             // The disk no longer has what the head promised.
-            match &mut self.own {
-                Some(own) => own.cut(&self.worker),
+            match &mut self.response {
+                Some(response) => response.cut(&self.worker),
                 None => self.worker.counters.disk_body_cut.one(),
             }
         }
@@ -433,10 +417,10 @@ impl Lane {
                 let conn = &self.link.conn;
                 let holding = Holding::new(&self.worker.cache.hot, conn, memory, body);
                 self.writing = Some((conn.begin(), holding));
-                self.link.conn.set_lane_writes(true);
+                self.link.conn.set_fast_path_writes(true);
             }
-        } else if self.writing.take().is_some() && self.own.is_none() {
-            self.link.conn.set_lane_writes(false);
+        } else if self.writing.take().is_some() && self.response.is_none() {
+            self.link.conn.set_fast_path_writes(false);
             if self.link.conn.is_draining() {
                 // The connection's task waited for this with hyper's shutdown.
                 cx.waker().wake_by_ref();
@@ -472,67 +456,14 @@ impl Lane {
         }
         Poll::Ready(Ok(()))
     }
-
-    /// Gives hyper bytes of the request that ends at `end`. What lies behind waits here.
-    fn give_up_to<S: ClientStream>(
-        &mut self,
-        mut end: BodyEnd,
-        stream: &mut S,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        ready!(self.give(stream, cx, buffer))?;
-        let given = &buffer.filled()[before..];
-        let Ok(taken) = end.take(given) else {
-            // hyper decides what this is.
-            self.mode = Mode::Through;
-            return Poll::Ready(Ok(()));
-        };
-        self.mode = Mode::Handed(end);
-        if taken < given.len() {
-            let mut inbox = BytesMut::from(&given[taken..]);
-            inbox.extend_from_slice(&self.inbox);
-            self.inbox = inbox;
-            buffer.set_filled(before + taken);
-        }
-        Poll::Ready(Ok(()))
-    }
-
-    /// Gives hyper what is in the inbox, or what comes from the client.
-    fn give<S: ClientStream>(
-        &mut self,
-        stream: &mut S,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if self.inbox.is_empty() {
-            if self.ended {
-                return Poll::Ready(Ok(()));
-            }
-            let before = buffer.filled().len();
-            ready!(Pin::new(stream).poll_read(cx, buffer))?;
-            if buffer.filled().len() > before {
-                self.link.conn.received();
-            }
-            return Poll::Ready(Ok(()));
-        }
-        let n = self.inbox.len().min(buffer.remaining());
-        buffer.put_slice(&self.inbox[..n]);
-        self.inbox.advance(n);
-        if self.inbox.is_empty() {
-            self.inbox = BytesMut::new();
-        }
-        Poll::Ready(Ok(()))
-    }
 }
 
-impl Drop for Lane {
+impl Drop for FastPath {
     /// Logs what has not left whole, as far as it came.
     fn drop(&mut self) {
         // Its line is held from here on.
-        self.own = None;
-        self.link.conn.lane_is_gone();
+        self.response = None;
+        self.link.conn.fast_path_is_gone();
         if !self.link.conn.has_logs() {
             return;
         }
@@ -562,29 +493,3 @@ const INBOX_BYTES_MAX: usize = 16 * 1024;
 
 /// Bytes of one read: a head with everything browsers put in it is about 2 KiB.
 const READ_BYTES: usize = 8 * 1024;
-
-/// Reads a request's head as the lane does, for [`hostile`](crate::hostile).
-pub(crate) fn check_request(bytes: &[u8]) {
-    match glance(bytes, &mut no_fields()) {
-        Glance::Plain(plain) => {
-            assert!(plain.target.starts_with('/') && !plain.target.contains('#'));
-            assert!(bytes[..plain.head_bytes].ends_with(b"\n"));
-        }
-        Glance::Bounded { head_bytes, end } => {
-            assert!(bytes[..head_bytes].ends_with(b"\n"));
-            // The end does not depend on how the bytes are cut.
-            let mut by_one = end;
-            let mut one_by_one = || {
-                let mut taken = 0;
-                for byte in bytes.chunks(1) {
-                    taken += by_one.take(byte)?;
-                }
-                Ok((taken, by_one))
-            };
-            let mut at_once = end;
-            let all = at_once.take(bytes).map(|taken| (taken, at_once));
-            assert_eq!(one_by_one(), all);
-        }
-        Glance::Fragment(_) | Glance::Partial | Glance::Other => {}
-    }
-}

@@ -56,8 +56,8 @@ impl Outbox {
         key: KeyHash,
         response: &StoredResponse,
         body: Option<&Bytes>,
-        now: Timestamp,
     ) {
+        let now = worker.now();
         self.push_status(response.status);
         self.head.extend_from_slice(&response.head);
         let status = CacheStatus::hit(response.policy.ttl_secs(now));

@@ -1,6 +1,6 @@
 //! A plain request whose answer is not in memory, served without hyper.
 //!
-//! The request's way through the edge is the common one, [`serve`](crate::path::serve); only its head is read here
+//! The request's way through the edge is the common one, [`serve`](crate::path::serve()); only its head is read here
 //! and the response is written here. The end of a plain request is certain (it has no body), and so is how its
 //! response must be framed, so hyper's two state machines have nothing to add but their cost.
 
@@ -12,26 +12,21 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use edgeward_store::disk::Piece;
-use edgeward_types::KeyHash;
-use http::header::{
-    CONNECTION, CONTENT_LENGTH, DATE, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING,
-};
-use http::uri::PathAndQuery;
+use http::header::{CONNECTION, CONTENT_LENGTH, DATE, HeaderMap, TRANSFER_ENCODING};
 use http::{Method, Response, StatusCode, Uri, Version};
 use http_body::{Body as _, Frame};
 
-use super::at_once::Site;
-use super::glance::Plain;
+use super::head_parts::HeadParts;
 use super::outbox::Outbox;
-use crate::cache::disk::Looked;
 use crate::exchange::canonical::RawHead;
 use crate::exchange::{ClientLink, Refusal};
 use crate::path::body::EdgeBody;
+use crate::path::lookup::Outcome;
 use crate::path::worker::Worker;
 use crate::path::{self, Serving};
 
 /// One request and what has become of it.
-pub(super) struct Own {
+pub(super) struct ResponseWriter {
     head_only: bool,
     stage: Stage,
     /// The connection ends with this response.
@@ -52,35 +47,35 @@ enum Framing {
 }
 
 /// What the outbox got.
-pub(super) enum Put {
+pub(super) enum Progress {
     /// Something to write.
     Bytes,
     /// Nothing more: the response is whole.
     End { closes: bool },
 }
 
-impl Own {
+impl ResponseWriter {
     /// Begins to serve the request in `head`, or leaves it to hyper, which knows how to refuse it.
     ///
-    /// `looked` is what lies under its key, if that was looked up.
+    /// `outcome` is that of its lookup, if it was looked up.
     pub(super) fn begin(
         worker: &Rc<Worker>,
         link: &ClientLink,
         head: &Bytes,
-        places: &Places,
-        looked: Option<(KeyHash, Looked)>,
+        parts: &HeadParts,
+        outcome: Option<Outcome>,
     ) -> Option<Self> {
         let limits = &worker.config().limits;
-        if head.len() > limits.head_len_max() || places.fields.len() > limits.headers_max.get() {
+        if head.len() > limits.head_len_max() || parts.fields.len() > limits.headers_max.get() {
             return None;
         }
-        let mut head = places.read(head)?;
+        let mut head = parts.read(head)?;
         head.interims = Some(link.conn.begin_interims());
-        let serving = path::serve_bodiless(worker, link, head, looked);
+        let serving = path::serve(worker, link, head, None, outcome);
         Some(Self {
-            head_only: places.head_only,
+            head_only: parts.head_only,
             stage: Stage::Waiting(serving),
-            closes: places.closes,
+            closes: parts.closes,
         })
     }
 
@@ -130,13 +125,13 @@ impl Own {
     }
 
     /// Puts into the outbox what the response has next.
-    pub(super) fn poll_put(
+    pub(super) fn poll_fill(
         &mut self,
         worker: &Worker,
         link: &ClientLink,
         outbox: &mut Outbox,
         cx: &mut Context<'_>,
-    ) -> Poll<io::Result<Put>> {
+    ) -> Poll<io::Result<Progress>> {
         loop {
             match &mut self.stage {
                 Stage::Waiting(serving) => {
@@ -144,7 +139,7 @@ impl Own {
                     if let Some(lines) = link.conn.take_interims() {
                         outbox.push_lines(&lines);
                         if polled.is_pending() {
-                            return Poll::Ready(Ok(Put::Bytes));
+                            return Poll::Ready(Ok(Progress::Bytes));
                         }
                     }
                     let Ok(response) = ready!(polled);
@@ -154,7 +149,7 @@ impl Own {
                 }
                 Stage::Sending { body, framing } => {
                     let polled = if link.tls {
-                        let frame = body.poll_own(cx);
+                        let frame = body.poll_unlisted(cx);
                         // Trailers were not asked for: a plain request has no TE.
                         let bytes = |frame: Frame<Bytes>| frame.into_data().unwrap_or_default();
                         frame.map_ok(|frame| Piece::Bytes(bytes(frame)))
@@ -166,7 +161,7 @@ impl Own {
                         return if outbox.is_empty() {
                             Poll::Pending
                         } else {
-                            Poll::Ready(Ok(Put::Bytes))
+                            Poll::Ready(Ok(Progress::Bytes))
                         };
                     };
                     match next {
@@ -179,7 +174,7 @@ impl Own {
                             if *framing == Framing::Length(0) {
                                 self.stage = Stage::Sent;
                             }
-                            return Poll::Ready(Ok(Put::Bytes));
+                            return Poll::Ready(Ok(Progress::Bytes));
                         }
                         Some(Err(error)) => return Poll::Ready(Err(io::Error::other(error))),
                         None => {
@@ -189,11 +184,11 @@ impl Own {
                     }
                 }
                 Stage::Sent if outbox.is_empty() => {
-                    return Poll::Ready(Ok(Put::End {
+                    return Poll::Ready(Ok(Progress::End {
                         closes: self.closes,
                     }));
                 }
-                Stage::Sent => return Poll::Ready(Ok(Put::Bytes)),
+                Stage::Sent => return Poll::Ready(Ok(Progress::Bytes)),
             }
         }
     }
@@ -295,62 +290,5 @@ impl Framing {
                 Ok(())
             }
         }
-    }
-}
-
-/// Where in its head the parts of a plain request lie, so that the head can be taken apart without another copy.
-pub(super) struct Places {
-    head_only: bool,
-    closes: bool,
-    host_is_canonical: bool,
-    target: Place,
-    /// Names and values.
-    fields: Vec<(Place, Place)>,
-}
-
-/// From where on, and how many bytes.
-type Place = (usize, usize);
-
-impl Places {
-    /// The places in the `head` that `plain` was read from.
-    pub(super) fn of(plain: &Plain<'_, '_>, head: &[u8], site: Option<&Site>) -> Self {
-        let base = head.as_ptr().addr();
-        let place = |part: &[u8]| (part.as_ptr().addr() - base, part.len());
-        let field =
-            |field: &httparse::Header<'_>| (place(field.name.as_bytes()), place(field.value));
-        Self {
-            head_only: plain.head_only,
-            closes: plain.closes,
-            host_is_canonical: site.is_some_and(|site| site.is_canonical(plain.host)),
-            target: place(plain.target.as_bytes()),
-            fields: plain.fields.iter().map(field).collect(),
-        }
-    }
-
-    /// The request in that head.
-    fn read(&self, head: &Bytes) -> Option<RawHead> {
-        let part = |(start, bytes): Place| head.slice(start..start + bytes);
-        let mut uri = http::uri::Parts::default();
-        uri.path_and_query = Some(PathAndQuery::from_maybe_shared(part(self.target)).ok()?);
-        let mut headers = HeaderMap::with_capacity(self.fields.len());
-        for &(name, value) in &self.fields {
-            let name = HeaderName::from_bytes(&head[name.0..name.0 + name.1]).ok()?;
-            let value = HeaderValue::from_maybe_shared(part(value)).ok()?;
-            headers.append(name, value);
-        }
-        Some(RawHead {
-            method: if self.head_only {
-                Method::HEAD
-            } else {
-                Method::GET
-            },
-            uri: Uri::from_parts(uri).ok()?,
-            version: Version::HTTP_11,
-            headers,
-            plain: true,
-            host_is_canonical: self.host_is_canonical,
-            charge: None,
-            interims: None,
-        })
     }
 }

@@ -1,4 +1,4 @@
-//! Where a request that hyper serves ends, so that the lane sees the head behind it.
+//! Where a request that hyper serves ends, so that the fast path sees the head behind it.
 //!
 //! The scan follows the strict grammar of RFC 9112 §7.1. Where a body leaves it, hyper may see another end than the
 //! scan would, so the rest of the connection is hyper's.

@@ -1,0 +1,99 @@
+//! Heads of messages that arrive in pieces: a head that is incomplete is not parsed again before it can be complete.
+//!
+//! The first piece is always parsed, so that a head which is none is refused at once. After that a new piece is only searched for
+//! the empty line that ends a head, so the work for a head is proportional to its length, however it is cut.
+
+/// How much of a head was parsed and found incomplete.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PartialHead {
+    parsed_len: usize,
+}
+
+impl PartialHead {
+    /// Returns true if `bytes`, from the start of the head on, are worth parsing.
+    pub(crate) fn may_be_complete(self, bytes: &[u8]) -> bool {
+        // The end of a head is found by its last line feed; up to two bytes before it belong to it.
+        let from = self.parsed_len.saturating_sub(LINE_END_LEN);
+        self.parsed_len == 0 || bytes.get(from..).is_none_or(has_empty_line)
+    }
+
+    /// Notes that the first `len` bytes are no complete head.
+    pub(crate) fn is_incomplete(&mut self, len: usize) {
+        self.parsed_len = len;
+    }
+
+    /// Begins with the next head.
+    pub(crate) fn reset(&mut self) {
+        self.parsed_len = 0;
+    }
+}
+
+fn has_empty_line(bytes: &[u8]) -> bool {
+    memchr::memchr_iter(b'\n', bytes).any(|at| {
+        let rest = &bytes[at + 1..];
+        rest.starts_with(b"\n") || rest.starts_with(b"\r\n")
+    })
+}
+
+/// Bytes before the last line feed of a head that belong to its end: LF CR.
+const LINE_END_LEN: usize = 2;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn is_complete(bytes: &[u8]) -> bool {
+        let mut fields = [httparse::EMPTY_HEADER; 16];
+        let parsed = httparse::Request::new(&mut fields).parse(bytes);
+        !matches!(parsed, Ok(httparse::Status::Partial))
+    }
+
+    proptest! {
+        /// However a head is cut, it is parsed by the piece that completes it.
+        ///
+        /// Oracle: httparse, called after each piece.
+        #[test]
+        fn a_complete_head_is_never_missed(
+            lines in prop::collection::vec(prop::sample::select(&["a: b", "", "c:d"][..]), 0..5),
+            ends in prop::collection::vec(any::<bool>(), 6),
+            pieces in prop::collection::vec(1usize..9, 1..40),
+        ) {
+            let mut head = b"GET / HTTP/1.1".to_vec();
+            for (n, ends_with_cr) in ends.into_iter().enumerate() {
+                head.extend_from_slice(if ends_with_cr { b"\r\n" } else { b"\n" });
+                head.extend_from_slice(lines.get(n).unwrap_or(&"").as_bytes());
+            }
+            let mut partial = PartialHead::default();
+            let mut len = 0;
+            for piece in pieces {
+                len = (len + piece).min(head.len());
+                let bytes = &head[..len];
+                if partial.may_be_complete(bytes) {
+                    if is_complete(bytes) {
+                        return Ok(());
+                    }
+                    partial.is_incomplete(len);
+                } else {
+                    prop_assert!(!is_complete(bytes), "{:?}", String::from_utf8_lossy(bytes));
+                }
+            }
+        }
+    }
+
+    /// Method: a head arrives byte by byte.
+    #[test]
+    fn a_head_that_comes_byte_by_byte_is_parsed_twice() {
+        let head = b"GET / HTTP/1.1\r\nhost: a\r\naccept: */*\r\n\r\n";
+        let mut partial = PartialHead::default();
+        let mut parsed = 0;
+        for len in 1..=head.len() {
+            if partial.may_be_complete(&head[..len]) {
+                parsed += 1;
+                partial.is_incomplete(len);
+            }
+        }
+        assert_eq!(parsed, 2);
+    }
+}

@@ -1,0 +1,93 @@
+//! Bytes on their way to hyper, for requests that the fast path does not serve.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, BytesMut};
+use tokio::io::ReadBuf;
+
+use super::body_end::BodyEnd;
+use super::{FastPath, INBOX_BYTES_MAX, Mode};
+use crate::client::stream::ClientStream;
+
+impl FastPath {
+    /// hyper asks for bytes.
+    pub(crate) fn poll_read<S: ClientStream>(
+        &mut self,
+        stream: &mut S,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.poll_serve(stream, cx))?;
+            match self.mode {
+                Mode::Handed(end) if end.is_reached() => {
+                    // hyper only wants to know whether the client is still there.
+                    if self.inbox.len() >= INBOX_BYTES_MAX {
+                        return Poll::Pending;
+                    }
+                    ready!(self.poll_fill(stream, cx))?;
+                    if self.ended {
+                        return Poll::Ready(Ok(()));
+                    }
+                }
+                Mode::Handed(end) => return self.give_up_to(end, stream, cx, buffer),
+                _ => return self.give(stream, cx, buffer),
+            }
+        }
+    }
+
+    /// Gives hyper bytes of the request that ends at `end`. What lies behind waits here.
+    fn give_up_to<S: ClientStream>(
+        &mut self,
+        mut end: BodyEnd,
+        stream: &mut S,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(self.give(stream, cx, buffer))?;
+        let given = &buffer.filled()[before..];
+        let Ok(taken) = end.take(given) else {
+            // hyper decides what this is.
+            self.mode = Mode::Through;
+            return Poll::Ready(Ok(()));
+        };
+        self.mode = Mode::Handed(end);
+        if taken < given.len() {
+            let mut inbox = BytesMut::from(&given[taken..]);
+            inbox.extend_from_slice(&self.inbox);
+            self.inbox = inbox;
+            buffer.set_filled(before + taken);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Gives hyper what is in the inbox, or what comes from the client.
+    fn give<S: ClientStream>(
+        &mut self,
+        stream: &mut S,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.inbox.is_empty() {
+            if self.ended {
+                return Poll::Ready(Ok(()));
+            }
+            let before = buffer.filled().len();
+            ready!(Pin::new(stream).poll_read(cx, buffer))?;
+            if buffer.filled().len() > before {
+                self.link.conn.received();
+            }
+            return Poll::Ready(Ok(()));
+        }
+        let n = self.inbox.len().min(buffer.remaining());
+        buffer.put_slice(&self.inbox[..n]);
+        self.inbox.advance(n);
+        if self.inbox.is_empty() {
+            self.inbox = BytesMut::new();
+        }
+        Poll::Ready(Ok(()))
+    }
+}

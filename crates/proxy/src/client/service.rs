@@ -1,0 +1,75 @@
+//! Requests that hyper has read, on their way to the request path.
+
+use std::rc::Rc;
+
+use http::{Request, Response, Version};
+use hyper::body::Incoming;
+use hyper::service::Service;
+
+use crate::exchange::canonical::RawHead;
+use crate::exchange::heads::{self, HeadCharge};
+use crate::exchange::{ClientLink, Refusal};
+use crate::path::body::EdgeBody;
+use crate::path::worker::Worker;
+use crate::path::{self, Serving};
+
+/// Serves the requests of one connection.
+pub(super) struct EdgeService {
+    pub(super) worker: Rc<Worker>,
+    pub(super) link: ClientLink,
+}
+
+impl Service<Request<Incoming>> for EdgeService {
+    type Response = Response<EdgeBody>;
+    type Error = std::convert::Infallible;
+    type Future = Serving;
+
+    fn call(&self, request: Request<Incoming>) -> Serving {
+        let Self { worker, link } = self;
+        let (parts, body) = request.into_parts();
+        let mut head = RawHead {
+            method: parts.method,
+            uri: parts.uri,
+            version: parts.version,
+            headers: parts.headers,
+            plain: false,
+            host_is_canonical: false,
+            charge: None,
+            interims: None,
+        };
+        if head.version == Version::HTTP_11 {
+            head.interims = Some(link.conn.begin_interims());
+        }
+        if head.version == Version::HTTP_2 {
+            match admit(worker, link, &head) {
+                Ok(charge) => head.charge = Some(charge),
+                Err(refusal) => return path::refuse(worker, link, head, &refusal),
+            }
+        }
+        path::serve(worker, link, head, Some(body), None)
+    }
+}
+
+/// Charges the head of a request of HTTP/2, or refuses the request if it has no place.
+fn admit(worker: &Worker, link: &ClientLink, head: &RawHead) -> Result<HeadCharge, Refusal> {
+    let limits = &worker.config().limits;
+    let counters = &worker.counters;
+    if head.headers.len() > limits.headers_max.get() {
+        counters.h2_refused_fields.one();
+        return Err(Refusal::too_many_fields());
+    }
+    if link.conn.orphans_fill(limits.h2_streams_max.get()) {
+        counters.h2_refused_orphans.one();
+        return Err(Refusal::overloaded(
+            "the origin still works on requests of this connection that were cancelled",
+        ));
+    }
+    let bytes = heads::decoded_bytes(&head.uri, &head.headers);
+    let budget = &worker.shared.head_budget;
+    budget
+        .charge(&link.conn, limits.h2_heads_bytes_max.bytes(), bytes)
+        .ok_or_else(|| {
+            counters.h2_refused_heads.one();
+            Refusal::overloaded("the heads of the requests under way take too much memory")
+        })
+}

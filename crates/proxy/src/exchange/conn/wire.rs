@@ -1,0 +1,40 @@
+//! The responses that hyper writes, as far as their bytes show them: status, and bytes of the body.
+
+/// How much of a response hyper has written.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Wire {
+    /// The status in the first line, once its bytes were written.
+    pub(super) status: u16,
+    /// Bytes of the head's end, CR LF CR LF, that were written last.
+    end_matched: u8,
+    /// Bytes behind the head.
+    pub(super) body_bytes: u64,
+}
+
+impl Wire {
+    pub(super) fn wrote(&mut self, mut bytes: &[u8]) {
+        if self.end_matched == 0
+            && let Some(digits) = bytes
+                .strip_prefix(b"HTTP/1.")
+                .and_then(|rest| rest.get(2..5))
+        {
+            let number = digits
+                .iter()
+                .fold(0, |n, digit| n * 10 + u16::from(digit.wrapping_sub(b'0')));
+            self.status = number;
+        }
+        while self.end_matched < 4 {
+            let Some((&byte, rest)) = bytes.split_first() else {
+                return;
+            };
+            bytes = rest;
+            self.end_matched = match (self.end_matched, byte) {
+                (0 | 2, b'\r') => self.end_matched + 1,
+                (1 | 3, b'\n') => self.end_matched + 1,
+                (_, b'\r') => 1,
+                _ => 0,
+            };
+        }
+        self.body_bytes += bytes.len() as u64;
+    }
+}

@@ -95,6 +95,8 @@ docs: rust compiler ## the API documentation, warnings denied
 test: tools check docs ## everything CI runs
 	@EDGEWARD_REQUIRE_TOOLS=1 PROPTEST_RNG_SEED=$(SEED) $(STEP) "tests (unit, integration, documentation)" \
 		$(CARGO) test $(LOCKED) --workspace --no-fail-fast
+	@SHUTTLE_RANDOM_SEED=$(SEED) $(STEP) "model of the cache's tiers (shuttle)" \
+		$(CARGO) test $(LOCKED) --package edgeward-store --features shuttle --lib model
 	@EDGEWARD_REQUIRE_TOOLS=1 $(MAKE) test-client-js test-client-go BUILT=1
 
 # The clients in other languages, each against the golden files of vectors/ and a publisher on loopback.

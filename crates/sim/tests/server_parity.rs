@@ -9,7 +9,7 @@ use std::sync::Arc;
 use edgeward_policy::PolicySpec;
 use edgeward_policy::rng::Rng;
 use edgeward_sim::{Run, RunConfig};
-use edgeward_store::hot::{HotCache, HotConfig, Offer, TunerPlace};
+use edgeward_store::hot::{Commit, HotCache, HotConfig, Offer, TunerPlace};
 use edgeward_trace::{Record, hash_key};
 use edgeward_types::{ByteSize, KeyHash, Seed, Timestamp, charge_bytes};
 
@@ -68,7 +68,8 @@ fn served(policy: PolicySpec, requests: &[Record]) -> (u64, String) {
         if hit {
             hits += 1;
         } else if let Offer::Admit(reservation) = cache.offer(key, charge) {
-            assert!(reservation.commit(Arc::new(request.key)));
+            let commit = reservation.commit(Arc::new(request.key), cache.version(key));
+            assert!(matches!(commit, Commit::Done(_)));
         }
         recorder.record(key, charge, hit);
     }

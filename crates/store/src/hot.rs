@@ -14,14 +14,17 @@
 //! let cache = HotCache::<String>::new(HotConfig::new(ByteSize::mib(1)));
 //! let (key, value) = (KeyHash(7), "a body".to_owned());
 //! let charge = charge_bytes(value.len() as u64, HotCache::<String>::OBJECT_OVERHEAD_BYTES);
+//! let seen = cache.version(key);
 //! if let Offer::Admit(reservation) = cache.offer(key, charge) {
 //!     // The body arrives; should it end early, dropping the reservation gives the room back.
-//!     reservation.commit(Arc::new(value));
+//!     reservation.commit(Arc::new(value), seen);
 //! }
 //! assert_eq!(cache.lookup(key).as_deref(), Some(&"a body".to_owned()));
 //! ```
 //!
-//! Lock order: tier, then one index shard. Nothing is taken while a shard is held.
+//! What a change saw when it was decided is a [`Version`]; see [`versions`](crate::versions) for the rule.
+//!
+//! Lock order: tier, then one index shard or one stripe of versions. Nothing is taken while one of these is held.
 
 mod freed;
 mod index;
@@ -36,6 +39,7 @@ use edgeward_policy::{AnyTier, AnyTouch, Evicted, Object, PolicySpec, Refusal, S
 use edgeward_types::{ByteSize, KeyHash, Seed, allocated_bytes};
 
 use crate::sync::Mutex;
+use crate::versions::{Changing, Version, Versions};
 pub use freed::FreedPages;
 use freed::freed_max_bytes;
 use index::Index;
@@ -125,6 +129,7 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         let tier = config.policy.tier(capacity_bytes, config.seed);
         let shared = Arc::new(Shared {
             index: Index::default(),
+            versions: Versions::default(),
             touch: tier.touch(),
             // Not the configured one: the policy `infinite` has another.
             capacity_bytes: AtomicU64::new(tier.capacity_bytes()),
@@ -168,15 +173,15 @@ impl<V: Send + Sync + 'static> HotCache<V> {
     /// Decided and made at once, so that the decisions come in the order of the misses. A key may be
     /// offered while an older value is resident: the old one serves until the new one is committed.
     pub fn offer(&self, key: KeyHash, charge_bytes: u64) -> Offer<V> {
-        self.offer_with(key, charge_bytes, |_, _| ())
+        self.offer_with(key, charge_bytes, |_, _, _| ())
     }
 
-    /// The same, and `left` gets what had to make room, outside of every lock.
+    /// The same, and `left` gets what had to make room, with the version at which it left, outside of every lock.
     pub fn offer_with(
         &self,
         key: KeyHash,
         charge_bytes: u64,
-        mut left: impl FnMut(&Evicted, Arc<V>),
+        mut left: impl FnMut(&Evicted, Version, Arc<V>),
     ) -> Offer<V> {
         let object = Object {
             key,
@@ -206,9 +211,9 @@ impl<V: Send + Sync + 'static> HotCache<V> {
             // Bodies are freed here, with no lock held. They come in the order in which they were evicted; of one that
             // was still on its way there is no value.
             let mut gone = evicted.drain(..);
-            for (slot, value) in removed.drain(..) {
+            for (slot, seen, value) in removed.drain(..) {
                 if let Some(gone) = gone.find(|gone| gone.slot == slot) {
-                    left(&gone, value);
+                    left(&gone, seen, value);
                 }
             }
             drop(gone);
@@ -242,11 +247,41 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         }
     }
 
-    /// Puts `value` in the place of the one under `key`, at the same charge. False if there is none.
-    ///
-    /// For a head freshened by a 304: the new value shares the old one's body.
-    pub fn replace(&self, key: KeyHash, value: Arc<V>) -> bool {
-        self.shared.index.replace(key, value).is_some()
+    /// The version of what is stored under `key`. To be read before anything is decided about it.
+    pub fn version(&self, key: KeyHash) -> Version {
+        self.shared.versions.of(key)
+    }
+
+    /// As [`version`](Self::version), unless the disk has yet to follow a change of the key.
+    pub fn settled_version(&self, key: KeyHash) -> Option<Version> {
+        self.shared.versions.settled(key)
+    }
+
+    /// Whether the key has not changed since `seen`.
+    pub fn is_current(&self, seen: Version) -> bool {
+        self.shared.versions.is_current(seen)
+    }
+
+    /// `seen` as a recent version, which many changes of other keys do not make outdated. `None` if the key has changed.
+    pub fn renewed(&self, seen: Version) -> Option<Version> {
+        self.shared.versions.renewed(seen)
+    }
+
+    /// Returns a value to hold from before a change of the key until the disk has followed.
+    pub fn changing(&self, key: KeyHash) -> Changing<'_> {
+        self.shared.versions.changing(key)
+    }
+
+    /// Replaces `before` by `value`, which has the same body, at the same charge; removes any other value of the key. Returns whether
+    /// `value` is there now, or `None` if the key has changed since `seen`. Then nothing is done.
+    pub fn refresh(&self, seen: Version, before: &Arc<V>, value: Arc<V>) -> Option<bool> {
+        let mut tier = self.shared.tier.lock();
+        self.shared.versions.advance(seen)?;
+        let swapped = self.shared.index.swap(seen.key(), before, value);
+        let removed = (!swapped).then(|| self.shared.take_out(&mut tier, seen.key()));
+        drop(tier);
+        drop(removed);
+        Some(swapped)
     }
 
     /// Puts `value` in the place of `before`, at the same charge. False if something else lies there by now.
@@ -256,16 +291,26 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         self.shared.index.swap(key, before, value)
     }
 
-    /// Takes out what is under `key`. False if nothing is.
-    pub fn remove(&self, key: KeyHash) -> bool {
-        let removed = {
-            let mut tier = self.shared.tier.lock();
-            let removed = self.shared.index.remove(key, None);
-            if let Some((slot, _)) = &removed {
-                tier.remove(*slot);
-            }
-            removed
-        };
+    /// Removes the value of the key. Returns the new version, or `None` if the key has changed since `seen`. Then nothing is done.
+    pub fn remove(&self, seen: Version) -> Option<Version> {
+        let mut tier = self.shared.tier.lock();
+        let made = self.shared.versions.advance(seen)?;
+        let removed = self.shared.take_out(&mut tier, seen.key());
+        drop(tier);
+        drop(removed);
+        Some(made)
+    }
+
+    /// Makes every version that was read before outdated, and removes the key's value if `is_ours` returns true for it. True if a
+    /// value was removed.
+    pub fn purge(&self, key: KeyHash, is_ours: impl FnOnce(&V) -> bool) -> bool {
+        let mut tier = self.shared.tier.lock();
+        self.shared.versions.change(key);
+        let found = self.shared.index.find(key);
+        let removed = found
+            .filter(|(_, value)| is_ours(value))
+            .and_then(|_| self.shared.take_out(&mut tier, key));
+        drop(tier);
         removed.is_some()
     }
 
@@ -286,23 +331,6 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         let used_bytes = self.shared.tier.lock().used_bytes();
         let pinned = self.shared.ledger.pinned_bytes(used_bytes);
         (pinned, self.shared.pinned_bytes_max)
-    }
-
-    /// Takes out what is under `key` if `is_wanted` says so of the value. False if nothing was taken out.
-    ///
-    /// Decided under the lock that [`Reservation::commit_if`] holds, so one of the two sees the other.
-    pub fn remove_if(&self, key: KeyHash, is_wanted: impl FnOnce(&Arc<V>) -> bool) -> bool {
-        let removed = {
-            let mut tier = self.shared.tier.lock();
-            let found = self.shared.index.find(key);
-            let slot = found.and_then(|(slot, value)| is_wanted(&value).then_some(slot));
-            let removed = slot.and_then(|slot| self.shared.index.remove(key, Some(slot)));
-            if let Some((slot, _)) = &removed {
-                tier.remove(*slot);
-            }
-            removed
-        };
-        removed.is_some()
     }
 
     /// Changes the budget; a smaller one evicts at once.
@@ -382,45 +410,52 @@ impl<V: Send + Sync + 'static> Reservation<V> {
         self.hold.take()
     }
 
-    /// Makes `value` what lookups find. False if the place was lost to others while it was filled.
-    pub fn commit(self, value: Arc<V>) -> bool {
-        self.commit_if(value, |_| true) == Commit::Done
+    /// Makes `value` the key's value, and a new version.
+    pub fn commit(self, value: Arc<V>, seen: Version) -> Commit {
+        self.place(value, |shared, _| shared.versions.advance(seen))
     }
 
-    /// As [`commit`](Self::commit), if `may` allows it, which gets the value that lies under the key now.
-    ///
-    /// `may` runs under the lock that [`HotCache::remove_if`] takes: a removal comes either before it or after the commit.
-    pub fn commit_if(mut self, value: Arc<V>, may: impl FnOnce(Option<&Arc<V>>) -> bool) -> Commit {
+    /// As [`commit`](Self::commit), for the value that the disk has at the version `seen`. Makes no new version and replaces no value.
+    pub fn promote(self, value: Arc<V>, seen: Version) -> Commit {
+        self.place(value, |shared, is_present| {
+            (!is_present && shared.versions.is_current(seen)).then_some(seen)
+        })
+    }
+
+    fn place(
+        mut self,
+        value: Arc<V>,
+        version: impl FnOnce(&Shared<V>, bool) -> Option<Version>,
+    ) -> Commit {
         self.committed = true;
-        let mut tier = self.shared.tier.lock();
+        let shared = Arc::clone(&self.shared);
+        let mut tier = shared.tier.lock();
         if !tier.holds(self.slot) {
             return Commit::Lost;
         }
-        let present = self.shared.index.find(self.key);
-        if !may(present.as_ref().map(|(_, value)| value)) {
+        let Some(version) = version(&shared, shared.index.contains(self.key)) else {
             tier.remove(self.slot);
-            drop(tier);
-            return Commit::Refused;
-        }
-        let before = self.shared.index.insert(self.key, self.slot, value);
+            return Commit::Outdated;
+        };
+        let before = shared.index.insert(self.key, self.slot, value);
         if let Some((slot, _)) = &before {
             tier.remove(*slot);
         }
         drop(tier);
         drop(before);
-        Commit::Done
+        Commit::Done(version)
     }
 }
 
 /// What became of a value that was to be committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Commit {
-    /// Lookups find it.
-    Done,
+    /// Lookups find it, at this version.
+    Done(Version),
     /// Its place was lost to others while it was filled.
     Lost,
-    /// The caller's condition did not hold.
-    Refused,
+    /// The key had changed.
+    Outdated,
 }
 
 impl<V: Send + Sync + 'static> Drop for Reservation<V> {
@@ -474,6 +509,7 @@ pub struct HotStats {
 #[derive(Debug)]
 pub(crate) struct Shared<V> {
     index: Index<V>,
+    versions: Versions,
     touch: AnyTouch,
     tier: Mutex<AnyTier>,
     counters: Counters,
@@ -507,13 +543,24 @@ impl<V> Shared<V> {
         }
     }
 
+    /// Removes the value of `key` and returns it, to be freed outside the lock.
+    fn take_out(&self, tier: &mut AnyTier, key: KeyHash) -> Option<Arc<V>> {
+        let (slot, value) = self.index.remove(key, None)?;
+        tier.remove(slot);
+        Some(value)
+    }
+
     /// Takes the evicted out of the index; their values are handed back to be freed outside the lock.
-    fn unlink(&self, evicted: &[Evicted], removed: &mut Vec<(Slot, Arc<V>)>) {
+    fn unlink(&self, evicted: &[Evicted], removed: &mut Vec<(Slot, Version, Arc<V>)>) {
         let mut bytes = 0;
         for gone in evicted {
             bytes += gone.object.size_bytes;
             // Absent if its fill is still on its way, another's if the key was filled twice.
-            removed.extend(self.index.remove(gone.object.key, Some(gone.slot)));
+            let value = self.index.remove(gone.object.key, Some(gone.slot));
+            removed.extend(value.map(|(slot, value)| {
+                let seen = self.versions.of(gone.object.key);
+                (slot, seen, value)
+            }));
         }
         if !evicted.is_empty() {
             let counters = &self.counters;

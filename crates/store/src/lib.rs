@@ -7,4 +7,7 @@
 pub mod arena;
 pub mod disk;
 pub mod hot;
+#[cfg(all(test, feature = "shuttle"))]
+mod model;
 mod sync;
+pub mod versions;

@@ -3,10 +3,15 @@
 //! A poisoned lock is not an error here: the state behind each is valid between any two statements
 //! that could panic, and a cache that stops answering is worse than one that forgot an object.
 
-use std::sync::{self, PoisonError};
+use std::sync::PoisonError;
 use std::time::Duration;
 
-pub(crate) use std::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+#[cfg(feature = "shuttle")]
+use shuttle::sync;
+#[cfg(not(feature = "shuttle"))]
+use std::sync;
+
+pub(crate) use sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(sync::Mutex<T>);

@@ -1,8 +1,5 @@
-//! The fetches under way: one that others may join for each key, across all workers, and every one that an invalidation must reach.
-//!
-//! The rule for inserts: a response is stored only if its target was not invalidated since its fetch began. Every fetch is
-//! therefore registered under its primary key before the request is sent, whether others may join it or not.
-//! An invalidation first dooms the registered fetches, then removes what is stored.
+//! The fetches under way that other requests may join, by key, across all workers. A request that comes after an invalidation does not
+//! join a fetch from before it.
 //!
 //! The rule for failures: the requests that waited for a failed fetch share one further fetch, however late each of them wakes.
 //! The same holds for the next failure, and a request waits for a bounded number of fetches. An
@@ -20,14 +17,8 @@ use crate::cache::fill::{Fill, FillReader, Retry};
 /// The fetches under way, by key. Misses only; hits never look here.
 #[derive(Debug)]
 pub(crate) struct Collapse {
-    /// Fetches that others may join. One that stands under its primary key is registered by that.
     shards: Box<[Mutex<WordMap<KeyHash, Entry>>]>,
-    /// The other fetches by the hash of their primary key, which is that of their URL.
-    others: Box<[Mutex<Fetches>]>,
 }
-
-/// Fetches by the hash of their primary key.
-type Fetches = WordMap<KeyHash, Vec<Arc<Fill>>>;
 
 #[derive(Debug)]
 struct Entry {
@@ -49,12 +40,11 @@ impl Collapse {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            others: (0..SHARDS).map(|_| Mutex::default()).collect(),
         })
     }
 
-    /// The part a miss has to play. `primary` is the hash of its primary key.
-    pub(crate) fn join(self: &Arc<Self>, hash: KeyHash, key: &[u8], primary: KeyHash) -> Role {
+    /// The part a miss has to play.
+    pub(crate) fn join(self: &Arc<Self>, hash: KeyHash, key: &[u8]) -> Role {
         let mut shard = self.shard(hash);
         if let Some(entry) = shard.get(&hash) {
             if *entry.key != *key {
@@ -75,11 +65,8 @@ impl Collapse {
             },
         );
         drop(shard);
-        let mut lead = self.lead(fill, primary);
+        let mut lead = self.lead(fill);
         lead.key = Some(hash);
-        if hash != primary {
-            lead.register();
-        }
         Role::Leader(lead, reader)
     }
 
@@ -89,11 +76,10 @@ impl Collapse {
         failed: &FillReader,
         hash: KeyHash,
         key: &[u8],
-        primary: KeyHash,
     ) -> Role {
         let mut first = None;
         let retry = failed.fill().retry_or(|| {
-            let role = self.join(hash, key, primary);
+            let role = self.join(hash, key);
             let fill = match &role {
                 Role::Leader(lead, _) => Some(Arc::clone(&lead.fill)),
                 Role::Follower(reader) => Some(Arc::clone(reader.fill())),
@@ -111,45 +97,31 @@ impl Collapse {
         // A fetch may have had waiters by its primary key, and others by that of a variant.
         match retry.fill.as_ref().filter(|_| *retry.key == *key) {
             Some(fill) => fill.join_late().map_or(Role::Alone, Role::Follower),
-            None => self.join(hash, key, primary),
+            None => self.join(hash, key),
         }
     }
 
     /// A fetch nobody else may join.
-    pub(crate) fn alone(self: &Arc<Self>, primary: KeyHash) -> (Lead, FillReader) {
+    pub(crate) fn alone(self: &Arc<Self>) -> (Lead, FillReader) {
         let fill = Fill::new();
         let reader = fill.join().expect("a new fill can be shared");
-        let mut lead = self.lead(fill, primary);
-        lead.register();
-        (lead, reader)
+        (self.lead(fill), reader)
     }
 
-    fn lead(self: &Arc<Self>, fill: Arc<Fill>, primary: KeyHash) -> Lead {
+    fn lead(self: &Arc<Self>, fill: Arc<Fill>) -> Lead {
         Lead {
             collapse: Arc::clone(self),
             fill,
             key: None,
             variant: None,
-            primary,
-            is_registered: false,
         }
     }
 
-    /// The target of this primary key was invalidated: responses to requests that were sent before are not stored, and
-    /// requests from now on do not join them. Keys that share a hash share a fate.
-    pub(crate) fn doom(&self, hash: KeyHash, key: &[u8]) {
+    /// The target of this primary key was invalidated: requests from now on do not join a fetch that began before.
+    pub(crate) fn stop_joining(&self, hash: KeyHash, key: &[u8]) {
         let mut shard = self.shard(hash);
-        if let Some(entry) = shard.get(&hash) {
-            entry.fill.doom();
-            if *entry.key == *key {
-                shard.remove(&hash);
-            }
-        }
-        drop(shard);
-        // In this order: a fetch that is no longer shared is among the others before it leaves the shard.
-        let others = lock(&self.others[shard_of(hash)]);
-        for fill in others.get(&hash).into_iter().flatten() {
-            fill.doom();
+        if shard.get(&hash).is_some_and(|entry| *entry.key == *key) {
+            shard.remove(&hash);
         }
     }
 
@@ -180,9 +152,6 @@ pub(crate) struct Lead {
     /// The keys under which others may join.
     key: Option<KeyHash>,
     variant: Option<KeyHash>,
-    primary: KeyHash,
-    /// True if the fetch is in [`Collapse::others`].
-    is_registered: bool,
 }
 
 impl Lead {
@@ -198,15 +167,7 @@ impl Lead {
         }
     }
 
-    /// From now on, a further request starts a new fetch, but the response may still be stored.
-    pub(crate) fn stop_sharing(&mut self) {
-        if !self.is_registered {
-            self.register();
-        }
-        self.close();
-    }
-
-    /// From now on, a further request starts a new fetch. What is to be stored of the response is stored by now.
+    /// From now on, a further request starts a new fetch.
     pub(crate) fn close(&mut self) {
         for hash in [self.key.take(), self.variant.take()].into_iter().flatten() {
             let mut shard = self.collapse.shard(hash);
@@ -216,14 +177,6 @@ impl Lead {
             }
         }
     }
-
-    /// Has invalidations reach the fetch although it does not stand under its primary key.
-    fn register(&mut self) {
-        let mut others = lock(&self.collapse.others[shard_of(self.primary)]);
-        let of_key = others.entry(self.primary).or_default();
-        of_key.push(Arc::clone(&self.fill));
-        self.is_registered = true;
-    }
 }
 
 impl Drop for Lead {
@@ -231,16 +184,6 @@ impl Drop for Lead {
         self.close();
         // Does nothing to a fill that came to its end.
         self.fill.break_off();
-        if !self.is_registered {
-            return;
-        }
-        let mut others = lock(&self.collapse.others[shard_of(self.primary)]);
-        if let Some(of_key) = others.get_mut(&self.primary) {
-            of_key.retain(|fill| !Arc::ptr_eq(fill, &self.fill));
-            if of_key.is_empty() {
-                others.remove(&self.primary);
-            }
-        }
     }
 }
 
@@ -317,83 +260,32 @@ mod tests {
     #[test]
     fn a_key_has_one_leader_until_it_is_closed() {
         let collapse = Collapse::new();
-        let Role::Leader(mut lead, _reader) = collapse.join(KeyHash(1), b"a", KeyHash(1)) else {
+        let Role::Leader(mut lead, _reader) = collapse.join(KeyHash(1), b"a") else {
             panic!("the first leads");
         };
-        assert!(matches!(
-            collapse.join(KeyHash(1), b"a", KeyHash(1)),
-            Role::Follower(_)
-        ));
-        assert!(matches!(
-            collapse.join(KeyHash(1), b"b", KeyHash(1)),
-            Role::Alone
-        ));
+        assert!(matches!(collapse.join(KeyHash(1), b"a"), Role::Follower(_)));
+        assert!(matches!(collapse.join(KeyHash(1), b"b"), Role::Alone));
         lead.also_known_as(KeyHash(2), b"a2");
         assert!(matches!(
-            collapse.join(KeyHash(2), b"a2", KeyHash(1)),
+            collapse.join(KeyHash(2), b"a2"),
             Role::Follower(_)
         ));
         lead.close();
         assert_eq!(collapse.len(), 0);
-        assert!(matches!(
-            collapse.join(KeyHash(1), b"a", KeyHash(1)),
-            Role::Leader(..)
-        ));
+        assert!(matches!(collapse.join(KeyHash(1), b"a"), Role::Leader(..)));
     }
 
     #[test]
-    fn an_invalidation_reaches_every_fetch_of_its_url_until_the_fetch_ends() {
+    fn requests_after_an_invalidation_do_not_join_a_fetch_from_before() {
         let collapse = Collapse::new();
-        let url = KeyHash(1);
-        let lead = |hash, key: &[u8]| match collapse.join(hash, key, url) {
-            Role::Leader(lead, _) => lead,
-            _ => panic!("the first leads"),
-        };
-        let shared = lead(url, b"a");
-        let variant = lead(KeyHash(2), b"a2");
-        let mut closed = lead(KeyHash(4), b"a4");
-        closed.stop_sharing();
-        let (alone, _) = collapse.alone(url);
-        let (other, _) = collapse.alone(KeyHash(3));
-        collapse.doom(url, b"a");
-        for doomed in [&shared, &variant, &closed, &alone] {
-            assert!(doomed.fill.is_doomed());
-        }
-        assert!(!other.fill.is_doomed());
-        drop((shared, variant, closed, alone, other));
-        assert!(collapse.others.iter().all(|shard| lock(shard).is_empty()));
-        assert_eq!(collapse.len(), 0);
-    }
-
-    #[test]
-    fn an_invalidation_reaches_a_fetch_by_its_primary_key_after_it_is_no_longer_shared() {
-        let collapse = Collapse::new();
-        let url = KeyHash(1);
-        let Role::Leader(mut first, _) = collapse.join(url, b"a", url) else {
+        let Role::Leader(_lead, _reader) = collapse.join(KeyHash(1), b"a") else {
             panic!("the first leads");
         };
-        first.stop_sharing();
-        let Role::Leader(second, _) = collapse.join(url, b"a", url) else {
-            panic!("the second starts anew");
-        };
-        collapse.doom(url, b"a");
-        assert!(first.fill.is_doomed() && second.fill.is_doomed());
-        drop((first, second));
-        assert!(collapse.others.iter().all(|shard| lock(shard).is_empty()));
-    }
-
-    #[test]
-    fn an_invalidation_does_not_end_the_sharing_of_another_key_with_the_same_hash() {
-        let collapse = Collapse::new();
-        let Role::Leader(lead, _) = collapse.join(KeyHash(1), b"a", KeyHash(1)) else {
-            panic!("the first leads");
-        };
-        collapse.doom(KeyHash(1), b"b");
-        assert!(lead.fill.is_doomed(), "keys that share a hash share a fate");
-        assert!(matches!(
-            collapse.join(KeyHash(1), b"a", KeyHash(1)),
-            Role::Follower(_)
-        ));
+        // Another key with the same hash.
+        collapse.stop_joining(KeyHash(1), b"b");
+        assert!(matches!(collapse.join(KeyHash(1), b"a"), Role::Follower(_)));
+        collapse.stop_joining(KeyHash(1), b"a");
+        assert!(matches!(collapse.join(KeyHash(1), b"a"), Role::Leader(..)));
     }
 
     /// Each of the requests that wait wakes only after the further fetch has ended, the worst case for them.
@@ -409,11 +301,11 @@ mod tests {
             lead.close();
             lead.fill.fail(FAILURE);
         };
-        let Role::Leader(lead, _) = collapse.join(hash, b"a", hash) else {
+        let Role::Leader(lead, _) = collapse.join(hash, b"a") else {
             panic!("the first leads");
         };
         let mut waiting: Vec<_> = (0..20)
-            .map(|_| match collapse.join(hash, b"a", hash) {
+            .map(|_| match collapse.join(hash, b"a") {
                 Role::Follower(reader) => reader,
                 _ => panic!("the others wait"),
             })
@@ -423,7 +315,7 @@ mod tests {
             let mut leaders = 0;
             let mut still_waiting = Vec::new();
             for reader in waiting {
-                match collapse.join_after(&reader, hash, b"a", hash) {
+                match collapse.join_after(&reader, hash, b"a") {
                     Role::Leader(lead, _) => {
                         leaders += 1;
                         fail(lead);
@@ -436,7 +328,7 @@ mod tests {
             waiting = still_waiting;
         }
         assert!(matches!(
-            collapse.join_after(&waiting[0], hash, b"other", hash),
+            collapse.join_after(&waiting[0], hash, b"other"),
             Role::Leader(..)
         ));
     }

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use edgeward_store::disk::{DiskObject, Miss, Now, Piece};
 use edgeward_store::hot::{Commit, Hold, Offer, Reservation};
+use edgeward_store::versions::Version;
 use edgeward_types::KeyHash;
 use tokio::sync::oneshot;
 
@@ -54,17 +55,16 @@ impl DiskBody {
         let StoredKind::Response(response) = &stored.kind else {
             return None;
         };
-        let StoredBody::Disk(on_disk) = &response.body else {
+        let StoredBody::Disk(object) = &response.body else {
             return None;
         };
-        let mut body = Self::part(on_disk.object.clone(), 0..response.body.len());
+        let mut body = Self::part(object.clone(), 0..response.body.len());
         let passing = Passing {
             hash,
             charge_bytes: stored.charge_bytes(),
             length: response.body.len(),
-            changes: on_disk.changes,
         };
-        body.promotion = Promotion::begin(cache, &passing, || Arc::clone(stored));
+        body.promotion = Promotion::begin(cache, object, &passing, || Arc::clone(stored));
         Some(body)
     }
 
@@ -75,9 +75,8 @@ impl DiskBody {
             hash: key.hash,
             charge_bytes: hit.charge_bytes(key),
             length: hit.length(),
-            changes: hit.changes,
         };
-        body.promotion = Promotion::begin(cache, &passing, || hit.stored(key));
+        body.promotion = Promotion::begin(cache, &hit.object, &passing, || hit.stored(key));
         body
     }
 
@@ -148,13 +147,19 @@ impl DiskBody {
         self.range.start += piece.len();
         cache.counters.disk_response_bytes.add(piece.len());
         if let (Some(promotion), Piece::Bytes(bytes)) = (&mut self.promotion, piece) {
+            let Some(seen) = promotion.cache.hot.renewed(promotion.seen) else {
+                cache.counters.dropped_promotion.one();
+                self.promotion = None;
+                return;
+            };
+            promotion.seen = seen;
             promotion.buffer.extend_from_slice(bytes);
             if self.range.is_empty()
                 && let Some(promotion) = self.promotion.take()
             {
                 match promotion.finish() {
-                    Commit::Done => cache.counters.disk_promoted.one(),
-                    Commit::Refused => cache.counters.dropped_promotion.one(),
+                    Commit::Done(_) => cache.counters.disk_promoted.one(),
+                    Commit::Outdated => cache.counters.dropped_promotion.one(),
                     Commit::Lost => {}
                 }
             }
@@ -168,7 +173,6 @@ struct Passing {
     /// What RAM would charge for it.
     charge_bytes: u64,
     length: u64,
-    changes: u64,
 }
 
 /// An object on its way to RAM while a client gets it.
@@ -176,7 +180,7 @@ struct Promotion {
     cache: Arc<Cache>,
     hash: KeyHash,
     stored: Arc<Stored>,
-    changes: u64,
+    seen: Version,
     reservation: Option<Reservation<Stored>>,
     /// As large as the body from the start.
     buffer: Vec<u8>,
@@ -188,6 +192,7 @@ impl Promotion {
     /// Asks RAM's policy.
     fn begin(
         cache: &WorkerCache,
+        object: &DiskObject,
         passing: &Passing,
         stored: impl FnOnce() -> Arc<Stored>,
     ) -> Option<Self> {
@@ -197,18 +202,17 @@ impl Promotion {
             hash,
             charge_bytes,
             length,
-            changes,
         } = passing;
         let offers = tier.hit(hash, length) && tier.begin_promotion(hash);
         if !offers {
             cache.record(hash, charge_bytes, false);
             return None;
         }
-        let is_unchanged = || tier.changes(hash) == changes && shared.hot.peek(hash).is_none();
-        let offer =
-            is_unchanged().then(|| shared.offer_to_ram(hash, charge_bytes, &cache.counters));
+        let seen = tier.version_of(hash, object);
+        let seen = seen.filter(|_| shared.hot.peek(hash).is_none());
+        let offer = seen.map(|_| shared.offer_to_ram(hash, charge_bytes, &cache.counters));
         cache.record(hash, charge_bytes, false);
-        let Some(Offer::Admit(mut reservation)) = offer else {
+        let (Some(seen), Some(Offer::Admit(mut reservation))) = (seen, offer) else {
             tier.end_promotion(hash);
             return None;
         };
@@ -216,7 +220,7 @@ impl Promotion {
             cache: Arc::clone(shared),
             hash,
             stored: stored(),
-            changes,
+            seen,
             hold: reservation.take_hold(),
             reservation: Some(reservation),
             buffer: Vec::with_capacity(usize::try_from(length).unwrap_or(0)),
@@ -243,12 +247,8 @@ impl Promotion {
             head: Bytes::copy_from_slice(&response.head),
             ..response.clone()
         };
-        let current = || {
-            self.tier()
-                .is_some_and(|tier| tier.changes(self.hash) == self.changes)
-        };
         let value = self.stored.renewed(StoredKind::Response(response));
-        reservation.commit_if(value, |present| present.is_none() && current())
+        reservation.promote(value, self.seen)
     }
 }
 

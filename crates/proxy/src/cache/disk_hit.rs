@@ -9,9 +9,7 @@ use http::StatusCode;
 
 use super::disk::head;
 use super::key::CacheKey;
-use super::stored::{
-    OnDisk, Stored, StoredBody, StoredKind, StoredResponse, charge_bytes, has_length,
-};
+use super::stored::{Stored, StoredBody, StoredKind, StoredResponse, charge_bytes, has_length};
 use super::tiers::WorkerCache;
 
 /// A fresh response on disk.
@@ -21,8 +19,6 @@ pub(crate) struct DiskHit {
     pub(crate) policy: StoredPolicy,
     /// `name: value\r\n` for each field but `Content-Length`.
     pub(crate) fields: Bytes,
-    /// What [`DiskTier::changes`](crate::cache::disk::DiskTier::changes) said before it was looked up.
-    pub(crate) changes: u64,
 }
 
 impl DiskHit {
@@ -50,10 +46,7 @@ impl DiskHit {
             policy: self.policy,
             status: self.status,
             head: head::block(self.status, &self.fields, self.length()),
-            body: StoredBody::Disk(OnDisk {
-                object: self.object.clone(),
-                changes: self.changes,
-            }),
+            body: StoredBody::Disk(self.object.clone()),
         };
         Stored::new(&key.bytes, StoredKind::Response(response))
     }

@@ -10,7 +10,6 @@
 
 mod held;
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -69,8 +68,6 @@ pub(crate) struct BrokenFill;
 #[derive(Debug)]
 pub(crate) struct Fill {
     state: Mutex<State>,
-    /// What it fetches was invalidated meanwhile: it must not be stored.
-    doomed: AtomicBool,
     /// Once it has failed: what the requests that waited for it wait for next.
     retry: OnceLock<Retry>,
 }
@@ -142,18 +139,8 @@ impl Fill {
                 readers_open: 0,
                 pump: None,
             }),
-            doomed: AtomicBool::new(false),
             retry: OnceLock::new(),
         })
-    }
-
-    /// Forbids storing it. Whoever already shares it may have it: they asked before.
-    pub(crate) fn doom(&self) {
-        self.doomed.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn is_doomed(&self) -> bool {
-        self.doomed.load(Ordering::Acquire)
     }
 
     /// Has the pump woken when a reader leaves.

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use edgeward_semantics::{StoredPolicy, VaryFields};
 use edgeward_store::disk::DiskObject;
 use edgeward_store::hot::{Hold, HotCache};
+use edgeward_store::versions::Version;
 use edgeward_types::allocated_bytes;
 use http::StatusCode;
 use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
@@ -51,6 +52,8 @@ pub(crate) struct Variants {
     pub(crate) generation: u64,
     /// Whether this very marker was given to the disk or came from it.
     pub(crate) on_disk: AtomicBool,
+    /// The version of the URL's key at which the disk had this marker, if it was read there.
+    pub(crate) seen: Option<Version>,
     /// The cache's charge for this marker.
     pub(crate) hold: OnceLock<Hold>,
 }
@@ -70,22 +73,14 @@ pub(crate) struct StoredResponse {
 #[derive(Clone, Debug)]
 pub(crate) enum StoredBody {
     Memory(Bytes),
-    Disk(OnDisk),
-}
-
-/// A body on disk.
-#[derive(Clone, Debug)]
-pub(crate) struct OnDisk {
-    pub(crate) object: DiskObject,
-    /// What [`DiskTier::changes`](crate::cache::disk::DiskTier::changes) said before it was looked up.
-    pub(crate) changes: u64,
+    Disk(DiskObject),
 }
 
 impl StoredBody {
     pub(crate) fn len(&self) -> u64 {
         match self {
             Self::Memory(bytes) => bytes.len() as u64,
-            Self::Disk(on_disk) => on_disk.object.length(),
+            Self::Disk(object) => object.length(),
         }
     }
 }

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use edgeward_store::arena::Arena;
-use edgeward_store::hot::{Offer, Recorder};
+use edgeward_store::hot::{Commit, Offer, Recorder, Reservation};
+use edgeward_store::versions::{Changing, Version};
 use edgeward_types::KeyHash;
 
 use super::collapse::{Collapse, HitForMiss};
+use super::disk::fill::DiskFill;
 use super::disk::{DiskTier, Durable};
 use super::key::{CacheKey, hash_key};
 use super::negative::Negative;
@@ -48,27 +50,27 @@ impl Cache {
         let Some(disk) = &self.disk else {
             return self.hot.offer(key, charge_bytes);
         };
-        let forgotten = disk.forgotten();
-        self.hot.offer_with(key, charge_bytes, |evicted, left| {
-            let StoredKind::Response(response) = &left.kind else {
-                return;
-            };
-            if !disk.take_evicted(evicted, left.key(), response, forgotten) {
-                return;
-            }
-            counters.disk_evicted.one();
-            // A variant is found by its marker alone.
-            if let Some(end) = memchr::memchr(b'\n', left.key()) {
-                let primary = &left.key()[..end];
-                let hash = self.hash(primary);
-                let changes = disk.changes(hash);
-                if let Some(marker) = self.hot.peek(hash).filter(|stored| stored.is_of(primary))
-                    && let StoredKind::Varies(variants) = &marker.kind
-                {
-                    disk.put_marker(hash, primary, variants, changes);
+        self.hot
+            .offer_with(key, charge_bytes, |evicted, seen, left| {
+                let StoredKind::Response(response) = &left.kind else {
+                    return;
+                };
+                if !disk.take_evicted(evicted, seen, left.key(), response) {
+                    return;
                 }
-            }
-        })
+                counters.disk_evicted.one();
+                // A variant is found by its marker alone.
+                if let Some(end) = memchr::memchr(b'\n', left.key()) {
+                    let primary = &left.key()[..end];
+                    let hash = self.hash(primary);
+                    let seen = self.hot.version(hash);
+                    if let Some(marker) = self.hot.peek(hash).filter(|stored| stored.is_of(primary))
+                        && let StoredKind::Varies(variants) = &marker.kind
+                    {
+                        disk.put_marker(hash, primary, variants, seen);
+                    }
+                }
+            })
     }
 
     /// A large body was copied into a socket. One that is asked for often moves to where it need not be.
@@ -98,48 +100,74 @@ impl Cache {
         }
     }
 
-    /// Takes a key out of both tiers. True if it was in one of them. The disk tells when that outlives a kill of the process.
-    ///
-    /// RAM first, and once more at the end: what was on its way from disk to RAM is caught by one of the two, or sees the change itself.
-    pub(crate) fn invalidate(&self, hash: KeyHash, key: &[u8]) -> (bool, Option<Durable>) {
-        let ours = |stored: &Arc<Stored>| stored.is_of(key);
-        let mut removed = self.hot.remove_if(hash, ours);
-        let Some(disk) = &self.disk else {
-            return (removed, None);
-        };
-        let (held, durable) = disk.forget_durably(hash, key);
-        removed |= held;
-        removed |= self.hot.remove_if(hash, ours);
-        (removed, Some(durable))
-    }
-
-    /// Takes `old` out of both tiers, and nothing that is newer. `changes` is the disk tier's count from before the origin was
-    /// asked about `old`. False if something newer is there, or nothing is.
-    pub(crate) fn remove_outdated(
+    /// Stores a response in the tiers that have a place for it, and removes the response that it replaces from the other tier. `None`,
+    /// and nothing is stored, if the key has changed since `seen`; see [`edgeward_store::versions`].
+    pub(crate) fn insert(
         &self,
-        hash: KeyHash,
+        seen: Version,
         key: &[u8],
-        old: &Arc<Stored>,
-        changes: u64,
-    ) -> bool {
-        let mut removed = self.hot.remove_if(hash, |stored| Arc::ptr_eq(stored, old));
-        if let Some(disk) = &self.disk
-            && disk.changes(hash) == changes
-        {
-            removed |= disk.forget(hash, key);
+        ram: Option<(Reservation<Stored>, Arc<Stored>)>,
+        disk: Option<DiskFill>,
+    ) -> Option<Kept> {
+        let _changing = self.changing(seen.key());
+        let disk = disk.filter(DiskFill::is_alive);
+        let commit = ram.map(|(reservation, stored)| reservation.commit(stored, seen));
+        let ram = match commit {
+            Some(Commit::Done(_)) => true,
+            Some(Commit::Outdated) => return None,
+            Some(Commit::Lost) | None => false,
+        };
+        if !ram && disk.is_none() {
+            return self.hot.is_current(seen).then_some(Kept::default());
         }
-        removed
+        if !ram {
+            // RAM is asked first, and would answer with the response that this one replaces.
+            self.hot.remove(seen)?;
+        }
+        let disk = disk.is_some_and(DiskFill::finish);
+        if !disk && let Some(tier) = &self.disk {
+            tier.remove(seen.key(), key);
+        }
+        Some(Kept { ram, disk })
     }
 
-    /// Whether one of the tiers has something under the key, as far as memory and the disk's index tell.
-    pub(crate) fn holds(&self, hash: KeyHash, key: &[u8]) -> bool {
-        self.hot.peek(hash).is_some_and(|stored| stored.is_of(key))
-            || self.disk.as_ref().is_some_and(|disk| disk.holds(hash))
+    /// Removes a key from both tiers. False, and nothing is removed, if the key has changed since `seen`.
+    pub(crate) fn remove(&self, seen: Version, key: &[u8]) -> bool {
+        let _changing = self.changing(seen.key());
+        let is_removed = self.hot.remove(seen).is_some();
+        if is_removed && let Some(disk) = &self.disk {
+            disk.remove(seen.key(), key);
+        }
+        is_removed
+    }
+
+    /// Removes a key from both tiers, and makes every version that was read before outdated. True if it was in one of them. The disk
+    /// tells when the removal is durable.
+    pub(crate) fn purge(&self, hash: KeyHash, key: &[u8]) -> (bool, Option<Durable>) {
+        let _changing = self.changing(hash);
+        let in_ram = self.hot.purge(hash, |stored| stored.is_of(key));
+        let Some(disk) = &self.disk else {
+            return (in_ram, None);
+        };
+        let (on_disk, durable) = disk.purge(hash, key);
+        (in_ram || on_disk, Some(durable))
+    }
+
+    /// Returns a value to hold while a key changes in both tiers.
+    pub(crate) fn changing(&self, hash: KeyHash) -> Option<Changing<'_>> {
+        self.disk.as_ref().map(|_| self.hot.changing(hash))
     }
 
     pub(crate) fn next_generation(&self) -> u64 {
         self.generations.fetch_add(1, Ordering::Relaxed)
     }
+}
+
+/// The tiers that took a response.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Kept {
+    pub(crate) ram: bool,
+    pub(crate) disk: bool,
 }
 
 /// The cache as one worker uses it: with the worker's counters and its samples for the tuner.

@@ -136,11 +136,12 @@ impl Edge {
             None => None,
         };
         // After all that is quick to fail: it may take seconds to look through a large store.
+        let hot = Hot::new(config.hot.clone());
         let (disk, disk_damaged) = match &config.disk {
             Some(disk) => {
                 let ram_object_bytes_max = config.limits.object_bytes_max.min(config.hot.capacity);
                 let hash_seed = config.caching.hash_seed;
-                let opened = DiskTier::open(disk, hash_seed, ram_object_bytes_max)?;
+                let opened = DiskTier::open(disk, hash_seed, ram_object_bytes_max, &hot)?;
                 let names = opened.damaged.into_iter().map(|device| device.device);
                 (opened.tier.map(Arc::new), names.collect())
             }
@@ -148,6 +149,7 @@ impl Edge {
         };
         let shared = Arc::new(share(
             &mut config,
+            hot,
             disk.clone(),
             disk_damaged,
             &ticker,
@@ -290,6 +292,7 @@ fn bind_all(config: &EdgeConfig) -> Result<(Vec<WorkerListeners>, Vec<SocketAddr
 
 fn share(
     config: &mut EdgeConfig,
+    hot: Arc<Hot>,
     disk: Option<Arc<DiskTier>>,
     disk_damaged: Vec<String>,
     ticker: &Ticker,
@@ -309,7 +312,6 @@ fn share(
     let instance = u32::from_le_bytes(instance.try_into().expect("four of twelve bytes"));
     let generation = u64::from_le_bytes(generation.try_into().expect("eight of twelve bytes"));
     let via_name = format!("{}-{instance:08x}", config.name);
-    let hot = Hot::new(config.hot.clone());
     let freed = hot.freed_pages();
     let cache = Cache {
         hot,

@@ -284,9 +284,9 @@ fn narrowed(
                         |at: u64| usize::try_from(at).expect("a range lies within its body");
                     Source::Whole(body.slice(index(part.first)..=index(part.last)), memory)
                 }
-                StoredBody::Disk(on_disk) => {
+                StoredBody::Disk(object) => {
                     let range = part.first..part.last + 1;
-                    Source::Disk(Box::new(DiskBody::part(on_disk.object.clone(), range)))
+                    Source::Disk(Box::new(DiskBody::part(object.clone(), range)))
                 }
             };
             Some((StatusCode::PARTIAL_CONTENT, head, body))

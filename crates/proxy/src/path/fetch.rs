@@ -77,8 +77,8 @@ pub(super) async fn fetch(
         let collapse = &worker.cache.collapse;
         let role = match &failed {
             _ if alone => Role::Alone,
-            Some(failed) => collapse.join_after(failed, key.hash, &key.bytes, primary),
-            None => collapse.join(key.hash, &key.bytes, primary),
+            Some(failed) => collapse.join_after(failed, key.hash, &key.bytes),
+            None => collapse.join(key.hash, &key.bytes),
         };
         failed = None;
         if follows_left == FOLLOWS_MAX {
@@ -97,7 +97,7 @@ pub(super) async fn fetch(
                 return lead_fetch(reply, request, key, why, stale, lead, reader).await;
             }
             Role::Alone => {
-                let (lead, reader) = worker.cache.collapse.alone(primary);
+                let (lead, reader) = worker.cache.collapse.alone();
                 return lead_fetch(reply, request, key, why, stale, lead, reader).await;
             }
         };
@@ -173,7 +173,6 @@ async fn lead_fetch(
         key,
         lead,
         to_leader: Some(Rc::clone(&told)),
-        replaces: stale.as_ref().map(Arc::downgrade),
     };
     let mut driven = Driven {
         worker: Rc::clone(&worker),

@@ -126,8 +126,8 @@ fn invalidate(
     };
     for key in invalidation::targets(&request.method, status, &target, headers) {
         let hash = worker.cache.hash(&key);
-        worker.cache.collapse.doom(hash, &key);
-        let (removed, durable) = worker.cache.invalidate(hash, &key);
+        worker.cache.collapse.stop_joining(hash, &key);
+        let (removed, durable) = worker.cache.purge(hash, &key);
         if removed {
             worker.counters.invalidations.one();
         }

@@ -232,13 +232,12 @@ async fn wait(
     let Some(disk) = &worker.cache.disk else {
         return Step::Absent;
     };
-    let changes = disk.changes(key.hash);
     let read = disk
         .wait(candidate, key.hash, &key.bytes, &worker.counters)
         .await;
     let entry = match read {
         Some(stored) => {
-            keep_marker(worker, key.hash, &stored, changes);
+            keep_marker(worker, key.hash, &stored);
             Entry::of(stored)
         }
         None => Entry::Absent,
@@ -281,7 +280,6 @@ fn entry_at(worker: &Worker, key: &CacheKey) -> Entry {
 }
 
 fn on_disk(worker: &Worker, disk: &DiskTier, key: &CacheKey) -> Entry {
-    let changes = disk.changes(key.hash);
     let object = match disk.lookup(key.hash, &key.bytes, &worker.counters) {
         DiskEntry::Found(object) => object,
         DiskEntry::Absent => return Entry::Absent,
@@ -298,12 +296,11 @@ fn on_disk(worker: &Worker, disk: &DiskTier, key: &CacheKey) -> Entry {
             status,
             policy,
             fields,
-            changes,
         })));
     }
-    match disk.parse(&key.bytes, object, changes, &worker.counters) {
+    match disk.parse(key.hash, &key.bytes, object, &worker.counters) {
         Some(stored) => {
-            keep_marker(worker, key.hash, &stored, changes);
+            keep_marker(worker, key.hash, &stored);
             Entry::of(stored)
         }
         None => Entry::Absent,
@@ -311,25 +308,19 @@ fn on_disk(worker: &Worker, disk: &DiskTier, key: &CacheKey) -> Entry {
 }
 
 /// Puts a marker that came from disk into memory, where every request for the target will look for it.
-fn keep_marker(worker: &Worker, hash: KeyHash, stored: &Arc<Stored>, changes: u64) {
+fn keep_marker(worker: &Worker, hash: KeyHash, stored: &Arc<Stored>) {
     let cache = &worker.cache;
-    let current = || {
-        cache
-            .disk
-            .as_ref()
-            .is_some_and(|disk| disk.changes(hash) == changes)
-    };
-    if !matches!(stored.kind, StoredKind::Varies(_)) || !current() || cache.hot.peek(hash).is_some()
-    {
+    let StoredKind::Varies(variants) = &stored.kind else {
         return;
-    }
+    };
+    let Some(seen) = variants.seen.filter(|_| cache.hot.peek(hash).is_none()) else {
+        return;
+    };
     if let Offer::Admit(mut reservation) =
         cache.offer_to_ram(hash, stored.charge_bytes(), &worker.counters)
     {
         stored.keep_hold(reservation.take_hold());
-        let marker = Arc::clone(stored);
-        let commit = reservation.commit_if(marker, |present| present.is_none() && current());
-        if commit == Commit::Refused {
+        if reservation.promote(Arc::clone(stored), seen) == Commit::Outdated {
             worker.counters.dropped_promotion.one();
         }
     }

@@ -220,6 +220,22 @@ impl DiskCache {
         volume.read_head(candidate.hash, candidate.location, key)
     }
 
+    /// Whether lookups find this very object, and no write under way may replace it.
+    pub fn is_current(&self, object: &DiskObject) -> bool {
+        // In this order: a write that becomes visible between the two has another place.
+        !object
+            .volume()
+            .has_write(object.hash(), WriteState::is_hidden)
+            && self
+                .lookup(object.hash())
+                .is_some_and(|found| found.location == object.location())
+    }
+
+    /// Whether something is found under the hash, or may be when a write under way has ended.
+    pub fn may_hold(&self, hash: KeyHash) -> bool {
+        self.volume_of(hash).has_write(hash, |_| true) || self.lookup(hash).is_some()
+    }
+
     /// Tells the time, to be called about once a second: by it ends what is remembered of blocks that were compared with
     /// their checksums (`verify_every`). Without it nothing is.
     pub fn tick(&self, now: Timestamp) {

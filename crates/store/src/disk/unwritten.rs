@@ -64,6 +64,7 @@ impl Unwritten {
         objects.insert(write.hash.0, Arc::new(waiting));
         let (word, bit) = place(write.hash);
         self.sieve[word].fetch_or(bit, Ordering::Release);
+        write.set_visible();
     }
 
     /// The object under `hash`, unless it was purged meanwhile.

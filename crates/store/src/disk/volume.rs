@@ -119,6 +119,13 @@ impl Volume {
         same_key.push(Arc::clone(write));
     }
 
+    /// Whether a write of the key that `is_meant` is under way.
+    pub(crate) fn has_write(&self, hash: KeyHash, is_meant: impl Fn(&WriteState) -> bool) -> bool {
+        let under_way = self.under_way.lock();
+        let writes = under_way.get(&hash.0);
+        writes.is_some_and(|writes| writes.iter().any(|write| is_meant(write)))
+    }
+
     /// The write is over.
     pub(crate) fn unregister(&self, write: &WriteState) {
         remove_write(&mut self.under_way.lock(), write);

@@ -1,7 +1,7 @@
 //! An object on its way in: pushed in pieces by whoever fetches it, never waiting for the device.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use bytes::Bytes;
 use edgeward_types::KeyHash;
@@ -42,6 +42,8 @@ pub(crate) struct WriteState {
     pub(crate) extents: Mutex<Vec<Extent>>,
     body_bytes: AtomicU64,
     dropped: AtomicU8,
+    /// Lookups find it, although its record is not written yet.
+    is_visible: AtomicBool,
 }
 
 impl WriteState {
@@ -54,6 +56,7 @@ impl WriteState {
             extents: Mutex::default(),
             body_bytes: AtomicU64::new(0),
             dropped: AtomicU8::new(0),
+            is_visible: AtomicBool::new(false),
         })
     }
 
@@ -71,6 +74,15 @@ impl WriteState {
     pub(crate) fn dropped(&self) -> Option<Dropped> {
         let code = usize::from(self.dropped.load(Ordering::Relaxed));
         Some(CAUSES[code.checked_sub(1)?])
+    }
+
+    pub(crate) fn set_visible(&self) {
+        self.is_visible.store(true, Ordering::Release);
+    }
+
+    /// Whether lookups may find it later on, and do not yet.
+    pub(crate) fn is_hidden(&self) -> bool {
+        !self.is_visible.load(Ordering::Acquire) && self.dropped().is_none()
     }
 
     pub(crate) fn body_bytes(&self) -> u64 {

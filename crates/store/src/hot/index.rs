@@ -50,14 +50,7 @@ impl<V> Index<V> {
         }
     }
 
-    /// Changes the value under `key`, which keeps its slot.
-    pub(super) fn replace(&self, key: KeyHash, value: Arc<V>) -> Option<Arc<V>> {
-        let mut shard = self.shard(key).write();
-        let resident = shard.find_mut(spread(key), |resident| resident.key == key)?;
-        Some(std::mem::replace(&mut resident.value, value))
-    }
-
-    /// As [`replace`](Self::replace), but only if `before` is what lies there.
+    /// Changes the value under `key`, which keeps its slot, if `before` is what lies there.
     pub(super) fn swap(&self, key: KeyHash, before: &Arc<V>, value: Arc<V>) -> bool {
         let mut shard = self.shard(key).write();
         let there = shard.find_mut(spread(key), |resident| {

@@ -12,9 +12,25 @@ fn cache(capacity_bytes: u64, policy: PolicySpec) -> Arc<HotCache<u64>> {
 
 fn fill(cache: &HotCache<u64>, key: u64, charge_bytes: u64) -> bool {
     match cache.offer(KeyHash(key), charge_bytes) {
-        Offer::Admit(reservation) => reservation.commit(Arc::new(key)),
+        Offer::Admit(reservation) => commit(cache, reservation, key),
         Offer::Refuse(_) | Offer::Pinned => false,
     }
+}
+
+fn commit(cache: &HotCache<u64>, reservation: Reservation<u64>, value: u64) -> bool {
+    let seen = cache.version(reservation.key);
+    matches!(reservation.commit(Arc::new(value), seen), Commit::Done(_))
+}
+
+fn refresh(cache: &HotCache<u64>, key: u64, value: u64) -> bool {
+    let seen = cache.version(KeyHash(key));
+    let before = cache.peek(KeyHash(key)).unwrap_or_default();
+    cache.refresh(seen, &before, Arc::new(value)) == Some(true)
+}
+
+fn remove(cache: &HotCache<u64>, key: u64) -> bool {
+    let held = cache.peek(KeyHash(key)).is_some();
+    cache.remove(cache.version(KeyHash(key))).is_some() && held
 }
 
 /// Puts a value in and keeps its hold, as a reader of its memory does.
@@ -23,7 +39,7 @@ fn fill_and_read(cache: &HotCache<u64>, key: u64, charge_bytes: u64) -> Option<H
         return None;
     };
     let hold = reservation.take_hold();
-    assert!(reservation.commit(Arc::new(key)));
+    assert!(commit(cache, reservation, key));
     hold
 }
 
@@ -68,7 +84,7 @@ fn a_fill_that_lost_its_place_is_charged_until_its_buffer_is_freed() {
     let buffer = slow.take_hold();
     let _other = fill_and_read(&cache, 2, 60);
     assert_eq!(cache.pinned_bytes().0, 60);
-    assert!(!slow.commit(Arc::new(1)));
+    assert!(!commit(&cache, slow, 1));
     assert_eq!(cache.pinned_bytes().0, 60);
     drop(buffer);
     assert_eq!(cache.pinned_bytes().0, 0);
@@ -82,7 +98,7 @@ fn a_value_that_was_replaced_or_removed_is_charged_while_it_is_read() {
     assert_eq!(cache.pinned_bytes().0, 40);
     drop(old);
     assert_eq!(cache.pinned_bytes().0, 0);
-    assert!(cache.remove(KeyHash(1)));
+    assert!(remove(&cache, 1));
     assert_eq!(cache.pinned_bytes().0, 30);
     drop(new);
     assert_eq!(cache.pinned_bytes().0, 0);
@@ -95,7 +111,7 @@ fn a_value_is_found_after_its_commit_and_not_before() {
         panic!("it fits");
     };
     assert_eq!(cache.lookup(KeyHash(1)), None);
-    assert!(reservation.commit(Arc::new(1)));
+    assert!(commit(&cache, reservation, 1));
     assert_eq!(cache.lookup(KeyHash(1)).as_deref(), Some(&1));
 }
 
@@ -114,7 +130,7 @@ fn a_fill_that_lost_its_place_while_under_way_is_not_published() {
         panic!("it fits");
     };
     assert!(fill(&cache, 2, 60), "evicts the place of the slow one");
-    assert!(!slow.commit(Arc::new(1)));
+    assert!(!commit(&cache, slow, 1));
     assert_eq!(cache.lookup(KeyHash(1)), None);
     assert_eq!(cache.stats().used_bytes, 60);
 }
@@ -127,7 +143,7 @@ fn an_old_value_serves_until_the_new_one_is_whole() {
         panic!("it fits");
     };
     assert_eq!(cache.lookup(KeyHash(1)).as_deref(), Some(&1));
-    assert!(newer.commit(Arc::new(2)));
+    assert!(commit(&cache, newer, 2));
     assert_eq!(cache.lookup(KeyHash(1)).as_deref(), Some(&2));
     assert_eq!(cache.stats().used_bytes, 50, "the old one's bytes are free");
 }
@@ -135,12 +151,12 @@ fn an_old_value_serves_until_the_new_one_is_whole() {
 #[test]
 fn removal_and_replacement_keep_the_books_balanced() {
     let cache = cache(100, PolicySpec::Lru);
-    assert!(!cache.replace(KeyHash(1), Arc::new(9)));
+    assert!(!refresh(&cache, 1, 9));
     assert!(fill(&cache, 1, 40));
-    assert!(cache.replace(KeyHash(1), Arc::new(9)));
+    assert!(refresh(&cache, 1, 9));
     assert_eq!(cache.lookup(KeyHash(1)).as_deref(), Some(&9));
-    assert!(cache.remove(KeyHash(1)));
-    assert!(!cache.remove(KeyHash(1)));
+    assert!(remove(&cache, 1));
+    assert!(!remove(&cache, 1));
     let stats = cache.stats();
     assert_eq!((stats.used_bytes, stats.objects), (0, 0));
 }
@@ -181,8 +197,8 @@ fn the_books_balance_after_threads_fought_over_the_same_keys() {
                         None => _ = fill(cache, key, charge_of(key)),
                     }
                     match n % 50 {
-                        3 => _ = cache.remove(KeyHash(key)),
-                        5 => _ = cache.replace(KeyHash(key), Arc::new(key)),
+                        3 => _ = remove(cache, key),
+                        5 => _ = refresh(cache, key, key),
                         7 => drop(cache.offer(KeyHash(key), charge_of(key))),
                         _ => {}
                     }
@@ -243,23 +259,50 @@ fn a_tuner_on_its_thread_hears_of_requests_and_overflow_is_counted() {
 }
 
 #[test]
-fn a_value_is_committed_and_removed_only_where_the_caller_allows_it() {
+fn a_change_that_saw_an_older_version_is_dropped() {
     let cache = cache(10_000, PolicySpec::Lru);
-    let offer = || match cache.offer(KeyHash(1), 1000) {
+    let key = KeyHash(1);
+    let offer = || match cache.offer(key, 1000) {
         Offer::Admit(reservation) => reservation,
         Offer::Refuse(refusal) => panic!("{refusal:?}"),
         Offer::Pinned => panic!("nothing is pinned"),
     };
-    let first = offer().commit_if(Arc::new(1), |present| present.is_none());
-    assert_eq!(first, Commit::Done);
-    let second = offer().commit_if(Arc::new(2), |present| present.is_none());
-    assert_eq!(second, Commit::Refused);
-    assert_eq!(cache.peek(KeyHash(1)).as_deref(), Some(&1));
-    assert_eq!(cache.stats().used_bytes, 1000, "its place is given back");
-    assert!(!cache.remove_if(KeyHash(1), |value| **value == 2));
-    assert!(cache.remove_if(KeyHash(1), |value| **value == 1));
-    assert!(!cache.remove_if(KeyHash(1), |_| true));
+    let older = cache.version(key);
+    let Commit::Done(seen) = offer().commit(Arc::new(1), older) else {
+        panic!("nothing came before");
+    };
+    let before = cache.peek(key).expect("it was committed");
+    assert_eq!(offer().commit(Arc::new(2), older), Commit::Outdated);
+    assert_eq!(cache.refresh(older, &before, Arc::new(2)), None);
+    assert_eq!(cache.remove(older), None);
+    assert_eq!(cache.peek(key).as_deref(), Some(&1));
+    assert_eq!(
+        cache.stats().used_bytes,
+        1000,
+        "their places are given back"
+    );
+    assert!(cache.is_current(seen));
+    assert!(
+        !cache.purge(key, |_| false),
+        "the other key of the hash stays"
+    );
+    assert!(cache.purge(key, |_| true));
+    assert_eq!(offer().promote(Arc::new(3), seen), Commit::Outdated);
     assert_eq!(cache.stats().used_bytes, 0);
+}
+
+#[test]
+fn a_promotion_makes_no_new_version_and_replaces_nothing() {
+    let cache = cache(10_000, PolicySpec::Lru);
+    let seen = cache.version(KeyHash(1));
+    let promote = |value| match cache.offer(KeyHash(1), 1000) {
+        Offer::Admit(reservation) => reservation.promote(Arc::new(value), seen),
+        Offer::Refuse(_) | Offer::Pinned => panic!("there is room"),
+    };
+    assert_eq!(promote(1), Commit::Done(seen));
+    assert_eq!(promote(2), Commit::Outdated);
+    assert_eq!(cache.peek(KeyHash(1)).as_deref(), Some(&1));
+    assert!(cache.is_current(seen));
 }
 
 #[test]

@@ -14,10 +14,7 @@ pub(crate) struct DiskFill {
     tier: Arc<DiskTier>,
     counters: Arc<Counters>,
     hash: KeyHash,
-    key: Box<[u8]>,
     write: Option<DiskWrite>,
-    /// Something older lies under the key and must not outlive this response.
-    replaces: bool,
 }
 
 impl DiskFill {
@@ -34,23 +31,17 @@ impl DiskFill {
         if !tier.writing.insert(hash) {
             return None;
         }
-        let replaces = tier.holds(hash);
         match tier.cache.begin(hash, key, head, length) {
             Ok(write) => Some(Self {
                 tier: Arc::clone(tier),
                 counters: Arc::clone(counters),
                 hash,
-                key: key.into(),
                 write: Some(write),
-                replaces,
             }),
             Err(refused) => {
                 tracing::debug!(%refused, "a response is not written to disk");
                 counters.disk_fills_refused.one();
                 tier.writing.remove(hash);
-                if replaces {
-                    tier.forget(hash, key);
-                }
                 None
             }
         }
@@ -83,7 +74,6 @@ impl DiskFill {
         let Some(write) = self.write.take() else {
             return false;
         };
-        self.tier.changed(self.hash);
         match write.finish() {
             Ok(()) => {
                 self.counters.disk_fills_written.one();
@@ -100,9 +90,6 @@ impl DiskFill {
     fn give_up(&mut self) {
         self.write = None;
         self.counters.disk_fills_dropped.one();
-        if self.replaces {
-            self.tier.forget(self.hash, &self.key);
-        }
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use edgeward_policy::hierarchy::HierarchyRules;
@@ -13,8 +12,9 @@ use edgeward_types::ByteSize;
 
 use super::admission::{Admissions, Common};
 use super::readers::Readers;
-use super::{CHANGES_SHARES, DiskTier, KeySet, memory};
+use super::{DiskTier, KeySet, memory};
 use crate::base::config::DiskConfig;
+use crate::cache::stored::Hot;
 
 /// Why the disk tier did not start.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +34,7 @@ impl DiskTier {
         config: &DiskConfig,
         key_seed: Option<u64>,
         ram_object_bytes_max: ByteSize,
+        hot: &Arc<Hot>,
     ) -> Result<Opened, DiskError> {
         let mut settings = config.settings.clone();
         settings.key_seed = settings.key_seed.or(key_seed);
@@ -111,8 +112,7 @@ impl DiskTier {
             invalidation_wait_max: config.invalidation_wait_max,
             promoting: KeySet::default(),
             writing: KeySet::default(),
-            changes: (0..CHANGES_SHARES).map(|_| AtomicU64::new(0)).collect(),
-            forgotten: AtomicU64::new(0),
+            hot: Arc::clone(hot),
         };
         let memory = tier.memory_bytes();
         tracing::info!(

@@ -16,7 +16,7 @@ mod readers;
 mod report;
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ use bytes::Bytes;
 use edgeward_policy::disk_admission::{DiskRefusal, DiskVerdict};
 use edgeward_policy::{Evicted, Object};
 use edgeward_store::disk::{Candidate, DiskCache, DiskObject, Dropped, Now, SyncError};
+use edgeward_store::versions::Version;
 use edgeward_types::KeyHash;
 use http::HeaderMap;
 use tokio::sync::oneshot;
@@ -31,7 +32,7 @@ use tokio::sync::oneshot;
 use crate::base::counters::Counters;
 use crate::cache::key::hash_key;
 use crate::cache::stored::{
-    OnDisk, Stored, StoredBody, StoredKind, StoredResponse, Variants, stable_key,
+    Hot, Stored, StoredBody, StoredKind, StoredResponse, Variants, stable_key,
 };
 use admission::Admissions;
 use head::DiskHead;
@@ -50,11 +51,8 @@ pub(crate) struct DiskTier {
     promoting: KeySet,
     /// Keys on their way to disk: of those who fetch the same at once, one writes.
     writing: KeySet,
-    /// Grow with every key of their share that is forgotten or replaced: what was read before must not outlive it in
-    /// RAM.
-    changes: Box<[AtomicU64]>,
-    /// Keys forgotten, ever.
-    forgotten: AtomicU64,
+    /// Knows the versions of keys.
+    hot: Arc<Hot>,
 }
 
 /// Tells when an invalidation is durable, or that it is not.
@@ -86,15 +84,15 @@ impl DiskTier {
         }
     }
 
-    /// The value that an object's head describes. `changes` is from before the object was looked up.
+    /// The value that an object's head describes.
     pub(crate) fn parse(
         &self,
+        hash: KeyHash,
         key: &[u8],
         object: DiskObject,
-        changes: u64,
         counters: &Counters,
     ) -> Option<Arc<Stored>> {
-        let stored = stored(key, object, changes);
+        let stored = stored(key, object, |object| self.version_of(hash, object));
         if stored.is_none() {
             counters.disk_unreadable.one();
         }
@@ -109,12 +107,13 @@ impl DiskTier {
         key: &[u8],
         counters: &Counters,
     ) -> Option<Arc<Stored>> {
-        let changes = self.changes(hash);
-        let cache = self.cache.clone();
+        let (cache, hot) = (self.cache.clone(), Arc::clone(&self.hot));
         let owned: Box<[u8]> = key.into();
         let asked = self.readers.ask(move || {
             let object = cache.read_head(&candidate, &owned).ok()?;
-            stored(&owned, object, changes)
+            stored(&owned, object, |object| {
+                version_of(&cache, &hot, hash, object)
+            })
         });
         let Ok(answer) = asked else {
             counters.disk_busy.one();
@@ -190,36 +189,18 @@ impl DiskTier {
         }
     }
 
-    /// Number of the last change to a key (or to others that share its count); see [`changed`](Self::changed).
-    pub(crate) fn changes(&self, hash: KeyHash) -> u64 {
-        self.count_of(hash).load(Ordering::SeqCst)
+    /// The version of a key, if `object` is what the disk has under it at this version.
+    pub(crate) fn version_of(&self, hash: KeyHash, object: &DiskObject) -> Option<Version> {
+        version_of(&self.cache, &self.hot, hash, object)
     }
 
-    /// What was read of a key before is no longer sure to be what is stored.
-    pub(crate) fn changed(&self, hash: KeyHash) {
-        self.count_of(hash).fetch_add(1, Ordering::SeqCst);
-    }
-
-    fn count_of(&self, hash: KeyHash) -> &AtomicU64 {
-        let share = hash.0 % CHANGES_SHARES;
-        &self.changes[usize::try_from(share).expect("below the number of shares")]
-    }
-
-    /// How many keys were forgotten so far; see [`take_evicted`](Self::take_evicted).
-    pub(crate) fn forgotten(&self) -> u64 {
-        self.forgotten.load(Ordering::SeqCst)
-    }
-
-    /// An object left RAM to make room: writes it if the rules say so. True if it did.
-    ///
-    /// `forgotten` was asked for before the object left. Who forgets a key takes it out of RAM first, then counts,
-    /// then takes it off the disk: whatever of it came into a write meanwhile is stopped by one of the two.
+    /// An object left RAM to make room, at the version `seen`: writes it if the rules say so. True if it did.
     pub(crate) fn take_evicted(
         &self,
         evicted: &Evicted,
+        seen: Version,
         key: &[u8],
         response: &StoredResponse,
-        forgotten: u64,
     ) -> bool {
         let StoredBody::Memory(body) = &response.body else {
             return false;
@@ -234,29 +215,28 @@ impl DiskTier {
             return false;
         }
         let head = head::write_block(response.status, &response.policy, &response.head);
+        let Some(_claim) = self.writing.claim(hash) else {
+            return false;
+        };
         let Ok(mut write) = self.cache.begin(hash, key, head, Some(length)) else {
             return false;
         };
-        self.forgotten() == forgotten
+        // A write that has begun is stopped by a purge from here on.
+        self.hot.is_current(seen)
             && (body.is_empty() || write.push(body.clone()).is_ok())
             && write.finish().is_ok()
     }
 
-    /// Forgets a key. True if there was something under it.
-    pub(crate) fn forget(&self, hash: KeyHash, key: &[u8]) -> bool {
-        let held = self.holds(hash);
-        self.changed(hash);
-        self.forgotten.fetch_add(1, Ordering::SeqCst);
-        // Also where nothing is found: it may be on its way.
-        self.cache.purge(hash, key);
-        held
+    /// Takes a key off the disk, if something is there or on its way there.
+    pub(crate) fn remove(&self, hash: KeyHash, key: &[u8]) {
+        if self.cache.may_hold(hash) {
+            self.cache.purge(hash, key);
+        }
     }
 
-    /// As [`forget`](Self::forget), and the answer comes when that outlives a kill and a crash.
-    pub(crate) fn forget_durably(&self, hash: KeyHash, key: &[u8]) -> (bool, Durable) {
+    /// Takes a key off the disk. True if there was something under it; the answer comes when the purge outlives a kill and a crash.
+    pub(crate) fn purge(&self, hash: KeyHash, key: &[u8]) -> (bool, Durable) {
         let held = self.holds(hash);
-        self.changed(hash);
-        self.forgotten.fetch_add(1, Ordering::SeqCst);
         let (told, durable) = oneshot::channel();
         self.cache.purge_then(hash, key, move |result| {
             // The client may have left.
@@ -270,27 +250,29 @@ impl DiskTier {
         self.invalidation_wait_max
     }
 
-    /// Puts down by which fields a URI varies, unless that is there already. `changes` is from before the caller saw `variants`: if
-    /// the key was invalidated since, its generation is over and must not come back.
-    pub(crate) fn put_marker(&self, hash: KeyHash, key: &[u8], variants: &Variants, changes: u64) {
+    /// Writes by which fields a URL varies, unless that is there already. `seen` is the URL's version at which `variants` were current.
+    /// False if the disk does not have them.
+    pub(crate) fn put_marker(
+        &self,
+        hash: KeyHash,
+        key: &[u8],
+        variants: &Variants,
+        seen: Version,
+    ) -> bool {
         if variants.on_disk.load(Ordering::Relaxed) && self.holds(hash) {
-            return;
+            return true;
         }
+        let Some(_claim) = self.writing.claim(hash) else {
+            return false;
+        };
         let head = head::write_varies(&variants.fields, variants.generation);
-        let write = self.cache.begin(hash, key, head, Some(0));
+        let Ok(write) = self.cache.begin(hash, key, head, Some(0)) else {
+            return false;
+        };
         // A write that has begun is stopped by a purge from here on.
-        if self.changes(hash) != changes {
-            return;
-        }
-        self.changed(hash);
-        let written = write
-            .map_err(|_| ())
-            .and_then(|write| write.finish().map_err(|_| ()));
-        match written {
-            Ok(()) => variants.on_disk.store(true, Ordering::Relaxed),
-            // What lies there says something else.
-            Err(()) => self.cache.purge(hash, key),
-        }
+        let written = self.hot.is_current(seen) && write.finish().is_ok();
+        variants.on_disk.fetch_or(written, Ordering::Relaxed);
+        written
     }
 
     /// Gives what is on disk the head that a 304 made. Best effort: the old one only means to ask again.
@@ -368,6 +350,11 @@ impl KeySet {
         self.lock().insert(hash)
     }
 
+    /// The key is in the set for as long as the claim lives. None if it is there already.
+    fn claim(&self, hash: KeyHash) -> Option<Claim<'_>> {
+        self.insert(hash).then_some(Claim { keys: self, hash })
+    }
+
     fn contains(&self, hash: KeyHash) -> bool {
         self.lock().contains(&hash)
     }
@@ -382,6 +369,18 @@ impl KeySet {
     }
 }
 
+/// A key's place in a set.
+struct Claim<'a> {
+    keys: &'a KeySet,
+    hash: KeyHash,
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.keys.remove(self.hash);
+    }
+}
+
 /// RAM of the tier by use, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TierMemory {
@@ -392,7 +391,11 @@ pub(crate) struct TierMemory {
 }
 
 /// What an object on disk is to this crate. Nothing if its head cannot be read.
-fn stored(key: &[u8], object: DiskObject, changes: u64) -> Option<Arc<Stored>> {
+fn stored(
+    key: &[u8],
+    object: DiskObject,
+    version_of: impl FnOnce(&DiskObject) -> Option<Version>,
+) -> Option<Arc<Stored>> {
     let kind = match head::parse(object.head()) {
         Ok(DiskHead::Response {
             status,
@@ -402,12 +405,13 @@ fn stored(key: &[u8], object: DiskObject, changes: u64) -> Option<Arc<Stored>> {
             policy,
             status,
             head: head::block(status, &fields, object.length()),
-            body: StoredBody::Disk(OnDisk { object, changes }),
+            body: StoredBody::Disk(object),
         }),
         Ok(DiskHead::Varies { fields, generation }) => StoredKind::Varies(Box::new(Variants {
             fields,
             generation,
             on_disk: AtomicBool::new(true),
+            seen: version_of(&object),
             hold: OnceLock::new(),
         })),
         Err(error) => {
@@ -418,6 +422,12 @@ fn stored(key: &[u8], object: DiskObject, changes: u64) -> Option<Arc<Stored>> {
     Some(Stored::new(key, kind))
 }
 
+fn version_of(cache: &DiskCache, hot: &Hot, hash: KeyHash, object: &DiskObject) -> Option<Version> {
+    // In this order: an object that is current now was so at the version.
+    let seen = hot.settled_version(hash)?;
+    cache.is_current(object).then_some(seen)
+}
+
 /// The head of a response for the disk.
 pub(crate) fn head_of(
     status: http::StatusCode,
@@ -426,6 +436,3 @@ pub(crate) fn head_of(
 ) -> Bytes {
     head::write_response(status, policy, head)
 }
-
-/// Counts of changes: so many that promotions are seldom given up for another key's sake; 32 KiB.
-const CHANGES_SHARES: u64 = 4096;

@@ -8,11 +8,12 @@ use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use edgeward_semantics::{
     Exchange, Storable, Validators, Vary, Verdict, answers_the_request, hop_by_hop, on_response,
 };
+use edgeward_store::versions::Version;
 use edgeward_types::Timestamp;
 use http::header::{AGE, HeaderValue};
 use http::response::Parts;
@@ -24,7 +25,7 @@ use crate::base::counters::Counters;
 use crate::cache::CacheKey;
 use crate::cache::collapse::Lead;
 use crate::cache::fill::{Failure, FillHead, Held};
-use crate::cache::stored::{Stored, StoredBody};
+use crate::cache::stored::{Hot, Stored, StoredBody, StoredKind};
 use crate::exchange::Request;
 use crate::origin::Upload;
 use crate::origin::as_origin_sees;
@@ -41,15 +42,29 @@ pub(super) struct Fetch {
     pub(super) key: CacheKey,
     pub(super) lead: Lead,
     pub(super) to_leader: Option<Rc<Cell<Option<Led>>>>,
-    /// The stale response that the lookup found. Weak, so that a long fetch does not keep its body.
-    pub(super) replaces: Option<Weak<Stored>>,
+}
+
+/// What a fetch saw before its request left for the origin.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    key: Version,
+    /// Of the URL's key, which is another one if the URL varies.
+    url: Version,
+}
+
+impl Seen {
+    /// Keeps versions recent while the fetch goes on.
+    fn renew(&mut self, hot: &Hot) {
+        self.key = hot.renewed(self.key).unwrap_or(self.key);
+        self.url = hot.renewed(self.url).unwrap_or(self.url);
+    }
 }
 
 impl Fetch {
-    pub(super) async fn run(self, mut stale: Option<Arc<Stored>>) {
+    pub(super) async fn run(mut self, mut stale: Option<Arc<Stored>>) {
         let _open = OpenFill::new(&self.worker.counters);
-        let changes = self.changes_before(stale.as_ref());
         loop {
+            let seen = self.see();
             let request_time = self.worker.now();
             let validators = stale
                 .as_ref()
@@ -92,7 +107,7 @@ impl Fetch {
             let parts = match fields {
                 Fields::Map(parts) => parts,
                 Fields::Lines(head) => {
-                    self.refused(status, stale.as_ref(), changes);
+                    self.refused(status, stale.is_some(), seen);
                     let detail = head.refusal.as_str();
                     self.direct((Fields::Lines(head), body), Some(detail));
                     return;
@@ -105,7 +120,7 @@ impl Fetch {
                     revalidate::not_modified(&self.worker, &self.request, old, &parts, exchange);
                 match validated {
                     Validated::Keep(stored) => {
-                        self.freshened(old, &stored, changes);
+                        self.freshened(old, &stored, seen.key);
                         self.worker.counters.fills_freshened.one();
                         // RFC 9111 §4: only what could be reused for each who waited.
                         if stored.response().policy.may_answer_waiting() {
@@ -114,70 +129,55 @@ impl Fetch {
                         return self.found_alone(stored, Some(304));
                     }
                     Validated::UseOnce(stored) => {
-                        self.remove_outdated(old, changes);
+                        self.remove(seen.key);
                         return self.found_alone(stored, Some(304));
                     }
                     Validated::Mismatch => {
-                        self.remove_outdated(old, changes);
+                        self.remove(seen.key);
                         stale = None;
                         continue;
                     }
                 }
             }
-            if let Some(rest) = self.received(parts, body, exchange, stale.as_ref(), changes) {
+            if let Some(rest) = self.received(parts, body, exchange, stale.is_some(), seen) {
                 rest.await;
             }
             return;
         }
     }
 
-    /// The disk tier's count of changes of the key, from before the origin is asked about `stale`.
-    fn changes_before(&self, stale: Option<&Arc<Stored>>) -> u64 {
-        let on_disk = stale.and_then(|stored| match &stored.response().body {
-            StoredBody::Disk(on_disk) => Some(on_disk.changes),
-            StoredBody::Memory(_) => None,
+    /// Reads the versions. A marker that led here and is no longer current is forgotten.
+    fn see(&mut self) -> Seen {
+        let hot = &self.worker.cache.hot;
+        let url = hot.version(self.key.primary_hash());
+        let key = hot.version(self.key.hash);
+        self.key.marker = self.key.marker.take().filter(|marker| {
+            let present = hot.peek(url.key());
+            present.is_some_and(|present| Arc::ptr_eq(&present, marker))
+                || matches!(&marker.kind, StoredKind::Varies(variants)
+                    if variants.seen.is_some_and(|seen| hot.is_current(seen)))
         });
-        let disk = self.worker.cache.disk.as_ref();
-        on_disk.unwrap_or_else(|| disk.map_or(0, |disk| disk.changes(self.key.hash)))
+        Seen { key, url }
     }
 
-    /// Puts a head freshened by a 304 in the place of the old one, in each tier that still has `old` itself.
-    ///
-    /// The rule for refreshes: what was validated is one stored response, and a 304 changes that one only. In memory
-    /// it is known by its address, on disk by the place of its record and by its head.
-    fn freshened(&self, old: &Arc<Stored>, stored: &Arc<Stored>, changes: u64) {
+    /// Puts a head freshened by a 304 in the place of the old one, in each tier that has the old one.
+    fn freshened(&self, old: &Arc<Stored>, stored: &Arc<Stored>, seen: Version) {
         let worker = &self.worker;
+        let cache = &worker.cache;
+        let _changing = cache.changing(seen.key());
+        match cache.hot.refresh(seen, old, Arc::clone(stored)) {
+            Some(true) => cache.record(seen.key(), stored.charge_bytes(), true),
+            Some(false) => {}
+            None => return worker.counters.dropped_refresh.one(),
+        }
         let response = stored.response();
-        match &response.body {
-            StoredBody::Memory(_) => {
-                let cache = &worker.cache;
-                let swapped = cache.hot.swap(self.key.hash, old, Arc::clone(stored));
-                if swapped {
-                    worker
-                        .cache
-                        .record(self.key.hash, stored.charge_bytes(), true);
-                } else if self.lead.fill.is_doomed() || cache.hot.peek(self.key.hash).is_some() {
-                    worker.counters.dropped_refresh.one();
-                    return;
+        if let Some(disk) = &cache.disk {
+            let key = &self.key.bytes;
+            match &response.body {
+                StoredBody::Memory(_) => {
+                    disk.freshen_copy(seen.key(), key, old.response(), response);
                 }
-                if let Some(disk) = &cache.disk {
-                    let old = old.response();
-                    disk.freshen_copy(self.key.hash, &self.key.bytes, old, response);
-                }
-            }
-            StoredBody::Disk(_)
-                if worker
-                    .cache
-                    .disk
-                    .as_ref()
-                    .is_some_and(|disk| disk.changes(self.key.hash) != changes) =>
-            {
-                worker.counters.dropped_refresh.one();
-            }
-            StoredBody::Disk(on_disk) => {
-                if let Some(disk) = &worker.cache.disk {
-                    disk.freshen(&on_disk.object, &self.key.bytes, response);
-                }
+                StoredBody::Disk(object) => disk.freshen(object, key, response),
             }
         }
     }
@@ -225,8 +225,8 @@ impl Fetch {
         mut parts: Box<Parts>,
         body: Box<OriginBody>,
         exchange: Exchange,
-        stale: Option<&Arc<Stored>>,
-        changes: u64,
+        has_stale: bool,
+        seen: Seen,
     ) -> Option<Rest> {
         let worker = Rc::clone(&self.worker);
         let counters = &worker.counters;
@@ -240,24 +240,28 @@ impl Fetch {
             exchange,
         );
         let storable = match verdict {
-            Verdict::Store(storable) if !self.lead.fill.is_doomed() => storable,
+            Verdict::Store(storable) if worker.cache.hot.is_current(seen.url) => storable,
             Verdict::Store(_) => {
                 counters.dropped_insert.one();
                 return self.direct_map(parts, body, None);
             }
             Verdict::Refuse(refusal) => {
-                self.refused(parts.status, stale, changes);
+                self.refused(parts.status, has_stale, seen);
                 return self.direct_map(parts, body, Some(refusal.as_str()));
             }
         };
         let primary = self.key.primary_hash();
         worker.cache.hit_for_miss.clear(primary);
         let length = body.size_hint().exact();
-        let Some(mut place) = self.place(&storable) else {
+        // A marker is a change of its own.
+        let varies = matches!(storable.vary, Vary::Fields(_));
+        let changing = varies.then(|| worker.cache.changing(seen.url.key()));
+        let Some(mut place) = self.place(&storable, seen) else {
             counters.not_stored_admission.one();
             return self.direct_map(parts, body, None);
         };
-        let mut disk = self.fill_disk(&place, &storable, parts.status, length);
+        let mut disk = self.fill_disk(&mut place, &storable, parts.status, length);
+        drop(changing);
         if disk.is_none() && !place.findable {
             counters.not_stored_admission.one();
             return self.direct_map(parts, body, None);
@@ -331,7 +335,7 @@ impl Fetch {
     }
 
     /// Takes note of a response that may not be stored.
-    fn refused(&self, status: StatusCode, stale: Option<&Arc<Stored>>, changes: u64) {
+    fn refused(&self, status: StatusCode, has_stale: bool, seen: Seen) {
         let worker = &self.worker;
         worker.counters.not_stored_semantics.one();
         // A failing origin's answers are not shared either, but that will pass. An error that this request caused says
@@ -342,17 +346,14 @@ impl Fetch {
         let primary = self.key.primary_hash();
         worker.cache.hit_for_miss.mark(primary, worker.now());
         // What was stored is out of date.
-        if let Some(stale) = stale {
-            self.remove_outdated(stale, changes);
+        if has_stale {
+            self.remove(seen.key);
         }
     }
 
-    /// Removes the response that the origin was asked about, unless something newer has taken its place.
-    fn remove_outdated(&self, old: &Arc<Stored>, changes: u64) {
-        let (hash, key) = (self.key.hash, &self.key.bytes);
-        let cache = &self.worker.cache;
-        let removed = cache.remove_outdated(hash, key, old, changes);
-        if !removed && cache.holds(hash, key) {
+    /// Removes the response that the origin was asked about.
+    fn remove(&self, seen: Version) {
+        if !self.worker.cache.remove(seen, &self.key.bytes) {
             self.worker.counters.dropped_removal.one();
         }
     }

@@ -9,9 +9,9 @@ use edgeward_store::hot::{Commit, Offer, Reservation};
 use edgeward_types::KeyHash;
 use http::StatusCode;
 
-use super::Fetch;
-use crate::cache::disk;
+use super::{Fetch, Seen};
 use crate::cache::disk::fill::DiskFill;
+use crate::cache::disk::{self, DiskTier};
 use crate::cache::stored::{self, Stored, StoredKind, Variants};
 use crate::origin::as_origin_sees;
 use crate::path::worker::Worker;
@@ -22,8 +22,8 @@ pub(super) struct Place {
     pub(super) key: Vec<u8>,
     /// What leads from the URI to it, if the URI varies.
     pub(super) marker: Option<Arc<Stored>>,
-    /// The disk tier's count of changes of the primary key, from before the marker was looked up.
-    marker_changes: u64,
+    /// The versions of the key and of its URL's key.
+    pub(super) seen: Seen,
     /// Whether the marker has a place without the disk's help.
     pub(super) findable: bool,
     pub(super) reservation: Option<Reservation<Stored>>,
@@ -52,78 +52,75 @@ impl Place {
 impl Fetch {
     /// The key the response belongs under. Sees to the marker of a URI that varies; without one the
     /// variant could not be found, and so has no place.
-    pub(super) fn place(&mut self, storable: &Storable) -> Option<Place> {
+    pub(super) fn place(&mut self, storable: &Storable, mut seen: Seen) -> Option<Place> {
         let primary = self.key.primary().to_vec();
         let Vary::Fields(fields) = &storable.vary else {
+            seen.key = seen.url;
             return Some(Place {
-                hash: self.worker.cache.hash(&primary),
+                hash: seen.url.key(),
                 key: primary,
                 marker: None,
-                marker_changes: 0,
+                seen,
                 findable: true,
                 reservation: None,
             });
         };
         let cache = &self.worker.cache;
-        let primary_hash = cache.hash(&primary);
-        let disk = cache.disk.as_ref();
-        let marker_changes = disk.map_or(0, |disk| disk.changes(primary_hash));
-        let says_so = |stored: &Arc<Stored>| {
-            stored.is_of(&primary)
-                && matches!(&stored.kind, StoredKind::Varies(v) if v.fields == *fields)
-        };
-        let in_ram = cache.hot.peek(primary_hash).filter(says_so);
-        let mut findable = in_ram.is_some();
-        let on_disk = || {
-            // The one that led here, if nobody has taken it away meanwhile.
-            let marker = self.key.marker.clone().filter(says_so)?;
-            let disk = cache.disk.as_ref()?;
-            let StoredKind::Varies(variants) = &marker.kind else {
-                return None;
+        let primary_hash = seen.url.key();
+        let known = self.key.marker.clone().filter(|marker| {
+            matches!(&marker.kind, StoredKind::Varies(variants) if variants.fields == *fields)
+        });
+        let is_known = known.is_some();
+        let marker = known.unwrap_or_else(|| {
+            let variants = Variants {
+                fields: fields.clone(),
+                generation: cache.next_generation(),
+                on_disk: AtomicBool::new(false),
+                seen: None,
+                hold: OnceLock::new(),
             };
-            let is_there = variants.on_disk.load(Ordering::Relaxed) && disk.holds(primary_hash);
-            is_there.then_some(marker)
+            Stored::new(&primary, StoredKind::Varies(Box::new(variants)))
+        });
+        let mut findable = is_known && {
+            let is_on_disk = |disk: &Arc<DiskTier>| disk.holds(primary_hash);
+            let present = cache.hot.peek(primary_hash);
+            present.is_some_and(|present| present.is_of(&primary))
+                || cache.disk.as_ref().is_some_and(is_on_disk)
         };
-        let marker = match in_ram.or_else(on_disk) {
-            Some(marker) => {
-                findable |= cache.disk.is_some();
-                marker
+        if !findable
+            && let Offer::Admit(mut reservation) =
+                cache.offer_to_ram(primary_hash, marker.charge_bytes(), &self.worker.counters)
+        {
+            marker.keep_hold(reservation.take_hold());
+            let commit = match is_known {
+                // It had to leave meanwhile, and its variants would no longer be found.
+                true => reservation.promote(Arc::clone(&marker), seen.url),
+                false => reservation.commit(Arc::clone(&marker), seen.url),
+            };
+            if let Commit::Done(version) = commit {
+                seen.url = version;
+                findable = true;
             }
-            None => {
-                let variants = Variants {
-                    fields: fields.clone(),
-                    generation: cache.next_generation(),
-                    on_disk: AtomicBool::new(false),
-                    hold: OnceLock::new(),
-                };
-                let charge = variants.charge_bytes(primary.len());
-                let marker = Stored::new(&primary, StoredKind::Varies(Box::new(variants)));
-                if let Offer::Admit(mut reservation) =
-                    cache.offer_to_ram(primary_hash, charge, &self.worker.counters)
-                {
-                    marker.keep_hold(reservation.take_hold());
-                    let fill = &self.lead.fill;
-                    let commit = reservation.commit_if(Arc::clone(&marker), |_| !fill.is_doomed());
-                    findable = commit == Commit::Done;
-                }
-                if !findable && cache.disk.is_none() {
-                    return None;
-                }
-                marker
-            }
-        };
-        let mut key = primary.clone();
+        }
+        if !findable && cache.disk.is_none() {
+            return None;
+        }
+        let mut key = primary;
         if let StoredKind::Varies(variants) = &marker.kind {
-            let seen = as_origin_sees(self.worker.hop(), &self.request, &variants.fields);
-            variants.write_key(&seen, &mut key);
+            let request = as_origin_sees(self.worker.hop(), &self.request, &variants.fields);
+            variants.write_key(&request, &mut key);
         }
         let hash = cache.hash(&key);
+        if hash != seen.key.key() {
+            // Nobody saw anything under a new generation.
+            seen.key = cache.hot.version(hash);
+        }
         self.lead.also_known_as(hash, &key);
         Some(Place {
             hash,
             key,
             marker: Some(marker),
-            marker_changes,
+            seen,
             findable,
             reservation: None,
         })
@@ -132,14 +129,14 @@ impl Fetch {
     /// Asks whether the response is worth writing to disk, and begins to if so.
     pub(super) fn fill_disk(
         &self,
-        place: &Place,
+        place: &mut Place,
         storable: &Storable,
         status: StatusCode,
         length: Option<u64>,
     ) -> Option<DiskFill> {
         let worker = &self.worker;
         let tier = worker.cache.disk.as_ref()?;
-        let primary = self.key.primary_hash();
+        let primary = place.seen.url.key();
         // What is there already is replaced, or it would outlive this response.
         let writes =
             tier.admits(place.hash, &place.key, length, &worker.counters) | tier.holds(place.hash);
@@ -147,7 +144,16 @@ impl Fetch {
             && let StoredKind::Varies(variants) = &marker.kind
             && (writes || (!variants.on_disk.load(Ordering::Relaxed) && tier.holds(primary)))
         {
-            tier.put_marker(primary, self.key.primary(), variants, place.marker_changes);
+            if !place.findable {
+                // It is new, and RAM has no room for it.
+                place.seen.url = worker.cache.hot.remove(place.seen.url)?;
+            }
+            if !tier.put_marker(primary, self.key.primary(), variants, place.seen.url) {
+                tier.remove(primary, self.key.primary());
+                if !place.findable {
+                    return None;
+                }
+            }
         }
         if !writes {
             return None;

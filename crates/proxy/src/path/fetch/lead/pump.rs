@@ -4,11 +4,10 @@
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::task::Poll;
 
 use edgeward_semantics::Storable;
-use edgeward_store::hot::Commit;
 use http::StatusCode;
 use http_body::Body as _;
 
@@ -47,6 +46,7 @@ impl Fetch {
             let fill = Arc::clone(&self.lead.fill);
             let to_leader = &mut self.to_leader;
             let disk_fill = &mut disk;
+            let seen = &mut place.seen;
             let step = poll_fn(|cx| {
                 loop {
                     let polled = Pin::new(&mut body).poll_frame(cx);
@@ -76,6 +76,7 @@ impl Fetch {
                                 return Poll::Ready(Step::Unwanted);
                             }
                             fill.attend(cx);
+                            seen.renew(&worker.cache.hot);
                             return Poll::Pending;
                         }
                     }
@@ -85,7 +86,7 @@ impl Fetch {
             match step {
                 Step::Wait => {
                     // Past keeping in memory; those who share it see it through, and nobody joins.
-                    self.lead.stop_sharing();
+                    self.lead.close();
                     place.reservation = None;
                     if let Some(shared) = shared.take() {
                         self.tell(shared);
@@ -131,71 +132,53 @@ impl Fetch {
         offers_now: bool,
     ) {
         let worker = Rc::clone(&self.worker);
-        let fill = Arc::clone(&self.lead.fill);
-        let replaces = self.replaces.take();
-        let is_seen = |present: &Arc<Stored>| {
-            let seen = replaces.as_ref().map(Weak::as_ptr);
-            seen == Some(Arc::as_ptr(present))
-        };
-        // The rule for inserts: not if the target was invalidated since the request was sent, and not over a response that this
-        // fetch did not see.
-        let is_late = |present: Option<&Arc<Stored>>| {
-            fill.is_doomed() || present.is_some_and(|present| !is_seen(present))
-        };
-        let present = worker.cache.hot.peek(place.hash);
-        let mut dropped = is_late(present.as_ref());
-        drop(present);
-        // To disk first: what is in RAM may be evicted at once.
-        let on_disk = !dropped && disk.is_some_and(DiskFill::finish);
-        let Some((body, mut memory)) = self.lead.fill.finish() else {
-            // It has passed by, or does as soon as its readers have it.
-            if dropped {
-                worker.counters.dropped_insert.one();
+        let cache = &worker.cache;
+        // For a variant: its own key may be as it was although its URL was invalidated.
+        let is_current = cache.hot.is_current(place.seen.url);
+        let whole = self.lead.fill.finish();
+        let mut ram = None;
+        let whole = whole.map(|(body, mut memory)| {
+            let length = body.as_ref().len() as u64;
+            if offers_now && is_current {
+                let charge = charge_of(&place, storable, status, length);
+                place.offer(&worker, charge, length);
+                if let Some(reservation) = &mut place.reservation {
+                    let budget = &worker.cache.fill_budget;
+                    memory = budget.charged_elsewhere(reservation.take_hold());
+                }
             }
-            if on_disk {
-                worker.counters.fills_stored.one();
-            } else {
-                worker.counters.not_stored_size.one();
-                worker.counters.fills_shared.one();
-            }
-            return;
-        };
-        let length = body.as_ref().len() as u64;
-        if dropped {
-            place.reservation = None;
-        } else if offers_now {
-            let charge = charge_of(&place, storable, status, length);
-            place.offer(&worker, charge, length);
-            if let Some(reservation) = &mut place.reservation {
-                let budget = &worker.cache.fill_budget;
-                memory = budget.charged_elsewhere(reservation.take_hold());
-            }
-        }
-        let body = body.charged_to(memory);
-        let in_cache = place.reservation.take().is_some_and(|reservation| {
-            let response = StoredResponse::new(
-                status,
-                &storable.head,
-                storable.policy,
-                StoredBody::Memory(body.clone()),
-            );
-            let stored = Stored::new(&place.key, StoredKind::Response(response));
-            let commit = reservation.commit_if(stored, |present| !is_late(present));
-            dropped |= commit == Commit::Refused;
-            commit == Commit::Done
+            let body = body.charged_to(memory);
+            ram = place.reservation.take().map(|reservation| {
+                let response = StoredResponse::new(
+                    status,
+                    &storable.head,
+                    storable.policy,
+                    StoredBody::Memory(body.clone()),
+                );
+                let kind = StoredKind::Response(response);
+                (reservation, Stored::new(&place.key, kind))
+            });
+            body
         });
-        if dropped {
+        let kept = is_current
+            .then(|| cache.insert(place.seen.key, &place.key, ram, disk))
+            .flatten();
+        if kept.is_none() {
             worker.counters.dropped_insert.one();
         }
-        if on_disk && !in_cache {
-            // Memory is asked first, and would answer with the response that this one replaces.
-            worker.cache.hot.remove_if(place.hash, is_seen);
-        }
-        if in_cache || on_disk {
+        let kept = kept.unwrap_or_default();
+        if kept.ram || kept.disk {
             worker.counters.fills_stored.one();
         } else {
             worker.counters.fills_shared.one();
         }
+        let Some(body) = whole else {
+            // It has passed by, or does as soon as its readers have it.
+            if !kept.disk {
+                worker.counters.not_stored_size.one();
+            }
+            return;
+        };
         // First in the cache, then out of the table: whoever comes between finds one or the other.
         self.lead.close();
         self.lead.fill.whole(body, place.hash);

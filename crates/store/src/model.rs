@@ -1,0 +1,344 @@
+//! The rule of [`versions`](crate::versions) under a model checker: every three operations at once, from every state.
+//!
+//! RAM is the real one, on shuttle's locks, so that shuttle orders the threads' steps anew in every run. The disk is a model of
+//! [`DiskCache`](crate::disk::DiskCache): each of its operations is one step, and what is written is found only when a writer
+//! has come to it. The operations are those of the crate `proxy` (`Shared::insert`, `remove`, `purge`, `DiskTier::take_evicted`,
+//! `Promotion`), line for line.
+//!
+//! The origin counts: every response is greater than all before it. Two laws are checked. After a purge has returned, no
+//! lookup finds what is older than the purge. In the end no tier holds what is older than the greatest response whose change was made.
+
+use std::sync::Arc;
+
+use edgeward_policy::PolicySpec;
+use edgeward_types::{ByteSize, KeyHash};
+use shuttle::thread;
+
+use crate::hot::{Commit, HotCache, HotConfig, Offer, Reservation};
+use crate::sync::Mutex;
+use crate::versions::Version;
+
+const KEY: KeyHash = KeyHash(2);
+/// In the same stripe of versions.
+const OTHER: KeyHash = KeyHash(4);
+/// Room for one object.
+const CHARGE: u64 = 1000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operation {
+    /// A response is stored in the tiers of the flags.
+    Fetch {
+        ram: bool,
+        disk: bool,
+    },
+    /// A 304.
+    Refresh,
+    /// A response that may not be stored.
+    Remove,
+    Purge,
+    Promote,
+    Evict,
+}
+
+const OPERATIONS: [Operation; 8] = [
+    Operation::Fetch {
+        ram: true,
+        disk: true,
+    },
+    Operation::Fetch {
+        ram: true,
+        disk: false,
+    },
+    Operation::Fetch {
+        ram: false,
+        disk: true,
+    },
+    Operation::Refresh,
+    Operation::Remove,
+    Operation::Purge,
+    Operation::Promote,
+    Operation::Evict,
+];
+
+struct Tiers {
+    hot: Arc<HotCache<u64>>,
+    disk: Mutex<Disk>,
+    /// A key has one write to disk at a time.
+    writing: Mutex<bool>,
+    origin: Mutex<u64>,
+    /// Nothing older may be found from now on.
+    purged: Mutex<u64>,
+    /// Nothing older may be stored in the end.
+    changed: Mutex<u64>,
+}
+
+/// A device: what its index has, and the writes under way.
+#[derive(Default)]
+struct Disk {
+    object: Option<u64>,
+    writes: Vec<Write>,
+}
+
+#[derive(Clone, Copy)]
+struct Write {
+    value: u64,
+    is_finished: bool,
+}
+
+impl Disk {
+    fn begin(&mut self, value: u64) {
+        let is_finished = false;
+        self.writes.push(Write { value, is_finished });
+    }
+
+    /// False if the write was stopped.
+    fn end(&mut self, value: u64, is_finished: bool) -> bool {
+        let ours = |write: &Write| write.value == value && !write.is_finished;
+        let Some(place) = self.writes.iter().position(ours) else {
+            return false;
+        };
+        match is_finished {
+            true => self.writes[place].is_finished = true,
+            false => _ = self.writes.remove(place),
+        }
+        true
+    }
+
+    fn publish(&mut self) {
+        if let Some(place) = self.writes.iter().position(|write| write.is_finished) {
+            self.object = Some(self.writes.remove(place).value);
+        }
+    }
+
+    fn publish_all(&mut self) {
+        while self.writes.iter().any(|write| write.is_finished) {
+            self.publish();
+        }
+    }
+
+    fn purge(&mut self) {
+        *self = Self::default();
+    }
+
+    fn is_current(&self, object: u64) -> bool {
+        self.writes.is_empty() && self.object == Some(object)
+    }
+}
+
+impl Tiers {
+    fn new(in_ram: bool, on_disk: bool) -> Self {
+        let tiers = Self {
+            hot: HotCache::new(HotConfig {
+                policy: PolicySpec::Lru,
+                ..HotConfig::new(ByteSize(CHARGE))
+            }),
+            disk: Mutex::default(),
+            writing: Mutex::default(),
+            origin: Mutex::default(),
+            purged: Mutex::default(),
+            changed: Mutex::default(),
+        };
+        if on_disk {
+            tiers.disk.lock().object = Some(0);
+        }
+        if let Some(reservation) = tiers.offer(KEY).filter(|_| in_ram) {
+            reservation.promote(Arc::new(0), tiers.hot.version(KEY));
+        }
+        tiers
+    }
+
+    fn run(&self, operation: Operation) {
+        match operation {
+            Operation::Fetch { ram, disk } => self.fetch(ram, disk),
+            Operation::Refresh => self.refresh(),
+            Operation::Remove => {
+                let seen = self.hot.version(KEY);
+                let value = self.ask();
+                let _changing = self.hot.changing(KEY);
+                if self.hot.remove(seen).is_some() {
+                    self.disk.lock().purge();
+                    raise(&self.changed, value);
+                }
+            }
+            Operation::Purge => {
+                let value = self.ask();
+                let changing = self.hot.changing(KEY);
+                self.hot.purge(KEY, |_| true);
+                self.disk.lock().purge();
+                drop(changing);
+                raise(&self.purged, value);
+            }
+            Operation::Promote => self.promote(),
+            Operation::Evict => drop(self.offer(OTHER)),
+        }
+    }
+
+    fn fetch(&self, ram: bool, disk: bool) {
+        let seen = self.hot.version(KEY);
+        let value = self.ask();
+        let writes = disk && self.claim();
+        if writes {
+            self.disk.lock().begin(value);
+        }
+        let reservation = self.offer(KEY).filter(|_| ram);
+        if self.insert(seen, value, reservation, writes) {
+            raise(&self.changed, value);
+        }
+        if writes {
+            self.disk.lock().end(value, false);
+            *self.writing.lock() = false;
+        }
+    }
+
+    fn insert(
+        &self,
+        seen: Version,
+        value: u64,
+        ram: Option<Reservation<u64>>,
+        writes: bool,
+    ) -> bool {
+        let _changing = self.hot.changing(KEY);
+        let commit = ram.map(|reservation| reservation.commit(Arc::new(value), seen));
+        match commit {
+            Some(Commit::Done(_)) => {}
+            Some(Commit::Outdated) => return false,
+            Some(Commit::Lost) | None if !writes => return false,
+            Some(Commit::Lost) | None => {
+                if self.hot.remove(seen).is_none() {
+                    return false;
+                }
+            }
+        }
+        if !(writes && self.disk.lock().end(value, true)) {
+            self.disk.lock().purge();
+        }
+        true
+    }
+
+    fn refresh(&self) {
+        let Some(before) = self.hot.lookup(KEY) else {
+            return;
+        };
+        let seen = self.hot.version(KEY);
+        let value = self.ask();
+        let _changing = self.hot.changing(KEY);
+        // The new response says of the old one that it holds.
+        if self.hot.refresh(seen, &before, Arc::new(value)).is_some() {
+            // Best effort: the disk's head may be old.
+            self.disk.lock().purge();
+            raise(&self.changed, value);
+        }
+    }
+
+    fn promote(&self) {
+        let Some(object) = self.disk.lock().object else {
+            return;
+        };
+        let Some(seen) = self.hot.settled_version(KEY) else {
+            return;
+        };
+        if !self.disk.lock().is_current(object) {
+            return;
+        }
+        if let Some(reservation) = self.offer(KEY) {
+            reservation.promote(Arc::new(object), seen);
+        }
+    }
+
+    fn offer(&self, key: KeyHash) -> Option<Reservation<u64>> {
+        let evicted = |evicted: &edgeward_policy::Evicted, seen, value: Arc<u64>| {
+            if evicted.object.key != KEY || !self.claim() {
+                return;
+            }
+            self.disk.lock().begin(*value);
+            let is_current = self.hot.is_current(seen);
+            self.disk.lock().end(*value, is_current);
+            *self.writing.lock() = false;
+        };
+        match self.hot.offer_with(key, CHARGE, evicted) {
+            Offer::Admit(reservation) => Some(reservation),
+            Offer::Refuse(_) | Offer::Pinned => None,
+        }
+    }
+
+    fn claim(&self) -> bool {
+        !std::mem::replace(&mut *self.writing.lock(), true)
+    }
+
+    fn ask(&self) -> u64 {
+        let mut origin = self.origin.lock();
+        *origin += 1;
+        *origin
+    }
+
+    fn look(&self) {
+        let purged = *self.purged.lock();
+        let in_ram = self.hot.lookup(KEY).map(|value| *value);
+        let found = in_ram.or_else(|| self.disk.lock().object);
+        assert!(
+            found.is_none_or(|found| found >= purged),
+            "{found:?} was found after the purge of all before {purged}"
+        );
+    }
+}
+
+fn raise(least: &Mutex<u64>, value: u64) {
+    let mut least = least.lock();
+    *least = value.max(*least);
+}
+
+/// Threads that do `operations`, beside a device's writer and a reader.
+fn race(in_ram: bool, on_disk: bool, operations: &[Operation]) {
+    let tiers = Arc::new(Tiers::new(in_ram, on_disk));
+    let spawn = |work: Box<dyn FnOnce(&Tiers) + Send>| {
+        let tiers = Arc::clone(&tiers);
+        thread::spawn(move || work(&tiers))
+    };
+    let mut threads = Vec::new();
+    for &operation in operations {
+        threads.push(spawn(Box::new(move |tiers| {
+            tiers.run(operation);
+            tiers.look();
+        })));
+    }
+    threads.push(spawn(Box::new(|tiers| {
+        tiers.disk.lock().publish();
+    })));
+    for thread in threads {
+        thread.join().expect("no thread panics");
+    }
+    tiers.disk.lock().publish_all();
+    tiers.look();
+    let least = *tiers.changed.lock();
+    let in_ram = tiers.hot.peek(KEY).map(|value| *value);
+    let on_disk = tiers.disk.lock().object;
+    for found in in_ram.into_iter().chain(on_disk) {
+        assert!(
+            found >= least,
+            "{found} is stored although {least} replaced it"
+        );
+    }
+}
+
+/// Its seed is `SHUTTLE_RANDOM_SEED`, or else printed by a run that fails.
+#[test]
+fn no_order_of_three_operations_brings_back_what_was_replaced() {
+    let mut scenarios = Vec::new();
+    for (n, &first) in OPERATIONS.iter().enumerate() {
+        for (m, &second) in OPERATIONS.iter().enumerate().skip(n) {
+            let triples = OPERATIONS[m..].iter().map(|&third| [first, second, third]);
+            scenarios.extend(triples);
+        }
+    }
+    for (in_ram, on_disk) in [(false, false), (false, true), (true, false), (true, true)] {
+        for operations in scenarios.clone() {
+            let race = move || race(in_ram, on_disk, &operations);
+            let what = format!("in RAM: {in_ram}, on disk: {on_disk}, {operations:?}");
+            let result = std::panic::catch_unwind(|| shuttle::check_pct(race, RUNS, 3));
+            assert!(result.is_ok(), "{what}");
+        }
+    }
+}
+
+/// Of each of 480 scenarios.
+const RUNS: usize = 50;

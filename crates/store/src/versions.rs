@@ -1,0 +1,229 @@
+//! The rule for every change of what is stored: a change carries the version that it saw, and is dropped if the key has another
+//! version by now.
+//!
+//! A version stands for the content that both tiers have under a key. Four operations make a new version, because they make older
+//! knowledge wrong: the insert of a response, the refresh of its head, its removal, and the purge by an invalidation. Three
+//! operations move the same content and make no new version: the promotion from disk to RAM, the eviction from RAM to disk, and
+//! the move of a body within RAM. A purge is always made. Every other operation compares versions first.
+//!
+//! **When a version is read.** A fetch reads it before its request leaves for the origin. The response is then at least as new
+//! as the content of that version. A promotion reads it with [`settled`](Versions::settled), and looks the object up on disk
+//! again after that. An eviction reads it under the lock under which the object leaves RAM.
+//!
+//! **When it is compared.** RAM compares, makes the new version and changes its index under one lock, that of the tier
+//! ([`HotCache`](crate::hot::HotCache)). The disk follows, so a change of both tiers is not one step. Three facts close the gap:
+//!
+//! 1. A write is registered with its device before versions are compared for it, and a purge of the device stops the registered
+//!    writes of its key. So a purge either stops an older write, or came before the comparison, which then drops the write.
+//! 2. One write of a key at a time is handed to the device, and the device keeps their order. A change that hands none over
+//!    purges the key on the device.
+//! 3. Until the disk has followed, the key is [`Changing`] or has a registered write that lookups do not see yet, and a
+//!    promotion gives up. A promotion reads the version, then checks this, then looks the object up again. Suppose that it commits an
+//!    object that a change has replaced. RAM compared, so its version is that of the change or a later one, and its check came
+//!    after the change in RAM. The disk had followed by then, or the check would have failed. But then the second lookup would not have
+//!    found the object.
+//!
+//! | race | what happens |
+//! |---|---|
+//! | insert, purge | a purge after the version was read drops the insert in RAM by comparison, on disk by facts 1 and 2 |
+//! | insert, insert | the first one makes a new version, and the second one is dropped |
+//! | refresh or removal, insert | the first one wins; the disk renews a head only at the place that was validated |
+//! | promotion, any change | fact 3 |
+//! | eviction to disk, any change | the eviction saw an older version; fact 1 for a purge, fact 2 for an insert |
+//! | variant, purge of its URL | the purge removes the marker, whose generation is in the variant's key; a fetch uses only a marker that it saw at the URL's version |
+//! | restart | nothing is under way; see `disk` for what is durable |
+//!
+//! No counter is kept for each key. A log keeps the keys of the last changes, in stripes by hash. A version is a position in the
+//! stripe's log, and a key has changed if the log names it after that position. Changes of other keys do no harm until the log has
+//! overwritten the position. From then on the version counts as outdated: a change may be dropped without need, but no
+//! outdated change is made. A long fetch or promotion keeps its version recent with [`renewed`](Versions::renewed).
+
+use edgeward_types::KeyHash;
+
+use crate::sync::Mutex;
+
+/// The state of a key at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version {
+    key: KeyHash,
+    /// The number of changes in the stripe's log at that moment.
+    position: u64,
+}
+
+/// The versions of all keys.
+#[derive(Debug)]
+pub(crate) struct Versions {
+    stripes: Box<[Mutex<Stripe>]>,
+}
+
+#[derive(Debug)]
+struct Stripe {
+    /// The number of changes so far.
+    length: u64,
+    /// The keys of the last changes; that of change `n` is at `n % LOG_KEYS`.
+    log: Box<[KeyHash]>,
+    /// The keys of changes that the disk has yet to follow.
+    changing: Vec<KeyHash>,
+}
+
+/// A change that the disk has yet to follow. While this value lives, the key is not [settled](Versions::settled).
+#[derive(Debug)]
+pub struct Changing<'a> {
+    versions: &'a Versions,
+    key: KeyHash,
+}
+
+impl Version {
+    /// The key that was seen.
+    pub fn key(self) -> KeyHash {
+        self.key
+    }
+}
+
+impl Versions {
+    pub(crate) fn of(&self, key: KeyHash) -> Version {
+        self.stripe(key).lock().version(key)
+    }
+
+    /// The version, unless the disk has yet to follow a change of the key.
+    pub(crate) fn settled(&self, key: KeyHash) -> Option<Version> {
+        let stripe = self.stripe(key).lock();
+        (!stripe.changing.contains(&key)).then(|| stripe.version(key))
+    }
+
+    /// Whether the key has not changed since.
+    pub(crate) fn is_current(&self, seen: Version) -> bool {
+        self.stripe(seen.key).lock().is_current(seen)
+    }
+
+    /// The same version, from now on. None if the key has changed.
+    pub(crate) fn renewed(&self, seen: Version) -> Option<Version> {
+        let stripe = self.stripe(seen.key).lock();
+        stripe.is_current(seen).then(|| stripe.version(seen.key))
+    }
+
+    /// Makes a new version in the place of `seen`. None, and nothing made, if the key has changed. For the tier, under its lock.
+    pub(crate) fn advance(&self, seen: Version) -> Option<Version> {
+        let mut stripe = self.stripe(seen.key).lock();
+        stripe.is_current(seen).then(|| stripe.change(seen.key))
+    }
+
+    /// Makes a new version, whatever was there. For the tier, under its lock.
+    pub(crate) fn change(&self, key: KeyHash) -> Version {
+        self.stripe(key).lock().change(key)
+    }
+
+    pub(crate) fn changing(&self, key: KeyHash) -> Changing<'_> {
+        self.stripe(key).lock().changing.push(key);
+        let versions = self;
+        Changing { versions, key }
+    }
+
+    fn stripe(&self, key: KeyHash) -> &Mutex<Stripe> {
+        &self.stripes[key.0 as usize % STRIPES]
+    }
+}
+
+impl Default for Versions {
+    fn default() -> Self {
+        let stripe = || {
+            Mutex::new(Stripe {
+                length: 0,
+                log: vec![KeyHash(0); LOG_KEYS].into(),
+                changing: Vec::new(),
+            })
+        };
+        Self {
+            stripes: (0..STRIPES).map(|_| stripe()).collect(),
+        }
+    }
+}
+
+impl Stripe {
+    fn version(&self, key: KeyHash) -> Version {
+        let position = self.length;
+        Version { key, position }
+    }
+
+    fn is_current(&self, seen: Version) -> bool {
+        let since = seen.position..self.length;
+        since.end - since.start <= LOG_KEYS as u64
+            && !since.map(place).any(|n| self.log[n] == seen.key)
+    }
+
+    fn change(&mut self, key: KeyHash) -> Version {
+        self.log[place(self.length)] = key;
+        self.length += 1;
+        self.version(key)
+    }
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        let changing = &mut self.versions.stripe(self.key).lock().changing;
+        let place = changing.iter().position(|key| *key == self.key);
+        changing.swap_remove(place.expect("put there by its owner"));
+    }
+}
+
+fn place(change: u64) -> usize {
+    change as usize % LOG_KEYS
+}
+
+/// All logs together keep 65 536 changes in 512 KiB: six seconds at ten thousand changes a second. A model checker pays for each
+/// lock.
+const STRIPES: usize = if cfg!(feature = "shuttle") { 2 } else { 256 };
+const LOG_KEYS: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: KeyHash = KeyHash(7);
+
+    /// Other keys of the stripe.
+    fn other(n: u64) -> KeyHash {
+        KeyHash(KEY.0 + (1 + n) * STRIPES as u64)
+    }
+
+    #[test]
+    fn of_two_changes_that_saw_the_same_version_the_second_is_dropped() {
+        let versions = Versions::default();
+        let (first, second) = (versions.of(KEY), versions.of(KEY));
+        let made = versions.advance(first).expect("nothing came before");
+        assert_eq!(versions.advance(second), None);
+        assert!(versions.is_current(made));
+        versions.change(KEY);
+        assert!(!versions.is_current(made));
+    }
+
+    /// On both sides of the log's bound.
+    #[test]
+    fn a_change_outlives_changes_of_other_keys_for_as_long_as_the_log_or_longer_if_it_is_renewed() {
+        let versions = Versions::default();
+        let seen = versions.of(KEY);
+        for n in 0..LOG_KEYS as u64 {
+            assert!(versions.is_current(seen));
+            versions.change(other(n));
+        }
+        assert!(versions.is_current(seen));
+        let renewed = versions.renewed(seen).expect("the key did not change");
+        versions.change(other(0));
+        assert!(!versions.is_current(seen), "the log has forgotten it");
+        assert!(versions.is_current(renewed));
+        versions.change(KEY);
+        assert_eq!(versions.renewed(renewed), None);
+    }
+
+    #[test]
+    fn a_key_is_settled_when_the_last_of_its_changes_has_ended() {
+        let versions = Versions::default();
+        let (one, two) = (versions.changing(KEY), versions.changing(KEY));
+        assert_eq!(versions.settled(KEY), None);
+        assert_eq!(versions.settled(other(1)), Some(versions.of(other(1))));
+        drop(one);
+        assert_eq!(versions.settled(KEY), None);
+        drop(two);
+        assert_eq!(versions.settled(KEY), Some(versions.of(KEY)));
+    }
+}

@@ -3,7 +3,9 @@
 //! Families are put together when somebody asks: workers' counters added up, the cache's state as
 //! it is. Nothing here is touched by a request.
 
+use edgeward_policy::adaptsize::Tuning;
 use edgeward_store::arena::Arena;
+use edgeward_store::hot::HotStats;
 use prometheus::proto::{Metric, MetricFamily, MetricType};
 use prometheus::{Encoder, TextEncoder};
 
@@ -15,7 +17,8 @@ use crate::path::worker::Shared;
 /// All metrics as text.
 pub(crate) fn render(shared: &Shared) -> String {
     let mut families = counters(&shared.counters);
-    families.extend(hot(shared));
+    families.extend(hot(&shared.cache.hot.stats()));
+    families.extend(edge(shared));
     families.extend(shared.cache.disk.iter().flat_map(|disk| disk.metrics()));
     families.extend(shared.cache.negative.metrics());
     families.extend(process(shared));
@@ -58,191 +61,86 @@ fn counters(of_workers: &[std::sync::Arc<Counters>]) -> Vec<MetricFamily> {
     families
 }
 
-fn hot(shared: &Shared) -> Vec<MetricFamily> {
-    let stats = shared.cache.hot.stats();
-    let arena = |of: fn(&Arena) -> u64| shared.cache.arena.as_deref().map_or(0, of) as f64;
-    let one_gauge = |name, help, value| family(name, help, MetricType::GAUGE, vec![gauge(value)]);
-    let one_counter = |name, help, value: u64| {
-        family(name, help, MetricType::COUNTER, vec![counter(value as f64)])
+/// Families of one value each, a line a family.
+macro_rules! families {
+    ($( $kind:ident $name:literal $help:literal = $value:expr; )*) => {
+        vec![$( family($name, $help, families!(@type $kind), vec![families!(@metric $kind $value)]), )*]
     };
-    let mut families = vec![
-        one_gauge(
-            "edgeward_hot_capacity_bytes",
-            "Budget of the cache in memory: heads, bodies, keys and index.",
-            stats.capacity_bytes as f64,
-        ),
-        one_gauge(
-            "edgeward_hot_used_bytes",
-            "Bytes of the budget that are taken, fills on their way included.",
-            stats.used_bytes as f64,
-        ),
-        one_gauge(
-            "edgeward_hot_pinned_bytes",
-            "Bytes of the budget that clients keep from being freed: of evicted objects, and read for slow clients.",
-            stats.pinned_bytes as f64,
-        ),
-        one_gauge(
-            "edgeward_hot_pinned_bytes_max",
-            "Bound of the pinned bytes above which nothing is admitted and slow readers are disconnected.",
-            stats.pinned_bytes_max as f64,
-        ),
-        one_gauge(
-            "edgeward_hot_objects",
-            "Objects in memory, fills on their way included.",
-            stats.objects as f64,
-        ),
-        one_gauge(
-            "edgeward_hot_bookkeeping_bytes",
-            "Bytes of the policy's own bookkeeping, part of the budget.",
-            stats.bookkeeping_bytes as f64,
-        ),
-        one_counter(
-            "edgeward_hot_admitted_total",
-            "Objects let in.",
-            stats.admitted,
-        ),
-        family(
-            "edgeward_hot_refused_total",
-            "Objects not let in, by reason.",
-            MetricType::COUNTER,
-            [
-                ("admission", stats.refused_by_admission),
-                ("larger-than-cache", stats.refused_too_large),
-                ("object-limit", stats.refused_object_limit),
-                ("pinned-memory", stats.refused_pinned),
-            ]
+    (@type Gauge) => { MetricType::GAUGE };
+    (@type Counter) => { MetricType::COUNTER };
+    (@metric Gauge $value:expr) => { gauge($value as f64) };
+    (@metric Counter $value:expr) => { counter($value as f64) };
+}
+
+fn edge(shared: &Shared) -> Vec<MetricFamily> {
+    let limits = &shared.config.limits;
+    let cache = &shared.cache;
+    let arena = |of: fn(&Arena) -> u64| cache.arena.as_deref().map_or(0, of);
+    families! {
+        Gauge "edgeward_arena_bytes" "Memory of large bodies, whole pages. Not part of the resident memory unless they were read by TLS or HTTP/2." = arena(Arena::used_bytes);
+        Gauge "edgeward_arena_lost_bytes" "Memory of large bodies that the system did not take back." = arena(Arena::lost_bytes);
+        Gauge "edgeward_origin_up" "Whether the last connection to the origin succeeded: 1 or 0." = u8::from(!shared.origin_health.is_down());
+        Gauge "edgeward_fill_bytes" "Memory of the fills under way." = cache.fill_budget.used_bytes();
+        Gauge "edgeward_fill_bytes_max" "Bound of the memory of all fills under way." = limits.fill_bytes_max.bytes();
+        Gauge "edgeward_upload_buffer_bytes" "Memory of request bodies that are read before the origin is asked." = shared.upload_budget.used_bytes();
+        Gauge "edgeward_upload_buffer_bytes_max" "Bound of the memory of all upload buffers." = limits.upload_buffers_bytes_max.bytes();
+        Gauge "edgeward_heads_bytes" "Decoded heads of the HTTP/2 requests under way." = shared.head_budget.used_bytes();
+        Gauge "edgeward_heads_bytes_max" "Bound of the decoded heads of all HTTP/2 requests under way." = limits.heads_bytes_max.bytes();
+        Gauge "edgeward_disk_devices_damaged" "Configured devices of the disk cache that are not used, because they are damaged stores." = cache.disk_damaged.len();
+        Gauge "edgeward_client_connections_max" "Bound of the client connections." = limits.connections_max.get();
+    }
+}
+
+fn hot(stats: &HotStats) -> Vec<MetricFamily> {
+    let mut families = families! {
+        Gauge "edgeward_hot_capacity_bytes" "Budget of the cache in memory: heads, bodies, keys and index." = stats.capacity_bytes;
+        Gauge "edgeward_hot_used_bytes" "Bytes of the budget that are taken, fills on their way included." = stats.used_bytes;
+        Gauge "edgeward_hot_pinned_bytes" "Bytes of the budget that clients keep from being freed: of evicted objects, and read for slow clients." = stats.pinned_bytes;
+        Gauge "edgeward_hot_pinned_bytes_max" "Bound of the pinned bytes above which nothing is admitted and slow readers are disconnected." = stats.pinned_bytes_max;
+        Gauge "edgeward_hot_objects" "Objects in memory, fills on their way included." = stats.objects;
+        Gauge "edgeward_hot_bookkeeping_bytes" "Bytes of the policy's own bookkeeping, part of the budget." = stats.bookkeeping_bytes;
+        Counter "edgeward_hot_admitted_total" "Objects let in." = stats.admitted;
+        Counter "edgeward_hot_evicted_total" "Objects that had to leave." = stats.evicted;
+        Counter "edgeward_hot_evicted_bytes_total" "Bytes that came free with them." = stats.evicted_bytes;
+        Counter "edgeward_hot_abandoned_total" "Places given back because the body never came whole." = stats.abandoned;
+        Counter "edgeward_hot_freed_given_back_total" "Times that pages of freed objects exceeded hot.freed_bytes_max and were given back to the system." = stats.given_back;
+    };
+    let refused = [
+        ("admission", stats.refused_by_admission),
+        ("larger-than-cache", stats.refused_too_large),
+        ("object-limit", stats.refused_object_limit),
+        ("pinned-memory", stats.refused_pinned),
+    ];
+    families.push(family(
+        "edgeward_hot_refused_total",
+        "Objects not let in, by reason.",
+        MetricType::COUNTER,
+        refused
             .map(|(reason, n)| labelled(counter(n as f64), &[("reason", reason)]))
             .into(),
-        ),
-        one_counter(
-            "edgeward_hot_evicted_total",
-            "Objects that had to leave.",
-            stats.evicted,
-        ),
-        one_counter(
-            "edgeward_hot_evicted_bytes_total",
-            "Bytes that came free with them.",
-            stats.evicted_bytes,
-        ),
-        one_counter(
-            "edgeward_hot_abandoned_total",
-            "Places given back because the body never came whole.",
-            stats.abandoned,
-        ),
-        one_counter(
-            "edgeward_hot_freed_given_back_total",
-            "Times that pages of freed objects exceeded hot.freed_bytes_max and were given back to the system.",
-            stats.given_back,
-        ),
-        one_gauge(
-            "edgeward_arena_bytes",
-            "Memory of large bodies, whole pages. Not part of the resident memory unless they were read by TLS or HTTP/2.",
-            arena(Arena::used_bytes),
-        ),
-        one_gauge(
-            "edgeward_arena_lost_bytes",
-            "Memory of large bodies that the system did not take back.",
-            arena(Arena::lost_bytes),
-        ),
-        one_gauge(
-            "edgeward_origin_up",
-            "Whether the last connection to the origin succeeded: 1 or 0.",
-            f64::from(u8::from(!shared.origin_health.is_down())),
-        ),
-        one_gauge(
-            "edgeward_fill_bytes",
-            "Memory of the fills under way.",
-            shared.cache.fill_budget.used_bytes() as f64,
-        ),
-        one_gauge(
-            "edgeward_fill_bytes_max",
-            "Bound of the memory of all fills under way.",
-            shared.config.limits.fill_bytes_max.bytes() as f64,
-        ),
-        one_gauge(
-            "edgeward_upload_buffer_bytes",
-            "Memory of request bodies that are read before the origin is asked.",
-            shared.upload_budget.used_bytes() as f64,
-        ),
-        one_gauge(
-            "edgeward_upload_buffer_bytes_max",
-            "Bound of the memory of all upload buffers.",
-            shared.config.limits.upload_buffers_bytes_max.bytes() as f64,
-        ),
-        one_gauge(
-            "edgeward_heads_bytes",
-            "Decoded heads of the HTTP/2 requests under way.",
-            shared.head_budget.used_bytes() as f64,
-        ),
-        one_gauge(
-            "edgeward_heads_bytes_max",
-            "Bound of the decoded heads of all HTTP/2 requests under way.",
-            shared.config.limits.heads_bytes_max.bytes() as f64,
-        ),
-        one_gauge(
-            "edgeward_disk_devices_damaged",
-            "Configured devices of the disk cache that are not used, because they are damaged stores.",
-            shared.cache.disk_damaged.len() as f64,
-        ),
-        one_gauge(
-            "edgeward_client_connections_max",
-            "Bound of the client connections.",
-            shared.config.limits.connections_max.get() as f64,
-        ),
-    ];
+    ));
     if let Some(tuning) = &stats.tuning {
-        families.push(one_gauge(
-            "edgeward_adaptsize_c_bytes",
-            "AdaptSize's size parameter in force: an object of s bytes enters with probability e^(-s/c).",
-            tuning.c,
-        ));
-        families.push(one_counter(
-            "edgeward_adaptsize_windows_total",
-            "Windows of requests AdaptSize has evaluated.",
-            tuning.steps,
-        ));
-        families.push(one_counter(
-            "edgeward_adaptsize_requests_dropped_total",
-            "Requests the tuner never heard of because a worker's ring was full.",
-            tuning.requests_dropped,
-        ));
-        if let Some(last) = &tuning.last {
-            families.extend(tuned(last));
-        }
+        families.extend(families! {
+            Gauge "edgeward_adaptsize_c_bytes" "AdaptSize's size parameter in force: an object of s bytes enters with probability e^(-s/c)." = tuning.c;
+            Counter "edgeward_adaptsize_windows_total" "Windows of requests AdaptSize has evaluated." = tuning.steps;
+            Counter "edgeward_adaptsize_requests_dropped_total" "Requests the tuner never heard of because a worker's ring was full." = tuning.requests_dropped;
+        });
+        families.extend(tuning.last.iter().flat_map(tuned));
     }
     families
 }
 
-fn tuned(last: &edgeward_policy::adaptsize::Tuning) -> Vec<MetricFamily> {
-    let one_gauge = |name, help, value| family(name, help, MetricType::GAUGE, vec![gauge(value)]);
-    let mut families = vec![
-        one_gauge(
-            "edgeward_adaptsize_predicted_ohr",
-            "Object hit ratio the model expects of the window under way.",
-            last.predicted_ohr,
-        ),
-        one_gauge(
-            "edgeward_adaptsize_measured_ohr",
-            "Object hit ratio of the last window.",
-            last.measured_ohr,
-        ),
-        one_gauge(
-            "edgeward_adaptsize_tracked_objects",
-            "Objects whose request rates the tuner remembers.",
-            last.objects as f64,
-        ),
-        one_gauge(
-            "edgeward_adaptsize_untracked_requests",
-            "Requests of the last window beyond what the tuner can remember.",
-            last.untracked_requests as f64,
-        ),
-    ];
+fn tuned(last: &Tuning) -> Vec<MetricFamily> {
+    let mut families = families! {
+        Gauge "edgeward_adaptsize_predicted_ohr" "Object hit ratio the model expects of the window under way." = last.predicted_ohr;
+        Gauge "edgeward_adaptsize_measured_ohr" "Object hit ratio of the last window." = last.measured_ohr;
+        Gauge "edgeward_adaptsize_tracked_objects" "Objects whose request rates the tuner remembers." = last.objects;
+        Gauge "edgeward_adaptsize_untracked_requests" "Requests of the last window beyond what the tuner can remember." = last.untracked_requests;
+    };
     if let Some(error) = last.model_error {
-        families.push(one_gauge(
-            "edgeward_adaptsize_model_error",
-            "What was predicted for the last window minus what was measured in it.",
-            error,
-        ));
+        families.extend(families! {
+            Gauge "edgeward_adaptsize_model_error" "What was predicted for the last window minus what was measured in it." = error;
+        });
     }
     let curve: Vec<Metric> = last
         .curve
@@ -270,32 +168,16 @@ fn tuned(last: &edgeward_policy::adaptsize::Tuning) -> Vec<MetricFamily> {
 fn process(shared: &Shared) -> Vec<MetricFamily> {
     let mut families = Vec::new();
     if let Some(limit) = descriptors::limit() {
-        families.push(family(
-            "edgeward_open_files_max",
-            "The process's limit of open files; connections of clients and to the origin take one each.",
-            MetricType::GAUGE,
-            vec![gauge(limit as f64)],
-        ));
+        families.extend(families! {
+            Gauge "edgeward_open_files_max" "The process's limit of open files; connections of clients and to the origin take one each." = limit;
+        });
     }
-    let Some(memory) = Memory::of(shared) else {
-        return families;
-    };
-    let one = |name, help, bytes: u64| {
-        let metrics = vec![gauge(bytes as f64)];
-        family(name, help, MetricType::GAUGE, metrics)
-    };
-    families.extend([
-        one(
-            "process_resident_memory_bytes",
-            "Resident memory of the process.",
-            memory.resident_bytes,
-        ),
-        one(
-            "edgeward_memory_bytes",
-            "All memory of the process: what is resident, and the arena's pages that are not mapped.",
-            memory.all_bytes,
-        ),
-    ]);
+    if let Some(memory) = Memory::of(shared) {
+        families.extend(families! {
+            Gauge "process_resident_memory_bytes" "Resident memory of the process." = memory.resident_bytes;
+            Gauge "edgeward_memory_bytes" "All memory of the process: what is resident, and the arena's pages that are not mapped." = memory.all_bytes;
+        });
+    }
     families
 }
 

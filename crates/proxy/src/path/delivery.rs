@@ -31,35 +31,16 @@ use crate::origin::{Lines, OriginBody, OriginError};
 
 /// The responses of one worker that its sweep watches, and what it takes to read ahead of their clients.
 pub(crate) struct Deliveries {
-    watched: RefCell<Vec<Weak<Delivery>>>,
-    clock: Arc<Clock>,
-    counters: Arc<Counters>,
-    budget: Arc<FillBudget>,
-    read_ahead_bytes: u64,
-    connection_tasks: TaskSet,
-    fetch_tasks: TaskSet,
+    pub(super) watched: RefCell<Vec<Weak<Delivery>>>,
+    pub(super) clock: Arc<Clock>,
+    pub(super) counters: Arc<Counters>,
+    pub(super) budget: Arc<FillBudget>,
+    pub(super) read_ahead_bytes: u64,
+    pub(super) connection_tasks: TaskSet,
+    pub(super) fetch_tasks: TaskSet,
 }
 
 impl Deliveries {
-    pub(crate) fn new(
-        clock: Arc<Clock>,
-        counters: Arc<Counters>,
-        budget: Arc<FillBudget>,
-        read_ahead_bytes: u64,
-        connection_tasks: TaskSet,
-        fetch_tasks: TaskSet,
-    ) -> Self {
-        Self {
-            watched: RefCell::default(),
-            clock,
-            counters,
-            budget,
-            read_ahead_bytes,
-            connection_tasks,
-            fetch_tasks,
-        }
-    }
-
     /// Calls `visit` with each delivery that is under way.
     pub(crate) fn each(&self, visit: impl Fn(&Rc<Delivery>)) {
         self.watched.borrow_mut().retain(|delivery| {

@@ -72,14 +72,15 @@ impl Worker {
     ) -> Rc<Self> {
         let connection_tasks = TaskSet::default();
         let fetch_tasks = TaskSet::default();
-        let deliveries = Deliveries::new(
-            Arc::clone(&shared.clock),
-            Arc::clone(&counters),
-            Arc::clone(&shared.cache.fill_budget),
-            shared.config.limits.read_ahead_bytes.bytes(),
-            connection_tasks.clone(),
-            fetch_tasks.clone(),
-        );
+        let deliveries = Deliveries {
+            watched: RefCell::default(),
+            clock: Arc::clone(&shared.clock),
+            counters: Arc::clone(&counters),
+            budget: Arc::clone(&shared.cache.fill_budget),
+            read_ahead_bytes: shared.config.limits.read_ahead_bytes.bytes(),
+            connection_tasks: connection_tasks.clone(),
+            fetch_tasks: fetch_tasks.clone(),
+        };
         Rc::new(Self {
             cache: WorkerCache::new(Arc::clone(&shared.cache), Arc::clone(&counters)),
             shared,

@@ -14,8 +14,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::base::config::{AccessLogConfig, LogDestination, LogFormat};
-use crate::base::error_chain::Chain;
-pub(crate) use line::{LogLine, Pending};
+use crate::base::error_chain::ErrorChain;
+pub(crate) use line::{LogLine, PendingLine};
 
 /// Why the log cannot be written where it should be.
 #[derive(Debug, thiserror::Error)]
@@ -37,14 +37,14 @@ pub enum AccessLogError {
 /// Has the access log's file opened again by its path, as after a rotation has renamed it.
 #[derive(Clone, Debug)]
 pub struct LogReopener {
-    asked: Arc<AtomicBool>,
+    requested: Arc<AtomicBool>,
     thread: std::thread::Thread,
 }
 
 impl LogReopener {
     /// Returns at once. Lines of responses that ended before go to the old file.
     pub fn reopen(&self) {
-        self.asked.store(true, Ordering::Release);
+        self.requested.store(true, Ordering::Release);
         self.thread.unpark();
     }
 }
@@ -91,7 +91,7 @@ impl AccessLog {
 
     pub(crate) fn reopener(&self) -> Option<LogReopener> {
         Some(LogReopener {
-            asked: Arc::clone(&self.reopen),
+            requested: Arc::clone(&self.reopen),
             thread: self.thread.as_ref()?.thread().clone(),
         })
     }
@@ -167,7 +167,7 @@ impl Writer {
                 self.sink = BufWriter::with_capacity(WRITE_BYTES, sink);
             }
             Err(error) => {
-                let error = Chain(&error);
+                let error = ErrorChain(&error);
                 tracing::error!(%error, "the access log goes on in the file that was open");
             }
         }

@@ -31,14 +31,14 @@ impl<B: AsRef<[u8]>, C> AsRef<[u8]> for Charged<B, C> {
 
 /// Memory that all fills together may use; see `limits.fill_bytes_max`.
 #[derive(Debug)]
-pub(crate) struct FillBudget {
+pub(crate) struct MemoryBudget {
     used: AtomicU64,
     max: u64,
     /// Learns of each share that ends.
     freed: Option<Arc<FreedPages>>,
 }
 
-impl FillBudget {
+impl MemoryBudget {
     pub(crate) fn new(max: u64, freed: Option<Arc<FreedPages>>) -> Arc<Self> {
         Arc::new(Self {
             used: AtomicU64::new(0),
@@ -52,18 +52,18 @@ impl FillBudget {
     }
 
     /// For a body whose place in the cache is charged already: takes nothing, however it grows.
-    pub(crate) fn charged_elsewhere(self: &Arc<Self>, hold: Option<Hold>) -> FillMemory {
-        FillMemory {
+    pub(crate) fn charged_to_cache(self: &Arc<Self>, hold: Option<Hold>) -> MemoryShare {
+        MemoryShare {
             budget: Arc::clone(self),
-            share: Share::Place(hold),
+            charge: Charge::Cache(hold),
         }
     }
 
     /// A share of so many bytes, if there is one.
-    pub(crate) fn take(self: &Arc<Self>, bytes: u64) -> Option<FillMemory> {
-        let mut memory = FillMemory {
+    pub(crate) fn reserve(self: &Arc<Self>, bytes: u64) -> Option<MemoryShare> {
+        let mut memory = MemoryShare {
             budget: Arc::clone(self),
-            share: Share::Bytes(0),
+            charge: Charge::Budget(0),
         };
         memory.grow_to(bytes).then_some(memory)
     }
@@ -71,37 +71,37 @@ impl FillBudget {
 
 /// A share of the budget, given back when dropped.
 #[derive(Debug)]
-pub(crate) struct FillMemory {
-    budget: Arc<FillBudget>,
-    share: Share,
+pub(crate) struct MemoryShare {
+    budget: Arc<MemoryBudget>,
+    charge: Charge,
 }
 
 #[derive(Debug)]
-enum Share {
+enum Charge {
     /// None of this budget: the cache's, and of that also after the place was lost.
-    Place(Option<Hold>),
-    Bytes(u64),
+    Cache(Option<Hold>),
+    Budget(u64),
 }
 
-impl FillMemory {
+impl MemoryShare {
     /// A body of which this is the charge: of the cache where it has a place or had one, of the fills else. Charged until its last
     /// reader has gone.
     pub(crate) fn charge<B>(mut self, bytes: B) -> Bytes
     where
         B: AsRef<[u8]> + Send + 'static,
     {
-        match &mut self.share {
-            Share::Place(hold) => match hold.take() {
+        match &mut self.charge {
+            Charge::Cache(hold) => match hold.take() {
                 Some(hold) => charged(bytes, hold),
                 None => charged(bytes, ()),
             },
-            Share::Bytes(_) => charged(bytes, self),
+            Charge::Budget(_) => charged(bytes, self),
         }
     }
 
     /// Makes the share at least so large. False, and no change, if the budget does not allow it.
     pub(crate) fn grow_to(&mut self, bytes: u64) -> bool {
-        let Share::Bytes(held) = self.share else {
+        let Charge::Budget(held) = self.charge else {
             return true;
         };
         let Some(more) = bytes.checked_sub(held).filter(|&more| more > 0) else {
@@ -115,15 +115,15 @@ impl FillMemory {
                 used.checked_add(more).filter(|&used| used <= max)
             });
         if grown.is_ok() {
-            self.share = Share::Bytes(bytes);
+            self.charge = Charge::Budget(bytes);
         }
         grown.is_ok()
     }
 }
 
-impl Drop for FillMemory {
+impl Drop for MemoryShare {
     fn drop(&mut self) {
-        if let Share::Bytes(held) = self.share {
+        if let Charge::Budget(held) = self.charge {
             self.budget.used.fetch_sub(held, Ordering::Relaxed);
             if let Some(freed) = &self.budget.freed {
                 freed.count(held);
@@ -147,9 +147,9 @@ mod tests {
             give_back: Some(|_| true),
             ..HotConfig::new(ByteSize(10_000))
         });
-        let budget = FillBudget::new(5000, hot.freed_pages());
+        let budget = MemoryBudget::new(5000, hot.freed_pages());
         for (bytes, checks) in [(600, 0), (600, 1), (900, 1), (3000, 2)] {
-            drop(budget.take(bytes).expect("a share"));
+            drop(budget.reserve(bytes).expect("a share"));
             assert_eq!(hot.stats().given_back, checks, "after {bytes} bytes");
         }
     }

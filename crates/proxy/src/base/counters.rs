@@ -17,12 +17,12 @@ impl Counter {
         );
     }
 
-    pub(crate) fn one(&self) {
+    pub(crate) fn increment(&self) {
         self.add(1);
     }
 
-    /// For gauges: the counterpart of [`one`](Self::one).
-    pub(crate) fn less_one(&self) {
+    /// For gauges: the counterpart of [`increment`](Self::increment).
+    pub(crate) fn decrement(&self) {
         self.add(u64::MAX);
     }
 
@@ -33,21 +33,21 @@ impl Counter {
 
 /// Whether a number only grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum MetricKind {
     Counter,
     Gauge,
 }
 
 /// One counter as a metric.
 #[derive(Debug)]
-pub(crate) struct Row {
+pub(crate) struct MetricRow {
     /// Name of the metric; rows of one name differ in their label and stand together.
     pub(crate) metric: &'static str,
     pub(crate) help: &'static str,
-    pub(crate) kind: Kind,
+    pub(crate) kind: MetricKind,
     /// Label name and value, if the metric has a label.
     pub(crate) label: Option<(&'static str, &'static str)>,
-    pub(crate) of: fn(&Counters) -> u64,
+    pub(crate) value: fn(&Counters) -> u64,
 }
 
 macro_rules! counters {
@@ -60,13 +60,13 @@ macro_rules! counters {
         }
 
         /// Every counter with its metric's name and help, in the order they are shown.
-        pub(crate) const ROWS: &[Row] = &[
-            $( $( Row {
+        pub(crate) const ROWS: &[MetricRow] = &[
+            $( $( MetricRow {
                 metric: $metric,
                 help: $help,
-                kind: Kind::$kind,
+                kind: MetricKind::$kind,
                 label: counters!(@label $( $label $value )?),
-                of: |counters| counters.$field.value(),
+                value: |counters| counters.$field.value(),
             }, )+ )+
         ];
     };
@@ -287,7 +287,7 @@ mod tests {
             assert!(row.help.ends_with('.'), "{row:?} has no sentence");
             assert_eq!(
                 row.metric.ends_with("_total"),
-                row.kind == Kind::Counter,
+                row.kind == MetricKind::Counter,
                 "{row:?}: `_total` marks counters"
             );
         }
@@ -296,9 +296,9 @@ mod tests {
     #[test]
     fn a_gauge_goes_up_and_down() {
         let gauge = Counter::default();
-        gauge.one();
-        gauge.one();
-        gauge.less_one();
+        gauge.increment();
+        gauge.increment();
+        gauge.decrement();
         assert_eq!(gauge.value(), 1);
     }
 }

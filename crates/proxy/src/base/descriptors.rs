@@ -12,7 +12,7 @@ use crate::base::config::EdgeConfig;
 
 /// The limit of open files is too low to serve anyone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TooFew {
+pub(crate) struct TooFewDescriptors {
     pub(crate) limit: usize,
     pub(crate) needed: usize,
 }
@@ -24,7 +24,7 @@ pub(crate) fn limit() -> Option<usize> {
 }
 
 /// Lowers the bounds of `config` until the descriptors they stand for fit into the limit, and logs what was lowered.
-pub(crate) fn fit(config: &mut EdgeConfig) -> Result<(), TooFew> {
+pub(crate) fn fit(config: &mut EdgeConfig) -> Result<(), TooFewDescriptors> {
     let Some(limit) = limit() else { return Ok(()) };
     let wanted = Wanted {
         workers: config.workers.get(),
@@ -37,7 +37,7 @@ pub(crate) fn fit(config: &mut EdgeConfig) -> Result<(), TooFew> {
                 config.origin.connections_per_worker_max.get()
             }
         },
-        others: others(config),
+        others: other_descriptors(config),
     };
     let granted = divide(limit, wanted)?;
     if granted.clients < wanted.clients {
@@ -65,7 +65,7 @@ pub(crate) fn fit(config: &mut EdgeConfig) -> Result<(), TooFew> {
 }
 
 /// Descriptors for everything but connections of clients and to the origin.
-fn others(config: &EdgeConfig) -> usize {
+fn other_descriptors(config: &EdgeConfig) -> usize {
     let workers = config.workers.get();
     let listeners = config.listeners.len();
     // A listener, and a connection that was accepted and is about to be closed.
@@ -75,7 +75,7 @@ fn others(config: &EdgeConfig) -> usize {
         .as_ref()
         .map_or(0, |disk| disk.settings.devices.len());
     let link = if config.origin.dial.is_some() {
-        LINK
+        PER_LINK
     } else {
         0
     };
@@ -102,7 +102,7 @@ struct Granted {
 }
 
 /// Clients get what the origin pools and all others leave, but not less than half of what all others leave.
-fn divide(limit: usize, wanted: Wanted) -> Result<Granted, TooFew> {
+fn divide(limit: usize, wanted: Wanted) -> Result<Granted, TooFewDescriptors> {
     let Wanted {
         workers,
         clients,
@@ -112,7 +112,7 @@ fn divide(limit: usize, wanted: Wanted) -> Result<Granted, TooFew> {
     let origin = origin_per_worker * workers;
     let needed = others + workers * 2;
     if limit < needed {
-        return Err(TooFew { limit, needed });
+        return Err(TooFewDescriptors { limit, needed });
     }
     let left = limit - others;
     if clients + origin <= left {
@@ -149,7 +149,7 @@ const PER_DEVICE: usize = 3;
 const PER_FILTER: usize = 10;
 
 /// A runtime, connections to the gateway, an admin server and the files of the store.
-const LINK: usize = 96;
+const PER_LINK: usize = 96;
 
 #[cfg(test)]
 mod tests {
@@ -216,7 +216,10 @@ mod tests {
     #[test]
     fn a_limit_without_room_for_one_client_is_refused() {
         let needed = 104;
-        assert_eq!(divide(103, WANTED), Err(TooFew { limit: 103, needed }));
+        assert_eq!(
+            divide(103, WANTED),
+            Err(TooFewDescriptors { limit: 103, needed })
+        );
         assert!(divide(104, WANTED).is_ok());
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct MinRate {
 }
 
 impl MinRate {
-    fn full(&self) -> u64 {
+    fn bucket_size(&self) -> u64 {
         millis(self.window).saturating_mul(self.bytes_per_second)
     }
 }
@@ -29,54 +29,54 @@ impl MinRate {
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
     /// Since when the edge waits for the client.
-    since: Cell<Option<Timestamp>>,
+    waits_since: Cell<Option<Timestamp>>,
     /// Waits that ended since the last charge.
-    past: Cell<Duration>,
-    charged: Cell<Timestamp>,
+    ended_waits: Cell<Duration>,
+    charged_at: Cell<Timestamp>,
     /// What was taken out of the bucket, in milliseconds times bytes per second.
     spent: Cell<u64>,
 }
 
 impl Pace {
     /// The edge waits for the client from now on.
-    pub(crate) fn wait(&self, now: Timestamp) {
-        if self.since.get().is_none() {
-            self.since.set(Some(now));
+    pub(crate) fn begin_wait(&self, now: Timestamp) {
+        if self.waits_since.get().is_none() {
+            self.waits_since.set(Some(now));
         }
     }
 
     /// The edge no longer waits for the client.
-    pub(crate) fn go_on(&self, now: Timestamp) {
-        if let Some(since) = self.since.take() {
-            let wait = now.since(since.max(self.charged.get()));
-            self.past.set(self.past.get() + wait);
+    pub(crate) fn end_wait(&self, now: Timestamp) {
+        if let Some(since) = self.waits_since.take() {
+            let wait = now.since(since.max(self.charged_at.get()));
+            self.ended_waits.set(self.ended_waits.get() + wait);
         }
     }
 
     /// Since when the edge waits for the client.
-    pub(crate) fn waits_since(&self) -> Option<Timestamp> {
-        self.since.get()
+    pub(crate) fn waiting_since(&self) -> Option<Timestamp> {
+        self.waits_since.get()
     }
 
     /// The client took or sent so many bytes.
-    pub(crate) fn moved(&self, bytes: u64) {
+    pub(crate) fn earn(&self, bytes: u64) {
         let earned = bytes.saturating_mul(1000);
         self.spent.set(self.spent.get().saturating_sub(earned));
     }
 
     /// Forgets the waits since the last charge.
-    pub(crate) fn excuse(&self, now: Timestamp) {
-        self.past.take();
-        self.charged.set(now);
+    pub(crate) fn discard_waits(&self, now: Timestamp) {
+        self.ended_waits.take();
+        self.charged_at.set(now);
     }
 
     /// Charges the waits since the last charge. True if the client is too slow.
     pub(crate) fn charge(&self, now: Timestamp, rate: MinRate) -> bool {
-        let mut wait = self.past.take();
-        if let Some(since) = self.since.get() {
-            wait += now.since(since.max(self.charged.get()));
+        let mut wait = self.ended_waits.take();
+        if let Some(since) = self.waits_since.get() {
+            wait += now.since(since.max(self.charged_at.get()));
         }
-        self.charged.set(now);
+        self.charged_at.set(now);
         self.spend(wait, rate)
     }
 
@@ -84,7 +84,7 @@ impl Pace {
         let cost = millis(wait).saturating_mul(rate.bytes_per_second);
         let spent = self.spent.get().saturating_add(cost);
         self.spent.set(spent);
-        rate.bytes_per_second > 0 && spent > rate.full()
+        rate.bytes_per_second > 0 && spent > rate.bucket_size()
     }
 }
 
@@ -107,7 +107,7 @@ mod tests {
         let pace = Pace::default();
         (1..=3600 * 4).find_map(|step: u64| {
             if step.is_multiple_of(every * 4) {
-                pace.moved(bytes);
+                pace.earn(bytes);
             }
             pace.spend(STEP, RATE).then_some(step / 4)
         })
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn bytes_of_the_past_do_not_buy_time_beyond_the_window() {
         let pace = Pace::default();
-        pace.moved(1 << 40);
+        pace.earn(1 << 40);
         let steps = (1..).find(|_| pace.spend(STEP, RATE));
         assert_eq!(steps, Some(30 * 4 + 1));
     }
@@ -157,10 +157,10 @@ mod tests {
         let mut now = 1_000_000;
         let mut waited = 0;
         let ended = (1..10_000).find(|step| {
-            pace.wait(at(now));
+            pace.begin_wait(at(now));
             now += 90;
             waited += 90;
-            pace.go_on(at(now));
+            pace.end_wait(at(now));
             now += 10;
             step % 3 == 0 && pace.charge(at(now), RATE)
         });
@@ -172,17 +172,17 @@ mod tests {
     fn a_wait_that_spans_several_charges_is_charged_once() {
         let at = Timestamp::from_secs;
         let pace = Pace::default();
-        pace.wait(at(100));
+        pace.begin_wait(at(100));
         let ended = (101..200).find(|&second| pace.charge(at(second), RATE));
         assert_eq!(ended, Some(131));
         let pace = Pace::default();
-        pace.wait(at(100));
+        pace.begin_wait(at(100));
         assert!(!pace.charge(at(120), RATE));
-        pace.go_on(at(125));
+        pace.end_wait(at(125));
         assert!(!pace.charge(at(300), RATE));
         assert_eq!(pace.spent.get(), 25 * 1000 * 256);
-        pace.excuse(at(400));
-        pace.wait(at(390));
+        pace.discard_waits(at(400));
+        pace.begin_wait(at(390));
         assert!(!pace.charge(at(404), RATE));
     }
 }

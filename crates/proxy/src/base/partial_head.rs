@@ -18,7 +18,7 @@ impl PartialHead {
     }
 
     /// Notes that the first `len` bytes are no complete head.
-    pub(crate) fn is_incomplete(&mut self, len: usize) {
+    pub(crate) fn mark_incomplete(&mut self, len: usize) {
         self.parsed_len = len;
     }
 
@@ -74,7 +74,7 @@ mod tests {
                     if is_complete(bytes) {
                         return Ok(());
                     }
-                    partial.is_incomplete(len);
+                    partial.mark_incomplete(len);
                 } else {
                     prop_assert!(!is_complete(bytes), "{:?}", String::from_utf8_lossy(bytes));
                 }
@@ -91,7 +91,7 @@ mod tests {
         for len in 1..=head.len() {
             if partial.may_be_complete(&head[..len]) {
                 parsed += 1;
-                partial.is_incomplete(len);
+                partial.mark_incomplete(len);
             }
         }
         assert_eq!(parsed, 2);

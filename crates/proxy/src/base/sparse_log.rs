@@ -14,7 +14,7 @@ pub(crate) struct SparseLog {
 
 impl SparseLog {
     /// One more event. If it is to be logged, returns how many before it were not.
-    pub(crate) fn next(&self, now: Timestamp) -> Option<u64> {
+    pub(crate) fn record(&self, now: Timestamp) -> Option<u64> {
         let is_recent = |logged| now.since(logged) < INTERVAL;
         if self.logged.get().is_some_and(is_recent) {
             self.unlogged.set(self.unlogged.get() + 1);
@@ -35,7 +35,7 @@ mod tests {
     fn a_flood_is_one_line_in_ten_seconds() {
         let log = SparseLog::default();
         let lines: Vec<_> = (1000..1030)
-            .filter_map(|second| log.next(Timestamp::from_secs(second)))
+            .filter_map(|second| log.record(Timestamp::from_secs(second)))
             .collect();
         assert_eq!(lines, [0, 9, 9]);
     }

@@ -23,21 +23,21 @@ struct Inner {
     running: Cell<usize>,
     waiting: RefCell<Option<Waker>>,
     /// A task of hyper's is being polled that could be ended.
-    can_end: Cell<bool>,
-    /// The ender that was asked for in this poll.
-    asked: Cell<Option<Rc<Ender>>>,
+    is_abortable: Cell<bool>,
+    /// The handle that was requested during this poll.
+    requested: Cell<Option<Rc<AbortHandle>>>,
 }
 
 /// Ends a task from outside.
 #[derive(Debug, Default)]
-pub(crate) struct Ender {
-    is_ended: Cell<bool>,
+pub(crate) struct AbortHandle {
+    is_aborted: Cell<bool>,
     task: RefCell<Option<Waker>>,
 }
 
-impl Ender {
-    pub(crate) fn end(&self) {
-        self.is_ended.set(true);
+impl AbortHandle {
+    pub(crate) fn abort(&self) {
+        self.is_aborted.set(true);
         if let Some(task) = self.task.take() {
             task.wake();
         }
@@ -58,13 +58,13 @@ impl TaskSet {
     }
 
     /// What ends the task of hyper's that is being polled, which serves one HTTP/2 stream. `None` outside of such a task.
-    pub(crate) fn ender(&self) -> Option<Rc<Ender>> {
-        if !self.0.can_end.get() {
+    pub(crate) fn abort_handle(&self) -> Option<Rc<AbortHandle>> {
+        if !self.0.is_abortable.get() {
             return None;
         }
-        let ender = self.0.asked.take().unwrap_or_default();
-        self.0.asked.set(Some(Rc::clone(&ender)));
-        Some(ender)
+        let abort_handle = self.0.requested.take().unwrap_or_default();
+        self.0.requested.set(Some(Rc::clone(&abort_handle)));
+        Some(abort_handle)
     }
 
     pub(crate) fn running(&self) -> usize {
@@ -91,7 +91,7 @@ impl Future for Idle<'_> {
     }
 }
 
-/// Counted from creation to drop, whichever way the task ends.
+/// Keeps one task counted in its set until dropped.
 pub(crate) struct Member(Rc<Inner>);
 
 impl Member {
@@ -122,41 +122,41 @@ where
     F: Future<Output = ()> + 'static,
 {
     fn execute(&self, future: F) {
-        self.0.spawn(|member| Counted {
+        self.0.spawn(|member| MemberTask {
             future: Box::pin(future),
             member,
-            ender: None,
+            abort_handle: None,
         });
     }
 }
 
 /// A future of hyper's as a member of a set.
-struct Counted<F> {
+struct MemberTask<F> {
     future: Pin<Box<F>>,
     member: Member,
-    ender: Option<Rc<Ender>>,
+    abort_handle: Option<Rc<AbortHandle>>,
 }
 
-impl<F: Future<Output = ()>> Future for Counted<F> {
+impl<F: Future<Output = ()>> Future for MemberTask<F> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
         if this
-            .ender
+            .abort_handle
             .as_ref()
-            .is_some_and(|ender| ender.is_ended.get())
+            .is_some_and(|abort_handle| abort_handle.is_aborted.get())
         {
             // Dropped before its end, a stream is reset.
             return Poll::Ready(());
         }
         let set = &this.member.0;
-        set.can_end.set(true);
+        set.is_abortable.set(true);
         let polled = this.future.as_mut().poll(cx);
-        set.can_end.set(false);
-        if let Some(ender) = set.asked.take() {
-            ender.task.replace(Some(cx.waker().clone()));
-            this.ender = Some(ender);
+        set.is_abortable.set(false);
+        if let Some(abort_handle) = set.requested.take() {
+            abort_handle.task.replace(Some(cx.waker().clone()));
+            this.abort_handle = Some(abort_handle);
         }
         polled
     }

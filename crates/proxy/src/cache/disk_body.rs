@@ -126,7 +126,7 @@ impl DiskBody {
             let Some(asked) = asked else {
                 return Poll::Ready(Some(Err(BrokenRead::Closed)));
             };
-            cache.counters.disk_waited_bodies.one();
+            cache.counters.disk_waited_bodies.increment();
             self.waiting = Some(asked);
         }
         let waiting = self.waiting.as_mut().expect("asked above");
@@ -148,7 +148,7 @@ impl DiskBody {
         cache.counters.disk_response_bytes.add(piece.len());
         if let (Some(promotion), Piece::Bytes(bytes)) = (&mut self.promotion, piece) {
             let Some(seen) = promotion.cache.hot.renewed(promotion.seen) else {
-                cache.counters.dropped_promotion.one();
+                cache.counters.dropped_promotion.increment();
                 self.promotion = None;
                 return;
             };
@@ -158,8 +158,8 @@ impl DiskBody {
                 && let Some(promotion) = self.promotion.take()
             {
                 match promotion.finish() {
-                    Commit::Done(_) => cache.counters.disk_promoted.one(),
-                    Commit::Outdated => cache.counters.dropped_promotion.one(),
+                    Commit::Done(_) => cache.counters.disk_promoted.increment(),
+                    Commit::Outdated => cache.counters.dropped_promotion.increment(),
                     Commit::Lost => {}
                 }
             }

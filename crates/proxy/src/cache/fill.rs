@@ -18,9 +18,9 @@ use edgeward_semantics::VaryFields;
 use edgeward_types::KeyHash;
 use http::{HeaderMap, StatusCode};
 
-use crate::base::budget::FillMemory;
+use crate::base::budget::MemoryShare;
 use crate::cache::stored::Stored;
-use crate::exchange::pieces::Memory;
+use crate::exchange::pieces::PieceMemory;
 pub(crate) use held::{Held, Whole};
 
 /// What followers learn before the body.
@@ -117,7 +117,7 @@ struct Flow {
     held: Held,
     window: bool,
     /// Until the body is taken out.
-    memory: Option<FillMemory>,
+    memory: Option<MemoryShare>,
     ended: bool,
 }
 
@@ -199,7 +199,7 @@ impl Fill {
     }
 
     /// The head is here and the body will follow into `held`.
-    pub(crate) fn flow(&self, head: Arc<FillHead>, held: Held, memory: FillMemory) {
+    pub(crate) fn flow(&self, head: Arc<FillHead>, held: Held, memory: MemoryShare) {
         self.lock().stage = Stage::Flowing(Flow {
             head,
             held,
@@ -218,7 +218,7 @@ impl Fill {
         };
         if !flow.window {
             let needed = (flow.held.len() + bytes.len()) as u64;
-            let grows = |memory: &mut FillMemory| memory.grow_to(needed);
+            let grows = |memory: &mut MemoryShare| memory.grow_to(needed);
             if needed > length_max || !flow.memory.as_mut().is_some_and(grows) {
                 flow.window = true;
             }
@@ -266,7 +266,7 @@ impl Fill {
     }
 
     /// Takes the body out in one piece, and its memory's charge. Nothing of a window and of many pieces, which only end.
-    pub(crate) fn finish(&self) -> Option<(Whole, FillMemory)> {
+    pub(crate) fn finish(&self) -> Option<(Whole, MemoryShare)> {
         let mut state = self.lock();
         let Stage::Flowing(flow) = &mut state.stage else {
             return None;
@@ -387,13 +387,13 @@ impl FillReader {
     pub(crate) fn poll_bytes(
         &self,
         cx: &Context<'_>,
-    ) -> Poll<Option<Result<(Bytes, Memory), BrokenFill>>> {
+    ) -> Poll<Option<Result<(Bytes, PieceMemory), BrokenFill>>> {
         let mut state = self.fill.lock();
         let position = state.position(self.id);
         let (bytes, memory, window) = match &state.stage {
             Stage::Whole { body, key, .. } => {
                 let at = usize::try_from(position).map_or(body.len(), |at| at.min(body.len()));
-                let memory = Memory::Cached {
+                let memory = PieceMemory::Cached {
                     key: *key,
                     body_bytes: body.len() as u64,
                 };
@@ -405,7 +405,7 @@ impl FillReader {
                     state.wait(self.id, cx);
                     return Poll::Pending;
                 }
-                (arrived, Memory::Own, flow.window)
+                (arrived, PieceMemory::Private, flow.window)
             }
             _ => return Poll::Ready(Some(Err(BrokenFill))),
         };

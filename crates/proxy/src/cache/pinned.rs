@@ -13,7 +13,7 @@ use edgeward_store::hot::Hold;
 
 use super::stored::{Hot, StoredBody, StoredKind};
 use crate::exchange::ConnState;
-use crate::exchange::pieces::{HeldPiece, Memory, Pieces};
+use crate::exchange::pieces::{PieceMemory, UnsentPiece, UnsentPieces};
 
 /// Lists a piece with its connection until dropped.
 #[derive(Debug)]
@@ -29,16 +29,16 @@ impl Holding {
     pub(crate) fn new(
         hot: &Arc<Hot>,
         conn: &Rc<ConnState>,
-        memory: Memory,
+        memory: PieceMemory,
         bytes: &Bytes,
     ) -> Option<Self> {
         let charge = match memory {
             _ if bytes.is_empty() => return None,
-            Memory::Uncounted => return None,
-            Memory::Cached { .. } => None,
-            Memory::Own => Some(hot.hold(bytes.len() as u64)),
+            PieceMemory::Uncounted => return None,
+            PieceMemory::Cached { .. } => None,
+            PieceMemory::Private => Some(hot.hold(bytes.len() as u64)),
         };
-        let piece = HeldPiece {
+        let piece = UnsentPiece {
             memory,
             address: bytes.as_ptr().addr(),
             bytes: bytes.len(),
@@ -103,7 +103,7 @@ impl Buf for ClientBytes {
 }
 
 /// Bytes that a connection keeps from being freed: bodies that have left the cache, and pieces with memory of their own.
-pub(crate) fn pinned_bytes(pieces: &Pieces, hot: &Hot) -> u64 {
+pub(crate) fn pinned_bytes(pieces: &UnsentPieces, hot: &Hot) -> u64 {
     let places = pieces.places.borrow();
     places
         .iter()
@@ -112,8 +112,8 @@ pub(crate) fn pinned_bytes(pieces: &Pieces, hot: &Hot) -> u64 {
         .sum()
 }
 
-fn bytes_kept(piece: &HeldPiece, hot: &Hot) -> u64 {
-    let Memory::Cached { key, body_bytes } = piece.memory else {
+fn bytes_kept(piece: &UnsentPiece, hot: &Hot) -> u64 {
+    let PieceMemory::Cached { key, body_bytes } = piece.memory else {
         return piece.bytes as u64;
     };
     let is_resident = hot.peek(key).is_some_and(|stored| {

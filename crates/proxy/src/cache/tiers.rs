@@ -16,7 +16,7 @@ use super::disk::{DiskTier, Durable};
 use super::key::{CacheKey, hash_key};
 use super::negative::Negative;
 use super::stored::{Hot, Stored, StoredBody, StoredKind, StoredResponse};
-use crate::base::budget::FillBudget;
+use crate::base::budget::MemoryBudget;
 use crate::base::counters::Counters;
 
 /// The cache that all workers share. No part of it is locked on the way of a hit.
@@ -30,7 +30,7 @@ pub(crate) struct Cache {
     pub(crate) collapse: Arc<Collapse>,
     pub(crate) hit_for_miss: HitForMiss,
     pub(crate) negative: Negative,
-    pub(crate) fill_budget: Arc<FillBudget>,
+    pub(crate) fill_budget: Arc<MemoryBudget>,
     pub(crate) hash_seed: u64,
     pub(crate) generations: AtomicU64,
 }
@@ -58,7 +58,7 @@ impl Cache {
                 if !disk.take_evicted(evicted, seen, left.key(), response) {
                     return;
                 }
-                counters.disk_evicted.one();
+                counters.disk_evicted.increment();
                 // A variant is found by its marker alone.
                 if let Some(end) = memchr::memchr(b'\n', left.key()) {
                     let primary = &left.key()[..end];

@@ -27,7 +27,7 @@ use crate::client::h2_io::H2Io;
 use crate::client::io::ClientIo;
 use crate::client::service::EdgeService;
 use crate::client::stream::ClientStream;
-use crate::exchange::{ClientLink, ConnState, Overdue};
+use crate::exchange::{ClientLink, CloseReason, ConnState};
 use crate::path::worker::Worker;
 
 /// Serves a connection to its end.
@@ -59,8 +59,8 @@ pub(crate) async fn run(
     let mut handshake = Box::pin(TlsAcceptor::from(config).accept(stream));
     let conn_of_handshake = Rc::clone(&conn);
     let undisturbed = poll_fn(|cx| {
-        conn_of_handshake.attend(cx);
-        if conn_of_handshake.verdict() == Some(Overdue::Crowded) {
+        conn_of_handshake.register_task(cx);
+        if conn_of_handshake.close_reason() == Some(CloseReason::Crowded) {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
         handshake.as_mut().poll(cx)
@@ -76,15 +76,15 @@ pub(crate) async fn run(
                 Box::pin(serve_h1(worker, link, io)).await;
             }
         }
-        Ok(Err(_)) if conn.verdict() == Some(Overdue::Crowded) => {
-            count_overdue(&worker, Overdue::Crowded);
+        Ok(Err(_)) if conn.close_reason() == Some(CloseReason::Crowded) => {
+            count_closed(&worker, CloseReason::Crowded);
         }
         Ok(Err(error)) => {
-            worker.counters.closed_tls.one();
+            worker.counters.closed_tls.increment();
             tracing::debug!(%peer, %error, "TLS handshake failed");
         }
         Err(_) => {
-            worker.counters.closed_tls.one();
+            worker.counters.closed_tls.increment();
             tracing::debug!(%peer, "TLS handshake not finished in time");
         }
     }
@@ -136,11 +136,11 @@ where
         let mut detecting = pin!(detecting);
         // A draining edge does not wait for a first request that may never come.
         let undisturbed = poll_fn(|cx| {
-            link.conn.attend(cx);
+            link.conn.register_task(cx);
             if link.conn.is_draining() {
                 return Poll::Ready(Detected::Gone);
             }
-            if link.conn.verdict() == Some(Overdue::Crowded) {
+            if link.conn.close_reason() == Some(CloseReason::Crowded) {
                 return Poll::Ready(Detected::Crowded);
             }
             detecting.as_mut().poll(cx)
@@ -150,10 +150,10 @@ where
             Detected::Http2 => true,
             Detected::Gone => return,
             Detected::Silent => {
-                worker.counters.closed_idle.one();
+                worker.counters.closed_idle.increment();
                 return;
             }
-            Detected::Crowded => return count_overdue(&worker, Overdue::Crowded),
+            Detected::Crowded => return count_closed(&worker, CloseReason::Crowded),
         }
     };
     let io = ClientIo::new(stream, Rc::clone(&link.conn), start.freeze());
@@ -168,12 +168,12 @@ async fn serve_h1<S>(worker: Rc<Worker>, link: ClientLink, io: ClientIo<S>)
 where
     S: ClientStream + 'static,
 {
-    worker.counters.accepted_h1.one();
+    worker.counters.accepted_h1.increment();
     let mut io = io.with_fast_path(Rc::clone(&worker), link.clone());
     let turn = poll_fn(|cx| {
-        link.conn.attend(cx);
-        if let Some(overdue) = link.conn.verdict() {
-            return Poll::Ready(Turn::Over(overdue));
+        link.conn.register_task(cx);
+        if let Some(reason) = link.conn.close_reason() {
+            return Poll::Ready(Turn::Over(reason));
         }
         // Saying goodbye is hyper's.
         if link.conn.is_draining() && !link.conn.fast_path_writes() {
@@ -199,9 +199,9 @@ where
                 .await;
             }
         }
-        Turn::Over(overdue) => {
-            count_overdue(&worker, overdue);
-            if overdue == Overdue::Head {
+        Turn::Over(reason) => {
+            count_closed(&worker, reason);
+            if reason == CloseReason::Head {
                 worker.log_unread(&link, StatusCode::REQUEST_TIMEOUT);
                 say_last(io, REQUEST_TIMEOUT_RESPONSE).await;
             }
@@ -217,7 +217,7 @@ enum Turn {
     Hyper,
     /// The last response was written, or the client has gone between two requests.
     End,
-    Over(Overdue),
+    Over(CloseReason),
     Failed(io::Error),
 }
 
@@ -243,9 +243,9 @@ where
     let mut connection = builder.serve_connection(TokioIo::new(io), service);
     let mut draining = false;
     let end = poll_fn(|cx| {
-        link.conn.attend(cx);
-        if let Some(overdue) = link.conn.verdict() {
-            return Poll::Ready(Err(overdue));
+        link.conn.register_task(cx);
+        if let Some(reason) = link.conn.close_reason() {
+            return Poll::Ready(Err(reason));
         }
         // hyper would take a connection on which only the fast path is busy for an idle one.
         if link.conn.is_draining() && !draining && !link.conn.fast_path_writes() {
@@ -256,7 +256,7 @@ where
     })
     .await;
     let last_word = match end {
-        Err(Overdue::Head) => REQUEST_TIMEOUT_RESPONSE,
+        Err(CloseReason::Head) => REQUEST_TIMEOUT_RESPONSE,
         _ => b"",
     };
     let said_too_much = matches!(&end, Ok(Err(error)) if error.is_parse()) || link.conn.lingers();
@@ -273,11 +273,11 @@ where
             }
             note_end(&worker, &link, result);
         }
-        Err(overdue) => {
-            if overdue == Overdue::Head {
+        Err(reason) => {
+            if reason == CloseReason::Head {
                 worker.log_unread(&link, StatusCode::REQUEST_TIMEOUT);
             }
-            count_overdue(&worker, overdue);
+            count_closed(&worker, reason);
         }
     }
     if said_too_much || !last_word.is_empty() {
@@ -313,7 +313,7 @@ async fn serve_h2<S>(worker: Rc<Worker>, link: ClientLink, io: ClientIo<S>)
 where
     S: ClientStream + 'static,
 {
-    worker.counters.accepted_h2.one();
+    worker.counters.accepted_h2.increment();
     link.conn.set_h2();
     let limits = &worker.config().limits;
     let mut builder = http2::Builder::new(LocalExecutor(worker.connection_tasks.clone()));
@@ -332,9 +332,9 @@ where
     let mut connection = builder.serve_connection(TokioIo::new(io.share()), service);
     let mut draining = false;
     let end = poll_fn(|cx| {
-        link.conn.attend(cx);
-        if let Some(overdue) = link.conn.verdict() {
-            return Poll::Ready(Err(overdue));
+        link.conn.register_task(cx);
+        if let Some(reason) = link.conn.close_reason() {
+            return Poll::Ready(Err(reason));
         }
         if link.conn.is_draining() && !draining {
             draining = true;
@@ -353,13 +353,13 @@ where
     }
     match end {
         Ok(result) => note_end(&worker, &link, result),
-        Err(overdue) => {
-            count_overdue(&worker, overdue);
-            if overdue == Overdue::Idle {
+        Err(reason) => {
+            count_closed(&worker, reason);
+            if reason == CloseReason::Idle {
                 // RFC 9113 §9.1: a server says GOAWAY, so that the client knows what was not served.
                 Pin::new(&mut connection).graceful_shutdown();
                 _ = tokio::time::timeout(LINGER_MAX, connection).await;
-            } else if overdue == Overdue::Crowded {
+            } else if reason == CloseReason::Crowded {
                 // The same without waiting: another connection needs the descriptor now.
                 Pin::new(&mut connection).graceful_shutdown();
                 poll_fn(|cx| {
@@ -374,12 +374,12 @@ where
 
 fn note_flood(worker: &Worker, link: &ClientLink, excess: Excess) {
     let counters = &worker.counters;
-    counters.closed_flood.one();
+    counters.closed_flood.increment();
     match excess {
-        Excess::Resets => counters.flood_resets.one(),
-        Excess::Control => counters.flood_control.one(),
-        Excess::WindowUpdates => counters.flood_window_updates.one(),
-        Excess::HeaderBlock => counters.flood_header_block.one(),
+        Excess::Resets => counters.flood_resets.increment(),
+        Excess::Control => counters.flood_control.increment(),
+        Excess::WindowUpdates => counters.flood_window_updates.increment(),
+        Excess::HeaderBlock => counters.flood_header_block.increment(),
     }
     // One line per worker in a while: clients that flood come again at once.
     let now = worker.now();
@@ -404,20 +404,20 @@ fn note_end(worker: &Worker, link: &ClientLink, result: hyper::Result<()>) {
     };
     // Clients that go away in the middle are no news.
     if error.is_parse() {
-        worker.counters.closed_protocol.one();
+        worker.counters.closed_protocol.increment();
     }
     tracing::debug!(peer = %link.peer, %error, "a connection ended");
 }
 
-fn count_overdue(worker: &Worker, overdue: Overdue) {
+fn count_closed(worker: &Worker, reason: CloseReason) {
     let counters = &worker.counters;
-    match overdue {
-        Overdue::Idle => counters.closed_idle.one(),
-        Overdue::Crowded => counters.closed_crowded.one(),
-        Overdue::Head => counters.closed_head_timeout.one(),
-        Overdue::Slow => counters.closed_slow.one(),
-        Overdue::Response | Overdue::Upload => counters.closed_body_timeout.one(),
-        Overdue::Pinned => counters.closed_pinned.one(),
+    match reason {
+        CloseReason::Idle => counters.closed_idle.increment(),
+        CloseReason::Crowded => counters.closed_crowded.increment(),
+        CloseReason::Head => counters.closed_head_timeout.increment(),
+        CloseReason::Slow => counters.closed_slow.increment(),
+        CloseReason::Response | CloseReason::Upload => counters.closed_body_timeout.increment(),
+        CloseReason::Pinned => counters.closed_pinned.increment(),
     }
 }
 
@@ -429,7 +429,7 @@ struct Open {
 
 impl Open {
     fn new(worker: &Rc<Worker>, conn: &Rc<ConnState>) -> Self {
-        worker.counters.connections.one();
+        worker.counters.connections.increment();
         let place = worker.connections.borrow_mut().insert(Rc::clone(conn));
         Self {
             worker: Rc::clone(worker),
@@ -440,7 +440,7 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.worker.counters.connections.less_one();
+        self.worker.counters.connections.decrement();
         self.worker.connections.borrow_mut().remove(self.place);
     }
 }

@@ -120,7 +120,7 @@ impl FastPath {
             }
             if let Mode::Handed(end) = self.mode
                 && end.is_reached()
-                && self.link.conn.is_settled()
+                && self.link.conn.hyper_is_done()
             {
                 self.mode = Mode::Boundary;
                 self.next_head_began();
@@ -165,12 +165,12 @@ impl FastPath {
 
     /// hyper has flushed all it had.
     pub(crate) fn flushed(&mut self, cx: &Context<'_>) {
-        self.link.conn.settle();
+        self.link.conn.hyper_flushed();
         self.log_ended();
         // hyper reads ahead of its own answer and takes a "not now" for "when more arrives": what
         // has arrived already would wait for ever.
         if matches!(self.mode, Mode::Handed(end) if end.is_reached())
-            && self.link.conn.is_settled()
+            && self.link.conn.hyper_is_done()
             && (!self.inbox.is_empty() || self.ended)
         {
             cx.waker().wake_by_ref();
@@ -192,7 +192,7 @@ impl FastPath {
         };
         match found {
             ParsedHead::Partial if !self.inbox.is_empty() => {
-                self.partial.is_incomplete(self.inbox.len());
+                self.partial.mark_incomplete(self.inbox.len());
             }
             _ => self.partial.reset(),
         }
@@ -214,7 +214,7 @@ impl FastPath {
                 ) {
                     Answer::Whole => {
                         self.inbox.advance(head_bytes);
-                        self.link.conn.answered_at_once();
+                        self.link.conn.fast_path_answered();
                         if closes {
                             self.read_no_more();
                         }
@@ -235,7 +235,7 @@ impl FastPath {
             ParsedHead::Bounded { end, .. } => self.hand(end),
             ParsedHead::Fragment(method) => self.refuse(method, &Refusal::fragment()),
             ParsedHead::Other if self.is_other_protocol() => {
-                self.worker.counters.closed_protocol.one();
+                self.worker.counters.closed_protocol.increment();
                 return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
             }
             ParsedHead::Other => self.mode = Mode::Through,
@@ -408,7 +408,7 @@ impl FastPath {
             // The disk no longer has what the head promised.
             match &mut self.response {
                 Some(response) => response.cut(&self.worker),
-                None => self.worker.counters.disk_body_cut.one(),
+                None => self.worker.counters.disk_body_cut.increment(),
             }
         }
         if written.is_pending() {
@@ -431,7 +431,7 @@ impl FastPath {
 
     /// The bytes up to `end` are one request, for hyper.
     fn hand(&mut self, end: BodyEnd) {
-        self.link.conn.unsettle();
+        self.link.conn.hyper_begins();
         self.mode = Mode::Handed(end);
     }
 
@@ -463,7 +463,7 @@ impl Drop for FastPath {
     fn drop(&mut self) {
         // Its line is held from here on.
         self.response = None;
-        self.link.conn.fast_path_is_gone();
+        self.link.conn.set_fast_path_gone();
         if !self.link.conn.has_logs() {
             return;
         }

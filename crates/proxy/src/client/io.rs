@@ -43,7 +43,7 @@ impl<S> ClientIo<S> {
             // A head has begun; from here on the fast path alone sees these bytes.
             self.state.received();
         }
-        self.state.hold_logs(worker.logs());
+        self.state.set_holds_logs(worker.logs());
         let fast_path = FastPath::new(worker, link, read_ahead);
         self.fast_path = Some(Box::new(fast_path));
         self
@@ -124,9 +124,10 @@ impl<S: ClientStream> AsyncWrite for ClientIo<S> {
         ready!(self.poll_interims(cx))?;
         let result = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.note_cut(&result, bytes.len());
-        self.state.note_write(&result);
+        self.state.record_write(&result);
         if self.state.holds_logs() {
-            self.state.note_wire(&result, std::iter::once(bytes));
+            self.state
+                .record_hyper_write(&result, std::iter::once(bytes));
         }
         result
     }
@@ -144,10 +145,10 @@ impl<S: ClientStream> AsyncWrite for ClientIo<S> {
             _ => stream.poll_write_vectored(cx, pieces),
         };
         self.note_cut(&result, pieces.iter().map(|piece| piece.len()).sum());
-        self.state.note_write(&result);
+        self.state.record_write(&result);
         if self.state.holds_logs() {
             let pieces = pieces.iter().map(|piece| &**piece);
-            self.state.note_wire(&result, pieces);
+            self.state.record_hyper_write(&result, pieces);
         }
         result
     }

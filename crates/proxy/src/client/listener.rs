@@ -84,8 +84,8 @@ pub(crate) async fn accept(
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                worker.counters.accept_errors.one();
-                if let Some(unlogged) = failures.next(worker.now()) {
+                worker.counters.accept_errors.increment();
+                if let Some(unlogged) = failures.record(worker.now()) {
                     tracing::warn!(%error, unlogged, "a connection could not be accepted");
                 }
                 // Out of files or memory: trying again at once would only burn the core.
@@ -100,7 +100,7 @@ pub(crate) async fn accept(
         };
         if worker.connections.borrow().len() >= limit {
             if !worker.make_room() {
-                worker.counters.closed_limit.one();
+                worker.counters.closed_limit.increment();
                 continue;
             }
             // The connection that was told to end gives its descriptor back in its task's next turn.

@@ -55,11 +55,11 @@ fn admit(worker: &Worker, link: &ClientLink, head: &RawHead) -> Result<HeadCharg
     let limits = &worker.config().limits;
     let counters = &worker.counters;
     if head.headers.len() > limits.headers_max.get() {
-        counters.h2_refused_fields.one();
+        counters.h2_refused_fields.increment();
         return Err(Refusal::too_many_fields());
     }
-    if link.conn.orphans_fill(limits.h2_streams_max.get()) {
-        counters.h2_refused_orphans.one();
+    if link.conn.is_full_of_orphans(limits.h2_streams_max.get()) {
+        counters.h2_refused_orphans.increment();
         return Err(Refusal::overloaded(
             "the origin still works on requests of this connection that were cancelled",
         ));
@@ -69,7 +69,7 @@ fn admit(worker: &Worker, link: &ClientLink, head: &RawHead) -> Result<HeadCharg
     budget
         .charge(&link.conn, limits.h2_heads_bytes_max.bytes(), bytes)
         .ok_or_else(|| {
-            counters.h2_refused_heads.one();
+            counters.h2_refused_heads.increment();
             Refusal::overloaded("the heads of the requests under way take too much memory")
         })
 }

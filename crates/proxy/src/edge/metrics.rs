@@ -9,7 +9,7 @@ use edgeward_store::hot::HotStats;
 use prometheus::proto::{Metric, MetricFamily, MetricType};
 use prometheus::{Encoder, TextEncoder};
 
-use crate::base::counters::{Counters, Kind, ROWS};
+use crate::base::counters::{Counters, MetricKind, ROWS};
 use crate::base::descriptors;
 use crate::base::metric_family::{counter, family, gauge, labelled};
 use crate::path::worker::Shared;
@@ -41,18 +41,18 @@ pub(crate) fn sum(of_workers: &[std::sync::Arc<Counters>], of: fn(&Counters) -> 
 fn counters(of_workers: &[std::sync::Arc<Counters>]) -> Vec<MetricFamily> {
     let mut families: Vec<MetricFamily> = Vec::new();
     for row in ROWS {
-        let value = sum(of_workers, row.of) as f64;
+        let value = sum(of_workers, row.value) as f64;
         let metric = match row.kind {
-            Kind::Counter => counter(value),
-            Kind::Gauge => gauge(value),
+            MetricKind::Counter => counter(value),
+            MetricKind::Gauge => gauge(value),
         };
         let metric = labelled(metric, row.label.as_slice());
         match families.last_mut() {
             Some(family) if family.name() == row.metric => family.mut_metric().push(metric),
             _ => {
                 let kind = match row.kind {
-                    Kind::Counter => MetricType::COUNTER,
-                    Kind::Gauge => MetricType::GAUGE,
+                    MetricKind::Counter => MetricType::COUNTER,
+                    MetricKind::Gauge => MetricType::GAUGE,
                 };
                 families.push(family(row.metric, row.help, kind, vec![metric]));
             }

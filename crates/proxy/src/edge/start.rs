@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 use super::admin::{self, Admin};
 use crate::base::access_log::{AccessLog, AccessLogError, LogLine, LogReopener};
-use crate::base::budget::FillBudget;
+use crate::base::budget::MemoryBudget;
 use crate::base::clock::Ticker;
 use crate::base::config::EdgeConfig;
 use crate::base::counters::Counters;
@@ -30,7 +30,7 @@ use crate::cache::disk::{DiskError, DiskTier};
 use crate::cache::negative::Negative;
 use crate::cache::stored::Hot;
 use crate::client::listener;
-use crate::exchange::canonical::Border;
+use crate::exchange::canonical::Canonicaliser;
 use crate::exchange::heads::HeadBudget;
 use crate::origin::{Connector, ConnectorError, OriginPool};
 use crate::path;
@@ -321,19 +321,19 @@ fn share(
         collapse: Collapse::new(),
         hit_for_miss: HitForMiss::new(config.caching.hit_for_miss),
         negative: Negative::new(&config.negative),
-        fill_budget: FillBudget::new(config.limits.fill_bytes_max.bytes(), freed),
+        fill_budget: MemoryBudget::new(config.limits.fill_bytes_max.bytes(), freed),
         hash_seed,
         // From anywhere: variants of an earlier process may lie on disk, and none of theirs may come again.
         generations: AtomicU64::new(generation),
     };
     Shared {
         cache: Arc::new(cache),
-        upload_budget: FillBudget::new(config.limits.upload_buffers_bytes_max.bytes(), None),
+        upload_budget: MemoryBudget::new(config.limits.upload_buffers_bytes_max.bytes(), None),
         head_budget: HeadBudget::new(config.limits.heads_bytes_max.bytes()),
         clock: ticker.clock(),
         via_http11: HeaderValue::try_from(format!("1.1 {via_name}"))
             .expect("the name was checked to be a token"),
-        border: Border::new(config, via_name),
+        canonicaliser: Canonicaliser::new(config, via_name),
         origin_health: Arc::clone(connector.health()),
         counters: (0..config.workers.get()).map(|_| Arc::default()).collect(),
         config: config.clone(),

@@ -123,7 +123,7 @@ fn by_label(metric: &str, shared: &Shared) -> Value {
         .filter_map(|row| {
             Some((
                 row.label?.1.to_owned(),
-                json!(sum(&shared.counters, row.of)),
+                json!(sum(&shared.counters, row.value)),
             ))
         })
         .collect::<serde_json::Map<_, _>>()

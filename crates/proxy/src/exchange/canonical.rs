@@ -12,7 +12,7 @@ use edgeward_types::ByteSize;
 use http::header::{CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING};
 use http::{Method, Uri, Version};
 
-use super::conn::Interims;
+use super::conn::InterimSink;
 use super::field_filter::FieldFilter;
 use super::heads::HeadCharge;
 use super::link::ClientLink;
@@ -22,7 +22,7 @@ use crate::base::config::EdgeConfig;
 
 /// What requests are checked against, and what is removed from them, where they enter the edge.
 #[derive(Debug)]
-pub(crate) struct Border {
+pub(crate) struct Canonicaliser {
     pub(crate) field_filter: FieldFilter,
     /// This edge and no other, in `Via`: how a request that comes round again is recognised.
     pub(crate) via_name: String,
@@ -33,7 +33,7 @@ pub(crate) struct Border {
     forwards_trace: bool,
 }
 
-impl Border {
+impl Canonicaliser {
     pub(crate) fn new(config: &EdgeConfig, via_name: String) -> Self {
         let limits = &config.limits;
         Self {
@@ -73,29 +73,29 @@ pub(crate) struct RawHead {
     /// What the head takes of the memory for heads, if it came by HTTP/2.
     pub(crate) charge: Option<HeadCharge>,
     /// See [`Request::interims`].
-    pub(crate) interims: Option<Interims>,
+    pub(crate) interims: Option<InterimSink>,
 }
 
 /// Why a request goes no further.
-pub(crate) enum Stop {
+pub(crate) enum NotForwarded {
     /// It is refused.
-    Refuse(Refusal),
+    Refused(Refusal),
     /// `Max-Forwards` was 0: this edge is its final recipient (RFC 9110 §7.6.2).
-    AnswerHere,
+    FinalRecipient,
 }
 
-impl From<Refusal> for Stop {
+impl From<Refusal> for NotForwarded {
     fn from(refusal: Refusal) -> Self {
-        Self::Refuse(refusal)
+        Self::Refused(refusal)
     }
 }
 
 /// Makes the canonical request. A refusal comes with the request as far as it was understood, for the log.
 pub(crate) fn canonical(
-    border: &Border,
+    canonicaliser: &Canonicaliser,
     link: &ClientLink,
     head: RawHead,
-) -> (Rc<Request>, Result<(), Stop>) {
+) -> (Rc<Request>, Result<(), NotForwarded>) {
     let plain = head.plain;
     // Made where it stays: it is large.
     let mut shared = Rc::new(Request {
@@ -117,14 +117,15 @@ pub(crate) fn canonical(
     });
     let request = Rc::get_mut(&mut shared).expect("nobody else has it yet");
     let result = if plain {
-        canonicalise_plain(border, request, head.host_is_canonical).map_err(Stop::from)
+        canonicalise_plain(canonicaliser, request, head.host_is_canonical)
+            .map_err(NotForwarded::from)
     } else {
-        canonicalise(border, request)
+        canonicalise(canonicaliser, request)
     };
     (shared, result)
 }
 
-fn canonicalise(border: &Border, request: &mut Request) -> Result<(), Stop> {
+fn canonicalise(canonicaliser: &Canonicaliser, request: &mut Request) -> Result<(), NotForwarded> {
     // Before the fields of the connection go: they say whether there is content.
     let is_coded = has_transfer_coding(&request.headers)?;
     request.options = hop_by_hop::strip_request(&mut request.headers);
@@ -134,8 +135,8 @@ fn canonicalise(border: &Border, request: &mut Request) -> Result<(), Stop> {
         )
         .into());
     }
-    request.canonical_authority = canonical_authority(border, request)?;
-    request.canonical_target = canonical_target(border, request)?;
+    request.canonical_authority = canonical_authority(canonicaliser, request)?;
+    request.canonical_target = canonical_target(canonicaliser, request)?;
     join_cookies(&mut request.headers);
     request.route = if is_coded {
         Route::Pass(PassReason::Content)
@@ -143,70 +144,70 @@ fn canonicalise(border: &Border, request: &mut Request) -> Result<(), Stop> {
         route(&request.method, &request.headers)
     };
     let cacheable = request.route == Route::Lookup;
-    let filter = &border.field_filter;
+    let filter = &canonicaliser.field_filter;
     filter.apply(&mut request.headers, request.peer_is_trusted, cacheable);
-    check(border, request)?;
-    if request.method == Method::TRACE && !border.forwards_trace {
+    check(canonicaliser, request)?;
+    if request.method == Method::TRACE && !canonicaliser.forwards_trace {
         return Err(Refusal::no_trace().into());
     }
     match hop_by_hop::count_down_max_forwards(&request.method, &mut request.headers) {
         MaxForwards::Forward => Ok(()),
-        MaxForwards::RespondHere => Err(Stop::AnswerHere),
+        MaxForwards::RespondHere => Err(NotForwarded::FinalRecipient),
     }
 }
 
 /// As [`canonicalise`], for a plain request. The fast path has read each of its fields and found nothing that the other steps look
 /// for, and a look into the map costs more than one at the bytes.
 fn canonicalise_plain(
-    border: &Border,
+    canonicaliser: &Canonicaliser,
     request: &mut Request,
     host_is_canonical: bool,
 ) -> Result<(), Refusal> {
     if !host_is_canonical {
-        request.canonical_authority = canonical_authority(border, request)?;
+        request.canonical_authority = canonical_authority(canonicaliser, request)?;
     }
     let target_bytes = request.path_and_query().len() as u64;
-    if target_bytes > border.target_bytes_max {
+    if target_bytes > canonicaliser.target_bytes_max {
         return Err(Refusal::target_too_long());
     }
-    let filter = &border.field_filter;
+    let filter = &canonicaliser.field_filter;
     filter.apply_to_plain(&mut request.headers, request.peer_is_trusted);
     debug_assert!(
-        is_canonical(border, request),
+        is_canonical(canonicaliser, request),
         "a plain request needs no more"
     );
     Ok(())
 }
 
 /// Returns true if the steps of [`canonicalise`] would change nothing in the request.
-fn is_canonical(border: &Border, request: &Request) -> bool {
+fn is_canonical(canonicaliser: &Canonicaliser, request: &Request) -> bool {
     let mut headers = request.headers.clone();
     join_cookies(&mut headers);
     let options = hop_by_hop::strip_request(&mut headers);
-    let filter = &border.field_filter;
+    let filter = &canonicaliser.field_filter;
     filter.apply(&mut headers, request.peer_is_trusted, true);
     headers == request.headers
         && options == request.options
         && request.route == route(&request.method, &headers)
         && matches!(has_transfer_coding(&headers), Ok(false))
-        && matches!(canonical_target(border, request), Ok(None))
-        && matches!(canonical_authority(border, request), Ok(form) if form == request.canonical_authority)
-        && check(border, request).is_ok()
+        && matches!(canonical_target(canonicaliser, request), Ok(None))
+        && matches!(canonical_authority(canonicaliser, request), Ok(form) if form == request.canonical_authority)
+        && check(canonicaliser, request).is_ok()
 }
 
 /// Refuses what cannot be answered by anyone, with the reason.
-fn check(border: &Border, request: &Request) -> Result<(), Refusal> {
+fn check(canonicaliser: &Canonicaliser, request: &Request) -> Result<(), Refusal> {
     if request.options.upgrade.as_ref().is_some_and(wants_upgrade) {
         return Err(Refusal::not_implemented(
             "no protocol can be switched to; WebSocket needs a way past this edge",
         ));
     }
-    if let Some(max) = border.body_bytes_max
+    if let Some(max) = canonicaliser.body_bytes_max
         && declared_length(request).is_some_and(|length| length > max)
     {
         return Err(Refusal::too_large());
     }
-    if hop_by_hop::is_loop(&request.headers, &border.via_name) {
+    if hop_by_hop::is_loop(&request.headers, &canonicaliser.via_name) {
         return Err(Refusal::looped());
     }
     Ok(())
@@ -238,7 +239,10 @@ fn has_transfer_coding(headers: &HeaderMap) -> Result<bool, Refusal> {
 ///
 /// RFC 9112 §3.2: HTTP/1.1 needs `Host`, once, even beside an absolute target, which goes before it (§3.2.2). RFC 9113
 /// §8.3.1: `:authority` and `Host` must agree.
-fn canonical_authority(border: &Border, request: &Request) -> Result<Option<Box<str>>, Refusal> {
+fn canonical_authority(
+    canonicaliser: &Canonicaliser,
+    request: &Request,
+) -> Result<Option<Box<str>>, Refusal> {
     let mut hosts = request.headers.get_all(HOST).into_iter();
     let host = match (hosts.next(), hosts.next()) {
         (_, Some(_)) => return Err(Refusal::bad_request("more than one Host".to_owned())),
@@ -275,18 +279,23 @@ fn canonical_authority(border: &Border, request: &Request) -> Result<Option<Box<
             Cow::Borrowed(_) => Ok(None),
             Cow::Owned(text) => Ok(Some(text.into())),
         },
-        None if request.version < Version::HTTP_11 => Ok(Some(border.default_authority.clone())),
+        None if request.version < Version::HTTP_11 => {
+            Ok(Some(canonicaliser.default_authority.clone()))
+        }
         None => Err(Refusal::bad_request("no Host".to_owned())),
     }
 }
 
 /// The canonical target, if it is not the text in the request.
-fn canonical_target(border: &Border, request: &Request) -> Result<Option<Box<str>>, Refusal> {
+fn canonical_target(
+    canonicaliser: &Canonicaliser,
+    request: &Request,
+) -> Result<Option<Box<str>>, Refusal> {
     let path_and_query = request
         .uri
         .path_and_query()
         .map_or("", |target| target.as_str());
-    if path_and_query.len() as u64 > border.target_bytes_max {
+    if path_and_query.len() as u64 > canonicaliser.target_bytes_max {
         return Err(Refusal::target_too_long());
     }
     let target = RequestTarget {

@@ -2,11 +2,11 @@
 //!
 //! Timers on the way of a request would cost more than all the rest of the edge's own work. So a
 //! connection only notes, in cells, when it last moved, and once a second a sweep over the worker's
-//! connections compares those notes with the limits; see [`ConnState::overdue`].
+//! connections compares those notes with the limits; see [`ConnState::exceeded_limit`].
 
+mod hyper_writes;
 mod in_flight;
 mod interims;
-mod wire;
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -18,14 +18,14 @@ use std::time::Duration;
 use edgeward_types::Timestamp;
 use http::StatusCode;
 
-use super::pieces::Pieces;
-use crate::base::access_log::Pending;
+use super::pieces::UnsentPieces;
+use crate::base::access_log::PendingLine;
 use crate::base::clock::Clock;
 use crate::base::config::LimitsConfig;
 use crate::base::pace::{MinRate, Pace};
+use hyper_writes::HyperWrites;
 pub(crate) use in_flight::{InFlight, Orphan};
-pub(crate) use interims::{INTERIM_BYTES_MAX, Interims};
-use wire::Wire;
+pub(crate) use interims::{INTERIM_BYTES_MAX, InterimSink};
 
 /// What is known of a connection besides its bytes.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ pub(crate) struct ConnState {
     client_turn_since: Cell<Option<Timestamp>>,
     /// Since when an upload waits for the client's next bytes.
     upload_waits_since: Cell<Option<Timestamp>>,
-    verdict: Cell<Option<Overdue>>,
+    close_reason: Cell<Option<CloseReason>>,
     draining: Cell<bool>,
     /// A request was refused before its body was read.
     lingers: Cell<bool>,
@@ -59,12 +59,12 @@ pub(crate) struct ConnState {
     fast_path_writes: Cell<bool>,
     is_h2: Cell<bool>,
     /// Bytes the socket has taken since the last sweep.
-    taken: Cell<u64>,
+    written_since_sweep: Cell<u64>,
     pace: Pace,
     /// Bytes that the client has taken so far.
     written_bytes: Cell<u64>,
     /// What was handed over and the client has not taken.
-    pieces: Pieces,
+    pieces: UnsentPieces,
     /// Interim responses that the fast path is to write.
     interims: RefCell<Vec<u8>>,
     /// The number of the last request of HTTP/1.1, and the request that waits for its final response.
@@ -72,16 +72,16 @@ pub(crate) struct ConnState {
     interims_of: Cell<Option<u64>>,
     /// Lines of the access log wait for their response to be flushed: HTTP/1.1 with a log.
     holds_logs: Cell<bool>,
-    held_logs: RefCell<Vec<Pending>>,
+    held_logs: RefCell<Vec<PendingLine>>,
     fast_path_gone: Cell<bool>,
     /// What hyper has written of the response under way; kept where lines are held.
-    wire: Cell<Wire>,
+    hyper_writes: Cell<HyperWrites>,
     task: RefCell<Option<Waker>>,
 }
 
 /// Why a connection must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Overdue {
+pub(crate) enum CloseReason {
     /// No request for too long.
     Idle,
     /// No request under way, and another client needs the place.
@@ -98,8 +98,8 @@ pub(crate) enum Overdue {
     Pinned,
 }
 
-/// See [`ConnState::spare_rank`]: whether a request's head has begun, and since when the connection waits.
-pub(crate) type SpareRank = (bool, Timestamp);
+/// See [`ConnState::close_rank`]: whether a request's head has begun, and since when the connection waits.
+pub(crate) type CloseRank = (bool, Timestamp);
 
 impl ConnState {
     pub(crate) fn new(clock: Arc<Clock>) -> Rc<Self> {
@@ -114,24 +114,24 @@ impl ConnState {
             write_blocked_since: Cell::new(None),
             client_turn_since: Cell::new(None),
             upload_waits_since: Cell::new(None),
-            verdict: Cell::new(None),
+            close_reason: Cell::new(None),
             draining: Cell::new(false),
             lingers: Cell::new(false),
             answered: Cell::new(false),
             flushed: Cell::new(false),
             fast_path_writes: Cell::new(false),
             is_h2: Cell::new(false),
-            taken: Cell::new(0),
+            written_since_sweep: Cell::new(0),
             pace: Pace::default(),
             written_bytes: Cell::new(0),
-            pieces: Pieces::default(),
+            pieces: UnsentPieces::default(),
             interims: RefCell::default(),
             requests: Cell::new(0),
             interims_of: Cell::new(None),
             holds_logs: Cell::new(false),
             held_logs: RefCell::default(),
             fast_path_gone: Cell::new(false),
-            wire: Cell::default(),
+            hyper_writes: Cell::default(),
             task: RefCell::new(None),
         })
     }
@@ -152,10 +152,10 @@ impl ConnState {
     /// Whether orphaned fetches leave no place for another request, of which there are `most`.
     ///
     /// Requests whose streams were reset a moment ago still count as under way, and are tolerated up to another `most`.
-    pub(crate) fn orphans_fill(&self, most: u32) -> bool {
+    pub(crate) fn is_full_of_orphans(&self, streams_max: u32) -> bool {
         let (orphans, in_flight) = (self.orphans.get(), self.in_flight.get());
-        (orphans > 0 && orphans.saturating_add(in_flight) >= most)
-            || in_flight >= most.saturating_mul(2)
+        (orphans > 0 && orphans.saturating_add(in_flight) >= streams_max)
+            || in_flight >= streams_max.saturating_mul(2)
     }
 
     pub(crate) fn head_bytes(&self) -> u64 {
@@ -166,40 +166,44 @@ impl ConnState {
         self.head_bytes.set(bytes);
     }
 
-    pub(crate) fn upload_waits(&self) {
+    pub(crate) fn begin_upload_wait(&self) {
         if self.upload_waits_since.get().is_none() {
             self.upload_waits_since.set(Some(self.clock.now()));
         }
     }
 
-    pub(crate) fn upload_moves(&self) {
+    pub(crate) fn end_upload_wait(&self) {
         self.upload_waits_since.set(None);
     }
 
     /// The limit that is passed at `now`, if any.
-    pub(crate) fn overdue(&self, now: Timestamp, limits: &LimitsConfig) -> Option<Overdue> {
+    pub(crate) fn exceeded_limit(
+        &self,
+        now: Timestamp,
+        limits: &LimitsConfig,
+    ) -> Option<CloseReason> {
         let passed = |since: Option<Timestamp>, limit| since.is_some_and(|t| now.since(t) > limit);
         if passed(self.write_blocked_since.get(), limits.body_idle_timeout) {
-            return Some(Overdue::Response);
+            return Some(CloseReason::Response);
         }
         if self.in_flight.get() > 0 {
             if passed(self.client_turn_since.get(), limits.body_idle_timeout) {
-                return Some(Overdue::Response);
+                return Some(CloseReason::Response);
             }
             return passed(self.upload_waits_since.get(), limits.body_idle_timeout)
-                .then_some(Overdue::Upload);
+                .then_some(CloseReason::Upload);
         }
         if passed(self.head_since.get(), limits.request_head_timeout) {
-            return Some(Overdue::Head);
+            return Some(CloseReason::Head);
         }
         let waits_for_first_byte = self.head_since.get().is_none();
         (waits_for_first_byte && passed(Some(self.idle_since.get()), limits.idle_timeout))
-            .then_some(Overdue::Idle)
+            .then_some(CloseReason::Idle)
     }
 
     /// Charges the client with the time in which its socket took nothing. True if it is too slow.
     pub(crate) fn charge(&self, now: Timestamp, rate: MinRate) -> bool {
-        self.pace.moved(self.taken.take());
+        self.pace.earn(self.written_since_sweep.take());
         self.pace.charge(now, rate)
     }
 
@@ -226,11 +230,11 @@ impl ConnState {
     /// request is under way.
     ///
     /// An idle connection before one whose request's head is incomplete, and in each group the one that waits longest.
-    pub(crate) fn spare_rank(&self) -> Option<SpareRank> {
+    pub(crate) fn close_rank(&self) -> Option<CloseRank> {
         let is_busy = self.in_flight.get() > 0
             || self.fast_path_writes.get()
             || self.write_blocked_since.get().is_some()
-            || self.verdict.get().is_some();
+            || self.close_reason.get().is_some();
         if is_busy {
             return None;
         }
@@ -241,8 +245,8 @@ impl ConnState {
     }
 
     /// Tells the connection's task to end.
-    pub(crate) fn condemn(&self, overdue: Overdue) {
-        self.verdict.set(Some(overdue));
+    pub(crate) fn close(&self, reason: CloseReason) {
+        self.close_reason.set(Some(reason));
         self.wake();
     }
 
@@ -252,8 +256,8 @@ impl ConnState {
         self.wake();
     }
 
-    pub(crate) fn verdict(&self) -> Option<Overdue> {
-        self.verdict.get()
+    pub(crate) fn close_reason(&self) -> Option<CloseReason> {
+        self.close_reason.get()
     }
 
     pub(crate) fn is_draining(&self) -> bool {
@@ -270,7 +274,7 @@ impl ConnState {
     }
 
     /// The task that must hear of a verdict; called at each of its turns.
-    pub(crate) fn attend(&self, cx: &Context<'_>) {
+    pub(crate) fn register_task(&self, cx: &Context<'_>) {
         let mut task = self.task.borrow_mut();
         match &mut *task {
             Some(waker) if waker.will_wake(cx.waker()) => {}
@@ -285,23 +289,23 @@ impl ConnState {
     }
 
     /// hyper is about to be given a request.
-    pub(crate) fn unsettle(&self) {
+    pub(crate) fn hyper_begins(&self) {
         self.answered.set(false);
         self.flushed.set(false);
     }
 
     /// hyper has flushed what it had; if that was the end of its answer, it owes nothing more.
-    pub(crate) fn settle(&self) {
+    pub(crate) fn hyper_flushed(&self) {
         self.flushed.set(self.answered.get());
     }
 
     /// Whether hyper owes nothing of what it was given.
-    pub(crate) fn is_settled(&self) -> bool {
+    pub(crate) fn hyper_is_done(&self) -> bool {
         self.flushed.get()
     }
 
     /// A request was answered before hyper heard of it.
-    pub(crate) fn answered_at_once(&self) {
+    pub(crate) fn fast_path_answered(&self) {
         self.head_since.set(None);
         self.idle_since.set(self.clock.now());
     }
@@ -320,13 +324,13 @@ impl ConnState {
     }
 
     /// A request begins: until [`end_interims`](Self::end_interims) its interim responses are written.
-    pub(crate) fn begin_interims(self: &Rc<Self>) -> Interims {
+    pub(crate) fn begin_interims(self: &Rc<Self>) -> InterimSink {
         let request = self.requests.get() + 1;
         self.requests.set(request);
         // What is left is of an older request.
         self.interims.borrow_mut().clear();
         self.interims_of.set(Some(request));
-        Interims::of(self, request)
+        InterimSink::of(self, request)
     }
 
     /// The final response begins.
@@ -341,23 +345,24 @@ impl ConnState {
     }
 
     /// A write was tried.
-    pub(crate) fn note_write(&self, result: &Poll<io::Result<usize>>) {
+    pub(crate) fn record_write(&self, result: &Poll<io::Result<usize>>) {
         match result {
             Poll::Pending => {
                 if self.write_blocked_since.get().is_none() {
                     let now = self.clock.now();
                     self.write_blocked_since.set(Some(now));
-                    self.pace.wait(now);
+                    self.pace.begin_wait(now);
                 }
             }
             Poll::Ready(written) => {
                 if let Ok(bytes) = written {
-                    self.taken.set(self.taken.get() + *bytes as u64);
+                    self.written_since_sweep
+                        .set(self.written_since_sweep.get() + *bytes as u64);
                     self.written_bytes
                         .set(self.written_bytes.get() + *bytes as u64);
                 }
                 if self.write_blocked_since.get().is_some() {
-                    self.pace.go_on(self.clock.now());
+                    self.pace.end_wait(self.clock.now());
                 }
                 self.write_blocked_since.set(None);
                 // Bytes go out: a slow client, not an idle one, though its request may be long
@@ -375,12 +380,12 @@ impl ConnState {
         self.written_bytes.get()
     }
 
-    pub(crate) fn pieces(&self) -> &Pieces {
+    pub(crate) fn pieces(&self) -> &UnsentPieces {
         &self.pieces
     }
 
     /// Sets whether lines of the access log wait until their response has left.
-    pub(crate) fn hold_logs(&self, holds: bool) {
+    pub(crate) fn set_holds_logs(&self, holds: bool) {
         self.holds_logs.set(holds);
     }
 
@@ -389,12 +394,12 @@ impl ConnState {
     }
 
     /// A response with a line in the access log begins.
-    pub(crate) fn response_begins(&self) {
-        self.wire.set(Wire::default());
+    pub(crate) fn begin_response(&self) {
+        self.hyper_writes.set(HyperWrites::default());
     }
 
     /// Keeps the line of a response whose body has ended until the response has left. Returns it if that cannot be known here.
-    pub(crate) fn hold_log(&self, mut log: Box<Pending>) -> Option<Box<Pending>> {
+    pub(crate) fn hold_log(&self, mut log: Box<PendingLine>) -> Option<Box<PendingLine>> {
         if self.fast_path_gone.get() {
             // hyper lets go of the socket before it does of the body.
             log.cut(|_| self.body_bytes_written());
@@ -408,12 +413,12 @@ impl ConnState {
     }
 
     /// Lines of responses that have ended.
-    pub(crate) fn take_logs(&self) -> Vec<Pending> {
+    pub(crate) fn take_logs(&self) -> Vec<PendingLine> {
         self.held_logs.take()
     }
 
     /// The socket is closed: responses that are not whole by now never will be.
-    pub(crate) fn fast_path_is_gone(&self) {
+    pub(crate) fn set_fast_path_gone(&self) {
         self.fast_path_gone.set(self.holds_logs.get());
     }
 
@@ -423,16 +428,16 @@ impl ConnState {
 
     /// Bytes of the body that hyper's writes had behind the last head.
     pub(crate) fn body_bytes_written(&self) -> u64 {
-        self.wire.get().body_bytes
+        self.hyper_writes.get().body_bytes
     }
 
     /// The status of the last head that hyper wrote, if any and if lines are held.
     pub(crate) fn status_written(&self) -> Option<StatusCode> {
-        StatusCode::from_u16(self.wire.get().status).ok()
+        StatusCode::from_u16(self.hyper_writes.get().status).ok()
     }
 
     /// hyper's bytes were written.
-    pub(crate) fn note_wire<'a>(
+    pub(crate) fn record_hyper_write<'a>(
         &self,
         written: &Poll<io::Result<usize>>,
         pieces: impl Iterator<Item = &'a [u8]>,
@@ -441,22 +446,22 @@ impl ConnState {
             return;
         };
         let mut left = *written;
-        let mut wire = self.wire.get();
+        let mut writes = self.hyper_writes.get();
         for piece in pieces {
             let part = &piece[..piece.len().min(left)];
             left -= part.len();
-            wire.wrote(part);
+            writes.record(part);
         }
-        self.wire.set(wire);
+        self.hyper_writes.set(writes);
     }
 
     /// A body gave a piece: the next move is the client's.
-    pub(crate) fn body_gave(&self) {
+    pub(crate) fn begin_client_turn(&self) {
         self.client_turn_since.set(Some(self.clock.now()));
     }
 
     /// A body has nothing to give at the moment: the next move is the origin's.
-    pub(crate) fn body_waits(&self) {
+    pub(crate) fn end_client_turn(&self) {
         self.client_turn_since.set(None);
     }
 

@@ -10,33 +10,33 @@ use crate::base::config::ForwardingConfig;
 #[derive(Debug)]
 pub(crate) struct FieldFilter {
     /// From clients that are not trusted proxies.
-    describing: NameSet,
+    client_fields: NameSet,
     /// From requests that a stored response may answer.
-    redirecting: NameSet,
+    override_fields: NameSet,
     /// From plain requests: fields of the connection, and those of both sets, or of the second only if the client is a trusted proxy.
     plain: NameSet,
-    plain_of_trusted: NameSet,
+    plain_trusted: NameSet,
 }
 
 impl FieldFilter {
     pub(crate) fn new(config: &ForwardingConfig) -> Self {
-        let describing = DESCRIBING.map(HeaderName::from_static).to_vec();
-        let redirecting = config.removed_fields.0.clone();
+        let client_fields = CLIENT_FIELDS.map(HeaderName::from_static).to_vec();
+        let override_fields = config.removed_fields.0.clone();
         let of_connection = hop_by_hop::OF_REQUESTS.to_vec();
-        let of_trusted = [of_connection, redirecting.clone()].concat();
+        let of_trusted = [of_connection, override_fields.clone()].concat();
         Self {
-            plain: NameSet::new([of_trusted.clone(), describing.clone()].concat()),
-            plain_of_trusted: NameSet::new(of_trusted),
-            describing: NameSet::new(describing),
-            redirecting: NameSet::new(redirecting),
+            plain: NameSet::new([of_trusted.clone(), client_fields.clone()].concat()),
+            plain_trusted: NameSet::new(of_trusted),
+            client_fields: NameSet::new(client_fields),
+            override_fields: NameSet::new(override_fields),
         }
     }
 
     /// Removes what the client may not say to the origin.
     pub(crate) fn apply(&self, headers: &mut HeaderMap, client_is_trusted: bool, cacheable: bool) {
         remove_where(headers, |name| {
-            (!client_is_trusted && self.describing.contains(name))
-                || (cacheable && self.redirecting.contains(name))
+            (!client_is_trusted && self.client_fields.contains(name))
+                || (cacheable && self.override_fields.contains(name))
         });
     }
 
@@ -44,7 +44,7 @@ impl FieldFilter {
     /// lists no field.
     pub(crate) fn apply_to_plain(&self, headers: &mut HeaderMap, client_is_trusted: bool) {
         let names = if client_is_trusted {
-            &self.plain_of_trusted
+            &self.plain_trusted
         } else {
             &self.plain
         };
@@ -52,8 +52,8 @@ impl FieldFilter {
     }
 }
 
-fn remove_where(headers: &mut HeaderMap, goes: impl Fn(&HeaderName) -> bool) {
-    while let Some(name) = headers.keys().find(|name| goes(name)).cloned() {
+fn remove_where(headers: &mut HeaderMap, is_removed: impl Fn(&HeaderName) -> bool) {
+    while let Some(name) = headers.keys().find(|name| is_removed(name)).cloned() {
         headers.remove(name);
     }
 }
@@ -96,7 +96,7 @@ fn first_bit(name: &HeaderName) -> u32 {
 }
 
 /// Fields that say who the client is, and by which URL it came to the first proxy. The edge sets some of them itself.
-const DESCRIBING: [&str; 21] = [
+const CLIENT_FIELDS: [&str; 21] = [
     "forwarded",
     "x-forwarded",
     "x-forwarded-for",

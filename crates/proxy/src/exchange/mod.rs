@@ -9,7 +9,7 @@ pub(crate) mod pieces;
 mod refusal;
 mod request;
 
-pub(crate) use conn::{ConnState, InFlight, Interims, Overdue};
+pub(crate) use conn::{CloseReason, ConnState, InFlight, InterimSink};
 #[cfg(test)]
 pub(crate) use field_filter::FieldFilter;
 pub(crate) use link::ClientLink;

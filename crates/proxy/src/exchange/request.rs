@@ -8,9 +8,9 @@ use edgeward_types::Timestamp;
 use http::header::{HOST, HeaderMap, HeaderName, HeaderValue, REFERER, USER_AGENT};
 use http::{Method, Uri, Version};
 
-use super::conn::Interims;
+use super::conn::InterimSink;
 use super::heads::HeadCharge;
-use crate::base::access_log::{LogLine, Pending};
+use crate::base::access_log::{LogLine, PendingLine};
 
 /// A request's head in its canonical form, and whom to answer.
 pub(crate) struct Request {
@@ -37,7 +37,7 @@ pub(crate) struct Request {
     pub(crate) route: Route,
     /// Takes the interim responses for a client of HTTP/1.1. hyper's server cannot send them, so the [fast path](crate::client::h1)
     /// writes them beneath it.
-    pub(crate) interims: Option<Interims>,
+    pub(crate) interims: Option<InterimSink>,
 }
 
 impl Request {
@@ -75,12 +75,12 @@ impl Request {
     }
 
     /// The request's line of the access log, begun at `now`.
-    pub(crate) fn log_line(&self, now: Timestamp) -> Pending {
+    pub(crate) fn log_line(&self, now: Timestamp) -> PendingLine {
         let header = |name: &HeaderName| {
             let value = self.headers.get(name)?;
             Some(String::from_utf8_lossy(value.as_bytes()).into())
         };
-        Pending::new(LogLine {
+        PendingLine::new(LogLine {
             method: Some(self.method.clone()),
             host: self.authority().unwrap_or_default().into(),
             target: self.path_and_query().into(),

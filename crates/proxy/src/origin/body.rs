@@ -175,7 +175,7 @@ impl Body for OriginBody {
         };
         self.lease = None;
         if let Some(counter) = error.counter(&self.counters) {
-            counter.one();
+            counter.increment();
         }
         Poll::Ready(Some(Err(error)))
     }

@@ -27,7 +27,7 @@ use tokio::time::{Instant, Sleep};
 use super::connect::OriginStream;
 use crate::base::config::LimitsConfig;
 use crate::base::partial_head::PartialHead;
-use crate::exchange::Interims;
+use crate::exchange::InterimSink;
 
 pub(super) use body::Body;
 use body::Framing;
@@ -125,7 +125,7 @@ impl Connection {
         lines_do: bool,
         limits: HeadLimits,
         timeout: Duration,
-        interims: Option<&Interims>,
+        interims: Option<&InterimSink>,
     ) -> Result<(Fields, Body), Failed> {
         let mut outbox = Outbox {
             left: request,
@@ -181,7 +181,7 @@ impl Connection {
         limits: HeadLimits,
         method: &Method,
         lines_do: bool,
-        interims: Option<&Interims>,
+        interims: Option<&InterimSink>,
     ) -> Poll<Result<ReadHead, H1Error>> {
         let mut left = INTERIM_MAX;
         loop {
@@ -194,7 +194,7 @@ impl Connection {
             };
             match &head {
                 Some(_) => self.partial.reset(),
-                None => self.partial.is_incomplete(self.inbox.len()),
+                None => self.partial.mark_incomplete(self.inbox.len()),
             }
             match head {
                 Some(Head::Final {

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::base::error_chain::Chain;
+use crate::base::error_chain::ErrorChain;
 
 /// The state of one origin, as all workers see it.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl OriginHealth {
         if outage.fail(now) {
             tracing::warn!(
                 origin = self.origin,
-                error = %Chain(error),
+                error = %ErrorChain(error),
                 "the origin is down: connections to it fail"
             );
         }

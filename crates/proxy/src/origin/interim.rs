@@ -8,7 +8,7 @@ use http::header::{CONNECTION, CONTENT_LENGTH, HeaderMap};
 use http::{Request, StatusCode};
 
 use super::expect::Expectation;
-use crate::exchange::conn::{INTERIM_BYTES_MAX, Interims};
+use crate::exchange::conn::{INTERIM_BYTES_MAX, InterimSink};
 
 /// Holds the lines of interim responses until the request's task takes them. hyper's callback has to be `Sync`.
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ struct State {
 
 impl InterimRelay {
     /// Gives what has come to the client's connection, and wakes the task when more comes.
-    pub(crate) fn forward(&self, interims: &Interims, cx: &Context<'_>) {
+    pub(crate) fn forward(&self, interims: &InterimSink, cx: &Context<'_>) {
         let mut state = self.state();
         if !state.lines.is_empty() {
             interims.push(&std::mem::take(&mut state.lines));

@@ -162,8 +162,8 @@ impl Shared {
         self.open
             .set(open.expect("a connection closes once, after it was opened"));
         match change {
-            1 => self.counters.origin_connections.one(),
-            _ => self.counters.origin_connections.less_one(),
+            1 => self.counters.origin_connections.increment(),
+            _ => self.counters.origin_connections.decrement(),
         }
     }
 }

@@ -13,7 +13,7 @@ use http::{Method, Version};
 use super::interim;
 use super::upload::Upload;
 use crate::base::config::{ForwardingConfig, HostPolicy, OriginConfig, OriginProtocol};
-use crate::exchange::{Interims, Request};
+use crate::exchange::{InterimSink, Request};
 
 /// What goes to the origin for a request, built anew for each try.
 pub(crate) struct Outbound<'a> {
@@ -118,7 +118,7 @@ impl Outbound<'_> {
     }
 
     /// Where interim responses go, if the client can take them.
-    pub(crate) fn interims(&self) -> Option<&Interims> {
+    pub(crate) fn interims(&self) -> Option<&InterimSink> {
         self.request.interims.as_ref()
     }
 

@@ -27,7 +27,7 @@ use super::outbound::Outbound;
 use super::queue::{ClientNet, Queue, Shares};
 use super::upload::{Upload, UploadProgress, Uploads};
 use super::wait;
-use crate::base::budget::FillBudget;
+use crate::base::budget::MemoryBudget;
 use crate::base::clock::Clock;
 use crate::base::config::{LimitsConfig, OriginConfig, OriginProtocol};
 use crate::base::counters::Counters;
@@ -65,7 +65,7 @@ impl Attempt {
             .is_some_and(|was_sent| was_sent.get())
     }
 
-    fn note_sent(&self) {
+    fn record_sent(&self) {
         if let Some(was_sent) = &self.was_sent {
             was_sent.set(true);
         }
@@ -82,7 +82,7 @@ impl OriginPool {
         connector: Connector,
         counters: Arc<Counters>,
         clock: Arc<Clock>,
-        upload_budget: Arc<FillBudget>,
+        upload_budget: Arc<MemoryBudget>,
     ) -> Self {
         let uploads = Uploads::new(
             &config,
@@ -137,7 +137,7 @@ impl OriginPool {
         outbound: &Outbound<'_>,
         upload: Upload,
     ) -> Result<Received, OriginError> {
-        self.shared.counters.origin_requests.one();
+        self.shared.counters.origin_requests.increment();
         let result = match self.config.protocol {
             OriginProtocol::Http1 if attempt.upload.is_none() => {
                 self.send_own(attempt, outbound).await
@@ -148,7 +148,7 @@ impl OriginPool {
         if let Err(error) = &result
             && let Some(counter) = error.counter(&self.shared.counters)
         {
-            counter.one();
+            counter.increment();
         }
         result
     }
@@ -166,7 +166,7 @@ impl OriginPool {
         loop {
             // The last try is on a new connection: the whole pool may be dead.
             let (connection, reused, lease) = self.checkout_own(client, tries_left > 0).await?;
-            attempt.note_sent();
+            attempt.record_sent();
             // Built only now: while requests wait for a connection their heads take no memory.
             let head = outbound.head();
             let timeout = self.config.first_byte_timeout;
@@ -198,7 +198,7 @@ impl OriginPool {
                 return Err(OriginError::from_h1(failed.error));
             }
             tries_left -= 1;
-            self.shared.counters.origin_retries.one();
+            self.shared.counters.origin_retries.increment();
         }
     }
 
@@ -215,7 +215,7 @@ impl OriginPool {
         loop {
             // The last try is on a new connection: the whole pool may be dead.
             let (mut sender, reused, lease) = self.checkout(client, tries_left > 0).await?;
-            attempt.note_sent();
+            attempt.record_sent();
             let request = unsent
                 .take()
                 .unwrap_or_else(|| outbound.request(upload.take().unwrap_or(Upload::Empty)));
@@ -238,7 +238,7 @@ impl OriginPool {
             }
             unsent = returned;
             tries_left -= 1;
-            self.shared.counters.origin_retries.one();
+            self.shared.counters.origin_retries.increment();
         }
     }
 
@@ -273,7 +273,7 @@ impl OriginPool {
         loop {
             if let Ok(head) = tokio::time::timeout_at(deadline, &mut head).await {
                 if let Some(upload) = &attempt.upload {
-                    upload.note_answer();
+                    upload.record_answer();
                 }
                 return Ok(head);
             }
@@ -371,7 +371,7 @@ impl OriginPool {
         &self,
         deadline: Instant,
     ) -> Result<Box<dyn super::connect::OriginStream>, OriginError> {
-        self.shared.counters.origin_connects.one();
+        self.shared.counters.origin_connects.increment();
         let connected = tokio::time::timeout_at(deadline, self.connector.connect())
             .await
             .map_err(|_| OriginError::ConnectTimeout)

@@ -63,9 +63,9 @@ impl UnfinishedUploads {
     }
 
     /// Counts and logs an upload that stays buffered because too many requests hold a connection without their body.
-    pub(crate) fn note_kept_upload(&self) {
-        self.counters.uploads_kept.one();
-        if let Some(unlogged) = self.log.next(self.clock.now()) {
+    pub(crate) fn record_kept_upload(&self) {
+        self.counters.uploads_kept.increment();
+        if let Some(unlogged) = self.log.record(self.clock.now()) {
             tracing::warn!(
                 unlogged,
                 unfinished_max = self.held.count_max,

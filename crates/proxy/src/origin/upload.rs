@@ -28,7 +28,7 @@ use super::error::{OriginError, UploadTooLarge, UploadTooSlow};
 use super::expect::{Expectation, Gate, Opened};
 use super::interim::InterimRelay;
 use super::unfinished::{Unfinished, UnfinishedUploads};
-use crate::base::budget::{FillBudget, FillMemory};
+use crate::base::budget::{MemoryBudget, MemoryShare};
 use crate::base::clock::Clock;
 use crate::base::config::{LimitsConfig, OriginConfig};
 use crate::base::counters::Counters;
@@ -61,7 +61,7 @@ pub(crate) struct Stream {
     /// Held from the time when a connection is asked for to the end of the body.
     unfinished: Option<Unfinished>,
     /// The front's share of the budget of all uploads.
-    _memory: Option<FillMemory>,
+    _memory: Option<MemoryShare>,
 }
 
 /// How far an upload is, for its answer and for the sweep.
@@ -96,7 +96,7 @@ impl UploadProgress {
     }
 
     /// The origin has begun to answer.
-    pub(crate) fn note_answer(&self) {
+    pub(crate) fn record_answer(&self) {
         self.answered.set(true);
         if let Some(expectation) = self.expectation.get() {
             expectation.answer();
@@ -136,7 +136,7 @@ impl UploadProgress {
 pub(crate) struct Uploads {
     limits: LimitsConfig,
     expect_timeout: Duration,
-    budget: Arc<FillBudget>,
+    budget: Arc<MemoryBudget>,
     under_way: RefCell<Vec<Weak<UploadProgress>>>,
     unfinished: UnfinishedUploads,
     slow_log: SparseLog,
@@ -148,7 +148,7 @@ impl Uploads {
     pub(super) fn new(
         origin: &OriginConfig,
         limits: LimitsConfig,
-        budget: Arc<FillBudget>,
+        budget: Arc<MemoryBudget>,
         counters: Arc<Counters>,
         clock: Arc<Clock>,
     ) -> Rc<Self> {
@@ -176,8 +176,8 @@ impl Uploads {
                 return false;
             };
             if upload.charge(now, rate) {
-                self.counters.slow_uploads.one();
-                if let Some(unlogged) = self.slow_log.next(now) {
+                self.counters.slow_uploads.increment();
+                if let Some(unlogged) = self.slow_log.record(now) {
                     let client = upload.peer.ip();
                     tracing::warn!(%client, unlogged, "a request body came slower than limits.upload_rate_min");
                 }
@@ -247,7 +247,7 @@ impl Stream {
         // A body with a length is one piece of work for its client; any other may be one half of a conversation.
         let has_length = self.incoming.size_hint().exact().is_some();
         let budget = Arc::clone(&self.uploads.budget);
-        let Some(mut memory) = budget.take(0) else {
+        let Some(mut memory) = budget.reserve(0) else {
             return Ok(());
         };
         let uploads = Rc::clone(&self.uploads);
@@ -268,7 +268,7 @@ impl Stream {
                         break Ok(());
                     }
                     if wait == wait_max {
-                        uploads.unfinished.note_kept_upload();
+                        uploads.unfinished.record_kept_upload();
                     }
                     wait = wait_max + ASK_AGAIN_AFTER;
                 }
@@ -282,7 +282,7 @@ impl Stream {
     fn poll_front(
         &mut self,
         cx: &mut Context<'_>,
-        memory: &mut FillMemory,
+        memory: &mut MemoryShare,
     ) -> Poll<Result<(), UploadError>> {
         let most = self.uploads.limits.upload_buffer_bytes.bytes();
         let most = usize::try_from(most).unwrap_or(usize::MAX);
@@ -318,13 +318,13 @@ impl Stream {
             return Poll::Ready(Some(Err(Box::new(UploadTooSlow))));
         }
         let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else {
-            self.conn.upload_waits();
-            progress.pace.wait(self.uploads.clock.now());
+            self.conn.begin_upload_wait();
+            progress.pace.begin_wait(self.uploads.clock.now());
             progress.task.replace(Some(cx.waker().clone()));
             return Poll::Pending;
         };
-        self.conn.upload_moves();
-        progress.pace.go_on(self.uploads.clock.now());
+        self.conn.end_upload_wait();
+        progress.pace.end_wait(self.uploads.clock.now());
         progress.moved.set(Instant::now());
         if frame.is_none() || self.incoming.is_end_stream() {
             self.is_whole = true;
@@ -332,7 +332,7 @@ impl Stream {
         Poll::Ready(match frame {
             Some(Ok(frame)) => {
                 let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
-                progress.pace.moved(bytes);
+                progress.pace.earn(bytes);
                 self.uploads.counters.request_bytes.add(bytes);
                 match self.bytes_left.checked_sub(bytes) {
                     Some(left) => {
@@ -385,8 +385,8 @@ impl Body for Upload {
         if let Some(gate) = &mut stream.gate {
             let counters = &stream.uploads.counters;
             match ready!(gate.poll(cx))? {
-                Opened::Asked => counters.expectations_continued.one(),
-                Opened::TimedOut => counters.expectations_timeout.one(),
+                Opened::Asked => counters.expectations_continued.increment(),
+                Opened::TimedOut => counters.expectations_timeout.increment(),
             }
             stream.gate = None;
         }

@@ -30,11 +30,11 @@ pub(super) async fn place(
             id
         }
         Queued::Full => {
-            pool.counters.origin_waits_full.one();
+            pool.counters.origin_waits_full.increment();
             return Err(busy(pool));
         }
     };
-    pool.counters.origin_waiting.one();
+    pool.counters.origin_waiting.increment();
     let waiting = Waiting {
         pool,
         ticket,
@@ -62,11 +62,11 @@ impl Waiting<'_> {
         let counters = &self.pool.counters;
         match ended {
             Ok(Some(place)) => {
-                counters.origin_waits_served.one();
+                counters.origin_waits_served.increment();
                 return Ok(place);
             }
-            Ok(None) => counters.origin_waits_full.one(),
-            Err(_) => counters.origin_waits_timeout.one(),
+            Ok(None) => counters.origin_waits_full.increment(),
+            Err(_) => counters.origin_waits_timeout.increment(),
         }
         Err(busy(self.pool))
     }
@@ -74,7 +74,7 @@ impl Waiting<'_> {
 
 /// Logs that a request got no connection.
 fn busy(pool: &Shared) -> OriginError {
-    if let Some(unlogged) = pool.busy_log.next(pool.clock.now()) {
+    if let Some(unlogged) = pool.busy_log.record(pool.clock.now()) {
         tracing::warn!(
             unlogged,
             connections_per_worker_max = pool.open_max,
@@ -88,9 +88,9 @@ fn busy(pool: &Shared) -> OriginError {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let counters = &self.pool.counters;
-        counters.origin_waiting.less_one();
+        counters.origin_waiting.decrement();
         if !self.ended {
-            counters.origin_waits_given_up.one();
+            counters.origin_waits_given_up.increment();
         }
         let left = self
             .pool

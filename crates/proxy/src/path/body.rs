@@ -8,12 +8,12 @@ use bytes::Bytes;
 use edgeward_store::disk::Piece;
 use http_body::{Body, Frame, SizeHint};
 
-use crate::base::access_log::Pending;
+use crate::base::access_log::PendingLine;
 use crate::cache::disk_body::DiskBody;
 use crate::cache::fill::FillReader;
 use crate::cache::pinned::{ClientBytes, Holding};
 use crate::exchange::InFlight;
-use crate::exchange::pieces::Memory;
+use crate::exchange::pieces::PieceMemory;
 use crate::origin::{Lines, OriginBody};
 use crate::path::delivery::Delivery;
 use crate::path::worker::Worker;
@@ -23,7 +23,7 @@ pub(crate) enum Source {
     /// None are left.
     Empty,
     /// One piece, all there, and whose memory it is.
-    Whole(Bytes, Memory),
+    Whole(Bytes, PieceMemory),
     /// A fetch others may share.
     Fill(FillReader, Option<u64>),
     /// The disk.
@@ -42,7 +42,7 @@ pub(crate) struct EdgeBody {
     /// Whoever writes the body counts what the socket takes of it.
     writer_counts: bool,
     /// Whose memory the last piece is.
-    memory: Memory,
+    memory: PieceMemory,
     /// Lists the memory of a body that is given in several pieces, for as long as any of it is here or under way.
     held: Option<Rc<Holding>>,
     worker: Rc<Worker>,
@@ -50,7 +50,7 @@ pub(crate) struct EdgeBody {
     in_flight: InFlight,
     /// For the sweep; none of a body that is all in memory.
     delivery: Option<Rc<Delivery>>,
-    log: Option<Box<Pending>>,
+    log: Option<Box<PendingLine>>,
 }
 
 type BodyError = Box<dyn std::error::Error + Send + Sync>;
@@ -60,7 +60,7 @@ impl EdgeBody {
         source: Source,
         worker: Rc<Worker>,
         in_flight: InFlight,
-        log: Option<Box<Pending>>,
+        log: Option<Box<PendingLine>>,
     ) -> Self {
         let conn = in_flight.conn();
         let (source, delivery) = match source {
@@ -77,13 +77,13 @@ impl EdgeBody {
             source => (source, None),
         };
         if log.is_some() {
-            in_flight.conn().response_begins();
+            in_flight.conn().begin_response();
         }
         Self {
             source,
             bytes_given: 0,
             writer_counts: false,
-            memory: Memory::Uncounted,
+            memory: PieceMemory::Uncounted,
             held: None,
             worker,
             in_flight,
@@ -133,7 +133,7 @@ impl EdgeBody {
             .poll_piece(&self.worker.cache, cx, true)
             .map(|next| next.map(|piece| piece.map_err(Into::into)));
         self.settle(&polled, Piece::len);
-        self.memory = Memory::Own;
+        self.memory = PieceMemory::Private;
         polled
     }
 
@@ -158,7 +158,7 @@ impl EdgeBody {
                 if bytes.is_empty() {
                     this.source = Source::Empty;
                 } else {
-                    this.in_flight.conn().body_gave();
+                    this.in_flight.conn().begin_client_turn();
                 }
                 this.given(piece.len() as u64);
                 return Poll::Ready(Some(Ok(Frame::data(piece))));
@@ -174,18 +174,18 @@ impl EdgeBody {
                 })
             }),
             Source::Disk(body) => {
-                this.memory = Memory::Own;
+                this.memory = PieceMemory::Private;
                 body.poll_piece(&this.worker.cache, cx, false)
                     .map(|next| next.map(|piece| Ok(Frame::data(bytes_of(piece?)))))
             }
             Source::Passed(delivery) => {
-                this.memory = Memory::Own;
+                this.memory = PieceMemory::Private;
                 delivery
                     .poll_frame(cx)
                     .map(|next| next.map(|frame| frame.map_err(Into::into)))
             }
             Source::Origin(body) => {
-                this.memory = Memory::Own;
+                this.memory = PieceMemory::Private;
                 let polled = Pin::new(&mut **body).poll_frame(cx);
                 if !body.is_end_stream() {
                     this.watch();
@@ -210,13 +210,13 @@ impl EdgeBody {
     }
 
     /// Whose memory the piece is that was given last.
-    pub(crate) fn memory(&self) -> Memory {
+    pub(crate) fn memory(&self) -> PieceMemory {
         self.memory
     }
 
     /// What was given of it could not be sent.
     pub(crate) fn cut(&mut self) {
-        self.worker.counters.disk_body_cut.one();
+        self.worker.counters.disk_body_cut.increment();
         if let Some(log) = &mut self.log {
             log.aborted = true;
         }
@@ -233,7 +233,7 @@ impl EdgeBody {
             Poll::Ready(Some(Ok(given))) => {
                 let bytes = bytes_of(given);
                 self.given(bytes);
-                self.in_flight.conn().body_gave();
+                self.in_flight.conn().begin_client_turn();
                 if let Some(delivery) = &self.delivery {
                     delivery.gave(bytes, self.worker.now());
                 }
@@ -244,14 +244,14 @@ impl EdgeBody {
             Poll::Ready(None) => self.source = Source::Empty,
             Poll::Ready(Some(Err(_))) if matches!(self.source, Source::Disk(_)) => self.cut(),
             Poll::Ready(Some(Err(_))) => {
-                self.worker.counters.aborted_origin.one();
+                self.worker.counters.aborted_origin.increment();
                 if let Some(log) = &mut self.log {
                     log.aborted = true;
                 }
                 self.source = Source::Empty;
             }
             Poll::Pending => {
-                self.in_flight.conn().body_waits();
+                self.in_flight.conn().end_client_turn();
                 if let Some(delivery) = &self.delivery {
                     delivery.waits_for_origin(self.worker.now());
                 }
@@ -324,7 +324,7 @@ impl Drop for EdgeBody {
             }
         };
         if given_up {
-            self.worker.counters.aborted_client.one();
+            self.worker.counters.aborted_client.increment();
         }
         if let Some(delivery) = &self.delivery {
             delivery.abandon();

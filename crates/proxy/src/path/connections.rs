@@ -5,7 +5,7 @@ use std::rc::Rc;
 use edgeward_types::Timestamp;
 
 use crate::exchange::ConnState;
-use crate::exchange::conn::SpareRank;
+use crate::exchange::conn::CloseRank;
 
 /// A worker's open connections, each at a place of its own.
 #[derive(Debug, Default)]
@@ -13,7 +13,7 @@ pub(crate) struct Connections {
     places: Vec<Option<Rc<ConnState>>>,
     free: Vec<usize>,
     /// Connections that can be spared, as of the last search; the best one last.
-    spares: Vec<(SpareRank, usize)>,
+    spares: Vec<(CloseRank, usize)>,
     /// When a search last found fewer than it looked for.
     searched: Option<Timestamp>,
 }
@@ -49,7 +49,7 @@ impl Connections {
         loop {
             while let Some((rank, place)) = self.spares.pop() {
                 if let Some(conn) = &self.places[place]
-                    && conn.spare_rank() == Some(rank)
+                    && conn.close_rank() == Some(rank)
                 {
                     return Some(Rc::clone(conn));
                 }
@@ -59,7 +59,7 @@ impl Connections {
             }
             let wanted = self.len().div_ceil(SPARES_FRACTION);
             let ranked = self.places.iter().enumerate().filter_map(|(place, conn)| {
-                let rank = conn.as_ref()?.spare_rank()?;
+                let rank = conn.as_ref()?.close_rank()?;
                 Some((rank, place))
             });
             self.spares = ranked.collect();
@@ -87,7 +87,7 @@ const SPARES_FRACTION: usize = 64;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exchange::Overdue;
+    use crate::exchange::CloseReason;
 
     use crate::base::clock::Ticker;
 
@@ -106,7 +106,7 @@ mod tests {
         for expected in [199, 194, 193, 192, 191, 190] {
             let spare = open.take_spare(now).expect("one without a request");
             assert!(Rc::ptr_eq(&spare, &conns[expected]), "not {expected}");
-            spare.condemn(Overdue::Crowded);
+            spare.close(CloseReason::Crowded);
         }
         drop(busy);
     }

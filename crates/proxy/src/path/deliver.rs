@@ -18,17 +18,17 @@ use http_body::Body as _;
 
 use super::body::{EdgeBody, Source};
 use super::worker::Worker;
-use crate::base::access_log::Pending;
+use crate::base::access_log::PendingLine;
 use crate::cache::disk_body::DiskBody;
 use crate::cache::stored::{Stored, StoredBody, StoredKind, StoredResponse};
-use crate::exchange::pieces::Memory;
+use crate::exchange::pieces::PieceMemory;
 use crate::exchange::{ClientLink, InFlight, Refusal, Request};
 
 /// What an answer needs besides its head: kept apart from [`Request`], since a fetch shares that.
 pub(crate) struct Reply {
     pub(crate) worker: Rc<Worker>,
     pub(crate) in_flight: InFlight,
-    pub(crate) log: Option<Box<Pending>>,
+    pub(crate) log: Option<Box<PendingLine>>,
 }
 
 impl Reply {
@@ -63,7 +63,7 @@ impl Reply {
         }
         let name = &self.worker.config().name;
         headers.append(CACHE_STATUS, cache_status.to_header_value(name));
-        let memory = Memory::Cached {
+        let memory = PieceMemory::Cached {
             key: self.worker.cache.hash(stored.key()),
             body_bytes: response.body.len(),
         };
@@ -148,7 +148,7 @@ impl Reply {
         if let Some(log) = &mut self.log {
             log.refused(StatusCode::OK, None);
         }
-        let source = Source::Whole(body, Memory::Uncounted);
+        let source = Source::Whole(body, PieceMemory::Uncounted);
         self.in_flight.conn().end_interims();
         let body = EdgeBody::new(source, self.worker, self.in_flight, self.log);
         let mut response = Response::new(body);
@@ -160,20 +160,20 @@ impl Reply {
     pub(super) fn refuse(mut self, refusal: &Refusal) -> Response<EdgeBody> {
         let counters = &self.worker.counters;
         match refusal.status.as_u16() {
-            400 => counters.refused_400.one(),
-            408 => counters.refused_408.one(),
-            405 => counters.refused_405.one(),
-            413 => counters.refused_413.one(),
-            431 => counters.refused_431.one(),
-            414 => counters.refused_414.one(),
-            501 => counters.refused_501.one(),
-            502 => counters.refused_502.one(),
-            503 => counters.refused_503.one(),
-            504 => counters.refused_504.one(),
+            400 => counters.refused_400.increment(),
+            408 => counters.refused_408.increment(),
+            405 => counters.refused_405.increment(),
+            413 => counters.refused_413.increment(),
+            431 => counters.refused_431.increment(),
+            414 => counters.refused_414.increment(),
+            501 => counters.refused_501.increment(),
+            502 => counters.refused_502.increment(),
+            503 => counters.refused_503.increment(),
+            504 => counters.refused_504.increment(),
             _ => {}
         }
         if refusal.cache_status.is_none() {
-            counters.refused.one();
+            counters.refused.increment();
         }
         let text = format!("{}: {}\n", refusal.status, refusal.text);
         let mut headers = HeaderMap::with_capacity(8);
@@ -204,7 +204,7 @@ impl Reply {
         if let Some(log) = &mut self.log {
             log.refused(refusal.status, refusal.cache_status.as_ref());
         }
-        let source = Source::Whole(Bytes::from(text), Memory::Uncounted);
+        let source = Source::Whole(Bytes::from(text), PieceMemory::Uncounted);
         self.in_flight.conn().end_interims();
         let body = EdgeBody::new(source, self.worker, self.in_flight, self.log);
         let mut response = Response::new(body);
@@ -243,7 +243,7 @@ fn narrowed(
     request: &Request,
     response: &StoredResponse,
     headers: &mut HeaderMap,
-    memory: Memory,
+    memory: PieceMemory,
 ) -> Option<(StatusCode, HeaderMap, Source)> {
     let conditional = conditional::is_conditional(&request.headers);
     let ranged = request.headers.contains_key(RANGE);

@@ -21,12 +21,12 @@ use bytes::Bytes;
 use edgeward_types::Timestamp;
 use http_body::{Body, Frame, SizeHint};
 
-use crate::base::budget::{FillBudget, FillMemory};
+use crate::base::budget::{MemoryBudget, MemoryShare};
 use crate::base::clock::Clock;
 use crate::base::counters::Counters;
 use crate::base::pace::{MinRate, Pace};
-use crate::base::tasks::{Ender, TaskSet};
-use crate::exchange::{ConnState, Overdue};
+use crate::base::tasks::{AbortHandle, TaskSet};
+use crate::exchange::{CloseReason, ConnState};
 use crate::origin::{Lines, OriginBody, OriginError};
 
 /// The responses of one worker that its sweep watches, and what it takes to read ahead of their clients.
@@ -34,7 +34,7 @@ pub(crate) struct Deliveries {
     pub(super) watched: RefCell<Vec<Weak<Delivery>>>,
     pub(super) clock: Arc<Clock>,
     pub(super) counters: Arc<Counters>,
-    pub(super) budget: Arc<FillBudget>,
+    pub(super) budget: Arc<MemoryBudget>,
     pub(super) read_ahead_bytes: u64,
     pub(super) connection_tasks: TaskSet,
     pub(super) fetch_tasks: TaskSet,
@@ -57,7 +57,7 @@ pub(crate) struct Delivery {
     /// Waits in which the next move is the client's.
     pace: Pace,
     /// Ends the HTTP/2 stream.
-    ender: Option<Rc<Ender>>,
+    abort_handle: Option<Rc<AbortHandle>>,
     is_reset: Cell<bool>,
     passed: Option<RefCell<Passed>>,
 }
@@ -77,7 +77,7 @@ struct Ahead {
     is_abandoned: bool,
     reader: Option<Waker>,
     pump: Option<Waker>,
-    _memory: FillMemory,
+    _memory: MemoryShare,
 }
 
 impl Delivery {
@@ -90,15 +90,15 @@ impl Delivery {
         let delivery = Rc::new(Self {
             conn: Rc::clone(conn),
             pace: Pace::default(),
-            ender: conn
+            abort_handle: conn
                 .is_h2()
-                .then(|| deliveries.connection_tasks.ender())
+                .then(|| deliveries.connection_tasks.abort_handle())
                 .flatten(),
             is_reset: Cell::new(false),
             passed: body.map(|body| RefCell::new(Passed { body, ahead: None })),
         });
         // The body of a stream without a window is not even asked for its first bytes.
-        delivery.pace.wait(deliveries.clock.now());
+        delivery.pace.begin_wait(deliveries.clock.now());
         deliveries
             .watched
             .borrow_mut()
@@ -108,29 +108,29 @@ impl Delivery {
 
     /// The client was given a piece.
     pub(crate) fn gave(&self, bytes: u64, now: Timestamp) {
-        self.pace.go_on(now);
-        self.pace.moved(bytes);
-        self.pace.wait(now);
+        self.pace.end_wait(now);
+        self.pace.earn(bytes);
+        self.pace.begin_wait(now);
     }
 
     /// There is nothing to give at the moment.
     pub(crate) fn waits_for_origin(&self, now: Timestamp) {
-        self.pace.go_on(now);
+        self.pace.end_wait(now);
     }
 
     /// Charges the client with the time in which the edge waited for it. True if it has just become too slow.
     pub(crate) fn charge(&self, now: Timestamp, rate: MinRate) -> bool {
         // While the socket takes nothing, the pace of the connection counts, which all its streams share.
         if !self.conn.is_h2() || self.conn.is_write_blocked() || self.is_reset.get() {
-            self.pace.excuse(now);
+            self.pace.discard_waits(now);
             return false;
         }
         let exhausted = self.pace.charge(now, rate);
         if exhausted {
             self.is_reset.set(true);
-            match &self.ender {
-                Some(ender) => ender.end(),
-                None => self.conn.condemn(Overdue::Slow),
+            match &self.abort_handle {
+                Some(handle) => handle.abort(),
+                None => self.conn.close(CloseReason::Slow),
             }
         }
         exhausted
@@ -140,11 +140,11 @@ impl Delivery {
     /// origin. Called while other requests wait for one. True if the connection ends.
     pub(crate) fn make_way(&self, now: Timestamp, window: Duration) -> bool {
         let is_stuck = !self.conn.is_h2()
-            && self.conn.verdict().is_none()
+            && self.conn.close_reason().is_none()
             && self.conn.is_write_blocked_for(now, window)
             && self.reads_origin();
         if is_stuck {
-            self.conn.condemn(Overdue::Slow);
+            self.conn.close(CloseReason::Slow);
         }
         is_stuck
     }
@@ -165,7 +165,7 @@ impl Delivery {
     pub(crate) fn read_ahead(self: &Rc<Self>, deliveries: &Deliveries, now: Timestamp) {
         let Some(passed) = &self.passed else { return };
         let is_stalled = |since| now.since(since) >= STALLED_AFTER;
-        if !self.pace.waits_since().is_some_and(is_stalled) {
+        if !self.pace.waiting_since().is_some_and(is_stalled) {
             return;
         }
         let mut passed = passed.borrow_mut();
@@ -175,7 +175,7 @@ impl Delivery {
         }
         let left = passed.body.size_hint().exact();
         let share = left.map_or(most, |left| left.min(most));
-        let Some(memory) = deliveries.budget.take(share) else {
+        let Some(memory) = deliveries.budget.reserve(share) else {
             return;
         };
         passed.ahead = Some(Ahead {
@@ -188,7 +188,7 @@ impl Delivery {
             _memory: memory,
         });
         drop(passed);
-        deliveries.counters.read_ahead.one();
+        deliveries.counters.read_ahead.increment();
         let delivery = Rc::clone(self);
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         deliveries.fetch_tasks.spawn(|member| async move {

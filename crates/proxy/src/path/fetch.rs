@@ -105,7 +105,7 @@ pub(super) async fn fetch(
         let wait_max = worker.config().caching.collapse_wait_max;
         let head = poll_fn(|cx| reader.poll_head(cx));
         let Ok(followed) = tokio::time::timeout(wait_max, head).await else {
-            worker.counters.collapse_timeouts.one();
+            worker.counters.collapse_timeouts.increment();
             follows_left = 0;
             continue;
         };
@@ -124,7 +124,7 @@ pub(super) async fn fetch(
                         continue;
                     }
                 }
-                worker.counters.collapsed.one();
+                worker.counters.collapsed.increment();
                 if let Some(disk) = &worker.cache.disk {
                     let secondary = head.variant.as_ref().map(|(_, secondary)| &secondary[..]);
                     disk.note(key.primary(), secondary);
@@ -132,7 +132,7 @@ pub(super) async fn fetch(
                 return follow(reply, &request, &head, reader, why);
             }
             Followed::Found(stored) => {
-                worker.counters.collapsed.one();
+                worker.counters.collapsed.increment();
                 let mut status = CacheStatus::forward(why);
                 status.collapsed = true;
                 status.ttl = Some(deliver::ttl_secs(&stored, worker.now()));
@@ -204,7 +204,7 @@ async fn lead_fetch(
             }
         }
         Led::Found { stored, fwd_status } => {
-            worker.counters.revalidated.one();
+            worker.counters.revalidated.increment();
             status.fwd_status = fwd_status;
             status.ttl = Some(deliver::ttl_secs(&stored, worker.now()));
             reply.stored(&request, &stored, Some(status))
@@ -321,12 +321,12 @@ fn came_meanwhile(
 fn count(worker: &Worker, why: Forward) {
     let counters = &worker.counters;
     match why {
-        Forward::VaryMiss => counters.vary_miss.one(),
-        Forward::Stale => counters.stale.one(),
-        Forward::Request => counters.request.one(),
-        Forward::Partial => counters.partial.one(),
+        Forward::VaryMiss => counters.vary_miss.increment(),
+        Forward::Stale => counters.stale.increment(),
+        Forward::Request => counters.request.increment(),
+        Forward::Partial => counters.partial.increment(),
         Forward::UriMiss | Forward::Miss | Forward::Bypass | Forward::Method => {
-            counters.uri_miss.one();
+            counters.uri_miss.increment();
         }
     }
 }

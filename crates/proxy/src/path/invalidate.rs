@@ -129,7 +129,7 @@ fn invalidate(
         worker.cache.collapse.stop_joining(hash, &key);
         let (removed, durable) = worker.cache.purge(hash, &key);
         if removed {
-            worker.counters.invalidations.one();
+            worker.counters.invalidations.increment();
         }
         pending.extend(durable);
     }
@@ -150,7 +150,7 @@ async fn until_durable(worker: &Worker, pending: Vec<Durable>) {
         certain
     };
     if tokio::time::timeout(disk.invalidation_wait_max(), all).await != Ok(true) {
-        worker.counters.invalidations_not_durable.one();
+        worker.counters.invalidations_not_durable.increment();
         tracing::debug!("an invalidation is not durable on disk");
     }
 }

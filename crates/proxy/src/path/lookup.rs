@@ -147,9 +147,9 @@ impl Hit {
     pub(crate) fn count(&self, worker: &Worker) {
         let counters = &worker.counters;
         if self.is_stale {
-            counters.hit_stale.one();
+            counters.hit_stale.increment();
         } else {
-            counters.hit.one();
+            counters.hit.increment();
         }
         match &self.found {
             Found::Stored(stored) if !stored.is_on_disk() => {
@@ -157,7 +157,7 @@ impl Hit {
                     .cache
                     .record(self.key.hash, stored.charge_bytes(), true);
             }
-            Found::Stored(_) | Found::Disk(_) => counters.disk_hit.one(),
+            Found::Stored(_) | Found::Disk(_) => counters.disk_hit.increment(),
         }
     }
 }
@@ -271,7 +271,7 @@ fn entry_at(worker: &Worker, key: &CacheKey) -> Entry {
         if stored.is_of(&key.bytes) {
             return Entry::of(stored);
         }
-        worker.counters.key_collisions.one();
+        worker.counters.key_collisions.increment();
     }
     match &worker.cache.disk {
         Some(disk) => on_disk(worker, disk, key),
@@ -321,7 +321,7 @@ fn keep_marker(worker: &Worker, hash: KeyHash, stored: &Arc<Stored>) {
     {
         stored.keep_hold(reservation.take_hold());
         if reservation.promote(Arc::clone(stored), seen) == Commit::Outdated {
-            worker.counters.dropped_promotion.one();
+            worker.counters.dropped_promotion.increment();
         }
     }
 }
@@ -346,7 +346,7 @@ fn outcome_of(worker: &Worker, key: CacheKey, found: Found, query: &impl Query) 
         }),
         Reuse::Revalidate { cause } | Reuse::MustForward { cause } => {
             if found.is_on_disk() {
-                worker.counters.disk_stale.one();
+                worker.counters.disk_stale.increment();
             }
             let stale = found.into_stored(&key);
             let why = cause.forward();
@@ -382,7 +382,7 @@ pub(crate) fn absence(worker: &Worker, key: CacheKey, query: &impl Query) -> Out
 }
 
 fn no_such_id(worker: &Worker) -> Refusal {
-    worker.counters.id_filter.one();
+    worker.counters.id_filter.increment();
     Refusal {
         status: StatusCode::NOT_FOUND,
         cache_status: Some(Negative::cache_status()),
@@ -393,7 +393,7 @@ fn no_such_id(worker: &Worker) -> Refusal {
 
 /// RFC 9111 §5.2.1.7.
 fn only_if_cached(worker: &Worker) -> Refusal {
-    worker.counters.only_if_cached.one();
+    worker.counters.only_if_cached.increment();
     Refusal {
         status: StatusCode::GATEWAY_TIMEOUT,
         cache_status: Some(CacheStatus::forward(Forward::Miss).with_detail("only-if-cached")),

@@ -10,7 +10,7 @@ use hyper::body::{Body as _, Incoming};
 
 use super::deliver::Reply;
 use super::invalidate;
-use crate::base::error_chain::Chain;
+use crate::base::error_chain::ErrorChain;
 use crate::exchange::{Refusal, Request};
 use crate::origin::{
     Attempt, Conditions, Fields, Lines, OriginBody, OriginError, Outbound, Upload,
@@ -26,8 +26,8 @@ pub(super) async fn pass(
 ) -> Response<EdgeBody> {
     let worker = Rc::clone(&reply.worker);
     match why {
-        Forward::Method => worker.counters.method.one(),
-        _ => worker.counters.bypass.one(),
+        Forward::Method => worker.counters.method.increment(),
+        _ => worker.counters.bypass.increment(),
     }
     pass_counted(reply, request, incoming, why).await
 }
@@ -62,7 +62,7 @@ pub(super) async fn pass_counted(
         Ok((Fields::Map(mut parts), body)) => {
             hop_by_hop::strip_response(&mut parts.headers);
             if progress.is_some_and(|upload| upload.is_refused()) {
-                worker.counters.expectations_refused.one();
+                worker.counters.expectations_refused.increment();
                 // RFC 9110 §10.1.1: the end of the body is unknown, and so is the start of a next request.
                 let close = HeaderValue::from_static("close");
                 parts.headers.insert(CONNECTION, close);
@@ -119,7 +119,7 @@ pub(super) fn failed(
     error: &OriginError,
     cache_status: CacheStatus,
 ) -> Response<EdgeBody> {
-    tracing::debug!(error = %Chain(error), "the origin did not answer");
+    tracing::debug!(error = %ErrorChain(error), "the origin did not answer");
     reply.refuse(&Refusal {
         status: error.status(),
         cache_status: Some(cache_status.with_detail(error.detail())),
@@ -149,7 +149,7 @@ async fn upload(
         Some(Some(unfinished)) => stream.expect_continue(unfinished),
         asked => {
             if asked.is_some() {
-                origin.uploads().unfinished().note_kept_upload();
+                origin.uploads().unfinished().record_kept_upload();
             }
             stream.buffer().await?;
         }

@@ -17,7 +17,7 @@ use super::deliver::Reply;
 use super::lookup::{Outcome, key_of, lookup};
 use super::worker::Worker;
 use super::{fetch, pass};
-use crate::exchange::canonical::{self, RawHead, Stop};
+use crate::exchange::canonical::{self, NotForwarded, RawHead};
 use crate::exchange::{ClientLink, Refusal, Request};
 
 /// A response, or a future of one.
@@ -53,12 +53,12 @@ pub(crate) fn serve(
     body: Option<Incoming>,
     outcome: Option<Outcome>,
 ) -> Serving {
-    let (request, checked) = canonical::canonical(&worker.shared.border, link, head);
+    let (request, checked) = canonical::canonical(&worker.shared.canonicaliser, link, head);
     let reply = Reply::new(worker, link, &request);
     match checked {
         Ok(()) => {}
-        Err(Stop::Refuse(refusal)) => return ready(reply.refuse(&refusal)),
-        Err(Stop::AnswerHere) => return ready(reply.final_recipient(&request)),
+        Err(NotForwarded::Refused(refusal)) => return ready(reply.refuse(&refusal)),
+        Err(NotForwarded::FinalRecipient) => return ready(reply.final_recipient(&request)),
     }
     let outcome = match request.route {
         Route::Pass(reason) => Outcome::Pass(reason.forward()),
@@ -76,7 +76,7 @@ pub(crate) fn refuse(
     head: RawHead,
     refusal: &Refusal,
 ) -> Serving {
-    let (request, _) = canonical::canonical(&worker.shared.border, link, head);
+    let (request, _) = canonical::canonical(&worker.shared.canonicaliser, link, head);
     ready(Reply::new(worker, link, &request).refuse(refusal))
 }
 

@@ -7,7 +7,7 @@ use edgeward_types::Timestamp;
 
 use super::worker::Worker;
 use crate::cache::pinned::pinned_bytes;
-use crate::exchange::Overdue;
+use crate::exchange::CloseReason;
 
 /// Ends connections that passed a limit, and old idle ones to the origin.
 pub(crate) fn sweep(worker: &Worker) {
@@ -16,13 +16,13 @@ pub(crate) fn sweep(worker: &Worker) {
     sweep_deliveries(worker, now);
     let rate = limits.socket_rate();
     for conn in worker.connections.borrow().iter() {
-        if conn.verdict().is_some() {
+        if conn.close_reason().is_some() {
             continue;
         }
-        if let Some(overdue) = conn.overdue(now, limits) {
-            conn.condemn(overdue);
+        if let Some(reason) = conn.exceeded_limit(now, limits) {
+            conn.close(reason);
         } else if conn.charge(now, rate) {
-            conn.condemn(Overdue::Slow);
+            conn.close(CloseReason::Slow);
             note_slow_response(worker, now);
         }
     }
@@ -46,8 +46,8 @@ fn sweep_deliveries(worker: &Worker, now: Timestamp) {
 }
 
 fn note_slow_response(worker: &Worker, now: Timestamp) {
-    worker.counters.slow_responses.one();
-    if let Some(unlogged) = worker.slow_log.next(now) {
+    worker.counters.slow_responses.increment();
+    if let Some(unlogged) = worker.slow_log.record(now) {
         tracing::warn!(
             unlogged,
             "a client took its response slower than limits.response_rate_min, or took nothing while requests waited"
@@ -70,7 +70,10 @@ fn sweep_pinned(worker: &Worker, now: Timestamp) {
     }
     let mut all = 0_u64;
     let mut readers = Vec::new();
-    for conn in connections.iter().filter(|conn| conn.verdict().is_none()) {
+    for conn in connections
+        .iter()
+        .filter(|conn| conn.close_reason().is_none())
+    {
         let pins = pinned_bytes(conn.pieces(), &worker.cache.hot);
         let pieces = conn.pieces();
         if pins == 0 {
@@ -99,10 +102,10 @@ fn sweep_pinned(worker: &Worker, now: Timestamp) {
         }
         freed += pins;
         closed += 1;
-        conn.condemn(Overdue::Pinned);
+        conn.close(CloseReason::Pinned);
     }
     if closed > 0
-        && let Some(unlogged) = worker.pinned_log.next(now)
+        && let Some(unlogged) = worker.pinned_log.record(now)
     {
         tracing::warn!(
             connections = closed,

@@ -10,17 +10,17 @@ use http::{HeaderValue, StatusCode};
 
 use super::connections::Connections;
 use super::delivery::Deliveries;
-use crate::base::access_log::{LogLine, Pending};
-use crate::base::budget::FillBudget;
+use crate::base::access_log::{LogLine, PendingLine};
+use crate::base::budget::MemoryBudget;
 use crate::base::clock::Clock;
 use crate::base::config::EdgeConfig;
 use crate::base::counters::Counters;
 use crate::base::sparse_log::SparseLog;
 use crate::base::tasks::TaskSet;
 use crate::cache::{Cache, WorkerCache};
-use crate::exchange::canonical::Border;
+use crate::exchange::canonical::Canonicaliser;
 use crate::exchange::heads::HeadBudget;
-use crate::exchange::{ClientLink, Overdue};
+use crate::exchange::{ClientLink, CloseReason};
 use crate::origin::{Hop, OriginHealth, OriginPool};
 
 /// What all workers share.
@@ -28,10 +28,10 @@ pub(crate) struct Shared {
     pub(crate) config: EdgeConfig,
     pub(crate) cache: Arc<Cache>,
     /// Memory of request bodies that are read before the origin is asked.
-    pub(crate) upload_budget: Arc<FillBudget>,
+    pub(crate) upload_budget: Arc<MemoryBudget>,
     pub(crate) head_budget: Arc<HeadBudget>,
     pub(crate) clock: Arc<Clock>,
-    pub(crate) border: Border,
+    pub(crate) canonicaliser: Canonicaliser,
     /// The whole `Via` field for a request by HTTP/1.1 that came straight from a client.
     pub(crate) via_http11: HeaderValue,
     pub(crate) origin_health: Arc<OriginHealth>,
@@ -132,7 +132,7 @@ impl Worker {
         Hop {
             origin: self.origin.config(),
             forwarding: &self.shared.config.forwarding,
-            via_name: &self.shared.border.via_name,
+            via_name: &self.shared.canonicaliser.via_name,
             via_http11: &self.shared.via_http11,
         }
     }
@@ -149,7 +149,7 @@ impl Worker {
         if let Some(ring) = &self.log
             && ring.borrow_mut().push(line).is_err()
         {
-            self.counters.access_log_dropped.one();
+            self.counters.access_log_dropped.increment();
         }
     }
 
@@ -157,7 +157,7 @@ impl Worker {
     pub(crate) fn make_room(&self) -> bool {
         let spare = self.connections.borrow_mut().take_spare(self.now());
         if let Some(conn) = &spare {
-            conn.condemn(Overdue::Crowded);
+            conn.close(CloseReason::Crowded);
         }
         spare.is_some()
     }
@@ -165,7 +165,7 @@ impl Worker {
     /// Logs a request whose head could not be read, if there is a log.
     pub(crate) fn log_unread(&self, link: &ClientLink, status: StatusCode) {
         if self.logs() {
-            let pending = Pending::unread(link.peer.ip(), link.scheme(), self.now(), status);
+            let pending = PendingLine::unread(link.peer.ip(), link.scheme(), self.now(), status);
             self.log(pending.finish());
         }
     }

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 /// A request that is being answered.
 #[derive(Debug)]
-pub(crate) struct Pending {
+pub(crate) struct PendingLine {
     line: LogLine,
     began: Instant,
     /// Bytes of the body that were handed to the connection.
@@ -42,7 +42,7 @@ pub(crate) struct LogLine {
     pub(crate) user_agent: Option<Box<str>>,
 }
 
-impl Pending {
+impl PendingLine {
     pub(crate) fn new(line: LogLine) -> Self {
         Self {
             line,

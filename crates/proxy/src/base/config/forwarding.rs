@@ -35,7 +35,7 @@ impl Default for ForwardingConfig {
             forwarded: false,
             trusted_proxies: Networks::default(),
             removed_fields: FieldNames(
-                REDIRECTING
+                OVERRIDE_FIELDS
                     .iter()
                     .map(|name| HeaderName::from_static(name))
                     .collect(),
@@ -47,7 +47,7 @@ impl Default for ForwardingConfig {
 }
 
 /// Fields that name another path, host or method than the request line.
-const REDIRECTING: [&str; 8] = [
+const OVERRIDE_FIELDS: [&str; 8] = [
     // IIS URL Rewrite and ASP.NET, Symfony and Zend.
     "x-original-url",
     "x-rewrite-url",

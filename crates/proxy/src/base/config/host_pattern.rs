@@ -9,7 +9,7 @@ use edgeward_policy::disk_admission::DiskAdmissionSpec;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HostPattern {
     /// As a host ends: of a domain with the dot before it.
-    pub(crate) ending: Box<str>,
+    pub(crate) suffix: Box<str>,
 }
 
 /// Why a text is no [`HostPattern`].
@@ -30,11 +30,11 @@ impl FromStr for HostPattern {
     type Err = ParseHostPatternError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (name, ending) = match text.strip_prefix("*.") {
+        let (name, suffix) = match text.strip_prefix("*.") {
             Some(domain) => (domain, &text[1..]),
             None => (text, text),
         };
-        let bracketed = name.starts_with('[') && name.ends_with(']') && name == ending;
+        let bracketed = name.starts_with('[') && name.ends_with(']') && name == suffix;
         let sound = |b: u8| match b {
             b':' | b'[' | b']' => bracketed,
             _ => b.is_ascii_alphanumeric() || b"-._".contains(&b),
@@ -44,7 +44,7 @@ impl FromStr for HostPattern {
             return Err(ParseHostPatternError);
         }
         Ok(Self {
-            ending: ending.to_ascii_lowercase().into(),
+            suffix: suffix.to_ascii_lowercase().into(),
         })
     }
 }
@@ -54,11 +54,11 @@ const HOST_BYTES_MAX: usize = 255;
 
 impl fmt::Display for HostPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let any = if self.ending.starts_with('.') {
+        let any = if self.suffix.starts_with('.') {
             "*"
         } else {
             ""
         };
-        write!(f, "{any}{}", self.ending)
+        write!(f, "{any}{}", self.suffix)
     }
 }

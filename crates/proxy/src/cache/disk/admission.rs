@@ -19,8 +19,8 @@ use crate::base::config::{HostAdmission, HostPattern};
 pub(crate) struct Admissions {
     /// The first is that of all hosts that are not named.
     rules: Vec<Rule>,
-    /// A rule's number by the ending of a host.
-    by_ending: HashMap<Box<[u8]>, usize>,
+    /// A rule's number by the suffix of a host.
+    by_suffix: HashMap<Box<[u8]>, usize>,
 }
 
 /// One rule with what it remembers.
@@ -54,14 +54,14 @@ impl Admissions {
     ) -> Self {
         let mut admissions = Self {
             rules: Vec::new(),
-            by_ending: HashMap::new(),
+            by_suffix: HashMap::new(),
         };
         admissions.rule(usual, common);
         for HostAdmission { host, admission } in hosts {
             let number = admissions.rule(*admission, common);
             admissions.rules[number].hosts.push(host.clone());
-            let ending = host.ending.as_bytes().into();
-            admissions.by_ending.insert(ending, number);
+            let suffix = host.suffix.as_bytes().into();
+            admissions.by_suffix.insert(suffix, number);
         }
         admissions
     }
@@ -92,7 +92,7 @@ impl Admissions {
     }
 
     fn number_of(&self, key: &[u8]) -> usize {
-        if self.by_ending.is_empty() {
+        if self.by_suffix.is_empty() {
             return 0;
         }
         let host = host_of(key);
@@ -101,7 +101,7 @@ impl Admissions {
             .map(|at| &host[at..]);
         std::iter::once(host)
             .chain(below)
-            .find_map(|ending| self.by_ending.get(ending).copied())
+            .find_map(|suffix| self.by_suffix.get(suffix).copied())
             .unwrap_or(0)
     }
 

@@ -40,7 +40,7 @@ impl DiskFill {
             }),
             Err(refused) => {
                 tracing::debug!(%refused, "a response is not written to disk");
-                counters.disk_fills_refused.one();
+                counters.disk_fills_refused.increment();
                 tier.writing.remove(hash);
                 None
             }
@@ -76,7 +76,7 @@ impl DiskFill {
         };
         match write.finish() {
             Ok(()) => {
-                self.counters.disk_fills_written.one();
+                self.counters.disk_fills_written.increment();
                 true
             }
             Err(dropped) => {
@@ -89,7 +89,7 @@ impl DiskFill {
 
     fn give_up(&mut self) {
         self.write = None;
-        self.counters.disk_fills_dropped.one();
+        self.counters.disk_fills_dropped.increment();
     }
 }
 
@@ -98,7 +98,7 @@ impl Drop for DiskFill {
         self.tier.writing.remove(self.hash);
         // The body ended early, or what it shows was invalidated: the store drops the write.
         if self.write.is_some() {
-            self.counters.disk_fills_aborted.one();
+            self.counters.disk_fills_aborted.increment();
         }
     }
 }

@@ -71,14 +71,14 @@ impl DiskTier {
     /// Looks a key up without waiting for the device.
     pub(crate) fn lookup(&self, hash: KeyHash, key: &[u8], counters: &Counters) -> DiskEntry {
         let Some(candidate) = self.cache.lookup(hash) else {
-            counters.disk_absent.one();
+            counters.disk_absent.increment();
             return DiskEntry::Absent;
         };
         match self.cache.read_head_now(&candidate, key) {
             Now::Ready(object) => DiskEntry::Found(object),
             Now::WouldBlock => DiskEntry::Waits(candidate),
             Now::Miss(_) => {
-                counters.disk_unreadable.one();
+                counters.disk_unreadable.increment();
                 DiskEntry::Absent
             }
         }
@@ -94,7 +94,7 @@ impl DiskTier {
     ) -> Option<Arc<Stored>> {
         let stored = stored(key, object, |object| self.version_of(hash, object));
         if stored.is_none() {
-            counters.disk_unreadable.one();
+            counters.disk_unreadable.increment();
         }
         stored
     }
@@ -116,13 +116,13 @@ impl DiskTier {
             })
         });
         let Ok(answer) = asked else {
-            counters.disk_busy.one();
+            counters.disk_busy.increment();
             return None;
         };
-        counters.disk_waited_heads.one();
+        counters.disk_waited_heads.increment();
         let found = answer.await.ok().flatten();
         if found.is_none() {
-            counters.disk_unreadable.one();
+            counters.disk_unreadable.increment();
         }
         found
     }
@@ -146,15 +146,15 @@ impl DiskTier {
         };
         match self.admissions.of(key).miss(&object).disk {
             DiskVerdict::Write => {
-                counters.disk_admitted.one();
+                counters.disk_admitted.increment();
                 true
             }
             DiskVerdict::Refuse(DiskRefusal::TooLarge) => {
-                counters.disk_refused_size.one();
+                counters.disk_refused_size.increment();
                 false
             }
             DiskVerdict::Refuse(_) => {
-                counters.disk_refused_requests.one();
+                counters.disk_refused_requests.increment();
                 false
             }
         }

@@ -5,7 +5,7 @@ use std::mem;
 
 use bytes::Bytes;
 
-use crate::base::budget::FillMemory;
+use crate::base::budget::MemoryShare;
 
 /// The bytes of a body from where the slowest reader is, or from its beginning, to the last that has come.
 #[derive(Debug)]
@@ -177,7 +177,7 @@ pub(crate) enum Whole {
 
 impl Whole {
     /// The body as it is shared. `memory` is charged until the last reference is dropped.
-    pub(crate) fn charged_to(self, memory: FillMemory) -> Bytes {
+    pub(crate) fn charged_to(self, memory: MemoryShare) -> Bytes {
         match self {
             Self::Buffer(bytes) => memory.charge(bytes),
             Self::Piece(bytes) => memory.charge(bytes),

@@ -19,7 +19,7 @@ use crate::cache::CacheKey;
 use crate::cache::disk_body::DiskBody;
 use crate::cache::stored::{Stored, StoredBody, Variants};
 use crate::exchange::canonical::canonical;
-use crate::exchange::pieces::Memory;
+use crate::exchange::pieces::PieceMemory;
 use crate::exchange::{ClientLink, Request};
 use crate::path::body::{EdgeBody, Source};
 use crate::path::lookup::{Found, Hit, Outcome, Query, absence, lookup};
@@ -117,7 +117,7 @@ fn from_disk(
             Now::Ready(piece) => Some((Some(piece), body)),
             Now::WouldBlock => Some((None, body)),
             Now::Miss(_) => {
-                worker.counters.disk_unreadable.one();
+                worker.counters.disk_unreadable.increment();
                 return Answer::Open(Some(absence(worker, hit.key, query)));
             }
         }
@@ -131,7 +131,7 @@ fn from_disk(
     };
     if let Some(front) = front {
         outbox.push_piece(front);
-        outbox.set_memory(Memory::Own);
+        outbox.set_memory(PieceMemory::Private);
     }
     match rest.left() {
         0 => Answer::Whole,
@@ -173,7 +173,7 @@ impl Query for PlainQuery<'_, '_, '_> {
         let request = self.request.get_or_init(|| {
             let parts = HeadParts::of(self.plain, self.host_is_canonical);
             let head = parts.read(&Bytes::copy_from_slice(self.plain.bytes))?;
-            Some(canonical(&worker.shared.border, self.link, head).0)
+            Some(canonical(&worker.shared.canonicaliser, self.link, head).0)
         });
         match request {
             Some(request) => request.selecting_fields(worker, variants),

@@ -17,7 +17,7 @@ use crate::cache::DiskHit;
 use crate::cache::stored::StoredResponse;
 use crate::client::stream::{ClientStream, FilePart};
 use crate::exchange::ConnState;
-use crate::exchange::pieces::Memory;
+use crate::exchange::pieces::PieceMemory;
 use crate::path::worker::Worker;
 
 /// What is on its way to the client.
@@ -33,7 +33,7 @@ pub(super) struct Outbox {
     /// A body that the kernel takes from the page cache. There is no other then.
     span: Option<Span>,
     /// Whose memory `body` is.
-    memory: Memory,
+    memory: PieceMemory,
     /// What ends the body: the line break behind a chunk.
     tail: &'static [u8],
     /// The most of the body that one call offers the kernel.
@@ -64,7 +64,7 @@ impl Outbox {
         self.end_hit_head(worker, &response.policy, &status, now);
         if let Some(body) = body {
             self.push_body(body);
-            self.memory = Memory::Cached {
+            self.memory = PieceMemory::Cached {
                 key,
                 body_bytes: body.len() as u64,
             };
@@ -176,12 +176,12 @@ impl Outbox {
     }
 
     /// Says whose memory the piece is that was put in last.
-    pub(super) fn set_memory(&mut self, memory: Memory) {
+    pub(super) fn set_memory(&mut self, memory: PieceMemory) {
         self.memory = memory;
     }
 
     /// What is left of the body in memory, and whose memory that is.
-    pub(super) fn held(&self) -> (&Bytes, Memory) {
+    pub(super) fn held(&self) -> (&Bytes, PieceMemory) {
         (&self.body, self.memory)
     }
 
@@ -198,7 +198,7 @@ impl Outbox {
             if let Some(span) = &mut self.span {
                 let most = self.piece_bytes as u64;
                 let written = Pin::new(&mut *stream).poll_send_span(cx, head, span, most);
-                state.note_write(&written);
+                state.record_write(&written);
                 let written = ready!(written)?;
                 self.unflushed = true;
                 let of_head = written.min(head.len());
@@ -233,7 +233,7 @@ impl Outbox {
             } else {
                 stream.poll_write_vectored(cx, &[IoSlice::new(head), IoSlice::new(body)])
             };
-            state.note_write(&written);
+            state.record_write(&written);
             let mut written = ready!(written)?;
             self.unflushed = true;
             if written == 0 {

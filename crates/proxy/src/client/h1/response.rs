@@ -120,7 +120,7 @@ impl ResponseWriter {
     pub(super) fn cut(&mut self, worker: &Worker) {
         match &mut self.stage {
             Stage::Sending { body, .. } => body.cut(),
-            Stage::Waiting(_) | Stage::Sent => worker.counters.disk_body_cut.one(),
+            Stage::Waiting(_) | Stage::Sent => worker.counters.disk_body_cut.increment(),
         }
     }
 

@@ -7,12 +7,12 @@ use super::ConnState;
 /// Takes the interim responses to one request. A fetch may outlive the request that began it; what comes then is
 /// dropped.
 #[derive(Debug)]
-pub(crate) struct Interims {
+pub(crate) struct InterimSink {
     conn: Rc<ConnState>,
     request: u64,
 }
 
-impl Interims {
+impl InterimSink {
     pub(super) fn of(conn: &Rc<ConnState>, request: u64) -> Self {
         Self {
             conn: Rc::clone(conn),

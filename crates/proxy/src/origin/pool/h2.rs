@@ -23,7 +23,7 @@ impl OriginPool {
         let mut unsent = None;
         loop {
             let mut sender = self.h2_sender().await?;
-            attempt.note_sent();
+            attempt.record_sent();
             let request = unsent
                 .take()
                 .unwrap_or_else(|| outbound.request(upload.take().unwrap_or(Upload::Empty)));
@@ -42,7 +42,7 @@ impl OriginPool {
             }
             unsent = returned;
             tries_left -= 1;
-            self.shared.counters.origin_retries.one();
+            self.shared.counters.origin_retries.increment();
         }
     }
 

@@ -121,7 +121,7 @@ impl Fetch {
                 match validated {
                     Validated::Keep(stored) => {
                         self.freshened(old, &stored, seen.key);
-                        self.worker.counters.fills_freshened.one();
+                        self.worker.counters.fills_freshened.increment();
                         // RFC 9111 §4: only what could be reused for each who waited.
                         if stored.response().policy.may_answer_waiting() {
                             return self.found(stored, Some(304));
@@ -168,7 +168,7 @@ impl Fetch {
         match cache.hot.refresh(seen, old, Arc::clone(stored)) {
             Some(true) => cache.record(seen.key(), stored.charge_bytes(), true),
             Some(false) => {}
-            None => return worker.counters.dropped_refresh.one(),
+            None => return worker.counters.dropped_refresh.increment(),
         }
         let response = stored.response();
         if let Some(disk) = &cache.disk {
@@ -192,7 +192,7 @@ impl Fetch {
             return self.found(old, None);
         }
         self.lead.close();
-        self.worker.counters.fills_failed.one();
+        self.worker.counters.fills_failed.increment();
         self.lead.fill.fail(Failure {
             status: error.status(),
             detail: error.detail(),
@@ -242,7 +242,7 @@ impl Fetch {
         let storable = match verdict {
             Verdict::Store(storable) if worker.cache.hot.is_current(seen.url) => storable,
             Verdict::Store(_) => {
-                counters.dropped_insert.one();
+                counters.dropped_insert.increment();
                 return self.direct_map(parts, body, None);
             }
             Verdict::Refuse(refusal) => {
@@ -257,13 +257,13 @@ impl Fetch {
         let varies = matches!(storable.vary, Vary::Fields(_));
         let changing = varies.then(|| worker.cache.changing(seen.url.key()));
         let Some(mut place) = self.place(&storable, seen) else {
-            counters.not_stored_admission.one();
+            counters.not_stored_admission.increment();
             return self.direct_map(parts, body, None);
         };
         let mut disk = self.fill_disk(&mut place, &storable, parts.status, length);
         drop(changing);
         if disk.is_none() && !place.findable {
-            counters.not_stored_admission.one();
+            counters.not_stored_admission.increment();
             return self.direct_map(parts, body, None);
         }
         let object_max = worker.config().limits.object_bytes_max.bytes();
@@ -287,16 +287,16 @@ impl Fetch {
         let budget = &worker.cache.fill_budget;
         let buffered = length.map_or(0, |length| length.min(buffer_max));
         let memory = if let Some(reservation) = &mut place.reservation {
-            Some(budget.charged_elsewhere(reservation.take_hold()))
+            Some(budget.charged_to_cache(reservation.take_hold()))
         } else {
-            budget.take(buffered).or_else(|| {
+            budget.reserve(buffered).or_else(|| {
                 // The disk takes it also where there is no memory to share it from.
                 buffer_max = 0;
-                disk.as_ref().and_then(|_| budget.take(0))
+                disk.as_ref().and_then(|_| budget.reserve(0))
             })
         };
         let Some(memory) = memory else {
-            counters.not_stored_fill_memory.one();
+            counters.not_stored_fill_memory.increment();
             return self.direct_map(parts, body, None);
         };
         let head = self.head(
@@ -337,7 +337,7 @@ impl Fetch {
     /// Takes note of a response that may not be stored.
     fn refused(&self, status: StatusCode, has_stale: bool, seen: Seen) {
         let worker = &self.worker;
-        worker.counters.not_stored_semantics.one();
+        worker.counters.not_stored_semantics.increment();
         // A failing origin's answers are not shared either, but that will pass. An error that this request caused says
         // nothing about the target's other responses.
         if status.is_server_error() || answers_the_request(status) {
@@ -354,7 +354,7 @@ impl Fetch {
     /// Removes the response that the origin was asked about.
     fn remove(&self, seen: Version) {
         if !self.worker.cache.remove(seen, &self.key.bytes) {
-            self.worker.counters.dropped_removal.one();
+            self.worker.counters.dropped_removal.increment();
         }
     }
 
@@ -362,7 +362,7 @@ impl Fetch {
     fn direct(mut self, response: Received, detail: Option<&'static str>) {
         self.lead.close();
         self.lead.fill.release();
-        self.worker.counters.fills_released.one();
+        self.worker.counters.fills_released.increment();
         self.tell(Led::Direct(response, detail));
     }
 
@@ -417,14 +417,14 @@ struct OpenFill(Arc<Counters>);
 
 impl OpenFill {
     fn new(counters: &Arc<Counters>) -> Self {
-        counters.fills.one();
+        counters.fills.increment();
         Self(Arc::clone(counters))
     }
 }
 
 impl Drop for OpenFill {
     fn drop(&mut self) {
-        self.0.fills.less_one();
+        self.0.fills.decrement();
     }
 }
 

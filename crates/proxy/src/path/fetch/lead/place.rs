@@ -34,7 +34,7 @@ impl Place {
     /// the simulator does.
     pub(super) fn offer(&mut self, worker: &Worker, charge: u64, length: u64) {
         if length > worker.config().limits.object_bytes_max.bytes() {
-            worker.counters.not_stored_size.one();
+            worker.counters.not_stored_size.increment();
         } else {
             match worker
                 .cache
@@ -42,7 +42,7 @@ impl Place {
             {
                 Offer::Admit(reservation) => self.reservation = Some(reservation),
                 Offer::Refuse(refusal) => count_refusal(worker, refusal),
-                Offer::Pinned => worker.counters.not_stored_pinned.one(),
+                Offer::Pinned => worker.counters.not_stored_pinned.increment(),
             }
         }
         worker.cache.record(self.hash, charge, false);
@@ -175,7 +175,9 @@ pub(super) fn charge_of(
 
 fn count_refusal(worker: &Worker, refusal: Refusal) {
     match refusal {
-        Refusal::Admission => worker.counters.not_stored_admission.one(),
-        Refusal::LargerThanTier | Refusal::ObjectLimit => worker.counters.not_stored_size.one(),
+        Refusal::Admission => worker.counters.not_stored_admission.increment(),
+        Refusal::LargerThanTier | Refusal::ObjectLimit => {
+            worker.counters.not_stored_size.increment();
+        }
     }
 }

@@ -13,7 +13,7 @@ use http_body::Body as _;
 
 use super::Fetch;
 use super::place::{Place, charge_of};
-use crate::base::error_chain::Chain;
+use crate::base::error_chain::ErrorChain;
 use crate::cache::disk::fill::DiskFill;
 use crate::cache::fill::Pace;
 use crate::cache::stored::{Stored, StoredBody, StoredKind, StoredResponse};
@@ -95,19 +95,19 @@ impl Fetch {
                     poll_fn(|cx| self.lead.fill.poll_room(cx)).await;
                     let is_written = disk.as_ref().is_some_and(DiskFill::is_alive);
                     if !self.lead.fill.has_readers() && !is_written {
-                        worker.counters.fills_failed.one();
+                        worker.counters.fills_failed.increment();
                         return;
                     }
                 }
                 Step::End => break,
                 Step::Unwanted => {
-                    worker.counters.fills_failed.one();
+                    worker.counters.fills_failed.increment();
                     return;
                 }
                 Step::Broken(error) => {
-                    tracing::debug!(error = %Chain(&error), "a body ended early");
-                    worker.counters.not_stored_incomplete.one();
-                    worker.counters.fills_failed.one();
+                    tracing::debug!(error = %ErrorChain(&error), "a body ended early");
+                    worker.counters.not_stored_incomplete.increment();
+                    worker.counters.fills_failed.increment();
                     self.lead.close();
                     self.lead.fill.break_off();
                     // As long as the client has no head it can still be told properly.
@@ -144,7 +144,7 @@ impl Fetch {
                 place.offer(&worker, charge, length);
                 if let Some(reservation) = &mut place.reservation {
                     let budget = &worker.cache.fill_budget;
-                    memory = budget.charged_elsewhere(reservation.take_hold());
+                    memory = budget.charged_to_cache(reservation.take_hold());
                 }
             }
             let body = body.charged_to(memory);
@@ -164,18 +164,18 @@ impl Fetch {
             .then(|| cache.insert(place.seen.key, &place.key, ram, disk))
             .flatten();
         if kept.is_none() {
-            worker.counters.dropped_insert.one();
+            worker.counters.dropped_insert.increment();
         }
         let kept = kept.unwrap_or_default();
         if kept.ram || kept.disk {
-            worker.counters.fills_stored.one();
+            worker.counters.fills_stored.increment();
         } else {
-            worker.counters.fills_shared.one();
+            worker.counters.fills_shared.increment();
         }
         let Some(body) = whole else {
             // It has passed by, or does as soon as its readers have it.
             if !kept.disk {
-                worker.counters.not_stored_size.one();
+                worker.counters.not_stored_size.increment();
             }
             return;
         };

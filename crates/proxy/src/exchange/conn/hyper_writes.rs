@@ -2,7 +2,7 @@
 
 /// How much of a response hyper has written.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Wire {
+pub(super) struct HyperWrites {
     /// The status in the first line, once its bytes were written.
     pub(super) status: u16,
     /// Bytes of the head's end, CR LF CR LF, that were written last.
@@ -11,8 +11,8 @@ pub(super) struct Wire {
     pub(super) body_bytes: u64,
 }
 
-impl Wire {
-    pub(super) fn wrote(&mut self, mut bytes: &[u8]) {
+impl HyperWrites {
+    pub(super) fn record(&mut self, mut bytes: &[u8]) {
         if self.end_matched == 0
             && let Some(digits) = bytes
                 .strip_prefix(b"HTTP/1.")

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -340,7 +340,7 @@ where
             draining = true;
             Pin::new(&mut connection).graceful_shutdown();
         }
-        Pin::new(&mut connection).poll(cx).map(Ok)
+        poll_h2(&mut connection, &io, cx).map(Ok)
     })
     .await;
     if let Some(excess) = io.excess() {
@@ -358,17 +358,32 @@ where
             if reason == CloseReason::Idle {
                 // RFC 9113 §9.1: a server says GOAWAY, so that the client knows what was not served.
                 Pin::new(&mut connection).graceful_shutdown();
-                _ = tokio::time::timeout(LINGER_MAX, connection).await;
+                let ending = poll_fn(|cx| poll_h2(&mut connection, &io, cx));
+                _ = tokio::time::timeout(LINGER_MAX, ending).await;
             } else if reason == CloseReason::Crowded {
                 // The same without waiting: another connection needs the descriptor now.
                 Pin::new(&mut connection).graceful_shutdown();
                 poll_fn(|cx| {
-                    _ = Pin::new(&mut connection).poll(cx);
+                    _ = poll_h2(&mut connection, &io, cx);
                     Poll::Ready(())
                 })
                 .await;
             }
         }
+    }
+}
+
+/// Gives hyper's connection a turn, then writes what it has flushed.
+fn poll_h2<S: ClientStream>(
+    connection: &mut (impl Future<Output = hyper::Result<()>> + Unpin),
+    io: &H2Io<S>,
+    cx: &mut Context<'_>,
+) -> Poll<hyper::Result<()>> {
+    let polled = Pin::new(connection).poll(cx);
+    match io.poll_out(cx) {
+        // Clients that go away in the middle are no news.
+        Poll::Ready(Err(_)) if polled.is_pending() => Poll::Ready(Ok(())),
+        _ => polled,
     }
 }
 

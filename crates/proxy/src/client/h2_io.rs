@@ -1,4 +1,7 @@
-//! The byte stream beneath hyper's HTTP/2: what a client sends goes through a [`FrameGate`].
+//! The byte stream beneath hyper's HTTP/2: what a client sends goes through a [`FrameGate`], and small frames leave together.
+//!
+//! h2 writes and flushes each DATA frame by itself. Ten responses of 1 KiB that are ready at the same time were ten TLS records
+//! and ten calls of `writev`. They are gathered here, and [`H2Io::poll_out`] writes them after each turn of hyper's.
 
 use std::cell::RefCell;
 use std::io;
@@ -34,7 +37,9 @@ struct Inner<S> {
     /// The gate pauses until hyper has accepted what passed.
     paused: bool,
     excess: Option<Excess>,
-    /// The last write took all it was given, so that the client has whole frames.
+    /// Whole frames that hyper has written and the client's stream has not.
+    gathered: BytesMut,
+    /// The last write took all it was given, so that whole frames were written.
     writes_whole: bool,
 }
 
@@ -49,6 +54,7 @@ impl<S> H2Io<S> {
             starved: true,
             paused: false,
             excess: None,
+            gathered: BytesMut::new(),
             writes_whole: true,
         })))
     }
@@ -63,10 +69,12 @@ impl<S> H2Io<S> {
         self.0.borrow().excess
     }
 
-    /// The stream, and the GOAWAY frame to send on it. `None` while hyper has its handle, or if a frame was written in part.
-    pub(crate) fn into_farewell(self) -> Option<(ClientIo<S>, [u8; 17])> {
+    /// The stream, and what to send on it last: gathered frames and GOAWAY. `None` while hyper has its handle, or if a frame
+    /// was written in part.
+    pub(crate) fn into_farewell(self) -> Option<(ClientIo<S>, BytesMut)> {
         let inner = Rc::into_inner(self.0)?.into_inner();
-        let farewell = goaway(inner.gate.last_stream());
+        let mut farewell = inner.gathered;
+        farewell.extend_from_slice(&goaway(inner.gate.last_stream()));
         inner.writes_whole.then_some((inner.io, farewell))
     }
 }
@@ -191,11 +199,64 @@ impl<S: ClientStream> Inner<S> {
         Poll::Ready(Ok(passed.cleared > 0))
     }
 
-    fn note_write(&mut self, offered: usize, result: &Poll<io::Result<usize>>) {
-        if let Poll::Ready(Ok(n)) = result {
-            self.gate.sent(*n as u64);
-            self.writes_whole = *n == offered;
+    /// Gathers small frames, and writes large ones behind what is gathered.
+    fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let offered = pieces.iter().map(|piece| piece.len()).sum();
+        loop {
+            if self.gathered.len() + offered <= GATHERED_BYTES_MAX {
+                for piece in pieces {
+                    self.gathered.extend_from_slice(piece);
+                }
+                self.writes_whole = true;
+                return Poll::Ready(Ok(offered));
+            }
+            if offered <= GATHERED_BYTES_MAX {
+                ready!(self.poll_gathered(cx))?;
+                continue;
+            }
+            let mut all = [io::IoSlice::new(&self.gathered); PIECES_MAX];
+            let count = pieces.len().min(PIECES_MAX - 1);
+            all[1..=count].copy_from_slice(&pieces[..count]);
+            let written = Pin::new(&mut self.io).poll_write_vectored(cx, &all[..=count]);
+            let written = ready!(written)?;
+            self.gate.sent(written as u64);
+            let of_gathered = written.min(self.gathered.len());
+            self.gathered.advance(of_gathered);
+            let rest = written - of_gathered;
+            if rest > 0 || written == 0 {
+                self.gathered = BytesMut::new();
+                self.writes_whole = rest == offered;
+                return Poll::Ready(Ok(rest));
+            }
         }
+    }
+
+    /// Writes what is gathered.
+    fn poll_gathered(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.gathered.is_empty() {
+            let written = ready!(Pin::new(&mut self.io).poll_write(cx, &self.gathered))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.gate.sent(written as u64);
+            self.gathered.advance(written);
+        }
+        // An idle connection then has no buffer.
+        self.gathered = BytesMut::new();
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: ClientStream> H2Io<S> {
+    /// Writes what hyper has flushed. To be called after each of its turns.
+    pub(crate) fn poll_out(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut inner = self.0.borrow_mut();
+        ready!(inner.poll_gathered(cx))?;
+        Pin::new(&mut inner.io).poll_flush(cx)
     }
 }
 
@@ -215,10 +276,9 @@ impl<S: ClientStream> AsyncWrite for H2Io<S> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let mut inner = self.0.borrow_mut();
-        let result = Pin::new(&mut inner.io).poll_write(cx, bytes);
-        inner.note_write(bytes.len(), &result);
-        result
+        self.0
+            .borrow_mut()
+            .poll_write(cx, &[io::IoSlice::new(bytes)])
     }
 
     fn poll_write_vectored(
@@ -226,21 +286,20 @@ impl<S: ClientStream> AsyncWrite for H2Io<S> {
         cx: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let mut inner = self.0.borrow_mut();
-        let result = Pin::new(&mut inner.io).poll_write_vectored(cx, pieces);
-        inner.note_write(pieces.iter().map(|piece| piece.len()).sum(), &result);
-        result
+        self.0.borrow_mut().poll_write(cx, pieces)
     }
 
     fn is_write_vectored(&self) -> bool {
         self.0.borrow().io.is_write_vectored()
     }
 
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0.borrow_mut().io).poll_flush(cx)
+    /// Nothing: [`H2Io::poll_out`] flushes.
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_out(cx))?;
         Pin::new(&mut self.0.borrow_mut().io).poll_shutdown(cx)
     }
 }
@@ -252,5 +311,129 @@ const HEADERS_BEFORE_CLOSE: usize = 4;
 /// Frame headers, padding and a block that Huffman's code made longer.
 const BLOCK_OVERHEAD_BYTES: usize = 16 << 10;
 
+/// Frames are gathered up to here: as much as one TLS record holds (RFC 8446 §5.1).
+const GATHERED_BYTES_MAX: usize = 16 << 10;
+
+/// Slices of one write; h2 offers two.
+const PIECES_MAX: usize = 8;
+
 /// Bytes of one read while a header block is incomplete.
 const READ_BYTES: usize = 4 << 10;
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use proptest::prelude::*;
+    use std::task::Waker;
+
+    use super::*;
+
+    use crate::base::clock::Ticker;
+    use crate::exchange::ConnState;
+
+    /// Takes as many bytes a call as its list says, then all.
+    #[derive(Debug, Default)]
+    struct Client {
+        takes: Vec<usize>,
+        writes: Vec<Vec<u8>>,
+    }
+
+    impl AsyncRead for Client {
+        fn poll_read(
+            self: Pin<&mut Self>,
+            _cx: &mut Context<'_>,
+            _buffer: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    impl AsyncWrite for Client {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            _cx: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            let most = self.takes.pop().unwrap_or(usize::MAX);
+            if most == 0 {
+                return Poll::Pending;
+            }
+            let taken = &bytes[..bytes.len().min(most)];
+            self.writes.push(taken.to_vec());
+            Poll::Ready(Ok(taken.len()))
+        }
+
+        fn poll_write_vectored(
+            self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            pieces: &[io::IoSlice<'_>],
+        ) -> Poll<io::Result<usize>> {
+            let all: Vec<u8> = pieces.iter().flat_map(|piece| piece.to_vec()).collect();
+            self.poll_write(cx, &all)
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl ClientStream for Client {}
+
+    /// Writes frames as h2 does, each with a flush, and a turn's end after every third. Returns what the client got.
+    fn written(frames: &[Vec<u8>], takes: Vec<usize>) -> Vec<Vec<u8>> {
+        let clock = Ticker::start().expect("a thread").clock();
+        let client = Client {
+            takes,
+            writes: Vec::new(),
+        };
+        let io = ClientIo::new(client, ConnState::new(Arc::clone(&clock)), Bytes::new());
+        let io = H2Io::new(io, &LimitsConfig::default(), clock);
+        let mut hypers = io.share();
+        let mut cx = Context::from_waker(Waker::noop());
+        for (n, frame) in frames.iter().enumerate() {
+            let mut left = &frame[..];
+            while !left.is_empty() {
+                let (head, body) = left.split_at(left.len().min(9));
+                let pieces = [head, body].map(io::IoSlice::new);
+                match Pin::new(&mut hypers).poll_write_vectored(&mut cx, &pieces) {
+                    Poll::Ready(taken) => left = &left[taken.expect("it is open")..],
+                    Poll::Pending => {}
+                }
+            }
+            assert!(Pin::new(&mut hypers).poll_flush(&mut cx).is_ready());
+            if n % 3 == 2 {
+                _ = io.poll_out(&mut cx);
+            }
+        }
+        while io.poll_out(&mut cx).is_pending() {}
+        drop(hypers);
+        let (io, farewell) = io.into_farewell().expect("whole frames");
+        assert_eq!(farewell.len(), 17, "nothing is left");
+        io.into_stream().writes
+    }
+
+    #[test]
+    fn small_frames_of_one_turn_leave_in_one_write() {
+        let frames = [vec![1; 100], vec![2; 1033], vec![3; 1033]];
+        assert_eq!(written(&frames, Vec::new()), [frames.concat()]);
+        let large = [vec![1; 100], vec![2; 20_000]];
+        assert_eq!(written(&large, Vec::new()), [large.concat()]);
+    }
+
+    proptest! {
+        /// However much the client takes at a time, it gets all frames in their order.
+        #[test]
+        fn frames_arrive_whole_and_in_order(
+            sizes in prop::collection::vec(prop_oneof![1usize..2000, 16_000usize..40_000], 0..12),
+            takes in prop::collection::vec(prop_oneof![Just(0usize), 1usize..20_000], 0..20),
+        ) {
+            let frame = |(n, &bytes): (usize, &usize)| vec![n as u8; bytes];
+            let frames: Vec<_> = sizes.iter().enumerate().map(frame).collect();
+            prop_assert_eq!(written(&frames, takes).concat(), frames.concat());
+        }
+    }
+}

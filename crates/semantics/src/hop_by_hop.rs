@@ -34,18 +34,18 @@ pub fn strip_request(request: &mut HeaderMap) -> ConnectionOptions {
             None
         },
     };
-    strip(request);
-    // §11.7.2: consumed by the first inbound proxy that expects credentials.
-    request.remove(PROXY_AUTHORIZATION);
+    // §11.7.2: the first inbound proxy that expects credentials consumes them.
+    strip(request, |name| {
+        is_of_connection(name) || *name == PROXY_AUTHORIZATION
+    });
     options
 }
 
 /// Takes out of a response what was meant for this connection.
 pub fn strip_response(response: &mut HeaderMap) {
-    strip(response);
-    // RFC 9111 §3.1: fields that speak to this proxy alone.
-    list::remove_where(response, |name| {
-        *name == PROXY_AUTHENTICATE || *name == PROXY_AUTHENTICATION_INFO
+    strip(response, |name| {
+        // RFC 9111 §3.1: the last two speak to this proxy alone.
+        is_of_connection(name) || *name == PROXY_AUTHENTICATE || *name == PROXY_AUTHENTICATION_INFO
     });
 }
 
@@ -102,7 +102,8 @@ pub fn count_down_max_forwards(method: &Method, request: &mut HeaderMap) -> MaxF
     }
 }
 
-fn strip(headers: &mut HeaderMap) {
+/// Removes the fields that `Connection` lists, and those that `is_removed` names.
+fn strip(headers: &mut HeaderMap, is_removed: impl Fn(&HeaderName) -> bool) {
     let listed: Vec<HeaderName> = list::members(headers, &CONNECTION)
         .filter_map(|member| HeaderName::from_bytes(member).ok())
         .filter(|name| !is_end_to_end(name))
@@ -111,7 +112,7 @@ fn strip(headers: &mut HeaderMap) {
         headers.remove(name);
     }
     // §7.6.1: "intermediaries SHOULD remove … even when not listed".
-    list::remove_where(headers, is_of_connection);
+    list::remove_where(headers, is_removed);
 }
 
 /// The fields that [`strip_request`] takes out of every request, whatever `Connection` says.

@@ -62,9 +62,7 @@ pub use freshness::{Lifetime, LifetimeSource, is_heuristically_cacheable};
 pub use request_target::{InvalidRequestTarget, RequestTarget};
 pub use route::{PassReason, Route, route};
 pub use rules::{ClientDirectives, Heuristic, Rules, SetCookie};
-pub use storability::{
-    Refusal, Storable, Verdict, answers_the_request, on_response, refused_at_a_glance,
-};
+pub use storability::{Refusal, Storable, Verdict, answers_the_request, on_response};
 pub use stored_policy::{Cause, Reuse, StoredPolicy};
 pub use validators::{EntityTag, Validators};
 pub use vary::{Vary, VaryFields};

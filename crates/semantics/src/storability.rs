@@ -139,31 +139,6 @@ pub fn on_response(
     }
 }
 
-/// Why a response may not be stored, where its one line of `Cache-Control` says so whatever the rest of its head holds.
-///
-/// Agrees with [`on_response`] for a GET without `Cache-Control` and `Pragma` of its own. `None` says nothing: ask there.
-pub fn refused_at_a_glance(status: StatusCode, cache_control: &[u8]) -> Option<Refusal> {
-    let code = status.as_u16();
-    if matches!(code, 100..200 | 206 | 304) || speaks_of_one_request(code) || is_request_error(code)
-    {
-        return None;
-    }
-    if cache_control.eq_ignore_ascii_case(b"no-store") {
-        return Some(Refusal::NoStore);
-    }
-    let mut directives = ResponseDirectives::default();
-    directives.add_line(cache_control);
-    if directives.must_understand {
-        None
-    } else if directives.no_store {
-        Some(Refusal::NoStore)
-    } else if directives.private == FieldScope::Whole {
-        Some(Refusal::Private)
-    } else {
-        None
-    }
-}
-
 /// [`on_response`] with `?`.
 pub(crate) fn decide(
     rules: &Rules,

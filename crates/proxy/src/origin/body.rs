@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
 
 use super::error::OriginError;
-use super::h1::{self, Lines};
+use super::h1;
 use super::lease::{Lease, Reusable};
 use crate::base::counters::Counters;
 
@@ -24,8 +24,6 @@ pub(crate) struct OriginBody {
     silence: Option<Pin<Box<Sleep>>>,
     is_silent: bool,
     counters: Arc<Counters>,
-    /// The head, where whoever writes it needs no map.
-    lines: Option<Lines>,
 }
 
 /// Whose connection it comes by.
@@ -95,22 +93,11 @@ impl OriginBody {
             silence: None,
             is_silent: false,
             counters,
-            lines: None,
         };
         if body.coming.is_end_stream() {
             body.ended();
         }
         body
-    }
-
-    /// Has its head travel with it.
-    pub(crate) fn bring(&mut self, lines: Lines) {
-        self.lines = Some(lines);
-    }
-
-    /// The head that travels with it.
-    pub(crate) fn take_lines(&mut self) -> Option<Lines> {
-        self.lines.take()
     }
 
     fn ended(&mut self) {

@@ -19,7 +19,7 @@ pub(crate) use body::OriginBody;
 pub(crate) use connect::Connector;
 pub use connect::ConnectorError;
 pub(crate) use error::OriginError;
-pub(crate) use h1::{Fields, Lines, check_response_head, read_chunked};
+pub(crate) use h1::{check_response_head, read_chunked};
 pub(crate) use health::OriginHealth;
 pub(crate) use outbound::{Conditions, Hop, Outbound, as_origin_sees};
 pub(crate) use pool::{Attempt, OriginPool, Received};

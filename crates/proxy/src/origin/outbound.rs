@@ -122,15 +122,6 @@ impl Outbound<'_> {
         self.request.interims.as_ref()
     }
 
-    /// Whether the client's request was plain and this asks for all of what it wants, so that of a response which
-    /// may not be stored the fields need not be understood.
-    pub(crate) fn lines_do(&self) -> bool {
-        self.request.plain
-            && self.request.method == Method::GET
-            && self.method == Method::GET
-            && matches!(self.conditions, Conditions::Remove)
-    }
-
     /// Whether nothing in the request has to be joined, taken apart or replaced.
     fn is_ordinary(&self) -> bool {
         self.request.version == Version::HTTP_11

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use edgeward_types::Timestamp;
+use http::response::Parts;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
@@ -73,7 +74,7 @@ impl Attempt {
 }
 
 /// A response's head, and its body to come. Boxed where they are made: they pass through many hands.
-pub(crate) type Received = (h1::Fields, Box<OriginBody>);
+pub(crate) type Received = (Box<Parts>, Box<OriginBody>);
 
 impl OriginPool {
     pub(crate) fn new(
@@ -171,21 +172,14 @@ impl OriginPool {
             let head = outbound.head();
             let timeout = self.config.first_byte_timeout;
             let failed = match connection
-                .exchange(
-                    &head,
-                    method,
-                    outbound.lines_do(),
-                    limits,
-                    timeout,
-                    outbound.interims(),
-                )
+                .exchange(&head, method, limits, timeout, outbound.interims())
                 .await
             {
-                Ok((fields, body)) => {
+                Ok((parts, body)) => {
                     let silence_max = self.config.read_idle_timeout;
                     let counters = Arc::clone(&self.shared.counters);
                     let body = OriginBody::own(body, lease, silence_max, counters);
-                    return Ok((fields, Box::new(body)));
+                    return Ok((parts, Box::new(body)));
                 }
                 Err(failed) => failed,
             };
@@ -250,7 +244,7 @@ impl OriginPool {
             self.config.read_idle_timeout,
             Arc::clone(&self.shared.counters),
         );
-        (h1::Fields::Map(Box::new(parts)), Box::new(body))
+        (Box::new(parts), Box::new(body))
     }
 
     /// Waits for a head, as long as `first_byte_timeout` from the end of the upload.

@@ -14,7 +14,7 @@ use crate::cache::fill::FillReader;
 use crate::cache::pinned::{ClientBytes, Holding};
 use crate::exchange::InFlight;
 use crate::exchange::pieces::PieceMemory;
-use crate::origin::{Lines, OriginBody};
+use crate::origin::OriginBody;
 use crate::path::delivery::Delivery;
 use crate::path::worker::Worker;
 
@@ -89,15 +89,6 @@ impl EdgeBody {
             in_flight,
             delivery,
             log,
-        }
-    }
-
-    /// The head of a response that was passed on as [`Lines`]; only a plain request's, which the fast path serves.
-    pub(crate) fn take_lines(&mut self) -> Option<Lines> {
-        match &mut self.source {
-            Source::Origin(body) => body.take_lines(),
-            Source::Passed(delivery) => delivery.take_lines(),
-            _ => None,
         }
     }
 

@@ -27,7 +27,7 @@ use crate::base::counters::Counters;
 use crate::base::pace::{MinRate, Pace};
 use crate::base::tasks::{AbortHandle, TaskSet};
 use crate::exchange::{CloseReason, ConnState};
-use crate::origin::{Lines, OriginBody, OriginError};
+use crate::origin::{OriginBody, OriginError};
 
 /// The responses of one worker that its sweep watches, and what it takes to read ahead of their clients.
 pub(crate) struct Deliveries {
@@ -290,11 +290,6 @@ impl Delivery {
             Some(left) => SizeHint::with_exact(ahead + left),
             None => SizeHint::default(),
         }
-    }
-
-    /// The head that travels with a body from the origin.
-    pub(crate) fn take_lines(&self) -> Option<Lines> {
-        self.passed.as_ref()?.borrow_mut().body.take_lines()
     }
 
     /// Nobody will ask for more.

@@ -27,7 +27,7 @@ use crate::cache::fill::{FillHead, FillReader, Followed};
 use crate::cache::stored::{Stored, StoredKind};
 use crate::exchange::{ConnState, Refusal, Request};
 use crate::origin::as_origin_sees;
-use crate::origin::{Fields, OriginError, Received};
+use crate::origin::{OriginError, Received};
 use crate::path::body::{EdgeBody, Source};
 use crate::path::worker::Worker;
 use lead::Fetch;
@@ -198,10 +198,8 @@ async fn lead_fetch(
         Led::Direct(response, detail) => {
             drop(reader);
             status.detail = detail.map(Into::into);
-            match response {
-                (Fields::Map(parts), body) => pass::stripped(reply, &request, *parts, body, status),
-                (Fields::Lines(head), body) => pass::lines(reply, &request, head, body, status),
-            }
+            let (parts, body) = response;
+            pass::stripped(reply, &request, *parts, body, status)
         }
         Led::Found { stored, fwd_status } => {
             worker.counters.revalidated.increment();

@@ -14,7 +14,7 @@ use http::{Method, StatusCode};
 
 use crate::cache::disk::Durable;
 use crate::exchange::{ConnState, Request};
-use crate::origin::{Attempt, Conditions, Fields, OriginError, Outbound, Received, Upload};
+use crate::origin::{Attempt, Conditions, OriginError, Outbound, Received, Upload};
 use crate::path::worker::Worker;
 
 /// An exchange with the origin that its client may leave. Dropped after the request was sent, it goes on as a task.
@@ -68,8 +68,7 @@ async fn exchange(
     };
     let sent = worker.origin.send(&attempt, &outbound, upload).await;
     let pending = match &sent {
-        Ok((Fields::Map(parts), _)) => invalidate(&worker, &request, parts.status, &parts.headers),
-        Ok((Fields::Lines(_), _)) => unreachable!("lines are for GET alone"),
+        Ok((parts, _)) => invalidate(&worker, &request, parts.status, &parts.headers),
         // The origin may have done what it was asked for. It does not act on a request without its end (RFC 9112 §8), and
         // a client that cuts its upload must not be able to remove what others use.
         Err(error) if attempt.was_sent() && !error.is_of_upload() => {

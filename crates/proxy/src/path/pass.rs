@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use edgeward_semantics::{CacheStatus, Forward, hop_by_hop};
-use http::header::{CACHE_STATUS, CONNECTION, EXPECT, HeaderMap, HeaderValue};
+use http::header::{CACHE_STATUS, CONNECTION, EXPECT, HeaderValue};
 use http::response::Parts;
 use http::{Method, Response, Version};
 use hyper::body::{Body as _, Incoming};
@@ -12,9 +12,7 @@ use super::deliver::Reply;
 use super::invalidate;
 use crate::base::error_chain::ErrorChain;
 use crate::exchange::{Refusal, Request};
-use crate::origin::{
-    Attempt, Conditions, Fields, Lines, OriginBody, OriginError, Outbound, Upload,
-};
+use crate::origin::{Attempt, Conditions, OriginBody, OriginError, Outbound, Upload};
 use crate::path::body::{EdgeBody, Source};
 
 /// Sends the request on as it is.
@@ -59,7 +57,7 @@ pub(super) async fn pass_counted(
         worker.origin.send(&attempt, &outbound, upload).await
     };
     match sent {
-        Ok((Fields::Map(mut parts), body)) => {
+        Ok((mut parts, body)) => {
             hop_by_hop::strip_response(&mut parts.headers);
             if progress.is_some_and(|upload| upload.is_refused()) {
                 worker.counters.expectations_refused.increment();
@@ -69,9 +67,6 @@ pub(super) async fn pass_counted(
                 reply.in_flight.conn().linger();
             }
             stripped(reply, &request, *parts, body, CacheStatus::forward(why))
-        }
-        Ok((Fields::Lines(head), body)) => {
-            lines(reply, &request, head, body, CacheStatus::forward(why))
         }
         Err(error) => failed(reply, &error, CacheStatus::forward(why)),
     }
@@ -94,23 +89,6 @@ pub(super) fn stripped(
     headers.append(CACHE_STATUS, reply.worker.cache_status(&cache_status));
     let source = Source::Origin(body);
     reply.respond(request, status, headers, source, &cache_status)
-}
-
-/// The same of a response whose fields nobody had to understand.
-pub(super) fn lines(
-    reply: Reply,
-    request: &Request,
-    mut head: Lines,
-    mut body: Box<OriginBody>,
-    mut cache_status: CacheStatus,
-) -> Response<EdgeBody> {
-    let status = head.status;
-    cache_status.fwd_status = Some(status.as_u16());
-    let value = reply.worker.cache_status(&cache_status);
-    head.push(b"cache-status", value.as_bytes());
-    body.bring(head);
-    let source = Source::Origin(body);
-    reply.respond(request, status, HeaderMap::new(), source, &cache_status)
 }
 
 /// The error a client gets instead of a response.

@@ -207,10 +207,6 @@ impl ResponseWriter {
         let bodiless = status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED;
         outbox.push_status(status);
         let mut is_dated = false;
-        if let Some(lines) = body.take_lines() {
-            outbox.push_lines(lines.bytes());
-            is_dated = lines.is_dated;
-        }
         for (name, value) in &headers {
             // Ours to say, here and now.
             let is_framing = match *name {

@@ -1,6 +1,6 @@
 //! The head of a response, read from the wire.
 
-use bytes::{Buf as _, BytesMut};
+use bytes::BytesMut;
 use edgeward_semantics::hop_by_hop;
 use http::header::{
     CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING,
@@ -10,14 +10,13 @@ use http::{Method, Response, StatusCode, Version};
 
 use super::body::Framing;
 use super::chunked::Chunked;
-use super::lines::{self, Lines};
 use super::{H1Error, HeadLimits};
 
 /// What the start of the inbox turned out to be. It is taken out.
 #[derive(Debug)]
 pub(super) enum Head {
     Final {
-        fields: Fields,
+        parts: Box<Parts>,
         framing: Framing,
         /// Whether the connection can serve another request after this response.
         reusable: bool,
@@ -26,31 +25,11 @@ pub(super) enum Head {
     Interim(Option<Vec<u8>>),
 }
 
-/// A head, as it was wanted.
-#[derive(Debug)]
-pub(crate) enum Fields {
-    Map(Box<Parts>),
-    /// Of a response that may not be stored.
-    Lines(Lines),
-}
-
-impl Fields {
-    pub(crate) fn status(&self) -> StatusCode {
-        match self {
-            Self::Map(parts) => parts.status,
-            Self::Lines(lines) => lines.status,
-        }
-    }
-}
-
 /// Reads a response's head from the start of `inbox`, or finds that more has to come.
-///
-/// With `lines_do` the request was a plain GET, and of what may not be stored its lines are enough.
 pub(super) fn parse(
     inbox: &mut BytesMut,
     limits: HeadLimits,
     method: &Method,
-    lines_do: bool,
 ) -> Result<Option<Head>, H1Error> {
     if inbox.is_empty() {
         return Ok(None);
@@ -77,14 +56,6 @@ pub(super) fn parse(
     };
     let status = StatusCode::from_u16(response.code.unwrap_or_default())
         .map_err(|_| H1Error::Head(httparse::Error::Status))?;
-    if lines_do && let Some((lines, length)) = lines::of(status, bytes, &response) {
-        inbox.advance(bytes);
-        return Ok(Some(Head::Final {
-            fields: Fields::Lines(lines),
-            framing: Framing::Length(length),
-            reusable: true,
-        }));
-    }
     let version = match response.version {
         Some(1) => Version::HTTP_11,
         _ => Version::HTTP_10,
@@ -122,7 +93,7 @@ pub(super) fn parse(
     parts.version = version;
     parts.headers = headers;
     Ok(Some(Head::Final {
-        fields: Fields::Map(Box::new(parts)),
+        parts: Box::new(parts),
         framing,
         reusable,
     }))
@@ -264,13 +235,13 @@ mod tests {
     };
 
     fn read(text: &str) -> Result<Option<Head>, H1Error> {
-        parse(&mut BytesMut::from(text), LIMITS, &Method::GET, false)
+        parse(&mut BytesMut::from(text), LIMITS, &Method::GET)
     }
 
     fn final_of(text: &str) -> (Parts, Framing, bool) {
         match read(text) {
             Ok(Some(Head::Final {
-                fields: Fields::Map(parts),
+                parts,
                 framing,
                 reusable,
             })) => (*parts, framing, reusable),
@@ -365,12 +336,12 @@ mod tests {
     fn an_interim_response_is_passed_over() {
         let mut inbox =
             BytesMut::from("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\n\r\n");
-        let interim = parse(&mut inbox, LIMITS, &Method::GET, false);
+        let interim = parse(&mut inbox, LIMITS, &Method::GET);
         let Ok(Some(Head::Interim(Some(lines)))) = interim else {
             panic!("{interim:?}");
         };
         assert_eq!(lines, b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n");
-        let last = parse(&mut inbox, LIMITS, &Method::GET, false);
+        let last = parse(&mut inbox, LIMITS, &Method::GET);
         assert!(matches!(last, Ok(Some(Head::Final { .. }))), "{last:?}");
         assert!(inbox.is_empty());
     }
@@ -391,7 +362,7 @@ mod tests {
             let mut inbox = BytesMut::from(&b"HTTP/1.1 200 OK\r\n"[..]);
             inbox.extend_from_slice(&bytes);
             let before = inbox.len();
-            if let Ok(Some(_)) = parse(&mut inbox, LIMITS, &Method::GET, false) {
+            if let Ok(Some(_)) = parse(&mut inbox, LIMITS, &Method::GET) {
                 prop_assert!(inbox.len() < before);
             }
         }

@@ -29,7 +29,7 @@ use crate::cache::stored::{Hot, Stored, StoredBody, StoredKind};
 use crate::exchange::Request;
 use crate::origin::Upload;
 use crate::origin::as_origin_sees;
-use crate::origin::{Attempt, Fields, OriginBody, OriginError, Received};
+use crate::origin::{Attempt, OriginBody, OriginError};
 use crate::origin::{Conditions, Outbound};
 use crate::path::revalidate::{self, Validated};
 use crate::path::worker::Worker;
@@ -94,25 +94,16 @@ impl Fetch {
                 request_time,
                 response_time: self.worker.now(),
             };
-            let (fields, body) = match sent {
+            let (parts, body) = match sent {
                 Ok(response) => response,
                 Err(error) => return self.failed(error, stale),
             };
-            let status = fields.status();
+            let status = parts.status;
             if let Some(old) = stale.as_ref().filter(|_| status.is_server_error())
                 && may_serve_on_error(old, exchange)
             {
                 return self.found(Arc::clone(old), Some(status.as_u16()));
             }
-            let parts = match fields {
-                Fields::Map(parts) => parts,
-                Fields::Lines(head) => {
-                    self.refused(status, stale.is_some(), seen);
-                    let detail = head.refusal.as_str();
-                    self.direct((Fields::Lines(head), body), Some(detail));
-                    return;
-                }
-            };
             if let Some(old) = &stale
                 && parts.status == StatusCode::NOT_MODIFIED
             {
@@ -243,11 +234,11 @@ impl Fetch {
             Verdict::Store(storable) if worker.cache.hot.is_current(seen.url) => storable,
             Verdict::Store(_) => {
                 counters.dropped_insert.increment();
-                return self.direct_map(parts, body, None);
+                return self.direct(parts, body, None);
             }
             Verdict::Refuse(refusal) => {
                 self.refused(parts.status, has_stale, seen);
-                return self.direct_map(parts, body, Some(refusal.as_str()));
+                return self.direct(parts, body, Some(refusal.as_str()));
             }
         };
         let primary = self.key.primary_hash();
@@ -258,13 +249,13 @@ impl Fetch {
         let changing = varies.then(|| worker.cache.changing(seen.url.key()));
         let Some(mut place) = self.place(&storable, seen) else {
             counters.not_stored_admission.increment();
-            return self.direct_map(parts, body, None);
+            return self.direct(parts, body, None);
         };
         let mut disk = self.fill_disk(&mut place, &storable, parts.status, length);
         drop(changing);
         if disk.is_none() && !place.findable {
             counters.not_stored_admission.increment();
-            return self.direct_map(parts, body, None);
+            return self.direct(parts, body, None);
         }
         let object_max = worker.config().limits.object_bytes_max.bytes();
         let share_max = worker.config().caching.collapse_bytes_max.bytes();
@@ -277,7 +268,7 @@ impl Fetch {
             buffer_max = length;
             if place.reservation.is_none() && length > share_max {
                 if disk.is_none() {
-                    return self.direct_map(parts, body, None);
+                    return self.direct(parts, body, None);
                 }
                 // Too much to hold: it flows past, to disk and to those who have joined by now.
                 buffer_max = 0;
@@ -297,7 +288,7 @@ impl Fetch {
         };
         let Some(memory) = memory else {
             counters.not_stored_fill_memory.increment();
-            return self.direct_map(parts, body, None);
+            return self.direct(parts, body, None);
         };
         let head = self.head(
             &storable,
@@ -358,21 +349,17 @@ impl Fetch {
         }
     }
 
-    /// The response goes to the leader alone, who moves its body himself.
-    fn direct(mut self, response: Received, detail: Option<&'static str>) {
-        self.lead.close();
-        self.lead.fill.release();
-        self.worker.counters.fills_released.increment();
-        self.tell(Led::Direct(response, detail));
-    }
-
-    fn direct_map(
-        self,
+    /// Gives the response to the leader alone, who moves its body himself.
+    fn direct(
+        mut self,
         parts: Box<Parts>,
         body: Box<OriginBody>,
         detail: Option<&'static str>,
     ) -> Option<Rest> {
-        self.direct((Fields::Map(parts), body), detail);
+        self.lead.close();
+        self.lead.fill.release();
+        self.worker.counters.fills_released.increment();
+        self.tell(Led::Direct((parts, body), detail));
         None
     }
 

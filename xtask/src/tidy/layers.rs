@@ -1,4 +1,4 @@
-//! The order of `proxy`'s modules: imports point down its layers, and within a layer there is no cycle.
+//! The order of `proxy`'s modules: imports point down its layers, and within a layer there is no cycle. No file is long.
 //!
 //! ARCHITECTURE.md lists the layers, the highest first. A layer is a folder of `crates/proxy/src`, a module is a file or
 //! a folder in it. A module may import every lower layer. It names the modules beside it one by one, not by way of the
@@ -72,6 +72,11 @@ pub(crate) fn check(layers: &Layers, files: &[(PathBuf, String)]) -> Report {
     let mut imports: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
     for (file, source) in files {
         let place = Path::new(ROOT).join(file);
+        let lines = source.lines().count();
+        if lines > LINES_MAX {
+            let what = format!("{lines} lines, more than {LINES_MAX}");
+            report.findings.push(finding(&place, what, SPLIT));
+        }
         let Some(layer) = segment(file, 0) else {
             continue;
         };
@@ -214,9 +219,13 @@ fn finding(place: &Path, what: String, hint: &str) -> Finding {
     Finding::new("layers", place.display(), what, hint)
 }
 
+/// The most lines of a file.
+const LINES_MAX: usize = 500;
+
 const HEADING: &str = "\n### The layers of `proxy`\n";
 const LISTED: &str = "move it into a layer, or list the layer in ARCHITECTURE.md";
 const DOWNWARD: &str = "move what both need to a lower module, or pass it as an argument";
+const SPLIT: &str = "look for the second topic and move it to a file of its own";
 const BY_MODULE: &str = "name the module: `super::module::Item`";
 
 #[cfg(test)]
@@ -297,6 +306,17 @@ mod tests {
     fn a_module_names_its_neighbours_themselves() {
         let files = [("base/a.rs", "use super::{B, b};"), ("base/b.rs", "")];
         assert_eq!(found(&files), ["imports `base::B` by way of the layer"]);
+    }
+
+    #[test]
+    fn a_file_has_at_most_500_lines() {
+        let long = "\n".repeat(500);
+        assert_eq!(found(&[("base/a.rs", &long)]), [""; 0]);
+        let longer = "\n".repeat(501);
+        assert_eq!(
+            found(&[("base/a.rs", &longer)]),
+            ["501 lines, more than 500"]
+        );
     }
 
     #[test]

@@ -187,6 +187,49 @@ fn an_answer_waits_for_its_latency() {
 }
 
 #[test]
+fn a_response_waits_for_the_delay_of_its_own_request() {
+    let origin = start(OriginConfig::default());
+    let target = "/o/1?size=4&delay=300";
+    for (method, headers, status) in [
+        ("GET", "", "200"),
+        ("HEAD", "", "200"),
+        ("POST", "Content-Length: 0\r\n", "204"),
+    ] {
+        let begun = Instant::now();
+        let (head, _) = ask(origin.addr(), method, target, headers);
+        assert!(
+            head.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{method}: {head}"
+        );
+        assert!(begun.elapsed() >= Duration::from_millis(300), "{method}");
+    }
+}
+
+/// The delay begins after the body: an origin that needs the whole upload.
+#[test]
+fn an_upload_is_not_answered_before_its_body_has_come() {
+    let origin = start(OriginConfig::default());
+    let mut upload = TcpStream::connect(origin.addr()).expect("the origin listens");
+    let head = "POST /o/1?size=4&delay=1 HTTP/1.1\r\nHost: o\r\nContent-Length: 2\r\n\r\n";
+    upload.write_all(head.as_bytes()).expect("a head");
+    upload.write_all(b"a").expect("half of the body");
+    // An origin that does not wait for the body has answered by the end of this request.
+    let (other, _) = get(origin.addr(), "/o/2?size=4&delay=300", "");
+    assert!(other.starts_with("HTTP/1.1 200 "), "{other}");
+    upload.set_nonblocking(true).expect("a socket");
+    let early = upload.read(&mut [0; 64]).map_err(|error| error.kind());
+    assert_eq!(early.err(), Some(std::io::ErrorKind::WouldBlock));
+    upload.set_nonblocking(false).expect("a socket");
+    upload.write_all(b"b").expect("the rest of the body");
+    let mut response = [0; 12];
+    upload
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .expect("a timeout can be set");
+    upload.read_exact(&mut response).expect("a response");
+    assert_eq!(&response, b"HTTP/1.1 204");
+}
+
+#[test]
 fn workers_share_one_port_and_a_second_origin_does_not() {
     let origin = start(OriginConfig {
         workers: NonZeroUsize::new(3).expect("not zero"),

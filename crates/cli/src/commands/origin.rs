@@ -210,7 +210,8 @@ Each byte is a function of the id and its offset. A request may shape its answer
   vary=FIELDS     Vary
   h=Name:value    any header, up to sixteen times
   status=CODE     another status
-  chunked=1       no Content-Length";
+  chunked=1       no Content-Length
+  delay=MS        milliseconds before the response, at most 600000";
 
 #[cfg(test)]
 mod tests {

@@ -1,11 +1,13 @@
 //! What a request asks of the origin: the object, and anything unusual about its answer.
 //!
 //! `/o/<id>?size=N` and, in any order, `cc=` (another `Cache-Control`, empty for none),
-//! `ct=` (`Content-Type`), `vary=`, `h=Name:value` (any header, up to sixteen), `status=`
-//! and `chunked=1` (no `Content-Length`). Values are percent-encoded. Other parameters are
-//! ignored: they make another URL for a cache, and that may be the point of them.
+//! `ct=` (`Content-Type`), `vary=`, `h=Name:value` (any header, up to sixteen), `status=`,
+//! `chunked=1` (no `Content-Length`) and `delay=` (milliseconds before the response). Values are
+//! percent-encoded. Other parameters are ignored: they make another URL for a cache, and that
+//! may be the point of them.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use http::header::{CONTENT_TYPE, VARY};
 use http::{HeaderName, HeaderValue, StatusCode};
@@ -20,6 +22,8 @@ pub(super) struct Ask<'a> {
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
     pub(super) status: StatusCode,
     pub(super) chunked: bool,
+    /// The wait between the end of the request and its response.
+    pub(super) delay: Duration,
 }
 
 /// Why a request asks for no object.
@@ -70,6 +74,7 @@ impl<'a> Ask<'a> {
             headers: Vec::new(),
             status: StatusCode::OK,
             chunked: false,
+            delay: Duration::ZERO,
         };
         let parameters = query.unwrap_or_default().split('&');
         for (name, value) in parameters.filter_map(|parameter| parameter.split_once('=')) {
@@ -106,6 +111,12 @@ impl<'a> Ask<'a> {
                         .ok_or_else(|| bad("status", value, "use 200 to 599, but not 304"))?;
                 }
                 "chunked" => ask.chunked = value == "1",
+                "delay" => {
+                    let milliseconds = value.parse().ok().map(Duration::from_millis);
+                    ask.delay = milliseconds
+                        .filter(|&delay| delay <= DELAY_MAX)
+                        .ok_or_else(|| bad("delay", value, "use 0 to 600000 milliseconds"))?;
+                }
                 _ => {}
             }
         }
@@ -166,6 +177,10 @@ fn decode(text: &str) -> Cow<'_, str> {
 }
 
 const HEADERS_MAX: usize = 16;
+
+/// Ten times as long as an edge waits for a response by default.
+const DELAY_MAX: Duration = Duration::from_secs(600);
+
 const FRAMING: [&str; 5] = [
     "connection",
     "content-length",
@@ -209,6 +224,9 @@ mod tests {
         assert_eq!(shown, ["vary: Accept", "x-a: b"]);
         assert_eq!(ask.status, StatusCode::NOT_FOUND);
         assert!(ask.chunked);
+        assert_eq!(ask.delay, Duration::ZERO);
+        let late = read("/o/1?size=1&delay=600000").expect("an ask");
+        assert_eq!(late.delay, Duration::from_secs(600));
         let silent = read("/o/1?size=1&cc=").expect("an ask");
         assert_eq!(silent.cache_control, Some(None));
     }
@@ -228,6 +246,9 @@ mod tests {
             ("/o/1?size=1&cc=%0a", "visible"),
             ("/o/1?size=1&status=304", "not 304"),
             ("/o/1?size=1&status=99", "200 to 599"),
+            ("/o/1?size=1&delay=", "0 to 600000"),
+            ("/o/1?size=1&delay=1s", "0 to 600000"),
+            ("/o/1?size=1&delay=600001", "0 to 600000"),
         ] {
             let error = read(target).expect_err(target).to_string();
             assert!(error.contains(hint), "{target}: {error}");

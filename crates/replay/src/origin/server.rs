@@ -232,9 +232,7 @@ impl Worker {
             response.headers_mut().insert(CONTENT_TYPE, json);
             return response;
         }
-        if !fate.latency.is_zero() {
-            tokio::time::sleep(fate.latency).await;
-        }
+        wait(fate.latency).await;
         if fate.fails {
             self.stats.error();
             return status(self.config.error_status);
@@ -244,11 +242,13 @@ impl Worker {
             Ok(ask) => ask,
             Err(error) => return self.refuse(&error),
         };
+        let delay = ask.delay;
         match head.method {
-            Method::GET | Method::HEAD => {}
+            Method::GET | Method::HEAD => wait(delay).await,
             Method::POST | Method::PUT | Method::PATCH | Method::DELETE => {
                 // Taken and forgotten: objects are what they are.
                 while let Some(Ok(_)) = upload.frame().await {}
+                wait(delay).await;
                 return status(StatusCode::NO_CONTENT);
             }
             _ => {
@@ -290,6 +290,12 @@ impl Worker {
             _ => StatusCode::BAD_REQUEST,
         };
         response
+    }
+}
+
+async fn wait(duration: Duration) {
+    if !duration.is_zero() {
+        tokio::time::sleep(duration).await;
     }
 }
 

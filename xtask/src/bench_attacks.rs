@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 use crate::bench_hits::facts;
 use crate::bench_memory::MEMORY_RATIO_MAX;
-use crate::options::Options;
+use crate::options::{Options, edgeward_binary};
 use crate::say;
 
 use attacks::{Attack, Strength};
@@ -44,6 +44,8 @@ usage: cargo xtask bench-attacks [options]
   --server-core N    [0]
   --client-core N    [1]
   --edgeward NAME    a cargo profile or a path to the binary [release]
+  --origin-binary NAME  the binary whose `origin` is asked, for an edgeward
+                     whose origin has no `delay` [that of --edgeward]
   --out FOLDER       runs.jsonl and summary.md [bench/scratch/attacks]
 ";
 
@@ -55,6 +57,7 @@ struct Plan {
     server_core: u32,
     client_core: u32,
     edgeward: PathBuf,
+    origin_binary: PathBuf,
     out: PathBuf,
 }
 
@@ -130,6 +133,10 @@ impl Plan {
             server_core: options.number("--server-core", 0)?,
             client_core: options.number("--client-core", 1)?,
             edgeward: options.edgeward(root, "release")?,
+            origin_binary: {
+                let tested = options.text("--edgeward", "release");
+                edgeward_binary(&options.text("--origin-binary", &tested), root)?
+            },
             out: options.path("--out", root, "bench/scratch/attacks"),
         })
     }

@@ -23,13 +23,14 @@ pub(super) enum Attack {
     PinnedH2,
     /// 200 HTTP/1.1 connections that ask for such objects and read nothing.
     PinnedH1,
-    /// 40 HTTP/2 connections whose requests repeat an indexed field of 4 kB: a byte sent is 4 kB decoded.
+    /// 40 HTTP/2 connections with 100 uploads each that repeat an indexed field of 4 kB: a byte sent is 4 kB decoded. No
+    /// body follows, and the origin waits for it.
     Hpack,
-    /// 1,150 uploads that send a byte every 15 seconds.
+    /// 1,150 uploads that send a byte every 15 seconds. The origin waits for their bodies.
     SlowPosts,
     /// 12 HTTP/2 connections with a window of 0 that ask for bodies of 400 kB that may not be stored.
     ClosedWindows,
-    /// Four HTTP/2 connections that reset each request at once.
+    /// Four HTTP/2 connections that reset each request at once. The origin takes 5 seconds for each response.
     RapidReset,
     /// Four HTTP/2 connections that send PING and SETTINGS without end.
     FrameFlood,
@@ -326,8 +327,10 @@ impl Attacker {
             }
             Attack::SlowPosts => {
                 let key = self.key();
-                format!("POST /o/{key} HTTP/1.1\r\nHost: bench\r\nContent-Length: 10000\r\n\r\n")
-                    .into_bytes()
+                format!(
+                    "POST /o/{key}?size=1 HTTP/1.1\r\nHost: bench\r\nContent-Length: 10000\r\n\r\n"
+                )
+                .into_bytes()
             }
             Attack::Admin => b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".repeat(200),
             Attack::Idle | Attack::Publisher | Attack::Gateway => Vec::new(),
@@ -397,7 +400,7 @@ impl Attacker {
             }
             Attack::Hpack if open.stream_id < 200 => {
                 for n in 0..10 {
-                    let mut block = h2::head(Method::Post, &format!("/o/{}", self.key()));
+                    let mut block = h2::head(Method::Post, &format!("/o/{}?size=1", self.key()));
                     if open.stream_id == 1 {
                         h2::indexed_field(&mut block, b"cookie", &[b'x'; 4000]);
                     }
@@ -410,7 +413,7 @@ impl Attacker {
             // 4 connections x 10 requests x 50 turns: 2,000 a second.
             Attack::RapidReset => {
                 for _ in 0..10 {
-                    let path = format!("/o/{}?size=1024", self.key());
+                    let path = format!("/o/{}?size=1024&delay=5000", self.key());
                     let stream = open.stream_id;
                     request(
                         &mut bytes,

@@ -76,7 +76,7 @@ impl Stage {
         ));
         let origin = Server::start(
             "origin",
-            &plan.edgeward,
+            &plan.origin_binary,
             &origin,
             plan.client_core,
             origin_port,

@@ -1,4 +1,4 @@
-//! The attacks: each keeps connections of its own and does a bounded amount of work in each turn.
+//! Attackers: each keeps connections of its own and does a bounded amount of work in each turn.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
@@ -10,167 +10,17 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
-use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
+use super::cpu_time::{CpuTime, ThreadTime};
 use super::h2::{self, Method};
-use super::stage::{Service, Stage};
-
-/// What is done to the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Attack {
-    /// Two HTTP/2 connections with a window of 0, 100 streams each, for objects of 8 MiB that evict each other.
-    PinnedH2,
-    /// 200 HTTP/1.1 connections that ask for such objects and read nothing.
-    PinnedH1,
-    /// 40 HTTP/2 connections with 100 uploads each that repeat an indexed field of 4 kB: a byte sent is 4 kB decoded. No
-    /// body follows, and the origin waits for it.
-    Hpack,
-    /// 1,150 uploads that send a byte every 15 seconds. The origin waits for their bodies.
-    SlowPosts,
-    /// 12 HTTP/2 connections with a window of 0 that ask for bodies of 400 kB that may not be stored.
-    ClosedWindows,
-    /// Four HTTP/2 connections that reset each request at once. The origin takes 5 seconds for each response.
-    RapidReset,
-    /// Four HTTP/2 connections that send PING and SETTINGS without end.
-    FrameFlood,
-    /// 1,400 connections that say nothing.
-    Idle,
-    /// 32 connections to the admin server that pipeline requests and read nothing, each for a third of a second.
-    Admin,
-    /// 4,100 connections to the filter's publisher that say nothing.
-    Publisher,
-    /// 115 connections a second to the link's gateway that send no certificate and nothing else.
-    Gateway,
-}
-
-/// How much an attack does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Strength {
-    /// About 70 MB/s of bodies, and 100 connections a second instead of those that the server closed.
-    Moderate,
-    /// As many bodies as the edge fetches, and 1,000 connections a second.
-    Strong,
-}
-
-impl Strength {
-    pub(super) const ALL: [Self; 2] = [Self::Moderate, Self::Strong];
-
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Moderate => "moderate",
-            Self::Strong => "strong",
-        }
-    }
-}
-
-/// The body of an object that an attack asks for.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Body {
-    pub(super) bytes: u32,
-    query: &'static str,
-}
-
-impl Body {
-    pub(super) fn path(self, key: u64) -> String {
-        format!("/o/{key}?size={}{}", self.bytes, self.query)
-    }
-}
-
-impl Attack {
-    pub(super) const ALL: [Self; 11] = [
-        Self::PinnedH2,
-        Self::PinnedH1,
-        Self::Hpack,
-        Self::SlowPosts,
-        Self::ClosedWindows,
-        Self::RapidReset,
-        Self::FrameFlood,
-        Self::Idle,
-        Self::Admin,
-        Self::Publisher,
-        Self::Gateway,
-    ];
-
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::PinnedH2 => "pinned-h2",
-            Self::PinnedH1 => "pinned-h1",
-            Self::Hpack => "hpack",
-            Self::SlowPosts => "slow-posts",
-            Self::ClosedWindows => "closed-windows",
-            Self::RapidReset => "rapid-reset",
-            Self::FrameFlood => "frame-flood",
-            Self::Idle => "idle",
-            Self::Admin => "admin",
-            Self::Publisher => "publisher",
-            Self::Gateway => "gateway",
-        }
-    }
-
-    pub(super) const fn service(self) -> Service {
-        match self {
-            Self::Admin => Service::Admin,
-            Self::Publisher => Service::Publisher,
-            Self::Gateway => Service::Gateway,
-            _ => Service::Edge,
-        }
-    }
-
-    /// Connections that it keeps open.
-    const fn connections(self) -> usize {
-        match self {
-            Self::PinnedH2 => 2,
-            Self::PinnedH1 => 200,
-            Self::Hpack => 40,
-            Self::SlowPosts => 1150,
-            Self::ClosedWindows => 12,
-            Self::RapidReset | Self::FrameFlood => 4,
-            Self::Idle => 1400,
-            Self::Admin => 32,
-            Self::Publisher => 4100,
-            Self::Gateway => 1150,
-        }
-    }
-
-    /// Connections opened in one turn before all are open.
-    const fn opened_a_turn(self, strength: Strength) -> usize {
-        match (self, strength) {
-            // 115 a second were found to lock out edges.
-            (Self::Gateway, Strength::Moderate) => 2,
-            // 8 MiB each, six turns apart: 70 MB/s.
-            (Self::PinnedH1, Strength::Moderate) => 1,
-            _ => 20,
-        }
-    }
-
-    /// The body that the attack makes the edge fetch without end, if it does.
-    pub(super) const fn body(self) -> Option<Body> {
-        match self {
-            Self::PinnedH2 | Self::PinnedH1 => Some(Body {
-                bytes: 8 << 20,
-                query: "",
-            }),
-            Self::ClosedWindows => Some(Body {
-                bytes: 400_000,
-                query: "&cc=no-store",
-            }),
-            _ => None,
-        }
-    }
-
-    /// Returns true if a connection has nothing to do for seconds once it is open.
-    const fn is_slow(self) -> bool {
-        matches!(
-            self,
-            Self::SlowPosts | Self::Idle | Self::Publisher | Self::Gateway
-        )
-    }
-}
+use super::kinds::{Attack, Strength};
+use super::stage::Stage;
 
 /// An attack at work in a thread of its own.
 pub(super) struct Running {
     over: Arc<AtomicBool>,
+    cpu_time: Arc<CpuTime>,
     thread: JoinHandle<Value>,
 }
 
@@ -186,21 +36,31 @@ const SLOW_STRIDE: usize = 25;
 /// Returns when the attack's first connections are open.
 pub(super) fn start(attack: Attack, strength: Strength, stage: &Stage) -> anyhow::Result<Running> {
     let over = Arc::new(AtomicBool::new(false));
+    let cpu_time = Arc::new(CpuTime::default());
     let port = stage.port();
     let thread = thread::Builder::new()
         .name(attack.name().to_owned())
         .spawn({
-            let over = Arc::clone(&over);
-            move || Attacker::new(attack, strength, port).run(&over)
+            let (over, cpu_time) = (Arc::clone(&over), Arc::clone(&cpu_time));
+            move || Attacker::new(attack, strength, port).run(&over, &cpu_time)
         })
         .context("the attacker's thread")?;
     // As long as it takes to open all of them.
     let turns = attack.connections() / attack.opened_a_turn(strength) + 10;
     thread::sleep(TURN * u32::try_from(turns).expect("some hundred turns"));
-    Ok(Running { over, thread })
+    Ok(Running {
+        over,
+        cpu_time,
+        thread,
+    })
 }
 
 impl Running {
+    /// Seconds of CPU time that the attackers have used.
+    pub(super) fn cpu_seconds(&self) -> f64 {
+        self.cpu_time.seconds()
+    }
+
     /// Ends the attack and returns what it sent.
     pub(super) fn stop(self) -> Value {
         self.over.store(true, Ordering::Relaxed);
@@ -220,6 +80,8 @@ struct Attacker {
     next_key: u64,
     next_source: u32,
     turns: u32,
+    /// Where responses are read and forgotten.
+    buffer: Vec<u8>,
 }
 
 /// A connection and the next stream on it.
@@ -243,20 +105,22 @@ impl Attacker {
             next_key: 1 << 32,
             next_source: 0,
             turns: 0,
+            buffer: vec![0; 64 << 10],
         }
     }
 
-    fn run(mut self, over: &AtomicBool) -> Value {
+    fn run(mut self, over: &AtomicBool, cpu_time: &CpuTime) -> Value {
         let begun = Instant::now();
         let mut most = 0;
+        let mut used = ThreadTime::default();
         while !over.load(Ordering::Relaxed) && begun.elapsed() < LENGTH_MAX {
             let turn = Instant::now();
             self.open_some();
             self.go_on();
             most = most.max(self.connections.len());
+            cpu_time.add(&mut used);
             thread::sleep(TURN.saturating_sub(turn.elapsed()));
         }
-        let cpu_time = clock_gettime(ClockId::ThreadCPUTime);
         json!({
             "connections_opened": self.opened,
             "connections_open_at_once": most,
@@ -264,7 +128,7 @@ impl Attacker {
             "connections_closed_by_server": self.closed_by_server,
             "bytes": self.bytes_sent,
             "seconds": begun.elapsed().as_secs_f64(),
-            "cpu_seconds": cpu_time.tv_sec as f64 + cpu_time.tv_nsec as f64 / 1e9,
+            "cpu_seconds": cpu_time.seconds(),
         })
     }
 
@@ -424,9 +288,13 @@ impl Attacker {
                     h2::frame(&mut bytes, h2::RST_STREAM, 0, stream, &h2::CANCEL);
                 }
             }
-            // 4 x 100 x 50: 20,000 frames a second.
             Attack::FrameFlood => {
-                for _ in 0..50 {
+                // 4 connections x 50 turns: 20,000 frames a second, or a million.
+                let pairs = match self.strength {
+                    Strength::Moderate => 50,
+                    Strength::Strong => 2500,
+                };
+                for _ in 0..pairs {
                     h2::frame(&mut bytes, h2::PING, 0, 0, &[0; 8]);
                     h2::frame(&mut bytes, h2::SETTINGS, 0, 0, &[]);
                 }
@@ -442,7 +310,7 @@ impl Attacker {
 
     /// Reads what floods are answered with, so that the server is not stopped by its own socket. Other attacks
     /// read nothing: that is their point.
-    fn drain(&self, open: &mut Open) -> bool {
+    fn drain(&mut self, open: &mut Open) -> bool {
         let reads = matches!(
             self.attack,
             Attack::RapidReset | Attack::FrameFlood | Attack::Hpack | Attack::SlowPosts
@@ -452,9 +320,8 @@ impl Attacker {
             let mut ends = [PollFd::new(&open.stream, PollFlags::RDHUP)];
             return !matches!(poll(&mut ends, Some(&Timespec::default())), Ok(1..));
         }
-        let mut buffer = [0; 4096];
         loop {
-            match open.stream.read(&mut buffer) {
+            match open.stream.read(&mut self.buffer) {
                 Ok(0) => return false,
                 Ok(_) => {}
                 error => return is_open(error),

@@ -26,8 +26,17 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// The next key that nobody asked for.
 static NEXT_MISS: AtomicU64 = AtomicU64::new(1 << 40);
 
-/// Serves itself for so long and returns what it got.
-pub(super) fn measure(stage: &Stage, length: Duration) -> anyhow::Result<Value> {
+/// Serves itself for so long and returns what it got. `others_cpu_seconds` returns the CPU time that attackers have used.
+///
+/// The client uses all that is left of its core, which it shares with the origin and the attackers. What these take is not
+/// the edge's fault: `hits_per_client_second` counts only the core's time that they left.
+pub(super) fn measure(
+    stage: &Stage,
+    length: Duration,
+    others_cpu_seconds: impl Fn() -> f64,
+) -> anyhow::Result<Value> {
+    let others_cpu_seconds = || anyhow::Ok(stage.origin_cpu_seconds()? + others_cpu_seconds());
+    let others_before = others_cpu_seconds()?;
     let end = Instant::now() + length;
     let errors = AtomicU64::new(0);
     let hits = AtomicU64::new(0);
@@ -50,6 +59,7 @@ pub(super) fn measure(stage: &Stage, length: Duration) -> anyhow::Result<Value> 
         over.store(true, Ordering::Relaxed);
         (misses, memory.join())
     });
+    let others_share = (others_cpu_seconds()? - others_before) / length.as_secs_f64();
     let mut misses = misses.map_err(|_| anyhow!("the thread of misses panicked"))?;
     let mut memory = memory.map_err(|_| anyhow!("the thread that reads the memory panicked"))?;
     misses.sort_unstable_by(f64::total_cmp);
@@ -60,8 +70,11 @@ pub(super) fn measure(stage: &Stage, length: Duration) -> anyhow::Result<Value> 
             .get(place.min(misses.len().saturating_sub(1)))
             .copied()
     };
+    let hits_per_second = hits.into_inner() as f64 / length.as_secs_f64();
     Ok(json!({
-        "hits_per_second": (hits.into_inner() as f64 / length.as_secs_f64()).round(),
+        "hits_per_second": hits_per_second.round(),
+        "others_cpu_share": others_share,
+        "hits_per_client_second": (hits_per_second / (1.0 - others_share)).round(),
         "misses": misses.len(),
         "miss_p50_ms": at(0.5),
         "miss_p99_ms": at(0.99),

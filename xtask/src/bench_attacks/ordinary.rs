@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::attacks::Body;
 use super::client::{Connection, ask, next_key};
+use super::cpu_time::{CpuTime, ThreadTime};
+use super::kinds::Body;
 
 /// Connections of the control; each fetches one body after the other.
 const CONNECTIONS: u32 = 8;
@@ -20,6 +21,7 @@ const CONNECTIONS: u32 = 8;
 pub(super) struct Running {
     over: Arc<AtomicBool>,
     bodies: Arc<AtomicU64>,
+    cpu_time: Arc<CpuTime>,
     threads: Vec<JoinHandle<()>>,
     begun: Instant,
     body: Body,
@@ -29,13 +31,16 @@ pub(super) struct Running {
 pub(super) fn start(body: Body, bytes_per_second: f64, port: u16) -> Running {
     let over = Arc::new(AtomicBool::new(false));
     let bodies = Arc::new(AtomicU64::new(0));
+    let cpu_time = Arc::new(CpuTime::default());
     let bodies_per_second = (bytes_per_second / f64::from(body.bytes)).max(0.1);
     let interval = Duration::from_secs_f64(f64::from(CONNECTIONS) / bodies_per_second);
     let threads = (0..CONNECTIONS).map(|n| {
         let (over, bodies) = (Arc::clone(&over), Arc::clone(&bodies));
+        let cpu_time = Arc::clone(&cpu_time);
         thread::spawn(move || {
             let mut due = Instant::now() + interval * n / CONNECTIONS;
             let mut connection: Option<Connection> = None;
+            let mut used = ThreadTime::default();
             while !over.load(Ordering::Relaxed) {
                 thread::sleep(
                     due.saturating_duration_since(Instant::now())
@@ -48,6 +53,7 @@ pub(super) fn start(body: Body, bytes_per_second: f64, port: u16) -> Running {
                 if ask(&mut connection, port, &body.path(next_key())).is_ok() {
                     bodies.fetch_add(1, Ordering::Relaxed);
                 }
+                cpu_time.add(&mut used);
             }
         })
     });
@@ -55,6 +61,7 @@ pub(super) fn start(body: Body, bytes_per_second: f64, port: u16) -> Running {
     Running {
         over,
         bodies,
+        cpu_time,
         threads,
         begun: Instant::now(),
         body,
@@ -62,6 +69,11 @@ pub(super) fn start(body: Body, bytes_per_second: f64, port: u16) -> Running {
 }
 
 impl Running {
+    /// Seconds of CPU time that the control has used.
+    pub(super) fn cpu_seconds(&self) -> f64 {
+        self.cpu_time.seconds()
+    }
+
     /// Ends the control and returns what it took.
     pub(super) fn stop(self) -> Value {
         let seconds = self.begun.elapsed().as_secs_f64();

@@ -11,7 +11,7 @@ use crate::bench_hits::client::Client;
 use crate::bench_hits::process::{Scratch, Server, find, free_port};
 use crate::bench_memory::{MEMORY_RATIO_MAX, base_bytes};
 
-use super::attacks::Attack;
+use super::kinds::Attack;
 use super::{Plan, client};
 
 /// The server that the client measures while it is attacked.
@@ -33,7 +33,7 @@ pub(super) struct Stage {
     /// What the edge may take: the memory tier, the fills and the base, and a tenth on top.
     pub(super) memory_bytes_bound: Option<u64>,
     server: Server,
-    _origin: Server,
+    origin: Server,
     // Last, so that it outlives the processes that write into it.
     _scratch: Scratch,
 }
@@ -154,7 +154,7 @@ impl Stage {
             admin_port,
             publisher_port,
             server,
-            _origin: origin,
+            origin,
             _scratch: scratch,
         })
     }
@@ -178,6 +178,11 @@ impl Stage {
             &link.folder,
         )?;
         client::ask(&mut None, port, path)
+    }
+
+    /// Seconds of CPU time that the origin has used, on the core that it shares with the client.
+    pub(super) fn origin_cpu_seconds(&self) -> anyhow::Result<f64> {
+        self.origin.cpu_seconds()
     }
 
     /// Body bytes that the edge has received from its origin.

@@ -1,0 +1,32 @@
+//! CPU time that threads of this process use on the client's core.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// The CPU time of several threads.
+#[derive(Debug, Default)]
+pub(super) struct CpuTime {
+    nanoseconds: AtomicU64,
+}
+
+/// The CPU time of the calling thread that has been added.
+#[derive(Debug, Default)]
+pub(super) struct ThreadTime {
+    added_nanoseconds: u64,
+}
+
+impl CpuTime {
+    /// Adds what the calling thread has used since the last call.
+    pub(super) fn add(&self, thread: &mut ThreadTime) {
+        let now = clock_gettime(ClockId::ThreadCPUTime);
+        let now = u64::try_from(now.tv_sec * 1_000_000_000 + now.tv_nsec).unwrap_or(0);
+        let more = now.saturating_sub(thread.added_nanoseconds);
+        thread.added_nanoseconds = now;
+        self.nanoseconds.fetch_add(more, Ordering::Relaxed);
+    }
+
+    pub(super) fn seconds(&self) -> f64 {
+        self.nanoseconds.load(Ordering::Relaxed) as f64 / 1e9
+    }
+}

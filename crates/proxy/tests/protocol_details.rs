@@ -418,7 +418,7 @@ fn a_client_that_says_close_gets_one_whole_response_and_the_end() {
 #[test]
 fn a_response_with_close_arrives_whole_though_the_client_has_sent_more() {
     let bed = Bed::start();
-    let length = 400_000;
+    let length = 250_000;
     let answer = Answer::pattern(length).header("cache-control", "max-age=60");
     bed.origin.on("/a", answer);
     let whole = bed.get("/a").body;

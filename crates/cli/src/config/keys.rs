@@ -605,6 +605,7 @@ pub(super) static KEYS: &[Key] = &[
     slow::RESPONSE_RATE_MIN,
     slow::RATE_WINDOW,
     slow::READ_AHEAD_BYTES,
+    slow::READ_AHEAD_RATE_MAX,
     limits::OBJECT_BYTES_MAX,
     limits::FILL_BYTES_MAX,
     limits::H2_STREAMS_MAX,

@@ -171,6 +171,9 @@ counters! {
     Counter "edgeward_read_ahead_total" "Responses that were read from the origin ahead of a client that took nothing." {
         read_ahead,
     }
+    Counter "edgeward_read_ahead_waits_total" "Waits of bodies that were ahead of their clients for `limits.read_ahead_rate_max`." {
+        read_ahead_waits,
+    }
     Counter "edgeward_accept_errors_total" "Failed accepts: usually too many open files." {
         accept_errors,
     }

@@ -1,6 +1,7 @@
 //! What all other layers stand on: configuration, clock, counters, the access log, tasks and budgets.
 
 pub(crate) mod access_log;
+pub(crate) mod ahead;
 pub(crate) mod budget;
 pub(crate) mod clock;
 pub mod config;

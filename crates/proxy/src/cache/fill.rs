@@ -5,8 +5,7 @@
 //! body without another copy, else as the pieces that came, which readers and the disk share. A reader that
 //! comes to its data after the end gets a slice of the body.
 //!
-//! A body may outgrow what may be held of it. Then only a window is: the part that everyone has read is
-//! let go, and the pump waits for the slowest, as it would for a lone client.
+//! A body that outgrows its bound is held as a window: the pump waits for the slowest reader.
 
 mod held;
 
@@ -87,6 +86,8 @@ struct State {
     readers_open: usize,
     /// The pump, waiting for readers to make room or for the last of them to leave.
     pump: Option<Waker>,
+    /// The pump waits until a reader is at most so many bytes behind.
+    near: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -138,6 +139,7 @@ impl Fill {
                 readers: Vec::new(),
                 readers_open: 0,
                 pump: None,
+                near: None,
             }),
             retry: OnceLock::new(),
         })
@@ -165,7 +167,7 @@ impl Fill {
         joinable.then(|| self.add_reader(state))
     }
 
-    /// The same for a request that has waited for this fill since before it began: its end is theirs, whatever it was.
+    /// Returns a reader for a request that has waited for this fill since before it began.
     pub(crate) fn join_late(self: &Arc<Self>) -> Option<FillReader> {
         let state = self.lock();
         let has_let_go = matches!(&state.stage, Stage::Flowing(flow) if flow.window);
@@ -259,6 +261,17 @@ impl Fill {
         Poll::Pending
     }
 
+    /// Resolves when a reader is at most `near` bytes behind, or the body no longer flows.
+    pub(crate) fn poll_near(&self, cx: &Context<'_>, near: u64) -> Poll<()> {
+        let mut state = self.lock();
+        state.near = (state.lead() > Some(near)).then_some(near);
+        if state.near.is_none() {
+            return Poll::Ready(());
+        }
+        state.pump = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
     /// Wakes the readers to what was put in.
     pub(crate) fn announce(&self) {
         let wakers = self.lock().take_wakers();
@@ -335,6 +348,16 @@ impl Fill {
 }
 
 impl State {
+    /// The number of bytes that the fastest reader has not taken, while the body flows.
+    fn lead(&self) -> Option<u64> {
+        let Stage::Flowing(flow) = &self.stage else {
+            return None;
+        };
+        let readers = self.readers.iter().flatten();
+        let fastest = readers.map(|reader| reader.position).max().unwrap_or(0);
+        Some(flow.held.end().saturating_sub(fastest))
+    }
+
     fn take_wakers(&mut self) -> Vec<Waker> {
         self.readers
             .iter_mut()
@@ -413,7 +436,9 @@ impl FillReader {
             return Poll::Ready(None);
         }
         state.advance(self.id, bytes.len() as u64);
-        let pump = if window { state.pump.take() } else { None };
+        let is_near = state.near.is_some() && state.lead() <= state.near;
+        let goes_on = window || is_near;
+        let pump = goes_on.then(|| state.pump.take()).flatten();
         drop(state);
         if let Some(pump) = pump {
             pump.wake();

@@ -14,6 +14,7 @@ use http::{HeaderValue, StatusCode};
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
+use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWrite as _, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
@@ -55,6 +56,7 @@ pub(crate) async fn run(
     let Some(config) = tls else {
         return detect(worker, link, stream).await;
     };
+    _ = SockRef::from(&stream).set_tcp_notsent_lowat(TLS_UNSENT_BYTES_MAX);
     // Each protocol's machinery is boxed: a connection then holds its own and not the largest.
     let mut handshake = Box::pin(TlsAcceptor::from(config).accept(stream));
     let conn_of_handshake = Rc::clone(&conn);
@@ -465,6 +467,10 @@ const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Most first requests fit, so that finding out the protocol costs no further read.
 const READ_AHEAD_BYTES: usize = 4096;
+
+/// Bytes that the kernel takes for a client beyond those that are on their way. With the 256 KiB of a connection without TLS, bodies of 1 MiB
+/// cost a tenth more.
+const TLS_UNSENT_BYTES_MAX: u32 = 1 << 20;
 
 /// What an HTTP/2 stream may queue towards a slow client.
 const H2_SEND_BUFFER_BYTES: usize = 256 << 10;

@@ -21,6 +21,7 @@ use bytes::Bytes;
 use edgeward_types::Timestamp;
 use http_body::{Body, Frame, SizeHint};
 
+use crate::base::ahead::{AheadRate, CHUNK_BYTES};
 use crate::base::budget::{MemoryBudget, MemoryShare};
 use crate::base::clock::Clock;
 use crate::base::counters::Counters;
@@ -36,6 +37,7 @@ pub(crate) struct Deliveries {
     pub(super) counters: Arc<Counters>,
     pub(super) budget: Arc<MemoryBudget>,
     pub(super) read_ahead_bytes: u64,
+    pub(super) ahead_rate: Rc<AheadRate>,
     pub(super) connection_tasks: TaskSet,
     pub(super) fetch_tasks: TaskSet,
 }
@@ -78,6 +80,15 @@ struct Ahead {
     reader: Option<Waker>,
     pump: Option<Waker>,
     _memory: MemoryShare,
+}
+
+/// How far the body was read ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pumped {
+    /// By a chunk, and more may follow at once.
+    Chunk,
+    /// To its end, or the client is gone.
+    All,
 }
 
 impl Delivery {
@@ -191,24 +202,56 @@ impl Delivery {
         deliveries.counters.read_ahead.increment();
         let delivery = Rc::clone(self);
         let most = usize::try_from(most).unwrap_or(usize::MAX);
+        let rate = Rc::clone(&deliveries.ahead_rate);
         deliveries.fetch_tasks.spawn(|member| async move {
-            poll_fn(|cx| delivery.poll_pump(most, cx)).await;
+            loop {
+                rate.wait(|cx| delivery.poll_wanted(cx)).await;
+                let mut chunk_bytes = 0;
+                let pumped = poll_fn(|cx| delivery.poll_pump(most, &mut chunk_bytes, cx));
+                if pumped.await == Pumped::All {
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
             drop(member);
         });
     }
 
-    /// Moves what comes from the origin into memory, until the body ends or its client is gone.
-    fn poll_pump(&self, most: usize, cx: &mut Context<'_>) -> Poll<()> {
+    /// Resolves when the client wants bytes that have not been read, or is gone.
+    fn poll_wanted(&self, cx: &Context<'_>) -> Poll<()> {
         let Some(passed) = &self.passed else {
             return Poll::Ready(());
+        };
+        let Some(ahead) = &mut passed.borrow_mut().ahead else {
+            return Poll::Ready(());
+        };
+        if ahead.is_abandoned || ahead.reader.is_some() {
+            return Poll::Ready(());
+        }
+        ahead.pump = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// Moves a chunk of what comes from the origin into memory, until the body ends or its client is gone.
+    fn poll_pump(
+        &self,
+        most: usize,
+        chunk_bytes: &mut usize,
+        cx: &mut Context<'_>,
+    ) -> Poll<Pumped> {
+        let Some(passed) = &self.passed else {
+            return Poll::Ready(Pumped::All);
         };
         let mut passed = passed.borrow_mut();
         let Passed { body, ahead } = &mut *passed;
         let Some(ahead) = ahead else {
-            return Poll::Ready(());
+            return Poll::Ready(Pumped::All);
         };
         ahead.pump = Some(cx.waker().clone());
         while !ahead.is_abandoned {
+            if *chunk_bytes >= CHUNK_BYTES {
+                return Poll::Ready(Pumped::Chunk);
+            }
             if ahead.bytes >= most {
                 return Poll::Pending;
             }
@@ -217,7 +260,9 @@ impl Delivery {
             };
             match next {
                 Some(Ok(frame)) => {
-                    ahead.bytes += frame.data_ref().map_or(0, Bytes::len);
+                    let bytes = frame.data_ref().map_or(0, Bytes::len);
+                    *chunk_bytes += bytes;
+                    ahead.bytes += bytes;
                     ahead.frames.push_back(frame);
                     if body.is_end_stream() {
                         ahead.end = Some(Ok(()));
@@ -233,7 +278,7 @@ impl Delivery {
                 break;
             }
         }
-        Poll::Ready(())
+        Poll::Ready(Pumped::All)
     }
 
     /// The next frame for the client, of a body that comes straight from the origin.
@@ -264,6 +309,9 @@ impl Delivery {
             },
             None => {
                 ahead.reader = Some(cx.waker().clone());
+                if let Some(pump) = &ahead.pump {
+                    pump.wake_by_ref();
+                }
                 Poll::Pending
             }
         }

@@ -11,6 +11,7 @@ use http::{HeaderValue, StatusCode};
 use super::connections::Connections;
 use super::delivery::Deliveries;
 use crate::base::access_log::{LogLine, PendingLine};
+use crate::base::ahead::AheadRate;
 use crate::base::budget::MemoryBudget;
 use crate::base::clock::Clock;
 use crate::base::config::EdgeConfig;
@@ -57,6 +58,7 @@ pub(crate) struct Worker {
     pub(crate) fetch_tasks: TaskSet,
     pub(crate) connections: RefCell<Connections>,
     pub(crate) deliveries: Deliveries,
+    pub(crate) ahead_rate: Rc<AheadRate>,
     pub(super) slow_log: SparseLog,
     pub(super) pinned_log: SparseLog,
     /// When an HTTP/2 flood was last logged.
@@ -72,12 +74,17 @@ impl Worker {
     ) -> Rc<Self> {
         let connection_tasks = TaskSet::default();
         let fetch_tasks = TaskSet::default();
+        let ahead_rate = Rc::new(AheadRate::new(
+            shared.config.limits.read_ahead_rate_max.bytes(),
+            Arc::clone(&counters),
+        ));
         let deliveries = Deliveries {
             watched: RefCell::default(),
             clock: Arc::clone(&shared.clock),
             counters: Arc::clone(&counters),
             budget: Arc::clone(&shared.cache.fill_budget),
             read_ahead_bytes: shared.config.limits.read_ahead_bytes.bytes(),
+            ahead_rate: Rc::clone(&ahead_rate),
             connection_tasks: connection_tasks.clone(),
             fetch_tasks: fetch_tasks.clone(),
         };
@@ -94,6 +101,7 @@ impl Worker {
             fetch_tasks,
             connections: RefCell::default(),
             deliveries,
+            ahead_rate,
             slow_log: SparseLog::default(),
             pinned_log: SparseLog::default(),
             flood_logged: Cell::new(None),

@@ -136,3 +136,15 @@ pub(super) const READ_AHEAD_BYTES: Key = Key {
     set: |draft, _, value| draft.edge.limits.read_ahead_bytes = value.size(),
     show: |draft, _| Some(size_text(draft.edge.limits.read_ahead_bytes)),
 };
+
+pub(super) const READ_AHEAD_RATE_MAX: Key = Key {
+    path: "limits.read_ahead_rate_max",
+    flag: None,
+    kind: Kind::Size {
+        least: ByteSize(0),
+        most: ByteSize::gib(64),
+    },
+    doc: "Bytes a second that a worker reads of bodies whose clients are all behind by more than 128 KiB (1 MiB for up to 64 bodies). Clients that keep up do not wait for it. 0 is no bound.",
+    set: |draft, _, value| draft.edge.limits.read_ahead_rate_max = value.size(),
+    show: |draft, _| Some(size_text(draft.edge.limits.read_ahead_rate_max)),
+};

@@ -67,7 +67,7 @@ impl Held {
         self.len
     }
 
-    fn end(&self) -> u64 {
+    pub(super) fn end(&self) -> u64 {
         self.base + self.len as u64
     }
 

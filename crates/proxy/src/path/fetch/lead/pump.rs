@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use edgeward_semantics::Storable;
 use http::StatusCode;
@@ -13,6 +13,7 @@ use http_body::Body as _;
 
 use super::Fetch;
 use super::place::{Place, charge_of};
+use crate::base::ahead::{CHUNK_BYTES, LEAD_BYTES};
 use crate::base::error_chain::ErrorChain;
 use crate::cache::disk::fill::DiskFill;
 use crate::cache::fill::Pace;
@@ -39,6 +40,7 @@ impl Fetch {
     ) {
         let worker = Rc::clone(&self.worker);
         let mut shared = Some(shared);
+        let mut free_lead = None;
         loop {
             // Worth going on for as long as someone reads it or it may be kept.
             let keeps =
@@ -47,8 +49,12 @@ impl Fetch {
             let to_leader = &mut self.to_leader;
             let disk_fill = &mut disk;
             let seen = &mut place.seen;
+            let mut chunk_bytes = 0;
             let step = poll_fn(|cx| {
                 loop {
+                    if chunk_bytes >= CHUNK_BYTES {
+                        return Poll::Ready(Step::Chunk);
+                    }
                     let polled = Pin::new(&mut body).poll_frame(cx);
                     match polled {
                         Poll::Ready(Some(Ok(frame))) => {
@@ -58,6 +64,7 @@ impl Fetch {
                             if let Some(disk) = disk_fill {
                                 disk.push(&bytes);
                             }
+                            chunk_bytes += bytes.len();
                             if fill.push(&bytes, buffer_max) == Pace::Wait {
                                 return Poll::Ready(Step::Wait);
                             }
@@ -84,6 +91,29 @@ impl Fetch {
             })
             .await;
             match step {
+                Step::Chunk => {
+                    // Sockets that are ready have their turn before the next chunk.
+                    tokio::task::yield_now().await;
+                    let is_within = |cx: &Context<'_>, lead| fill.poll_near(cx, lead as u64);
+                    let is_near = |cx: &mut Context<'_>| is_within(cx, CHUNK_BYTES);
+                    let may_go_on = |cx: &mut Context<'_>| is_within(cx, LEAD_BYTES);
+                    if poll_fn(|cx| Poll::Ready(is_near(cx))).await.is_ready() {
+                        free_lead = None;
+                        continue;
+                    }
+                    free_lead = free_lead.or_else(|| worker.ahead_rate.free_lead());
+                    if free_lead.is_some()
+                        && poll_fn(|cx| Poll::Ready(may_go_on(cx))).await.is_ready()
+                    {
+                        continue;
+                    }
+                    if let Some(shared) = shared.take() {
+                        self.tell(shared);
+                    }
+                    fill.announce();
+                    tokio::task::yield_now().await;
+                    worker.ahead_rate.wait(is_near).await;
+                }
                 Step::Wait => {
                     // Past keeping in memory; those who share it see it through, and nobody joins.
                     self.lead.close();
@@ -186,6 +216,8 @@ impl Fetch {
 }
 
 enum Step {
+    /// A chunk has come, and more may follow at once.
+    Chunk,
     Wait,
     End,
     Unwanted,

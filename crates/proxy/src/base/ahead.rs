@@ -1,0 +1,164 @@
+//! The rate at which a worker reads bodies from the origin ahead of their clients.
+//!
+//! A body that its clients take is read as fast as they take it. A body that no client takes is read as well: it may be
+//! stored, and its connection to the origin becomes free. Such reading must not take the worker's time from other requests, so
+//! all bodies of a worker that are ahead of their clients share one rate. They are read in chunks of [`CHUNK_BYTES`],
+//! and each chunk begins at a time that [`AheadRate::reserve`] returns (the generic cell rate algorithm of ITU-T I.371).
+//!
+//! A body that has just begun is ahead of its client as well. To send a body of 1 MiB in one piece costs a third less than to send
+//! it in chunks, so some bodies at a time may be [`LEAD_BYTES`] ahead without waiting ([`FreeLead`]).
+
+use std::cell::Cell;
+use std::future::{Future as _, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use crate::base::counters::Counters;
+
+/// Bytes of a body that are read before other tasks have a turn: about 0.1 ms of work.
+pub(crate) const CHUNK_BYTES: usize = 128 << 10;
+
+/// The rate of one worker.
+#[derive(Debug)]
+pub(crate) struct AheadRate {
+    /// Zero is no bound.
+    bytes_per_second: u64,
+    /// When the next chunk may begin.
+    next: Cell<Option<Instant>>,
+    counters: Arc<Counters>,
+    /// Bodies that may yet get a [`FreeLead`].
+    free_leads: Cell<usize>,
+}
+
+/// Lets one body be [`LEAD_BYTES`] ahead of its client without waiting, until dropped.
+#[derive(Debug)]
+pub(crate) struct FreeLead(Rc<AheadRate>);
+
+impl Drop for FreeLead {
+    fn drop(&mut self) {
+        self.0.free_leads.set(self.0.free_leads.get() + 1);
+    }
+}
+
+impl AheadRate {
+    pub(crate) fn new(bytes_per_second: u64, counters: Arc<Counters>) -> Self {
+        Self {
+            bytes_per_second,
+            next: Cell::new(None),
+            counters,
+            free_leads: Cell::new(FREE_LEADS_MAX),
+        }
+    }
+
+    /// Returns `None` while [`FREE_LEADS_MAX`] bodies have a free lead.
+    pub(crate) fn free_lead(self: &Rc<Self>) -> Option<FreeLead> {
+        let left = self.free_leads.get().checked_sub(1)?;
+        self.free_leads.set(left);
+        Some(FreeLead(Rc::clone(self)))
+    }
+
+    /// Reserves the next chunk. Returns when it may begin; `None` is at once.
+    fn reserve(&self, now: Instant) -> Option<Instant> {
+        if self.bytes_per_second == 0 {
+            return None;
+        }
+        let length = Duration::from_secs_f64(CHUNK_BYTES as f64 / self.bytes_per_second as f64);
+        let earliest = now.checked_sub(LATE_MAX).unwrap_or(now);
+        let begins = self.next.get().unwrap_or(now).max(earliest);
+        self.next.set(Some(begins + length));
+        (begins > now).then_some(begins)
+    }
+
+    /// Waits for the next chunk's time, unless or until `is_wanted` is ready: a client has come close.
+    pub(crate) async fn wait(&self, mut is_wanted: impl FnMut(&mut Context<'_>) -> Poll<()>) {
+        if poll_fn(|cx| Poll::Ready(is_wanted(cx))).await.is_ready() {
+            return;
+        }
+        let Some(begins) = self.reserve(Instant::now()) else {
+            return;
+        };
+        self.counters.read_ahead_waits.increment();
+        let mut time = pin!(tokio::time::sleep_until(begins.into()));
+        poll_fn(|cx| {
+            if is_wanted(cx).is_ready() {
+                return Poll::Ready(());
+            }
+            time.as_mut().poll(cx)
+        })
+        .await;
+    }
+}
+
+/// How far a body with a [`FreeLead`] may be ahead of its client.
+pub(crate) const LEAD_BYTES: usize = 1 << 20;
+
+/// Bodies with a [`FreeLead`]: as many as a benchmark's client has connections. If clients that read nothing have them all, other
+/// large bodies cost a third more.
+const FREE_LEADS_MAX: usize = 64;
+
+/// Timers tick once a millisecond, and a busy worker sees them later: chunks that are late by less do not lower the rate.
+const LATE_MAX: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rate_of(bytes_per_second: u64) -> AheadRate {
+        AheadRate::new(bytes_per_second, Arc::default())
+    }
+
+    /// Bytes whose chunks begin within the first second, of a reader that comes `late` after each of its times.
+    fn first_second(rate: &AheadRate, late: Duration) -> usize {
+        let begun = Instant::now();
+        let mut now = begun;
+        let mut bytes = 0;
+        loop {
+            if let Some(begins) = rate.reserve(now) {
+                now = begins + late;
+            }
+            if now >= begun + Duration::from_secs(1) {
+                return bytes;
+            }
+            bytes += CHUNK_BYTES;
+        }
+    }
+
+    #[test]
+    fn chunks_come_at_the_rate_also_if_timers_are_late() {
+        for late_millis in [0, 1, 5] {
+            let rate = rate_of(64 << 20);
+            let bytes = first_second(&rate, Duration::from_millis(late_millis));
+            assert!((63 << 20..66 << 20).contains(&bytes), "{bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn an_idle_time_is_not_saved_up() {
+        let rate = rate_of(64 << 20);
+        let now = Instant::now();
+        _ = rate.reserve(now);
+        let later = now + Duration::from_secs(60);
+        let at_once = (0..1000).take_while(|_| rate.reserve(later).is_none());
+        // 10 ms at 2 ms for each chunk, and the one that begins now.
+        assert!((5..=7).contains(&at_once.count()));
+    }
+
+    #[test]
+    fn a_free_lead_comes_back_when_its_body_ends() {
+        let rate = Rc::new(rate_of(1));
+        let mut held: Vec<_> = std::iter::from_fn(|| rate.free_lead()).collect();
+        assert_eq!(held.len(), FREE_LEADS_MAX);
+        held.pop();
+        assert!(rate.free_lead().is_some());
+    }
+
+    #[test]
+    fn a_rate_of_zero_is_no_bound() {
+        let rate = rate_of(0);
+        let now = Instant::now();
+        assert!((0..1000).all(|_| rate.reserve(now).is_none()));
+    }
+}

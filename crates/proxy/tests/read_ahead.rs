@@ -1,0 +1,135 @@
+//! Bodies are read ahead of clients that take nothing at one rate for all of them. Clients that keep up do not wait for it.
+
+mod support;
+
+use std::num::NonZeroUsize;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use edgeward_testkit::Answer;
+use edgeward_types::ByteSize;
+use http::Request;
+use http_body_util::Empty;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use support::{Bed, PATIENCE, pattern};
+
+const MIB: u64 = 1 << 20;
+const RATE: u64 = 2 * MIB;
+const ORIGIN_BYTES: &str = "edgeward_origin_bytes_total";
+
+/// One worker that reads ahead at [`RATE`].
+fn bed() -> Bed {
+    Bed::with(|config| {
+        config.workers = NonZeroUsize::MIN;
+        config.limits.read_ahead_rate_max = ByteSize(RATE);
+    })
+}
+
+/// Asks for bodies over HTTP/2 with windows of zero, and measures the rate at which they come from the origin once `at_once` bytes are
+/// there.
+///
+/// Method: the time in which another 4 MiB come.
+fn rate_of_closed_windows(bed: &Bed, requests: u64, at_once: u64) -> f64 {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let held = runtime.block_on(async {
+        let stream = tokio::net::TcpStream::connect(bed.addr()).await;
+        let stream = TokioIo::new(stream.expect("the edge listens"));
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder.initial_stream_window_size(0);
+        let (mut sender, connection) = builder
+            .handshake::<_, Empty<Bytes>>(stream)
+            .await
+            .expect("HTTP/2");
+        tokio::spawn(connection);
+        let responses = (0..requests).map(|n| {
+            let uri = format!("http://test.example/{n}");
+            let request = Request::get(uri).body(Empty::new()).expect("a request");
+            tokio::time::timeout(PATIENCE, sender.send_request(request))
+        });
+        let responses: Vec<_> = responses.collect();
+        let mut held = Vec::new();
+        for response in responses {
+            held.push(response.await.expect("in time").expect("a response"));
+        }
+        (sender, held)
+    });
+    let until = |bytes: f64| {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            let now = bed.metric(ORIGIN_BYTES);
+            if now >= bytes {
+                return (now, Instant::now());
+            }
+            assert!(Instant::now() < deadline, "{now} of {bytes} bytes");
+            std::thread::yield_now();
+        }
+    };
+    let (first, begun) = until(at_once as f64);
+    let (last, ended) = until(first + (4 * MIB) as f64);
+    drop(held);
+    (last - first) / (ended - begun).as_secs_f64()
+}
+
+/// A good MiB of each body comes at once. The rest of the sixteen would come within a tenth of a second.
+#[test]
+fn bodies_that_may_be_stored_are_read_at_the_rate_while_no_client_takes_them() {
+    let bed = bed();
+    bed.origin
+        .otherwise(|_| Answer::pattern(4 * MIB).header("cache-control", "max-age=600"));
+    let rate = rate_of_closed_windows(&bed, 16, 16 * MIB * 5 / 4);
+    assert!(rate < 1.5 * RATE as f64, "{:.1} MiB/s", rate / MIB as f64);
+    assert!(bed.metric("edgeward_read_ahead_waits_total") >= 16.0);
+}
+
+#[test]
+fn bodies_that_are_passed_on_are_read_at_the_rate_while_no_client_takes_them() {
+    let bed = bed();
+    bed.origin
+        .otherwise(|_| Answer::pattern(250_000).header("cache-control", "no-store"));
+    let rate = rate_of_closed_windows(&bed, 60, MIB);
+    assert!(rate < 1.5 * RATE as f64, "{:.1} MiB/s", rate / MIB as f64);
+}
+
+/// At the rate the body would take 16 seconds.
+#[test]
+fn a_client_that_takes_its_body_does_not_wait_for_the_rate() {
+    let bed = bed();
+    bed.origin
+        .otherwise(|_| Answer::pattern(32 * MIB).header("cache-control", "max-age=600"));
+    let begun = Instant::now();
+    let answer = bed.get("/large");
+    assert!(answer.complete && answer.body == pattern(0..32 * MIB));
+    assert!(
+        begun.elapsed() < Duration::from_secs(8),
+        "{:?}",
+        begun.elapsed()
+    );
+}
+
+/// The client takes nothing until the body is read at the rate, and then all of it. At the rate the rest would take 10 seconds or more.
+#[test]
+fn a_client_that_goes_on_no_longer_waits_for_the_rate() {
+    let bed = bed();
+    bed.origin
+        .otherwise(|_| Answer::pattern(32 * MIB).header("cache-control", "max-age=600"));
+    let mut client = bed.connect();
+    client.send_head("GET", "/large", &[]);
+    let mut answer = client.head();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while bed.metric("edgeward_read_ahead_waits_total") < 2.0 {
+        assert!(Instant::now() < deadline, "the body is not read ahead");
+        std::thread::yield_now();
+    }
+    let begun = Instant::now();
+    client.body("GET", &mut answer);
+    assert!(answer.complete && answer.body == pattern(0..32 * MIB));
+    assert!(
+        begun.elapsed() < Duration::from_secs(7),
+        "{:?}",
+        begun.elapsed()
+    );
+}

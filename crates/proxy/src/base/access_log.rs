@@ -1,7 +1,7 @@
 //! The access log, written off the request path.
 //!
-//! A worker puts a small struct into a ring of its own and goes on. One thread empties the rings,
-//! formats and writes. A full ring drops the line and counts it: a slow disk must not slow requests.
+//! Each worker pushes a small struct into its own ring. One thread drains the rings, formats the lines and writes them.
+//! A line for which the ring has no room is dropped and counted, because a slow disk must not slow requests.
 
 mod line;
 
@@ -17,24 +17,24 @@ use crate::base::config::{AccessLogConfig, LogDestination, LogFormat};
 use crate::base::error_chain::ErrorChain;
 pub(crate) use line::{LogLine, PendingLine};
 
-/// Why the log cannot be written where it should be.
+/// Why the access log cannot be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AccessLogError {
     /// The file cannot be opened for appending.
     #[error("the access log {} cannot be opened", .path.display())]
     Open {
-        /// Where it should be.
+        /// The path of the file.
         path: PathBuf,
-        /// Why it cannot.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The thread that writes it cannot be started.
+    /// The thread that writes the log cannot be started.
     #[error("the access log's thread cannot be started")]
     Thread(#[source] io::Error),
 }
 
-/// Has the access log's file opened again by its path, as after a rotation has renamed it.
+/// Opens the access log's file again by its path, which is needed after a rotation has renamed the file.
 #[derive(Clone, Debug)]
 pub struct LogReopener {
     requested: Arc<AtomicBool>,
@@ -42,14 +42,14 @@ pub struct LogReopener {
 }
 
 impl LogReopener {
-    /// Returns at once. Lines of responses that ended before go to the old file.
+    /// Requests the reopening and returns at once. Lines of responses that have already ended go to the old file.
     pub fn reopen(&self) {
         self.requested.store(true, Ordering::Release);
         self.thread.unpark();
     }
 }
 
-/// The writing thread; stopping it writes what the rings still hold.
+/// The thread that writes the log. Dropping it writes the lines that are still in the rings.
 pub(crate) struct AccessLog {
     stop: Arc<AtomicBool>,
     reopen: Arc<AtomicBool>,
@@ -57,7 +57,7 @@ pub(crate) struct AccessLog {
 }
 
 impl AccessLog {
-    /// Starts the writer with one ring for each worker, whose other ends are returned.
+    /// Starts the writer with one ring for each worker, and returns the producers of the rings.
     pub(crate) fn start(
         config: &AccessLogConfig,
         workers: usize,
@@ -137,11 +137,10 @@ struct Writer {
 impl Writer {
     fn run(&mut self) {
         loop {
-            // Asked before the rings are emptied: what came in before the stop is written.
+            // Read before the rings are drained, so lines pushed before the stop are written.
             let stop = self.stop.load(Ordering::Acquire);
             let reopen = self.reopen.swap(false, Ordering::AcqRel);
-            let result = self.empty_rings();
-            match result {
+            match self.drain_rings() {
                 Err(error) if !self.failing => {
                     self.failing = true;
                     tracing::error!(%error, "the access log cannot be written; lines are lost");
@@ -159,13 +158,11 @@ impl Writer {
         }
     }
 
-    /// Goes on in the file that has the path now. If it cannot be opened, in the old one.
+    /// Continues in the file that the path names now, or in the old file if that cannot be opened.
     fn reopen(&mut self) {
         match open(&self.destination) {
-            Ok(sink) => {
-                // What the old file did not take is lost and was logged.
-                self.sink = BufWriter::with_capacity(WRITE_BYTES, sink);
-            }
+            // Bytes that the old file refused are lost. Their loss was logged.
+            Ok(sink) => self.sink = BufWriter::with_capacity(WRITE_BYTES, sink),
             Err(error) => {
                 let error = ErrorChain(&error);
                 tracing::error!(%error, "the access log goes on in the file that was open");
@@ -173,7 +170,7 @@ impl Writer {
         }
     }
 
-    fn empty_rings(&mut self) -> io::Result<()> {
+    fn drain_rings(&mut self) -> io::Result<()> {
         let mut result = Ok(());
         for ring in &mut self.rings {
             while let Ok(line) = ring.pop() {
@@ -189,8 +186,8 @@ impl Writer {
     }
 }
 
-/// What is written at a time: a few hundred lines a system call.
+/// The size of one write: a few hundred lines per system call.
 const WRITE_BYTES: usize = 64 << 10;
 
-/// How long a line may wait. 8192 lines in 50 ms are 160 000 a second.
+/// The longest wait of a line in its ring. 8192 lines in 50 ms are 160 000 lines per second.
 const WRITE_INTERVAL: Duration = Duration::from_millis(50);

@@ -1,4 +1,4 @@
-//! Memory that responses on their way take together, and each one's share of it.
+//! Memory budgets of the bodies in flight, and the share that each body holds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use edgeward_store::hot::{FreedPages, Hold};
 
-/// Bytes whose memory is charged to a budget until the last reference to them is dropped.
+/// Returns bytes that keep `charge` until the last reference to them is dropped.
 pub(crate) fn charged<B, C>(bytes: B, charge: C) -> Bytes
 where
     B: AsRef<[u8]> + Send + 'static,
@@ -29,12 +29,12 @@ impl<B: AsRef<[u8]>, C> AsRef<[u8]> for Charged<B, C> {
     }
 }
 
-/// Memory that all fills together may use; see `limits.fill_bytes_max`.
+/// The memory that all fills or all uploads may use: `limits.fill_bytes_max` or `limits.upload_buffers_bytes_max`.
 #[derive(Debug)]
 pub(crate) struct MemoryBudget {
     used: AtomicU64,
     max: u64,
-    /// Learns of each share that ends.
+    /// Counts the bytes of each share that is released.
     freed: Option<Arc<FreedPages>>,
 }
 
@@ -51,7 +51,7 @@ impl MemoryBudget {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// For a body whose place in the cache is charged already: takes nothing, however it grows.
+    /// Returns a share that takes nothing from this budget, for a body whose memory is charged to the cache.
     pub(crate) fn charged_to_cache(self: &Arc<Self>, hold: Option<Hold>) -> MemoryShare {
         MemoryShare {
             budget: Arc::clone(self),
@@ -59,7 +59,7 @@ impl MemoryBudget {
         }
     }
 
-    /// A share of so many bytes, if there is one.
+    /// Returns a share of `bytes`, or `None` if the budget is exhausted.
     pub(crate) fn reserve(self: &Arc<Self>, bytes: u64) -> Option<MemoryShare> {
         let mut memory = MemoryShare {
             budget: Arc::clone(self),
@@ -69,7 +69,7 @@ impl MemoryBudget {
     }
 }
 
-/// A share of the budget, given back when dropped.
+/// A share of a budget, released when dropped.
 #[derive(Debug)]
 pub(crate) struct MemoryShare {
     budget: Arc<MemoryBudget>,
@@ -78,28 +78,24 @@ pub(crate) struct MemoryShare {
 
 #[derive(Debug)]
 enum Charge {
-    /// None of this budget: the cache's, and of that also after the place was lost.
+    /// The cache is charged, also after the object has left it. The budget is not.
     Cache(Option<Hold>),
     Budget(u64),
 }
 
 impl MemoryShare {
-    /// A body of which this is the charge: of the cache where it has a place or had one, of the fills else. Charged until its last
-    /// reader has gone.
+    /// Returns `bytes` with their charge, which ends when the last reference to them is dropped.
     pub(crate) fn charge<B>(mut self, bytes: B) -> Bytes
     where
         B: AsRef<[u8]> + Send + 'static,
     {
         match &mut self.charge {
-            Charge::Cache(hold) => match hold.take() {
-                Some(hold) => charged(bytes, hold),
-                None => charged(bytes, ()),
-            },
+            Charge::Cache(hold) => charged(bytes, hold.take()),
             Charge::Budget(_) => charged(bytes, self),
         }
     }
 
-    /// Makes the share at least so large. False, and no change, if the budget does not allow it.
+    /// Grows the share to at least `bytes`. Returns false and changes nothing if the budget is exhausted.
     pub(crate) fn grow_to(&mut self, bytes: u64) -> bool {
         let Charge::Budget(held) = self.charge else {
             return true;
@@ -139,7 +135,7 @@ mod tests {
 
     use super::*;
 
-    /// Responses that pass through without a place in the cache leave freed pages as well.
+    /// Responses that are not stored free pages too.
     #[test]
     fn a_share_that_ends_counts_towards_the_next_check_of_freed_pages() {
         let hot: Arc<HotCache<()>> = HotCache::new(HotConfig {

@@ -1,7 +1,7 @@
-//! The time, read once for thousands of requests.
+//! The wall clock, read once for thousands of requests.
 //!
-//! HTTP caching counts in seconds, so nothing on the way of a request asks the kernel. A thread
-//! writes the time into one atomic every [`TICK`]; everyone else loads it.
+//! HTTP caching counts in seconds, so the request path does not read the system's clock. A thread stores the time in an
+//! atomic every [`TICK`], and all others load it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 
 use edgeward_types::Timestamp;
 
-/// How stale a reading may be: far below the second HTTP counts in, and fifty wake-ups a second
-/// do not show in any profile.
+/// The largest error of a reading: far below a second, the unit of HTTP. Fifty wake-ups per second do not show in any
+/// profile.
 const TICK: Duration = Duration::from_millis(20);
 
 /// Milliseconds since the Unix epoch, as of the last tick.
@@ -23,20 +23,20 @@ pub(crate) struct Clock {
 
 impl Clock {
     pub(crate) fn now(&self) -> Timestamp {
-        // Relaxed: the value says all there is; nothing is published with it.
+        // Relaxed: no other memory is published with the value.
         Timestamp::from_millis(self.millis.load(Ordering::Relaxed))
     }
 
-    /// Reads wall time. Monotonic time stands still while a machine sleeps, and a response that became stale
-    /// meanwhile would seem fresh. If the wall clock steps back, ages stop growing for
-    /// as long (`Timestamp::since` never goes below zero).
+    /// Stores the wall time. The monotonic clock stops while a machine sleeps, so a response that became stale meanwhile
+    /// would seem fresh. If the wall clock steps back, ages do not grow until it has caught up
+    /// (`Timestamp::since` is never below zero).
     fn tick(&self) {
         let now = Timestamp::from(SystemTime::now());
         self.millis.store(now.as_millis(), Ordering::Relaxed);
     }
 }
 
-/// The thread that writes the time; dropping it ends and joins the thread.
+/// The thread that updates the clock. Dropping it stops and joins the thread.
 #[derive(Debug)]
 pub(crate) struct Ticker {
     clock: Arc<Clock>,

@@ -1,8 +1,7 @@
-//! What an edge is told, checked and with every default filled in.
+//! The configuration of an edge, checked and with all defaults filled in.
 //!
-//! What an operator types (flags, a TOML file) is another type, in `cli`; only these travel. Each
-//! `Default` gives what an edge does when nobody said otherwise, and each field says why that is
-//! the default. Two things have no default: where to listen and where the origin is.
+//! The raw input (flags, a TOML file) has types of its own in `cli`. Each field below states its default and the reason for
+//! it. Two settings have no default: the address to listen on and the origin's URL.
 
 mod forwarding;
 mod host_pattern;
@@ -30,46 +29,46 @@ pub use origin::{
     HostPolicy, OriginConfig, OriginProtocol, OriginTls, OriginUrl, ParseOriginUrlError,
 };
 
-/// One edge: where it listens, whom it asks, what it keeps and what it bears.
+/// The configuration of one edge.
 #[derive(Clone, Debug)]
 pub struct EdgeConfig {
-    /// Addresses answered on; at least one. Every worker listens on each by `SO_REUSEPORT`.
+    /// Listening addresses, at least one. Each worker listens on all of them by `SO_REUSEPORT`.
     pub listeners: Vec<ListenerConfig>,
-    /// The origin all misses go to.
+    /// The origin of all misses.
     pub origin: OriginConfig,
-    /// The cache in memory: how much, what enters, what leaves.
+    /// The cache in memory: capacity, admission and eviction.
     pub hot: HotConfig,
-    /// The cache on disk behind it. Default: none.
+    /// The cache on disk. Default: none.
     pub disk: Option<DiskConfig>,
-    /// What of HTTP caching the operator may choose.
+    /// The choices of HTTP caching.
     pub caching: CachingConfig,
-    /// Paths whose absent ids are answered 404 here. Default: none.
+    /// Paths with ids. A request for an id that does not exist is answered 404 without the origin. Default: none.
     pub negative: Vec<NegativeRule>,
-    /// What an origin learns of the client.
+    /// What the origin is told about the client.
     pub forwarding: ForwardingConfig,
-    /// Where metrics and status are served. Default: nowhere, since whoever can reach it can read
-    /// which policy runs and how full the cache is.
+    /// Address of the server for metrics and status. Default: none, because it shows which policy runs and how full the
+    /// cache is.
     pub admin: Option<SocketAddr>,
-    /// Names by which the admin server may be asked, besides addresses, `localhost` and [`name`](Self::name). Default: none.
+    /// Values of `Host` that the admin server accepts, besides addresses, `localhost` and [`name`](Self::name). Default: none.
     pub admin_hosts: Vec<String>,
-    /// Allows another edge of the same user on the same addresses. Default false: by mistake it would take half of the
-    /// connections.
+    /// Allows another edge of the same user on the same addresses. Default false: an edge started by mistake would take
+    /// half of the connections.
     pub share_ports: bool,
-    /// Where requests are written down. Default: nowhere, and then it costs nothing.
+    /// The access log. Default: none, which costs nothing.
     pub access_log: Option<AccessLogConfig>,
-    /// Bounds on everything a stranger can make grow.
+    /// Bounds of everything that clients and origins can make grow.
     pub limits: LimitsConfig,
-    /// Threads, each with its own runtime, listeners and origin connections. Default: one a core.
+    /// Threads, each with its own runtime, listeners and connections to the origin. Default: one per core.
     pub workers: NonZeroUsize,
-    /// How long a shutdown waits for requests under way. Default 30 s: what orchestrators grant
-    /// between the polite signal and the other one.
+    /// Longest time that a shutdown waits for requests under way. Default 30 s: the time that orchestrators leave
+    /// between SIGTERM and SIGKILL.
     pub drain_timeout: Duration,
-    /// The name in `Via` and `Cache-Status`. Default `edgeward`; give each edge of a chain its own.
+    /// The name in `Via` and `Cache-Status`. Default `edgeward`. Each edge of a chain needs a name of its own.
     pub name: String,
 }
 
 impl EdgeConfig {
-    /// An edge on `listen` before `origin` with `hot` of memory and all else by default.
+    /// Returns an edge on `listen` before `origin` with `hot` bytes of memory and defaults for the rest.
     pub fn new(listen: SocketAddr, origin: OriginUrl, hot: ByteSize) -> Self {
         Self {
             listeners: vec![ListenerConfig::plain(listen)],
@@ -91,24 +90,24 @@ impl EdgeConfig {
     }
 }
 
-/// One address to answer on.
+/// One listening address.
 #[derive(Clone, Debug)]
 pub struct ListenerConfig {
-    /// Port 0 takes a free one; see [`RunningEdge::addrs`](crate::RunningEdge::addrs).
+    /// The address. Port 0 takes a free port: see [`RunningEdge::addrs`](crate::RunningEdge::addrs).
     pub addr: SocketAddr,
-    /// TLS with HTTP/2 or HTTP/1.1 by ALPN. Without it: HTTP/1.1, or HTTP/2 when the client starts
-    /// with its preface (prior knowledge, RFC 9113 §3.3).
+    /// TLS with HTTP/2 or HTTP/1.1 by ALPN. Without TLS a client speaks HTTP/1.1, or HTTP/2 if it starts with the
+    /// preface (prior knowledge, RFC 9113 §3.3).
     pub tls: Option<ListenerTls>,
 }
 
 impl ListenerConfig {
-    /// Without TLS.
+    /// Returns a listener without TLS.
     pub const fn plain(addr: SocketAddr) -> Self {
         Self { addr, tls: None }
     }
 }
 
-/// What a listener proves its name with.
+/// The certificate of a listener.
 #[derive(Clone, Debug)]
 pub struct ListenerTls {
     /// PEM file: the certificate first, then the chain to the root, without the root.
@@ -122,37 +121,37 @@ pub struct ListenerTls {
 pub struct DiskConfig {
     /// Devices, segments, queues and intervals of the store.
     pub settings: DiskSettings,
-    /// What is written. Default: a response at its second request, since most are never asked for again.
+    /// The responses that are written. Default: a response at its second request, because most objects are requested once.
     pub admission: DiskAdmissionSpec,
-    /// Hosts with a rule of their own; of several names that fit the most specific counts. Default: none.
+    /// Hosts with admission rules of their own. The most specific pattern that matches counts. Default: none.
     pub hosts: Vec<HostAdmission>,
-    /// Distinct keys that admission remembers for a period, each rule on its own. Default: one for each 32 KiB of disk, so that a key is
-    /// remembered for about as long as an object would stay.
+    /// Distinct keys that each admission rule remembers for a period. Default: one for each 32 KiB of disk, so that a key
+    /// is remembered for about as long as an object stays on disk.
     pub expected_keys: Option<NonZeroU64>,
-    /// Most first requests that admission may take for later ones. Default 1 %: each is one needless write.
+    /// Share of first requests that admission may mistake for later ones. Default 1 %: each mistake is one needless write.
     pub false_positive_rate: f64,
-    /// Where admission's memory is kept while the edge is down. Default: in the first device's directory or beside
-    /// its file; nowhere for a block device.
+    /// File that keeps admission's memory while the edge is down. Default: in the first device's directory or beside
+    /// its file, and none for a block device.
     pub memory_file: Option<PathBuf>,
-    /// Threads that wait for the devices. Default 16: enough to keep several disks busy; what lies in the page cache
-    /// needs none of them.
+    /// Threads that wait for the devices. Default 16: enough to keep several disks busy. Reads from the page cache need
+    /// no thread.
     pub read_threads: NonZeroUsize,
-    /// Lookups that may wait for a thread. Default 1024. Beyond it a lookup is a miss: the origin would be quicker.
+    /// Lookups that may wait for a thread. Default 1024. A lookup beyond it is a miss: the origin would be faster.
     pub reads_waiting_max: NonZeroUsize,
-    /// Longest a response to an unsafe method waits until the invalidation it caused is durable. Default 5 s: a sync takes
-    /// milliseconds, and a disk that needs longer is broken. After it the response is released and the invalidation is counted as not durable.
+    /// Longest time that a response to an unsafe method waits until its invalidation is durable. Default 5 s: a sync takes
+    /// milliseconds. After it the response is released, and the invalidation is counted as not durable.
     pub invalidation_wait_max: Duration,
-    /// Devices that are open already, in the place of those that `settings` name: how tests bring disks that fail.
+    /// Open devices that replace those of `settings`. Tests use them for disks that fail.
     pub opened: Vec<Arc<dyn Device>>,
 }
 
 impl DiskConfig {
-    /// Everything by default but where it lies.
+    /// Returns a cache of `capacity` at `path` with defaults for the rest.
     pub fn new(path: impl Into<PathBuf>, capacity: ByteSize) -> Self {
         Self::with(DiskSettings::new(path, capacity))
     }
 
-    /// Everything by default but the store's own settings.
+    /// Returns a cache with these settings of the store and defaults for the rest.
     pub fn with(settings: DiskSettings) -> Self {
         Self {
             settings,
@@ -168,7 +167,7 @@ impl DiskConfig {
         }
     }
 
-    /// How much admission remembers before a disk of this capacity.
+    /// Returns the size of admission's memory for a disk of this capacity.
     pub(crate) fn memory(&self, capacity_bytes: u64) -> RotatingBloomConfig {
         let keys = self
             .expected_keys
@@ -177,22 +176,22 @@ impl DiskConfig {
     }
 }
 
-/// What of HTTP caching the operator may choose. What RFC 9111 settles is not here.
+/// The choices of HTTP caching that an operator has.
 #[derive(Clone, Debug)]
 pub struct CachingConfig {
-    /// The choices RFC 9111 leaves to a cache: guessed lifetimes, cookies, the client's say.
+    /// The choices that RFC 9111 leaves to a cache: heuristic lifetimes, cookies, the client's directives.
     pub rules: Rules,
-    /// How long a URL whose response could not be shared keeps its requests from waiting for each
-    /// other. Default 2 min, as in Varnish.
+    /// Time for which requests for a URL are not collapsed after its response could not be shared. Default 2 min, as in
+    /// Varnish.
     pub hit_for_miss: Duration,
-    /// Longest a follower waits for the head of a response another request asked for; then it asks
-    /// on its own. Default 10 s: longer and one slow origin connection slows everyone.
+    /// Longest wait of a follower for the head of its leader's response. After it the follower sends a request of its own.
+    /// Default 10 s: with a longer wait one slow connection to the origin would delay many clients.
     pub collapse_wait_max: Duration,
-    /// Largest response shared among followers when admission keeps it out of the cache. Default
-    /// 8 MiB; of larger ones each follower gets its own.
+    /// Largest response that followers share if admission keeps it out of the cache. Default 8 MiB. A larger response is
+    /// fetched by each follower.
     pub collapse_bytes_max: ByteSize,
-    /// Key of the hash behind [`KeyHash`](edgeward_types::KeyHash). Default: drawn at start, so that
-    /// strangers cannot search for collisions. A fixed one makes runs comparable.
+    /// Seed of [`KeyHash`](edgeward_types::KeyHash). Default: drawn at start, so that clients cannot search for
+    /// collisions. A fixed seed makes runs comparable.
     pub hash_seed: Option<u64>,
 }
 
@@ -208,20 +207,20 @@ impl Default for CachingConfig {
     }
 }
 
-/// Where requests are written down.
+/// The access log.
 #[derive(Clone, Debug)]
 pub struct AccessLogConfig {
     /// A file that is appended to, or standard output.
     pub destination: LogDestination,
-    /// One JSON object a line, or NCSA combined.
+    /// One JSON object per line, or NCSA combined.
     pub format: LogFormat,
-    /// Lines waiting for the writer, per worker. Default 8192: a third of a second at full speed. A
-    /// full ring drops lines and counts them, for a slow disk must not slow requests.
+    /// Lines per worker that may wait for the writer. Default 8192: a third of a second at full speed. Lines beyond it are
+    /// dropped and counted, because a slow disk must not slow requests.
     pub queue_lines_max: NonZeroUsize,
 }
 
 impl AccessLogConfig {
-    /// With the queue's default bound.
+    /// Returns a log with the default bound of the queue.
     pub fn new(destination: LogDestination, format: LogFormat) -> Self {
         Self {
             destination,
@@ -231,92 +230,91 @@ impl AccessLogConfig {
     }
 }
 
-/// Where lines go.
+/// The destination of the access log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogDestination {
-    /// `-` at the prompt.
+    /// Standard output, `-` on the command line.
     Stdout,
-    /// Created if it is not there.
+    /// A file, created if it does not exist.
     File(PathBuf),
 }
 
-/// How a line looks.
+/// The format of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// Every field by name; what log pipelines take without a pattern.
+    /// A JSON object with a member for each field.
     #[default]
     Json,
-    /// What every log analyser of the last thirty years reads.
+    /// NCSA combined, which log analysers read.
     Combined,
-    /// The same with one word behind it: what the cache did, as `cache` of the JSON form.
+    /// NCSA combined, followed by the outcome that `cache` of the JSON form has.
     CombinedCache,
 }
 
-/// Bounds on everything a stranger can make grow.
+/// Bounds of everything that clients and origins can make grow.
 #[derive(Clone, Debug)]
 pub struct LimitsConfig {
-    /// Client connections of all workers. Default 65 536, about 1 GiB of buffers and kernel state
-    /// when all are busy. Lowered at the start to what the limit of open files leaves. A further connection
-    /// takes the place of the one that is idle longest; it is refused if none is idle.
+    /// Client connections of all workers. Default 65 536: about 1 GiB of buffers and kernel state if all are busy. Lowered
+    /// at start to what the limit of open files leaves. A further connection replaces the one that is idle longest, and is
+    /// refused if no connection is idle.
     pub connections_max: NonZeroUsize,
-    /// Bytes of a message's head, request line and headers, from clients and from the origin.
-    /// Default 64 KiB: cookies of 16 KiB happen, more is an attack or a mistake. A client gets 431,
-    /// an origin's response becomes 502.
+    /// Bytes of a message's head, from clients and from the origin. Default 64 KiB: cookies of 16 KiB occur, and more is an
+    /// attack or a mistake. A client gets 431 for a larger request, and 502 for a larger response.
     pub head_bytes_max: ByteSize,
     /// Bytes of a request's target. Default 32 KiB: browsers and servers in use stay below 8 to 16 KiB, and RFC 9110
-    /// §4.1 asks for at least 8000 octets. A client gets 414.
+    /// §4.1 asks for at least 8000 octets. A client gets 414 for a longer target.
     pub target_bytes_max: ByteSize,
     /// Header fields of a message. Default 100: as many as are parsed without an allocation.
     pub headers_max: NonZeroUsize,
-    /// From the first byte of a request to the end of its head; then 408. Default 10 s.
+    /// Longest time from the first byte of a request to the end of its head. Default 10 s. After it the client gets 408.
     pub request_head_timeout: Duration,
-    /// Silence between two requests of a connection, or before the first. Default 75 s.
+    /// Longest idle time of a connection between two requests, or before the first. Default 75 s.
     pub idle_timeout: Duration,
-    /// Longest a client may take no byte of its response, or send none of its upload. Default 60 s.
+    /// Longest time in which a client reads no byte of its response, or sends no byte of its upload. Default 60 s.
     pub body_idle_timeout: Duration,
-    /// Largest body of a request. Default: none, since uploads are streamed and never kept. Beyond
-    /// it, 413.
+    /// Largest body of a request. Default: none, because uploads are streamed and never stored. A client gets 413 for a
+    /// larger body.
     pub request_body_bytes_max: Option<ByteSize>,
-    /// Bytes of a request's body that are read before a connection to the origin is asked for. Default 64 KiB: forms and
-    /// calls of an API are smaller, and then a slow client holds no connection to the origin.
+    /// Bytes of a request's body that are read before a connection to the origin is requested. Default 64 KiB: forms and
+    /// API calls are smaller, so a slow client holds no connection to the origin.
     pub upload_buffer_bytes: ByteSize,
-    /// Memory of all such buffers. Default 64 MiB: a thousand full ones. Beyond it bodies are streamed at once.
+    /// Memory of all upload buffers. Default 64 MiB: a thousand full buffers. Beyond it bodies are streamed at once.
     pub upload_buffers_bytes_max: ByteSize,
-    /// Longest wait for the end of a body of unknown length. Default 1 s: its client may wait for
-    /// the origin's answer before it sends more. A body with a length is waited for until the buffer is full.
+    /// Longest wait for the end of a body of unknown length. Default 1 s: the client may wait for the origin's answer before
+    /// it sends more. A body with a length is read until the buffer is full.
     pub upload_buffer_wait: Duration,
-    /// Least rate of an upload in bytes a second. Default 256 B: the slowest mobile links bring ten times as much. Only time in which
-    /// the edge waits for the client counts. 0 is no bound. Slower uploads get a 408.
+    /// Minimum rate of an upload in bytes per second. Default 256 B: the slowest mobile networks are ten times as fast. Only
+    /// time in which the edge waits for the client counts. 0 disables the bound. A slower upload gets 408.
     pub upload_rate_min: ByteSize,
-    /// Least rate at which a client takes its response, in bytes a second. Default 256 B. Only time counts in
-    /// which the edge has bytes that the client does not take: slow origins and streams of events cost nothing. 0 is no bound.
+    /// Minimum rate at which a client reads its response, in bytes per second. Default 256 B. Only time in which the client
+    /// does not read available bytes counts: slow origins and event streams cost nothing. 0 disables the bound.
     pub response_rate_min: ByteSize,
-    /// How long a client may move nothing, before what it moved within that time has to reach the rate. Default 30 s: a train's
-    /// tunnel. A client over HTTP/1.1 has `body_idle_timeout` for its response, since a full socket empties in large steps,
-    /// unless requests wait for the connection to the origin that the response holds.
+    /// Longest time in which a client may move nothing. Default 30 s: a train's tunnel. For responses over HTTP/1.1 it is at
+    /// least `body_idle_timeout`, because a full socket empties in large steps, unless requests wait for the connection to the
+    /// origin that the response holds.
     pub rate_window: Duration,
-    /// Bytes of a response that are read from the origin and kept while its client takes nothing. Default 512 KiB: with a
-    /// smaller body the origin's connection comes free at once. They are part of `fill_bytes_max`.
+    /// Bytes of a response that are read from the origin and kept while the client reads nothing. Default 512 KiB: a smaller
+    /// body frees the origin's connection at once. They are part of `fill_bytes_max`.
     pub read_ahead_bytes: ByteSize,
-    /// Bytes a second that a worker reads of bodies whose clients are all behind by more than 128 KiB (1 MiB for up to 64 bodies). Default 16 MiB, 134 Mbit/s:
-    /// it takes about 2 % of a worker's time. Clients that keep up do not wait for it. 0 is no bound.
+    /// Bytes per second that a worker reads of bodies whose clients are all behind by more than 128 KiB (1 MiB for up to 64
+    /// bodies). Default 16 MiB, 134 Mbit/s, which takes about 2 % of a worker's time. Clients that keep up do not wait for
+    /// it. 0 disables the bound.
     pub read_ahead_rate_max: ByteSize,
-    /// Largest body that may enter the cache. Default 1 TiB, which is to say that the policy decides:
-    /// one that minds sizes keeps large objects out, and the simulator knows no other limit.
+    /// Largest body that may enter the cache. Default 1 TiB, so that the policy decides: size-aware policies reject large
+    /// objects, and the simulator has no other limit.
     pub object_bytes_max: ByteSize,
-    /// Memory of fills under way that have no place in the cache (yet): shared among followers, or
-    /// of unknown length. Default 256 MiB. It is not part of the cache's capacity, which those with
-    /// a place are charged to. When it is used up, misses pass through uncached.
+    /// Memory of fills under way that are not charged to the cache: responses that only followers share, and those of
+    /// unknown length. Default 256 MiB, beside the cache's capacity. When it is exhausted, misses pass through uncached.
     pub fill_bytes_max: ByteSize,
-    /// Streams open at once in one HTTP/2 connection. Default 100, RFC 9113 §6.5.2's least.
+    /// Concurrent streams of one HTTP/2 connection. Default 100: RFC 9113 §6.5.2 advises no less.
     pub h2_streams_max: NonZeroU32,
     /// RST_STREAM frames of one HTTP/2 connection in ten seconds. Default 400: a browser that leaves pages or pans a map
-    /// cancels a hundred at once. Beyond it, GOAWAY with ENHANCE_YOUR_CALM.
+    /// cancels a hundred streams at once. Beyond it, GOAWAY with ENHANCE_YOUR_CALM.
     pub h2_resets_max: NonZeroU32,
     /// PING, SETTINGS, PRIORITY and unknown frames of one HTTP/2 connection in ten seconds. Default 2000; gRPC clients
     /// that estimate bandwidth send the most. Beyond it, GOAWAY with ENHANCE_YOUR_CALM.
     pub h2_control_frames_max: NonZeroU32,
-    /// WINDOW_UPDATE frames of one HTTP/2 connection in ten seconds, beside those that response bytes justify. Default
+    /// WINDOW_UPDATE frames of one HTTP/2 connection in ten seconds beyond those that response bytes justify. Default
     /// 20 000. Beyond it, GOAWAY with ENHANCE_YOUR_CALM.
     pub h2_window_updates_max: NonZeroU32,
     /// Decoded heads of the requests under way in one HTTP/2 connection. Default 4 MiB: a hundred streams with cookies of
@@ -359,7 +357,7 @@ impl Default for LimitsConfig {
 }
 
 impl LimitsConfig {
-    /// The bound of a head as a length in memory.
+    /// Returns `head_bytes_max` as a length in memory.
     pub(crate) fn head_len_max(&self) -> usize {
         usize::try_from(self.head_bytes_max.bytes()).unwrap_or(usize::MAX)
     }
@@ -371,7 +369,7 @@ impl LimitsConfig {
         }
     }
 
-    /// For one of several streams, whose client says how much it takes.
+    /// Returns the minimum rate of an HTTP/2 stream, which has flow control of its own.
     pub(crate) fn stream_rate(&self) -> MinRate {
         MinRate {
             bytes_per_second: self.response_rate_min.bytes(),
@@ -379,7 +377,7 @@ impl LimitsConfig {
         }
     }
 
-    /// For a connection whose socket takes no more.
+    /// Returns the minimum rate of a connection whose socket accepts no more bytes.
     pub(crate) fn socket_rate(&self) -> MinRate {
         MinRate {
             bytes_per_second: self.response_rate_min.bytes(),
@@ -388,9 +386,9 @@ impl LimitsConfig {
     }
 }
 
-/// As many header fields as hyper and httparse read without an allocation.
+/// The number of header fields that hyper and httparse parse without an allocation.
 pub(crate) const HEADERS_ON_STACK: usize = 100;
 
-/// Loopback with a free port: where tests and demonstrations listen.
+/// Loopback with a free port, for tests and demonstrations.
 pub const LOOPBACK_ANY_PORT: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);

@@ -1,7 +1,7 @@
-//! What a worker counts. Each counter is declared once, with its help, in the table below.
+//! The counters of a worker. Each counter is declared once, with its help text, in the table below.
 //!
-//! Only the worker writes its counters, so an increment is a load and a store, without the lock
-//! prefix an atomic addition would need; whoever scrapes reads them relaxed and adds them up.
+//! Only the worker writes its counters, so an increment is a load and a store without the lock prefix of an atomic
+//! addition. A scrape reads the counters of all workers relaxed and adds them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -31,35 +31,35 @@ impl Counter {
     }
 }
 
-/// Whether a number only grows.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MetricKind {
     Counter,
     Gauge,
 }
 
-/// One counter as a metric.
+/// One counter of [`Counters`] as a metric.
 #[derive(Debug)]
 pub(crate) struct MetricRow {
-    /// Name of the metric; rows of one name differ in their label and stand together.
+    /// Name of the metric. Rows with the same name are adjacent and differ in their label.
     pub(crate) metric: &'static str,
     pub(crate) help: &'static str,
     pub(crate) kind: MetricKind,
-    /// Label name and value, if the metric has a label.
+    /// Name and value of the label, if the metric has one.
     pub(crate) label: Option<(&'static str, &'static str)>,
     pub(crate) value: fn(&Counters) -> u64,
 }
 
 macro_rules! counters {
     ($( $kind:ident $metric:literal $help:literal { $( $field:ident $( = $label:literal $value:literal )? ),+ $(,)? } )+) => {
-        /// All that one worker counts, on cache lines of its own.
+        /// The counters of one worker, on cache lines of their own.
         #[derive(Debug, Default)]
         #[repr(align(128))]
         pub(crate) struct Counters {
             $( $( pub(crate) $field: Counter, )+ )+
         }
 
-        /// Every counter with its metric's name and help, in the order they are shown.
+        /// All counters as metrics, in the order of the table.
         pub(crate) const ROWS: &[MetricRow] = &[
             $( $( MetricRow {
                 metric: $metric,
@@ -286,7 +286,10 @@ mod tests {
     fn every_metric_is_declared_once_and_its_labels_differ() {
         let mut seen = std::collections::HashSet::new();
         for row in ROWS {
-            assert!(seen.insert((row.metric, row.label)), "{row:?} stands twice");
+            assert!(
+                seen.insert((row.metric, row.label)),
+                "{row:?} is declared twice"
+            );
             assert!(row.help.ends_with('.'), "{row:?} has no sentence");
             assert_eq!(
                 row.metric.ends_with("_total"),

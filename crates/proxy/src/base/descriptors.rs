@@ -1,8 +1,8 @@
-//! File descriptors: how the process's limit of open files is divided.
+//! Divides the process's limit of open files.
 //!
-//! Each client connection and each connection to the origin takes one. If clients could take all of them, the edge could
-//! neither ask the origin nor answer its operator. So [`divide`] sets aside what everything else needs, and
-//! lowers `limits.connections_max`, and if that is not enough the size of the origin pool, to what remains.
+//! Each connection to a client or to the origin takes a file descriptor. If clients took all of them, the edge could
+//! neither connect to the origin nor answer its operator. So [`divide`] reserves the descriptors of everything else. It lowers
+//! `limits.connections_max`, and if necessary the size of the origin pool, to what remains.
 
 use std::num::NonZeroUsize;
 
@@ -10,26 +10,26 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::base::config::EdgeConfig;
 
-/// The limit of open files is too low to serve anyone.
+/// The limit of open files is too low to serve one client per worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooFewDescriptors {
     pub(crate) limit: usize,
     pub(crate) needed: usize,
 }
 
-/// The soft limit of open files of this process; `None` if there is no limit.
+/// Returns the soft limit of open files of this process, or `None` if there is no limit.
 pub(crate) fn limit() -> Option<usize> {
     let limit = getrlimit(Resource::Nofile).current?;
     Some(usize::try_from(limit).unwrap_or(usize::MAX))
 }
 
-/// Lowers the bounds of `config` until the descriptors they stand for fit into the limit, and logs what was lowered.
+/// Lowers the bounds of connections in `config` until their descriptors fit into the limit, and logs each change.
 pub(crate) fn fit(config: &mut EdgeConfig) -> Result<(), TooFewDescriptors> {
     let Some(limit) = limit() else { return Ok(()) };
     let wanted = Wanted {
         workers: config.workers.get(),
         clients: config.limits.connections_max.get(),
-        // Over a link they are streams, and over HTTP/2 each worker has one connection.
+        // Connections through `dial` are streams without descriptors. HTTP/2 takes one connection per worker.
         origin_per_worker: match (&config.origin.dial, config.origin.protocol) {
             (Some(_), _) => 0,
             (None, crate::base::config::OriginProtocol::Http2) => 1,
@@ -64,11 +64,11 @@ pub(crate) fn fit(config: &mut EdgeConfig) -> Result<(), TooFewDescriptors> {
     Ok(())
 }
 
-/// Descriptors for everything but connections of clients and to the origin.
+/// Returns the number of descriptors needed for everything except connections to clients and to the origin.
 fn other_descriptors(config: &EdgeConfig) -> usize {
     let workers = config.workers.get();
     let listeners = config.listeners.len();
-    // A listener, and a connection that was accepted and is about to be closed.
+    // Each worker has the listening socket and one connection that was accepted and is about to be closed.
     let of_listeners = workers * listeners * 2;
     let devices = config
         .disk
@@ -101,7 +101,7 @@ struct Granted {
     origin_per_worker: usize,
 }
 
-/// Clients get what the origin pools and all others leave, but not less than half of what all others leave.
+/// Clients get the descriptors that `others` and the origin pools leave, but at least half of those that `others` leave.
 fn divide(limit: usize, wanted: Wanted) -> Result<Granted, TooFewDescriptors> {
     let Wanted {
         workers,
@@ -122,7 +122,7 @@ fn divide(limit: usize, wanted: Wanted) -> Result<Granted, TooFewDescriptors> {
         });
     }
     let granted = clients.min(left.saturating_sub(origin).max(left / 2));
-    // A worker's share is rounded up, so the whole must divide evenly.
+    // A worker's share is rounded up, so the total must be a multiple of the number of workers.
     let granted = if granted < clients {
         (granted / workers * workers).max(workers)
     } else {

@@ -1,17 +1,17 @@
-//! Another way to the origin than TCP, which somebody else keeps.
+//! Connections to the origin that are made outside of this crate, such as streams of the link.
 
 use std::fmt;
 use std::io;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// Makes connections to the origin: each a stream on which HTTP/1.1 is spoken. Asked by all workers; it must not block.
+/// Opens connections to the origin, on which HTTP/1.1 is spoken. All workers call it, so it must not block.
 pub trait Dial: Send + Sync + fmt::Debug {
-    /// The next connection.
+    /// Opens a connection.
     fn dial(&self) -> io::Result<Box<dyn DialedStream>>;
 }
 
-/// What [`Dial`] makes.
+/// A connection opened by [`Dial`].
 pub trait DialedStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> DialedStream for S {}

@@ -1,7 +1,7 @@
-//! Hash maps for the path of a miss.
+//! Hash maps for misses.
 //!
-//! The hash of the standard library takes about 150 instructions for each operation, and a miss makes ten. One multiplication
-//! is enough here. It is seeded, so that clients cannot choose addresses or keys that fall into one place.
+//! The standard library's hash function takes about 150 instructions for each operation, and a miss makes ten operations.
+//! This one is a single multiplication. It is seeded, so that clients cannot choose addresses or keys that collide.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -38,7 +38,7 @@ impl Hasher for WordHasher {
     }
 
     fn write_u64(&mut self, word: u64) {
-        // Both halves of a product with an odd number, 2^64 / golden ratio: each bit of the word reaches the whole hash.
+        // Both halves of the product with the odd number 2^64 / golden ratio: each bit of the word affects the whole hash.
         let product = u128::from(self.0 ^ word) * 0x9e37_79b9_7f4a_7c15;
         self.0 = product as u64 ^ (product >> 64) as u64;
     }
@@ -57,7 +57,7 @@ impl Hasher for WordHasher {
 mod tests {
     use super::*;
 
-    /// The places and tags of a table come from the lowest and the highest bits.
+    /// A hash table takes the bucket from the lowest bits and the tag from the highest.
     #[test]
     fn keys_that_differ_in_few_bits_spread_over_low_and_high_bits() {
         for seed in 0..10_u64 {

@@ -1,4 +1,4 @@
-//! Metric families as Prometheus has them: a name, a help text, a type, and one value for each set of labels.
+//! Constructors of Prometheus metric families: a name, a help text, a type, and one value for each set of labels.
 
 use prometheus::proto::{LabelPair, Metric, MetricFamily, MetricType};
 

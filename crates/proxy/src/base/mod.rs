@@ -1,4 +1,4 @@
-//! What all other layers stand on: configuration, clock, counters, the access log, tasks and budgets.
+//! The lowest layer: configuration, clock, counters, access log, tasks and budgets. All other layers import it.
 
 pub(crate) mod access_log;
 pub(crate) mod ahead;

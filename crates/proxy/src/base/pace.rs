@@ -1,21 +1,21 @@
-//! The least rate at which a client must take its response and send its request.
+//! The minimum rate at which a client must read its response and send its request.
 //!
-//! A client is charged only for time in which the edge waits for it. A stream of events, a long poll and an upload that the
-//! origin does not read cost it nothing, since the edge waits for the origin meanwhile. A [`Pace`] is a token bucket of such
-//! time: it starts full, each byte earns `1 / rate` seconds, and nothing above the bucket's size is kept. So a client that moves at
-//! least `rate` bytes a second may go on forever, and one that stops is ended after the bucket's size.
+//! A client is charged only for time in which the edge waits for it. A stream of events, a long poll or an upload that the
+//! origin does not read costs nothing, because the edge waits for the origin. A [`Pace`] is a token bucket of waiting
+//! time: it starts full, each byte earns `1 / rate` seconds, and the bucket never overflows. A client that moves at
+//! least `rate` bytes per second is never closed. A client that stops is closed after the bucket's size.
 
 use std::cell::Cell;
 use std::time::Duration;
 
 use edgeward_types::Timestamp;
 
-/// A least rate.
+/// A minimum rate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MinRate {
-    /// Zero is no bound.
+    /// Zero disables the bound.
     pub(crate) bytes_per_second: u64,
-    /// The size of the bucket: how long a client may move nothing at all.
+    /// The size of the bucket: the longest time in which a client may move nothing.
     pub(crate) window: Duration,
 }
 
@@ -25,27 +25,27 @@ impl MinRate {
     }
 }
 
-/// How fast one client moves one body.
+/// The token bucket of one client and one body.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
-    /// Since when the edge waits for the client.
+    /// The start of the wait under way.
     waits_since: Cell<Option<Timestamp>>,
-    /// Waits that ended since the last charge.
+    /// The duration of waits that ended since the last charge.
     ended_waits: Cell<Duration>,
     charged_at: Cell<Timestamp>,
-    /// What was taken out of the bucket, in milliseconds times bytes per second.
+    /// Tokens missing from the bucket, in milliseconds times bytes per second.
     spent: Cell<u64>,
 }
 
 impl Pace {
-    /// The edge waits for the client from now on.
+    /// Records that the edge waits for the client.
     pub(crate) fn begin_wait(&self, now: Timestamp) {
         if self.waits_since.get().is_none() {
             self.waits_since.set(Some(now));
         }
     }
 
-    /// The edge no longer waits for the client.
+    /// Records that the edge no longer waits for the client.
     pub(crate) fn end_wait(&self, now: Timestamp) {
         if let Some(since) = self.waits_since.take() {
             let wait = now.since(since.max(self.charged_at.get()));
@@ -53,24 +53,24 @@ impl Pace {
         }
     }
 
-    /// Since when the edge waits for the client.
+    /// Returns the start of the wait under way.
     pub(crate) fn waiting_since(&self) -> Option<Timestamp> {
         self.waits_since.get()
     }
 
-    /// The client took or sent so many bytes.
+    /// Adds tokens for bytes that the client read or sent.
     pub(crate) fn earn(&self, bytes: u64) {
         let earned = bytes.saturating_mul(1000);
         self.spent.set(self.spent.get().saturating_sub(earned));
     }
 
-    /// Forgets the waits since the last charge.
+    /// Discards the waits since the last charge.
     pub(crate) fn discard_waits(&self, now: Timestamp) {
         self.ended_waits.take();
         self.charged_at.set(now);
     }
 
-    /// Charges the waits since the last charge. True if the client is too slow.
+    /// Charges the waits since the last charge. Returns true if the client is too slow.
     pub(crate) fn charge(&self, now: Timestamp, rate: MinRate) -> bool {
         let mut wait = self.ended_waits.take();
         if let Some(since) = self.waits_since.get() {
@@ -102,7 +102,7 @@ mod tests {
     };
     const STEP: Duration = Duration::from_millis(250);
 
-    /// After how many seconds a client is ended that moves `bytes` every `every` seconds; `None` if it outlives an hour.
+    /// Returns after how many seconds a client is closed that moves `bytes` every `every` seconds, or `None` after an hour.
     fn ended_after(bytes: u64, every: u64) -> Option<u64> {
         let pace = Pace::default();
         (1..=3600 * 4).find_map(|step: u64| {

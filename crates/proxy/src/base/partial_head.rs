@@ -1,28 +1,28 @@
-//! Heads of messages that arrive in pieces: a head that is incomplete is not parsed again before it can be complete.
+//! Decides when the head of a message that arrives in pieces is worth parsing.
 //!
-//! The first piece is always parsed, so that a head which is none is refused at once. After that a new piece is only searched for
-//! the empty line that ends a head, so the work for a head is proportional to its length, however it is cut.
+//! The first piece is always parsed, so that an invalid head is refused at once. Each later piece is only searched for the
+//! empty line that ends a head. The work for a head is therefore proportional to its length, however it is cut.
 
-/// How much of a head was parsed and found incomplete.
+/// The length of a head that was parsed and found incomplete.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PartialHead {
     parsed_len: usize,
 }
 
 impl PartialHead {
-    /// Returns true if `bytes`, from the start of the head on, are worth parsing.
+    /// Returns true if `bytes`, which start with the head, are worth parsing.
     pub(crate) fn may_be_complete(self, bytes: &[u8]) -> bool {
-        // The end of a head is found by its last line feed; up to two bytes before it belong to it.
+        // The search is for the last line feed of a head. Up to two bytes before it belong to the head's end.
         let from = self.parsed_len.saturating_sub(LINE_END_LEN);
         self.parsed_len == 0 || bytes.get(from..).is_none_or(has_empty_line)
     }
 
-    /// Notes that the first `len` bytes are no complete head.
+    /// Records that the first `len` bytes are not a complete head.
     pub(crate) fn mark_incomplete(&mut self, len: usize) {
         self.parsed_len = len;
     }
 
-    /// Begins with the next head.
+    /// Starts with the next head.
     pub(crate) fn reset(&mut self) {
         self.parsed_len = 0;
     }
@@ -35,7 +35,7 @@ fn has_empty_line(bytes: &[u8]) -> bool {
     })
 }
 
-/// Bytes before the last line feed of a head that belong to its end: LF CR.
+/// The number of bytes before the last line feed that belong to the end of a head: LF CR.
 const LINE_END_LEN: usize = 2;
 
 #[cfg(test)]

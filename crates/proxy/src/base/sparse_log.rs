@@ -1,4 +1,4 @@
-//! Events that come in floods: the first is logged, and then one in ten seconds with the number of those in between.
+//! Rate-limited logging: the first event is logged, then one per ten seconds with the number of events that were not logged.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -13,7 +13,7 @@ pub(crate) struct SparseLog {
 }
 
 impl SparseLog {
-    /// One more event. If it is to be logged, returns how many before it were not.
+    /// Counts an event. If the event is to be logged, returns the number of events since the last one that was logged.
     pub(crate) fn record(&self, now: Timestamp) -> Option<u64> {
         let is_recent = |logged| now.since(logged) < INTERVAL;
         if self.logged.get().is_some_and(is_recent) {

@@ -1,7 +1,7 @@
-//! Tasks of one worker, so that every one of them has an owner that waits for it.
+//! Sets of a worker's tasks. Each task is in a set whose owner waits for it.
 //!
-//! A set only counts: a connection's task has nothing to return, and a set that kept handles would
-//! have to be swept. What is still running when the owner stops waiting ends with its runtime.
+//! A set only counts its tasks: they return nothing, and a set of join handles would have to be swept. Tasks that still run
+//! when the owner stops waiting end with the runtime.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -22,13 +22,13 @@ impl std::fmt::Debug for TaskSet {
 struct Inner {
     running: Cell<usize>,
     waiting: RefCell<Option<Waker>>,
-    /// A task of hyper's is being polled that could be ended.
+    /// A task of hyper that can be aborted is being polled.
     is_abortable: Cell<bool>,
     /// The handle that was requested during this poll.
     requested: Cell<Option<Rc<AbortHandle>>>,
 }
 
-/// Ends a task from outside.
+/// Aborts a task.
 #[derive(Debug, Default)]
 pub(crate) struct AbortHandle {
     is_aborted: Cell<bool>,
@@ -45,33 +45,33 @@ impl AbortHandle {
 }
 
 impl TaskSet {
-    /// Runs a future on this thread's runtime as a member of the set, for as long as the future
-    /// holds on to its membership.
+    /// Spawns a future on this thread's runtime. The task is in the set until the future drops its membership.
     ///
-    /// Passed in rather than wrapped around: a future awaited by another is held twice over, and
-    /// a connection's is several kilobytes.
+    /// The membership is passed to the future, because a wrapping future would hold the several kilobytes of a connection's
+    /// future twice.
     pub(crate) fn spawn<F>(&self, future: impl FnOnce(Member) -> F)
     where
         F: Future<Output = ()> + 'static,
     {
-        tokio::task::spawn_local(future(Member::of(self)));
+        self.0.running.set(self.running() + 1);
+        tokio::task::spawn_local(future(Member(Rc::clone(&self.0))));
     }
 
-    /// What ends the task of hyper's that is being polled, which serves one HTTP/2 stream. `None` outside of such a task.
+    /// Returns the handle of the task that serves the current HTTP/2 stream, or `None` outside of such a task.
     pub(crate) fn abort_handle(&self) -> Option<Rc<AbortHandle>> {
         if !self.0.is_abortable.get() {
             return None;
         }
-        let abort_handle = self.0.requested.take().unwrap_or_default();
-        self.0.requested.set(Some(Rc::clone(&abort_handle)));
-        Some(abort_handle)
+        let handle = self.0.requested.take().unwrap_or_default();
+        self.0.requested.set(Some(Rc::clone(&handle)));
+        Some(handle)
     }
 
     pub(crate) fn running(&self) -> usize {
         self.0.running.get()
     }
 
-    /// Resolves when no member runs. One waiter at a time.
+    /// Resolves when no task of the set runs. Only one waiter is woken.
     pub(crate) fn idle(&self) -> Idle<'_> {
         Idle(self)
     }
@@ -94,13 +94,6 @@ impl Future for Idle<'_> {
 /// Keeps one task counted in its set until dropped.
 pub(crate) struct Member(Rc<Inner>);
 
-impl Member {
-    fn of(set: &TaskSet) -> Self {
-        set.0.running.set(set.0.running.get() + 1);
-        Self(Rc::clone(&set.0))
-    }
-}
-
 impl Drop for Member {
     fn drop(&mut self) {
         let running = self.0.running.get() - 1;
@@ -113,7 +106,7 @@ impl Drop for Member {
     }
 }
 
-/// Lets hyper start its HTTP/2 streams as members of a set.
+/// Spawns hyper's tasks as members of a set.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalExecutor(pub(crate) TaskSet);
 
@@ -130,7 +123,7 @@ where
     }
 }
 
-/// A future of hyper's as a member of a set.
+/// A future of hyper and its membership of a set.
 struct MemberTask<F> {
     future: Pin<Box<F>>,
     member: Member,
@@ -142,21 +135,18 @@ impl<F: Future<Output = ()>> Future for MemberTask<F> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        if this
-            .abort_handle
-            .as_ref()
-            .is_some_and(|abort_handle| abort_handle.is_aborted.get())
-        {
-            // Dropped before its end, a stream is reset.
+        let is_aborted = |handle: &Rc<AbortHandle>| handle.is_aborted.get();
+        if this.abort_handle.as_ref().is_some_and(is_aborted) {
+            // The stream is reset when its future is dropped.
             return Poll::Ready(());
         }
         let set = &this.member.0;
         set.is_abortable.set(true);
         let polled = this.future.as_mut().poll(cx);
         set.is_abortable.set(false);
-        if let Some(abort_handle) = set.requested.take() {
-            abort_handle.task.replace(Some(cx.waker().clone()));
-            this.abort_handle = Some(abort_handle);
+        if let Some(handle) = set.requested.take() {
+            handle.task.replace(Some(cx.waker().clone()));
+            this.abort_handle = Some(handle);
         }
         polled
     }

@@ -1,4 +1,4 @@
-//! Certificates and keys from files into what rustls needs.
+//! TLS configurations made from files of certificates and keys.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,53 +14,53 @@ use crate::base::config::{ListenerTls, OriginTls};
 pub(crate) const ALPN_HTTP2: &[u8] = b"h2";
 pub(crate) const ALPN_HTTP1: &[u8] = b"http/1.1";
 
-/// Why TLS cannot be had with these files.
+/// Why a TLS configuration cannot be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// The file cannot be read, or holds something else.
+    /// The file cannot be read, or is not PEM of the expected kind.
     #[error("{} holds no PEM {what} that can be read", .path.display())]
     Pem {
-        /// What was looked for.
+        /// The expected kind of object.
         what: &'static str,
-        /// Where.
+        /// The path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error of the parser.
         source: rustls_pki_types::pem::Error,
     },
-    /// The file is fine and has none.
+    /// The file is PEM without a certificate.
     #[error("{} holds no certificate", .path.display())]
     NoCertificate {
-        /// Where none was found.
+        /// The path of the file.
         path: PathBuf,
     },
-    /// rustls refuses: the key is not the certificate's, say.
+    /// rustls refuses the pair, for example because the key does not belong to the certificate.
     #[error("certificate {} and key {} cannot be used together", .certificates.display(), .key.display())]
     Refused {
-        /// The chain.
+        /// The file of the certificate chain.
         certificates: PathBuf,
-        /// The key.
+        /// The file of the key.
         key: PathBuf,
-        /// Why.
+        /// The reason that rustls gives.
         source: rustls::Error,
     },
-    /// No root certificate, so no origin could ever be believed.
+    /// The system has no root certificate, so no origin can be verified.
     #[error("the system has no root certificates; install ca-certificates or set origin.tls.roots")]
     NoSystemRoots,
-    /// A root that is none.
+    /// A certificate cannot be used as a root.
     #[error("{} holds a certificate that cannot be a root", .path.display())]
     Root {
-        /// Where it stands.
+        /// The path of the file.
         path: PathBuf,
-        /// Why.
+        /// The reason that rustls gives.
         source: rustls::Error,
     },
-    /// The crypto provider and the versions do not fit.
+    /// The crypto provider does not support the protocol versions.
     #[error("TLS cannot be set up")]
     Setup(#[source] rustls::Error),
 }
 
-/// For a listener: HTTP/2 or HTTP/1.1, as the client likes best.
+/// Returns the configuration of a listener, which offers HTTP/2 and HTTP/1.1.
 pub(crate) fn server_config(files: &ListenerTls) -> Result<ServerConfig, TlsError> {
     let chain = certificates(&files.certificates)?;
     let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|source| TlsError::Pem {
@@ -82,7 +82,7 @@ pub(crate) fn server_config(files: &ListenerTls) -> Result<ServerConfig, TlsErro
     Ok(config)
 }
 
-/// For an origin, offering these protocols.
+/// Returns the configuration of connections to an origin, which offer the protocols `alpn`.
 pub(crate) fn client_config(tls: &OriginTls, alpn: &[&[u8]]) -> Result<ClientConfig, TlsError> {
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
@@ -135,7 +135,7 @@ fn roots(file: Option<&Path>) -> Result<RootCertStore, TlsError> {
             }
         }
         None => {
-            // A system's store may hold roots rustls does not read; the others still count.
+            // Roots of the system that rustls cannot parse are skipped.
             store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             if store.is_empty() {
                 return Err(TlsError::NoSystemRoots);
@@ -145,7 +145,7 @@ fn roots(file: Option<&Path>) -> Result<RootCertStore, TlsError> {
     Ok(store)
 }
 
-/// `verify = false`: believes everyone, still insists that the peer owns the key it shows.
+/// The verifier for `verify = false`: accepts any certificate, but verifies that the peer holds its key.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

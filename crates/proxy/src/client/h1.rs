@@ -469,7 +469,7 @@ impl Drop for FastPath {
         }
         let is_hypers = matches!(self.mode, Mode::Handed { .. } | Mode::Through);
         for mut log in self.link.conn.take_logs() {
-            log.cut(|given| {
+            log.truncate(|given| {
                 if is_hypers {
                     self.link.conn.body_bytes_written()
                 } else {

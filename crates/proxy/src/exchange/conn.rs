@@ -402,7 +402,7 @@ impl ConnState {
     pub(crate) fn hold_log(&self, mut log: Box<PendingLine>) -> Option<Box<PendingLine>> {
         if self.fast_path_gone.get() {
             // hyper lets go of the socket before it does of the body.
-            log.cut(|_| self.body_bytes_written());
+            log.truncate(|_| self.body_bytes_written());
             return Some(log);
         }
         if !self.holds_logs.get() {

@@ -321,7 +321,7 @@ impl Drop for EdgeBody {
             delivery.abandon();
         }
         if let Some(mut log) = self.log.take() {
-            log.given(self.bytes_given, given_up);
+            log.set_body(self.bytes_given, given_up);
             // On HTTP/1.1 it is known when the last byte has left; the line waits for that.
             if let Some(log) = self.in_flight.conn().hold_log(log) {
                 self.worker.log(log.finish());

@@ -110,7 +110,7 @@ impl Reply {
         cache_status: &CacheStatus,
     ) -> Response<EdgeBody> {
         if let Some(log) = &mut self.log {
-            log.answered(status, cache_status);
+            log.set_response(status, cache_status);
         }
         let source = if request.method == Method::HEAD {
             Source::Empty
@@ -146,7 +146,7 @@ impl Reply {
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
         if let Some(log) = &mut self.log {
-            log.refused(StatusCode::OK, None);
+            log.set_refusal(StatusCode::OK, None);
         }
         let source = Source::Whole(body, PieceMemory::Uncounted);
         self.in_flight.conn().end_interims();
@@ -202,7 +202,7 @@ impl Reply {
             self.in_flight.conn().linger();
         }
         if let Some(log) = &mut self.log {
-            log.refused(refusal.status, refusal.cache_status.as_ref());
+            log.set_refusal(refusal.status, refusal.cache_status.as_ref());
         }
         let source = Source::Whole(Bytes::from(text), PieceMemory::Uncounted);
         self.in_flight.conn().end_interims();

@@ -7,38 +7,49 @@ use std::time::{Duration, Instant};
 use edgeward_semantics::{CacheStatus, Outcome};
 use edgeward_types::Timestamp;
 use http::{Method, StatusCode, Version};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
-/// A request that is being answered.
+/// The line of a request whose response has not ended.
 #[derive(Debug)]
 pub(crate) struct PendingLine {
     line: LogLine,
     began: Instant,
     /// Bytes of the body that were handed to the connection.
-    given_bytes: u64,
-    /// The response did not go out whole.
+    body_bytes: u64,
+    /// The response was not sent completely.
     pub(crate) aborted: bool,
 }
 
-/// A request that was answered.
-#[derive(Debug)]
+/// The line of a request whose response has ended. Serialised, it is the JSON form of the line.
+#[derive(Debug, Serialize)]
 pub(crate) struct LogLine {
+    #[serde(serialize_with = "serialize_time")]
     pub(crate) time: Timestamp,
+    #[serde(rename = "client")]
     pub(crate) peer: IpAddr,
-    /// None of a request that could not be read.
+    /// `None` if the request's head could not be parsed.
+    #[serde(serialize_with = "serialize_method")]
     pub(crate) method: Option<Method>,
     pub(crate) scheme: &'static str,
     pub(crate) host: Box<str>,
     pub(crate) target: Box<str>,
+    #[serde(rename = "protocol", serialize_with = "serialize_version")]
     pub(crate) version: Version,
+    #[serde(serialize_with = "serialize_status")]
     pub(crate) status: StatusCode,
     pub(crate) bytes: u64,
+    #[serde(rename = "duration_us", serialize_with = "serialize_micros")]
     pub(crate) duration: Duration,
     pub(crate) cache: &'static str,
-    pub(crate) detail: Option<Box<str>>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) collapsed: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) aborted: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) detail: Option<Box<str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) referer: Option<Box<str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) user_agent: Option<Box<str>>,
 }
 
@@ -47,12 +58,12 @@ impl PendingLine {
         Self {
             line,
             began: Instant::now(),
-            given_bytes: 0,
+            body_bytes: 0,
             aborted: false,
         }
     }
 
-    /// A request whose head could not be read, answered with `status` and no body.
+    /// Returns the line of a request whose head could not be parsed and that was answered with `status` and no body.
     pub(crate) fn unread(
         peer: IpAddr,
         scheme: &'static str,
@@ -66,7 +77,7 @@ impl PendingLine {
         })
     }
 
-    pub(crate) fn answered(&mut self, status: StatusCode, cache_status: &CacheStatus) {
+    pub(crate) fn set_response(&mut self, status: StatusCode, cache_status: &CacheStatus) {
         self.line.status = status;
         self.line.cache = match cache_status.outcome {
             Outcome::Hit => "hit",
@@ -76,62 +87,37 @@ impl PendingLine {
         self.line.detail = cache_status.detail.as_deref().map(Into::into);
     }
 
-    pub(crate) fn refused(&mut self, status: StatusCode, cache_status: Option<&CacheStatus>) {
+    pub(crate) fn set_refusal(&mut self, status: StatusCode, cache_status: Option<&CacheStatus>) {
         match cache_status {
-            Some(cache_status) => self.answered(status, cache_status),
+            Some(cache_status) => self.set_response(status, cache_status),
             None => self.line.status = status,
         }
     }
 
-    /// The body ended, or was given up, after `bytes` of it were handed to the connection.
-    pub(crate) fn given(&mut self, bytes: u64, given_up: bool) {
-        self.given_bytes = bytes;
-        self.aborted |= given_up;
+    /// Records that the body ended or was aborted after `bytes` of it were handed to the connection.
+    pub(crate) fn set_body(&mut self, bytes: u64, aborted: bool) {
+        self.body_bytes = bytes;
+        self.aborted |= aborted;
     }
 
-    /// The connection ended before all was written that it was handed. `written` are the body's bytes that the socket took, of
-    /// those handed over.
-    pub(crate) fn cut(&mut self, written: impl FnOnce(u64) -> u64) {
-        self.given_bytes = written(self.given_bytes).min(self.given_bytes);
+    /// Records that the connection ended early. `written` maps the bytes of the body that were handed to the connection
+    /// to those that the socket took.
+    pub(crate) fn truncate(&mut self, written: impl FnOnce(u64) -> u64) {
+        self.body_bytes = written(self.body_bytes).min(self.body_bytes);
         self.aborted = true;
     }
 
-    /// The line, now that the response has left.
+    /// Returns the line, once the response has been sent.
     pub(crate) fn finish(mut self) -> LogLine {
-        self.line.bytes = self.given_bytes;
+        self.line.bytes = self.body_bytes;
         self.line.duration = self.began.elapsed();
         self.line.aborted = self.aborted;
         self.line
     }
 }
 
-#[derive(Serialize)]
-struct JsonLine<'a> {
-    time: String,
-    client: IpAddr,
-    method: &'a str,
-    scheme: &'a str,
-    host: &'a str,
-    target: &'a str,
-    protocol: &'a str,
-    status: u16,
-    bytes: u64,
-    duration_us: u64,
-    cache: &'a str,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    collapsed: bool,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    aborted: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    detail: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    referer: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    user_agent: Option<&'a str>,
-}
-
 impl LogLine {
-    /// A request whose head is not read yet: only its client is known.
+    /// Returns the line of a request of which only the client is known.
     pub(crate) fn unread(peer: IpAddr, scheme: &'static str, now: Timestamp) -> Self {
         Self {
             time: now,
@@ -154,29 +140,11 @@ impl LogLine {
     }
 
     pub(super) fn write_json(&self, out: &mut impl Write) -> io::Result<()> {
-        let line = JsonLine {
-            time: rfc3339(self.time),
-            client: self.peer,
-            method: self.method.as_ref().map_or("-", Method::as_str),
-            scheme: self.scheme,
-            host: &self.host,
-            target: &self.target,
-            protocol: protocol(self.version),
-            status: self.status.as_u16(),
-            bytes: self.bytes,
-            duration_us: u64::try_from(self.duration.as_micros()).unwrap_or(u64::MAX),
-            cache: self.cache,
-            collapsed: self.collapsed,
-            aborted: self.aborted,
-            detail: self.detail.as_deref(),
-            referer: self.referer.as_deref(),
-            user_agent: self.user_agent.as_deref(),
-        };
-        serde_json::to_writer(&mut *out, &line)?;
+        serde_json::to_writer(&mut *out, self)?;
         out.write_all(b"\n")
     }
 
-    /// `host ident user [time] "request" status bytes "referer" "agent"`, and the cache's word behind it if `with_cache`.
+    /// Writes `host ident user [time] "request" status bytes "referer" "agent"`, followed by the cache's outcome if `with_cache`.
     pub(super) fn write_combined(&self, out: &mut impl Write, with_cache: bool) -> io::Result<()> {
         write!(out, "{} - - [{}] \"", self.peer, clf_time(self.time))?;
         match &self.method {
@@ -199,8 +167,31 @@ impl LogLine {
     }
 }
 
-/// A client must not be able to end the quotes or the line: `"` and `\` get a backslash, control
-/// characters become `\xhh`, as in Apache httpd.
+fn serialize_time<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&rfc3339(*time))
+}
+
+fn serialize_method<S: Serializer>(
+    method: &Option<Method>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(method.as_ref().map_or("-", Method::as_str))
+}
+
+fn serialize_version<S: Serializer>(version: &Version, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(protocol(*version))
+}
+
+fn serialize_status<S: Serializer>(status: &StatusCode, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u16(status.as_u16())
+}
+
+fn serialize_micros<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+}
+
+/// Escapes `"` and `\` with a backslash and control characters as `\xhh`, as Apache httpd does, so that a client cannot
+/// end the quotes or the line.
 fn write_quoted(out: &mut impl Write, text: &str) -> io::Result<()> {
     for byte in text.bytes() {
         match byte {
@@ -222,7 +213,7 @@ const fn protocol(version: Version) -> &'static str {
     }
 }
 
-/// Year, month, day, hour, minute, second in UTC.
+/// Returns year, month, day, hour, minute and second in UTC.
 fn civil(time: Timestamp) -> (u64, u64, u64, u64, u64, u64) {
     let secs = time.as_secs();
     let (days, in_day) = (secs / 86_400, secs % 86_400);
@@ -272,22 +263,18 @@ mod tests {
 
     fn line() -> LogLine {
         LogLine {
-            time: Timestamp::from_millis(951_827_696_789),
-            peer: [192, 0, 2, 7].into(),
             method: Some(Method::GET),
-            scheme: "http",
             host: "example.com".into(),
             target: "/a?b=\"c\"".into(),
-            version: Version::HTTP_11,
-            status: StatusCode::OK,
             bytes: 1234,
             duration: Duration::from_micros(56),
             cache: "hit",
-            detail: None,
-            collapsed: false,
-            aborted: false,
-            referer: None,
             user_agent: Some("curl \\ \n\u{7f}".into()),
+            ..LogLine::unread(
+                [192, 0, 2, 7].into(),
+                "http",
+                Timestamp::from_millis(951_827_696_789),
+            )
         }
     }
 

@@ -1,4 +1,4 @@
-//! What an origin is told about the client, and which clients are believed.
+//! What the origin is told about the client, and which clients are trusted.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,25 +6,23 @@ use std::str::FromStr;
 
 use http::HeaderName;
 
-/// What an origin learns of the client.
+/// What the origin is told about the client.
 #[derive(Clone, Debug)]
 pub struct ForwardingConfig {
-    /// Set `X-Forwarded-For`, `X-Forwarded-Proto` and `X-Forwarded-Host`.
-    /// Default true: what origins' frameworks read.
+    /// Sets `X-Forwarded-For`, `X-Forwarded-Proto` and `X-Forwarded-Host`. Default true: origins' frameworks read them.
     pub x_forwarded: bool,
-    /// Set `Forwarded` (RFC 7239). Default false: few origins read it, and two accounts of one
-    /// thing can disagree.
+    /// Sets `Forwarded` (RFC 7239). Default false: few origins read it, and it may contradict `X-Forwarded-*`.
     pub forwarded: bool,
-    /// Clients whose `Forwarded`, `X-Forwarded-*`, `X-Real-IP` and similar fields are passed on; the edge appends to
-    /// their lists. From all other clients these fields are removed. Default none: they are not in the cache key, so
-    /// a client that chose them would choose what the cache stores for everybody.
+    /// Clients whose `Forwarded`, `X-Forwarded-*`, `X-Real-IP` and similar fields are forwarded; the edge appends to
+    /// their lists. These fields of all other clients are removed. Default none: the fields are not in the cache key, so
+    /// a client that chooses them would choose what the cache stores for all clients.
     pub trusted_proxies: Networks,
-    /// Fields that are removed from requests that a stored response may answer. Default: those by which frameworks
-    /// let a request name another path, host or method than its first line does. They are not in the cache key.
+    /// Fields that are removed from requests that a stored response may answer. Default: fields by which frameworks
+    /// let a request name a path, host or method that differs from the request line. They are not in the cache key.
     pub removed_fields: FieldNames,
-    /// The authority of an HTTP/1.0 request without `Host`. Default none: the origin's own.
+    /// The authority of an HTTP/1.0 request without `Host`. Default none: the authority of the origin's URL.
     pub default_authority: Option<String>,
-    /// Whether TRACE is forwarded. Default false: it echoes what the edge added to the request (RFC 9110 §9.3.8).
+    /// Forwards TRACE. Default false: the response repeats what the edge added to the request (RFC 9110 §9.3.8).
     pub trace: bool,
 }
 
@@ -46,7 +44,7 @@ impl Default for ForwardingConfig {
     }
 }
 
-/// Fields that name another path, host or method than the request line.
+/// Fields that override the path, host or method of the request line.
 const OVERRIDE_FIELDS: [&str; 8] = [
     // IIS URL Rewrite and ASP.NET, Symfony and Zend.
     "x-original-url",
@@ -56,20 +54,20 @@ const OVERRIDE_FIELDS: [&str; 8] = [
     "x-http-method-override",
     "x-http-method",
     "x-method-override",
-    // Hosts that Apache and application servers behind a proxy prefer to `Host`.
+    // Apache and application servers behind a proxy, which prefer these fields to `Host`.
     "x-host",
     "x-http-host-override",
 ];
 
-/// Field names, typed with commas between them.
+/// Field names, parsed from a list with commas.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldNames(pub Vec<HeaderName>);
 
-/// Networks in CIDR notation, typed with commas between them.
+/// Networks in CIDR notation, parsed from a list with commas.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Networks(pub Vec<Network>);
 
-/// Addresses that share their first bits.
+/// The addresses with a common prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
     address: IpAddr,
@@ -85,14 +83,14 @@ pub struct ParseListError {
 }
 
 impl Networks {
-    /// Whether an address lies in one of the networks.
+    /// Returns true if one of the networks contains the address.
     pub fn contains(&self, address: IpAddr) -> bool {
         self.0.iter().any(|network| network.contains(address))
     }
 }
 
 impl Network {
-    /// Whether an address lies in this network. An IPv4 address mapped into IPv6 counts as IPv4.
+    /// Returns true if the network contains the address. An IPv4 address mapped into IPv6 counts as IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
         let (ours, theirs, bits) = match (self.address, address.to_canonical()) {
             (IpAddr::V4(ours), IpAddr::V4(theirs)) => {

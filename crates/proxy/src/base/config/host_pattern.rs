@@ -1,28 +1,28 @@
-//! Hosts with a rule of admission to disk of their own.
+//! Patterns of hosts that have their own rule of admission to disk.
 
 use std::fmt;
 use std::str::FromStr;
 
 use edgeward_policy::disk_admission::DiskAdmissionSpec;
 
-/// A host, `www.example.com`, or all hosts below a domain, `*.example.com`. Ports are not looked at.
+/// A host, `www.example.com`, or all hosts below a domain, `*.example.com`. Ports are ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HostPattern {
-    /// As a host ends: of a domain with the dot before it.
+    /// The whole host, or the domain with a leading dot.
     pub(crate) suffix: Box<str>,
 }
 
-/// Why a text is no [`HostPattern`].
+/// The text is not a [`HostPattern`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("is no host")]
 pub struct ParseHostPatternError;
 
-/// A host with a rule of its own.
+/// The rule of admission to disk for a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostAdmission {
-    /// Which.
+    /// The hosts that the rule is for.
     pub host: HostPattern,
-    /// What of it is written.
+    /// The responses that are written.
     pub admission: DiskAdmissionSpec,
 }
 
@@ -49,7 +49,7 @@ impl FromStr for HostPattern {
     }
 }
 
-/// RFC 1035 §2.3.4, and an IPv6 address is shorter.
+/// The longest name of RFC 1035 §2.3.4. An IPv6 address is shorter.
 const HOST_BYTES_MAX: usize = 255;
 
 impl fmt::Display for HostPattern {

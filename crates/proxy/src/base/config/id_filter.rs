@@ -1,60 +1,60 @@
-//! Id filters, and the paths whose ids they know.
+//! Id filters, and the paths whose ids they cover.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Says which ids exist. Asked by many threads at once, on the way of every miss: it must not block.
+/// Decides which ids exist. Many threads call it concurrently, for each miss, so it must not block.
 pub trait IdFilter: Send + Sync + fmt::Debug {
-    /// What is known of an id, as it stands in the path, percent-decoded.
+    /// Returns what is known about an id, which is the percent-decoded text in the path.
     fn judge(&self, id: &[u8]) -> Judgement;
 
-    /// For metrics and status.
+    /// Returns the filter's state, for metrics and status.
     fn facts(&self) -> FilterFacts;
 }
 
-/// What a filter knows of an id.
+/// What a filter knows about an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judgement {
-    /// It does not exist.
+    /// The id does not exist.
     Absent,
-    /// It may exist.
+    /// The id may exist.
     Maybe,
-    /// This is no id of the set's form; what it is, the origin knows.
+    /// The text is not an id of this set. Only the origin can answer.
     NotAnId,
-    /// There is no filter, or it cannot be shown to be fresh.
+    /// No filter is loaded, or its freshness is not proven.
     Unknown,
 }
 
-/// How a filter is doing.
+/// The state of a filter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FilterFacts {
-    /// It answers.
+    /// The filter is fresh enough to answer.
     pub fresh: bool,
-    /// Of the build in use.
+    /// Epoch of the snapshot in use.
     pub epoch: u64,
-    /// In it.
+    /// Ids in the snapshot.
     pub ids: u64,
-    /// Added since.
+    /// Ids added since the snapshot.
     pub overlay_ids: u64,
-    /// Of memory.
+    /// Memory of the filter in bytes.
     pub bytes: u64,
     /// Files and statements that were refused.
     pub refused: u64,
 }
 
-/// Paths and the filter of the ids in them.
+/// Paths, and the filter of the ids in them.
 #[derive(Clone, Debug)]
 pub struct NegativeRule {
-    /// Which paths.
+    /// The paths.
     pub pattern: PathPattern,
-    /// Which ids exist.
+    /// The filter that decides which ids exist.
     pub filter: Arc<dyn IdFilter>,
 }
 
-/// A path with one `{id}` in it, such as `/resource/{id}` or `/img/{id}.jpg`. The id is one part of the
-/// path, never empty; a query is not looked at.
+/// A path with one `{id}`, such as `/resource/{id}` or `/img/{id}.jpg`. The id is not empty and contains no slash. The
+/// query is ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathPattern {
     before: String,
@@ -62,7 +62,7 @@ pub struct PathPattern {
 }
 
 impl PathPattern {
-    /// The id in a path, percent-decoded, if the path is of this form.
+    /// Returns the percent-decoded id if the path matches the pattern.
     pub fn id<'a>(&self, path: &'a str) -> Option<Cow<'a, [u8]>> {
         let id = path
             .strip_prefix(self.before.as_str())?
@@ -99,15 +99,15 @@ impl FromStr for PathPattern {
     }
 }
 
-/// The text is no pattern.
+/// The text is not a [`PathPattern`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is no path with one {{id}} in it; write /resource/{{id}} or /img/{{id}}.jpg")]
 pub struct ParsePatternError {
-    /// What was typed.
+    /// The text.
     pub text: String,
 }
 
-/// RFC 3986 §2.1. What is no escape stays as it is.
+/// Decodes the percent-encoding of RFC 3986 §2.1. An invalid escape is copied.
 fn percent_decoded(text: &str) -> Cow<'_, [u8]> {
     let bytes = text.as_bytes();
     if !bytes.contains(&b'%') {
@@ -165,10 +165,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-        /// Against a search of all places where an id could begin and end, and a decoder that cuts at each
-        /// percent sign.
+        /// Oracle: a search of all places where an id could begin and end, and a decoder that splits at percent signs.
         #[test]
-        fn a_pattern_finds_what_stands_between_its_halves(
+        fn the_id_is_the_text_between_the_two_parts_of_the_pattern(
             before in "/[a%.]{0,3}", after in "[/a%.]{0,3}", path in "/[a%41./]{0,9}",
         ) {
             let text = format!("{before}{{id}}{after}");
@@ -197,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_is_refused() {
+    fn an_invalid_pattern_is_refused() {
         for text in [
             "",
             "/r",

@@ -1,4 +1,4 @@
-//! The origin: where it is, what is spoken with it, how patiently, and how it is believed.
+//! The origin: its URL, protocol, timeouts, limits and TLS.
 
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
@@ -9,61 +9,59 @@ use std::time::Duration;
 
 use crate::base::dial::Dial;
 
-/// Where misses go, and how patiently.
+/// The origin of all misses.
 #[derive(Clone, Debug)]
 pub struct OriginConfig {
     /// Scheme, host and port.
     pub url: OriginUrl,
-    /// Default HTTP/1.1, which every origin speaks.
+    /// The protocol. Default HTTP/1.1, which every origin speaks.
     pub protocol: OriginProtocol,
-    /// From the first packet to a usable connection, TLS included. Default 5 s: three lost SYNs
-    /// (1 + 2 s of waiting) and a slow handshake still fit.
+    /// Longest time to connect, TLS included. Default 5 s: time for three lost SYNs (1 + 2 s) and a slow handshake.
     pub connect_timeout: Duration,
-    /// From the request sent to the response's head. Default 60 s, as in nginx and Varnish: slow
-    /// pages exist, and a shorter limit would break them.
+    /// Longest time from the end of the request to the head of the response. Default 60 s, as in nginx and Varnish: a
+    /// shorter limit would break slow pages.
     pub first_byte_timeout: Duration,
-    /// How long the body of a request with `Expect: 100-continue` waits for the origin's `100 Continue`. Default 1 s: an
-    /// origin that refuses by the head does so in less, and an origin that ignores the field costs an upload no more.
+    /// Longest time that the body of a request with `Expect: 100-continue` waits for the origin's `100 Continue`. Default
+    /// 1 s: an origin that refuses a head does so sooner, and an upload to an origin that ignores the field is delayed no more.
     pub expect_timeout: Duration,
-    /// Longest silence within a response's body. Default 60 s.
+    /// Longest time without a byte of a response's body. Default 60 s.
     pub read_idle_timeout: Duration,
-    /// Connections under way and idle, per worker. Default 512. Requests beyond wait for one.
-    /// Lowered at the start to what the limit of open files leaves.
+    /// Busy and idle connections of each worker. Default 512. Further requests wait for a connection. Lowered at start
+    /// to what the limit of open files leaves.
     pub connections_per_worker_max: NonZeroUsize,
-    /// The share of a worker's connections, in percent, that one client address (IPv6: one /64) may have in use
-    /// while no other address has any. Default 80: an address that holds all it may leaves a fifth for others, and one
-    /// benchmark client or load balancer loses little. The more addresses hold connections, the less each may have;
-    /// see `origin::queue`. 100 is no bound.
+    /// The percentage of a worker's connections that one client address (IPv6: one /64) may use while no other address uses
+    /// any. Default 80: a fifth remains for other addresses, and one benchmark client or load balancer loses little. The
+    /// more addresses hold connections, the fewer each may have: see `origin::queue`. 100 disables the bound.
     pub client_share_percent: u32,
-    /// The share of a worker's connections, in percent, that requests may hold whose body has not arrived: bodies of
-    /// unknown length that stay incomplete for `limits.upload_buffer_wait`, and bodies announced with
-    /// `Expect: 100-continue`. Default 50: other requests keep half of the connections. Beyond it such a body is buffered
-    /// like a body of known length.
+    /// The percentage of a worker's connections that requests may hold before their body has arrived: bodies of unknown
+    /// length that stay incomplete for `limits.upload_buffer_wait`, and bodies announced with `Expect: 100-continue`.
+    /// Default 50: other requests keep half of the connections. Beyond it such a body is buffered like one of known length.
     pub unfinished_uploads_percent: u32,
     /// Requests of a worker that may wait for a connection. Default 1024, two for each connection. Beyond it the
     /// address with the most waiting requests gets a 503.
     pub queue_max: usize,
-    /// Longest wait for a connection; then 503 with `Retry-After`. Default 5 s: longer, and clients have given up.
+    /// Longest wait for a connection. Default 5 s: clients give up after a longer wait. After it the client gets 503 with
+    /// `Retry-After`.
     pub queue_timeout: Duration,
-    /// Idle connections kept, per worker. Default 256: enough for the misses of one core, few enough
-    /// that an origin with a few hundred slots survives many edges.
+    /// Idle connections of each worker. Default 256: enough for the misses of one core, and few enough for many edges
+    /// before an origin that serves a few hundred connections.
     pub idle_per_worker_max: usize,
-    /// How long an idle connection is trusted. Default 15 s: under the keep-alive of usual origins
-    /// (nginx 75 s, Node 5 s is the exception, and its resets are retried).
+    /// Longest time for which an idle connection is kept. Default 15 s, below the keep-alive of most origins (nginx 75 s).
+    /// Node closes after 5 s, and requests that meet its resets are retried.
     pub idle_timeout: Duration,
-    /// Further tries after a pooled connection turned out dead, for requests that may be repeated
-    /// (RFC 9110 §9.2.2). Default 2; the last is always on a new connection.
+    /// Retries after a pooled connection turned out to be closed, for requests that may be repeated
+    /// (RFC 9110 §9.2.2). Default 2. The last try always uses a new connection.
     pub retries_max: u32,
-    /// How an `https` origin is believed.
+    /// Verification of an `https` origin.
     pub tls: OriginTls,
-    /// The `Host` an origin sees. Default: none, which is [`HostPolicy::default_for`] the URL.
+    /// The `Host` that the origin gets. Default: [`HostPolicy::default_for`] the URL.
     pub host: Option<HostPolicy>,
-    /// Who makes connections, where they are no TCP to the URL's host. Default: nobody.
+    /// Opens connections to the origin in place of TCP to the URL's host. Default: none.
     pub dial: Option<Arc<dyn Dial>>,
 }
 
 impl OriginConfig {
-    /// Everything by default but the address.
+    /// Returns an origin with defaults for everything but the URL.
     pub fn new(url: OriginUrl) -> Self {
         Self {
             url,
@@ -86,34 +84,31 @@ impl OriginConfig {
         }
     }
 
-    /// The `Host` an origin sees.
+    /// Returns the rule for `Host`.
     pub fn host_policy(&self) -> &HostPolicy {
-        match &self.host {
-            Some(policy) => policy,
-            None => HostPolicy::default_for(&self.url),
-        }
+        let default = || HostPolicy::default_for(&self.url);
+        self.host.as_ref().unwrap_or_else(default)
     }
 }
 
-/// What is spoken to the origin.
+/// The protocol of the origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OriginProtocol {
-    /// One request a connection at a time, connections kept.
+    /// Persistent connections with one request at a time.
     #[default]
     Http1,
-    /// One connection a worker with many streams: by ALPN over TLS, by prior knowledge without.
+    /// One connection per worker with many streams: by ALPN over TLS, by prior knowledge without TLS.
     Http2,
 }
 
-/// How an `https` origin is believed.
+/// Verification of an `https` origin.
 #[derive(Clone, Debug)]
 pub struct OriginTls {
-    /// Default true. False takes any certificate, which leaves only protection from listeners that
-    /// do not touch the traffic.
+    /// Verifies the certificate. Default true. False accepts any certificate, which protects from passive attackers only.
     pub verify: bool,
-    /// PEM file of the roots to trust. Default: the system's.
+    /// PEM file of trusted roots. Default: the system's.
     pub roots: Option<PathBuf>,
-    /// The name to ask for and to check. Default: the host in the URL.
+    /// The name in SNI that the certificate must have. Default: the host of the URL.
     pub server_name: Option<String>,
 }
 
@@ -127,24 +122,22 @@ impl Default for OriginTls {
     }
 }
 
-/// The `Host` an origin sees.
+/// The rule for the `Host` that the origin gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostPolicy {
-    /// What the client asked for. Origins that serve several names need it, and redirects built from `Host` stay on
-    /// the edge.
+    /// The client's `Host`. Origins that serve several names need it, and redirects built from `Host` point to the edge.
     Forward,
     /// Host and port of the origin's URL.
     Origin,
-    /// Always this.
+    /// A fixed value.
     Fixed(String),
 }
 
 impl HostPolicy {
-    /// The default for an origin at `url`.
+    /// Returns the default for an origin at `url`.
     ///
-    /// An `https` origin by name is a server that finds its site by `Host` and refuses names that its certificate does not
-    /// have (421), so it gets its own name. An `http` origin, or one by address, is a server of the operator's own, which
-    /// serves the names that clients ask for.
+    /// A server with a name and TLS selects its site by `Host` and refuses names that its certificate lacks (421), so it gets
+    /// its own name. An origin with `http` or an IP address usually is the operator's own and serves the clients' names.
     pub fn default_for(url: &OriginUrl) -> &'static Self {
         if url.tls && url.host.parse::<IpAddr>().is_err() {
             &Self::Origin
@@ -161,28 +154,28 @@ pub struct OriginUrl {
     pub tls: bool,
     /// A name or an address; IPv6 without its brackets.
     pub host: String,
-    /// As written, or 80 or 443.
+    /// The port of the URL, or 80 or 443.
     pub port: u16,
 }
 
 impl OriginUrl {
-    /// Host and port as `Host` carries them: without the port where it is the scheme's own.
+    /// Returns host and port in the form of `Host`: the scheme's default port is omitted.
     pub fn authority(&self) -> String {
         let host = if self.host.contains(':') {
             format!("[{}]", self.host)
         } else {
             self.host.clone()
         };
-        if self.port == self.default_port() {
+        if self.port == default_port(self.tls) {
             host
         } else {
             format!("{host}:{}", self.port)
         }
     }
+}
 
-    const fn default_port(&self) -> u16 {
-        if self.tls { 443 } else { 80 }
-    }
+const fn default_port(tls: bool) -> u16 {
+    if tls { 443 } else { 80 }
 }
 
 impl std::fmt::Display for OriginUrl {
@@ -216,8 +209,7 @@ impl FromStr for OriginUrl {
         let port = match authority.port() {
             Some(port) if port.as_u16() == 0 => return Err(error(UrlProblem::Syntax)),
             Some(port) => port.as_u16(),
-            None if tls => 443,
-            None => 80,
+            None => default_port(tls),
         };
         let host = authority.host().trim_matches(['[', ']']).to_owned();
         if host.is_empty() {
@@ -227,45 +219,23 @@ impl FromStr for OriginUrl {
     }
 }
 
-/// Why a text is not an origin.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Why a text is not the URL of an origin.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` {problem}")]
 pub struct ParseOriginUrlError {
     text: String,
     problem: UrlProblem,
 }
 
-impl std::fmt::Display for ParseOriginUrlError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let text = &self.text;
-        match self.problem {
-            UrlProblem::Syntax => {
-                write!(f, "`{text}` is not a URL; write http://HOST:PORT")
-            }
-            UrlProblem::Scheme => {
-                write!(
-                    f,
-                    "`{text}` has no known scheme; start with http:// or https://"
-                )
-            }
-            UrlProblem::User => write!(
-                f,
-                "`{text}` carries a user name; an edge adds no credentials, so leave out what is before the @"
-            ),
-            UrlProblem::Path => write!(
-                f,
-                "`{text}` has a path; requests keep their own, so end after the host and port"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for ParseOriginUrlError {}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 enum UrlProblem {
+    #[error("is not a URL; write http://HOST:PORT")]
     Syntax,
+    #[error("has no known scheme; start with http:// or https://")]
     Scheme,
+    #[error("carries a user name; an edge adds no credentials, so leave out what is before the @")]
     User,
+    #[error("has a path; requests keep their own, so end after the host and port")]
     Path,
 }
 
@@ -287,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_origin_is_refused_with_the_way_out() {
+    fn an_invalid_url_is_refused_with_a_hint() {
         for (text, hint) in [
             ("example.com:80", "http://"),
             ("ftp://example.com", "scheme"),

@@ -1,4 +1,4 @@
-//! Memory budgets of the bodies in flight, and the share that each body holds.
+//! Memory budgets of bodies and heads in flight, and the shares that they hold.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +29,8 @@ impl<B: AsRef<[u8]>, C> AsRef<[u8]> for Charged<B, C> {
     }
 }
 
-/// The memory that all fills or all uploads may use: `limits.fill_bytes_max` or `limits.upload_buffers_bytes_max`.
+/// The memory that one kind of data may use: fills (`limits.fill_bytes_max`), upload buffers
+/// (`limits.upload_buffers_bytes_max`) or HTTP/2 request heads (`limits.heads_bytes_max`).
 #[derive(Debug)]
 pub(crate) struct MemoryBudget {
     used: AtomicU64,

@@ -66,10 +66,9 @@ fn admit(worker: &Worker, link: &ClientLink, head: &RawHead) -> Result<HeadCharg
     }
     let bytes = heads::decoded_bytes(&head.uri, &head.headers);
     let budget = &worker.shared.head_budget;
-    budget
-        .charge(&link.conn, limits.h2_heads_bytes_max.bytes(), bytes)
-        .ok_or_else(|| {
-            counters.h2_refused_heads.increment();
-            Refusal::overloaded("the heads of the requests under way take too much memory")
-        })
+    let conn_bytes_max = limits.h2_heads_bytes_max.bytes();
+    HeadCharge::new(budget, &link.conn, conn_bytes_max, bytes).ok_or_else(|| {
+        counters.h2_refused_heads.increment();
+        Refusal::overloaded("the heads of the requests under way take too much memory")
+    })
 }

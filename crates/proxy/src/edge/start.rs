@@ -31,7 +31,6 @@ use crate::cache::negative::Negative;
 use crate::cache::stored::Hot;
 use crate::client::listener;
 use crate::exchange::canonical::Canonicaliser;
-use crate::exchange::heads::HeadBudget;
 use crate::origin::{Connector, ConnectorError, OriginPool};
 use crate::path;
 use crate::path::worker::{Shared, Worker};
@@ -329,7 +328,7 @@ fn share(
     Shared {
         cache: Arc::new(cache),
         upload_budget: MemoryBudget::new(config.limits.upload_buffers_bytes_max.bytes(), None),
-        head_budget: HeadBudget::new(config.limits.heads_bytes_max.bytes()),
+        head_budget: MemoryBudget::new(config.limits.heads_bytes_max.bytes(), None),
         clock: ticker.clock(),
         via_http11: HeaderValue::try_from(format!("1.1 {via_name}"))
             .expect("the name was checked to be a token"),

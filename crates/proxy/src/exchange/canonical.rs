@@ -1,7 +1,7 @@
-//! A request as it arrived becomes the one canonical request.
+//! Makes the canonical request from a request as received.
 //!
 //! Cache key, `Vary` key and forwarded request are made from the [`Request`] that [`canonical`] returns, and from nothing
-//! else. The order matters: fields of the connection are removed before any other field is read.
+//! else. The order matters: fields of the connection are removed before other fields are read.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -20,11 +20,11 @@ use super::refusal::Refusal;
 use super::request::Request;
 use crate::base::config::EdgeConfig;
 
-/// What requests are checked against, and what is removed from them, where they enter the edge.
+/// The rules by which requests are checked, and the fields that are removed from them.
 #[derive(Debug)]
 pub(crate) struct Canonicaliser {
     pub(crate) field_filter: FieldFilter,
-    /// This edge and no other, in `Via`: how a request that comes round again is recognised.
+    /// The name of this edge in `Via`, by which a loop is detected.
     pub(crate) via_name: String,
     /// The authority of an HTTP/1.0 request without `Host`.
     default_authority: Box<str>,
@@ -47,7 +47,7 @@ impl Canonicaliser {
     }
 }
 
-/// The authority of an HTTP/1.0 request without `Host`, canonical like every other.
+/// Returns the canonical authority of an HTTP/1.0 request without `Host`.
 fn default_authority(config: &EdgeConfig) -> Box<str> {
     let text = match &config.forwarding.default_authority {
         Some(authority) => authority.clone(),
@@ -55,12 +55,12 @@ fn default_authority(config: &EdgeConfig) -> Box<str> {
     };
     match Authority::parse("http", &text) {
         Ok(authority) => authority.canonical().into(),
-        // Names that HTTP does not know, such as those of the link's tests: requests by them are refused later.
+        // An invalid authority, as in the link's tests. Requests that use it are refused later.
         Err(_) => text.into(),
     }
 }
 
-/// A request's head as it arrived.
+/// A request's head as received.
 pub(crate) struct RawHead {
     pub(crate) method: Method,
     pub(crate) uri: Uri,
@@ -68,17 +68,17 @@ pub(crate) struct RawHead {
     pub(crate) headers: HeaderMap,
     /// See [`Request::plain`].
     pub(crate) plain: bool,
-    /// True if `Host` is known to be canonical and the only authority.
+    /// `Host` is known to be canonical and the only authority.
     pub(crate) host_is_canonical: bool,
-    /// What the head takes of the memory for heads, if it came by HTTP/2.
+    /// The head's charge to the memory of heads, for HTTP/2.
     pub(crate) charge: Option<HeadCharge>,
     /// See [`Request::interims`].
     pub(crate) interims: Option<InterimSink>,
 }
 
-/// Why a request goes no further.
+/// Why a request is neither looked up nor forwarded.
 pub(crate) enum NotForwarded {
-    /// It is refused.
+    /// The edge refuses the request.
     Refused(Refusal),
     /// `Max-Forwards` was 0: this edge is its final recipient (RFC 9110 §7.6.2).
     FinalRecipient,
@@ -90,14 +90,14 @@ impl From<Refusal> for NotForwarded {
     }
 }
 
-/// Makes the canonical request. A refusal comes with the request as far as it was understood, for the log.
+/// Makes the canonical request. A refused request is returned as far as it was understood, for the log.
 pub(crate) fn canonical(
     canonicaliser: &Canonicaliser,
     link: &ClientLink,
     head: RawHead,
 ) -> (Rc<Request>, Result<(), NotForwarded>) {
     let plain = head.plain;
-    // Made where it stays: it is large.
+    // Built in its allocation, because a request is large.
     let mut shared = Rc::new(Request {
         method: head.method,
         uri: head.uri,
@@ -115,7 +115,7 @@ pub(crate) fn canonical(
         _charge: head.charge,
         interims: head.interims,
     });
-    let request = Rc::get_mut(&mut shared).expect("nobody else has it yet");
+    let request = Rc::get_mut(&mut shared).expect("the only reference");
     let result = if plain {
         canonicalise_plain(canonicaliser, request, head.host_is_canonical)
             .map_err(NotForwarded::from)
@@ -126,7 +126,7 @@ pub(crate) fn canonical(
 }
 
 fn canonicalise(canonicaliser: &Canonicaliser, request: &mut Request) -> Result<(), NotForwarded> {
-    // Before the fields of the connection go: they say whether there is content.
+    // Read before the fields of the connection are removed.
     let is_coded = has_transfer_coding(&request.headers)?;
     request.options = hop_by_hop::strip_request(&mut request.headers);
     if request.method == Method::CONNECT {
@@ -156,8 +156,8 @@ fn canonicalise(canonicaliser: &Canonicaliser, request: &mut Request) -> Result<
     }
 }
 
-/// As [`canonicalise`], for a plain request. The fast path has read each of its fields and found nothing that the other steps look
-/// for, and a look into the map costs more than one at the bytes.
+/// Does what [`canonicalise`] does, for a plain request. The fast path has parsed each of its fields and found none that the
+/// other steps change. Searching the map again would cost more.
 fn canonicalise_plain(
     canonicaliser: &Canonicaliser,
     request: &mut Request,
@@ -195,11 +195,11 @@ fn is_canonical(canonicaliser: &Canonicaliser, request: &Request) -> bool {
         && check(canonicaliser, request).is_ok()
 }
 
-/// Refuses what cannot be answered by anyone, with the reason.
+/// Refuses upgrades, bodies beyond the limit, and requests that have passed through this edge before.
 fn check(canonicaliser: &Canonicaliser, request: &Request) -> Result<(), Refusal> {
     if request.options.upgrade.as_ref().is_some_and(wants_upgrade) {
         return Err(Refusal::not_implemented(
-            "no protocol can be switched to; WebSocket needs a way past this edge",
+            "this edge switches to no other protocol; WebSocket connections must bypass it",
         ));
     }
     if let Some(max) = canonicaliser.body_bytes_max
@@ -213,7 +213,7 @@ fn check(canonicaliser: &Canonicaliser, request: &Request) -> Result<(), Refusal
     Ok(())
 }
 
-/// Whether the content is chunked. Refuses any other coding: no part of the edge decodes it (RFC 9112 §6.1).
+/// Returns true if the content is chunked. Refuses any other coding, since the edge decodes none (RFC 9112 §6.1).
 fn has_transfer_coding(headers: &HeaderMap) -> Result<bool, Refusal> {
     let mut codings = headers
         .get_all(TRANSFER_ENCODING)
@@ -235,9 +235,9 @@ fn has_transfer_coding(headers: &HeaderMap) -> Result<bool, Refusal> {
     }
 }
 
-/// The canonical authority, if it is not the text in the request.
+/// Returns the canonical authority, or `None` if the text in the request is canonical.
 ///
-/// RFC 9112 §3.2: HTTP/1.1 needs `Host`, once, even beside an absolute target, which goes before it (§3.2.2). RFC 9113
+/// RFC 9112 §3.2: HTTP/1.1 needs exactly one `Host`, also with an absolute target, which overrides it (§3.2.2). RFC 9113
 /// §8.3.1: `:authority` and `Host` must agree.
 fn canonical_authority(
     canonicaliser: &Canonicaliser,
@@ -245,7 +245,7 @@ fn canonical_authority(
 ) -> Result<Option<Box<str>>, Refusal> {
     let mut hosts = request.headers.get_all(HOST).into_iter();
     let host = match (hosts.next(), hosts.next()) {
-        (_, Some(_)) => return Err(Refusal::bad_request("more than one Host".to_owned())),
+        (_, Some(_)) => return Err(Refusal::bad_request("more than one Host")),
         (host, None) => host,
     };
     let parse = |text| {
@@ -256,7 +256,7 @@ fn canonical_authority(
         Some(host) => {
             let text = host
                 .to_str()
-                .map_err(|_| Refusal::bad_request("Host is not a host[:port]".to_owned()))?;
+                .map_err(|_| Refusal::bad_request("Host is not a host[:port]"))?;
             Some(parse(text)?)
         }
         None => None,
@@ -268,7 +268,7 @@ fn canonical_authority(
     let authority = match (target, host) {
         (Some(target), Some(host)) if request.version == Version::HTTP_2 && target != host => {
             return Err(Refusal::bad_request(
-                "Host differs from :authority: send one of them".to_owned(),
+                "Host differs from :authority: send one of them",
             ));
         }
         (_, None) if request.version == Version::HTTP_11 => None,
@@ -282,11 +282,11 @@ fn canonical_authority(
         None if request.version < Version::HTTP_11 => {
             Ok(Some(canonicaliser.default_authority.clone()))
         }
-        None => Err(Refusal::bad_request("no Host".to_owned())),
+        None => Err(Refusal::bad_request("no Host")),
     }
 }
 
-/// The canonical target, if it is not the text in the request.
+/// Returns the canonical target, or `None` if the text in the request is canonical.
 fn canonical_target(
     canonicaliser: &Canonicaliser,
     request: &Request,
@@ -312,7 +312,7 @@ fn canonical_target(
     }
 }
 
-/// RFC 9113 §8.2.3: HTTP/2 splits the field, and no other protocol does (RFC 6265 §5.4).
+/// Joins the fields into which HTTP/2 splits `Cookie` (RFC 9113 §8.2.3). Other protocols have one field (RFC 6265 §5.4).
 fn join_cookies(headers: &mut HeaderMap) {
     let mut crumbs = headers.get_all(COOKIE).into_iter();
     if crumbs.nth(1).is_none() {
@@ -327,8 +327,8 @@ fn join_cookies(headers: &mut HeaderMap) {
     headers.insert(COOKIE, joined.expect("made of values and visible ASCII"));
 }
 
-/// `Upgrade: h2c` is what clients send on the off-chance and is ignored, as RFC 9110 §7.8 allows;
-/// whoever asks for another protocol means it.
+/// Returns true for all protocols but h2c. Clients offer h2c without relying on it, so it is ignored, as RFC 9110 §7.8
+/// allows.
 fn wants_upgrade(protocol: &HeaderValue) -> bool {
     !protocol
         .as_bytes()

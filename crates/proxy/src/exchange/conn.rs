@@ -1,8 +1,8 @@
-//! The state of a client's connection: its requests under way, its timeouts, and what its client has not taken.
+//! The state of a client's connection: its requests under way, its timeouts, and the bytes that were not sent.
 //!
-//! Timers on the way of a request would cost more than all the rest of the edge's own work. So a
-//! connection only notes, in cells, when it last moved, and once a second a sweep over the worker's
-//! connections compares those notes with the limits; see [`ConnState::exceeded_limit`].
+//! A timer for each request would cost more than all other work of the edge. So a connection only records the time of its
+//! last progress. Once a second a sweep of the worker's connections compares these times with the limits: see
+//! [`ConnState::exceeded_limit`].
 
 mod hyper_writes;
 mod in_flight;
@@ -27,78 +27,79 @@ use hyper_writes::HyperWrites;
 pub(crate) use in_flight::{InFlight, Orphan};
 pub(crate) use interims::{INTERIM_BYTES_MAX, InterimSink};
 
-/// What is known of a connection besides its bytes.
+/// The state of a connection besides its bytes.
 #[derive(Debug)]
 pub(crate) struct ConnState {
     clock: Arc<Clock>,
-    /// Requests whose response has not been handed over whole.
+    /// Requests whose response was not handed over completely.
     in_flight: Cell<u32>,
-    /// Fetches of requests that the client gave up and that the origin still works on.
+    /// Fetches under way whose request the client cancelled.
     orphans: Cell<u32>,
     /// Decoded bytes of the heads of requests under way.
     head_bytes: Cell<u64>,
-    /// Since when the connection waits for the next request.
+    /// The time since which the connection waits for the next request.
     idle_since: Cell<Timestamp>,
-    /// When the first byte since then arrived: a head has begun.
+    /// The time of the first byte of an incomplete head.
     head_since: Cell<Option<Timestamp>>,
-    /// Since when the client takes no bytes although there are some.
+    /// The time since which the socket accepts no bytes although some are available.
     write_blocked_since: Cell<Option<Timestamp>>,
-    /// Since when a body has given all it was asked for and waits for the client to want more. An
-    /// HTTP/2 client can hold a stream up without holding the socket up.
+    /// The time since which a response's body waits for the client to read. An HTTP/2 client can block a stream without
+    /// blocking the socket.
     client_turn_since: Cell<Option<Timestamp>>,
-    /// Since when an upload waits for the client's next bytes.
+    /// The time since which an upload waits for the client's bytes.
     upload_waits_since: Cell<Option<Timestamp>>,
     close_reason: Cell<Option<CloseReason>>,
     draining: Cell<bool>,
     /// A request was refused before its body was read.
     lingers: Cell<bool>,
-    /// What hyper was last given has been answered, and the answer flushed.
+    /// The last request that hyper was given has been answered.
     answered: Cell<bool>,
+    /// hyper has flushed that answer.
     flushed: Cell<bool>,
-    /// The fast path has a response that the client has not taken yet.
+    /// The fast path has bytes of a response that are not sent.
     fast_path_writes: Cell<bool>,
     is_h2: Cell<bool>,
-    /// Bytes the socket has taken since the last sweep.
+    /// Bytes that the socket has accepted since the last sweep.
     written_since_sweep: Cell<u64>,
     pace: Pace,
-    /// Bytes that the client has taken so far.
+    /// Bytes that the socket has accepted.
     written_bytes: Cell<u64>,
-    /// What was handed over and the client has not taken.
     pieces: UnsentPieces,
-    /// Interim responses that the fast path is to write.
+    /// Interim responses for the fast path to write.
     interims: RefCell<Vec<u8>>,
-    /// The number of the last request of HTTP/1.1, and the request that waits for its final response.
+    /// The number of the last HTTP/1.1 request.
     requests: Cell<u64>,
+    /// The request that waits for its final response.
     interims_of: Cell<Option<u64>>,
-    /// Lines of the access log wait for their response to be flushed: HTTP/1.1 with a log.
+    /// Lines of the access log wait until their response is flushed: HTTP/1.1 with a log.
     holds_logs: Cell<bool>,
     held_logs: RefCell<Vec<PendingLine>>,
     fast_path_gone: Cell<bool>,
-    /// What hyper has written of the response under way; kept where lines are held.
+    /// The progress of hyper's current response, if log lines are held.
     hyper_writes: Cell<HyperWrites>,
     task: RefCell<Option<Waker>>,
 }
 
-/// Why a connection must end.
+/// Why the edge closes a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CloseReason {
-    /// No request for too long.
+    /// The connection was idle for too long.
     Idle,
-    /// No request under way, and another client needs the place.
+    /// The connection is idle, and another client needs its place.
     Crowded,
-    /// A request's head did not become complete.
+    /// A request's head did not arrive in time.
     Head,
-    /// The client takes no more of its response.
+    /// The client reads none of its response.
     Response,
-    /// The client takes its response slower than allowed.
+    /// The client reads its response slower than the minimum rate.
     Slow,
-    /// The client sends no more of its upload.
+    /// The client sends none of its upload.
     Upload,
     /// Readers of evicted objects pin too much memory, and this client frees it most slowly.
     Pinned,
 }
 
-/// See [`ConnState::close_rank`]: whether a request's head has begun, and since when the connection waits.
+/// See [`ConnState::close_rank`]: true if a head has begun, and the time since which the connection waits.
 pub(crate) type CloseRank = (bool, Timestamp);
 
 impl ConnState {
@@ -136,22 +137,22 @@ impl ConnState {
         })
     }
 
-    /// A request's head is complete. The answer is owed until the returned value is dropped.
+    /// Counts a request whose head is complete as under way until the returned value is dropped.
     pub(crate) fn begin(self: &Rc<Self>) -> InFlight {
         self.in_flight.set(self.in_flight.get() + 1);
         self.head_since.set(None);
-        InFlight::of(self)
+        InFlight(Rc::clone(self))
     }
 
-    /// A request was given up while its fetch goes on. The fetch counts until the returned value is dropped.
+    /// Counts the fetch of a cancelled request until the returned value is dropped.
     pub(crate) fn orphan(self: &Rc<Self>) -> Orphan {
         self.orphans.set(self.orphans.get() + 1);
-        Orphan::of(self)
+        Orphan(Rc::clone(self))
     }
 
-    /// Whether orphaned fetches leave no place for another request, of which there are `most`.
+    /// Returns true if orphaned fetches leave no place for another request among `streams_max`.
     ///
-    /// Requests whose streams were reset a moment ago still count as under way, and are tolerated up to another `most`.
+    /// Requests whose streams were just reset still count as under way. They are tolerated up to another `streams_max`.
     pub(crate) fn is_full_of_orphans(&self, streams_max: u32) -> bool {
         let (orphans, in_flight) = (self.orphans.get(), self.in_flight.get());
         (orphans > 0 && orphans.saturating_add(in_flight) >= streams_max)
@@ -176,7 +177,7 @@ impl ConnState {
         self.upload_waits_since.set(None);
     }
 
-    /// The limit that is passed at `now`, if any.
+    /// Returns the reason to close the connection at `now`, if it exceeds a limit.
     pub(crate) fn exceeded_limit(
         &self,
         now: Timestamp,
@@ -201,7 +202,7 @@ impl ConnState {
             .then_some(CloseReason::Idle)
     }
 
-    /// Charges the client with the time in which its socket took nothing. True if it is too slow.
+    /// Charges the client with the time in which its socket accepted nothing. Returns true if the client is too slow.
     pub(crate) fn charge(&self, now: Timestamp, rate: MinRate) -> bool {
         self.pace.earn(self.written_since_sweep.take());
         self.pace.charge(now, rate)
@@ -211,13 +212,12 @@ impl ConnState {
         self.write_blocked_since.get().is_some()
     }
 
-    /// The socket has taken nothing for longer than `time` although there are bytes.
+    /// Returns true if the socket has accepted nothing for longer than `time` although bytes are available.
     pub(crate) fn is_write_blocked_for(&self, now: Timestamp, time: Duration) -> bool {
         let since = self.write_blocked_since.get();
         since.is_some_and(|since| now.since(since) > time)
     }
 
-    /// The client speaks HTTP/2.
     pub(crate) fn set_h2(&self) {
         self.is_h2.set(true);
     }
@@ -226,10 +226,8 @@ impl ConnState {
         self.is_h2.get()
     }
 
-    /// How well this connection can be closed to make room for another; the least value is closed first. `None` while a
-    /// request is under way.
-    ///
-    /// An idle connection before one whose request's head is incomplete, and in each group the one that waits longest.
+    /// Returns the rank in which connections are closed to make room for others, lowest first, or `None` while a request is
+    /// under way. Idle connections rank below those with an incomplete head, and longer waits below shorter ones.
     pub(crate) fn close_rank(&self) -> Option<CloseRank> {
         let is_busy = self.in_flight.get() > 0
             || self.fast_path_writes.get()
@@ -250,7 +248,7 @@ impl ConnState {
         self.wake();
     }
 
-    /// Tells the connection's task to take no further request.
+    /// Tells the connection's task to accept no further request.
     pub(crate) fn drain(&self) {
         self.draining.set(true);
         self.wake();
@@ -264,7 +262,7 @@ impl ConnState {
         self.draining.get()
     }
 
-    /// The refusal just made must be readable although the request was not read to its end.
+    /// Keeps the closed connection readable, because the client may still send the body of a refused request.
     pub(crate) fn linger(&self) {
         self.lingers.set(true);
     }
@@ -273,7 +271,7 @@ impl ConnState {
         self.lingers.get()
     }
 
-    /// The task that must hear of a verdict; called at each of its turns.
+    /// Registers the task to wake when the connection must close. The task calls this at each poll.
     pub(crate) fn register_task(&self, cx: &Context<'_>) {
         let mut task = self.task.borrow_mut();
         match &mut *task {
@@ -288,23 +286,23 @@ impl ConnState {
         }
     }
 
-    /// hyper is about to be given a request.
+    /// Records that hyper is given a request.
     pub(crate) fn hyper_begins(&self) {
         self.answered.set(false);
         self.flushed.set(false);
     }
 
-    /// hyper has flushed what it had; if that was the end of its answer, it owes nothing more.
+    /// Records that hyper has flushed its bytes. If its answer was complete, hyper is done.
     pub(crate) fn hyper_flushed(&self) {
         self.flushed.set(self.answered.get());
     }
 
-    /// Whether hyper owes nothing of what it was given.
+    /// Returns true if hyper has answered the last request that it was given, and flushed the answer.
     pub(crate) fn hyper_is_done(&self) -> bool {
         self.flushed.get()
     }
 
-    /// A request was answered before hyper heard of it.
+    /// Records that the fast path has answered a request.
     pub(crate) fn fast_path_answered(&self) {
         self.head_since.set(None);
         self.idle_since.set(self.clock.now());
@@ -323,28 +321,31 @@ impl ConnState {
         self.fast_path_writes.get()
     }
 
-    /// A request begins: until [`end_interims`](Self::end_interims) its interim responses are written.
+    /// Begins a request, whose interim responses are written until [`end_interims`](Self::end_interims).
     pub(crate) fn begin_interims(self: &Rc<Self>) -> InterimSink {
         let request = self.requests.get() + 1;
         self.requests.set(request);
-        // What is left is of an older request.
+        // The remaining bytes belong to an older request.
         self.interims.borrow_mut().clear();
         self.interims_of.set(Some(request));
-        InterimSink::of(self, request)
+        InterimSink {
+            conn: Rc::clone(self),
+            request,
+        }
     }
 
-    /// The final response begins.
+    /// Records that the final response begins.
     pub(crate) fn end_interims(&self) {
         self.interims_of.set(None);
     }
 
-    /// The interim responses that have come, if any.
+    /// Takes the interim responses that have arrived, if any.
     pub(crate) fn take_interims(&self) -> Option<Vec<u8>> {
         let mut interims = self.interims.borrow_mut();
         (!interims.is_empty()).then(|| std::mem::take(&mut *interims))
     }
 
-    /// A write was tried.
+    /// Records the result of a write to the socket.
     pub(crate) fn record_write(&self, result: &Poll<io::Result<usize>>) {
         match result {
             Poll::Pending => {
@@ -365,8 +366,7 @@ impl ConnState {
                     self.pace.end_wait(self.clock.now());
                 }
                 self.write_blocked_since.set(None);
-                // Bytes go out: a slow client, not an idle one, though its request may be long
-                // answered as far as hyper knows.
+                // The client reads, so it is not idle, although hyper may have answered its request long ago.
                 let now = self.clock.now();
                 self.idle_since.set(now);
                 if self.client_turn_since.get().is_some() {
@@ -384,7 +384,7 @@ impl ConnState {
         &self.pieces
     }
 
-    /// Sets whether lines of the access log wait until their response has left.
+    /// Sets whether lines of the access log wait until their response is sent.
     pub(crate) fn set_holds_logs(&self, holds: bool) {
         self.holds_logs.set(holds);
     }
@@ -393,15 +393,15 @@ impl ConnState {
         self.holds_logs.get()
     }
 
-    /// A response with a line in the access log begins.
+    /// Records that a response with a line in the access log begins.
     pub(crate) fn begin_response(&self) {
         self.hyper_writes.set(HyperWrites::default());
     }
 
-    /// Keeps the line of a response whose body has ended until the response has left. Returns it if that cannot be known here.
+    /// Holds the line of a response whose body has ended until the response is sent. Returns the line if it need not wait.
     pub(crate) fn hold_log(&self, mut log: Box<PendingLine>) -> Option<Box<PendingLine>> {
         if self.fast_path_gone.get() {
-            // hyper lets go of the socket before it does of the body.
+            // hyper drops the socket before the body.
             log.truncate(|_| self.body_bytes_written());
             return Some(log);
         }
@@ -412,12 +412,12 @@ impl ConnState {
         None
     }
 
-    /// Lines of responses that have ended.
+    /// Takes the lines of responses that have ended.
     pub(crate) fn take_logs(&self) -> Vec<PendingLine> {
         self.held_logs.take()
     }
 
-    /// The socket is closed: responses that are not whole by now never will be.
+    /// Records that the socket is closed. Responses that are incomplete now stay incomplete.
     pub(crate) fn set_fast_path_gone(&self) {
         self.fast_path_gone.set(self.holds_logs.get());
     }
@@ -426,17 +426,17 @@ impl ConnState {
         self.holds_logs.get() && !self.held_logs.borrow().is_empty()
     }
 
-    /// Bytes of the body that hyper's writes had behind the last head.
+    /// Returns the number of body bytes that hyper has written after the last head.
     pub(crate) fn body_bytes_written(&self) -> u64 {
         self.hyper_writes.get().body_bytes
     }
 
-    /// The status of the last head that hyper wrote, if any and if lines are held.
+    /// Returns the status of the last head that hyper wrote, if log lines are held.
     pub(crate) fn status_written(&self) -> Option<StatusCode> {
         StatusCode::from_u16(self.hyper_writes.get().status).ok()
     }
 
-    /// hyper's bytes were written.
+    /// Records the bytes of hyper that were written.
     pub(crate) fn record_hyper_write<'a>(
         &self,
         written: &Poll<io::Result<usize>>,
@@ -455,16 +455,17 @@ impl ConnState {
         self.hyper_writes.set(writes);
     }
 
-    /// A body gave a piece: the next move is the client's.
+    /// Records that a body gave a piece and waits for the client to read it.
     pub(crate) fn begin_client_turn(&self) {
         self.client_turn_since.set(Some(self.clock.now()));
     }
 
-    /// A body has nothing to give at the moment: the next move is the origin's.
+    /// Records that a body has no piece and waits for the origin.
     pub(crate) fn end_client_turn(&self) {
         self.client_turn_since.set(None);
     }
 
+    /// Records that bytes arrived, which begin a head if no request is under way.
     pub(crate) fn received(&self) {
         if self.in_flight.get() == 0 && self.head_since.get().is_none() {
             self.head_since.set(Some(self.clock.now()));

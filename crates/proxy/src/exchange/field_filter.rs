@@ -1,4 +1,4 @@
-//! Which fields of a request no origin gets.
+//! Removes the fields of requests that the origin must not get.
 
 use edgeward_semantics::hop_by_hop;
 use http::HeaderName;
@@ -6,15 +6,16 @@ use http::header::HeaderMap;
 
 use crate::base::config::ForwardingConfig;
 
-/// The fields that the edge removes from requests, made once at start.
+/// The fields that the edge removes from requests, collected once at start.
 #[derive(Debug)]
 pub(crate) struct FieldFilter {
-    /// From clients that are not trusted proxies.
+    /// Removed from requests of clients that are not trusted proxies.
     client_fields: NameSet,
-    /// From requests that a stored response may answer.
+    /// Removed from requests that a stored response may answer.
     override_fields: NameSet,
-    /// From plain requests: fields of the connection, and those of both sets, or of the second only if the client is a trusted proxy.
+    /// Removed from plain requests: fields of the connection and both sets above.
     plain: NameSet,
+    /// Removed from plain requests of trusted proxies: fields of the connection and `override_fields`.
     plain_trusted: NameSet,
 }
 
@@ -32,7 +33,7 @@ impl FieldFilter {
         }
     }
 
-    /// Removes what the client may not say to the origin.
+    /// Removes the fields that this client may not send to the origin.
     pub(crate) fn apply(&self, headers: &mut HeaderMap, client_is_trusted: bool, cacheable: bool) {
         remove_where(headers, |name| {
             (!client_is_trusted && self.client_fields.contains(name))
@@ -40,8 +41,8 @@ impl FieldFilter {
         });
     }
 
-    /// Removes the same, and the fields of the connection, from a plain request in one pass. `Connection` of a plain request
-    /// lists no field.
+    /// Removes these fields and the fields of the connection from a plain request in one pass. `Connection` of a plain
+    /// request lists no field.
     pub(crate) fn apply_to_plain(&self, headers: &mut HeaderMap, client_is_trusted: bool) {
         let names = if client_is_trusted {
             &self.plain_trusted
@@ -58,13 +59,13 @@ fn remove_where(headers: &mut HeaderMap, is_removed: impl Fn(&HeaderName) -> boo
     }
 }
 
-/// Names, and what most other names are distinguished by at once: this runs for each field of most requests.
+/// A set of names with a filter that rejects most other names: the set is searched for each field of most requests.
 #[derive(Debug)]
 struct NameSet {
     names: Vec<HeaderName>,
-    /// One bit for each length, the last for all from 63 on.
+    /// A bit for each length. The last bit stands for all lengths from 63 on.
     lengths: u64,
-    /// One bit for the low five bits of each first byte.
+    /// A bit for the low five bits of each first byte.
     firsts: u32,
 }
 
@@ -95,7 +96,7 @@ fn first_bit(name: &HeaderName) -> u32 {
         .map_or(0, |first| 1 << (first & 31))
 }
 
-/// Fields that say who the client is, and by which URL it came to the first proxy. The edge sets some of them itself.
+/// Fields that name the client, or the URL that it requested from the first proxy. The edge sets some of them itself.
 const CLIENT_FIELDS: [&str; 21] = [
     "forwarded",
     "x-forwarded",
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_say_what() {
+    fn fields_are_removed_by_client_and_by_request() {
         for (name, stranger, proxy, stranger_passed) in [
             ("forwarded", false, true, false),
             ("x-forwarded-port", false, true, false),

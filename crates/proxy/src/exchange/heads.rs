@@ -1,76 +1,53 @@
 //! Memory of decoded request heads.
 //!
-//! HPACK lets a client repeat a field of 4 KiB in one byte, so the heads of requests under way are charged as decoded,
-//! per connection and in total. A request without room for its head is refused.
+//! HPACK lets a client repeat a field of 4 KiB in one byte, so the heads of requests under way are charged in decoded form,
+//! per connection and in total. A request whose head exceeds a budget is refused.
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::{HeaderMap, Uri};
 
 use super::conn::ConnState;
+use crate::base::budget::{MemoryBudget, MemoryShare};
 
-/// The bytes that the heads of all requests under way may take.
+/// A head that is charged to its connection and to the budget of all heads until it is dropped.
 #[derive(Debug)]
-pub(crate) struct HeadBudget {
-    used: AtomicU64,
-    bytes_max: u64,
+pub(crate) struct HeadCharge {
+    conn: Rc<ConnState>,
+    bytes: u64,
+    _share: MemoryShare,
 }
 
-impl HeadBudget {
-    pub(crate) fn new(bytes_max: u64) -> Arc<Self> {
-        Arc::new(Self {
-            used: AtomicU64::new(0),
-            bytes_max,
-        })
-    }
-
-    pub(crate) fn used_bytes(&self) -> u64 {
-        self.used.load(Ordering::Relaxed)
-    }
-
-    /// Charges a head to its connection and to the total, until the returned value is dropped. `None` if one of the two
-    /// has no room.
-    pub(crate) fn charge(
-        self: &Arc<Self>,
+impl HeadCharge {
+    /// Returns `None` if the connection or the budget has no room for the head.
+    pub(crate) fn new(
+        budget: &Arc<MemoryBudget>,
         conn: &Rc<ConnState>,
         conn_bytes_max: u64,
         bytes: u64,
-    ) -> Option<HeadCharge> {
+    ) -> Option<Self> {
         if conn.head_bytes().saturating_add(bytes) > conn_bytes_max {
             return None;
         }
-        let added = |used: u64| used.checked_add(bytes).filter(|&sum| sum <= self.bytes_max);
-        self.used
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, added)
-            .ok()?;
+        let share = budget.reserve(bytes)?;
         conn.set_head_bytes(conn.head_bytes() + bytes);
-        Some(HeadCharge {
-            budget: Arc::clone(self),
+        Some(Self {
             conn: Rc::clone(conn),
             bytes,
+            _share: share,
         })
     }
-}
-
-/// One charged head.
-#[derive(Debug)]
-pub(crate) struct HeadCharge {
-    budget: Arc<HeadBudget>,
-    conn: Rc<ConnState>,
-    bytes: u64,
 }
 
 impl Drop for HeadCharge {
     fn drop(&mut self) {
-        self.budget.used.fetch_sub(self.bytes, Ordering::Relaxed);
         self.conn
             .set_head_bytes(self.conn.head_bytes() - self.bytes);
     }
 }
 
-/// The size of a decoded head: names, values and the entries that hold them.
+/// Returns the size of a decoded head: names, values and map entries.
 pub(crate) fn decoded_bytes(uri: &Uri, headers: &HeaderMap) -> u64 {
     let target = uri
         .path_and_query()
@@ -85,5 +62,5 @@ pub(crate) fn decoded_bytes(uri: &Uri, headers: &HeaderMap) -> u64 {
     (target + authority + fields) as u64
 }
 
-/// An entry of `http::HeaderMap` takes 104 bytes and a place in the index, and the map grows by doubling.
+/// The size of a map entry: `http::HeaderMap` takes 104 bytes and an index slot, and grows by doubling.
 const FIELD_BYTES: usize = 128;

@@ -1,4 +1,4 @@
-//! What is known of the client's side of a connection.
+//! The client of a connection.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -7,15 +7,15 @@ use http::HeaderValue;
 
 use super::conn::ConnState;
 
-/// What is known of the client's side of a connection.
+/// The client of a connection, as each of its requests needs it.
 #[derive(Clone)]
 pub(crate) struct ClientLink {
     pub(crate) conn: Rc<ConnState>,
     pub(crate) peer: SocketAddr,
-    /// The address as `X-Forwarded-For` shows it, written once a connection.
+    /// The address as a value of `X-Forwarded-For`, formatted once per connection.
     pub(crate) peer_text: HeaderValue,
     pub(crate) tls: bool,
-    /// Whether the peer is one of `forwarding.trusted_proxies`.
+    /// The peer is one of `forwarding.trusted_proxies`.
     pub(crate) is_trusted: bool,
 }
 

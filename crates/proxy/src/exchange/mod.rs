@@ -1,4 +1,4 @@
-//! A client's connection and its requests, as values: what the codecs build, and what the request path works with.
+//! A client's connection and its requests as values. Codecs build them, and the request path works with them.
 
 pub(crate) mod canonical;
 pub(crate) mod conn;

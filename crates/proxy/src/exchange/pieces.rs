@@ -1,26 +1,26 @@
-//! The pieces of memory that a connection's client has not taken yet.
+//! Pieces of memory that were handed to a connection and are not sent.
 
 use std::cell::{Cell, RefCell};
 
 use edgeward_types::{KeyHash, Timestamp};
 
-/// Whose memory a piece of a body is.
+/// The owner of the memory of a piece.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum PieceMemory {
-    /// Nobody's worth counting.
+    /// The memory is too small to be counted, or is counted elsewhere.
     #[default]
     Uncounted,
-    /// A body's that the cache has under this key, or had. All of it stays in memory with any part of it.
+    /// The body is or was in the cache under this key. Each piece keeps the whole body in memory.
     Cached { key: KeyHash, body_bytes: u64 },
-    /// The piece's own: read from the disk or the origin for this client.
+    /// The piece was read from the disk or the origin for this client.
     Private,
 }
 
-/// What a connection's client has not taken yet.
+/// The pieces of one connection that are not sent.
 #[derive(Debug, Default)]
 pub(crate) struct UnsentPieces {
     pub(crate) places: RefCell<Vec<Option<UnsentPiece>>>,
-    /// Since when the sweep compares this connection with others, and how many bytes it had written by then.
+    /// The time since which the sweep compares this connection with others, and the bytes written until then.
     pub(crate) watched: Cell<Option<(Timestamp, u64)>>,
 }
 

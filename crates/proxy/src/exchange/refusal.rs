@@ -1,27 +1,40 @@
-//! Answers of the edge's own: a request that is not served, and the reason.
+//! Responses of the edge to requests that it does not serve.
 
 use std::borrow::Cow;
 
 use edgeward_semantics::CacheStatus;
 use http::StatusCode;
 
-/// An answer of the edge's own: the request cannot be served, and why.
+/// A response of the edge that refuses a request.
 pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
     pub(crate) cache_status: Option<CacheStatus>,
+    /// The body: the reason.
     pub(crate) text: Cow<'static, str>,
-    /// The connection cannot go on: what follows the head is not understood or not wanted.
+    /// The connection is closed, because the bytes after the head cannot be parsed or are not read.
     pub(crate) close: bool,
 }
 
 impl Refusal {
-    pub(crate) fn bad_request(text: String) -> Self {
+    fn new(status: StatusCode, text: impl Into<Cow<'static, str>>) -> Self {
         Self {
-            status: StatusCode::BAD_REQUEST,
+            status,
             cache_status: None,
             text: text.into(),
-            close: true,
+            close: false,
         }
+    }
+
+    fn closing(status: StatusCode, text: impl Into<Cow<'static, str>>) -> Self {
+        let close = true;
+        Self {
+            close,
+            ..Self::new(status, text)
+        }
+    }
+
+    pub(crate) fn bad_request(text: impl Into<Cow<'static, str>>) -> Self {
+        Self::closing(StatusCode::BAD_REQUEST, text)
     }
 
     pub(crate) fn fragment() -> Self {
@@ -29,68 +42,36 @@ impl Refusal {
     }
 
     pub(crate) fn target_too_long() -> Self {
-        Self {
-            status: StatusCode::URI_TOO_LONG,
-            cache_status: None,
-            text: "the target is longer than limits.target_bytes_max".into(),
-            close: true,
-        }
+        let text = "the target is longer than limits.target_bytes_max";
+        Self::closing(StatusCode::URI_TOO_LONG, text)
     }
 
     pub(crate) fn no_trace() -> Self {
-        Self {
-            status: StatusCode::METHOD_NOT_ALLOWED,
-            cache_status: None,
-            text: "TRACE is not forwarded; forwarding.trace = true allows it".into(),
-            close: false,
-        }
+        let text = "TRACE is not forwarded; forwarding.trace = true allows it";
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, text)
     }
 
     pub(crate) fn too_many_fields() -> Self {
-        Self {
-            status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            cache_status: None,
-            text: "the request has more header fields than allowed".into(),
-            close: false,
-        }
+        let text = "the request has more header fields than allowed";
+        Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, text)
     }
 
     pub(crate) fn overloaded(text: &'static str) -> Self {
-        Self {
-            status: StatusCode::SERVICE_UNAVAILABLE,
-            cache_status: None,
-            text: text.into(),
-            close: false,
-        }
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, text)
     }
 
     pub(crate) fn not_implemented(text: &'static str) -> Self {
-        Self {
-            status: StatusCode::NOT_IMPLEMENTED,
-            cache_status: None,
-            text: text.into(),
-            close: true,
-        }
+        Self::closing(StatusCode::NOT_IMPLEMENTED, text)
     }
 
     pub(crate) fn too_large() -> Self {
-        Self {
-            status: StatusCode::PAYLOAD_TOO_LARGE,
-            cache_status: None,
-            text: "the request's body is larger than allowed".into(),
-            // Else the body that is coming would have to be read to find the next request.
-            close: true,
-        }
+        // Closing, because the edge would have to read the body to find the next request.
+        let text = "the request's body is larger than allowed";
+        Self::closing(StatusCode::PAYLOAD_TOO_LARGE, text)
     }
 
     pub(crate) fn looped() -> Self {
-        Self {
-            status: StatusCode::LOOP_DETECTED,
-            cache_status: None,
-            text:
-                "this request has passed through this very edge before: the origin leads back here"
-                    .into(),
-            close: false,
-        }
+        let text = "this request has passed through this edge before: the origin leads back here";
+        Self::new(StatusCode::LOOP_DETECTED, text)
     }
 }

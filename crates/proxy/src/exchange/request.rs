@@ -1,4 +1,4 @@
-//! The one canonical request: cache key, forwarded request and log line are made from it and from nothing else.
+//! The canonical request. Cache key, forwarded request and log line are made from it and from nothing else.
 
 use std::net::SocketAddr;
 
@@ -12,36 +12,36 @@ use super::conn::InterimSink;
 use super::heads::HeadCharge;
 use crate::base::access_log::{LogLine, PendingLine};
 
-/// A request's head in its canonical form, and whom to answer.
+/// A request's head in canonical form, and its client.
 pub(crate) struct Request {
     pub(crate) method: Method,
-    /// The target as it arrived: see [`path_and_query`](Self::path_and_query) and [`authority`](Self::authority).
+    /// The target as received: see [`path_and_query`](Self::path_and_query) and [`authority`](Self::authority).
     pub(crate) uri: Uri,
     pub(crate) version: Version,
-    /// Without the fields of the connection, and without those that no origin gets.
+    /// The fields without those of the connection and those that the origin must not get.
     pub(crate) headers: HeaderMap,
-    /// A GET or HEAD for one host, without a body, conditions, a range, directives or anything else that needs a second
-    /// look, as the [fast path](crate::client::h1) found.
+    /// The [fast path](crate::client::h1) found a GET or HEAD for one host, without a body, conditions, a range, directives
+    /// or credentials.
     pub(crate) plain: bool,
     pub(crate) scheme: &'static str,
     pub(crate) peer: SocketAddr,
     pub(crate) peer_text: HeaderValue,
-    /// What the head takes of the memory for heads, if it came by HTTP/2.
+    /// The head's charge to the memory of heads, for HTTP/2.
     pub(crate) _charge: Option<HeadCharge>,
     pub(crate) peer_is_trusted: bool,
-    /// Where the text in the request is another; most requests are canonical, and a hit should not copy them.
+    /// `None` if the text in the request is canonical, so that a hit copies nothing. Most texts are.
     pub(crate) canonical_authority: Option<Box<str>>,
     pub(crate) canonical_target: Option<Box<str>>,
-    /// What the removed fields of the connection said.
+    /// The content of the removed fields of the connection.
     pub(crate) options: ConnectionOptions,
     pub(crate) route: Route,
-    /// Takes the interim responses for a client of HTTP/1.1. hyper's server cannot send them, so the [fast path](crate::client::h1)
-    /// writes them beneath it.
+    /// Takes the interim responses for an HTTP/1.1 client. hyper's server cannot send them, so the
+    /// [fast path](crate::client::h1) writes them.
     pub(crate) interims: Option<InterimSink>,
 }
 
 impl Request {
-    /// Path and query, or `*`: canonical unless the request is refused.
+    /// Returns path and query, or `*`. The text is canonical unless the request is refused.
     pub(crate) fn path_and_query(&self) -> &str {
         match &self.canonical_target {
             Some(target) => target,
@@ -57,24 +57,22 @@ impl Request {
         target.split_once('?').map_or(target, |(path, _)| path)
     }
 
-    /// The host and port that the request is for, canonical unless the request is refused: from `:authority`, an
-    /// absolute target, or `Host`.
+    /// Returns the requested host and port from `:authority`, an absolute target, or `Host`. The text is canonical unless
+    /// the request is refused.
     pub(crate) fn authority(&self) -> Option<&str> {
-        if let Some(authority) = &self.canonical_authority {
-            return Some(authority);
-        }
-        match self.uri.authority() {
-            Some(authority) => Some(authority.as_str()),
-            None => self.headers.get(HOST)?.to_str().ok(),
+        match (&self.canonical_authority, self.uri.authority()) {
+            (Some(authority), _) => Some(authority),
+            (None, Some(authority)) => Some(authority.as_str()),
+            (None, None) => self.headers.get(HOST)?.to_str().ok(),
         }
     }
 
-    /// What the primary key is made of. Nothing for a request that is refused.
+    /// Returns the content of the primary key, or `None` for a request that is refused.
     pub(crate) fn target(&self) -> Option<Target<'_>> {
         Target::new(self.scheme, self.authority()?, self.path_and_query()).ok()
     }
 
-    /// The request's line of the access log, begun at `now`.
+    /// Returns the request's line of the access log. The request began at `now`.
     pub(crate) fn log_line(&self, now: Timestamp) -> PendingLine {
         let header = |name: &HeaderName| {
             let value = self.headers.get(name)?;

@@ -20,7 +20,6 @@ use crate::base::sparse_log::SparseLog;
 use crate::base::tasks::TaskSet;
 use crate::cache::{Cache, WorkerCache};
 use crate::exchange::canonical::Canonicaliser;
-use crate::exchange::heads::HeadBudget;
 use crate::exchange::{ClientLink, CloseReason};
 use crate::origin::{Hop, OriginHealth, OriginPool};
 
@@ -30,7 +29,7 @@ pub(crate) struct Shared {
     pub(crate) cache: Arc<Cache>,
     /// Memory of request bodies that are read before the origin is asked.
     pub(crate) upload_budget: Arc<MemoryBudget>,
-    pub(crate) head_budget: Arc<HeadBudget>,
+    pub(crate) head_budget: Arc<MemoryBudget>,
     pub(crate) clock: Arc<Clock>,
     pub(crate) canonicaliser: Canonicaliser,
     /// The whole `Via` field for a request by HTTP/1.1 that came straight from a client.

@@ -1,13 +1,13 @@
-//! The responses that hyper writes, as far as their bytes show them: status, and bytes of the body.
+//! The progress of the response that hyper writes, parsed from its bytes.
 
-/// How much of a response hyper has written.
+/// The status and the number of body bytes that hyper has written of the current response.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct HyperWrites {
-    /// The status in the first line, once its bytes were written.
+    /// The status in the status line, once it was written.
     pub(super) status: u16,
-    /// Bytes of the head's end, CR LF CR LF, that were written last.
+    /// Bytes of CR LF CR LF that the last written bytes match.
     end_matched: u8,
-    /// Bytes behind the head.
+    /// Bytes after the head.
     pub(super) body_bytes: u64,
 }
 

@@ -1,18 +1,14 @@
-//! What a connection counts while it lasts: requests under way, and fetches whose client is gone.
+//! Guards that count a connection's requests under way, and its fetches whose request was cancelled.
 
 use std::rc::Rc;
 
 use super::ConnState;
 
-/// One request under way. Dropped with its response's body.
+/// One request under way. It is dropped together with the body of its response.
 #[derive(Debug)]
-pub(crate) struct InFlight(Rc<ConnState>);
+pub(crate) struct InFlight(pub(super) Rc<ConnState>);
 
 impl InFlight {
-    pub(super) fn of(conn: &Rc<ConnState>) -> Self {
-        Self(Rc::clone(conn))
-    }
-
     pub(crate) fn conn(&self) -> &Rc<ConnState> {
         &self.0
     }
@@ -31,15 +27,9 @@ impl Drop for InFlight {
     }
 }
 
-/// A fetch whose client is gone.
+/// A fetch that continues although its request was cancelled.
 #[derive(Debug)]
-pub(crate) struct Orphan(Rc<ConnState>);
-
-impl Orphan {
-    pub(super) fn of(conn: &Rc<ConnState>) -> Self {
-        Self(Rc::clone(conn))
-    }
-}
+pub(crate) struct Orphan(pub(super) Rc<ConnState>);
 
 impl Drop for Orphan {
     fn drop(&mut self) {

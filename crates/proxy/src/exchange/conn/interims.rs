@@ -1,27 +1,19 @@
-//! Interim responses (RFC 9110 §15.2) on their way to a client of HTTP/1.1.
+//! Interim responses (RFC 9110 §15.2) to an HTTP/1.1 client.
 
 use std::rc::Rc;
 
 use super::ConnState;
 
-/// Takes the interim responses to one request. A fetch may outlive the request that began it; what comes then is
-/// dropped.
+/// Takes the interim responses to one request. Those that arrive after the request has ended are dropped.
 #[derive(Debug)]
 pub(crate) struct InterimSink {
-    conn: Rc<ConnState>,
-    request: u64,
+    pub(super) conn: Rc<ConnState>,
+    pub(super) request: u64,
 }
 
 impl InterimSink {
-    pub(super) fn of(conn: &Rc<ConnState>, request: u64) -> Self {
-        Self {
-            conn: Rc::clone(conn),
-            request,
-        }
-    }
-
-    /// Takes the lines of one interim response. Must be called while the request's own task polls the fetch, which
-    /// then sees the lines.
+    /// Appends the lines of one interim response. The caller must be the request's task, which writes the lines after it
+    /// has polled the fetch.
     pub(crate) fn push(&self, lines: &[u8]) {
         let mut waiting = self.conn.interims.borrow_mut();
         if self.conn.interims_of.get() == Some(self.request)
@@ -32,6 +24,6 @@ impl InterimSink {
     }
 }
 
-/// Interim responses that may wait for one client: as much as the default of one head. Further ones are dropped, as
-/// RFC 9110 §15.2 allows for those that were not asked for.
+/// Bytes of interim responses that may wait for one client: the default of one head. Further responses are dropped, as
+/// RFC 9110 §15.2 allows for those that the client did not request.
 pub(crate) const INTERIM_BYTES_MAX: usize = 64 << 10;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use edgeward_proxy::EdgeConfig;
 use edgeward_proxy::config::{DiskConfig, HostAdmission};
+use edgeward_semantics::ClientDirectives;
 use edgeward_store::disk::{Device, DiskSettings};
 use edgeward_testkit::disk::{Errno, Fault, SimulatedDisk};
 use edgeward_testkit::{Answer, Gate, ScriptedOrigin};
@@ -38,6 +39,26 @@ fn until_stored(bed: &Bed, objects: u64) {
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a folder")
+}
+
+/// Method: an object is on disk. A client that says `no-cache` fetches a newer one, which is too large for both tiers.
+#[test]
+fn a_response_that_no_tier_takes_removes_the_older_one_from_disk() {
+    let folder = folder();
+    let bed = Bed::with(|config| {
+        on_disk(folder.path())(config);
+        config.caching.rules.client_directives = ClientDirectives::Honour;
+    });
+    bed.origin.on("/a", cached(20_000));
+    bed.get("/a");
+    until_stored(&bed, 1);
+    assert!(bed.get("/a").is_hit());
+    let object_max = bed.status()["disk"]["object_bytes_max"].as_u64();
+    let large = object_max.expect("a number") + 1;
+    bed.origin.on("/a", cached(large));
+    let answer = bed.get_with("/a", &[("cache-control", "no-cache")]);
+    assert_eq!(answer.body.len() as u64, large);
+    assert!(!bed.get("/a").is_hit());
 }
 
 #[test]

@@ -75,7 +75,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Every reason, in order: one metric series each.
+    /// Every reason, in the order of the checks.
     pub const ALL: [Self; 15] = [
         Self::Method,
         Self::Interim,
@@ -94,7 +94,7 @@ impl Refusal {
         Self::NeverReusable,
     ];
 
-    /// The reason as metrics, logs and `Cache-Status` details write it. A token.
+    /// The reason as logs and `Cache-Status` details write it. A token.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Method => "method",

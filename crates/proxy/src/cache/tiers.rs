@@ -100,8 +100,9 @@ impl Cache {
         }
     }
 
-    /// Stores a response in the tiers that have a place for it, and removes the response that it replaces from the other tier. `None`,
-    /// and nothing is stored, if the key has changed since `seen`; see [`edgeward_store::versions`].
+    /// Stores a response in the tiers that have a place for it, and removes the response that it replaces from the other tier. A
+    /// response on disk is also removed if neither tier takes the new one. `None`, and nothing is stored, if the key has
+    /// changed since `seen`; see [`edgeward_store::versions`].
     pub(crate) fn insert(
         &self,
         seen: Version,
@@ -117,7 +118,12 @@ impl Cache {
             Some(Commit::Outdated) => return None,
             Some(Commit::Lost) | None => false,
         };
-        if !ram && disk.is_none() {
+        let is_on_disk = || {
+            self.disk
+                .as_ref()
+                .is_some_and(|tier| tier.holds(seen.key()))
+        };
+        if !ram && disk.is_none() && !is_on_disk() {
             return self.hot.is_current(seen).then_some(Kept::default());
         }
         if !ram {
@@ -131,14 +137,20 @@ impl Cache {
         Some(Kept { ram, disk })
     }
 
-    /// Removes a key from both tiers. False, and nothing is removed, if the key has changed since `seen`.
-    pub(crate) fn remove(&self, seen: Version, key: &[u8]) -> bool {
+    /// Removes a key from both tiers and returns its new version. `None`, and nothing is removed, if the key has changed since `seen`.
+    pub(crate) fn remove(&self, seen: Version, key: &[u8]) -> Option<Version> {
         let _changing = self.changing(seen.key());
-        let is_removed = self.hot.remove(seen).is_some();
-        if is_removed && let Some(disk) = &self.disk {
+        let made = self.hot.remove(seen)?;
+        if let Some(disk) = &self.disk {
             disk.remove(seen.key(), key);
         }
-        is_removed
+        Some(made)
+    }
+
+    /// Returns true if the disk has a key that no fetch is writing at the moment.
+    pub(crate) fn is_settled_on_disk(&self, hash: KeyHash) -> bool {
+        let disk = self.disk.as_ref();
+        disk.is_some_and(|disk| disk.holds(hash) && !disk.is_writing(hash))
     }
 
     /// Removes a key from both tiers, and makes every version that was read before outdated. True if it was in one of them. The disk

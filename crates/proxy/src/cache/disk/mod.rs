@@ -132,6 +132,11 @@ impl DiskTier {
         self.cache.lookup(hash).is_some()
     }
 
+    /// Returns true if a fetch is writing the key.
+    pub(in crate::cache) fn is_writing(&self, hash: KeyHash) -> bool {
+        self.writing.contains(hash)
+    }
+
     /// A request that neither tier could answer: whether its response of `length` bytes, or at least none, is written.
     pub(crate) fn admits(
         &self,

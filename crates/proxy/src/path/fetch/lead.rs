@@ -253,6 +253,10 @@ impl Fetch {
         };
         let mut disk = self.fill_disk(&mut place, &storable, parts.status, length);
         drop(changing);
+        if disk.is_none() && worker.cache.is_settled_on_disk(place.hash) {
+            // The disk refused this response. The older one must not outlive it.
+            place.removed(worker.cache.remove(place.seen.key, &place.key));
+        }
         if disk.is_none() && !place.findable {
             counters.not_stored_admission.increment();
             return self.direct(parts, body, None);
@@ -344,7 +348,7 @@ impl Fetch {
 
     /// Removes the response that the origin was asked about.
     fn remove(&self, seen: Version) {
-        if !self.worker.cache.remove(seen, &self.key.bytes) {
+        if self.worker.cache.remove(seen, &self.key.bytes).is_none() {
             self.worker.counters.dropped_removal.increment();
         }
     }

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use edgeward_policy::Refusal;
 use edgeward_semantics::{Storable, Vary};
 use edgeward_store::hot::{Commit, Offer, Reservation};
+use edgeward_store::versions::Version;
 use edgeward_types::KeyHash;
 use http::StatusCode;
 
@@ -30,6 +31,15 @@ pub(super) struct Place {
 }
 
 impl Place {
+    /// Goes on with the version that the removal of an older response made. `None` if the key had changed before.
+    pub(super) fn removed(&mut self, made: Option<Version>) {
+        let Some(made) = made else { return };
+        if self.seen.url.key() == made.key() {
+            self.seen.url = made;
+        }
+        self.seen.key = made;
+    }
+
     /// Asks for room for a body of `length`, and tells the tuner of the request: in this order, as
     /// the simulator does.
     pub(super) fn offer(&mut self, worker: &Worker, charge: u64, length: u64) {

@@ -1,12 +1,12 @@
 //! The rate at which a worker reads bodies from the origin ahead of their clients.
 //!
-//! A body that its clients take is read as fast as they take it. A body that no client takes is read as well: it may be
-//! stored, and its connection to the origin becomes free. Such reading must not take the worker's time from other requests, so
-//! all bodies of a worker that are ahead of their clients share one rate. They are read in chunks of [`CHUNK_BYTES`],
-//! and each chunk begins at a time that [`AheadRate::reserve`] returns (the generic cell rate algorithm of ITU-T I.371).
+//! A body is read as fast as its clients read it. A body that no client reads is read as well: it may be stored, and its
+//! connection to the origin becomes free. Such reading must not delay other requests, so all bodies of a worker that are
+//! ahead of their clients share one rate. They are read in chunks of [`CHUNK_BYTES`], and each chunk begins at a time that
+//! [`AheadRate::reserve`] returns (the generic cell rate algorithm of ITU-T I.371).
 //!
-//! A body that has just begun is ahead of its client as well. To send a body of 1 MiB in one piece costs a third less than to send
-//! it in chunks, so some bodies at a time may be [`LEAD_BYTES`] ahead without waiting ([`FreeLead`]).
+//! A body that has just begun is ahead of its client as well. Sending a body of 1 MiB in one piece costs a third less than
+//! sending it in chunks, so some bodies may be [`LEAD_BYTES`] ahead without waiting ([`FreeLead`]).
 
 use std::cell::Cell;
 use std::future::{Future as _, poll_fn};
@@ -18,15 +18,15 @@ use std::time::{Duration, Instant};
 
 use crate::base::counters::Counters;
 
-/// Bytes of a body that are read before other tasks have a turn: about 0.1 ms of work.
+/// Bytes of a body that are read before the task yields: about 0.1 ms of work.
 pub(crate) const CHUNK_BYTES: usize = 128 << 10;
 
 /// The rate of one worker.
 #[derive(Debug)]
 pub(crate) struct AheadRate {
-    /// Zero is no bound.
+    /// Zero disables the bound.
     bytes_per_second: u64,
-    /// When the next chunk may begin.
+    /// The time at which the next chunk may begin.
     next: Cell<Option<Instant>>,
     counters: Arc<Counters>,
     /// Bodies that may yet get a [`FreeLead`].
@@ -60,7 +60,7 @@ impl AheadRate {
         Some(FreeLead(Rc::clone(self)))
     }
 
-    /// Reserves the next chunk. Returns when it may begin; `None` is at once.
+    /// Reserves the next chunk. Returns the time at which it may begin, or `None` if it may begin now.
     fn reserve(&self, now: Instant) -> Option<Instant> {
         if self.bytes_per_second == 0 {
             return None;

@@ -1,4 +1,4 @@
-//! The body of an origin's response: timed, counted, and its connection kept for the next request.
+//! The body of an origin's response: timed and counted. Its connection returns to the pool after the last byte.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,30 +15,31 @@ use super::h1;
 use super::lease::{Lease, Reusable};
 use crate::base::counters::Counters;
 
-/// Ends in `None` only if it came whole; a connection that closes early is an error.
+/// The body of a response. It ends in `None` only if it is complete: a connection that closes early is an error.
 pub(crate) struct OriginBody {
-    coming: Coming,
+    source: BodySource,
     lease: Option<Lease>,
     silence_max: Duration,
-    /// Made at the first silence: most bodies arrive without one.
+    /// Allocated when the body is pending for the first time, which most bodies never are.
     silence: Option<Pin<Box<Sleep>>>,
     is_silent: bool,
     counters: Arc<Counters>,
 }
 
-/// Whose connection it comes by.
-enum Coming {
+/// The reader of a body.
+enum BodySource {
     Hyper(Incoming),
-    Own(h1::Body),
-    /// Read whole, and its connection given back.
+    /// The parser of this crate.
+    Direct(h1::Body),
+    /// The body is complete, and its connection was released.
     Ended,
 }
 
-impl Coming {
+impl BodySource {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Hyper(incoming) => incoming.is_end_stream(),
-            Self::Own(body) => body.has_ended(),
+            Self::Direct(body) => body.has_ended(),
             Self::Ended => true,
         }
     }
@@ -51,7 +52,7 @@ impl Coming {
             Self::Hyper(incoming) => Pin::new(incoming)
                 .poll_frame(cx)
                 .map(|next| next.map(|frame| frame.map_err(OriginError::from_hyper))),
-            Self::Own(body) => body
+            Self::Direct(body) => body
                 .poll_frame(cx)
                 .map(|next| next.map(|frame| frame.map_err(OriginError::from_h1))),
             Self::Ended => Poll::Ready(None),
@@ -60,58 +61,58 @@ impl Coming {
 }
 
 impl OriginBody {
-    /// The rest of a response that came through hyper. An HTTP/2 stream leases no connection.
-    pub(super) fn of_hyper(
+    /// Returns the body of a response that hyper reads. An HTTP/2 stream has no lease.
+    pub(super) fn from_hyper(
         incoming: Incoming,
         lease: Option<Lease>,
         silence_max: Duration,
         counters: Arc<Counters>,
     ) -> Self {
-        Self::new(Coming::Hyper(incoming), lease, silence_max, counters)
+        Self::new(BodySource::Hyper(incoming), lease, silence_max, counters)
     }
 
-    /// The rest of a response on a connection of our own.
-    pub(super) fn own(
+    /// Returns the body of a response that [`h1`] reads.
+    pub(super) fn from_h1(
         body: h1::Body,
         lease: Lease,
         silence_max: Duration,
         counters: Arc<Counters>,
     ) -> Self {
-        Self::new(Coming::Own(body), Some(lease), silence_max, counters)
+        Self::new(BodySource::Direct(body), Some(lease), silence_max, counters)
     }
 
     fn new(
-        coming: Coming,
+        source: BodySource,
         lease: Option<Lease>,
         silence_max: Duration,
         counters: Arc<Counters>,
     ) -> Self {
         let mut body = Self {
-            coming,
+            source,
             lease,
             silence_max,
             silence: None,
             is_silent: false,
             counters,
         };
-        if body.coming.is_end_stream() {
+        if body.source.is_end_stream() {
             body.ended();
         }
         body
     }
 
     fn ended(&mut self) {
-        let coming = std::mem::replace(&mut self.coming, Coming::Ended);
+        let source = std::mem::replace(&mut self.source, BodySource::Ended);
         let Some(lease) = self.lease.take() else {
             return;
         };
-        match coming {
-            Coming::Own(body) => {
+        match source {
+            BodySource::Direct(body) => {
                 if let Some(connection) = body.into_connection() {
-                    lease.give_back(Reusable::Own(connection));
+                    lease.release(Reusable::Direct(connection));
                 }
             }
-            Coming::Hyper(_) | Coming::Ended => lease.give_back_sender(),
+            BodySource::Hyper(_) | BodySource::Ended => lease.release_sender(),
         }
     }
 
@@ -139,13 +140,13 @@ impl Body for OriginBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, OriginError>>> {
-        let error = match self.coming.poll_frame(cx) {
+        let error = match self.source.poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
                 self.is_silent = false;
                 if let Some(bytes) = frame.data_ref() {
                     self.counters.origin_bytes.add(bytes.len() as u64);
                 }
-                if self.coming.is_end_stream() {
+                if self.source.is_end_stream() {
                     self.ended();
                 }
                 return Poll::Ready(Some(Ok(frame)));
@@ -168,16 +169,16 @@ impl Body for OriginBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.coming.is_end_stream()
+        self.source.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.coming {
-            Coming::Hyper(incoming) => incoming.size_hint(),
-            Coming::Own(body) => body
+        match &self.source {
+            BodySource::Hyper(incoming) => incoming.size_hint(),
+            BodySource::Direct(body) => body
                 .left()
                 .map_or_else(SizeHint::default, SizeHint::with_exact),
-            Coming::Ended => SizeHint::with_exact(0),
+            BodySource::Ended => SizeHint::with_exact(0),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A new connection to the origin: name, TCP, TLS.
+//! Opens connections to the origin: name resolution, TCP and TLS.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,9 +17,9 @@ use crate::base::config::{OriginConfig, OriginProtocol};
 use crate::base::dial::{Dial, DialedStream};
 use crate::base::tls;
 
-/// Either kind of stream, so that the pool need not care.
+/// A connection to the origin: TCP, TLS or a dialed stream.
 pub(crate) trait OriginStream: AsyncRead + AsyncWrite + Unpin + 'static {
-    /// Whether nothing has come that was not read: neither bytes nor an end.
+    /// Returns true if neither bytes nor an end of the stream can be read.
     fn is_quiet(&mut self) -> bool {
         let mut byte = [0];
         let mut cx = Context::from_waker(Waker::noop());
@@ -35,14 +35,14 @@ impl OriginStream for Box<dyn DialedStream> {}
 
 impl OriginStream for Plain {
     fn is_quiet(&mut self) -> bool {
-        // Without taking the place of the waker that the next wait would set again.
+        // Unlike `poll_read`, this keeps the registered waker.
         let read = self.0.try_read(&mut [0]);
         read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 }
 
-/// TCP without TLS. Most requests are one piece, and one piece is a plain send, which the kernel is
-/// a little quicker to take up.
+/// TCP without TLS. Most requests are one piece, and the kernel handles a send of one piece a little faster than a vectored
+/// write.
 struct Plain(TcpStream);
 
 impl AsyncRead for Plain {
@@ -89,7 +89,7 @@ impl AsyncWrite for Plain {
     }
 }
 
-/// Makes connections to one origin.
+/// Opens connections to one origin.
 #[derive(Clone)]
 pub(crate) struct Connector {
     dial: Option<Arc<dyn Dial>>,
@@ -99,17 +99,17 @@ pub(crate) struct Connector {
     health: Arc<OriginHealth>,
 }
 
-/// Why an origin cannot even be tried.
+/// Why no connection to the origin can be configured.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectorError {
-    /// The name to check an origin's certificate against is not a name.
+    /// The name that the origin's certificate must have is invalid.
     #[error("`{name}` is neither a host name nor an address; set origin.tls.server_name")]
     ServerName {
-        /// What was given.
+        /// The configured name.
         name: String,
     },
-    /// The roots cannot be used.
+    /// The trusted roots cannot be used.
     #[error("the certificates to trust for the origin cannot be used")]
     Roots(#[source] Box<tls::TlsError>),
 }
@@ -139,12 +139,12 @@ impl Connector {
         })
     }
 
-    /// Whether connections succeed, of all workers together.
+    /// Returns the origin's health, which all workers share.
     pub(crate) const fn health(&self) -> &Arc<OriginHealth> {
         &self.health
     }
 
-    /// Tries the name's addresses in turn and keeps the first that answers.
+    /// Tries the addresses of the host in turn and returns the first connection that succeeds.
     pub(crate) async fn connect(&self) -> io::Result<Box<dyn OriginStream>> {
         if let Some(dial) = &self.dial {
             return Ok(Box::new(dial.dial()?));

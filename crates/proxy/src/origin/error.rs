@@ -1,4 +1,4 @@
-//! Why the origin did not answer, in the words an operator and a client need.
+//! Errors of requests to the origin, with their text and status for the client and their counters.
 
 use std::error::Error;
 use std::io;
@@ -8,29 +8,29 @@ use http::StatusCode;
 use super::h1::H1Error;
 use crate::base::counters::{Counter, Counters};
 
-/// What went wrong between the edge and the origin.
+/// An error of a request to the origin.
 ///
-/// Its message is the text that the client gets, so it names neither the origin's address nor the system's error, which
-/// [`source`](Error::source) has.
+/// The client gets its message, so the message contains neither the origin's address nor the system's error. The latter is
+/// the [`source`](Error::source).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum OriginError {
-    /// No connection: refused, unreachable, no such name, bad certificate.
+    /// The connection failed: refused, unreachable, unknown name or invalid certificate.
     #[error("the origin cannot be connected to")]
     Connect { source: io::Error },
-    /// No connection in time.
+    /// The connection took too long.
     #[error("the origin cannot be connected to in time")]
     ConnectTimeout,
-    /// All of this worker's connections were busy for too long.
+    /// All connections of this worker were busy for too long.
     #[error("all connections to the origin are busy")]
     Busy,
-    /// Connected, asked, and no head came.
+    /// The head of the response did not arrive in time.
     #[error("the origin did not answer in time")]
     FirstByteTimeout,
-    /// The body fell silent.
+    /// The body stopped for too long.
     #[error("the origin fell silent within a body")]
     ReadTimeout,
-    /// What came is no HTTP response.
+    /// The response is not valid HTTP.
     #[error("the origin's response cannot be read")]
     HeadInvalid {
         source: Box<dyn Error + Send + Sync>,
@@ -43,15 +43,15 @@ pub(crate) enum OriginError {
     Incomplete {
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The client's upload failed, so the request could not be sent whole.
+    /// The client's upload failed, so the request was not sent completely.
     #[error("the request's body ended early")]
     Upload {
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The client's upload is beyond the limit.
+    /// The client's upload is larger than the limit.
     #[error("the request's body is larger than allowed")]
     UploadTooLarge,
-    /// The client's upload came too slowly.
+    /// The client's upload was too slow.
     #[error("the request's body came too slowly")]
     UploadTooSlow,
 }
@@ -61,13 +61,13 @@ pub(crate) enum OriginError {
 #[error("the request's body is larger than allowed")]
 pub(crate) struct UploadTooLarge;
 
-/// The client's body came slower than `upload_rate_min`.
+/// The client's body was slower than `upload_rate_min`.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the request's body came too slowly")]
 pub(crate) struct UploadTooSlow;
 
 impl OriginError {
-    /// Sorts what hyper's client says after a request was handed to it.
+    /// Converts an error of hyper's client.
     pub(crate) fn from_hyper(error: hyper::Error) -> Self {
         if error.is_user() {
             return Self::from_upload(Box::new(error));
@@ -85,7 +85,7 @@ impl OriginError {
         }
     }
 
-    /// Sorts why a client's upload failed.
+    /// Converts an error of the client's upload.
     pub(crate) fn from_upload(error: Box<dyn Error + Send + Sync>) -> Self {
         let first: &(dyn Error + 'static) = &*error;
         let mut causes = std::iter::successors(Some(first), |&e| e.source());
@@ -101,11 +101,11 @@ impl OriginError {
         known.unwrap_or(Self::Upload { source: error })
     }
 
-    /// Sorts what went wrong on a connection of our own.
+    /// Converts an error of [`h1`](super::h1).
     pub(super) fn from_h1(error: H1Error) -> Self {
         match error {
             H1Error::HeadTooLarge => Self::HeadTooLarge,
-            H1Error::Silent => Self::FirstByteTimeout,
+            H1Error::Timeout => Self::FirstByteTimeout,
             H1Error::Head(_) | H1Error::Framing(_) => Self::HeadInvalid {
                 source: error.into(),
             },
@@ -115,15 +115,15 @@ impl OriginError {
         }
     }
 
-    /// The client did not send its upload whole.
-    pub(crate) const fn is_of_upload(&self) -> bool {
+    /// Returns true if the client's upload failed.
+    pub(crate) const fn is_upload_error(&self) -> bool {
         matches!(
             self,
             Self::Upload { .. } | Self::UploadTooLarge | Self::UploadTooSlow
         )
     }
 
-    /// The status the client gets if nothing was sent to it yet.
+    /// Returns the status for the client, if no head was sent to it.
     pub(crate) const fn status(&self) -> StatusCode {
         match self {
             Self::Connect { .. }
@@ -140,8 +140,7 @@ impl OriginError {
         }
     }
 
-    /// `detail` of `Cache-Status` (RFC 9211 §2.8): a token for machines. The words are those of
-    /// `Proxy-Status` (RFC 9209 §2.3), which exist for exactly these causes.
+    /// Returns the `detail` of `Cache-Status` (RFC 9211 §2.8): an error type of `Proxy-Status` (RFC 9209 §2.3).
     pub(crate) const fn detail(&self) -> &'static str {
         match self {
             Self::Connect { .. } => "connection_refused",
@@ -157,7 +156,7 @@ impl OriginError {
         }
     }
 
-    /// Where it is counted; what the client did wrong is not the origin's error.
+    /// Returns the counter of the error, or `None` for an error of the client.
     pub(crate) const fn counter<'a>(&self, counters: &'a Counters) -> Option<&'a Counter> {
         Some(match self {
             Self::Connect { .. } => &counters.origin_connect_failed,

@@ -1,4 +1,4 @@
-//! `Expect: 100-continue` (RFC 9110 §10.1.1): the origin decides about a body before the client sends it.
+//! `Expect: 100-continue` (RFC 9110 §10.1.1): the origin accepts or refuses a body before the client sends it.
 //!
 //! hyper's server sends `100 Continue` to a client when the body of its request is read for the first time, and hyper's
 //! client reads a body as soon as it has sent the head. A [`Gate`] stands between the two. It opens when the origin sends
@@ -11,24 +11,25 @@ use std::time::Duration;
 
 use tokio::time::Sleep;
 
-/// Holds a body back until the origin asks for it.
+/// Holds a body back until the origin requests it.
 pub(super) struct Gate {
     expectation: Arc<Expectation>,
     timeout: Duration,
-    /// Begins when the head is sent.
+    /// The timeout, which begins when the head is sent.
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
-/// Why a gate is open.
+/// Why a gate opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Opened {
+pub(super) enum GateOpened {
     /// The origin sent `100 Continue`.
-    Asked,
-    /// The origin sent nothing in time.
+    Continue,
+    /// The origin sent nothing before the timeout.
     TimedOut,
 }
 
-/// What the origin said about the body. The body and the request share it with hyper's callback, which has to be `Sync`.
+/// The origin's decision about the body. The body, the request and hyper's callback share it. It is `Sync` because the
+/// callback must be.
 #[derive(Debug, Default)]
 pub(crate) struct Expectation(Mutex<State>);
 
@@ -43,16 +44,16 @@ struct State {
 enum Stage {
     /// The origin has sent nothing.
     #[default]
-    Waits,
-    /// The body is sent.
-    Continues,
-    /// The final response came first: the body is not sent.
+    Waiting,
+    /// The body may be sent.
+    Continue,
+    /// The final response arrived first, so the body is not sent.
     Refused,
-    /// The refusal was read, or nobody reads it.
+    /// The final response was read, or was dropped unread.
     Ended,
 }
 
-/// The origin did not ask for the body.
+/// The origin answered without requesting the body.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the origin answered without asking for the body")]
 pub(crate) struct BodyRefused;
@@ -70,40 +71,40 @@ impl Gate {
         &self.expectation
     }
 
-    /// Ready when the body may be sent. A body that the origin refused waits until the response was read, because hyper's
-    /// client ends the response together with the body.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Opened, BodyRefused>> {
+    /// Returns `Ready` when the body may be sent. A refused body waits until the response was read, because hyper's client
+    /// ends the response together with the body.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<GateOpened, BodyRefused>> {
         let polled = self.expectation.poll(cx);
         if polled.is_ready() || self.expectation.stage() == Stage::Refused {
-            return polled.map_ok(|()| Opened::Asked);
+            return polled.map_ok(|()| GateOpened::Continue);
         }
         let timeout = self.timeout;
         let sleep = self
             .sleep
             .get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
         ready!(sleep.as_mut().poll(cx));
-        self.expectation.go_on();
-        Poll::Ready(Ok(Opened::TimedOut))
+        self.expectation.continue_body();
+        Poll::Ready(Ok(GateOpened::TimedOut))
     }
 }
 
 impl Expectation {
-    /// The origin asked for the body.
-    pub(super) fn go_on(&self) {
-        self.change(Stage::Waits, Stage::Continues);
+    /// Records that the body may be sent.
+    pub(super) fn continue_body(&self) {
+        self.change(Stage::Waiting, Stage::Continue);
     }
 
-    /// The final response has come.
-    pub(super) fn answer(&self) {
-        self.change(Stage::Waits, Stage::Refused);
+    /// Records that the final response arrived.
+    pub(super) fn refuse(&self) {
+        self.change(Stage::Waiting, Stage::Refused);
     }
 
-    /// The response's connection is free, or nobody reads the response any more.
+    /// Records that the response was read, or was dropped unread.
     pub(super) fn end(&self) {
         self.change(Stage::Refused, Stage::Ended);
     }
 
-    /// The final response came before the origin asked for the body.
+    /// Returns true if the final response arrived before the origin requested the body.
     pub(super) fn is_refused(&self) -> bool {
         matches!(self.stage(), Stage::Refused | Stage::Ended)
     }
@@ -123,9 +124,9 @@ impl Expectation {
     fn poll(&self, cx: &Context<'_>) -> Poll<Result<(), BodyRefused>> {
         let mut state = self.state();
         match state.stage {
-            Stage::Continues => Poll::Ready(Ok(())),
+            Stage::Continue => Poll::Ready(Ok(())),
             Stage::Ended => Poll::Ready(Err(BodyRefused)),
-            Stage::Waits | Stage::Refused => {
+            Stage::Waiting | Stage::Refused => {
                 state.task = Some(cx.waker().clone());
                 Poll::Pending
             }

@@ -1,12 +1,11 @@
-//! HTTP/1.1 towards the origin for requests without a body, carried out by whoever waits for the answer.
+//! HTTP/1.1 to the origin for requests without a body, without a task for the connection.
 //!
-//! hyper's client runs a task a connection and passes every request and response through a channel: it must,
-//! since either side may speak at any time. A GET is simpler. One piece goes out, one response comes in, and until
-//! the next request nobody has to listen. So the fetch itself writes, reads and counts bytes here, and a miss needs one
-//! task less and no channel. Uploads and HTTP/2 stay with hyper.
+//! hyper's client needs a task per connection and a channel for requests and responses, because either peer may send at any
+//! time. For a GET one piece is sent and one response is read, and nothing is read until the next request. So the fetch
+//! itself writes and reads the connection here. Uploads and HTTP/2 use hyper.
 //!
-//! What is understood is less than the grammar allows, on purpose: a response whose end could be seen in two ways is
-//! an error (RFC 9112 §6.3), and a connection on which anything odd happened is not used again.
+//! The parser is stricter than the grammar: a response whose end is ambiguous is an error (RFC 9112 §6.3), and a connection
+//! with unexpected bytes is not reused.
 
 mod body;
 mod chunked;
@@ -49,47 +48,47 @@ impl HeadLimits {
     }
 }
 
-/// Why a response could not be read.
+/// Why a response cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum H1Error {
     /// The connection failed.
     #[error("the connection failed")]
     Io(#[from] io::Error),
-    /// It was closed before the response was whole.
+    /// The connection was closed before the response was complete.
     #[error("the connection was closed early")]
     Closed,
-    /// The head is no head.
+    /// The head is invalid.
     #[error("its head: {0}")]
     Head(httparse::Error),
-    /// The head is beyond its limits.
+    /// The head exceeds its limits.
     #[error("its head is too large")]
     HeadTooLarge,
-    /// Where the response ends, or what it is, cannot be told for certain.
+    /// The end or the kind of the response is ambiguous.
     #[error("{0}")]
     Framing(&'static str),
-    /// Nothing came for too long.
+    /// The head did not arrive in time.
     #[error("nothing came in time")]
-    Silent,
+    Timeout,
 }
 
-/// A failed exchange, and whether the origin had begun to answer.
+/// The error of an exchange. `response_began` is true if the origin had begun to answer.
 #[derive(Debug)]
-pub(super) struct Failed {
+pub(super) struct ExchangeError {
     pub(super) error: H1Error,
-    pub(super) answered: bool,
+    pub(super) response_began: bool,
 }
 
 /// A connection between two responses, or in the middle of one.
 pub(super) struct Connection {
     stream: Box<dyn OriginStream>,
-    /// What has arrived and nobody has taken yet.
+    /// Bytes that were read and not consumed.
     inbox: BytesMut,
-    /// How far the head at the front of the inbox was parsed.
+    /// The progress of the head at the start of the inbox.
     partial: PartialHead,
-    /// As much as the last response had: the next is likely to be of its kind.
+    /// The size of the last response, which predicts the size of the next.
     read_bytes: usize,
-    /// Putting an alarm off costs less than setting a new one, so it is kept from request to request.
-    alarm: Pin<Box<Sleep>>,
+    /// The timeout of the head. Resetting a timer costs less than a new one, so it is kept for the next request.
+    timer: Pin<Box<Sleep>>,
 }
 
 impl Connection {
@@ -99,16 +98,16 @@ impl Connection {
             inbox: BytesMut::new(),
             partial: PartialHead::default(),
             read_bytes: READ_BYTES_MIN,
-            alarm: Box::pin(tokio::time::sleep_until(Instant::now())),
+            timer: Box::pin(tokio::time::sleep_until(Instant::now())),
         }
     }
 
-    /// For hyper, of a connection that [is quiet](Self::is_quiet).
+    /// Returns the stream of a connection that [is quiet](Self::is_quiet).
     pub(super) fn into_stream(self) -> Box<dyn OriginStream> {
         self.stream
     }
 
-    /// Whether nothing has come since its last response: neither an end nor bytes nobody asked for.
+    /// Returns true if neither bytes nor an end of the stream arrived since the last response.
     pub(super) fn is_quiet(&mut self) -> bool {
         self.inbox.is_empty() && self.stream.is_quiet()
     }
@@ -121,51 +120,51 @@ impl Connection {
         limits: HeadLimits,
         timeout: Duration,
         interims: Option<&InterimSink>,
-    ) -> Result<(Box<Parts>, Body), Failed> {
-        let mut outbox = Outbox {
+    ) -> Result<(Box<Parts>, Body), ExchangeError> {
+        let mut outgoing = OutgoingRequest {
             left: request,
             flushed: false,
         };
-        self.alarm.as_mut().reset(Instant::now() + timeout);
+        self.timer.as_mut().reset(Instant::now() + timeout);
         let exchanged = poll_fn(|cx| {
-            let polled = match self.poll_send(cx, &mut outbox) {
+            let polled = match self.poll_send(cx, &mut outgoing) {
                 Poll::Ready(Ok(())) => self.poll_head(cx, limits, method, interims),
                 Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
                 Poll::Pending => Poll::Pending,
             };
             if polled.is_pending() {
-                ready!(self.alarm.as_mut().poll(cx));
-                return Poll::Ready(Err(H1Error::Silent));
+                ready!(self.timer.as_mut().poll(cx));
+                return Poll::Ready(Err(H1Error::Timeout));
             }
             polled
         })
         .await;
         match exchanged {
             Ok((parts, framing, reusable)) => Ok((parts, Body::new(self, framing, reusable))),
-            Err(error) => Err(Failed {
+            Err(error) => Err(ExchangeError {
                 error,
-                answered: !self.inbox.is_empty(),
+                response_began: !self.inbox.is_empty(),
             }),
         }
     }
 
-    /// Writes what is left of a request and sees it out.
+    /// Writes the rest of a request and flushes it.
     fn poll_send(
         &mut self,
         cx: &mut Context<'_>,
-        outbox: &mut Outbox<'_>,
+        outgoing: &mut OutgoingRequest<'_>,
     ) -> Poll<Result<(), H1Error>> {
         let stream = &mut self.stream;
-        while !outbox.left.is_empty() {
-            match ready!(Pin::new(&mut *stream).poll_write(cx, outbox.left))? {
+        while !outgoing.left.is_empty() {
+            match ready!(Pin::new(&mut *stream).poll_write(cx, outgoing.left))? {
                 0 => return Poll::Ready(Err(H1Error::Closed)),
-                n => outbox.left = &outbox.left[n..],
+                n => outgoing.left = &outgoing.left[n..],
             }
         }
-        if !outbox.flushed {
-            // TLS keeps what it has until it is told to let go.
+        if !outgoing.flushed {
+            // TLS buffers bytes until it is flushed.
             ready!(Pin::new(stream).poll_flush(cx))?;
-            outbox.flushed = true;
+            outgoing.flushed = true;
         }
         Poll::Ready(Ok(()))
     }
@@ -206,7 +205,7 @@ impl Connection {
                     }
                 }
                 None => {
-                    if ready!(self.poll_fill(cx, self.read_bytes))? == 0 {
+                    if ready!(self.poll_read(cx, self.read_bytes))? == 0 {
                         return Poll::Ready(Err(H1Error::Closed));
                     }
                 }
@@ -214,31 +213,31 @@ impl Connection {
         }
     }
 
-    /// Reads what there is, at most about `most` bytes.
-    fn poll_fill(&mut self, cx: &mut Context<'_>, most: usize) -> Poll<io::Result<usize>> {
+    /// Reads the available bytes, at most about `most`.
+    fn poll_read(&mut self, cx: &mut Context<'_>, most: usize) -> Poll<io::Result<usize>> {
         self.inbox.reserve(most);
-        // Nothing is lost by giving this future up: it reads at once or not at all.
+        // Dropping this future loses nothing, because it reads at once or not at all.
         pin!(self.stream.read_buf(&mut self.inbox)).poll(cx)
     }
 }
 
-/// A head, where its body ends, and whether the connection can serve on behind that.
+/// A head, the framing of its body, and true if the connection can be reused after it.
 type ReadHead = (Box<Parts>, Framing, bool);
 
-/// A request on its way out.
-struct Outbox<'a> {
+/// A request that is being sent.
+struct OutgoingRequest<'a> {
     left: &'a [u8],
     flushed: bool,
 }
 
-/// Bytes of one read: a small response with its head fits, and a large one is not cut too small.
+/// Bytes of one read: enough for a small response with its head, and large pieces for a large response.
 const READ_BYTES_MIN: usize = 8 << 10;
 const READ_BYTES_MAX: usize = 64 << 10;
 
-/// RFC 9110 §15.2 lets an origin send any number of interim responses; this many come with one final response.
+/// The bound of interim responses before one final response. RFC 9110 §15.2 allows any number.
 const INTERIM_MAX: u32 = 16;
 
-/// Reads a response's head, for [`hostile`](crate::hostile). What is read of it must not depend on what follows it.
+/// Parses a response's head, for [`hostile`](crate::hostile). The result must not depend on the bytes after the head.
 pub(crate) fn check_response_head(bytes: &[u8]) {
     let limits = HeadLimits {
         bytes_max: 64 << 10,
@@ -264,8 +263,8 @@ pub(crate) fn check_response_head(bytes: &[u8]) {
     }
 }
 
-/// Reads a chunked body that arrives in pieces: its bytes, and how many bytes lie behind it. `None` for one that is
-/// refused or does not end.
+/// Reads a chunked body that arrives in pieces. Returns its bytes and the number of bytes after it, or `None` if the body is
+/// refused or incomplete.
 pub(crate) fn read_chunked(wire: &mut BytesMut, piece: usize) -> Option<(Vec<u8>, usize)> {
     let mut chunked = chunked::Chunked::default();
     let (mut inbox, mut body) = (BytesMut::new(), Vec::new());
@@ -274,8 +273,8 @@ pub(crate) fn read_chunked(wire: &mut BytesMut, piece: usize) -> Option<(Vec<u8>
             chunked::Step::Data(bytes) => body.extend_from_slice(&bytes),
             chunked::Step::Trailers(_) => {}
             chunked::Step::End => return Some((body, inbox.len() + wire.len())),
-            chunked::Step::More if wire.is_empty() => return None,
-            chunked::Step::More => {
+            chunked::Step::NeedMore if wire.is_empty() => return None,
+            chunked::Step::NeedMore => {
                 let bytes = piece.clamp(1, wire.len());
                 inbox.extend_from_slice(&wire.split_to(bytes));
             }

@@ -1,8 +1,8 @@
-//! Whether connections to the origin succeed, logged when that changes.
+//! Tracks whether connections to the origin succeed, and logs when that changes.
 //!
-//! A request that fails while the origin is down tells an operator nothing new, so a line is logged when the state changes
-//! and not for each request. An origin that fails now and then changes its state often, so two lines that it is down are
-//! at least [`DOWN_LINES_APART`] apart, and a return is logged only if the failure was.
+//! A request that fails while the origin is down tells an operator nothing new, so only changes of the state are logged.
+//! An origin that fails often changes its state often, so outages are logged at intervals of at least
+//! [`DOWN_LINES_APART`], and the end of an outage is logged only if its start was.
 
 use std::error::Error;
 use std::sync::Mutex;
@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use crate::base::error_chain::ErrorChain;
 
-/// The state of one origin, as all workers see it.
+/// The state of one origin, shared by all workers.
 #[derive(Debug)]
 pub(crate) struct OriginHealth {
     origin: String,
-    /// A copy of the outage's state, so that a successful connection takes no lock.
+    /// True during an outage. Read without the lock after each successful connection.
     is_down: AtomicBool,
     outage: Mutex<Outage>,
 }
@@ -29,12 +29,12 @@ impl OriginHealth {
         }
     }
 
-    /// Whether the last connection to the origin failed.
+    /// Returns true if the last connection to the origin failed.
     pub(crate) fn is_down(&self) -> bool {
         self.is_down.load(Ordering::Relaxed)
     }
 
-    /// A connection was made.
+    /// Records a successful connection.
     pub(crate) fn connected(&self, now: Instant) {
         if !self.is_down() {
             return;
@@ -51,7 +51,7 @@ impl OriginHealth {
         }
     }
 
-    /// A connection could not be made.
+    /// Records a failed connection.
     pub(crate) fn failed(&self, error: &dyn Error, now: Instant) {
         let mut outage = self.outage.lock().expect("no holder of the lock panics");
         self.is_down.store(true, Ordering::Relaxed);
@@ -65,7 +65,7 @@ impl OriginHealth {
     }
 }
 
-/// An outage under way, if any, and what was logged of it.
+/// The outage under way, if any, and the time of the last outage that was logged.
 #[derive(Debug, Default)]
 struct Outage {
     since: Option<Instant>,
@@ -74,15 +74,15 @@ struct Outage {
     logged_at: Option<Instant>,
 }
 
-/// An outage that was logged and is over.
+/// An outage that was logged and has ended.
 #[derive(Debug, PartialEq, Eq)]
-struct Ended {
+struct EndedOutage {
     duration: Duration,
     failures: u64,
 }
 
 impl Outage {
-    /// Counts a failure. True if the outage is to be logged now.
+    /// Counts a failure. Returns true if the outage is to be logged now.
     fn fail(&mut self, now: Instant) -> bool {
         self.since.get_or_insert(now);
         self.failures += 1;
@@ -98,9 +98,9 @@ impl Outage {
     }
 
     /// Ends the outage. Returns it if it was logged.
-    fn end(&mut self, now: Instant) -> Option<Ended> {
+    fn end(&mut self, now: Instant) -> Option<EndedOutage> {
         let since = self.since.take()?;
-        let ended = Ended {
+        let ended = EndedOutage {
             duration: now.saturating_duration_since(since),
             failures: std::mem::take(&mut self.failures),
         };
@@ -108,7 +108,7 @@ impl Outage {
     }
 }
 
-/// At most six lines a minute for an origin that fails now and then.
+/// The interval of logged outages: at most six lines per minute for an origin that fails often.
 const DOWN_LINES_APART: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
@@ -124,7 +124,7 @@ mod tests {
         for second in 1..100 {
             assert!(!outage.fail(at(second)), "after {second} s");
         }
-        let ended = Ended {
+        let ended = EndedOutage {
             duration: Duration::from_secs(100),
             failures: 100,
         };

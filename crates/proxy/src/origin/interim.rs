@@ -1,16 +1,16 @@
-//! Interim responses (RFC 9110 §15.2) to requests with a body, on their way from hyper's client to the request's task.
+//! Interim responses (RFC 9110 §15.2) of the origin, and their relay from hyper's client to the request's task.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 
 use edgeward_semantics::hop_by_hop;
-use http::header::{CONNECTION, CONTENT_LENGTH, HeaderMap};
+use http::header::{CONNECTION, CONTENT_LENGTH, HeaderName};
 use http::{Request, StatusCode};
 
 use super::expect::Expectation;
 use crate::exchange::conn::{INTERIM_BYTES_MAX, InterimSink};
 
-/// Holds the lines of interim responses until the request's task takes them. hyper's callback has to be `Sync`.
+/// Holds the lines of interim responses until the request's task takes them. It is `Sync` because hyper's callback must be.
 #[derive(Debug, Default)]
 pub(crate) struct InterimRelay(Mutex<State>);
 
@@ -22,7 +22,7 @@ struct State {
 }
 
 impl InterimRelay {
-    /// Gives what has come to the client's connection, and wakes the task when more comes.
+    /// Moves the lines to the client's connection, and registers the task to wake when more arrive.
     pub(crate) fn forward(&self, interims: &InterimSink, cx: &Context<'_>) {
         let mut state = self.state();
         if !state.lines.is_empty() {
@@ -33,7 +33,7 @@ impl InterimRelay {
         }
     }
 
-    fn take(&self, lines: &[u8]) {
+    fn append(&self, lines: &[u8]) {
         let mut state = self.state();
         if state.lines.len() + lines.len() <= INTERIM_BYTES_MAX {
             state.lines.extend_from_slice(lines);
@@ -50,8 +50,8 @@ impl InterimRelay {
     }
 }
 
-/// Has hyper's client report interim responses to this request.
-pub(super) fn listen<B>(
+/// Makes hyper's client report the interim responses to `request`.
+pub(super) fn report_to<B>(
     request: &mut Request<B>,
     expectation: Option<Arc<Expectation>>,
     relay: Option<Arc<InterimRelay>>,
@@ -63,28 +63,37 @@ pub(super) fn listen<B>(
         let status = response.status();
         if status == StatusCode::CONTINUE {
             if let Some(expectation) = &expectation {
-                expectation.go_on();
+                expectation.continue_body();
             }
-        } else if let Some(relay) = &relay
-            && let Some(lines) = lines(status, response.headers())
-        {
-            relay.take(&lines);
+        } else if let Some(relay) = &relay {
+            let fields = response.headers().iter();
+            let fields = fields.map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()));
+            let Some(lines) = lines(status, fields) else {
+                return;
+            };
+            relay.append(&lines);
         }
     });
 }
 
-/// An interim response as it is passed on: its end-to-end fields. A response with connection options is left out.
-fn lines(status: StatusCode, headers: &HeaderMap) -> Option<Vec<u8>> {
-    if headers.contains_key(CONNECTION) {
-        return None;
-    }
+/// Returns the head of an interim response with its end-to-end fields, or `None` if it has connection options.
+pub(super) fn lines<'a>(
+    status: StatusCode,
+    fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+) -> Option<Vec<u8>> {
     let reason = status.canonical_reason().unwrap_or("");
     let mut lines = format!("HTTP/1.1 {} {reason}\r\n", status.as_str()).into_bytes();
-    for (name, value) in headers {
-        if !hop_by_hop::is_of_connection(name) && name != CONTENT_LENGTH {
-            lines.extend_from_slice(name.as_str().as_bytes());
+    for (name, value) in fields {
+        let parsed = HeaderName::from_bytes(name).ok();
+        if parsed == Some(CONNECTION) {
+            return None;
+        }
+        let is_dropped =
+            |name: &HeaderName| hop_by_hop::is_of_connection(name) || name == CONTENT_LENGTH;
+        if !parsed.as_ref().is_some_and(is_dropped) {
+            lines.extend_from_slice(name);
             lines.extend_from_slice(b": ");
-            lines.extend_from_slice(value.as_bytes());
+            lines.extend_from_slice(value);
             lines.extend_from_slice(b"\r\n");
         }
     }

@@ -1,4 +1,4 @@
-//! A place among a worker's connections to the origin, and the connections that wait on theirs.
+//! Places among a worker's connections to the origin, and the idle connections that occupy some of them.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -17,9 +17,9 @@ use crate::base::counters::Counters;
 use crate::base::sparse_log::SparseLog;
 use crate::base::tasks::TaskSet;
 
-/// What the bodies of responses need of the pool.
-pub(super) struct Shared {
-    pub(super) idle: RefCell<Vec<Idle>>,
+/// The state of the pool that leases share.
+pub(super) struct PoolState {
+    pub(super) idle: RefCell<Vec<IdleConnection>>,
     pub(super) idle_max: usize,
     pub(super) open: Cell<usize>,
     /// Bound of `open`.
@@ -33,43 +33,48 @@ pub(super) struct Shared {
     pub(super) tasks: TaskSet,
 }
 
-pub(super) struct Idle {
+pub(super) struct IdleConnection {
     pub(super) connection: Reusable,
     pub(super) since: Timestamp,
 }
 
 /// A connection that may serve another request.
 pub(super) enum Reusable {
-    /// For requests with a body.
+    /// A connection of hyper, for requests with a body.
     Hyper(http1::SendRequest<Upload>),
-    /// For all others.
-    Own(h1::Connection),
+    /// A connection for requests without a body.
+    Direct(h1::Connection),
 }
 
 impl Reusable {
-    pub(super) fn is_hypers(&self) -> bool {
+    pub(super) fn is_hyper(&self) -> bool {
         matches!(self, Self::Hyper(_))
     }
 
     pub(super) fn is_usable(&mut self) -> bool {
         match self {
             Self::Hyper(sender) => !sender.is_closed(),
-            Self::Own(connection) => connection.is_quiet(),
+            Self::Direct(connection) => connection.is_quiet(),
         }
     }
 }
 
-impl Shared {
-    pub(super) fn has_idle(&self, pick: fn(&Reusable) -> bool) -> bool {
-        self.idle.borrow().iter().any(|idle| pick(&idle.connection))
+impl PoolState {
+    pub(super) fn has_idle(&self, accepts: fn(&Reusable) -> bool) -> bool {
+        self.idle
+            .borrow()
+            .iter()
+            .any(|idle| accepts(&idle.connection))
     }
 
-    /// The youngest idle connection of a kind that can still be used.
-    fn pop_idle(&self, pick: fn(&Reusable) -> bool) -> Option<Reusable> {
+    /// Takes the youngest usable connection that `accepts` accepts.
+    fn pop_idle(&self, accepts: fn(&Reusable) -> bool) -> Option<Reusable> {
         loop {
             let mut idle = {
                 let mut idle = self.idle.borrow_mut();
-                let at = idle.iter_mut().rposition(|idle| pick(&idle.connection))?;
+                let at = idle
+                    .iter_mut()
+                    .rposition(|idle| accepts(&idle.connection))?;
                 idle.remove(at)
             };
             if self.clock.now().since(idle.since) <= self.idle_timeout
@@ -77,55 +82,55 @@ impl Shared {
             {
                 return Some(idle.connection);
             }
-            self.closed(idle);
+            self.close_idle(idle);
         }
     }
 
-    /// Whether requests without an idle connection of their kind have to wait.
+    /// Returns true if requests wait for a connection.
     pub(super) fn is_contended(&self) -> bool {
         !self.waiting.borrow().is_empty()
     }
 
-    /// An idle connection, if the client may have one more.
+    /// Takes an idle connection, if the client may have one more.
     pub(super) fn take_idle(
         self: &Rc<Self>,
         client: ClientNet,
-        pick: fn(&Reusable) -> bool,
+        accepts: fn(&Reusable) -> bool,
     ) -> Option<(Reusable, Lease)> {
-        if !self.shares.allow(client, self.free()) {
+        if !self.shares.allows(client, self.free()) {
             return None;
         }
-        let idle = self.pop_idle(pick)?;
-        Some((idle, Lease::counted(self, Some(client))))
+        let idle = self.pop_idle(accepts)?;
+        Some((idle, Lease::reuse(self, Some(client))))
     }
 
-    /// A place with an idle connection on it, or one for a new connection, if the client may have one more.
+    /// Takes a place with an idle connection or for a new connection, if the client may have one more.
     pub(super) fn take(
         self: &Rc<Self>,
         client: ClientNet,
         reuse: bool,
-        pick: fn(&Reusable) -> bool,
+        accepts: fn(&Reusable) -> bool,
     ) -> Option<(Option<Reusable>, Lease)> {
-        if !self.shares.allow(client, self.free()) {
+        if !self.shares.allows(client, self.free()) {
             return None;
         }
-        if reuse && let Some(idle) = self.pop_idle(pick) {
-            return Some((Some(idle), Lease::counted(self, Some(client))));
+        if reuse && let Some(idle) = self.pop_idle(accepts) {
+            return Some((Some(idle), Lease::reuse(self, Some(client))));
         }
-        // An idle connection that is of no use here would hold its place forever: the oldest is closed.
+        // If idle connections that cannot be used here hold all places, the oldest of them is closed.
         if self.open.get() < self.open_max || self.close_oldest() {
             return Some((None, Lease::open(self, Some(client))));
         }
         None
     }
 
-    /// Places without a connection, and those with an idle one.
+    /// Returns the number of places that are not busy: without a connection, or with an idle one.
     fn free(&self) -> usize {
         let busy = self.open.get() - self.idle.borrow().len();
         self.open_max.saturating_sub(busy)
     }
 
-    /// Gives free places to the requests that wait.
+    /// Assigns free places to waiting requests.
     pub(super) fn serve_waiting(self: &Rc<Self>) {
         loop {
             let free = self.free();
@@ -135,10 +140,10 @@ impl Shared {
             let next = self
                 .waiting
                 .borrow_mut()
-                .next(|client| self.shares.allow(client, free));
+                .next(|client| self.shares.allows(client, free));
             let Some(ticket) = next else { return };
-            match self.take(ticket.client, ticket.reuse, ticket.pick) {
-                Some(place) => ticket.serve(place),
+            match self.take(ticket.client, ticket.reuse, ticket.accepts) {
+                Some(checkout) => ticket.serve(checkout),
                 None => unreachable!("a place is free, and the client may have it"),
             }
         }
@@ -149,15 +154,15 @@ impl Shared {
             let mut idle = self.idle.borrow_mut();
             (!idle.is_empty()).then(|| idle.remove(0))
         };
-        oldest.map(|idle| self.closed(idle)).is_some()
+        oldest.map(|idle| self.close_idle(idle)).is_some()
     }
 
-    pub(super) fn closed(&self, idle: Idle) {
+    pub(super) fn close_idle(&self, idle: IdleConnection) {
         drop(idle);
-        self.count(-1);
+        self.change_open(-1);
     }
 
-    pub(super) fn count(&self, change: isize) {
+    pub(super) fn change_open(&self, change: isize) {
         let open = self.open.get().checked_add_signed(change);
         self.open
             .set(open.expect("a connection closes once, after it was opened"));
@@ -168,27 +173,26 @@ impl Shared {
     }
 }
 
-/// A place among the pool's connections, given back when dropped: with a connection that can be
-/// used again, or without one.
+/// A busy place among the pool's connections. Dropping it frees the place.
 pub(super) struct Lease {
-    pool: Rc<Shared>,
-    /// The client whose share the place is part of; none of a connection that many clients use.
+    pool: Rc<PoolState>,
+    /// The client whose share includes the place. `None` for a connection that many clients use.
     client: Option<ClientNet>,
     sender: Option<http1::SendRequest<Upload>>,
     upload: Option<Rc<UploadProgress>>,
 }
 
 impl Lease {
-    /// A place for a new connection.
-    pub(super) fn open(pool: &Rc<Shared>, client: Option<ClientNet>) -> Self {
-        pool.count(1);
-        Self::counted(pool, client)
+    /// Returns the place of a new connection.
+    pub(super) fn open(pool: &Rc<PoolState>, client: Option<ClientNet>) -> Self {
+        pool.change_open(1);
+        Self::reuse(pool, client)
     }
 
-    /// The place of a connection that was idle.
-    pub(super) fn counted(pool: &Rc<Shared>, client: Option<ClientNet>) -> Self {
+    /// Returns the place of a connection that was idle.
+    pub(super) fn reuse(pool: &Rc<PoolState>, client: Option<ClientNet>) -> Self {
         if let Some(client) = client {
-            pool.shares.take(client);
+            pool.shares.acquire(client);
         }
         Self {
             pool: Rc::clone(pool),
@@ -208,13 +212,13 @@ impl Lease {
         self
     }
 
-    /// A response was read whole from hyper's connection: it may serve another request.
-    pub(super) fn give_back_sender(mut self) {
+    /// Makes hyper's connection idle after a complete response, if it can serve another request.
+    pub(super) fn release_sender(mut self) {
         let Some(sender) = self.sender.take() else {
             return;
         };
-        // An origin may answer before it has read the request. Whoever got this connection next would
-        // wait for somebody else's upload.
+        // An origin may answer before it has read the request. The next request on this connection would wait for the rest
+        // of the upload.
         if self
             .upload
             .as_ref()
@@ -223,32 +227,32 @@ impl Lease {
             return;
         }
         if !sender.is_closed() {
-            self.give_back(Reusable::Hyper(sender));
+            self.release(Reusable::Hyper(sender));
         }
     }
 
-    /// The connection may serve another request.
-    pub(super) fn give_back(self, connection: Reusable) {
+    /// Makes the connection idle, so that it can serve another request.
+    pub(super) fn release(self, connection: Reusable) {
         if self.pool.idle.borrow().len() >= self.pool.idle_max {
             return;
         }
         // The place stays taken, now by an idle connection.
-        self.pool.idle.borrow_mut().push(Idle {
+        self.pool.idle.borrow_mut().push(IdleConnection {
             connection,
             since: self.pool.clock.now(),
         });
-        self.pool.count(1);
+        self.pool.change_open(1);
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.pool.count(-1);
+        self.pool.change_open(-1);
         if let Some(upload) = &self.upload {
             upload.end_if_refused();
         }
         if let Some(client) = self.client {
-            self.pool.shares.give_back(client);
+            self.pool.shares.release(client);
         }
         if self.pool.is_contended() {
             self.pool.serve_waiting();
@@ -257,42 +261,42 @@ impl Drop for Lease {
 }
 
 /// A place among the pool's connections: with an idle connection, or for a new one.
-pub(super) type Place = (Option<Reusable>, Lease);
+pub(super) type Checkout = (Option<Reusable>, Lease);
 
 /// A waiting request.
 pub(super) struct Ticket {
     pub(super) client: ClientNet,
     reuse: bool,
-    pick: fn(&Reusable) -> bool,
+    accepts: fn(&Reusable) -> bool,
     state: RefCell<TicketState>,
 }
 
 enum TicketState {
     Waits(Option<Waker>),
-    Served(Place),
+    Served(Checkout),
     /// The queue was full, and another client waits with fewer requests.
     Displaced,
     Taken,
 }
 
 impl Ticket {
-    pub(super) fn new(client: ClientNet, reuse: bool, pick: fn(&Reusable) -> bool) -> Rc<Self> {
+    pub(super) fn new(client: ClientNet, reuse: bool, accepts: fn(&Reusable) -> bool) -> Rc<Self> {
         Rc::new(Self {
             client,
             reuse,
-            pick,
+            accepts,
             state: RefCell::new(TicketState::Waits(None)),
         })
     }
 
-    /// Takes the request's place in the queue from it.
+    /// Tells the request that it was removed from the queue.
     pub(super) fn displace(&self) {
         self.wake(TicketState::Displaced);
     }
 
-    /// The request goes on with this place.
-    pub(super) fn serve(&self, place: Place) {
-        self.wake(TicketState::Served(place));
+    /// Assigns a place to the request.
+    pub(super) fn serve(&self, checkout: Checkout) {
+        self.wake(TicketState::Served(checkout));
     }
 
     fn wake(&self, state: TicketState) {
@@ -302,21 +306,21 @@ impl Ticket {
         }
     }
 
-    /// The place that came while nobody waited for it any more.
-    pub(super) fn leave(&self) -> Option<Place> {
+    /// Takes the place that was assigned to the request, if any.
+    pub(super) fn take_checkout(&self) -> Option<Checkout> {
         match self.state.replace(TicketState::Taken) {
-            TicketState::Served(place) => Some(place),
+            TicketState::Served(checkout) => Some(checkout),
             TicketState::Waits(_) | TicketState::Displaced | TicketState::Taken => None,
         }
     }
 
-    pub(super) fn poll(&self, cx: &Context<'_>) -> Poll<Option<Place>> {
+    pub(super) fn poll(&self, cx: &Context<'_>) -> Poll<Option<Checkout>> {
         let mut state = self.state.borrow_mut();
         if let TicketState::Waits(waker) = &mut *state {
             *waker = Some(cx.waker().clone());
             return Poll::Pending;
         }
         drop(state);
-        Poll::Ready(self.leave())
+        Poll::Ready(self.take_checkout())
     }
 }

@@ -1,4 +1,4 @@
-//! The origin as a worker sees it: connections of its own, bounded, kept and timed.
+//! A worker's connections to the origin: bounded, pooled and timed.
 
 mod body;
 mod connect;

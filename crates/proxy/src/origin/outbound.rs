@@ -1,4 +1,4 @@
-//! The request as the origin gets it.
+//! The request that the origin gets.
 
 use std::borrow::Cow;
 
@@ -15,7 +15,7 @@ use super::upload::Upload;
 use crate::base::config::{ForwardingConfig, HostPolicy, OriginConfig, OriginProtocol};
 use crate::exchange::{InterimSink, Request};
 
-/// What goes to the origin for a request, built anew for each try.
+/// The parts of a request to the origin, which is built again for each try.
 pub(crate) struct Outbound<'a> {
     pub(crate) hop: Hop<'a>,
     pub(crate) request: &'a Request,
@@ -28,25 +28,25 @@ pub(crate) struct Outbound<'a> {
 pub(crate) struct Hop<'a> {
     pub(crate) origin: &'a OriginConfig,
     pub(crate) forwarding: &'a ForwardingConfig,
-    /// Its name in `Via`.
+    /// The name of this edge in `Via`.
     pub(crate) via_name: &'a str,
-    /// The whole field for a request by HTTP/1.1 that came straight from a client.
+    /// The value of `Via` for an HTTP/1.1 request without `Via`.
     pub(crate) via_http11: &'a HeaderValue,
 }
 
-/// What becomes of the client's conditions and its range.
+/// The conditions and the range of the request to the origin.
 #[derive(Clone, Copy)]
 pub(crate) enum Conditions<'a> {
-    /// The origin answers them.
+    /// Those of the client, which the origin evaluates.
     Keep,
-    /// The answer is to be complete, so that it can be stored.
+    /// None, so that the response is complete and can be stored.
     Remove,
-    /// The origin is asked whether what is stored still holds.
+    /// Those that revalidate the stored response.
     Revalidate(&'a Validators),
 }
 
 impl Outbound<'_> {
-    /// The request as a map, for hyper.
+    /// Returns the request as a map, for hyper.
     pub(crate) fn request(&self, upload: Upload) -> http::Request<Upload> {
         let Self { hop, request, .. } = *self;
         let mut headers = request.headers.clone();
@@ -58,11 +58,11 @@ impl Outbound<'_> {
             }
         }
         if upload.expectation().is_none() {
-            // There is no body, or the edge reads it without asking the origin.
+            // The request has no body, or the edge reads the body without waiting for the origin.
             headers.remove(EXPECT);
         }
-        canonical_values(&mut headers);
-        forwarded(hop, request, &mut headers);
+        set_canonical_values(&mut headers);
+        set_forwarded_fields(hop, request, &mut headers);
         if request.version == Version::HTTP_11 && !headers.contains_key(VIA) {
             headers.insert(VIA, hop.via_http11.clone());
         } else {
@@ -88,7 +88,7 @@ impl Outbound<'_> {
         let expectation = upload.expectation().cloned();
         let relay = upload.interim_relay();
         let mut built = http::Request::new(upload);
-        interim::listen(&mut built, expectation, relay);
+        interim::report_to(&mut built, expectation, relay);
         *built.method_mut() = self.method.clone();
         *built.uri_mut() = uri;
         *built.headers_mut() = headers;
@@ -99,7 +99,7 @@ impl Outbound<'_> {
         built
     }
 
-    /// The head of the request on an HTTP/1.1 connection (RFC 9112 §3), without a body to follow.
+    /// Returns the bytes of the request's head on an HTTP/1.1 connection (RFC 9112 §3), without a body.
     pub(crate) fn head(&self) -> Vec<u8> {
         if self.is_ordinary() {
             self.ordinary_head()
@@ -108,7 +108,7 @@ impl Outbound<'_> {
         }
     }
 
-    /// The address of the client it is made for.
+    /// Returns the address of the client.
     pub(crate) fn client(&self) -> std::net::IpAddr {
         self.request.peer.ip()
     }
@@ -117,12 +117,12 @@ impl Outbound<'_> {
         self.method
     }
 
-    /// Where interim responses go, if the client can take them.
+    /// Returns the sink of interim responses, if the client can receive them.
     pub(crate) fn interims(&self) -> Option<&InterimSink> {
         self.request.interims.as_ref()
     }
 
-    /// Whether nothing in the request has to be joined, taken apart or replaced.
+    /// Returns true if no field of the request is joined, split or replaced.
     fn is_ordinary(&self) -> bool {
         self.request.version == Version::HTTP_11
             && !self.hop.forwarding.forwarded
@@ -132,7 +132,7 @@ impl Outbound<'_> {
             && (self.request.plain || !self.request.headers.contains_key(VIA))
     }
 
-    /// The same bytes as by way of the map, which would cost a third of all the work of a miss.
+    /// Returns the head that [`request`](Self::request) would give, without the map, which takes a third of the work of a miss.
     fn ordinary_head(&self) -> Vec<u8> {
         let Self { hop, request, .. } = *self;
         let keeps_conditions = matches!(self.conditions, Conditions::Keep);
@@ -141,15 +141,15 @@ impl Outbound<'_> {
         request_line(&mut head, self.method, request.path_and_query());
         let mut canonical: Option<&HeaderName> = None;
         for (name, value) in &request.headers {
-            let goes = *name == HOST
+            let is_removed = *name == HOST
                 || *name == EXPECT
                 || *name == CONTENT_LENGTH
                 || (!keeps_conditions && conditional::is_condition(name));
-            if goes || canonical == Some(name) {
+            if is_removed || canonical == Some(name) {
                 continue;
             }
             if request_fields::has_canonical_form(name) {
-                // All its lines at once; the others follow this one.
+                // The value joins all lines of the field. Its other lines follow and are skipped.
                 canonical = Some(name);
                 head.extend_from_slice(name.as_str().as_bytes());
                 head.extend_from_slice(b": ");
@@ -180,7 +180,7 @@ impl Outbound<'_> {
     }
 }
 
-/// A request's head as bytes. Its fields come from `http` types, which hold no line break.
+/// Returns a request's head as bytes. Its fields come from types of `http`, which contain no line break.
 fn head_of(request: &http::Request<Upload>) -> Vec<u8> {
     let target = request.uri().path_and_query();
     let mut head = Vec::with_capacity(ORDINARY_HEAD_BYTES);
@@ -190,7 +190,7 @@ fn head_of(request: &http::Request<Upload>) -> Vec<u8> {
         target.map_or("/", |target| target.as_str()),
     );
     for (name, value) in request.headers() {
-        // There is no body, whatever the client's request said of one.
+        // The request has no body, even if the client's request had one.
         if *name != CONTENT_LENGTH && *name != TRANSFER_ENCODING {
             field(&mut head, name, value.as_bytes());
         }
@@ -214,7 +214,7 @@ fn field(head: &mut Vec<u8>, name: &HeaderName, value: &[u8]) {
 }
 
 fn end_head(head: &mut Vec<u8>, method: &Method) {
-    // RFC 9110 §8.6: said only where a body would be expected.
+    // RFC 9110 §8.6: only for methods that anticipate a body.
     if matches!(*method, Method::POST | Method::PUT | Method::PATCH) {
         field(head, &CONTENT_LENGTH, b"0");
     }
@@ -232,7 +232,7 @@ fn host(hop: Hop<'_>, request: &Request) -> HeaderValue {
 }
 
 fn origin_form(request: &Request) -> Uri {
-    // `OPTIONS *` keeps its star (RFC 9112 §3.2.4).
+    // `OPTIONS *` keeps its asterisk (RFC 9112 §3.2.4).
     let target = match (&request.canonical_target, request.uri.path_and_query()) {
         (None, Some(target)) => target.clone(),
         _ => PathAndQuery::try_from(request.path_and_query())
@@ -241,33 +241,32 @@ fn origin_form(request: &Request) -> Uri {
     Uri::from(target)
 }
 
-/// The fields of the request as the origin sees them, as far as these decide on a variant: those that the edge
-/// writes are its own.
+/// Returns the fields by which the origin selects a variant: the client's, with those that the edge writes replaced.
 ///
-/// Copies the map only if the response varies by such a field; few do.
+/// Copies the map only if the response varies by a field that the edge writes, which is rare.
 pub(crate) fn as_origin_sees<'a>(
     hop: Hop<'_>,
     request: &'a Request,
     fields: &VaryFields,
 ) -> Cow<'a, HeaderMap> {
-    let is_ours = |name: &HeaderName| {
+    let is_written_by_edge = |name: &HeaderName| {
         *name == HOST
             || *name == FORWARDED
             || *name == X_FORWARDED_FOR
             || *name == X_FORWARDED_PROTO
             || *name == X_FORWARDED_HOST
     };
-    if !fields.names().iter().any(is_ours) {
+    if !fields.names().iter().any(is_written_by_edge) {
         return Cow::Borrowed(&request.headers);
     }
     let mut headers = request.headers.clone();
-    forwarded(hop, request, &mut headers);
+    set_forwarded_fields(hop, request, &mut headers);
     headers.insert(HOST, host(hop, request));
     Cow::Owned(headers)
 }
 
-/// Puts the values that `Vary` keys hold in the place of the client's: see [`request_fields`].
-fn canonical_values(headers: &mut HeaderMap) {
+/// Replaces the client's values by the canonical values that `Vary` keys contain: see [`request_fields`].
+fn set_canonical_values(headers: &mut HeaderMap) {
     for name in [ACCEPT, ACCEPT_CHARSET, ACCEPT_ENCODING, ACCEPT_LANGUAGE] {
         if headers.contains_key(&name) {
             let mut value = Vec::with_capacity(VALUE_BYTES);
@@ -288,9 +287,9 @@ fn absolute_form(hop: Hop<'_>, request: &Request, host: &HeaderValue) -> Uri {
         .unwrap_or_else(|_| origin_form(request))
 }
 
-/// Tells the origin whom it answers. These fields are there already only if the client is a trusted proxy: then its
-/// lists are continued, and what it says of the first request stays.
-fn forwarded(hop: Hop<'_>, request: &Request, headers: &mut HeaderMap) {
+/// Sets the fields that describe the client. Only a trusted proxy may have sent them: then the edge appends to its lists and
+/// keeps its other values.
+fn set_forwarded_fields(hop: Hop<'_>, request: &Request, headers: &mut HeaderMap) {
     let config = hop.forwarding;
     if config.x_forwarded {
         append_member(headers, &X_FORWARDED_FOR, &request.peer_text);
@@ -306,7 +305,7 @@ fn forwarded(hop: Hop<'_>, request: &Request, headers: &mut HeaderMap) {
     }
     if config.forwarded {
         let peer = request.peer.ip().to_canonical();
-        // RFC 7239 §6: an IPv6 address stands in brackets and quotes.
+        // RFC 7239 §6: an IPv6 address is in brackets and quotes.
         let node = if peer.is_ipv6() {
             format!("\"[{peer}]\"")
         } else {
@@ -340,10 +339,10 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
-/// What most values fit into.
+/// The capacity that most values fit into.
 const VALUE_BYTES: usize = 64;
 
-/// What most heads fit into, so that writing one allocates once.
+/// The capacity that most heads fit into, so that writing a head allocates once.
 const ORDINARY_HEAD_BYTES: usize = 512;
 
 #[cfg(test)]
@@ -354,7 +353,7 @@ mod tests {
     use super::*;
     use crate::exchange::FieldFilter;
 
-    /// A head's lines, sorted: the order of different fields means nothing (RFC 9110 §5.3).
+    /// Returns the sorted lines of a head. The order of different fields has no meaning (RFC 9110 §5.3).
     fn lines(head: &[u8]) -> Vec<String> {
         let text = String::from_utf8_lossy(head);
         let mut lines: Vec<_> = text.split("\r\n").map(str::to_owned).collect();
@@ -363,9 +362,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the client's fields, the short way writes what the map would.
+        /// Oracle: the head made from the map.
         #[test]
-        fn the_short_way_writes_what_the_map_would(
+        fn a_head_without_the_map_equals_the_head_from_the_map(
             fields in prop::collection::vec(
                 (prop::sample::select(NAMES), "[ -~]{0,12}"),
                 0..10,

@@ -1,7 +1,7 @@
-//! Connections to the origin: one worker's own, bounded in number, kept while idle.
+//! The pool of a worker's connections to the origin.
 //!
-//! Being a worker's own they need no lock, and a response is read on the thread that asked for it.
-//! The most recently used idle connection is taken first, so that the surplus grows old and goes.
+//! Each worker has a pool of its own, so that the pool needs no lock and a response is read on the thread of its request. The
+//! most recently used idle connection is taken first, so that surplus connections reach their timeout.
 
 mod h2;
 
@@ -23,7 +23,7 @@ use super::body::OriginBody;
 use super::connect::Connector;
 use super::error::OriginError;
 use super::h1;
-use super::lease::{Idle, Lease, Reusable, Shared};
+use super::lease::{IdleConnection, Lease, PoolState, Reusable};
 use super::outbound::Outbound;
 use super::queue::{ClientNet, Queue, Shares};
 use super::upload::{Upload, UploadProgress, Uploads};
@@ -35,7 +35,7 @@ use crate::base::counters::Counters;
 use crate::base::sparse_log::SparseLog;
 use crate::base::tasks::TaskSet;
 
-/// All of a worker's connections to the origin.
+/// A worker's connections to the origin.
 pub(crate) struct OriginPool {
     config: OriginConfig,
     limits: LimitsConfig,
@@ -43,23 +43,23 @@ pub(crate) struct OriginPool {
     h2: RefCell<Option<http2::SendRequest<Upload>>>,
     h2_connecting: tokio::sync::Mutex<()>,
     uploads: Rc<Uploads>,
-    shared: Rc<Shared>,
+    shared: Rc<PoolState>,
 }
 
-/// Whether a request may be sent twice, and when its upload last moved.
+/// The state of sending one request, which may take several tries.
 #[derive(Clone, Debug)]
 pub(crate) struct Attempt {
-    /// Idempotent (RFC 9110 §9.2.2) and without a body.
+    /// The request is idempotent (RFC 9110 §9.2.2) and has no body.
     pub(crate) repeatable: bool,
-    /// The time the origin has for its head counts from here, so that a long upload is not
-    /// mistaken for a slow answer.
+    /// The progress of the upload. The timeout of the response's head counts from its last progress, so that a long upload
+    /// is not mistaken for a slow answer.
     pub(crate) upload: Option<Rc<UploadProgress>>,
-    /// Becomes true when a connection has been found: the origin may have received a part of the request from then on.
+    /// Becomes true when a connection has been found. From then on the origin may have received a part of the request.
     pub(crate) was_sent: Option<Rc<Cell<bool>>>,
 }
 
 impl Attempt {
-    /// The origin may have received a part of the request.
+    /// Returns true if the origin may have received a part of the request.
     pub(crate) fn was_sent(&self) -> bool {
         self.was_sent
             .as_ref()
@@ -73,7 +73,7 @@ impl Attempt {
     }
 }
 
-/// A response's head, and its body to come. Boxed where they are made: they pass through many hands.
+/// A response's head and body. The body is boxed once, because it is moved often.
 pub(crate) type Received = (Box<Parts>, Box<OriginBody>);
 
 impl OriginPool {
@@ -92,7 +92,7 @@ impl OriginPool {
             Arc::clone(&counters),
             Arc::clone(&clock),
         );
-        let shared = Rc::new(Shared {
+        let shared = Rc::new(PoolState {
             idle: RefCell::new(Vec::new()),
             idle_max: config.idle_per_worker_max,
             open: Cell::new(0),
@@ -120,7 +120,7 @@ impl OriginPool {
         &self.config
     }
 
-    /// Interim responses to requests with a body are known. hyper's client for HTTP/2 drops them.
+    /// Returns true if interim responses to requests with a body are reported. hyper's client for HTTP/2 drops them.
     pub(crate) fn reports_interims(&self) -> bool {
         self.config.protocol == OriginProtocol::Http1
     }
@@ -131,7 +131,7 @@ impl OriginPool {
 
     /// Sends a request and waits for the head of its response.
     ///
-    /// Tried again only if `attempt.repeatable`, or if hyper never took the request over.
+    /// The request is sent again only if `attempt.repeatable`, or if hyper returned it unsent.
     pub(crate) async fn send(
         &self,
         attempt: &Attempt,
@@ -141,7 +141,7 @@ impl OriginPool {
         self.shared.counters.origin_requests.increment();
         let result = match self.config.protocol {
             OriginProtocol::Http1 if attempt.upload.is_none() => {
-                self.send_own(attempt, outbound).await
+                self.send_direct(attempt, outbound).await
             }
             OriginProtocol::Http1 => Box::pin(self.send_h1(attempt, outbound, upload)).await,
             OriginProtocol::Http2 => Box::pin(self.send_h2(attempt, outbound, upload)).await,
@@ -154,8 +154,8 @@ impl OriginPool {
         result
     }
 
-    /// A request without a body, by HTTP/1.1.
-    async fn send_own(
+    /// Sends a request without a body over HTTP/1.1.
+    async fn send_direct(
         &self,
         attempt: &Attempt,
         outbound: &Outbound<'_>,
@@ -166,9 +166,9 @@ impl OriginPool {
         let method = outbound.method();
         loop {
             // The last try is on a new connection: the whole pool may be dead.
-            let (connection, reused, lease) = self.checkout_own(client, tries_left > 0).await?;
+            let (connection, reused, lease) = self.checkout_direct(client, tries_left > 0).await?;
             attempt.record_sent();
-            // Built only now: while requests wait for a connection their heads take no memory.
+            // Built only now, so that the heads of requests that wait for a connection take no memory.
             let head = outbound.head();
             let timeout = self.config.first_byte_timeout;
             let failed = match connection
@@ -178,15 +178,15 @@ impl OriginPool {
                 Ok((parts, body)) => {
                     let silence_max = self.config.read_idle_timeout;
                     let counters = Arc::clone(&self.shared.counters);
-                    let body = OriginBody::own(body, lease, silence_max, counters);
+                    let body = OriginBody::from_h1(body, lease, silence_max, counters);
                     return Ok((parts, Box::new(body)));
                 }
                 Err(failed) => failed,
             };
             drop(lease);
-            // An origin may close an idle connection at the moment a request sets out on it.
+            // An origin may close an idle connection at the moment when a request is sent on it.
             let died_idle = reused
-                && !failed.answered
+                && !failed.response_began
                 && matches!(failed.error, h1::H1Error::Closed | h1::H1Error::Io(_));
             if tries_left == 0 || !(died_idle && attempt.repeatable) {
                 return Err(OriginError::from_h1(failed.error));
@@ -238,7 +238,7 @@ impl OriginPool {
 
     fn received(&self, response: Response<Incoming>, lease: Option<Lease>) -> Received {
         let (parts, incoming) = response.into_parts();
-        let body = OriginBody::of_hyper(
+        let body = OriginBody::from_hyper(
             incoming,
             lease,
             self.config.read_idle_timeout,
@@ -247,7 +247,7 @@ impl OriginPool {
         (Box::new(parts), Box::new(body))
     }
 
-    /// Waits for a head, as long as `first_byte_timeout` from the end of the upload.
+    /// Waits for the head of a response until `first_byte_timeout` after the last progress of the upload.
     async fn head_in_time<T>(
         &self,
         attempt: &Attempt,
@@ -271,7 +271,7 @@ impl OriginPool {
                 }
                 return Ok(head);
             }
-            let moved = attempt.upload.as_ref().map(|upload| upload.moved());
+            let moved = attempt.upload.as_ref().map(|upload| upload.last_progress());
             match moved.map(|moved| moved + timeout) {
                 Some(later) if later > deadline => deadline = later,
                 _ => return Err(OriginError::FirstByteTimeout),
@@ -284,16 +284,16 @@ impl OriginPool {
         client: ClientNet,
         reuse: bool,
     ) -> Result<(http1::SendRequest<Upload>, bool, Lease), OriginError> {
-        let pick = if self.shared.has_idle(Reusable::is_hypers) {
-            Reusable::is_hypers
+        let accepts = if self.shared.has_idle(Reusable::is_hyper) {
+            Reusable::is_hyper
         } else {
             |_: &Reusable| true
         };
         let timeout = self.config.queue_timeout;
-        let (idle, lease) = wait::place(&self.shared, client, reuse, pick, timeout).await?;
+        let (idle, lease) = wait::checkout(&self.shared, client, reuse, accepts, timeout).await?;
         match idle {
-            Some(Reusable::Own(connection)) => {
-                // It becomes hyper's for good.
+            Some(Reusable::Direct(connection)) => {
+                // hyper keeps the connection from now on.
                 let sender = Box::pin(self.hand_to_hyper(connection.into_stream())).await?;
                 return Ok((sender, true, lease));
             }
@@ -306,7 +306,7 @@ impl OriginPool {
             None => {}
         }
         let deadline = Instant::now() + self.config.connect_timeout;
-        // Boxed: seldom needed, and large enough to weigh on every miss.
+        // Boxed, because the future is large and seldom needed.
         let sender = Box::pin(async {
             let stream = self.connect(deadline).await?;
             self.hand_to_hyper(stream).await
@@ -314,22 +314,24 @@ impl OriginPool {
         Ok((sender.await?, false, lease))
     }
 
-    async fn checkout_own(
+    async fn checkout_direct(
         &self,
         client: ClientNet,
         reuse: bool,
     ) -> Result<(h1::Connection, bool, Lease), OriginError> {
-        let pick = |idle: &Reusable| !idle.is_hypers();
+        let accepts = |idle: &Reusable| !idle.is_hyper();
         if reuse
             && !self.shared.is_contended()
-            && let Some((Reusable::Own(connection), lease)) = self.shared.take_idle(client, pick)
+            && let Some((Reusable::Direct(connection), lease)) =
+                self.shared.take_idle(client, accepts)
         {
             return Ok((connection, true, lease));
         }
         Box::pin(async {
             let timeout = self.config.queue_timeout;
-            let (idle, lease) = wait::place(&self.shared, client, reuse, pick, timeout).await?;
-            if let Some(Reusable::Own(connection)) = idle {
+            let (idle, lease) =
+                wait::checkout(&self.shared, client, reuse, accepts, timeout).await?;
+            if let Some(Reusable::Direct(connection)) = idle {
                 return Ok((connection, true, lease));
             }
             let deadline = Instant::now() + self.config.connect_timeout;
@@ -353,7 +355,7 @@ impl OriginPool {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(OriginError::from_hyper)?;
-        // Its errors reach whoever waits for the response.
+        // The request's future gets the error of the connection.
         self.shared.tasks.spawn(|member| async move {
             _ = connection.await;
             drop(member);
@@ -378,7 +380,7 @@ impl OriginPool {
         connected
     }
 
-    /// Requests wait for a connection.
+    /// Returns true if requests wait for a connection.
     pub(crate) fn is_contended(&self) -> bool {
         self.shared.is_contended()
     }
@@ -388,7 +390,7 @@ impl OriginPool {
         let rate = self.limits.upload_rate();
         self.uploads.sweep(now, rate);
         let timeout = self.config.idle_timeout;
-        let stale: Vec<Idle> = {
+        let stale: Vec<IdleConnection> = {
             let mut idle = self.shared.idle.borrow_mut();
             idle.extract_if(.., |idle| {
                 now.since(idle.since) > timeout || !idle.connection.is_usable()
@@ -396,17 +398,17 @@ impl OriginPool {
             .collect()
         };
         for idle in stale {
-            self.shared.closed(idle);
+            self.shared.close_idle(idle);
         }
         self.shared.serve_waiting();
     }
 
-    /// Closes every idle connection and waits for all tasks, at most as long as given.
+    /// Closes all idle connections and waits at most `within` for all tasks.
     pub(crate) async fn shut_down(&self, within: Duration) {
         self.h2.borrow_mut().take();
         let idle = std::mem::take(&mut *self.shared.idle.borrow_mut());
         for idle in idle {
-            self.shared.closed(idle);
+            self.shared.close_idle(idle);
         }
         _ = tokio::time::timeout(within, self.shared.tasks.idle()).await;
     }

@@ -15,7 +15,7 @@ use std::net::IpAddr;
 
 use crate::base::key_map::WordMap;
 
-/// A client as far as its share is concerned.
+/// The network by which a client's share is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ClientNet(u128);
 
@@ -44,8 +44,8 @@ impl Shares {
         }
     }
 
-    /// Whether a client may take one of `free` connections.
-    pub(super) fn allow(&self, client: ClientNet, free: usize) -> bool {
+    /// Returns true if a client may take one of `free` connections.
+    pub(super) fn allows(&self, client: ClientNet, free: usize) -> bool {
         let Some(rest) = 100_usize.checked_sub(self.percent as usize) else {
             return free > 0;
         };
@@ -56,13 +56,13 @@ impl Shares {
         held * rest < free * self.percent as usize
     }
 
-    pub(super) fn take(&self, client: ClientNet) {
+    pub(super) fn acquire(&self, client: ClientNet) {
         if self.percent < 100 {
             *self.held.borrow_mut().entry(client).or_default() += 1;
         }
     }
 
-    pub(super) fn give_back(&self, client: ClientNet) {
+    pub(super) fn release(&self, client: ClientNet) {
         if self.percent >= 100 {
             return;
         }
@@ -76,7 +76,7 @@ impl Shares {
     }
 }
 
-/// Waiting requests, by client. The client whose turn is next comes first.
+/// Waiting requests by client. The client whose turn is next comes first.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
     clients: VecDeque<(ClientNet, VecDeque<(u64, T)>)>,
@@ -85,12 +85,12 @@ pub(super) struct Queue<T> {
     next_id: u64,
 }
 
-/// What became of a request that asked to wait.
+/// The result of [`Queue::push`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Queued<T> {
-    /// It waits under this number.
+    /// The request waits under this number.
     Waits(u64),
-    /// It waits, and the other one no longer does.
+    /// The request waits, and the returned request was removed from the queue.
     Displaced(u64, T),
     /// The queue is full, and no client waits with more requests than this one.
     Full,
@@ -142,7 +142,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Takes a request out that no longer waits.
+    /// Removes a request that no longer waits.
     pub(super) fn remove(&mut self, client: ClientNet, id: u64) -> Option<T> {
         let at = self.clients.iter().position(|(of, _)| *of == client)?;
         let tickets = &mut self.clients[at].1;
@@ -155,9 +155,12 @@ impl<T> Queue<T> {
         Some(ticket)
     }
 
-    /// Takes the next request of the next client that may go on.
-    pub(super) fn next(&mut self, may: impl Fn(ClientNet) -> bool) -> Option<T> {
-        let at = self.clients.iter().position(|(client, _)| may(*client))?;
+    /// Takes the next request of the next client that `is_allowed` accepts.
+    pub(super) fn next(&mut self, is_allowed: impl Fn(ClientNet) -> bool) -> Option<T> {
+        let at = self
+            .clients
+            .iter()
+            .position(|(client, _)| is_allowed(*client))?;
         let (client, mut tickets) = self.clients.remove(at)?;
         let (_, ticket) = tickets.pop_front()?;
         if !tickets.is_empty() {
@@ -176,7 +179,7 @@ mod tests {
         ClientNet::of(text.parse().expect("an address"))
     }
 
-    /// How many connections each of so many clients gets if all take as many as they may.
+    /// Returns the number of connections that each client gets if all take as many as they may, and the free ones.
     fn held_by_each(clients: u32, pool: usize, percent: u32) -> (Vec<usize>, usize) {
         let shares = Shares::new(percent);
         let mut held = vec![0; clients as usize];
@@ -185,8 +188,8 @@ mod tests {
             let before = free;
             for (n, held) in held.iter_mut().enumerate() {
                 let client = ClientNet(n as u128);
-                if shares.allow(client, free) {
-                    shares.take(client);
+                if shares.allows(client, free) {
+                    shares.acquire(client);
                     *held += 1;
                     free -= 1;
                 }
@@ -228,12 +231,12 @@ mod tests {
     fn what_was_given_back_can_be_taken_again() {
         let shares = Shares::new(50);
         let one = client("192.0.2.1");
-        shares.take(one);
-        assert!(!shares.allow(one, 1));
-        shares.give_back(one);
-        assert!(shares.allow(one, 1));
+        shares.acquire(one);
+        assert!(!shares.allows(one, 1));
+        shares.release(one);
+        assert!(shares.allows(one, 1));
         assert!(shares.held.borrow().is_empty());
-        assert!(!shares.allow(one, 0));
+        assert!(!shares.allows(one, 0));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Uploads that hold a connection to the origin although their body has not arrived: bounded, and shared among clients.
+//! Bounds the uploads that hold a connection to the origin before their body has arrived, per client and in total.
 
 use std::cell::Cell;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use crate::base::config::{OriginConfig, OriginProtocol};
 use crate::base::counters::Counters;
 use crate::base::sparse_log::SparseLog;
 
-/// Counts a worker's unfinished uploads.
+/// The unfinished uploads of a worker.
 pub(crate) struct UnfinishedUploads {
     held: Rc<Held>,
     log: SparseLog,
@@ -25,7 +25,7 @@ struct Held {
     shares: Shares,
 }
 
-/// One unfinished upload. It gives its place back when dropped.
+/// One unfinished upload. Dropping it frees its place.
 pub(crate) struct Unfinished {
     held: Rc<Held>,
     client: ClientNet,
@@ -45,16 +45,16 @@ impl UnfinishedUploads {
         }
     }
 
-    /// Lets a request of this client take a connection before its body has arrived. `None` if too many requests of all
-    /// clients, or of this one, do so.
+    /// Lets a request of this client take a connection before its body has arrived. Returns `None` if too many requests of
+    /// this client or of all clients do so.
     pub(crate) fn begin(&self, client: IpAddr) -> Option<Unfinished> {
         let client = ClientNet::of(client);
         let held = &self.held;
         let count = held.count.get();
         let free = held.count_max.saturating_sub(count);
-        held.shares.allow(client, free).then(|| {
+        held.shares.allows(client, free).then(|| {
             held.count.set(count + 1);
-            held.shares.take(client);
+            held.shares.acquire(client);
             Unfinished {
                 held: Rc::clone(held),
                 client,
@@ -78,18 +78,18 @@ impl UnfinishedUploads {
 impl Drop for Unfinished {
     fn drop(&mut self) {
         self.held.count.set(self.held.count.get() - 1);
-        self.held.shares.give_back(self.client);
+        self.held.shares.release(self.client);
     }
 }
 
-/// The bound of requests that hold a connection without their body. Over HTTP/2 requests share connections.
+/// Returns the bound of requests that hold a connection without their body. HTTP/2 requests share one connection.
 fn unfinished_max(config: &OriginConfig) -> usize {
     match config.protocol {
         OriginProtocol::Http1 => {
             let percent = config.unfinished_uploads_percent as usize;
             (config.connections_per_worker_max.get() * percent / 100).max(1)
         }
-        // Far from an overflow of the shares' arithmetic.
+        // No bound, and low enough that `Shares::allows` does not overflow.
         OriginProtocol::Http2 => usize::MAX >> 16,
     }
 }

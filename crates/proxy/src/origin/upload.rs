@@ -1,13 +1,12 @@
-//! The body of a request on its way to the origin: buffered up to a bound, then streamed.
+//! The body of a request to the origin: buffered up to a bound, then streamed.
 //!
-//! A request asks for a connection to the origin when its body is whole or when the buffer is full, so that a
-//! small upload holds no connection while it trickles in. A body of unknown length may belong to a client that waits for
-//! an answer before it sends more; such a body is waited for `upload_buffer_wait`, and then as long as too many requests
-//! hold a connection without their whole body. From then on
-//! the origin's connection asks for the next piece only when it has room, and only then is the client's socket read, so an
-//! upload holds its buffer and one piece in memory however long it is.
+//! A request takes a connection to the origin when its body is complete or the buffer is full, so that a small slow upload
+//! holds no connection. The client of a body of unknown length may wait for an answer before it sends more. Such a body is
+//! buffered for `upload_buffer_wait`, and longer while too many requests hold a connection without their whole body.
+//! After that the client's socket is read only when the origin's connection has room. An upload therefore holds its
+//! buffer and one piece in memory, however long it is.
 //!
-//! A body that the client announced with `Expect: 100-continue` is not read before the origin asks for it: see [`Gate`].
+//! A body that the client announced with `Expect: 100-continue` is not read before the origin requests it: see [`Gate`].
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::poll_fn;
@@ -25,7 +24,7 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 
 use super::error::{OriginError, UploadTooLarge, UploadTooSlow};
-use super::expect::{Expectation, Gate, Opened};
+use super::expect::{Expectation, Gate, GateOpened};
 use super::interim::InterimRelay;
 use super::unfinished::{Unfinished, UnfinishedUploads};
 use crate::base::budget::{MemoryBudget, MemoryShare};
@@ -36,42 +35,41 @@ use crate::base::pace::{MinRate, Pace};
 use crate::base::sparse_log::SparseLog;
 use crate::exchange::ConnState;
 
-/// What goes to the origin after a request's head.
+/// The body of a request to the origin.
 pub(crate) enum Upload {
-    /// Nothing.
     Empty,
-    /// What the client sends.
-    Stream(Box<Stream>),
+    /// The client's body.
+    Stream(Box<UploadStream>),
 }
 
-pub(crate) struct Stream {
+pub(crate) struct UploadStream {
     incoming: Incoming,
     uploads: Rc<Uploads>,
     conn: Rc<ConnState>,
     bytes_left: u64,
     progress: Rc<UploadProgress>,
-    /// What was read before the origin was asked.
-    front: BytesMut,
-    /// A frame that came while the front was read and does not belong into it.
-    next: Option<Frame<Bytes>>,
-    /// Nothing more comes from the client.
-    is_whole: bool,
-    /// Closed while the origin has not asked for the body.
+    /// The buffer: the bytes that are read before a connection is taken.
+    prefix: BytesMut,
+    /// A frame that was read together with the prefix and is not part of it.
+    next_frame: Option<Frame<Bytes>>,
+    /// The client has sent the whole body.
+    is_complete: bool,
+    /// Closed until the origin requests the body.
     gate: Option<Gate>,
-    /// Held from the time when a connection is asked for to the end of the body.
+    /// Held from the time when a connection is requested until the end of the body.
     unfinished: Option<Unfinished>,
-    /// The front's share of the budget of all uploads.
+    /// The prefix's share of the memory of all uploads.
     _memory: Option<MemoryShare>,
 }
 
-/// How far an upload is, for its answer and for the sweep.
+/// The progress of an upload, for the timeout of its response and for the sweep.
 #[derive(Debug)]
 pub(crate) struct UploadProgress {
     peer: SocketAddr,
-    moved: Cell<Instant>,
+    last_progress: Cell<Instant>,
     ended: Cell<bool>,
     pace: Pace,
-    /// The origin has answered: what the client still sends, and when, is between the two of them.
+    /// The origin has answered. The rate of the rest of the upload is not bounded.
     answered: Cell<bool>,
     too_slow: Cell<bool>,
     task: RefCell<Option<Waker>>,
@@ -80,43 +78,43 @@ pub(crate) struct UploadProgress {
 }
 
 impl UploadProgress {
-    /// When the last piece came.
-    pub(crate) fn moved(&self) -> Instant {
-        self.moved.get()
+    /// Returns the time of the last piece.
+    pub(crate) fn last_progress(&self) -> Instant {
+        self.last_progress.get()
     }
 
-    /// Whether all of it was handed over.
+    /// Returns true if the whole body was handed to the origin's connection.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.get()
     }
 
-    /// Interim responses of the origin that the client has not got.
+    /// Returns the relay of the origin's interim responses.
     pub(crate) fn interims(&self) -> &InterimRelay {
         &self.interims
     }
 
-    /// The origin has begun to answer.
+    /// Records that the final response has begun.
     pub(crate) fn record_answer(&self) {
         self.answered.set(true);
         if let Some(expectation) = self.expectation.get() {
-            expectation.answer();
+            expectation.refuse();
         }
     }
 
-    /// The origin answered a request with `Expect: 100-continue` without asking for its body.
+    /// Returns true if the origin answered a request with `Expect: 100-continue` without requesting its body.
     pub(crate) fn is_refused(&self) -> bool {
         let expectation = self.expectation.get();
         expectation.is_some_and(|expectation| expectation.is_refused())
     }
 
-    /// The response was read, or nobody reads it: a refused body ends its connection to the origin.
+    /// Ends a refused body together with its connection, after the response was read or dropped.
     pub(crate) fn end_if_refused(&self) {
         if let Some(expectation) = self.expectation.get() {
             expectation.end();
         }
     }
 
-    /// Charges the client with the time in which the edge waited for it. True if it has just become too slow.
+    /// Charges the client with the time in which the edge waited for it. Returns true when the client becomes too slow.
     pub(crate) fn charge(&self, now: Timestamp, rate: MinRate) -> bool {
         if self.answered.get() || self.too_slow.get() {
             return false;
@@ -132,7 +130,7 @@ impl UploadProgress {
     }
 }
 
-/// What the uploads of one worker share, and the list of those under way.
+/// The uploads of one worker and their common settings.
 pub(crate) struct Uploads {
     limits: LimitsConfig,
     expect_timeout: Duration,
@@ -164,12 +162,12 @@ impl Uploads {
         })
     }
 
-    /// Bounds the uploads that hold a connection to the origin before their body has arrived.
+    /// Returns the uploads that hold a connection to the origin before their body has arrived.
     pub(crate) fn unfinished(&self) -> &UnfinishedUploads {
         &self.unfinished
     }
 
-    /// Ends uploads that are slower than `rate`.
+    /// Aborts uploads that are slower than `rate`.
     pub(super) fn sweep(&self, now: Timestamp, rate: MinRate) {
         self.under_way.borrow_mut().retain(|upload| {
             let Some(upload) = upload.upgrade() else {
@@ -190,16 +188,16 @@ impl Uploads {
 type UploadError = Box<dyn std::error::Error + Send + Sync>;
 
 impl Upload {
-    /// Streams a client's body, and tells how far it is.
+    /// Returns the stream of a client's body, and its progress.
     pub(crate) fn stream(
         incoming: Incoming,
         uploads: &Rc<Uploads>,
         conn: Rc<ConnState>,
         peer: SocketAddr,
-    ) -> (Box<Stream>, Rc<UploadProgress>) {
+    ) -> (Box<UploadStream>, Rc<UploadProgress>) {
         let progress = Rc::new(UploadProgress {
             peer,
-            moved: Cell::new(Instant::now()),
+            last_progress: Cell::new(Instant::now()),
             ended: Cell::new(false),
             pace: Pace::default(),
             answered: Cell::new(false),
@@ -213,15 +211,15 @@ impl Upload {
             .borrow_mut()
             .push(Rc::downgrade(&progress));
         let bytes_max = uploads.limits.request_body_bytes_max;
-        let stream = Box::new(Stream {
+        let stream = Box::new(UploadStream {
             incoming,
             uploads: Rc::clone(uploads),
             conn,
             bytes_left: bytes_max.map_or(u64::MAX, edgeward_types::ByteSize::bytes),
             progress: Rc::clone(&progress),
-            front: BytesMut::new(),
-            next: None,
-            is_whole: false,
+            prefix: BytesMut::new(),
+            next_frame: None,
+            is_complete: false,
             gate: None,
             unfinished: None,
             _memory: None,
@@ -230,8 +228,8 @@ impl Upload {
     }
 }
 
-impl Stream {
-    /// Holds the body back until the origin asks for it.
+impl UploadStream {
+    /// Holds the body back until the origin requests it.
     pub(crate) fn expect_continue(&mut self, unfinished: Unfinished) {
         self.unfinished = Some(unfinished);
         let gate = Gate::new(self.uploads.expect_timeout);
@@ -240,11 +238,11 @@ impl Stream {
         self.gate = Some(gate);
     }
 
-    /// Reads the front of the body: all of it, or as much as the bounds allow.
+    /// Reads the prefix of the body: the whole body, or as much as the bounds allow.
     pub(crate) async fn buffer(&mut self) -> Result<(), OriginError> {
         let limits = &self.uploads.limits;
         let wait_max = limits.upload_buffer_wait;
-        // A body with a length is one piece of work for its client; any other may be one half of a conversation.
+        // A client that sends a length sends the whole body without waiting for the response.
         let has_length = self.incoming.size_hint().exact().is_some();
         let budget = Arc::clone(&self.uploads.budget);
         let Some(mut memory) = budget.reserve(0) else {
@@ -254,7 +252,7 @@ impl Stream {
         let client = self.progress.peer.ip();
         let mut unfinished = None;
         let buffered = {
-            let mut reading = pin!(poll_fn(|cx| self.poll_front(cx, &mut memory)));
+            let mut reading = pin!(poll_fn(|cx| self.poll_prefix(cx, &mut memory)));
             if has_length {
                 reading.await
             } else {
@@ -270,7 +268,7 @@ impl Stream {
                     if wait == wait_max {
                         uploads.unfinished.record_kept_upload();
                     }
-                    wait = wait_max + ASK_AGAIN_AFTER;
+                    wait = wait_max + RETRY_INTERVAL;
                 }
             }
         };
@@ -279,36 +277,36 @@ impl Stream {
         buffered.map_err(OriginError::from_upload)
     }
 
-    fn poll_front(
+    fn poll_prefix(
         &mut self,
         cx: &mut Context<'_>,
         memory: &mut MemoryShare,
     ) -> Poll<Result<(), UploadError>> {
-        let most = self.uploads.limits.upload_buffer_bytes.bytes();
-        let most = usize::try_from(most).unwrap_or(usize::MAX);
-        while self.front.len() < most && self.next.is_none() && !self.is_whole {
+        let prefix_max = self.uploads.limits.upload_buffer_bytes.bytes();
+        let prefix_max = usize::try_from(prefix_max).unwrap_or(usize::MAX);
+        while self.prefix.len() < prefix_max && self.next_frame.is_none() && !self.is_complete {
             let frame = match ready!(self.poll_incoming(cx)) {
                 Some(Ok(frame)) => frame,
                 Some(Err(error)) => return Poll::Ready(Err(error)),
                 None => break,
             };
             let Some(data) = frame.data_ref() else {
-                self.next = Some(frame);
+                self.next_frame = Some(frame);
                 break;
             };
-            // A share of a power of two, so that the budget is asked a few times and not for each byte. The pieces are copied,
-            // since each of them may keep a read buffer of many kilobytes alive.
-            let needed = self.front.len() + data.len();
-            if needed > most || !memory.grow_to(needed.next_power_of_two().max(1024) as u64) {
-                self.next = Some(frame);
+            // The share grows to powers of two, so that the budget is charged a few times and not for each piece. The pieces
+            // are copied, because each of them may keep a read buffer of many kilobytes alive.
+            let needed = self.prefix.len() + data.len();
+            if needed > prefix_max || !memory.grow_to(needed.next_power_of_two().max(1024) as u64) {
+                self.next_frame = Some(frame);
                 break;
             }
-            self.front.extend_from_slice(data);
+            self.prefix.extend_from_slice(data);
         }
         Poll::Ready(Ok(()))
     }
 
-    /// The next frame from the client.
+    /// Reads the next frame from the client.
     fn poll_incoming(
         &mut self,
         cx: &mut Context<'_>,
@@ -325,9 +323,9 @@ impl Stream {
         };
         self.conn.end_upload_wait();
         progress.pace.end_wait(self.uploads.clock.now());
-        progress.moved.set(Instant::now());
+        progress.last_progress.set(Instant::now());
         if frame.is_none() || self.incoming.is_end_stream() {
-            self.is_whole = true;
+            self.is_complete = true;
         }
         Poll::Ready(match frame {
             Some(Ok(frame)) => {
@@ -347,13 +345,13 @@ impl Stream {
         })
     }
 
-    fn is_given(&self) -> bool {
-        self.front.is_empty() && self.next.is_none() && self.is_whole
+    fn is_sent(&self) -> bool {
+        self.prefix.is_empty() && self.next_frame.is_none() && self.is_complete
     }
 }
 
 impl Upload {
-    /// Hears of the origin's `100 Continue`, if the body waits for it.
+    /// Returns the expectation of `100 Continue`, if the body waits for it.
     pub(super) fn expectation(&self) -> Option<&Arc<Expectation>> {
         match self {
             Self::Stream(stream) => stream.gate.as_ref().map(Gate::expectation),
@@ -361,7 +359,7 @@ impl Upload {
         }
     }
 
-    /// Takes the interim responses, if there is a body.
+    /// Returns the relay of interim responses, unless the body is empty.
     pub(super) fn interim_relay(&self) -> Option<Arc<InterimRelay>> {
         match self {
             Self::Stream(stream) => Some(Arc::clone(&stream.progress.interims)),
@@ -385,22 +383,22 @@ impl Body for Upload {
         if let Some(gate) = &mut stream.gate {
             let counters = &stream.uploads.counters;
             match ready!(gate.poll(cx))? {
-                Opened::Asked => counters.expectations_continued.increment(),
-                Opened::TimedOut => counters.expectations_timeout.increment(),
+                GateOpened::Continue => counters.expectations_continued.increment(),
+                GateOpened::TimedOut => counters.expectations_timeout.increment(),
             }
             stream.gate = None;
         }
-        let frame = if !stream.front.is_empty() {
-            Some(Ok(Frame::data(stream.front.split().freeze())))
-        } else if let Some(frame) = stream.next.take() {
+        let frame = if !stream.prefix.is_empty() {
+            Some(Ok(Frame::data(stream.prefix.split().freeze())))
+        } else if let Some(frame) = stream.next_frame.take() {
             Some(Ok(frame))
-        } else if stream.is_whole {
+        } else if stream.is_complete {
             None
         } else {
             ready!(stream.poll_incoming(cx))
         };
-        if stream.is_given() {
-            stream.progress.moved.set(Instant::now());
+        if stream.is_sent() {
+            stream.progress.last_progress.set(Instant::now());
             stream.progress.ended.set(true);
             stream.unfinished = None;
         }
@@ -411,9 +409,9 @@ impl Body for Upload {
         match self {
             Self::Empty => true,
             Self::Stream(stream) => {
-                stream.is_given()
-                    || (stream.front.is_empty()
-                        && stream.next.is_none()
+                stream.is_sent()
+                    || (stream.prefix.is_empty()
+                        && stream.next_frame.is_none()
                         && stream.incoming.is_end_stream())
             }
         }
@@ -423,8 +421,8 @@ impl Body for Upload {
         match self {
             Self::Empty => SizeHint::with_exact(0),
             Self::Stream(stream) => {
-                let next = stream.next.as_ref().and_then(Frame::data_ref);
-                let held = (stream.front.len() + next.map_or(0, Bytes::len)) as u64;
+                let next = stream.next_frame.as_ref().and_then(Frame::data_ref);
+                let held = (stream.prefix.len() + next.map_or(0, Bytes::len)) as u64;
                 match stream.incoming.size_hint().exact() {
                     Some(left) => SizeHint::with_exact(held + left),
                     None => SizeHint::default(),
@@ -434,5 +432,5 @@ impl Body for Upload {
     }
 }
 
-/// After this time, an upload that stays buffered asks again whether it may take a connection.
-const ASK_AGAIN_AFTER: Duration = Duration::from_millis(100);
+/// The time after which an upload that stays buffered tries again to take a connection.
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);

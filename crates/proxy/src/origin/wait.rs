@@ -5,23 +5,23 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::error::OriginError;
-use super::lease::{Place, Reusable, Shared, Ticket};
+use super::lease::{Checkout, PoolState, Reusable, Ticket};
 use super::queue::{ClientNet, Queued};
 
-/// Waits for a place, at most so long. A request that comes while none waits and a place is free does not wait.
-pub(super) async fn place(
-    pool: &Rc<Shared>,
+/// Waits at most `timeout` for a place. Returns at once if a place is free and no other request waits.
+pub(super) async fn checkout(
+    pool: &Rc<PoolState>,
     client: ClientNet,
     reuse: bool,
-    pick: fn(&Reusable) -> bool,
+    accepts: fn(&Reusable) -> bool,
     timeout: Duration,
-) -> Result<Place, OriginError> {
+) -> Result<Checkout, OriginError> {
     if !pool.is_contended()
-        && let Some(place) = pool.take(client, reuse, pick)
+        && let Some(checkout) = pool.take(client, reuse, accepts)
     {
-        return Ok(place);
+        return Ok(checkout);
     }
-    let ticket = Ticket::new(client, reuse, pick);
+    let ticket = Ticket::new(client, reuse, accepts);
     let queued = pool.waiting.borrow_mut().push(client, Rc::clone(&ticket));
     let id = match queued {
         Queued::Waits(id) => id,
@@ -41,29 +41,29 @@ pub(super) async fn place(
         id,
         ended: false,
     };
-    // The others may all be above their shares.
+    // This request is served now if all requests before it exceed their shares.
     pool.serve_waiting();
-    waiting.end(timeout).await
+    waiting.wait(timeout).await
 }
 
-/// A place in the queue, left when dropped.
+/// A request in the queue. Dropping it removes the request.
 struct Waiting<'a> {
-    pool: &'a Rc<Shared>,
+    pool: &'a Rc<PoolState>,
     ticket: Rc<Ticket>,
     id: u64,
     ended: bool,
 }
 
 impl Waiting<'_> {
-    async fn end(mut self, timeout: Duration) -> Result<Place, OriginError> {
+    async fn wait(mut self, timeout: Duration) -> Result<Checkout, OriginError> {
         let served = poll_fn(|cx| self.ticket.poll(cx));
         let ended = tokio::time::timeout(timeout, served).await;
         self.ended = true;
         let counters = &self.pool.counters;
         match ended {
-            Ok(Some(place)) => {
+            Ok(Some(checkout)) => {
                 counters.origin_waits_served.increment();
-                return Ok(place);
+                return Ok(checkout);
             }
             Ok(None) => counters.origin_waits_full.increment(),
             Err(_) => counters.origin_waits_timeout.increment(),
@@ -73,7 +73,7 @@ impl Waiting<'_> {
 }
 
 /// Logs that a request got no connection.
-fn busy(pool: &Shared) -> OriginError {
+fn busy(pool: &PoolState) -> OriginError {
     if let Some(unlogged) = pool.busy_log.record(pool.clock.now()) {
         tracing::warn!(
             unlogged,
@@ -98,10 +98,10 @@ impl Drop for Waiting<'_> {
             .borrow_mut()
             .remove(self.ticket.client, self.id);
         drop(left);
-        // A place that came too late goes to the next.
-        if let Some((idle, lease)) = self.ticket.leave() {
+        // A place that was granted too late goes to the next request.
+        if let Some((idle, lease)) = self.ticket.take_checkout() {
             match idle {
-                Some(idle) => lease.give_back(idle),
+                Some(idle) => lease.release(idle),
                 None => drop(lease),
             }
         }

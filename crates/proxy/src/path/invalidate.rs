@@ -71,7 +71,7 @@ async fn exchange(
         Ok((parts, _)) => invalidate(&worker, &request, parts.status, &parts.headers),
         // The origin may have done what it was asked for. It does not act on a request without its end (RFC 9112 §8), and
         // a client that cuts its upload must not be able to remove what others use.
-        Err(error) if attempt.was_sent() && !error.is_of_upload() => {
+        Err(error) if attempt.was_sent() && !error.is_upload_error() => {
             invalidate(&worker, &request, StatusCode::OK, &HeaderMap::new())
         }
         Err(_) => Vec::new(),

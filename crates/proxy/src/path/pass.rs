@@ -102,7 +102,7 @@ pub(super) fn failed(
         status: error.status(),
         cache_status: Some(cache_status.with_detail(error.detail())),
         text: error.to_string().into(),
-        close: error.is_of_upload(),
+        close: error.is_upload_error(),
     })
 }
 

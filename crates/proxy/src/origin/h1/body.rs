@@ -1,4 +1,4 @@
-//! A response's body, read from the connection by whoever wants it.
+//! The body of a response, read from its connection.
 
 use std::task::{Context, Poll, ready};
 
@@ -8,22 +8,22 @@ use http_body::Frame;
 use super::chunked::{Chunked, Step};
 use super::{Connection, H1Error, READ_BYTES_MAX, READ_BYTES_MIN};
 
-/// How a body's end is known.
+/// The rule for the end of a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
-    /// So many bytes are still to come.
+    /// The number of bytes that remain.
     Length(u64),
     Chunked(Chunked),
-    /// It ends with the connection.
+    /// The body ends with the connection.
     UntilClose,
 }
 
-/// The rest of a response.
+/// The body of a response.
 pub(crate) struct Body {
     connection: Connection,
     framing: Framing,
     reusable: bool,
-    /// The connection was closed where that is a body's end.
+    /// The connection was closed, which ends a body with [`Framing::UntilClose`].
     closed: bool,
     bytes: usize,
 }
@@ -39,16 +39,12 @@ impl Body {
         }
     }
 
-    /// Whether all of it has been taken.
+    /// Returns true if the whole body was read.
     pub(crate) fn has_ended(&self) -> bool {
-        match &self.framing {
-            Framing::Length(left) => *left == 0,
-            Framing::Chunked(chunked) => chunked.has_ended(),
-            Framing::UntilClose => self.closed,
-        }
+        self.left() == Some(0)
     }
 
-    /// How many bytes are left, if that is known.
+    /// Returns the number of bytes that remain, if it is known.
     pub(crate) fn left(&self) -> Option<u64> {
         match &self.framing {
             Framing::Length(left) => Some(*left),
@@ -57,9 +53,9 @@ impl Body {
         }
     }
 
-    /// The connection, if the body was read whole and another request may follow.
+    /// Returns the connection if the body is complete and another request may follow.
     ///
-    /// Bytes behind the response belong to no request (RFC 9112 §9.2): such a connection is not used again.
+    /// Bytes after the response belong to no request (RFC 9112 §9.2): such a connection is not reused.
     pub(crate) fn into_connection(mut self) -> Option<Connection> {
         let reusable = self.reusable && self.has_ended() && self.connection.inbox.is_empty();
         self.connection.read_bytes = self.bytes.clamp(READ_BYTES_MIN, READ_BYTES_MAX);
@@ -70,7 +66,7 @@ impl Body {
         reusable.then_some(self.connection)
     }
 
-    /// The next piece; `None` only where the body ends.
+    /// Reads the next piece. Returns `None` only at the end of the body.
     pub(crate) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
@@ -84,7 +80,7 @@ impl Body {
                         .unwrap_or(usize::MAX)
                         .min(inbox.len());
                     *left -= here as u64;
-                    return Poll::Ready(Some(Ok(self.take(here))));
+                    return Poll::Ready(Some(Ok(self.take_frame(here))));
                 }
                 Framing::Length(left) => usize::try_from(*left).unwrap_or(usize::MAX),
                 Framing::Chunked(chunked) => match chunked.step(inbox) {
@@ -96,17 +92,17 @@ impl Body {
                         return Poll::Ready(Some(Ok(Frame::trailers(fields))));
                     }
                     Ok(Step::End) => return Poll::Ready(None),
-                    Ok(Step::More) => READ_BYTES_MAX,
+                    Ok(Step::NeedMore) => READ_BYTES_MAX,
                     Err(error) => return Poll::Ready(Some(Err(error))),
                 },
                 Framing::UntilClose if self.closed => return Poll::Ready(None),
                 Framing::UntilClose if !inbox.is_empty() => {
                     let all = inbox.len();
-                    return Poll::Ready(Some(Ok(self.take(all))));
+                    return Poll::Ready(Some(Ok(self.take_frame(all))));
                 }
                 Framing::UntilClose => READ_BYTES_MAX,
             };
-            match ready!(self.connection.poll_fill(cx, wanted.min(READ_BYTES_MAX))) {
+            match ready!(self.connection.poll_read(cx, wanted.min(READ_BYTES_MAX))) {
                 Ok(0) if self.framing == Framing::UntilClose => self.closed = true,
                 Ok(0) => return Poll::Ready(Some(Err(H1Error::Closed))),
                 Ok(_) => {}
@@ -115,7 +111,7 @@ impl Body {
         }
     }
 
-    fn take(&mut self, bytes: usize) -> Frame<Bytes> {
+    fn take_frame(&mut self, bytes: usize) -> Frame<Bytes> {
         self.bytes += bytes;
         Frame::data(self.connection.inbox.split_to(bytes).freeze())
     }

@@ -1,39 +1,39 @@
-//! The chunked coding (RFC 9112 §7.1), taken apart.
+//! Decodes the chunked coding (RFC 9112 §7.1).
 //!
-//! Strict where leniency would let two readers see two bodies: lines end in CRLF, sizes are hexadecimal digits and
-//! nothing else, and both extensions and trailers are bounded.
+//! The decoder is strict where two lenient readers could see different bodies: lines end in CRLF, and sizes are hexadecimal
+//! digits and nothing else. Extensions and trailers are bounded.
 
 use bytes::{Bytes, BytesMut};
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::H1Error;
 
-/// How far a chunked body has been read.
+/// The state of decoding a chunked body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Chunked {
-    at: At,
-    /// Bytes of the extensions read so far: an origin could send a body of nothing else.
+    state: State,
+    /// Bytes of extensions that were read. They are bounded, because a body could consist of nothing else.
     extension_bytes: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum At {
+enum State {
     #[default]
     Size,
     Data {
         left: u64,
     },
-    /// The line break behind a chunk.
+    /// The line break after a chunk.
     Break,
     Trailers,
     End,
 }
 
-/// What could be made of the bytes at hand.
+/// The result of decoding the available bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// More have to come.
-    More,
+    /// More bytes are needed.
+    NeedMore,
     Data(Bytes),
     Trailers(HeaderMap),
     End,
@@ -41,48 +41,48 @@ pub(super) enum Step {
 
 impl Chunked {
     pub(super) fn has_ended(&self) -> bool {
-        self.at == At::End
+        self.state == State::End
     }
 
     /// Takes the next piece out of `inbox`.
     pub(super) fn step(&mut self, inbox: &mut BytesMut) -> Result<Step, H1Error> {
         loop {
-            match self.at {
-                At::Size => {
+            match self.state {
+                State::Size => {
                     let Some(line) = line(inbox)? else {
-                        return Ok(Step::More);
+                        return Ok(Step::NeedMore);
                     };
                     let (size, extension_bytes) = size(&line)?;
                     self.extension_bytes += extension_bytes;
                     if self.extension_bytes > LINE_BYTES_MAX {
                         return Err(H1Error::Framing("more chunk extensions than any"));
                     }
-                    self.at = match size {
-                        0 => At::Trailers,
-                        left => At::Data { left },
+                    self.state = match size {
+                        0 => State::Trailers,
+                        left => State::Data { left },
                     };
                 }
-                At::Data { .. } if inbox.is_empty() => return Ok(Step::More),
-                At::Data { left } => {
+                State::Data { .. } if inbox.is_empty() => return Ok(Step::NeedMore),
+                State::Data { left } => {
                     let here = usize::try_from(left).unwrap_or(usize::MAX).min(inbox.len());
                     let left = left - here as u64;
-                    self.at = if left == 0 {
-                        At::Break
+                    self.state = if left == 0 {
+                        State::Break
                     } else {
-                        At::Data { left }
+                        State::Data { left }
                     };
                     return Ok(Step::Data(inbox.split_to(here).freeze()));
                 }
-                At::Break => match &inbox[..inbox.len().min(2)] {
+                State::Break => match &inbox[..inbox.len().min(2)] {
                     b"\r\n" => {
                         let _ = inbox.split_to(2);
-                        self.at = At::Size;
+                        self.state = State::Size;
                     }
-                    b"" | b"\r" => return Ok(Step::More),
+                    b"" | b"\r" => return Ok(Step::NeedMore),
                     _ => return Err(H1Error::Framing("a chunk is longer than its size")),
                 },
-                At::Trailers => return self.trailers(inbox),
-                At::End => return Ok(Step::End),
+                State::Trailers => return self.trailers(inbox),
+                State::End => return Ok(Step::End),
             }
         }
     }
@@ -90,13 +90,15 @@ impl Chunked {
     fn trailers(&mut self, inbox: &mut BytesMut) -> Result<Step, H1Error> {
         if inbox.starts_with(b"\r\n") {
             let _ = inbox.split_to(2);
-            self.at = At::End;
+            self.state = State::End;
             return Ok(Step::End);
         }
         let mut fields = [httparse::EMPTY_HEADER; TRAILERS_MAX];
         let (bytes, fields) = match httparse::parse_headers(inbox, &mut fields) {
             Ok(httparse::Status::Complete(parsed)) => parsed,
-            Ok(httparse::Status::Partial) if inbox.len() < LINE_BYTES_MAX => return Ok(Step::More),
+            Ok(httparse::Status::Partial) if inbox.len() < LINE_BYTES_MAX => {
+                return Ok(Step::NeedMore);
+            }
             Ok(httparse::Status::Partial) => {
                 return Err(H1Error::Framing("more trailers than any"));
             }
@@ -111,12 +113,12 @@ impl Chunked {
             trailers.append(name, value);
         }
         let _ = inbox.split_to(bytes);
-        self.at = At::End;
+        self.state = State::End;
         Ok(Step::Trailers(trailers))
     }
 }
 
-/// The next line without its end.
+/// Takes the next line, without its end.
 fn line(inbox: &mut BytesMut) -> Result<Option<Bytes>, H1Error> {
     let Some(end) = memchr::memchr(b'\n', inbox) else {
         return match inbox.len() {
@@ -131,7 +133,7 @@ fn line(inbox: &mut BytesMut) -> Result<Option<Bytes>, H1Error> {
     }
 }
 
-/// A chunk's size: hexadecimal digits, then nothing, or an extension that is ignored. And the extension's bytes.
+/// Parses a chunk's size: hexadecimal digits, then an extension or nothing. Returns the size and the extension's length.
 fn size(line: &[u8]) -> Result<(u64, usize), H1Error> {
     const INVALID: H1Error = H1Error::Framing("a chunk's size is no number");
     let digits = line
@@ -147,10 +149,10 @@ fn size(line: &[u8]) -> Result<(u64, usize), H1Error> {
     Ok((size, line.len() - digits.len()))
 }
 
-/// Below 2^60: no sum of sizes overflows.
+/// Sizes are below 2^60, so that no sum of sizes overflows.
 const SIZE_DIGITS_MAX: usize = 15;
 
-/// Of one line, of all extensions of a body, and of its trailers.
+/// The bound of one line, of all extensions of a body, and of its trailers.
 const LINE_BYTES_MAX: usize = 16 << 10;
 
 const TRAILERS_MAX: usize = 32;
@@ -161,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    /// A body, its trailers, and what came behind it.
+    /// A body, its trailers, and the bytes after it.
     type Whole = (Vec<u8>, Option<HeaderMap>, Vec<u8>);
 
     /// Reads a whole body that arrives in pieces of `piece` bytes.
@@ -179,7 +181,7 @@ mod tests {
                     arriving.for_each(|piece| rest.extend_from_slice(piece));
                     return Ok((body, trailers, rest));
                 }
-                Step::More => match arriving.next() {
+                Step::NeedMore => match arriving.next() {
                     Some(piece) => inbox.extend_from_slice(piece),
                     None => return Err(H1Error::Closed),
                 },
@@ -220,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn an_extension_without_end_is_given_up() {
+    fn an_extension_without_end_is_refused() {
         let wire = [b"5;".as_slice(), &vec![b'a'; LINE_BYTES_MAX + 1]].concat();
         assert!(matches!(read(&wire, 4096), Err(H1Error::Framing(_))));
         let wire = b"1;aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\nx\r\n".repeat(LINE_BYTES_MAX / 32);
@@ -241,7 +243,7 @@ mod tests {
     }
 
     proptest! {
-        /// What was written in chunks is read back, however the wire cuts it, and nothing behind it is touched.
+        /// A body written in chunks is read back, however the wire cuts it, and the bytes after it are not consumed.
         #[test]
         fn a_body_written_in_chunks_reads_back(
             chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..200), 0..20),

@@ -1,7 +1,6 @@
-//! The head of a response, read from the wire.
+//! Parses the head of a response.
 
-use bytes::BytesMut;
-use edgeward_semantics::hop_by_hop;
+use bytes::{Buf as _, Bytes, BytesMut};
 use http::header::{
     CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING,
 };
@@ -11,21 +10,22 @@ use http::{Method, Response, StatusCode, Version};
 use super::body::Framing;
 use super::chunked::Chunked;
 use super::{H1Error, HeadLimits};
+use crate::origin::interim;
 
-/// What the start of the inbox turned out to be. It is taken out.
+/// A parsed head, which was removed from the inbox.
 #[derive(Debug)]
 pub(super) enum Head {
     Final {
         parts: Box<Parts>,
         framing: Framing,
-        /// Whether the connection can serve another request after this response.
+        /// The connection can serve another request after this response.
         reusable: bool,
     },
-    /// Its lines for a client of HTTP/1.1, if they are any of the client's business.
+    /// The lines of an interim response, if it is forwarded to an HTTP/1.1 client.
     Interim(Option<Vec<u8>>),
 }
 
-/// Reads a response's head from the start of `inbox`, or finds that more has to come.
+/// Parses the response's head at the start of `inbox`. Returns `None` if the head is incomplete.
 pub(super) fn parse(
     inbox: &mut BytesMut,
     limits: HeadLimits,
@@ -60,32 +60,22 @@ pub(super) fn parse(
         Some(1) => Version::HTTP_11,
         _ => Version::HTTP_10,
     };
-    // Where each field lies, so that the buffer can be taken apart without another copy.
+    if status.is_informational() {
+        let lines = interim_lines(status, response.headers)?;
+        inbox.advance(bytes);
+        return Ok(Some(Head::Interim(lines)));
+    }
+    // The range of each field, so that values share the buffer without a copy.
     let base = inbox.as_ptr().addr();
-    let places: Vec<Place> = response
+    let fields_at: Vec<FieldRange> = response
         .headers
         .iter()
-        .map(|field| Place {
+        .map(|field| FieldRange {
             name: (field.name.as_ptr().addr() - base, field.name.len()),
             value: (field.value.as_ptr().addr() - base, field.value.len()),
         })
         .collect();
-    let block = inbox.split_to(bytes).freeze();
-    if status.is_informational() {
-        // It was never asked for another protocol, and a tunnel would have no end.
-        return match status {
-            StatusCode::SWITCHING_PROTOCOLS => Err(H1Error::Framing("it switches protocols")),
-            _ => Ok(Some(Head::Interim(interim(status, &places, &block)))),
-        };
-    }
-    let mut headers = HeaderMap::with_capacity(places.len() + FIELDS_ADDED);
-    for Place { name, value } in places {
-        let name = HeaderName::from_bytes(&block[name.0..name.0 + name.1])
-            .map_err(|_| H1Error::Head(httparse::Error::HeaderName))?;
-        let value = HeaderValue::from_maybe_shared(block.slice(value.0..value.0 + value.1))
-            .map_err(|_| H1Error::Head(httparse::Error::HeaderValue))?;
-        headers.append(name, value);
-    }
+    let mut headers = header_map(&fields_at, &inbox.split_to(bytes).freeze())?;
     let (framing, certain) = framing(method, status, version, &mut headers)?;
     let reusable = certain && keeps_alive(version, &headers);
     let (mut parts, ()) = Response::new(()).into_parts();
@@ -99,35 +89,41 @@ pub(super) fn parse(
     }))
 }
 
-/// An interim response as it is passed on (RFC 9110 §15.2): its end-to-end fields. `100 Continue` speaks about the edge's
-/// own request, and a response with connection options is left out whole.
-fn interim(status: StatusCode, places: &[Place], block: &[u8]) -> Option<Vec<u8>> {
-    let reason = status.canonical_reason().unwrap_or("");
-    let mut lines = format!("HTTP/1.1 {} {reason}\r\n", status.as_str()).into_bytes();
-    for Place { name, value } in places {
-        let name = &block[name.0..name.0 + name.1];
-        if name.eq_ignore_ascii_case(b"connection") {
-            return None;
-        }
-        let of_connection = HeaderName::from_bytes(name)
-            .is_ok_and(|name| hop_by_hop::is_of_connection(&name) || name == CONTENT_LENGTH);
-        if !of_connection {
-            lines.extend_from_slice(name);
-            lines.extend_from_slice(b": ");
-            lines.extend_from_slice(&block[value.0..value.0 + value.1]);
-            lines.extend_from_slice(b"\r\n");
-        }
+/// Returns the lines of an interim response, if it is forwarded. `100 Continue` answers the edge's own request. The edge
+/// requests no other protocol, and a tunnel has no end.
+fn interim_lines(
+    status: StatusCode,
+    fields: &[httparse::Header<'_>],
+) -> Result<Option<Vec<u8>>, H1Error> {
+    let fields = fields
+        .iter()
+        .map(|field| (field.name.as_bytes(), field.value));
+    match status {
+        StatusCode::SWITCHING_PROTOCOLS => Err(H1Error::Framing("it switches protocols")),
+        StatusCode::CONTINUE => Ok(None),
+        _ => Ok(interim::lines(status, fields)),
     }
-    lines.extend_from_slice(b"\r\n");
-    (status != StatusCode::CONTINUE).then_some(lines)
 }
 
-struct Place {
+fn header_map(fields_at: &[FieldRange], block: &Bytes) -> Result<HeaderMap, H1Error> {
+    let mut headers = HeaderMap::with_capacity(fields_at.len() + FIELDS_ADDED);
+    for FieldRange { name, value } in fields_at {
+        let name = HeaderName::from_bytes(&block[name.0..name.0 + name.1])
+            .map_err(|_| H1Error::Head(httparse::Error::HeaderName))?;
+        let value = HeaderValue::from_maybe_shared(block.slice(value.0..value.0 + value.1))
+            .map_err(|_| H1Error::Head(httparse::Error::HeaderValue))?;
+        headers.append(name, value);
+    }
+    Ok(headers)
+}
+
+/// Offset and length of a field's name and value in the head.
+struct FieldRange {
     name: (usize, usize),
     value: (usize, usize),
 }
 
-/// Where the body ends (RFC 9112 §6.3), and whether the connection is usable behind it.
+/// Returns the framing of the body (RFC 9112 §6.3), and true if the connection can be reused after it.
 fn framing(
     method: &Method,
     status: StatusCode,
@@ -146,7 +142,7 @@ fn framing(
                 "Transfer-Encoding in an HTTP/1.0 response",
             ));
         }
-        // §6.1: the length is not to be believed then, nor passed on, nor is the connection to be kept.
+        // §6.1: a length beside it is ignored and not forwarded, and the connection is not reused.
         let certain = headers.remove(CONTENT_LENGTH).is_none();
         return match codings(headers).as_slice() {
             [only] if only.eq_ignore_ascii_case(b"chunked") => {
@@ -171,7 +167,7 @@ fn codings(headers: &HeaderMap) -> Vec<&[u8]> {
         .collect()
 }
 
-/// One number, however often it is said; anything else is no length.
+/// Returns the value of `Content-Length`, which may be repeated but must be a single number.
 fn content_length(headers: &mut HeaderMap) -> Result<Option<u64>, H1Error> {
     const INVALID: H1Error = H1Error::Framing("its Content-Length is no single number");
     let mut times = 0;
@@ -194,7 +190,7 @@ fn content_length(headers: &mut HeaderMap) -> Result<Option<u64>, H1Error> {
     Ok(length)
 }
 
-/// Digits and nothing else: `u64::from_str` would take a plus sign.
+/// Parses digits and nothing else: `u64::from_str` would accept a plus sign.
 pub(super) fn decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
@@ -205,7 +201,7 @@ pub(super) fn decimal(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// RFC 9112 §9.3.
+/// Returns true if the connection persists after this response (RFC 9112 §9.3).
 fn keeps_alive(version: Version, headers: &HeaderMap) -> bool {
     let says = |word: &[u8]| {
         headers
@@ -217,10 +213,10 @@ fn keeps_alive(version: Version, headers: &HeaderMap) -> bool {
     !says(b"close") && (version == Version::HTTP_11 || says(b"keep-alive"))
 }
 
-/// Room for what the edge adds on the way to the client, so that the map need not grow.
+/// The number of fields that the edge adds to a response, so that the map need not grow.
 const FIELDS_ADDED: usize = 4;
 
-/// As many fields as are parsed without an allocation.
+/// The number of fields that are parsed without an allocation.
 const FIELDS_ON_STACK: usize = crate::base::config::HEADERS_ON_STACK;
 
 #[cfg(test)]
@@ -356,7 +352,7 @@ mod tests {
     }
 
     proptest! {
-        /// No bytes make it panic, and what it takes for a head it takes out.
+        /// No bytes make the parser panic, and a parsed head is removed from the inbox.
         #[test]
         fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let mut inbox = BytesMut::from(&b"HTTP/1.1 200 OK\r\n"[..]);

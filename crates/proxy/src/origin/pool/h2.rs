@@ -1,4 +1,4 @@
-//! HTTP/2 towards the origin: one connection for each worker, by hyper's client.
+//! HTTP/2 to the origin by hyper's client, with one connection for each worker.
 
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -35,7 +35,7 @@ impl OriginPool {
                 Err(error) => error,
             };
             let (error, returned) = split(error);
-            // A connection that says GOAWAY, or died, takes the request down with it.
+            // The request fails with its connection, for example after GOAWAY.
             let died = sender.is_closed();
             if tries_left == 0 || !(died && (returned.is_some() || attempt.repeatable)) {
                 return Err(OriginError::from_hyper(error));
@@ -46,7 +46,7 @@ impl OriginPool {
         }
     }
 
-    /// The one HTTP/2 connection, opened by the first who needs it.
+    /// Returns the HTTP/2 connection. The first request opens it, and requests that arrive meanwhile wait.
     async fn h2_sender(&self) -> Result<http2::SendRequest<Upload>, OriginError> {
         let usable = || {
             self.h2
@@ -87,8 +87,8 @@ impl OriginPool {
     }
 }
 
-/// What an origin may send ahead in one stream: at 100 ms of round trip, 10 MB a second.
+/// The receive window of a stream: 10 MB per second at a round-trip time of 100 ms.
 const H2_STREAM_WINDOW_BYTES: u32 = 1 << 20;
 
-/// And in one connection, which carries all of a worker's misses.
+/// The receive window of a connection, which carries all misses of a worker.
 const H2_CONNECTION_WINDOW_BYTES: u32 = 16 << 20;

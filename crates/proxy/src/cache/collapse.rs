@@ -28,12 +28,12 @@ struct Entry {
 
 /// The part a miss has to play.
 pub(crate) enum Role {
-    /// First to ask: fetch, and hold [`Lead`] until it is done.
-    Leader(Lead, FillReader),
+    /// First to ask: fetch, and hold [`FetchLeader`] until it is done.
+    Leader(FetchLeader, FillReader),
     /// Another asks already.
     Follower(FillReader),
     /// Another key of the same hash is being fetched, or this one is past sharing: ask alone.
-    Alone,
+    Uncollapsed,
 }
 
 impl Collapse {
@@ -48,11 +48,11 @@ impl Collapse {
         let mut shard = self.shard(hash);
         if let Some(entry) = shard.get(&hash) {
             if *entry.key != *key {
-                return Role::Alone;
+                return Role::Uncollapsed;
             }
             return match entry.fill.join() {
                 Some(reader) => Role::Follower(reader),
-                None => Role::Alone,
+                None => Role::Uncollapsed,
             };
         }
         let fill = Fill::new();
@@ -65,9 +65,9 @@ impl Collapse {
             },
         );
         drop(shard);
-        let mut lead = self.lead(fill);
-        lead.key = Some(hash);
-        Role::Leader(lead, reader)
+        let mut leader = self.leader(fill);
+        leader.key = Some(hash);
+        Role::Leader(leader, reader)
     }
 
     /// The part of a request that waited for a fetch which failed.
@@ -81,9 +81,9 @@ impl Collapse {
         let retry = failed.fill().retry_or(|| {
             let role = self.join(hash, key);
             let fill = match &role {
-                Role::Leader(lead, _) => Some(Arc::clone(&lead.fill)),
+                Role::Leader(leader, _) => Some(Arc::clone(&leader.fill)),
                 Role::Follower(reader) => Some(Arc::clone(reader.fill())),
-                Role::Alone => None,
+                Role::Uncollapsed => None,
             };
             first = Some(role);
             Retry {
@@ -96,20 +96,20 @@ impl Collapse {
         }
         // A fetch may have had waiters by its primary key, and others by that of a variant.
         match retry.fill.as_ref().filter(|_| *retry.key == *key) {
-            Some(fill) => fill.join_late().map_or(Role::Alone, Role::Follower),
+            Some(fill) => fill.join_late().map_or(Role::Uncollapsed, Role::Follower),
             None => self.join(hash, key),
         }
     }
 
     /// A fetch nobody else may join.
-    pub(crate) fn alone(self: &Arc<Self>) -> (Lead, FillReader) {
+    pub(crate) fn lead_uncollapsed(self: &Arc<Self>) -> (FetchLeader, FillReader) {
         let fill = Fill::new();
         let reader = fill.join().expect("a new fill can be shared");
-        (self.lead(fill), reader)
+        (self.leader(fill), reader)
     }
 
-    fn lead(self: &Arc<Self>, fill: Arc<Fill>) -> Lead {
-        Lead {
+    fn leader(self: &Arc<Self>, fill: Arc<Fill>) -> FetchLeader {
+        FetchLeader {
             collapse: Arc::clone(self),
             fill,
             key: None,
@@ -146,7 +146,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The duty of the one who fetches. However it ends, nobody waits for it in vain.
 #[derive(Debug)]
-pub(crate) struct Lead {
+pub(crate) struct FetchLeader {
     collapse: Arc<Collapse>,
     pub(crate) fill: Arc<Fill>,
     /// The keys under which others may join.
@@ -154,9 +154,9 @@ pub(crate) struct Lead {
     variant: Option<KeyHash>,
 }
 
-impl Lead {
+impl FetchLeader {
     /// Makes the fetch known under one more key: its variant's, once the response named one.
-    pub(crate) fn also_known_as(&mut self, hash: KeyHash, key: &[u8]) {
+    pub(crate) fn add_variant_key(&mut self, hash: KeyHash, key: &[u8]) {
         let mut shard = self.collapse.shard(hash);
         if let std::collections::hash_map::Entry::Vacant(vacant) = shard.entry(hash) {
             vacant.insert(Entry {
@@ -179,7 +179,7 @@ impl Lead {
     }
 }
 
-impl Drop for Lead {
+impl Drop for FetchLeader {
     fn drop(&mut self) {
         self.close();
         // Does nothing to a fill that came to its end.
@@ -260,17 +260,17 @@ mod tests {
     #[test]
     fn a_key_has_one_leader_until_it_is_closed() {
         let collapse = Collapse::new();
-        let Role::Leader(mut lead, _reader) = collapse.join(KeyHash(1), b"a") else {
+        let Role::Leader(mut leader, _reader) = collapse.join(KeyHash(1), b"a") else {
             panic!("the first leads");
         };
         assert!(matches!(collapse.join(KeyHash(1), b"a"), Role::Follower(_)));
-        assert!(matches!(collapse.join(KeyHash(1), b"b"), Role::Alone));
-        lead.also_known_as(KeyHash(2), b"a2");
+        assert!(matches!(collapse.join(KeyHash(1), b"b"), Role::Uncollapsed));
+        leader.add_variant_key(KeyHash(2), b"a2");
         assert!(matches!(
             collapse.join(KeyHash(2), b"a2"),
             Role::Follower(_)
         ));
-        lead.close();
+        leader.close();
         assert_eq!(collapse.len(), 0);
         assert!(matches!(collapse.join(KeyHash(1), b"a"), Role::Leader(..)));
     }
@@ -297,11 +297,11 @@ mod tests {
         };
         let collapse = Collapse::new();
         let hash = KeyHash(1);
-        let fail = |mut lead: Lead| {
-            lead.close();
-            lead.fill.fail(FAILURE);
+        let fail = |mut leader: FetchLeader| {
+            leader.close();
+            leader.fill.fail(FAILURE);
         };
-        let Role::Leader(lead, _) = collapse.join(hash, b"a") else {
+        let Role::Leader(leader, _) = collapse.join(hash, b"a") else {
             panic!("the first leads");
         };
         let mut waiting: Vec<_> = (0..20)
@@ -310,18 +310,18 @@ mod tests {
                 _ => panic!("the others wait"),
             })
             .collect();
-        fail(lead);
+        fail(leader);
         for round in 2..5 {
             let mut leaders = 0;
             let mut still_waiting = Vec::new();
             for reader in waiting {
                 match collapse.join_after(&reader, hash, b"a") {
-                    Role::Leader(lead, _) => {
+                    Role::Leader(leader, _) => {
                         leaders += 1;
-                        fail(lead);
+                        fail(leader);
                     }
                     Role::Follower(reader) => still_waiting.push(reader),
-                    Role::Alone => panic!("a failure is shared"),
+                    Role::Uncollapsed => panic!("a failure is shared"),
                 }
             }
             assert_eq!(leaders, 1, "fetch {round}");

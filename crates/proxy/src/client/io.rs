@@ -43,7 +43,7 @@ impl<S> ClientIo<S> {
             // A head has begun; from here on the fast path alone sees these bytes.
             self.state.received();
         }
-        self.state.set_holds_logs(worker.logs());
+        self.state.set_holds_logs(worker.has_log());
         let fast_path = FastPath::new(worker, link, read_ahead);
         self.fast_path = Some(Box::new(fast_path));
         self

@@ -1,4 +1,4 @@
-//! The body of a response on its way to a client, whatever it comes from.
+//! The body of a response, from any source.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -18,37 +18,37 @@ use crate::origin::OriginBody;
 use crate::path::delivery::Delivery;
 use crate::path::worker::Worker;
 
-/// Where the bytes come from.
+/// The source of a body's bytes.
 pub(crate) enum Source {
-    /// None are left.
+    /// No bytes are left.
     Empty,
-    /// One piece, all there, and whose memory it is.
+    /// One piece in memory, and the owner of that memory.
     Whole(Bytes, PieceMemory),
-    /// A fetch others may share.
+    /// A fetch that several requests may share, and the bytes left if the length is known.
     Fill(FillReader, Option<u64>),
-    /// The disk.
+    /// An object on disk.
     Disk(Box<DiskBody>),
-    /// The origin itself.
+    /// A response from the origin that no other request shares.
     Origin(Box<OriginBody>),
-    /// The same while the sweep watches it.
-    Passed(Rc<Delivery>),
+    /// A response from the origin that the sweep watches.
+    Delivery(Rc<Delivery>),
 }
 
-/// A source, with what has to happen when it is done or given up.
+/// The body of a response, with the counting and logging that its end or its drop triggers.
 pub(crate) struct EdgeBody {
     source: Source,
-    /// Bytes handed to the connection.
+    /// Bytes given to the connection.
     bytes_given: u64,
-    /// Whoever writes the body counts what the socket takes of it.
+    /// The writer of the body counts the bytes that the socket accepts.
     writer_counts: bool,
-    /// Whose memory the last piece is.
+    /// The owner of the last piece's memory.
     memory: PieceMemory,
-    /// Lists the memory of a body that is given in several pieces, for as long as any of it is here or under way.
+    /// Pins the memory of a body that is given in several pieces, until the last piece was sent.
     held: Option<Rc<Holding>>,
     worker: Rc<Worker>,
-    /// The request counts as under way until the body is dropped.
+    /// Counts the request as under way until the body is dropped.
     in_flight: InFlight,
-    /// For the sweep; none of a body that is all in memory.
+    /// The delivery that the sweep watches. A body in memory has none.
     delivery: Option<Rc<Delivery>>,
     log: Option<Box<PendingLine>>,
 }
@@ -65,10 +65,10 @@ impl EdgeBody {
         let conn = in_flight.conn();
         let (source, delivery) = match source {
             Source::Whole(bytes, _) if bytes.is_empty() => (Source::Empty, None),
-            // hyper may ask for nothing while it cannot write. The fast path asks at once, and most bodies are whole by then.
+            // hyper may not poll the body while it cannot write. The fast path polls at once, when most bodies have arrived.
             Source::Origin(body) if !conn.fast_path_writes() => {
                 let delivery = Delivery::watched(&worker.deliveries, conn, Some(body));
-                (Source::Passed(Rc::clone(&delivery)), Some(delivery))
+                (Source::Delivery(Rc::clone(&delivery)), Some(delivery))
             }
             source @ (Source::Fill(..) | Source::Disk(_)) if conn.is_h2() => (
                 source,
@@ -92,26 +92,26 @@ impl EdgeBody {
         }
     }
 
-    /// The caller writes the body to the socket itself, and counts the bytes that it takes.
-    pub(crate) fn leave_counting_to_writer(&mut self) {
+    /// Leaves it to the caller to count the bytes that the socket accepts.
+    pub(crate) fn let_writer_count(&mut self) {
         self.writer_counts = true;
     }
 
-    fn given(&mut self, bytes: u64) {
+    fn count_given(&mut self, bytes: u64) {
         self.bytes_given += bytes;
         if !self.writer_counts {
             self.worker.counters.response_bytes.add(bytes);
         }
     }
 
-    /// As [`poll_frame`](Body::poll_frame) for one who can send spans. Trailers are left out.
+    /// As [`poll_frame`](Body::poll_frame), for a caller that can send spans. Trailers are dropped.
     pub(crate) fn poll_piece(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Piece, BodyError>>> {
         let Source::Disk(body) = &mut self.source else {
             loop {
-                let next = ready!(self.poll_unlisted(cx));
+                let next = ready!(self.poll_unpinned(cx));
                 match next.map(|frame| frame.map(Frame::into_data)) {
                     Some(Ok(Ok(bytes))) => return Poll::Ready(Some(Ok(Piece::Bytes(bytes)))),
                     Some(Ok(Err(_))) => {}
@@ -123,13 +123,13 @@ impl EdgeBody {
         let polled = body
             .poll_piece(&self.worker.cache, cx, true)
             .map(|next| next.map(|piece| piece.map_err(Into::into)));
-        self.settle(&polled, Piece::len);
+        self.record_poll(&polled, Piece::len);
         self.memory = PieceMemory::Private;
         polled
     }
 
-    /// The next frame, for one who lists its bytes with the connection himself.
-    pub(crate) fn poll_unlisted(
+    /// Returns the next frame, for a caller that records itself which memory the connection pins.
+    pub(crate) fn poll_unpinned(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
@@ -137,21 +137,21 @@ impl EdgeBody {
         let polled: Poll<Option<Result<Frame<Bytes>, BodyError>>> = match &mut this.source {
             Source::Empty => return Poll::Ready(None),
             Source::Whole(bytes, memory) => {
-                // hyper buffers what it is given, however much. In pieces it asks for the next one when the client has taken
-                // most of those before, so that what was given is nearly what was sent.
-                let most = if this.writer_counts {
+                // hyper buffers a frame of any size. If frames are small, it polls the next one only after most of the earlier
+                // ones were sent, so that the bytes given are close to the bytes sent.
+                let piece_max = if this.writer_counts {
                     usize::MAX
                 } else {
                     PIECE_BYTES
                 };
                 this.memory = *memory;
-                let piece = bytes.split_to(bytes.len().min(most));
+                let piece = bytes.split_to(bytes.len().min(piece_max));
                 if bytes.is_empty() {
                     this.source = Source::Empty;
                 } else {
                     this.in_flight.conn().begin_client_turn();
                 }
-                this.given(piece.len() as u64);
+                this.count_given(piece.len() as u64);
                 return Poll::Ready(Some(Ok(Frame::data(piece))));
             }
             Source::Fill(reader, left) => reader.poll_bytes(cx).map(|next| {
@@ -169,7 +169,7 @@ impl EdgeBody {
                 body.poll_piece(&this.worker.cache, cx, false)
                     .map(|next| next.map(|piece| Ok(Frame::data(bytes_of(piece?)))))
             }
-            Source::Passed(delivery) => {
+            Source::Delivery(delivery) => {
                 this.memory = PieceMemory::Private;
                 delivery
                     .poll_frame(cx)
@@ -184,28 +184,28 @@ impl EdgeBody {
                 polled.map(|next| next.map(|frame| frame.map_err(Into::into)))
             }
         };
-        this.settle(&polled, |frame| {
+        this.record_poll(&polled, |frame| {
             frame.data_ref().map_or(0, |bytes| bytes.len() as u64)
         });
         polled
     }
 
-    /// Lets the sweep watch a body that has not come whole from the origin.
+    /// Lets the sweep watch a body that has not arrived completely.
     fn watch(&mut self) {
         if let Source::Origin(body) = std::mem::replace(&mut self.source, Source::Empty) {
             let conn = self.in_flight.conn();
             let delivery = Delivery::watched(&self.worker.deliveries, conn, Some(body));
             self.delivery = Some(Rc::clone(&delivery));
-            self.source = Source::Passed(delivery);
+            self.source = Source::Delivery(delivery);
         }
     }
 
-    /// Whose memory the piece is that was given last.
+    /// Returns the owner of the last piece's memory.
     pub(crate) fn memory(&self) -> PieceMemory {
         self.memory
     }
 
-    /// What was given of it could not be sent.
+    /// Ends the body early, because bytes on disk could not be sent.
     pub(crate) fn cut(&mut self) {
         self.worker.counters.disk_body_cut.increment();
         if let Some(log) = &mut self.log {
@@ -214,8 +214,8 @@ impl EdgeBody {
         self.source = Source::Empty;
     }
 
-    /// Takes note of what was given.
-    fn settle<T>(
+    /// Counts what a poll returned, and replaces a source that has ended.
+    fn record_poll<T>(
         &mut self,
         polled: &Poll<Option<Result<T, BodyError>>>,
         bytes_of: impl FnOnce(&T) -> u64,
@@ -223,10 +223,10 @@ impl EdgeBody {
         match polled {
             Poll::Ready(Some(Ok(given))) => {
                 let bytes = bytes_of(given);
-                self.given(bytes);
+                self.count_given(bytes);
                 self.in_flight.conn().begin_client_turn();
                 if let Some(delivery) = &self.delivery {
-                    delivery.gave(bytes, self.worker.now());
+                    delivery.record_piece(bytes, self.worker.now());
                 }
                 if self.is_end_stream() {
                     self.source = Source::Empty;
@@ -259,9 +259,9 @@ impl Body for EdgeBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<ClientBytes>, BodyError>>> {
-        let next = ready!(self.poll_unlisted(cx));
+        let next = ready!(self.poll_unpinned(cx));
         let this = &mut *self;
-        let listed = |bytes: Bytes| {
+        let pinned = |bytes: Bytes| {
             let held = this.held.take().or_else(|| {
                 let conn = this.in_flight.conn();
                 Holding::new(&this.worker.cache.hot, conn, this.memory, &bytes).map(Rc::new)
@@ -271,7 +271,7 @@ impl Body for EdgeBody {
             }
             ClientBytes::new(bytes, held)
         };
-        Poll::Ready(next.map(|frame| frame.map(|frame| frame.map_data(listed))))
+        Poll::Ready(next.map(|frame| frame.map(|frame| frame.map_data(pinned))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -279,7 +279,7 @@ impl Body for EdgeBody {
             Source::Empty | Source::Fill(_, Some(0)) => true,
             Source::Whole(..) | Source::Fill(..) => false,
             Source::Disk(body) => body.left() == 0,
-            Source::Passed(delivery) => delivery.is_end_stream(),
+            Source::Delivery(delivery) => delivery.is_end_stream(),
             Source::Origin(body) => body.is_end_stream(),
         }
     }
@@ -291,7 +291,7 @@ impl Body for EdgeBody {
             Source::Fill(_, Some(left)) => SizeHint::with_exact(*left),
             Source::Fill(_, None) => SizeHint::default(),
             Source::Disk(body) => SizeHint::with_exact(body.left()),
-            Source::Passed(delivery) => delivery.size_hint(),
+            Source::Delivery(delivery) => delivery.size_hint(),
             Source::Origin(body) => body.size_hint(),
         }
     }
@@ -300,29 +300,29 @@ impl Body for EdgeBody {
 fn bytes_of(piece: Piece) -> Bytes {
     match piece {
         Piece::Bytes(bytes) => bytes,
-        Piece::Span(_) => unreachable!("none was asked for"),
+        Piece::Span(_) => unreachable!("the reader was asked for bytes, not spans"),
     }
 }
 
 impl Drop for EdgeBody {
     fn drop(&mut self) {
-        // A whole body may go untaken; one that was begun was still wanted by the client.
-        let given_up = match &self.source {
+        // A body in memory that was never polled, as of a response without a body, was not abandoned by the client.
+        let is_abandoned = match &self.source {
             Source::Empty => false,
             Source::Whole(..) => self.bytes_given > 0,
-            Source::Fill(..) | Source::Disk(_) | Source::Passed(_) | Source::Origin(_) => {
+            Source::Fill(..) | Source::Disk(_) | Source::Delivery(_) | Source::Origin(_) => {
                 !self.is_end_stream()
             }
         };
-        if given_up {
+        if is_abandoned {
             self.worker.counters.aborted_client.increment();
         }
         if let Some(delivery) = &self.delivery {
             delivery.abandon();
         }
         if let Some(mut log) = self.log.take() {
-            log.set_body(self.bytes_given, given_up);
-            // On HTTP/1.1 it is known when the last byte has left; the line waits for that.
+            log.set_body(self.bytes_given, is_abandoned);
+            // An HTTP/1.1 connection writes the line once the socket has accepted the last byte.
             if let Some(log) = self.in_flight.conn().hold_log(log) {
                 self.worker.log(log.finish());
             }
@@ -330,5 +330,5 @@ impl Drop for EdgeBody {
     }
 }
 
-/// The most of a body in memory that hyper is given at a time: two of HTTP/2's send buffer.
+/// The largest piece of a body in memory that hyper gets at once: half of HTTP/2's send buffer.
 const PIECE_BYTES: usize = 128 << 10;

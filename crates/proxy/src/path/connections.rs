@@ -1,4 +1,4 @@
-//! A worker's open connections, and which of them can be closed to make room.
+//! A worker's open connections, and the choice of those that are closed to make room.
 
 use std::rc::Rc;
 
@@ -7,48 +7,48 @@ use edgeward_types::Timestamp;
 use crate::exchange::ConnState;
 use crate::exchange::conn::CloseRank;
 
-/// A worker's open connections, each at a place of its own.
+/// A worker's open connections, each in a slot of its own.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
-    places: Vec<Option<Rc<ConnState>>>,
+    slots: Vec<Option<Rc<ConnState>>>,
     free: Vec<usize>,
-    /// Connections that can be spared, as of the last search; the best one last.
+    /// Idle connections that the last search found. The last one is closed first.
     spares: Vec<(CloseRank, usize)>,
-    /// When a search last found fewer than it looked for.
+    /// The time of the last search that found fewer connections than it looked for.
     searched: Option<Timestamp>,
 }
 
 impl Connections {
     pub(crate) fn insert(&mut self, conn: Rc<ConnState>) -> usize {
         match self.free.pop() {
-            Some(place) => {
-                self.places[place] = Some(conn);
-                place
+            Some(slot) => {
+                self.slots[slot] = Some(conn);
+                slot
             }
             None => {
-                self.places.push(Some(conn));
-                self.places.len() - 1
+                self.slots.push(Some(conn));
+                self.slots.len() - 1
             }
         }
     }
 
-    pub(crate) fn remove(&mut self, place: usize) {
-        self.places[place] = None;
-        self.free.push(place);
+    pub(crate) fn remove(&mut self, slot: usize) {
+        self.slots[slot] = None;
+        self.free.push(slot);
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.places.len() - self.free.len()
+        self.slots.len() - self.free.len()
     }
 
-    /// The connection to close next when room is needed.
+    /// Returns the connection to close when room is needed.
     ///
-    /// A search through all connections finds enough spares for the next newcomers, so that each newcomer costs a constant
-    /// number of steps. A search that came to the end of what can be spared is not repeated within the same tick of the clock.
+    /// A search through all connections finds enough of them for the next new connections, so that each one costs a constant
+    /// number of steps. A search that found too few is not repeated within the same tick of the clock.
     pub(crate) fn take_spare(&mut self, now: Timestamp) -> Option<Rc<ConnState>> {
         loop {
-            while let Some((rank, place)) = self.spares.pop() {
-                if let Some(conn) = &self.places[place]
+            while let Some((rank, slot)) = self.spares.pop() {
+                if let Some(conn) = &self.slots[slot]
                     && conn.close_rank() == Some(rank)
                 {
                     return Some(Rc::clone(conn));
@@ -58,9 +58,9 @@ impl Connections {
                 return None;
             }
             let wanted = self.len().div_ceil(SPARES_FRACTION);
-            let ranked = self.places.iter().enumerate().filter_map(|(place, conn)| {
+            let ranked = self.slots.iter().enumerate().filter_map(|(slot, conn)| {
                 let rank = conn.as_ref()?.close_rank()?;
-                Some((rank, place))
+                Some((rank, slot))
             });
             self.spares = ranked.collect();
             if self.spares.len() > wanted {
@@ -77,11 +77,11 @@ impl Connections {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Rc<ConnState>> {
-        self.places.iter().flatten()
+        self.slots.iter().flatten()
     }
 }
 
-/// A search for connections to close keeps one in so many of those open.
+/// A search keeps one in this many open connections as candidates for closing.
 const SPARES_FRACTION: usize = 64;
 
 #[cfg(test)]
@@ -92,7 +92,7 @@ mod tests {
     use crate::base::clock::Ticker;
 
     #[test]
-    fn the_connection_without_a_request_that_waits_longest_is_spared_first() {
+    fn the_connection_that_is_idle_longest_is_closed_first() {
         let ticker = Ticker::start().expect("a thread");
         let conns: Vec<_> = (0..200).map(|_| ConnState::new(ticker.clock())).collect();
         let mut open = Connections::default();
@@ -100,7 +100,7 @@ mod tests {
             conn.set_idle_since(Timestamp::from_secs(1000 - n as u64));
             open.insert(Rc::clone(conn));
         }
-        // The last one waits longest; requests are under way on the four after it.
+        // The last connection is idle longest. The four before it have requests under way.
         let busy: Vec<_> = (195..199).map(|n| conns[n].begin()).collect();
         let now = Timestamp::from_secs(5000);
         for expected in [199, 194, 193, 192, 191, 190] {
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_with_requests_under_way_are_never_spared() {
+    fn connections_with_requests_under_way_are_never_chosen() {
         let ticker = Ticker::start().expect("a thread");
         let conns: Vec<_> = (0..3).map(|_| ConnState::new(ticker.clock())).collect();
         let mut open = Connections::default();

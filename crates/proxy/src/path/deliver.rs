@@ -1,4 +1,4 @@
-//! An answer becomes a response: from what is stored, from what flows, or from the edge itself.
+//! Responses from stored responses, from bodies under way, and from the edge itself.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -24,7 +24,7 @@ use crate::cache::stored::{Stored, StoredBody, StoredKind, StoredResponse};
 use crate::exchange::pieces::PieceMemory;
 use crate::exchange::{ClientLink, InFlight, Refusal, Request};
 
-/// What an answer needs besides its head: kept apart from [`Request`], since a fetch shares that.
+/// The state of one client's reply. It is not part of [`Request`], which a fetch shares.
 pub(crate) struct Reply {
     pub(crate) worker: Rc<Worker>,
     pub(crate) in_flight: InFlight,
@@ -37,14 +37,14 @@ impl Reply {
             worker: Rc::clone(worker),
             in_flight: link.conn.begin(),
             log: worker
-                .logs()
+                .has_log()
                 .then(|| Box::new(request.log_line(worker.now()))),
         }
     }
 
-    /// A stored response, with the client's own conditions and range applied.
+    /// Responds with a stored response, after the request's conditions and range were applied.
     ///
-    /// `cache_status` tells how it came to be usable; a plain hit if nothing is given.
+    /// Without `cache_status` the response is a hit.
     pub(super) fn stored(
         self,
         request: &Request,
@@ -58,7 +58,7 @@ impl Reply {
         let mut cache_status =
             cache_status.unwrap_or_else(|| CacheStatus::hit(response.policy.ttl_secs(now)));
         if stored.is_on_disk() && cache_status.detail.is_none() {
-            // RFC 9211 §2.8: which tier it was.
+            // RFC 9211 §2.8: the detail names the tier.
             cache_status.detail = Some(Cow::Borrowed("disk"));
         }
         let name = &self.worker.config().name;
@@ -67,29 +67,31 @@ impl Reply {
             key: self.worker.cache.hash(stored.key()),
             body_bytes: response.body.len(),
         };
-        if let Some((status, headers, body)) = narrowed(request, response, &mut headers, memory) {
-            self.pass_by(stored);
+        if let Some((status, headers, body)) =
+            apply_conditions(request, response, &mut headers, memory)
+        {
+            self.count_partial_hit(stored);
             return self.respond(request, status, headers, body, &cache_status);
         }
         let body = match &response.body {
             StoredBody::Memory(body) => Source::Whole(body.clone(), memory),
             StoredBody::Disk(_) if request.method == Method::HEAD => {
-                self.pass_by(stored);
+                self.count_partial_hit(stored);
                 Source::Empty
             }
             StoredBody::Disk(_) => {
                 let hash = self.worker.cache.hash(stored.key());
                 match DiskBody::whole(&self.worker.cache, hash, stored) {
                     Some(body) => Source::Disk(Box::new(body)),
-                    None => unreachable!("it was looked at a line above"),
+                    None => unreachable!("this arm matched a body on disk"),
                 }
             }
         };
         self.respond(request, response.status, headers, body, &cache_status)
     }
 
-    /// Counts a request that the disk answered without all of the body, which therefore stays there.
-    fn pass_by(&self, stored: &Stored) {
+    /// Counts a hit on disk that does not read the whole body, which is therefore not promoted to memory.
+    fn count_partial_hit(&self, stored: &Stored) {
         let StoredKind::Response(response) = &stored.kind else {
             return;
         };
@@ -100,7 +102,7 @@ impl Reply {
         }
     }
 
-    /// Puts head and body together. A HEAD gets the head alone.
+    /// Responds with a head and a body. The response to a HEAD has no body.
     pub(super) fn respond(
         mut self,
         request: &Request,
@@ -123,8 +125,8 @@ impl Reply {
             request.version == Version::HTTP_10 && body.size_hint().exact().is_none();
         let mut response = Response::new(body);
         if ends_with_connection {
-            // RFC 9112 §9.3: there are no chunks, so only the end of the connection ends this body. hyper promises
-            // keep-alive in a response of HTTP/1.1 even beside `Connection: close`.
+            // RFC 9112 §9.3: HTTP/1.0 has no chunks, so the end of the connection ends this body. With HTTP/1.1 as the
+            // response's version, hyper would send keep-alive beside `Connection: close`.
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
             *response.version_mut() = Version::HTTP_10;
         }
@@ -133,8 +135,8 @@ impl Reply {
         response
     }
 
-    /// The response to OPTIONS or TRACE whose `Max-Forwards` ends here.
-    pub(super) fn final_recipient(mut self, request: &Request) -> Response<EdgeBody> {
+    /// Responds to an OPTIONS or TRACE whose `Max-Forwards` is 0.
+    pub(super) fn final_recipient(self, request: &Request) -> Response<EdgeBody> {
         let mut headers = HeaderMap::with_capacity(8);
         let body = if request.method == Method::TRACE {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("message/http"));
@@ -145,19 +147,11 @@ impl Reply {
         };
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
-        if let Some(log) = &mut self.log {
-            log.set_refusal(StatusCode::OK, None);
-        }
-        let source = Source::Whole(body, PieceMemory::Uncounted);
-        self.in_flight.conn().end_interims();
-        let body = EdgeBody::new(source, self.worker, self.in_flight, self.log);
-        let mut response = Response::new(body);
-        *response.headers_mut() = headers;
-        response
+        self.respond_own(StatusCode::OK, headers, body, None)
     }
 
-    /// An error of the edge's own.
-    pub(super) fn refuse(mut self, refusal: &Refusal) -> Response<EdgeBody> {
+    /// Responds with an error of the edge's own.
+    pub(super) fn refuse(self, refusal: &Refusal) -> Response<EdgeBody> {
         let counters = &self.worker.counters;
         match refusal.status.as_u16() {
             400 => counters.refused_400.increment(),
@@ -191,7 +185,7 @@ impl Reply {
             headers.insert(CACHE_STATUS, cache_status.to_header_value(name));
         }
         if refusal.status == StatusCode::SERVICE_UNAVAILABLE {
-            // RFC 9110 §10.2.3: by then the queue before the origin has been served or refused.
+            // RFC 9110 §10.2.3: after this time the requests that wait for the origin now were sent or refused.
             let queue_timeout = self.worker.config().origin.queue_timeout;
             let seconds = queue_timeout.as_millis().div_ceil(1000).max(1);
             let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);
@@ -201,20 +195,32 @@ impl Reply {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
             self.in_flight.conn().linger();
         }
+        let cache_status = refusal.cache_status.as_ref();
+        self.respond_own(refusal.status, headers, Bytes::from(text), cache_status)
+    }
+
+    /// Responds with a head and a body of the edge's own.
+    fn respond_own(
+        mut self,
+        status: StatusCode,
+        headers: HeaderMap,
+        body: Bytes,
+        cache_status: Option<&CacheStatus>,
+    ) -> Response<EdgeBody> {
         if let Some(log) = &mut self.log {
-            log.set_refusal(refusal.status, refusal.cache_status.as_ref());
+            log.set_refusal(status, cache_status);
         }
-        let source = Source::Whole(Bytes::from(text), PieceMemory::Uncounted);
         self.in_flight.conn().end_interims();
+        let source = Source::Whole(body, PieceMemory::Uncounted);
         let body = EdgeBody::new(source, self.worker, self.in_flight, self.log);
         let mut response = Response::new(body);
-        *response.status_mut() = refusal.status;
+        *response.status_mut() = status;
         *response.headers_mut() = headers;
         response
     }
 }
 
-/// A request as a TRACE shows it, without fields that hold credentials (RFC 9110 §9.3.8).
+/// Returns the body of the response to a TRACE: the request without fields that hold credentials (RFC 9110 §9.3.8).
 fn echo(request: &Request) -> Bytes {
     let mut text = format!(
         "{} {} HTTP/1.1\r\n",
@@ -234,12 +240,11 @@ fn echo(request: &Request) -> Bytes {
     Bytes::from(text)
 }
 
-/// What the edge forwards besides methods that it does not know. TRACE is not among them even where it is forwarded:
-/// nobody should be pointed to it.
+/// The standard methods that the edge forwards, for `Allow`. TRACE is left out even if it is forwarded, because it exposes requests.
 const METHODS_ALLOWED: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
-/// What the client's conditions and range make of a stored response, unless it is all of it.
-fn narrowed(
+/// Returns the 304, 206 or 416 that the request's conditions and range ask for, or `None` if the whole response is sent.
+fn apply_conditions(
     request: &Request,
     response: &StoredResponse,
     headers: &mut HeaderMap,
@@ -300,7 +305,7 @@ fn narrowed(
     }
 }
 
-/// A stored response that is served without being fresh, or after a validation: how old it is.
+/// Returns the remaining lifetime of a stored response in seconds. It is negative once the response is stale.
 pub(super) fn ttl_secs(stored: &Stored, now: Timestamp) -> i64 {
     stored.response().policy.ttl_secs(now)
 }

@@ -1,12 +1,11 @@
-//! A response on its way to a client that may not take it.
+//! Deliveries: responses under way to clients that may stop reading.
 //!
-//! A body that comes straight from the origin moves at the speed of its client, and holds a connection to the
-//! origin meanwhile. Once the client has taken nothing for a moment, a task reads ahead of it: up to a bound and within
-//! the budget of all fills. A body that ends within the bound gives its connection back although nobody reads it.
+//! A body that comes directly from the origin moves at the speed of its client, and holds a connection to the origin
+//! meanwhile. If the client has accepted no bytes for [`STALLED_AFTER`], a task reads ahead of it, up to a bound and within the
+//! budget of all fills. A body that ends within the bound releases its connection before the client has read it.
 //!
-//! An HTTP/2 client can stop one stream and leave its socket free, so each stream has a [`Pace`] of its own, and one
-//! that is too slow is reset while the others go on. For HTTP/1.1 the pace of the connection is enough; see
-//! [`ConnState`].
+//! An HTTP/2 client can stall one stream while its socket is writable. Each stream therefore has a [`Pace`] of its own, and a
+//! stream that is too slow is reset alone. For HTTP/1.1 the pace of the connection is enough; see [`ConnState`].
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -30,7 +29,7 @@ use crate::base::tasks::{AbortHandle, TaskSet};
 use crate::exchange::{CloseReason, ConnState};
 use crate::origin::{OriginBody, OriginError};
 
-/// The responses of one worker that its sweep watches, and what it takes to read ahead of their clients.
+/// The deliveries of one worker that its sweep watches, and the state that reading ahead needs.
 pub(crate) struct Deliveries {
     pub(super) watched: RefCell<Vec<Weak<Delivery>>>,
     pub(super) clock: Arc<Clock>,
@@ -53,46 +52,45 @@ impl Deliveries {
     }
 }
 
-/// One response's body as the sweep sees it.
+/// One response's body under way to its client.
 pub(crate) struct Delivery {
     conn: Rc<ConnState>,
-    /// Waits in which the next move is the client's.
+    /// The times in which the edge waits for the client.
     pace: Pace,
-    /// Ends the HTTP/2 stream.
+    /// Resets the HTTP/2 stream.
     abort_handle: Option<Rc<AbortHandle>>,
     is_reset: Cell<bool>,
-    passed: Option<RefCell<Passed>>,
+    origin: Option<RefCell<OriginSource>>,
 }
 
-/// A body that comes straight from the origin.
-struct Passed {
+/// A body that comes directly from the origin.
+struct OriginSource {
     body: Box<OriginBody>,
-    ahead: Option<Ahead>,
+    ahead: Option<ReadAhead>,
 }
 
-/// What was read before the client asked for it.
-struct Ahead {
+/// Frames that were read before the client could accept them.
+struct ReadAhead {
     frames: VecDeque<Frame<Bytes>>,
     bytes: usize,
     end: Option<Result<(), OriginError>>,
-    /// The client has gone.
     is_abandoned: bool,
     reader: Option<Waker>,
     pump: Option<Waker>,
     _memory: MemoryShare,
 }
 
-/// How far the body was read ahead.
+/// The result of one run of the task that reads ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pumped {
-    /// By a chunk, and more may follow at once.
+enum PumpStep {
+    /// A chunk was read, and more bytes may follow at once.
     Chunk,
-    /// To its end, or the client is gone.
-    All,
+    /// The body has ended or was abandoned.
+    End,
 }
 
 impl Delivery {
-    /// A delivery that the sweep watches from now on.
+    /// Creates a delivery that the sweep watches.
     pub(crate) fn watched(
         deliveries: &Deliveries,
         conn: &Rc<ConnState>,
@@ -106,9 +104,9 @@ impl Delivery {
                 .then(|| deliveries.connection_tasks.abort_handle())
                 .flatten(),
             is_reset: Cell::new(false),
-            passed: body.map(|body| RefCell::new(Passed { body, ahead: None })),
+            origin: body.map(|body| RefCell::new(OriginSource { body, ahead: None })),
         });
-        // The body of a stream without a window is not even asked for its first bytes.
+        // The first wait begins here: the body of a stream without a send window is never polled.
         delivery.pace.begin_wait(deliveries.clock.now());
         deliveries
             .watched
@@ -117,21 +115,21 @@ impl Delivery {
         delivery
     }
 
-    /// The client was given a piece.
-    pub(crate) fn gave(&self, bytes: u64, now: Timestamp) {
+    /// Records that the client's connection got a piece of the body.
+    pub(crate) fn record_piece(&self, bytes: u64, now: Timestamp) {
         self.pace.end_wait(now);
         self.pace.earn(bytes);
         self.pace.begin_wait(now);
     }
 
-    /// There is nothing to give at the moment.
+    /// Records that the delivery waits for the origin.
     pub(crate) fn waits_for_origin(&self, now: Timestamp) {
         self.pace.end_wait(now);
     }
 
-    /// Charges the client with the time in which the edge waited for it. True if it has just become too slow.
+    /// Charges the client with the time in which the edge waited for it. Resets the stream and returns true if it became too slow.
     pub(crate) fn charge(&self, now: Timestamp, rate: MinRate) -> bool {
-        // While the socket takes nothing, the pace of the connection counts, which all its streams share.
+        // While the socket accepts no bytes, the pace of the connection counts, which its streams share.
         if !self.conn.is_h2() || self.conn.is_write_blocked() || self.is_reset.get() {
             self.pace.discard_waits(now);
             return false;
@@ -147,9 +145,9 @@ impl Delivery {
         exhausted
     }
 
-    /// Ends a connection of HTTP/1.1 whose client has taken nothing for `window`, if the response holds a connection to the
-    /// origin. Called while other requests wait for one. True if the connection ends.
-    pub(crate) fn make_way(&self, now: Timestamp, window: Duration) -> bool {
+    /// Closes an HTTP/1.1 connection whose client has accepted no bytes for `window`, if the response holds a connection to the
+    /// origin. Returns true if the connection is closed. Called while other requests wait for the origin.
+    pub(crate) fn close_if_stuck(&self, now: Timestamp, window: Duration) -> bool {
         let is_stuck = !self.conn.is_h2()
             && self.conn.close_reason().is_none()
             && self.conn.is_write_blocked_for(now, window)
@@ -160,36 +158,36 @@ impl Delivery {
         is_stuck
     }
 
-    /// A part of the body is still to come from the origin.
+    /// Returns true if a part of the body has not arrived from the origin.
     fn reads_origin(&self) -> bool {
-        let Some(passed) = &self.passed else {
+        let Some(origin) = &self.origin else {
             return false;
         };
-        let passed = passed.borrow();
-        match &passed.ahead {
+        let origin = origin.borrow();
+        match &origin.ahead {
             Some(ahead) => ahead.end.is_none(),
-            None => !passed.body.is_end_stream(),
+            None => !origin.body.is_end_stream(),
         }
     }
 
-    /// Starts to read ahead if the client has taken nothing for a moment.
+    /// Starts to read ahead if the client has accepted no bytes for [`STALLED_AFTER`].
     pub(crate) fn read_ahead(self: &Rc<Self>, deliveries: &Deliveries, now: Timestamp) {
-        let Some(passed) = &self.passed else { return };
+        let Some(origin) = &self.origin else { return };
         let is_stalled = |since| now.since(since) >= STALLED_AFTER;
         if !self.pace.waiting_since().is_some_and(is_stalled) {
             return;
         }
-        let mut passed = passed.borrow_mut();
-        let most = deliveries.read_ahead_bytes;
-        if passed.ahead.is_some() || most == 0 || passed.body.is_end_stream() {
+        let mut origin = origin.borrow_mut();
+        let ahead_max = deliveries.read_ahead_bytes;
+        if origin.ahead.is_some() || ahead_max == 0 || origin.body.is_end_stream() {
             return;
         }
-        let left = passed.body.size_hint().exact();
-        let share = left.map_or(most, |left| left.min(most));
+        let left = origin.body.size_hint().exact();
+        let share = left.map_or(ahead_max, |left| left.min(ahead_max));
         let Some(memory) = deliveries.budget.reserve(share) else {
             return;
         };
-        passed.ahead = Some(Ahead {
+        origin.ahead = Some(ReadAhead {
             frames: VecDeque::new(),
             bytes: 0,
             end: None,
@@ -198,17 +196,17 @@ impl Delivery {
             pump: None,
             _memory: memory,
         });
-        drop(passed);
+        drop(origin);
         deliveries.counters.read_ahead.increment();
         let delivery = Rc::clone(self);
-        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        let ahead_max = usize::try_from(ahead_max).unwrap_or(usize::MAX);
         let rate = Rc::clone(&deliveries.ahead_rate);
         deliveries.fetch_tasks.spawn(|member| async move {
             loop {
                 rate.wait(|cx| delivery.poll_wanted(cx)).await;
                 let mut chunk_bytes = 0;
-                let pumped = poll_fn(|cx| delivery.poll_pump(most, &mut chunk_bytes, cx));
-                if pumped.await == Pumped::All {
+                let step = poll_fn(|cx| delivery.poll_pump(ahead_max, &mut chunk_bytes, cx));
+                if step.await == PumpStep::End {
                     break;
                 }
                 tokio::task::yield_now().await;
@@ -217,12 +215,12 @@ impl Delivery {
         });
     }
 
-    /// Resolves when the client wants bytes that have not been read, or is gone.
+    /// Resolves when the client waits for bytes that were not read, or the body is abandoned.
     fn poll_wanted(&self, cx: &Context<'_>) -> Poll<()> {
-        let Some(passed) = &self.passed else {
+        let Some(origin) = &self.origin else {
             return Poll::Ready(());
         };
-        let Some(ahead) = &mut passed.borrow_mut().ahead else {
+        let Some(ahead) = &mut origin.borrow_mut().ahead else {
             return Poll::Ready(());
         };
         if ahead.is_abandoned || ahead.reader.is_some() {
@@ -232,27 +230,27 @@ impl Delivery {
         Poll::Pending
     }
 
-    /// Moves a chunk of what comes from the origin into memory, until the body ends or its client is gone.
+    /// Moves a chunk of frames from the origin into memory, or fewer if the body ends or is abandoned.
     fn poll_pump(
         &self,
-        most: usize,
+        ahead_max: usize,
         chunk_bytes: &mut usize,
         cx: &mut Context<'_>,
-    ) -> Poll<Pumped> {
-        let Some(passed) = &self.passed else {
-            return Poll::Ready(Pumped::All);
+    ) -> Poll<PumpStep> {
+        let Some(origin) = &self.origin else {
+            return Poll::Ready(PumpStep::End);
         };
-        let mut passed = passed.borrow_mut();
-        let Passed { body, ahead } = &mut *passed;
+        let mut origin = origin.borrow_mut();
+        let OriginSource { body, ahead } = &mut *origin;
         let Some(ahead) = ahead else {
-            return Poll::Ready(Pumped::All);
+            return Poll::Ready(PumpStep::End);
         };
         ahead.pump = Some(cx.waker().clone());
         while !ahead.is_abandoned {
             if *chunk_bytes >= CHUNK_BYTES {
-                return Poll::Ready(Pumped::Chunk);
+                return Poll::Ready(PumpStep::Chunk);
             }
-            if ahead.bytes >= most {
+            if ahead.bytes >= ahead_max {
                 return Poll::Pending;
             }
             let Poll::Ready(next) = Pin::new(&mut **body).poll_frame(cx) else {
@@ -278,19 +276,19 @@ impl Delivery {
                 break;
             }
         }
-        Poll::Ready(Pumped::All)
+        Poll::Ready(PumpStep::End)
     }
 
-    /// The next frame for the client, of a body that comes straight from the origin.
+    /// Returns the next frame of a body that comes directly from the origin.
     pub(crate) fn poll_frame(
         &self,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, OriginError>>> {
-        let Some(passed) = &self.passed else {
+        let Some(origin) = &self.origin else {
             return Poll::Ready(None);
         };
-        let mut passed = passed.borrow_mut();
-        let Passed { body, ahead } = &mut *passed;
+        let mut origin = origin.borrow_mut();
+        let OriginSource { body, ahead } = &mut *origin;
         let Some(ahead) = ahead else {
             return Pin::new(&mut **body).poll_frame(cx);
         };
@@ -318,32 +316,32 @@ impl Delivery {
     }
 
     pub(crate) fn is_end_stream(&self) -> bool {
-        let Some(passed) = &self.passed else {
+        let Some(origin) = &self.origin else {
             return true;
         };
-        let passed = passed.borrow();
-        match &passed.ahead {
-            None => passed.body.is_end_stream(),
+        let origin = origin.borrow();
+        match &origin.ahead {
+            None => origin.body.is_end_stream(),
             Some(ahead) => ahead.frames.is_empty() && matches!(ahead.end, Some(Ok(()))),
         }
     }
 
     pub(crate) fn size_hint(&self) -> SizeHint {
-        let Some(passed) = &self.passed else {
+        let Some(origin) = &self.origin else {
             return SizeHint::with_exact(0);
         };
-        let passed = passed.borrow();
-        let ahead = passed.ahead.as_ref().map_or(0, |ahead| ahead.bytes as u64);
-        match passed.body.size_hint().exact() {
+        let origin = origin.borrow();
+        let ahead = origin.ahead.as_ref().map_or(0, |ahead| ahead.bytes as u64);
+        match origin.body.size_hint().exact() {
             Some(left) => SizeHint::with_exact(ahead + left),
             None => SizeHint::default(),
         }
     }
 
-    /// Nobody will ask for more.
+    /// Stops reading ahead, because the client has gone.
     pub(crate) fn abandon(&self) {
-        let Some(passed) = &self.passed else { return };
-        if let Some(ahead) = &mut passed.borrow_mut().ahead {
+        let Some(origin) = &self.origin else { return };
+        if let Some(ahead) = &mut origin.borrow_mut().ahead {
             ahead.is_abandoned = true;
             if let Some(pump) = ahead.pump.take() {
                 pump.wake();
@@ -352,5 +350,5 @@ impl Delivery {
     }
 }
 
-/// A client that takes something in each interval of the sweep is never read ahead of.
+/// One interval of the sweep: a client that accepts bytes in each interval is not read ahead of.
 const STALLED_AFTER: Duration = Duration::from_millis(250);

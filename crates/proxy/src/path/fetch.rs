@@ -1,7 +1,7 @@
-//! A miss: one fetch for all who request, answered while it arrives and kept if it may be.
+//! Misses. Requests for one key share one fetch, and get its body while it arrives.
 //!
-//! The one who leads drives the fetch as part of answering, which costs no task and no channel. What is left of it when
-//! the answer can begin, or when the leader hangs up, goes on as a task of its own: he takes nobody with him.
+//! The leader's task polls the fetch, which costs no further task and no channel. When the leader's response begins, or when its
+//! client disconnects, the rest of the fetch becomes a task, so that the followers still get the body.
 
 mod lead;
 
@@ -22,7 +22,7 @@ use super::deliver::{self, Reply};
 use super::lookup::lookup_again;
 use super::pass;
 use crate::cache::CacheKey;
-use crate::cache::collapse::{Lead, Role};
+use crate::cache::collapse::{FetchLeader, Role};
 use crate::cache::fill::{FillHead, FillReader, Followed};
 use crate::cache::stored::{Stored, StoredKind};
 use crate::exchange::{ConnState, Refusal, Request};
@@ -32,8 +32,8 @@ use crate::path::body::{EdgeBody, Source};
 use crate::path::worker::Worker;
 use lead::Fetch;
 
-/// What the leader's client gets.
-enum Led {
+/// The result of a fetch for its leader.
+enum FetchResult {
     /// The body flows through the fill.
     Shared {
         status: StatusCode,
@@ -41,9 +41,9 @@ enum Led {
         length: Option<u64>,
         stored: bool,
     },
-    /// The response is not shared: here it is.
+    /// The response is not shared, and the leader gets it with its body. The text is the detail of `Cache-Status`.
     Direct(Received, Option<&'static str>),
-    /// What was stored can be served after all.
+    /// A stored response can be served.
     Found {
         stored: Arc<Stored>,
         fwd_status: Option<u16>,
@@ -51,7 +51,9 @@ enum Led {
     Failed(OriginError),
 }
 
-/// Answers a request for which nothing usable is stored.
+/// Answers a request that no stored response can answer.
+///
+/// Long because each arm of the loop's two matches either answers the request or sets how the next round begins.
 pub(super) async fn fetch(
     reply: Reply,
     request: Rc<Request>,
@@ -61,8 +63,8 @@ pub(super) async fn fetch(
     stale: Option<Arc<Stored>>,
 ) -> Response<EdgeBody> {
     let worker = Rc::clone(&reply.worker);
-    // A part of something that is not here is the origin's to give, and a HEAD's answer has no body
-    // to keep. With something stale at hand both first request whether it still holds.
+    // Without a stored response, a range and a HEAD are passed: their responses have no complete body to store. With a stale
+    // response, the fetch validates it first.
     let wants_range = !request.plain && request.headers.contains_key(RANGE);
     if stale.is_none() && (request.method == Method::HEAD || wants_range) {
         count(&worker, why);
@@ -73,32 +75,33 @@ pub(super) async fn fetch(
     let mut failed: Option<FillReader> = None;
     loop {
         let primary = key.primary_hash();
-        let alone = follows_left == 0 || worker.cache.hit_for_miss.contains(primary, worker.now());
+        let is_uncollapsed =
+            follows_left == 0 || worker.cache.hit_for_miss.contains(primary, worker.now());
         let collapse = &worker.cache.collapse;
         let role = match &failed {
-            _ if alone => Role::Alone,
+            _ if is_uncollapsed => Role::Uncollapsed,
             Some(failed) => collapse.join_after(failed, key.hash, &key.bytes),
             None => collapse.join(key.hash, &key.bytes),
         };
         failed = None;
         if follows_left == FOLLOWS_MAX {
-            // Once it waits, so that a request that is counted is one that waits.
+            // Counted after joining, so that each counted request is one that waits.
             count(&worker, why);
         }
         let reader = match role {
             Role::Follower(reader) => reader,
-            Role::Leader(mut lead, reader) => {
-                // It may have come between the lookup and the lead.
-                if let Some(stored) = came_meanwhile(&worker, &key, stale.as_ref()) {
-                    lead.close();
-                    lead.fill.found(Arc::clone(&stored));
+            Role::Leader(mut leader, reader) => {
+                // Another fetch may have stored the response between the lookup and `join`.
+                if let Some(stored) = find_new_fresh(&worker, &key, stale.as_ref()) {
+                    leader.close();
+                    leader.fill.found(Arc::clone(&stored));
                     return reply.stored(&request, &stored, None);
                 }
-                return lead_fetch(reply, request, key, why, stale, lead, reader).await;
+                return lead_fetch(reply, request, key, why, stale, leader, reader).await;
             }
-            Role::Alone => {
-                let (lead, reader) = worker.cache.collapse.alone();
-                return lead_fetch(reply, request, key, why, stale, lead, reader).await;
+            Role::Uncollapsed => {
+                let (leader, reader) = worker.cache.collapse.lead_uncollapsed();
+                return lead_fetch(reply, request, key, why, stale, leader, reader).await;
             }
         };
         follows_left -= 1;
@@ -115,7 +118,7 @@ pub(super) async fn fetch(
                     let mut own = Vec::new();
                     fields.write_key(&as_origin_sees(worker.hop(), &request, fields), &mut own);
                     if own != *secondary {
-                        // Another variant of the same URI: look again, now that this is known.
+                        // The fetch is for another variant of the URI. The lookup can now compute the key of this one.
                         let (next, fresh) = lookup_again(&worker, &request).await;
                         if let Some(stored) = fresh {
                             return reply.stored(&request, &stored, None);
@@ -129,7 +132,7 @@ pub(super) async fn fetch(
                     let secondary = head.variant.as_ref().map(|(_, secondary)| &secondary[..]);
                     disk.note(key.primary(), secondary);
                 }
-                return follow(reply, &request, &head, reader, why);
+                return respond_following(reply, &request, &head, reader, why);
             }
             Followed::Found(stored) => {
                 worker.counters.collapsed.increment();
@@ -145,47 +148,47 @@ pub(super) async fn fetch(
                 return reply.refuse(&Refusal {
                     status: failure.status,
                     cache_status: Some(status),
-                    text: "the origin failed the request this one waited for".into(),
+                    text: "the shared request to the origin failed".into(),
                     close: false,
                 });
             }
-            // One of those who waited leads now, the others follow it.
+            // One of the requests that waited leads the next fetch, and the others follow it.
             Followed::Failed(_) => failed = Some(reader),
         }
     }
 }
 
-/// Leads a fetch and answers with what comes of it.
+/// Leads a fetch and answers with its result.
 async fn lead_fetch(
     reply: Reply,
     request: Rc<Request>,
     key: CacheKey,
     why: Forward,
     stale: Option<Arc<Stored>>,
-    lead: Lead,
+    leader: FetchLeader,
     reader: FillReader,
 ) -> Response<EdgeBody> {
     let worker = Rc::clone(&reply.worker);
-    let told = Rc::new(Cell::new(None));
+    let result = Rc::new(Cell::new(None));
     let fetch = Fetch {
         worker: Rc::clone(&worker),
         request: Rc::clone(&request),
         key,
-        lead,
-        to_leader: Some(Rc::clone(&told)),
+        leader,
+        result: Some(Rc::clone(&result)),
     };
-    let mut driven = Driven {
+    let mut fetch = DetachableFetch {
         worker: Rc::clone(&worker),
         conn: Rc::clone(reply.in_flight.conn()),
-        answered: false,
+        is_reported: false,
         fetch: Some(Box::pin(fetch.run(stale))),
     };
-    let led = poll_fn(|cx| driven.poll(cx, &told)).await;
-    // From here on whoever reads the body is served by a task.
-    drop(driven);
+    let outcome = poll_fn(|cx| fetch.poll(cx, &result)).await;
+    // From here on a task moves the body.
+    drop(fetch);
     let mut status = CacheStatus::forward(why);
-    match led {
-        Led::Shared {
+    match outcome {
+        FetchResult::Shared {
             status: code,
             headers,
             length,
@@ -193,61 +196,62 @@ async fn lead_fetch(
         } => {
             status.stored = stored;
             status.fwd_status = Some(code.as_u16());
-            shared(reply, &request, code, headers, length, reader, status)
+            respond_shared(reply, &request, code, headers, length, reader, status)
         }
-        Led::Direct(response, detail) => {
+        FetchResult::Direct(response, detail) => {
             drop(reader);
             status.detail = detail.map(Into::into);
             let (parts, body) = response;
-            pass::stripped(reply, &request, *parts, body, status)
+            pass::respond(reply, &request, *parts, body, status)
         }
-        Led::Found { stored, fwd_status } => {
+        FetchResult::Found { stored, fwd_status } => {
             worker.counters.revalidated.increment();
             status.fwd_status = fwd_status;
             status.ttl = Some(deliver::ttl_secs(&stored, worker.now()));
             reply.stored(&request, &stored, Some(status))
         }
-        Led::Failed(error) => pass::failed(reply, &error, status),
+        FetchResult::Failed(error) => pass::refuse(reply, &error, status),
     }
 }
 
-/// A fetch as its leader drives it. Given up before its end it goes on by itself.
-struct Driven<F: Future<Output = ()> + 'static> {
+/// A fetch that its leader polls. If it is dropped before its end, it continues as a task.
+struct DetachableFetch<F: Future<Output = ()> + 'static> {
     worker: Rc<Worker>,
     conn: Rc<ConnState>,
-    /// The leader has its answer, so that the fetch is no orphan.
-    answered: bool,
+    /// The leader has the result, so the client no longer waits for this fetch.
+    is_reported: bool,
     fetch: Option<Pin<Box<F>>>,
 }
 
-impl<F: Future<Output = ()> + 'static> Driven<F> {
-    fn poll(&mut self, cx: &mut Context<'_>, told: &Cell<Option<Led>>) -> Poll<Led> {
+impl<F: Future<Output = ()> + 'static> DetachableFetch<F> {
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        result: &Cell<Option<FetchResult>>,
+    ) -> Poll<FetchResult> {
         if let Some(fetch) = &mut self.fetch
             && fetch.as_mut().poll(cx).is_ready()
         {
             self.fetch = None;
         }
-        match told.take() {
-            Some(led) => {
-                self.answered = true;
-                Poll::Ready(led)
+        match result.take() {
+            Some(result) => {
+                self.is_reported = true;
+                Poll::Ready(result)
             }
             None => {
-                debug_assert!(
-                    self.fetch.is_some(),
-                    "every fetch tells its leader how it ended"
-                );
+                debug_assert!(self.fetch.is_some(), "every fetch reports a result");
                 Poll::Pending
             }
         }
     }
 }
 
-impl<F: Future<Output = ()> + 'static> Drop for Driven<F> {
+impl<F: Future<Output = ()> + 'static> Drop for DetachableFetch<F> {
     fn drop(&mut self) {
         if let Some(fetch) = self.fetch.take() {
-            // The origin works on for a client that may request for the next thing at once.
-            let orphan = (!self.answered).then(|| self.conn.orphan());
+            // The origin still works for this client, which may already send its next request.
+            let orphan = (!self.is_reported).then(|| self.conn.orphan());
             self.worker.fetch_tasks.spawn(|member| async move {
                 fetch.await;
                 drop((member, orphan));
@@ -256,8 +260,8 @@ impl<F: Future<Output = ()> + 'static> Drop for Driven<F> {
     }
 }
 
-/// Answers with a response that others share.
-fn shared(
+/// Responds with a response that other requests share.
+fn respond_shared(
     reply: Reply,
     request: &Request,
     status: StatusCode,
@@ -281,7 +285,8 @@ fn shared(
     reply.respond(request, status, headers, source, &cache_status)
 }
 
-fn follow(
+/// Responds to a follower.
+fn respond_following(
     reply: Reply,
     request: &Request,
     head: &FillHead,
@@ -292,7 +297,7 @@ fn follow(
     status.collapsed = true;
     status.stored = head.stored;
     let headers = head.headers.clone();
-    shared(
+    respond_shared(
         reply,
         request,
         head.status,
@@ -303,14 +308,15 @@ fn follow(
     )
 }
 
-fn came_meanwhile(
+/// Returns the response in memory if it is fresh and newer than `stale`.
+fn find_new_fresh(
     worker: &Worker,
     key: &CacheKey,
     stale: Option<&Arc<Stored>>,
 ) -> Option<Arc<Stored>> {
     let stored = worker.cache.hot.peek(key.hash)?;
-    let is_news = stale.is_none_or(|stale| !Arc::ptr_eq(stale, &stored));
-    let usable = is_news
+    let is_new = stale.is_none_or(|stale| !Arc::ptr_eq(stale, &stored));
+    let usable = is_new
         && stored.is_of(&key.bytes)
         && matches!(&stored.kind, StoredKind::Response(r) if r.policy.is_fresh(worker.now()));
     usable.then_some(stored)
@@ -329,5 +335,5 @@ fn count(worker: &Worker, why: Forward) {
     }
 }
 
-/// How often one request waits for another's fetch before it asks on its own, or shares the failure of the last.
+/// The number of fetches that a request follows before it fetches uncollapsed, or shares the failure of the last one.
 const FOLLOWS_MAX: u32 = 3;

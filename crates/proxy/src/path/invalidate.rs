@@ -1,7 +1,7 @@
-//! Requests that may change what the origin shows, and the stored responses that they make untrue (RFC 9111 §4.4).
+//! Requests with unsafe methods, and the stored responses that they invalidate (RFC 9111 §4.4).
 //!
-//! An unsafe request that was sent may have changed the origin's state although nobody learns of it. So the exchange goes
-//! on without its client, and a request whose response is unknown invalidates its target.
+//! An unsafe request that was sent may have changed the origin's state even if its response is lost. Therefore the exchange
+//! continues without its client, and a request whose response is unknown invalidates its target.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -17,7 +17,7 @@ use crate::exchange::{ConnState, Request};
 use crate::origin::{Attempt, Conditions, OriginError, Outbound, Received, Upload};
 use crate::path::worker::Worker;
 
-/// An exchange with the origin that its client may leave. Dropped after the request was sent, it goes on as a task.
+/// An exchange with the origin. If it is dropped after the request was sent, it continues as a task.
 pub(super) struct UnsafeExchange<F: Future + 'static> {
     worker: Rc<Worker>,
     conn: Rc<ConnState>,
@@ -26,7 +26,7 @@ pub(super) struct UnsafeExchange<F: Future + 'static> {
     exchange: Option<Pin<Box<F>>>,
 }
 
-/// Sends an unsafe request, and invalidates what its response makes untrue.
+/// Sends an unsafe request, and invalidates the stored responses that it makes outdated.
 pub(super) async fn send(
     worker: Rc<Worker>,
     request: Rc<Request>,
@@ -47,9 +47,9 @@ pub(super) async fn send(
             upload,
         ))),
     };
-    let (sent, pending) = exchange.end().await;
+    let (sent, pending) = exchange.finish().await;
     if !pending.is_empty() {
-        until_durable(&worker, pending).await;
+        wait_until_durable(&worker, pending).await;
     }
     sent
 }
@@ -69,8 +69,8 @@ async fn exchange(
     let sent = worker.origin.send(&attempt, &outbound, upload).await;
     let pending = match &sent {
         Ok((parts, _)) => invalidate(&worker, &request, parts.status, &parts.headers),
-        // The origin may have done what it was asked for. It does not act on a request without its end (RFC 9112 §8), and
-        // a client that cuts its upload must not be able to remove what others use.
+        // The origin may have executed the request. It does not act on an incomplete request (RFC 9112 §8), and a client
+        // that aborts its upload must not be able to remove stored responses.
         Err(error) if attempt.was_sent() && !error.is_upload_error() => {
             invalidate(&worker, &request, StatusCode::OK, &HeaderMap::new())
         }
@@ -80,10 +80,12 @@ async fn exchange(
 }
 
 impl<F: Future + 'static> UnsafeExchange<F> {
-    async fn end(&mut self) -> F::Output {
+    async fn finish(&mut self) -> F::Output {
         let exchange = &mut self.exchange;
         let output = poll_fn(|cx| {
-            let exchange = exchange.as_mut().expect("polled to its end once");
+            let exchange = exchange
+                .as_mut()
+                .expect("an exchange is polled to its end once");
             exchange.as_mut().poll(cx)
         });
         let output = output.await;
@@ -106,13 +108,13 @@ impl<F: Future + 'static> Drop for UnsafeExchange<F> {
     }
 }
 
-/// A request by this method may change the origin's state.
+/// Returns true if a request with this method may change the origin's state.
 pub(super) fn is_unsafe(method: &Method) -> bool {
     invalidation::applies(method, StatusCode::OK)
 }
 
-/// Removes the stored responses that a response to an unsafe method makes untrue. Returns what has to become durable before the
-/// client hears of it.
+/// Removes the stored responses that a response to an unsafe method invalidates. Returns the removals that have to become durable
+/// before the client gets its response.
 fn invalidate(
     worker: &Worker,
     request: &Request,
@@ -135,9 +137,9 @@ fn invalidate(
     pending
 }
 
-/// Waits until invalidations are durable: a client that was told of a change must not see the old response after a restart. The wait
-/// has a bound, so that a broken disk does not keep responses back.
-async fn until_durable(worker: &Worker, pending: Vec<Durable>) {
+/// Waits until invalidations are durable: a client that got a response must not get the old content after a restart. The wait is
+/// bounded, so that a faulty disk does not hold back responses.
+async fn wait_until_durable(worker: &Worker, pending: Vec<Durable>) {
     let Some(disk) = &worker.cache.disk else {
         return;
     };

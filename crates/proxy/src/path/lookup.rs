@@ -1,8 +1,7 @@
-//! One lookup for every request: what is stored under its key, and what follows from it.
+//! The lookup of a request in memory and on disk.
 //!
-//! [`lookup`] is called with the key and a [`Query`], which is the rest of the request as far as a lookup reads it. It returns an
-//! [`Outcome`], which the request path carries out. At most two keys are looked up, that of the target and that of the
-//! variant, each in memory and then on disk.
+//! [`lookup`] takes the key and a [`Query`], the other parts of the request that a lookup reads. It returns an [`Outcome`], which
+//! the request path carries out. A lookup reads at most two keys, the target's and the variant's, each in memory and then on disk.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -22,61 +21,61 @@ use crate::cache::{CacheKey, DiskHit};
 use crate::exchange::{Refusal, Request};
 use crate::origin::as_origin_sees;
 
-/// What becomes of a request.
+/// The way in which a request is answered.
 pub(crate) enum Outcome {
-    /// A stored response answers it.
+    /// A stored response answers the request.
     Hit(Hit),
-    /// A stored response answers it if the origin says so.
+    /// A stored response answers the request once the origin has validated it.
     Revalidate {
         key: CacheKey,
         why: Forward,
         stale: Arc<Stored>,
     },
-    /// Nothing that is stored answers it.
+    /// No stored response answers the request.
     Miss {
         key: CacheKey,
         why: Forward,
-        /// The number of the id filter's rule that let it pass, if one did.
+        /// The number of the id filter's rule that watches the response, if any.
         rule: Option<usize>,
     },
-    /// It goes to the origin without the cache.
+    /// The request goes to the origin without the cache.
     Pass(Forward),
-    /// It is not served.
+    /// The edge answers with an error of its own.
     Refuse(Refusal),
-    /// The disk has to be read first: see [`Waiting::outcome`].
-    Wait(Box<Waiting>),
+    /// The disk has to be read first.
+    Wait(Box<PendingLookup>),
 }
 
 /// A stored response that answers a request.
 pub(crate) struct Hit {
     pub(crate) key: CacheKey,
-    pub(crate) found: Found,
+    pub(crate) found: FoundResponse,
     is_stale: bool,
 }
 
 /// A stored response that a lookup found.
-pub(crate) enum Found {
-    /// One in memory, or one whose head was read from disk by another thread.
+pub(crate) enum FoundResponse {
+    /// A response in memory, or one whose head another thread read from disk.
     Stored(Arc<Stored>),
-    /// One on disk whose head took no waiting.
+    /// A response on disk whose head was read without waiting.
     Disk(Box<DiskHit>),
 }
 
 /// A lookup that waits for the disk.
-pub(crate) struct Waiting {
+pub(crate) struct PendingLookup {
     key: CacheKey,
     candidate: Candidate,
 }
 
-/// The rest of a request, as far as a lookup reads it.
+/// The parts of a request that a lookup reads besides its key.
 pub(crate) trait Query {
-    /// The directives of the request that the cache follows.
+    /// Returns the directives of the request that the cache follows.
     fn directives(&self, worker: &Worker) -> RequestDirectives;
 
-    /// The path of the target.
+    /// Returns the path of the target.
     fn path(&self) -> &str;
 
-    /// The fields that decide between `variants`, as the origin sees them.
+    /// Returns the request fields that select among `variants`, as the origin gets them.
     fn selecting_fields(&self, worker: &Worker, variants: &Variants) -> Cow<'_, HeaderMap>;
 }
 
@@ -98,7 +97,7 @@ impl Query for Request {
     }
 }
 
-/// The primary key of a request that is not refused.
+/// Returns the primary key of a request that is not refused.
 pub(super) fn key_of(worker: &Worker, request: &Request) -> CacheKey {
     let target = request
         .target()
@@ -109,19 +108,17 @@ pub(super) fn key_of(worker: &Worker, request: &Request) -> CacheKey {
 /// Looks a request up by its primary key.
 pub(crate) fn lookup(worker: &Worker, mut key: CacheKey, query: &impl Query) -> Outcome {
     let step = find(worker, &mut key, query);
-    outcome(worker, key, step, query)
+    decide(worker, key, step, query)
 }
 
-/// Looks a request up once more: what is fresh under its key, and the key.
+/// Looks a request up once more. Returns its key, and the stored response if it is fresh.
 pub(super) async fn lookup_again(
     worker: &Worker,
     request: &Request,
 ) -> (CacheKey, Option<Arc<Stored>>) {
     let mut key = key_of(worker, request);
-    let mut step = find(worker, &mut key, request);
-    while let Step::Waits(candidate) = step {
-        step = wait(worker, &mut key, candidate, request).await;
-    }
+    let step = find(worker, &mut key, request);
+    let step = wait(worker, &mut key, step, request).await;
     let now = worker.now();
     let fresh = match step {
         Step::Found(found) if found.policy().is_fresh(now) => Some(found.into_stored(&key)),
@@ -130,20 +127,17 @@ pub(super) async fn lookup_again(
     (key, fresh)
 }
 
-impl Waiting {
-    /// The outcome once the disk was read.
+impl PendingLookup {
+    /// Waits for the disk and returns the outcome.
     pub(super) async fn outcome(self, worker: &Worker, query: &impl Query) -> Outcome {
         let Self { mut key, candidate } = self;
-        let mut step = Step::Waits(candidate);
-        while let Step::Waits(candidate) = step {
-            step = wait(worker, &mut key, candidate, query).await;
-        }
-        outcome(worker, key, step, query)
+        let step = wait(worker, &mut key, Step::Pending(candidate), query).await;
+        decide(worker, key, step, query)
     }
 }
 
 impl Hit {
-    /// Counts the request as a hit.
+    /// Counts the hit.
     pub(crate) fn count(&self, worker: &Worker) {
         let counters = &worker.counters;
         if self.is_stale {
@@ -152,17 +146,17 @@ impl Hit {
             counters.hit.increment();
         }
         match &self.found {
-            Found::Stored(stored) if !stored.is_on_disk() => {
+            FoundResponse::Stored(stored) if !stored.is_on_disk() => {
                 worker
                     .cache
                     .record(self.key.hash, stored.charge_bytes(), true);
             }
-            Found::Stored(_) | Found::Disk(_) => counters.disk_hit.increment(),
+            FoundResponse::Stored(_) | FoundResponse::Disk(_) => counters.disk_hit.increment(),
         }
     }
 }
 
-impl Found {
+impl FoundResponse {
     fn policy(&self) -> &StoredPolicy {
         match self {
             Self::Stored(stored) => &stored.response().policy,
@@ -177,7 +171,7 @@ impl Found {
         }
     }
 
-    /// The response as memory has it, under the key it was found by.
+    /// Returns the response in the form that memory holds, under the key that found it.
     pub(super) fn into_stored(self, key: &CacheKey) -> Arc<Stored> {
         match self {
             Self::Stored(stored) => stored,
@@ -186,73 +180,70 @@ impl Found {
     }
 }
 
-/// How far a lookup got.
+/// The state of a lookup after all keys that can be read without waiting.
 enum Step {
-    Found(Found),
+    Found(FoundResponse),
     Absent,
-    Waits(Candidate),
+    Pending(Candidate),
 }
 
-/// What lies under one key.
+/// The entry of one key.
 enum Entry {
-    Response(Found),
-    /// The target's responses differ by request fields, and each lies under a secondary key.
+    Response(FoundResponse),
+    /// The target's responses vary by request fields, and each is stored under a secondary key.
     Marker(Arc<Stored>),
     Absent,
-    Waits(Candidate),
+    Pending(Candidate),
 }
 
 impl Entry {
+    /// Returns the entry that was read from disk. A marker is also inserted into memory.
+    fn read(worker: &Worker, hash: KeyHash, stored: Option<Arc<Stored>>) -> Self {
+        let Some(stored) = stored else {
+            return Self::Absent;
+        };
+        insert_marker(worker, hash, &stored);
+        Self::of(stored)
+    }
+
     fn of(stored: Arc<Stored>) -> Self {
         match &stored.kind {
-            StoredKind::Response(_) => Self::Response(Found::Stored(stored)),
+            StoredKind::Response(_) => Self::Response(FoundResponse::Stored(stored)),
             StoredKind::Varies(_) => Self::Marker(stored),
         }
     }
 }
 
-/// Finds what is stored under a key. A marker there leads on to the request's variant, whose secondary key is appended to `key`.
+/// Finds the entry of a key. If it is a marker, the variant's secondary key is appended to `key`, and its entry is found.
 fn find(worker: &Worker, key: &mut CacheKey, query: &impl Query) -> Step {
     loop {
-        let entry = entry_at(worker, key);
-        match follow(worker, key, entry, query) {
-            Some(step) => return step,
-            None => continue,
+        let entry = read_entry(worker, key);
+        if let Some(step) = follow(worker, key, entry, query) {
+            return step;
         }
     }
 }
 
-/// As [`find`], for a candidate on disk that has to be waited for.
-async fn wait(
-    worker: &Worker,
-    key: &mut CacheKey,
-    candidate: Candidate,
-    query: &impl Query,
-) -> Step {
-    let Some(disk) = &worker.cache.disk else {
-        return Step::Absent;
-    };
-    let read = disk
-        .wait(candidate, key.hash, &key.bytes, &worker.counters)
-        .await;
-    let entry = match read {
-        Some(stored) => {
-            keep_marker(worker, key.hash, &stored);
-            Entry::of(stored)
-        }
-        None => Entry::Absent,
-    };
-    match follow(worker, key, entry, query) {
-        Some(step) => step,
-        None => find(worker, key, query),
+/// Waits for the disk as long as the lookup is pending.
+async fn wait(worker: &Worker, key: &mut CacheKey, mut step: Step, query: &impl Query) -> Step {
+    while let Step::Pending(candidate) = step {
+        let Some(disk) = &worker.cache.disk else {
+            return Step::Absent;
+        };
+        let read = disk
+            .wait(candidate, key.hash, &key.bytes, &worker.counters)
+            .await;
+        let entry = Entry::read(worker, key.hash, read);
+        step = follow(worker, key, entry, query).unwrap_or_else(|| find(worker, key, query));
     }
+    step
 }
 
-/// The step that an entry ends a lookup with, or `None` after `key` was extended to that of a variant.
+/// Returns the step that an entry leads to, or `None` after a marker extended `key` to the key of a variant.
 fn follow(worker: &Worker, key: &mut CacheKey, entry: Entry, query: &impl Query) -> Option<Step> {
     match entry {
         Entry::Response(found) => Some(Step::Found(found)),
-        Entry::Waits(candidate) => Some(Step::Waits(candidate)),
+        Entry::Pending(candidate) => Some(Step::Pending(candidate)),
         Entry::Marker(marker) if key.marker.is_none() => {
             let StoredKind::Varies(variants) = &marker.kind else {
                 return Some(Step::Absent);
@@ -265,8 +256,8 @@ fn follow(worker: &Worker, key: &mut CacheKey, entry: Entry, query: &impl Query)
     }
 }
 
-/// What memory or the disk has under a key.
-fn entry_at(worker: &Worker, key: &CacheKey) -> Entry {
+/// Reads the entry of a key from memory, otherwise from disk.
+fn read_entry(worker: &Worker, key: &CacheKey) -> Entry {
     if let Some(stored) = worker.cache.hot.lookup(key.hash) {
         if stored.is_of(&key.bytes) {
             return Entry::of(stored);
@@ -274,16 +265,16 @@ fn entry_at(worker: &Worker, key: &CacheKey) -> Entry {
         worker.counters.key_collisions.increment();
     }
     match &worker.cache.disk {
-        Some(disk) => on_disk(worker, disk, key),
+        Some(disk) => read_disk_entry(worker, disk, key),
         None => Entry::Absent,
     }
 }
 
-fn on_disk(worker: &Worker, disk: &DiskTier, key: &CacheKey) -> Entry {
+fn read_disk_entry(worker: &Worker, disk: &DiskTier, key: &CacheKey) -> Entry {
     let object = match disk.lookup(key.hash, &key.bytes, &worker.counters) {
         DiskEntry::Found(object) => object,
         DiskEntry::Absent => return Entry::Absent,
-        DiskEntry::Waits(candidate) => return Entry::Waits(candidate),
+        DiskEntry::Waits(candidate) => return Entry::Pending(candidate),
     };
     if let Ok(DiskHead::Response {
         status,
@@ -291,24 +282,19 @@ fn on_disk(worker: &Worker, disk: &DiskTier, key: &CacheKey) -> Entry {
         fields,
     }) = head::parse(object.head())
     {
-        return Entry::Response(Found::Disk(Box::new(DiskHit {
+        return Entry::Response(FoundResponse::Disk(Box::new(DiskHit {
             object,
             status,
             policy,
             fields,
         })));
     }
-    match disk.parse(key.hash, &key.bytes, object, &worker.counters) {
-        Some(stored) => {
-            keep_marker(worker, key.hash, &stored);
-            Entry::of(stored)
-        }
-        None => Entry::Absent,
-    }
+    let stored = disk.parse(key.hash, &key.bytes, object, &worker.counters);
+    Entry::read(worker, key.hash, stored)
 }
 
-/// Puts a marker that came from disk into memory, where every request for the target will look for it.
-fn keep_marker(worker: &Worker, hash: KeyHash, stored: &Arc<Stored>) {
+/// Inserts a marker that came from disk into memory, because every request for the target looks it up.
+fn insert_marker(worker: &Worker, hash: KeyHash, stored: &Arc<Stored>) {
     let cache = &worker.cache;
     let StoredKind::Varies(variants) = &stored.kind else {
         return;
@@ -326,16 +312,21 @@ fn keep_marker(worker: &Worker, hash: KeyHash, stored: &Arc<Stored>) {
     }
 }
 
-/// What follows from how far a lookup got.
-fn outcome(worker: &Worker, key: CacheKey, step: Step, query: &impl Query) -> Outcome {
+/// Returns the outcome of a lookup.
+fn decide(worker: &Worker, key: CacheKey, step: Step, query: &impl Query) -> Outcome {
     match step {
-        Step::Found(found) => outcome_of(worker, key, found, query),
-        Step::Absent => absence(worker, key, query),
-        Step::Waits(candidate) => Outcome::Wait(Box::new(Waiting { key, candidate })),
+        Step::Found(found) => decide_found(worker, key, found, query),
+        Step::Absent => decide_absent(worker, key, query),
+        Step::Pending(candidate) => Outcome::Wait(Box::new(PendingLookup { key, candidate })),
     }
 }
 
-fn outcome_of(worker: &Worker, key: CacheKey, found: Found, query: &impl Query) -> Outcome {
+fn decide_found(
+    worker: &Worker,
+    key: CacheKey,
+    found: FoundResponse,
+    query: &impl Query,
+) -> Outcome {
     let directives = query.directives(worker);
     let reuse = found.policy().reuse(worker.now(), &directives);
     match reuse {
@@ -352,26 +343,26 @@ fn outcome_of(worker: &Worker, key: CacheKey, found: Found, query: &impl Query) 
             let why = cause.forward();
             Outcome::Revalidate { key, why, stale }
         }
-        Reuse::GatewayTimeout => Outcome::Refuse(only_if_cached(worker)),
+        Reuse::GatewayTimeout => Outcome::Refuse(refuse_only_if_cached(worker)),
     }
 }
 
-/// The outcome of a lookup that found nothing.
-pub(crate) fn absence(worker: &Worker, key: CacheKey, query: &impl Query) -> Outcome {
+/// Returns the outcome of a lookup that found no response.
+pub(crate) fn decide_absent(worker: &Worker, key: CacheKey, query: &impl Query) -> Outcome {
     let directives = query.directives(worker);
     let mut rule = None;
-    // Another variant of the target shows that its id exists.
+    // A marker shows that the target has another variant, hence that its id exists.
     let is_unknown = key.marker.is_none();
     let negative = &worker.cache.negative;
     if is_unknown && !directives.no_cache && negative.has_rules() {
         match negative.advise(query.path()) {
-            Advice::Absent => return Outcome::Refuse(no_such_id(worker)),
+            Advice::Absent => return Outcome::Refuse(refuse_unknown_id(worker)),
             Advice::Watch(number) => rule = Some(number),
             Advice::Forward => {}
         }
     }
     if directives.only_if_cached {
-        return Outcome::Refuse(only_if_cached(worker));
+        return Outcome::Refuse(refuse_only_if_cached(worker));
     }
     let why = if is_unknown {
         Forward::UriMiss
@@ -381,7 +372,7 @@ pub(crate) fn absence(worker: &Worker, key: CacheKey, query: &impl Query) -> Out
     Outcome::Miss { key, why, rule }
 }
 
-fn no_such_id(worker: &Worker) -> Refusal {
+fn refuse_unknown_id(worker: &Worker) -> Refusal {
     worker.counters.id_filter.increment();
     Refusal {
         status: StatusCode::NOT_FOUND,
@@ -392,7 +383,7 @@ fn no_such_id(worker: &Worker) -> Refusal {
 }
 
 /// RFC 9111 §5.2.1.7.
-fn only_if_cached(worker: &Worker) -> Refusal {
+fn refuse_only_if_cached(worker: &Worker) -> Refusal {
     worker.counters.only_if_cached.increment();
     Refusal {
         status: StatusCode::GATEWAY_TIMEOUT,

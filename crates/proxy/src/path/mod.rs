@@ -1,4 +1,4 @@
-//! The request path: a request is looked up, and then answered from the cache, fetched from the origin, passed or refused.
+//! The request path: a request is looked up, then delivered from the cache, fetched, passed or refused.
 
 pub(crate) mod body;
 mod connections;

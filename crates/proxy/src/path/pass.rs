@@ -1,4 +1,4 @@
-//! Requests the cache has no part in: streamed to the origin, the answer streamed back.
+//! Requests that bypass the cache. Their bodies and their responses are streamed.
 
 use std::rc::Rc;
 
@@ -15,7 +15,7 @@ use crate::exchange::{Refusal, Request};
 use crate::origin::{Attempt, Conditions, OriginBody, OriginError, Outbound, Upload};
 use crate::path::body::{EdgeBody, Source};
 
-/// Sends the request on as it is.
+/// Forwards the request, and counts why it bypasses the cache.
 pub(super) async fn pass(
     reply: Reply,
     request: Rc<Request>,
@@ -30,7 +30,7 @@ pub(super) async fn pass(
     pass_counted(reply, request, incoming, why).await
 }
 
-/// The same, for a request whose outcome is counted already.
+/// Forwards a request whose outcome is counted already.
 pub(super) async fn pass_counted(
     reply: Reply,
     request: Rc<Request>,
@@ -40,7 +40,7 @@ pub(super) async fn pass_counted(
     let worker = Rc::clone(&reply.worker);
     let (upload, attempt) = match upload(&reply, &request, incoming).await {
         Ok(upload) => upload,
-        Err(error) => return failed(reply, &error, CacheStatus::forward(why)),
+        Err(error) => return refuse(reply, &error, CacheStatus::forward(why)),
     };
     let progress = attempt.upload.clone();
     let sent = if invalidate::is_unsafe(&request.method) {
@@ -61,19 +61,19 @@ pub(super) async fn pass_counted(
             hop_by_hop::strip_response(&mut parts.headers);
             if progress.is_some_and(|upload| upload.is_refused()) {
                 worker.counters.expectations_refused.increment();
-                // RFC 9110 §10.1.1: the end of the body is unknown, and so is the start of a next request.
+                // RFC 9110 §10.1.1: the client may or may not send the body, so the start of a next request is unknown.
                 let close = HeaderValue::from_static("close");
                 parts.headers.insert(CONNECTION, close);
                 reply.in_flight.conn().linger();
             }
-            stripped(reply, &request, *parts, body, CacheStatus::forward(why))
+            respond(reply, &request, *parts, body, CacheStatus::forward(why))
         }
-        Err(error) => failed(reply, &error, CacheStatus::forward(why)),
+        Err(error) => refuse(reply, &error, CacheStatus::forward(why)),
     }
 }
 
-/// The origin's response, without the fields of the connection it came by.
-pub(super) fn stripped(
+/// Responds with the origin's response, whose hop-by-hop fields were removed.
+pub(super) fn respond(
     reply: Reply,
     request: &Request,
     parts: Parts,
@@ -91,13 +91,13 @@ pub(super) fn stripped(
     reply.respond(request, status, headers, source, &cache_status)
 }
 
-/// The error a client gets instead of a response.
-pub(super) fn failed(
+/// Responds with the error that stands for a failed exchange with the origin.
+pub(super) fn refuse(
     reply: Reply,
     error: &OriginError,
     cache_status: CacheStatus,
 ) -> Response<EdgeBody> {
-    tracing::debug!(error = %ErrorChain(error), "the origin did not answer");
+    tracing::debug!(error = %ErrorChain(error), "the exchange with the origin failed");
     reply.refuse(&Refusal {
         status: error.status(),
         cache_status: Some(cache_status.with_detail(error.detail())),
@@ -106,6 +106,7 @@ pub(super) fn failed(
     })
 }
 
+/// Returns how the request's body is sent, buffered as far as the configuration says.
 async fn upload(
     reply: &Reply,
     request: &Request,

@@ -1,4 +1,4 @@
-//! What a 304 makes of a stored response.
+//! The update of a stored response by a 304 (RFC 9111 §4.3.4).
 
 use std::sync::Arc;
 
@@ -10,24 +10,24 @@ use crate::cache::stored::{Stored, StoredKind, StoredResponse};
 use crate::exchange::Request;
 use crate::path::worker::Worker;
 
-/// The stored response after a validation.
-pub(super) enum Validated {
-    /// With a fresh head, to be kept.
+/// The result of a validation.
+pub(super) enum Validation {
+    /// The stored response with a fresh head, which replaces the old one.
     Keep(Arc<Stored>),
-    /// Good for this request, but not to be kept.
+    /// The stored response with a fresh head, for this request alone.
     UseOnce(Arc<Stored>),
-    /// The 304 speaks of another representation: fetch anew.
+    /// The 304 is about another representation, so the response has to be fetched.
     Mismatch,
 }
 
-/// Applies a 304. The body is shared with the old value, not copied.
+/// Applies a 304. The old and the new value share the body.
 pub(super) fn not_modified(
     worker: &Worker,
     request: &Request,
     stored: &Arc<Stored>,
     not_modified: &Parts,
     exchange: Exchange,
-) -> Validated {
+) -> Validation {
     let old = stored.response();
     let head = old.headers();
     let validators = Validators::of(&head);
@@ -47,13 +47,13 @@ pub(super) fn not_modified(
         stored.renewed(StoredKind::Response(response))
     };
     match freshened {
-        Freshened::Keep(storable) => Validated::Keep(renewed(&storable.head, storable.policy)),
+        Freshened::Keep(storable) => Validation::Keep(renewed(&storable.head, storable.policy)),
         Freshened::UseOnce { head, .. } => {
             let mut policy = old.policy;
             policy.response_time = exchange.response_time;
             policy.initial_age_ms = 0;
-            Validated::UseOnce(renewed(&head, policy))
+            Validation::UseOnce(renewed(&head, policy))
         }
-        Freshened::Mismatch => Validated::Mismatch,
+        Freshened::Mismatch => Validation::Mismatch,
     }
 }

@@ -1,6 +1,6 @@
-//! The request path: a request becomes canonical, is looked up, and its outcome is carried out.
+//! The entry of the request path: makes a request canonical, looks it up and carries out the outcome.
 //!
-//! All codecs come here with the head of a request. [`serve`] answers at once if a response is at hand, else by a future.
+//! All codecs call [`serve`] with the head of a request. It returns a response if one is ready, otherwise a future.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -20,7 +20,7 @@ use super::{fetch, pass};
 use crate::exchange::canonical::{self, NotForwarded, RawHead};
 use crate::exchange::{ClientLink, Refusal, Request};
 
-/// A response, or a future of one.
+/// A response that is ready, or a future that resolves to one.
 #[expect(
     clippy::large_enum_variant,
     reason = "boxing the ready response would cost every hit an allocation"
@@ -45,7 +45,7 @@ impl Future for Serving {
 
 /// Serves a request.
 ///
-/// `body` is `None` if the request is known to have no body, and `outcome` is what the codec's own lookup returned, if it made one.
+/// `body` is `None` if the request is known to have no body. `outcome` is the result of the codec's own lookup, if the codec made one.
 pub(crate) fn serve(
     worker: &Rc<Worker>,
     link: &ClientLink,
@@ -80,6 +80,7 @@ pub(crate) fn refuse(
     ready(Reply::new(worker, link, &request).refuse(refusal))
 }
 
+/// Starts what the outcome asks for. This is the only `match` over outcomes.
 fn carry_out(
     reply: Reply,
     request: Rc<Request>,

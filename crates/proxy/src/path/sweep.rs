@@ -1,4 +1,4 @@
-//! Once a second a worker ends what has passed a limit: connections, streams, uploads, and readers that pin memory.
+//! The sweep of a worker. It ends connections, streams and uploads that exceed a limit, and readers that pin memory.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::worker::Worker;
 use crate::cache::pinned::pinned_bytes;
 use crate::exchange::CloseReason;
 
-/// Ends connections that passed a limit, and old idle ones to the origin.
+/// Ends what exceeds a limit, and old idle connections to the origin.
 pub(crate) fn sweep(worker: &Worker) {
     let now = worker.now();
     let limits = &worker.config().limits;
@@ -33,13 +33,15 @@ pub(crate) fn sweep(worker: &Worker) {
     worker.origin.sweep(now);
 }
 
-/// Ends HTTP/2 streams that are slower than allowed, and reads ahead of clients that take nothing.
+/// Ends HTTP/2 streams that are too slow, and reads ahead for clients that accept no bytes.
 fn sweep_deliveries(worker: &Worker, now: Timestamp) {
     let rate = worker.config().limits.stream_rate();
     let requests_wait = worker.origin.is_contended();
     worker.deliveries.each(|delivery| {
         delivery.read_ahead(&worker.deliveries, now);
-        if delivery.charge(now, rate) || (requests_wait && delivery.make_way(now, rate.window)) {
+        if delivery.charge(now, rate)
+            || (requests_wait && delivery.close_if_stuck(now, rate.window))
+        {
             note_slow_response(worker, now);
         }
     });
@@ -55,9 +57,9 @@ fn note_slow_response(worker: &Worker, now: Timestamp) {
     }
 }
 
-/// While pinned bytes exceed their bound: closes the connections that free what they pin most slowly.
+/// Closes the connections that free pinned bytes most slowly, while pinned bytes exceed their bound.
 ///
-/// Each worker closes its share of the excess, by what its own connections pin, so that workers need not wait for each other.
+/// Each worker closes its share of the excess, in proportion to the bytes that its own connections pin. Workers need no coordination.
 fn sweep_pinned(worker: &Worker, now: Timestamp) {
     let (pinned, pinned_max) = worker.cache.hot.pinned_bytes();
     let excess = pinned.saturating_sub(pinned_max);
@@ -68,39 +70,43 @@ fn sweep_pinned(worker: &Worker, now: Timestamp) {
         }
         return;
     }
-    let mut all = 0_u64;
+    let mut pinned_here = 0_u64;
     let mut readers = Vec::new();
     for conn in connections
         .iter()
         .filter(|conn| conn.close_reason().is_none())
     {
-        let pins = pinned_bytes(conn.pieces(), &worker.cache.hot);
+        let pinned_by_conn = pinned_bytes(conn.pieces(), &worker.cache.hot);
         let pieces = conn.pieces();
-        if pins == 0 {
+        if pinned_by_conn == 0 {
             pieces.watched.set(None);
             continue;
         }
-        all += pins;
+        pinned_here += pinned_by_conn;
         match pieces.watched.get() {
             None => pieces.watched.set(Some((now, conn.written_bytes()))),
-            Some((since, written)) if now.since(since) >= WATCH => {
+            Some((since, written)) if now.since(since) >= WATCH_TIME => {
                 let progress = conn.written_bytes().saturating_sub(written) as f64;
                 let secs = now.since(since).as_secs_f64();
-                readers.push((progress / secs / pins as f64, pins, Rc::clone(conn)));
+                readers.push((
+                    progress / secs / pinned_by_conn as f64,
+                    pinned_by_conn,
+                    Rc::clone(conn),
+                ));
             }
             Some(_) => {}
         }
     }
-    // One body may be pinned by several connections, so that closing one frees nothing: the next sweep goes on.
-    let share = (excess as f64 * (all as f64 / pinned as f64).min(1.0)).ceil() as u64;
+    // Closing one of several connections that pin the same body frees no bytes. The next sweep then closes more.
+    let share = (excess as f64 * (pinned_here as f64 / pinned as f64).min(1.0)).ceil() as u64;
     readers.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut freed = 0;
     let mut closed = 0;
-    for (_, pins, conn) in readers {
+    for (_, pinned_by_conn, conn) in readers {
         if freed >= share {
             break;
         }
-        freed += pins;
+        freed += pinned_by_conn;
         closed += 1;
         conn.close(CloseReason::Pinned);
     }
@@ -117,5 +123,5 @@ fn sweep_pinned(worker: &Worker, now: Timestamp) {
     }
 }
 
-/// How long connections are compared before the first is closed: a reader of 100 Mbit/s takes 12 MB in it.
-const WATCH: Duration = Duration::from_secs(1);
+/// The time for which progress is measured before a connection is closed. A reader of 100 Mbit/s reads 12 MB in it.
+const WATCH_TIME: Duration = Duration::from_secs(1);

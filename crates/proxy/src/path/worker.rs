@@ -1,4 +1,4 @@
-//! What the requests of one worker share, and what all workers share.
+//! The state that the requests of one worker share, and the state that all workers share.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -23,37 +23,37 @@ use crate::exchange::canonical::Canonicaliser;
 use crate::exchange::{ClientLink, CloseReason};
 use crate::origin::{Hop, OriginHealth, OriginPool};
 
-/// What all workers share.
+/// The state that all workers share.
 pub(crate) struct Shared {
     pub(crate) config: EdgeConfig,
     pub(crate) cache: Arc<Cache>,
-    /// Memory of request bodies that are read before the origin is asked.
+    /// Memory of request bodies that are buffered before a request is sent to the origin.
     pub(crate) upload_budget: Arc<MemoryBudget>,
     pub(crate) head_budget: Arc<MemoryBudget>,
     pub(crate) clock: Arc<Clock>,
     pub(crate) canonicaliser: Canonicaliser,
-    /// The whole `Via` field for a request by HTTP/1.1 that came straight from a client.
+    /// The whole `Via` field of a request over HTTP/1.1 that has no `Via` field of its own.
     pub(crate) via_http11: HeaderValue,
     pub(crate) origin_health: Arc<OriginHealth>,
     /// One set for each worker.
     pub(crate) counters: Vec<Arc<Counters>>,
 }
 
-/// What the requests of one worker share. It never leaves its thread.
+/// The state that the requests of one worker share. It never leaves the worker's thread.
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) cache: WorkerCache,
     pub(crate) origin: Rc<OriginPool>,
     log: Option<RefCell<rtrb::Producer<LogLine>>>,
-    /// Where a Cache-Status is put together.
-    pub(crate) line: RefCell<String>,
-    /// The last one of a response that was passed on: they are few, and mostly one follows its like.
-    passed: RefCell<Option<(CacheStatus, HeaderValue)>>,
+    /// A buffer in which a `Cache-Status` is written.
+    pub(crate) cache_status_text: RefCell<String>,
+    /// The last `Cache-Status` of a response from the origin. Consecutive ones are mostly equal.
+    last_cache_status: RefCell<Option<(CacheStatus, HeaderValue)>>,
     date: RefCell<(u64, HeaderValue)>,
-    /// Connections' tasks.
+    /// The tasks of connections.
     pub(crate) connection_tasks: TaskSet,
-    /// Fetches, which outlive the request that began them.
+    /// The tasks of fetches, which outlive the requests that began them.
     pub(crate) fetch_tasks: TaskSet,
     pub(crate) connections: RefCell<Connections>,
     pub(crate) deliveries: Deliveries,
@@ -93,8 +93,8 @@ impl Worker {
             counters,
             origin,
             log: log.map(RefCell::new),
-            line: RefCell::default(),
-            passed: RefCell::default(),
+            cache_status_text: RefCell::default(),
+            last_cache_status: RefCell::default(),
             date: RefCell::new((0, HeaderValue::from_static(""))),
             connection_tasks,
             fetch_tasks,
@@ -111,7 +111,7 @@ impl Worker {
         self.shared.clock.now()
     }
 
-    /// The time as a `Date` has it (RFC 9110 §5.6.7), written once a second.
+    /// Returns the time as the value of `Date` (RFC 9110 §5.6.7), which is written once a second.
     pub(crate) fn http_date(&self) -> HeaderValue {
         let secs = self.now().as_secs();
         let mut date = self.date.borrow_mut();
@@ -121,9 +121,9 @@ impl Worker {
         date.1.clone()
     }
 
-    /// A `Cache-Status` of this edge, for a response that was passed on.
+    /// Returns the value of `Cache-Status` for a response from the origin.
     pub(crate) fn cache_status(&self, status: &CacheStatus) -> HeaderValue {
-        let mut last = self.passed.borrow_mut();
+        let mut last = self.last_cache_status.borrow_mut();
         match &*last {
             Some((same, value)) if same == status => value.clone(),
             _ => {
@@ -134,7 +134,7 @@ impl Worker {
         }
     }
 
-    /// What a request to the origin says of this edge.
+    /// Returns what `Via` and `X-Forwarded-*` say of this edge.
     pub(crate) fn hop(&self) -> Hop<'_> {
         Hop {
             origin: self.origin.config(),
@@ -148,7 +148,7 @@ impl Worker {
         &self.shared.config
     }
 
-    pub(crate) fn logs(&self) -> bool {
+    pub(crate) fn has_log(&self) -> bool {
         self.log.is_some()
     }
 
@@ -160,7 +160,7 @@ impl Worker {
         }
     }
 
-    /// Closes the client connection that can be spared best. False if every connection has a request under way.
+    /// Closes the client connection that ranks first for closing. Returns false if every connection has a request under way.
     pub(crate) fn make_room(&self) -> bool {
         let spare = self.connections.borrow_mut().take_spare(self.now());
         if let Some(conn) = &spare {
@@ -169,9 +169,9 @@ impl Worker {
         spare.is_some()
     }
 
-    /// Logs a request whose head could not be read, if there is a log.
+    /// Logs a request whose head could not be read, if an access log is configured.
     pub(crate) fn log_unread(&self, link: &ClientLink, status: StatusCode) {
-        if self.logs() {
+        if self.has_log() {
             let pending = PendingLine::unread(link.peer.ip(), link.scheme(), self.now(), status);
             self.log(pending.finish());
         }

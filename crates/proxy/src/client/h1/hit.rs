@@ -22,7 +22,7 @@ use crate::exchange::canonical::canonical;
 use crate::exchange::pieces::PieceMemory;
 use crate::exchange::{ClientLink, Request};
 use crate::path::body::{EdgeBody, Source};
-use crate::path::lookup::{Found, Hit, Outcome, Query, absence, lookup};
+use crate::path::lookup::{FoundResponse, Hit, Outcome, Query, decide_absent, lookup};
 use crate::path::worker::Worker;
 
 /// What became of a plain request.
@@ -43,7 +43,7 @@ pub(super) fn answer(
     site: &mut Option<Site>,
     outbox: &mut Outbox,
 ) -> Answer {
-    if worker.logs() {
+    if worker.has_log() {
         // A line of the access log needs fields that are not read here.
         return Answer::Open(None);
     }
@@ -71,7 +71,7 @@ pub(super) fn answer(
         Outcome::Hit(hit) => hit,
         outcome => return Answer::Open(Some(outcome)),
     };
-    let Found::Stored(stored) = &hit.found else {
+    let FoundResponse::Stored(stored) = &hit.found else {
         return from_disk(worker, link, plain, &query, hit, outbox);
     };
     let StoredBody::Memory(body) = &stored.response().body else {
@@ -104,7 +104,7 @@ fn from_disk(
     hit: Hit,
     outbox: &mut Outbox,
 ) -> Answer {
-    let Found::Disk(on_disk) = &hit.found else {
+    let FoundResponse::Disk(on_disk) = &hit.found else {
         return Answer::Open(Some(Outcome::Hit(hit)));
     };
     let body = if plain.head_only || on_disk.length() == 0 {
@@ -118,7 +118,7 @@ fn from_disk(
             Now::WouldBlock => Some((None, body)),
             Now::Miss(_) => {
                 worker.counters.disk_unreadable.increment();
-                return Answer::Open(Some(absence(worker, hit.key, query)));
+                return Answer::Open(Some(decide_absent(worker, hit.key, query)));
             }
         }
     };

@@ -105,7 +105,7 @@ impl ResponseWriter {
 
     /// Goes on with a response whose head, and perhaps the front of its body, is in the outbox.
     pub(super) fn rest(mut body: EdgeBody, bytes: u64, closes: bool) -> Self {
-        body.leave_counting_to_writer();
+        body.let_writer_count();
         Self {
             head_only: false,
             stage: Stage::Sending {
@@ -149,7 +149,7 @@ impl ResponseWriter {
                 }
                 Stage::Sending { body, framing } => {
                     let polled = if link.tls {
-                        let frame = body.poll_unlisted(cx);
+                        let frame = body.poll_unpinned(cx);
                         // Trailers were not asked for: a plain request has no TE.
                         let bytes = |frame: Frame<Bytes>| frame.into_data().unwrap_or_default();
                         frame.map_ok(|frame| Piece::Bytes(bytes(frame)))
@@ -201,7 +201,7 @@ impl ResponseWriter {
         outbox: &mut Outbox,
     ) -> Stage {
         let (parts, mut body) = response.into_parts();
-        body.leave_counting_to_writer();
+        body.let_writer_count();
         let status = parts.status;
         let headers = parts.headers;
         let bodiless = status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED;

@@ -1,7 +1,7 @@
-//! One fetch: what is asked of the origin, and what comes of the answer for its leader, for those who wait, for RAM and
-//! for the disk. Where it is kept is [`place`]'s, how its body gets there [`pump`]'s.
+//! One fetch: the request to the origin, and the decision about its response. [`destination`] chooses where the response is stored,
+//! and [`pump`] moves its body to the readers and into the cache.
 
-mod place;
+mod destination;
 mod pump;
 
 use std::cell::Cell;
@@ -20,10 +20,10 @@ use http::response::Parts;
 use http::{Method, StatusCode};
 use http_body::Body as _;
 
-use super::Led;
+use super::FetchResult;
 use crate::base::counters::Counters;
 use crate::cache::CacheKey;
-use crate::cache::collapse::Lead;
+use crate::cache::collapse::FetchLeader;
 use crate::cache::fill::{Failure, FillHead, Held};
 use crate::cache::stored::{Hot, Stored, StoredBody, StoredKind};
 use crate::exchange::Request;
@@ -31,29 +31,30 @@ use crate::origin::Upload;
 use crate::origin::as_origin_sees;
 use crate::origin::{Attempt, OriginBody, OriginError};
 use crate::origin::{Conditions, Outbound};
-use crate::path::revalidate::{self, Validated};
+use crate::path::revalidate::{self, Validation};
 use crate::path::worker::Worker;
-use place::charge_of;
+use destination::charge_of;
 
 /// One fetch, from the request to the end of the body.
 pub(super) struct Fetch {
     pub(super) worker: Rc<Worker>,
     pub(super) request: Rc<Request>,
     pub(super) key: CacheKey,
-    pub(super) lead: Lead,
-    pub(super) to_leader: Option<Rc<Cell<Option<Led>>>>,
+    pub(super) leader: FetchLeader,
+    /// Gets the result for the leader; `None` once it was reported.
+    pub(super) result: Option<Rc<Cell<Option<FetchResult>>>>,
 }
 
-/// What a fetch saw before its request left for the origin.
+/// The versions that a fetch read before it sent its request.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct SeenVersions {
     key: Version,
-    /// Of the URL's key, which is another one if the URL varies.
+    /// The version of the target's primary key, which is another key if the target's responses vary.
     url: Version,
 }
 
-impl Seen {
-    /// Keeps versions recent while the fetch goes on.
+impl SeenVersions {
+    /// Renews the versions, so that they are not too old to be compared when the fetch ends.
     fn renew(&mut self, hot: &Hot) {
         self.key = hot.renewed(self.key).unwrap_or(self.key);
         self.url = hot.renewed(self.url).unwrap_or(self.url);
@@ -61,10 +62,13 @@ impl Seen {
 }
 
 impl Fetch {
+    /// Sends the request, and reports a result to the leader and to the followers.
+    ///
+    /// Long because it lists in order which responses end the fetch without a body to move.
     pub(super) async fn run(mut self, mut stale: Option<Arc<Stored>>) {
         let _open = OpenFill::new(&self.worker.counters);
         loop {
-            let seen = self.see();
+            let seen = self.read_versions();
             let request_time = self.worker.now();
             let validators = stale
                 .as_ref()
@@ -96,13 +100,13 @@ impl Fetch {
             };
             let (parts, body) = match sent {
                 Ok(response) => response,
-                Err(error) => return self.failed(error, stale),
+                Err(error) => return self.fail(error, stale),
             };
             let status = parts.status;
             if let Some(old) = stale.as_ref().filter(|_| status.is_server_error())
                 && may_serve_on_error(old, exchange)
             {
-                return self.found(Arc::clone(old), Some(status.as_u16()));
+                return self.finish_with_stored(Arc::clone(old), Some(status.as_u16()));
             }
             if let Some(old) = &stale
                 && parts.status == StatusCode::NOT_MODIFIED
@@ -110,35 +114,35 @@ impl Fetch {
                 let validated =
                     revalidate::not_modified(&self.worker, &self.request, old, &parts, exchange);
                 match validated {
-                    Validated::Keep(stored) => {
-                        self.freshened(old, &stored, seen.key);
+                    Validation::Keep(stored) => {
+                        self.freshen(old, &stored, seen.key);
                         self.worker.counters.fills_freshened.increment();
-                        // RFC 9111 §4: only what could be reused for each who waited.
+                        // RFC 9111 §4: followers get only a response that each of them could reuse.
                         if stored.response().policy.may_answer_waiting() {
-                            return self.found(stored, Some(304));
+                            return self.finish_with_stored(stored, Some(304));
                         }
-                        return self.found_alone(stored, Some(304));
+                        return self.finish_leader_with_stored(stored, Some(304));
                     }
-                    Validated::UseOnce(stored) => {
+                    Validation::UseOnce(stored) => {
                         self.remove(seen.key);
-                        return self.found_alone(stored, Some(304));
+                        return self.finish_leader_with_stored(stored, Some(304));
                     }
-                    Validated::Mismatch => {
+                    Validation::Mismatch => {
                         self.remove(seen.key);
                         stale = None;
                         continue;
                     }
                 }
             }
-            if let Some(rest) = self.received(parts, body, exchange, stale.is_some(), seen) {
+            if let Some(rest) = self.receive(parts, body, exchange, stale.is_some(), seen) {
                 rest.await;
             }
             return;
         }
     }
 
-    /// Reads the versions. A marker that led here and is no longer current is forgotten.
-    fn see(&mut self) -> Seen {
+    /// Reads the current versions. Drops a marker from the key if it is no longer current.
+    fn read_versions(&mut self) -> SeenVersions {
         let hot = &self.worker.cache.hot;
         let url = hot.version(self.key.primary_hash());
         let key = hot.version(self.key.hash);
@@ -148,11 +152,11 @@ impl Fetch {
                 || matches!(&marker.kind, StoredKind::Varies(variants)
                     if variants.seen.is_some_and(|seen| hot.is_current(seen)))
         });
-        Seen { key, url }
+        SeenVersions { key, url }
     }
 
-    /// Puts a head freshened by a 304 in the place of the old one, in each tier that has the old one.
-    fn freshened(&self, old: &Arc<Stored>, stored: &Arc<Stored>, seen: Version) {
+    /// Replaces the stored response by its freshened copy, in each tier that holds it.
+    fn freshen(&self, old: &Arc<Stored>, stored: &Arc<Stored>, seen: Version) {
         let worker = &self.worker;
         let cache = &worker.cache;
         let _changing = cache.changing(seen.key());
@@ -173,52 +177,56 @@ impl Fetch {
         }
     }
 
-    fn failed(mut self, error: OriginError, stale: Option<Arc<Stored>>) {
+    /// Ends the fetch with a stale response if RFC 5861 allows it, otherwise with the error.
+    fn fail(mut self, error: OriginError, stale: Option<Arc<Stored>>) {
         let now = self.worker.now();
         let exchange = Exchange {
             request_time: now,
             response_time: now,
         };
         if let Some(old) = stale.filter(|old| may_serve_on_error(old, exchange)) {
-            return self.found(old, None);
+            return self.finish_with_stored(old, None);
         }
-        self.lead.close();
+        self.leader.close();
         self.worker.counters.fills_failed.increment();
-        self.lead.fill.fail(Failure {
+        self.leader.fill.fail(Failure {
             status: error.status(),
             detail: error.detail(),
         });
-        self.tell(Led::Failed(error));
+        self.report(FetchResult::Failed(error));
     }
 
-    fn found(mut self, stored: Arc<Stored>, fwd_status: Option<u16>) {
-        self.lead.close();
-        self.lead.fill.found(Arc::clone(&stored));
-        self.tell(Led::Found { stored, fwd_status });
+    /// Ends the fetch with a stored response, for the leader and its followers.
+    fn finish_with_stored(mut self, stored: Arc<Stored>, fwd_status: Option<u16>) {
+        self.leader.close();
+        self.leader.fill.found(Arc::clone(&stored));
+        self.report(FetchResult::Found { stored, fwd_status });
     }
 
-    /// As [`found`](Self::found), for the leader and nobody else.
-    fn found_alone(mut self, stored: Arc<Stored>, fwd_status: Option<u16>) {
-        self.lead.close();
-        self.lead.fill.release();
-        self.tell(Led::Found { stored, fwd_status });
+    /// Ends the fetch with a stored response for the leader. The followers have to fetch themselves.
+    fn finish_leader_with_stored(mut self, stored: Arc<Stored>, fwd_status: Option<u16>) {
+        self.leader.close();
+        self.leader.fill.release();
+        self.report(FetchResult::Found { stored, fwd_status });
     }
 
-    fn tell(&mut self, led: Led) {
-        if let Some(to_leader) = self.to_leader.take() {
-            to_leader.set(Some(led));
+    fn report(&mut self, outcome: FetchResult) {
+        if let Some(result) = self.result.take() {
+            result.set(Some(outcome));
         }
     }
 
-    /// A full response. Decides what becomes of it; if it is shared, its body is still to be moved.
-    fn received(
+    /// Decides about a response that is not a 304. If it is shared, returns the future that moves its body.
+    ///
+    /// Long because the checks build on each other: each one that fails releases the response to the leader.
+    fn receive(
         mut self,
         mut parts: Box<Parts>,
         body: Box<OriginBody>,
         exchange: Exchange,
         has_stale: bool,
-        seen: Seen,
-    ) -> Option<Rest> {
+        seen: SeenVersions,
+    ) -> Option<BodyTransfer> {
         let worker = Rc::clone(&self.worker);
         let counters = &worker.counters;
         hop_by_hop::strip_response(&mut parts.headers);
@@ -234,140 +242,140 @@ impl Fetch {
             Verdict::Store(storable) if worker.cache.hot.is_current(seen.url) => storable,
             Verdict::Store(_) => {
                 counters.dropped_insert.increment();
-                return self.direct(parts, body, None);
+                return self.release_to_leader(parts, body, None);
             }
             Verdict::Refuse(refusal) => {
-                self.refused(parts.status, has_stale, seen);
-                return self.direct(parts, body, Some(refusal.as_str()));
+                self.record_refusal(parts.status, has_stale, seen);
+                return self.release_to_leader(parts, body, Some(refusal.as_str()));
             }
         };
         let primary = self.key.primary_hash();
         worker.cache.hit_for_miss.clear(primary);
         let length = body.size_hint().exact();
-        // A marker is a change of its own.
+        // The marker is a second change, of the primary key.
         let varies = matches!(storable.vary, Vary::Fields(_));
         let changing = varies.then(|| worker.cache.changing(seen.url.key()));
-        let Some(mut place) = self.place(&storable, seen) else {
+        let Some(mut destination) = self.choose_destination(&storable, seen) else {
             counters.not_stored_admission.increment();
-            return self.direct(parts, body, None);
+            return self.release_to_leader(parts, body, None);
         };
-        let mut disk = self.fill_disk(&mut place, &storable, parts.status, length);
+        let mut disk = self.fill_disk(&mut destination, &storable, parts.status, length);
         drop(changing);
-        if disk.is_none() && worker.cache.is_settled_on_disk(place.hash) {
+        if disk.is_none() && worker.cache.is_settled_on_disk(destination.hash) {
             // The disk refused this response. The older one must not outlive it.
-            place.removed(worker.cache.remove(place.seen.key, &place.key));
+            destination.set_removed(worker.cache.remove(destination.seen.key, &destination.key));
         }
-        if disk.is_none() && !place.findable {
+        if disk.is_none() && !destination.is_findable {
             counters.not_stored_admission.increment();
-            return self.direct(parts, body, None);
+            return self.release_to_leader(parts, body, None);
         }
         let object_max = worker.config().limits.object_bytes_max.bytes();
         let share_max = worker.config().caching.collapse_bytes_max.bytes();
-        // A body of unknown length is offered at its end, and until then held on credit.
+        // A body of unknown length is offered to memory at its end. Until then it is charged to the budget of fills.
         let capacity_bytes = worker.config().hot.capacity.bytes();
         let mut buffer_max = object_max.min(capacity_bytes).max(share_max);
         if let Some(length) = length {
-            let charge = charge_of(&place, &storable, parts.status, length);
-            place.offer(&worker, charge, length);
+            let charge = charge_of(&destination, &storable, parts.status, length);
+            destination.offer(&worker, charge, length);
             buffer_max = length;
-            if place.reservation.is_none() && length > share_max {
+            if destination.reservation.is_none() && length > share_max {
                 if disk.is_none() {
-                    return self.direct(parts, body, None);
+                    return self.release_to_leader(parts, body, None);
                 }
-                // Too much to hold: it flows past, to disk and to those who have joined by now.
+                // The body is too large for memory. It flows through a window to disk and to the readers that have joined.
                 buffer_max = 0;
             }
         }
-        let stored = place.reservation.is_some() || disk.is_some();
+        let stored = destination.reservation.is_some() || disk.is_some();
         let budget = &worker.cache.fill_budget;
         let buffered = length.map_or(0, |length| length.min(buffer_max));
-        let memory = if let Some(reservation) = &mut place.reservation {
+        let memory = if let Some(reservation) = &mut destination.reservation {
             Some(budget.charged_to_cache(reservation.take_hold()))
         } else {
             budget.reserve(buffered).or_else(|| {
-                // The disk takes it also where there is no memory to share it from.
+                // The disk can store the body even without memory to share it.
                 buffer_max = 0;
                 disk.as_ref().and_then(|_| budget.reserve(0))
             })
         };
         let Some(memory) = memory else {
             counters.not_stored_fill_memory.increment();
-            return self.direct(parts, body, None);
+            return self.release_to_leader(parts, body, None);
         };
-        let head = self.head(
+        let head = self.build_head(
             &storable,
             parts.status,
             length,
             stored,
             exchange.response_time,
         );
-        let held = if place.reservation.is_some() || length.is_none() {
+        let held = if destination.reservation.is_some() || length.is_none() {
             Held::to_keep(usize::try_from(buffered).unwrap_or(0))
         } else {
             Held::to_pass()
         };
-        self.lead.fill.flow(Arc::new(head), held, memory);
-        let shared = Led::Shared {
+        self.leader.fill.flow(Arc::new(head), held, memory);
+        let shared = FetchResult::Shared {
             status: parts.status,
             headers: parts.headers,
             length,
             stored,
         };
-        // A small body comes with its head: then the leader, too, finds it whole and sends it in
-        // one piece. So the leader hears of it only when the first wait begins.
+        // A small body arrives with its head. The leader gets the result only when the pump first waits, so that it finds a
+        // complete body and sends it in one piece.
         let pump = self.pump(
             shared,
             body,
-            place,
+            destination,
             disk.take(),
             storable,
             parts.status,
             buffer_max,
             length,
         );
-        // Boxed: most of what a fetch would hold is this, and a response that is not shared never gets here.
+        // Boxed because it is the largest part of a fetch, and responses that are not shared do not need it.
         Some(Box::pin(pump))
     }
 
-    /// Takes note of a response that may not be stored.
-    fn refused(&self, status: StatusCode, has_stale: bool, seen: Seen) {
+    /// Records that a response may not be stored, so that requests for its target do not wait for each other.
+    fn record_refusal(&self, status: StatusCode, has_stale: bool, seen: SeenVersions) {
         let worker = &self.worker;
         worker.counters.not_stored_semantics.increment();
-        // A failing origin's answers are not shared either, but that will pass. An error that this request caused says
-        // nothing about the target's other responses.
+        // A server error is temporary. An error that this request caused says nothing about the target's other responses.
         if status.is_server_error() || answers_the_request(status) {
             return;
         }
         let primary = self.key.primary_hash();
         worker.cache.hit_for_miss.mark(primary, worker.now());
-        // What was stored is out of date.
+        // The stored response is outdated.
         if has_stale {
             self.remove(seen.key);
         }
     }
 
-    /// Removes the response that the origin was asked about.
+    /// Removes the stored response that the fetch tried to validate.
     fn remove(&self, seen: Version) {
         if self.worker.cache.remove(seen, &self.key.bytes).is_none() {
             self.worker.counters.dropped_removal.increment();
         }
     }
 
-    /// Gives the response to the leader alone, who moves its body himself.
-    fn direct(
+    /// Gives the response and its body to the leader alone. The followers have to fetch themselves.
+    fn release_to_leader(
         mut self,
         parts: Box<Parts>,
         body: Box<OriginBody>,
         detail: Option<&'static str>,
-    ) -> Option<Rest> {
-        self.lead.close();
-        self.lead.fill.release();
+    ) -> Option<BodyTransfer> {
+        self.leader.close();
+        self.leader.fill.release();
         self.worker.counters.fills_released.increment();
-        self.tell(Led::Direct((parts, body), detail));
+        self.report(FetchResult::Direct((parts, body), detail));
         None
     }
 
-    fn head(
+    /// Returns the head that followers get.
+    fn build_head(
         &self,
         storable: &Storable,
         status: StatusCode,
@@ -400,8 +408,8 @@ impl Fetch {
     }
 }
 
-/// What is left of a fetch when its response has come: a body to be moved.
-type Rest = Pin<Box<dyn Future<Output = ()>>>;
+/// The rest of a fetch after its response's head: moving the body.
+type BodyTransfer = Pin<Box<dyn Future<Output = ()>>>;
 
 /// Counts a fetch among those under way.
 struct OpenFill(Arc<Counters>);
@@ -419,7 +427,7 @@ impl Drop for OpenFill {
     }
 }
 
-/// RFC 5861 §4.
+/// Returns true if RFC 5861 §4 allows a stale response instead of an error.
 fn may_serve_on_error(stored: &Stored, exchange: Exchange) -> bool {
     exchange.response_time < stored.response().policy.stale_if_error_until
 }

@@ -1,5 +1,4 @@
-//! The body's way: out of the origin's connection into the buffer that followers read, to disk as it comes, and
-//! into RAM when it is whole.
+//! Moves a body from the origin's connection into the buffer that its readers share and to disk, and at its end into memory.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -12,26 +11,28 @@ use http::StatusCode;
 use http_body::Body as _;
 
 use super::Fetch;
-use super::place::{Place, charge_of};
+use super::destination::{Destination, charge_of};
 use crate::base::ahead::{CHUNK_BYTES, LEAD_BYTES};
 use crate::base::error_chain::ErrorChain;
 use crate::cache::disk::fill::DiskFill;
 use crate::cache::fill::Pace;
 use crate::cache::stored::{Stored, StoredBody, StoredKind, StoredResponse};
 use crate::origin::{OriginBody, OriginError};
-use crate::path::fetch::Led;
+use crate::path::fetch::FetchResult;
 
 impl Fetch {
-    /// Moves the body into the buffer, and the buffer into the cache.
+    /// Moves the body into the buffer, and at its end into the cache.
+    ///
+    /// Long because one loop moves the body, and its steps share the fill, the disk's writer and the result.
     #[expect(
         clippy::too_many_arguments,
-        reason = "all that is known of the response by now"
+        reason = "the state of the response at this point, which is moved into the future"
     )]
     pub(super) async fn pump(
         mut self,
-        shared: Led,
+        shared: FetchResult,
         mut body: Box<OriginBody>,
-        mut place: Place,
+        mut destination: Destination,
         mut disk: Option<DiskFill>,
         storable: Box<Storable>,
         status: StatusCode,
@@ -42,13 +43,13 @@ impl Fetch {
         let mut shared = Some(shared);
         let mut free_lead = None;
         loop {
-            // Worth going on for as long as someone reads it or it may be kept.
-            let keeps =
-                place.reservation.is_some() || (length.is_none() && !self.lead.fill.is_window());
-            let fill = Arc::clone(&self.lead.fill);
-            let to_leader = &mut self.to_leader;
+            // The body is read on as long as a reader waits for it or it may be stored.
+            let keeps = destination.reservation.is_some()
+                || (length.is_none() && !self.leader.fill.is_window());
+            let fill = Arc::clone(&self.leader.fill);
+            let result = &mut self.result;
             let disk_fill = &mut disk;
-            let seen = &mut place.seen;
+            let seen = &mut destination.seen;
             let mut chunk_bytes = 0;
             let step = poll_fn(|cx| {
                 loop {
@@ -66,16 +67,14 @@ impl Fetch {
                             }
                             chunk_bytes += bytes.len();
                             if fill.push(&bytes, buffer_max) == Pace::Wait {
-                                return Poll::Ready(Step::Wait);
+                                return Poll::Ready(Step::WindowFull);
                             }
                         }
-                        Poll::Ready(Some(Err(error))) => return Poll::Ready(Step::Broken(error)),
+                        Poll::Ready(Some(Err(error))) => return Poll::Ready(Step::Failed(error)),
                         Poll::Ready(None) => return Poll::Ready(Step::End),
                         Poll::Pending => {
-                            if let (Some(to_leader), Some(shared)) =
-                                (to_leader.take(), shared.take())
-                            {
-                                to_leader.set(Some(shared));
+                            if let (Some(result), Some(shared)) = (result.take(), shared.take()) {
+                                result.set(Some(shared));
                             }
                             fill.announce();
                             let is_written = disk_fill.as_ref().is_some_and(DiskFill::is_alive);
@@ -92,39 +91,39 @@ impl Fetch {
             .await;
             match step {
                 Step::Chunk => {
-                    // Sockets that are ready have their turn before the next chunk.
+                    // Other tasks get a turn before the next chunk.
                     tokio::task::yield_now().await;
                     let is_within = |cx: &Context<'_>, lead| fill.poll_near(cx, lead as u64);
                     let is_near = |cx: &mut Context<'_>| is_within(cx, CHUNK_BYTES);
-                    let may_go_on = |cx: &mut Context<'_>| is_within(cx, LEAD_BYTES);
+                    let is_in_lead = |cx: &mut Context<'_>| is_within(cx, LEAD_BYTES);
                     if poll_fn(|cx| Poll::Ready(is_near(cx))).await.is_ready() {
                         free_lead = None;
                         continue;
                     }
                     free_lead = free_lead.or_else(|| worker.ahead_rate.free_lead());
                     if free_lead.is_some()
-                        && poll_fn(|cx| Poll::Ready(may_go_on(cx))).await.is_ready()
+                        && poll_fn(|cx| Poll::Ready(is_in_lead(cx))).await.is_ready()
                     {
                         continue;
                     }
                     if let Some(shared) = shared.take() {
-                        self.tell(shared);
+                        self.report(shared);
                     }
                     fill.announce();
                     tokio::task::yield_now().await;
                     worker.ahead_rate.wait(is_near).await;
                 }
-                Step::Wait => {
-                    // Past keeping in memory; those who share it see it through, and nobody joins.
-                    self.lead.close();
-                    place.reservation = None;
+                Step::WindowFull => {
+                    // The body is too large to be stored in memory. The readers share it to its end, and no request joins.
+                    self.leader.close();
+                    destination.reservation = None;
                     if let Some(shared) = shared.take() {
-                        self.tell(shared);
+                        self.report(shared);
                     }
-                    self.lead.fill.announce();
-                    poll_fn(|cx| self.lead.fill.poll_room(cx)).await;
+                    self.leader.fill.announce();
+                    poll_fn(|cx| self.leader.fill.poll_room(cx)).await;
                     let is_written = disk.as_ref().is_some_and(DiskFill::is_alive);
-                    if !self.lead.fill.has_readers() && !is_written {
+                    if !self.leader.fill.has_readers() && !is_written {
                         worker.counters.fills_failed.increment();
                         return;
                     }
@@ -134,28 +133,28 @@ impl Fetch {
                     worker.counters.fills_failed.increment();
                     return;
                 }
-                Step::Broken(error) => {
-                    tracing::debug!(error = %ErrorChain(&error), "a body ended early");
+                Step::Failed(error) => {
+                    tracing::debug!(error = %ErrorChain(&error), "a response body from the origin ended early");
                     worker.counters.not_stored_incomplete.increment();
                     worker.counters.fills_failed.increment();
-                    self.lead.close();
-                    self.lead.fill.break_off();
-                    // As long as the client has no head it can still be told properly.
-                    self.tell(Led::Failed(error));
+                    self.leader.close();
+                    self.leader.fill.break_off();
+                    // If the client has no head yet, it gets an error response.
+                    self.report(FetchResult::Failed(error));
                     return;
                 }
             }
         }
-        self.finish(place, disk, &storable, status, length.is_none());
+        self.finish(destination, disk, &storable, status, length.is_none());
         if let Some(shared) = shared.take() {
-            self.tell(shared);
+            self.report(shared);
         }
     }
 
-    /// The body is whole.
+    /// Stores the complete body and ends the fill.
     fn finish(
         &mut self,
-        mut place: Place,
+        mut destination: Destination,
         disk: Option<DiskFill>,
         storable: &Storable,
         status: StatusCode,
@@ -163,22 +162,22 @@ impl Fetch {
     ) {
         let worker = Rc::clone(&self.worker);
         let cache = &worker.cache;
-        // For a variant: its own key may be as it was although its URL was invalidated.
-        let is_current = cache.hot.is_current(place.seen.url);
-        let whole = self.lead.fill.finish();
+        // The key of a variant does not change when its target is invalidated, so the primary key is checked too.
+        let is_current = cache.hot.is_current(destination.seen.url);
+        let whole = self.leader.fill.finish();
         let mut ram = None;
         let whole = whole.map(|(body, mut memory)| {
             let length = body.as_ref().len() as u64;
             if offers_now && is_current {
-                let charge = charge_of(&place, storable, status, length);
-                place.offer(&worker, charge, length);
-                if let Some(reservation) = &mut place.reservation {
+                let charge = charge_of(&destination, storable, status, length);
+                destination.offer(&worker, charge, length);
+                if let Some(reservation) = &mut destination.reservation {
                     let budget = &worker.cache.fill_budget;
                     memory = budget.charged_to_cache(reservation.take_hold());
                 }
             }
             let body = body.charged_to(memory);
-            ram = place.reservation.take().map(|reservation| {
+            ram = destination.reservation.take().map(|reservation| {
                 let response = StoredResponse::new(
                     status,
                     &storable.head,
@@ -186,12 +185,12 @@ impl Fetch {
                     StoredBody::Memory(body.clone()),
                 );
                 let kind = StoredKind::Response(response);
-                (reservation, Stored::new(&place.key, kind))
+                (reservation, Stored::new(&destination.key, kind))
             });
             body
         });
         let kept = is_current
-            .then(|| cache.insert(place.seen.key, &place.key, ram, disk))
+            .then(|| cache.insert(destination.seen.key, &destination.key, ram, disk))
             .flatten();
         if kept.is_none() {
             worker.counters.dropped_insert.increment();
@@ -203,23 +202,23 @@ impl Fetch {
             worker.counters.fills_shared.increment();
         }
         let Some(body) = whole else {
-            // It has passed by, or does as soon as its readers have it.
+            // The body was not held as a whole. Its readers still get the rest.
             if !kept.disk {
                 worker.counters.not_stored_size.increment();
             }
             return;
         };
-        // First in the cache, then out of the table: whoever comes between finds one or the other.
-        self.lead.close();
-        self.lead.fill.whole(body, place.hash);
+        // The response is inserted before the fetch leaves the table, so that every request finds one of the two.
+        self.leader.close();
+        self.leader.fill.whole(body, destination.hash);
     }
 }
 
 enum Step {
-    /// A chunk has come, and more may follow at once.
+    /// A chunk was moved, and more bytes may follow at once.
     Chunk,
-    Wait,
+    WindowFull,
     End,
     Unwanted,
-    Broken(OriginError),
+    Failed(OriginError),
 }

@@ -1,4 +1,4 @@
-//! Where a response will be kept: under which key, and which of RAM and disk take it.
+//! The destination of a response: the key, and which of memory and disk store it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -10,29 +10,29 @@ use edgeward_store::versions::Version;
 use edgeward_types::KeyHash;
 use http::StatusCode;
 
-use super::{Fetch, Seen};
+use super::{Fetch, SeenVersions};
 use crate::cache::disk::fill::DiskFill;
 use crate::cache::disk::{self, DiskTier};
 use crate::cache::stored::{self, Stored, StoredKind, Variants};
 use crate::origin::as_origin_sees;
 use crate::path::worker::Worker;
 
-/// Where a response will be kept.
-pub(super) struct Place {
+/// The key and the places under which a response will be stored.
+pub(super) struct Destination {
     pub(super) hash: KeyHash,
     pub(super) key: Vec<u8>,
-    /// What leads from the URI to it, if the URI varies.
+    /// The marker that leads from the target to this variant, if the target's responses vary.
     pub(super) marker: Option<Arc<Stored>>,
-    /// The versions of the key and of its URL's key.
-    pub(super) seen: Seen,
-    /// Whether the marker has a place without the disk's help.
-    pub(super) findable: bool,
+    /// The versions of the response's key and of the target's primary key.
+    pub(super) seen: SeenVersions,
+    /// A lookup will find the marker even if it is not written to disk.
+    pub(super) is_findable: bool,
     pub(super) reservation: Option<Reservation<Stored>>,
 }
 
-impl Place {
-    /// Goes on with the version that the removal of an older response made. `None` if the key had changed before.
-    pub(super) fn removed(&mut self, made: Option<Version>) {
+impl Destination {
+    /// Continues with the version that the removal of an older response made. `None` means that the key had changed before.
+    pub(super) fn set_removed(&mut self, made: Option<Version>) {
         let Some(made) = made else { return };
         if self.seen.url.key() == made.key() {
             self.seen.url = made;
@@ -40,8 +40,7 @@ impl Place {
         self.seen.key = made;
     }
 
-    /// Asks for room for a body of `length`, and tells the tuner of the request: in this order, as
-    /// the simulator does.
+    /// Reserves memory for a body of `length`, then records the request for the tuner. The simulator has the same order.
     pub(super) fn offer(&mut self, worker: &Worker, charge: u64, length: u64) {
         if length > worker.config().limits.object_bytes_max.bytes() {
             worker.counters.not_stored_size.increment();
@@ -60,18 +59,24 @@ impl Place {
 }
 
 impl Fetch {
-    /// The key the response belongs under. Sees to the marker of a URI that varies; without one the
-    /// variant could not be found, and so has no place.
-    pub(super) fn place(&mut self, storable: &Storable, mut seen: Seen) -> Option<Place> {
+    /// Returns the destination of a response. If the response varies, its marker is inserted first, because no lookup finds a variant
+    /// without it. Returns `None` if neither tier can hold the marker.
+    ///
+    /// Long because it follows one marker: the known one or a new one, its insertion, and the variant's key.
+    pub(super) fn choose_destination(
+        &mut self,
+        storable: &Storable,
+        mut seen: SeenVersions,
+    ) -> Option<Destination> {
         let primary = self.key.primary().to_vec();
         let Vary::Fields(fields) = &storable.vary else {
             seen.key = seen.url;
-            return Some(Place {
+            return Some(Destination {
                 hash: seen.url.key(),
                 key: primary,
                 marker: None,
                 seen,
-                findable: true,
+                is_findable: true,
                 reservation: None,
             });
         };
@@ -91,28 +96,28 @@ impl Fetch {
             };
             Stored::new(&primary, StoredKind::Varies(Box::new(variants)))
         });
-        let mut findable = is_known && {
+        let mut is_findable = is_known && {
             let is_on_disk = |disk: &Arc<DiskTier>| disk.holds(primary_hash);
             let present = cache.hot.peek(primary_hash);
             present.is_some_and(|present| present.is_of(&primary))
                 || cache.disk.as_ref().is_some_and(is_on_disk)
         };
-        if !findable
+        if !is_findable
             && let Offer::Admit(mut reservation) =
                 cache.offer_to_ram(primary_hash, marker.charge_bytes(), &self.worker.counters)
         {
             marker.keep_hold(reservation.take_hold());
             let commit = match is_known {
-                // It had to leave meanwhile, and its variants would no longer be found.
+                // The known marker was evicted, and its variants would no longer be found.
                 true => reservation.promote(Arc::clone(&marker), seen.url),
                 false => reservation.commit(Arc::clone(&marker), seen.url),
             };
             if let Commit::Done(version) = commit {
                 seen.url = version;
-                findable = true;
+                is_findable = true;
             }
         }
-        if !findable && cache.disk.is_none() {
+        if !is_findable && cache.disk.is_none() {
             return None;
         }
         let mut key = primary;
@@ -122,45 +127,45 @@ impl Fetch {
         }
         let hash = cache.hash(&key);
         if hash != seen.key.key() {
-            // Nobody saw anything under a new generation.
+            // The key has a new generation, so this fetch has no version of it yet.
             seen.key = cache.hot.version(hash);
         }
-        self.lead.also_known_as(hash, &key);
-        Some(Place {
+        self.leader.add_variant_key(hash, &key);
+        Some(Destination {
             hash,
             key,
             marker: Some(marker),
             seen,
-            findable,
+            is_findable,
             reservation: None,
         })
     }
 
-    /// Asks whether the response is worth writing to disk, and begins to if so.
+    /// Begins to write the response to disk, if the disk admits it.
     pub(super) fn fill_disk(
         &self,
-        place: &mut Place,
+        destination: &mut Destination,
         storable: &Storable,
         status: StatusCode,
         length: Option<u64>,
     ) -> Option<DiskFill> {
         let worker = &self.worker;
         let tier = worker.cache.disk.as_ref()?;
-        let primary = place.seen.url.key();
-        // What is there already is replaced, or it would outlive this response.
-        let writes =
-            tier.admits(place.hash, &place.key, length, &worker.counters) | tier.holds(place.hash);
-        if let Some(marker) = &place.marker
+        let primary = destination.seen.url.key();
+        // An older response on disk is always replaced, because it would outlive this one.
+        let writes = tier.admits(destination.hash, &destination.key, length, &worker.counters)
+            | tier.holds(destination.hash);
+        if let Some(marker) = &destination.marker
             && let StoredKind::Varies(variants) = &marker.kind
             && (writes || (!variants.on_disk.load(Ordering::Relaxed) && tier.holds(primary)))
         {
-            if !place.findable {
-                // It is new, and RAM has no room for it.
-                place.seen.url = worker.cache.hot.remove(place.seen.url)?;
+            if !destination.is_findable {
+                // The marker is new, and memory refused it.
+                destination.seen.url = worker.cache.hot.remove(destination.seen.url)?;
             }
-            if !tier.put_marker(primary, self.key.primary(), variants, place.seen.url) {
+            if !tier.put_marker(primary, self.key.primary(), variants, destination.seen.url) {
                 tier.remove(primary, self.key.primary());
-                if !place.findable {
+                if !destination.is_findable {
                     return None;
                 }
             }
@@ -169,18 +174,26 @@ impl Fetch {
             return None;
         }
         let head = disk::head_of(status, &storable.policy, &storable.head);
-        DiskFill::begin(tier, &worker.counters, place.hash, &place.key, head, length)
+        DiskFill::begin(
+            tier,
+            &worker.counters,
+            destination.hash,
+            &destination.key,
+            head,
+            length,
+        )
     }
 }
 
+/// Returns the bytes that the response will be charged with in memory.
 pub(super) fn charge_of(
-    place: &Place,
+    destination: &Destination,
     storable: &Storable,
     status: StatusCode,
     length: u64,
 ) -> u64 {
     let head_bytes = stored::head_block_bytes(status, &storable.head, length);
-    stored::charge_bytes(place.key.len(), head_bytes, length)
+    stored::charge_bytes(destination.key.len(), head_bytes, length)
 }
 
 fn count_refusal(worker: &Worker, refusal: Refusal) {

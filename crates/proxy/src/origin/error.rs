@@ -28,7 +28,7 @@ pub(crate) enum OriginError {
     #[error("the origin did not answer in time")]
     FirstByteTimeout,
     /// The body stopped for too long.
-    #[error("the origin fell silent within a body")]
+    #[error("the origin sent nothing in time within a body")]
     ReadTimeout,
     /// The response is not valid HTTP.
     #[error("the origin's response cannot be read")]

@@ -58,16 +58,16 @@ pub(crate) enum H1Error {
     #[error("the connection was closed early")]
     Closed,
     /// The head is invalid.
-    #[error("its head: {0}")]
+    #[error("the head is invalid: {0}")]
     Head(httparse::Error),
     /// The head exceeds its limits.
-    #[error("its head is too large")]
+    #[error("the head is too large")]
     HeadTooLarge,
     /// The end or the kind of the response is ambiguous.
     #[error("{0}")]
     Framing(&'static str),
     /// The head did not arrive in time.
-    #[error("nothing came in time")]
+    #[error("no response arrived in time")]
     Timeout,
 }
 
@@ -196,7 +196,7 @@ impl Connection {
                     reusable,
                 }) => return Poll::Ready(Ok((parts, framing, reusable))),
                 Some(Head::Interim(_)) if left == 0 => {
-                    return Poll::Ready(Err(H1Error::Framing("more interim responses than any")));
+                    return Poll::Ready(Err(H1Error::Framing("too many interim responses")));
                 }
                 Some(Head::Interim(lines)) => {
                     left -= 1;

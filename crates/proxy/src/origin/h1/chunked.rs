@@ -55,7 +55,7 @@ impl Chunked {
                     let (size, extension_bytes) = size(&line)?;
                     self.extension_bytes += extension_bytes;
                     if self.extension_bytes > LINE_BYTES_MAX {
-                        return Err(H1Error::Framing("more chunk extensions than any"));
+                        return Err(H1Error::Framing("the chunk extensions are too large"));
                     }
                     self.state = match size {
                         0 => State::Trailers,
@@ -100,7 +100,7 @@ impl Chunked {
                 return Ok(Step::NeedMore);
             }
             Ok(httparse::Status::Partial) => {
-                return Err(H1Error::Framing("more trailers than any"));
+                return Err(H1Error::Framing("the trailers are too large"));
             }
             Err(error) => return Err(H1Error::Head(error)),
         };
@@ -123,19 +123,21 @@ fn line(inbox: &mut BytesMut) -> Result<Option<Bytes>, H1Error> {
     let Some(end) = memchr::memchr(b'\n', inbox) else {
         return match inbox.len() {
             0..LINE_BYTES_MAX => Ok(None),
-            _ => Err(H1Error::Framing("a chunk's line without end")),
+            _ => Err(H1Error::Framing("the line of a chunk's size is too long")),
         };
     };
     let line = inbox.split_to(end + 1).freeze();
     match line.strip_suffix(b"\r\n") {
         Some(line_alone) => Ok(Some(line.slice_ref(line_alone))),
-        None => Err(H1Error::Framing("a chunk's line ends in a bare line feed")),
+        None => Err(H1Error::Framing(
+            "the line of a chunk's size ends in a bare line feed",
+        )),
     }
 }
 
 /// Parses a chunk's size: hexadecimal digits, then an extension or nothing. Returns the size and the extension's length.
 fn size(line: &[u8]) -> Result<(u64, usize), H1Error> {
-    const INVALID: H1Error = H1Error::Framing("a chunk's size is no number");
+    const INVALID: H1Error = H1Error::Framing("a chunk's size is not a hexadecimal number");
     let digits = line
         .iter()
         .position(|byte| !byte.is_ascii_hexdigit())

@@ -99,7 +99,7 @@ fn interim_lines(
         .iter()
         .map(|field| (field.name.as_bytes(), field.value));
     match status {
-        StatusCode::SWITCHING_PROTOCOLS => Err(H1Error::Framing("it switches protocols")),
+        StatusCode::SWITCHING_PROTOCOLS => Err(H1Error::Framing("the response switches protocols")),
         StatusCode::CONTINUE => Ok(None),
         _ => Ok(interim::lines(status, fields)),
     }
@@ -148,7 +148,7 @@ fn framing(
             [only] if only.eq_ignore_ascii_case(b"chunked") => {
                 Ok((Framing::Chunked(Chunked::default()), certain))
             }
-            _ => Err(H1Error::Framing("a transfer coding that was not asked for")),
+            _ => Err(H1Error::Framing("a transfer coding other than chunked")),
         };
     }
     match content_length(headers)? {
@@ -169,7 +169,7 @@ fn codings(headers: &HeaderMap) -> Vec<&[u8]> {
 
 /// Returns the value of `Content-Length`, which may be repeated but must be a single number.
 fn content_length(headers: &mut HeaderMap) -> Result<Option<u64>, H1Error> {
-    const INVALID: H1Error = H1Error::Framing("its Content-Length is no single number");
+    const INVALID: H1Error = H1Error::Framing("the Content-Length is not a single number");
     let mut times = 0;
     let mut length = None;
     for line in headers.get_all(CONTENT_LENGTH) {

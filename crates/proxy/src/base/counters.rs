@@ -198,6 +198,9 @@ counters! {
         origin_waits_full = "end" "queue-full",
         origin_waits_given_up = "end" "given-up",
     }
+    Counter "edgeward_fetches_cancelled_total" "Fetches whose clients had left, cancelled because a request waited for a connection to the origin." {
+        fetches_cancelled,
+    }
     Counter "edgeward_origin_bytes_total" "Body bytes received from the origin." {
         origin_bytes,
     }

@@ -9,6 +9,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use tokio::task::JoinHandle;
+
 #[derive(Clone, Default)]
 pub(crate) struct TaskSet(Rc<Inner>);
 
@@ -49,12 +51,12 @@ impl TaskSet {
     ///
     /// The membership is passed to the future, because a wrapping future would hold the several kilobytes of a connection's
     /// future twice.
-    pub(crate) fn spawn<F>(&self, future: impl FnOnce(Member) -> F)
+    pub(crate) fn spawn<F>(&self, future: impl FnOnce(Member) -> F) -> JoinHandle<()>
     where
         F: Future<Output = ()> + 'static,
     {
         self.0.running.set(self.running() + 1);
-        tokio::task::spawn_local(future(Member(Rc::clone(&self.0))));
+        tokio::task::spawn_local(future(Member(Rc::clone(&self.0))))
     }
 
     /// Returns the handle of the task that serves the current HTTP/2 stream, or `None` outside of such a task.

@@ -10,6 +10,7 @@ use edgeward_types::Timestamp;
 use hyper::client::conn::http1;
 
 use super::h1;
+use super::orphans::Orphans;
 use super::queue::{ClientNet, Queue, Shares};
 use super::upload::{Upload, UploadProgress};
 use crate::base::clock::Clock;
@@ -28,6 +29,7 @@ pub(super) struct PoolState {
     pub(super) shares: Shares,
     pub(super) waiting: RefCell<Queue<Rc<Ticket>>>,
     pub(super) busy_log: SparseLog,
+    pub(super) orphans: Orphans,
     pub(super) counters: Arc<Counters>,
     pub(super) clock: Arc<Clock>,
     pub(super) tasks: TaskSet,
@@ -125,7 +127,7 @@ impl PoolState {
     }
 
     /// Returns the number of places that are not busy: without a connection, or with an idle one.
-    fn free(&self) -> usize {
+    pub(super) fn free(&self) -> usize {
         let busy = self.open.get() - self.idle.borrow().len();
         self.open_max.saturating_sub(busy)
     }

@@ -8,6 +8,7 @@ mod h1;
 mod health;
 mod interim;
 mod lease;
+mod orphans;
 mod outbound;
 mod pool;
 mod queue;

@@ -24,6 +24,7 @@ use super::connect::Connector;
 use super::error::OriginError;
 use super::h1;
 use super::lease::{IdleConnection, Lease, PoolState, Reusable};
+use super::orphans::Orphans;
 use super::outbound::Outbound;
 use super::queue::{ClientNet, Queue, Shares};
 use super::upload::{Upload, UploadProgress, Uploads};
@@ -100,6 +101,7 @@ impl OriginPool {
             idle_timeout: config.idle_timeout,
             shares: Shares::new(config.client_share_percent),
             waiting: RefCell::new(Queue::new(config.queue_max)),
+            orphans: Orphans::default(),
             busy_log: SparseLog::default(),
             counters,
             clock,
@@ -127,6 +129,11 @@ impl OriginPool {
 
     pub(crate) fn uploads(&self) -> &Rc<Uploads> {
         &self.uploads
+    }
+
+    /// The fetches that run in tasks of their own.
+    pub(crate) fn orphans(&self) -> &Orphans {
+        &self.shared.orphans
     }
 
     /// Sends a request and waits for the head of its response.

@@ -43,6 +43,9 @@ pub(super) async fn checkout(
     };
     // This request is served now if all requests before it exceed their shares.
     pool.serve_waiting();
+    if pool.free() == 0 {
+        pool.orphans.cancel_oldest(&pool.counters);
+    }
     waiting.wait(timeout).await
 }
 

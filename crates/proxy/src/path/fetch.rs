@@ -23,7 +23,7 @@ use super::lookup::lookup_again;
 use super::pass;
 use crate::cache::CacheKey;
 use crate::cache::collapse::{FetchLeader, Role};
-use crate::cache::fill::{FillHead, FillReader, Followed};
+use crate::cache::fill::{Fill, FillHead, FillReader, Followed};
 use crate::cache::stored::{Stored, StoredKind};
 use crate::exchange::{ConnState, Refusal, Request};
 use crate::origin::as_origin_sees;
@@ -170,6 +170,7 @@ async fn lead_fetch(
 ) -> Response<EdgeBody> {
     let worker = Rc::clone(&reply.worker);
     let result = Rc::new(Cell::new(None));
+    let fill = Arc::clone(&leader.fill);
     let fetch = Fetch {
         worker: Rc::clone(&worker),
         request: Rc::clone(&request),
@@ -180,6 +181,7 @@ async fn lead_fetch(
     let mut fetch = DetachableFetch {
         worker: Rc::clone(&worker),
         conn: Rc::clone(reply.in_flight.conn()),
+        fill,
         is_reported: false,
         fetch: Some(Box::pin(fetch.run(stale))),
     };
@@ -218,6 +220,7 @@ async fn lead_fetch(
 struct DetachableFetch<F: Future<Output = ()> + 'static> {
     worker: Rc<Worker>,
     conn: Rc<ConnState>,
+    fill: Arc<Fill>,
     /// The leader has the result, so the client no longer waits for this fetch.
     is_reported: bool,
     fetch: Option<Pin<Box<F>>>,
@@ -252,10 +255,13 @@ impl<F: Future<Output = ()> + 'static> Drop for DetachableFetch<F> {
         if let Some(fetch) = self.fetch.take() {
             // The origin still works for this client, which may already send its next request.
             let orphan = (!self.is_reported).then(|| self.conn.orphan());
-            self.worker.fetch_tasks.spawn(|member| async move {
+            let task = self.worker.fetch_tasks.spawn(|member| async move {
                 fetch.await;
                 drop((member, orphan));
             });
+            let fill = Arc::clone(&self.fill);
+            let orphans = self.worker.origin.orphans();
+            orphans.push(task, move || fill.has_readers());
         }
     }
 }

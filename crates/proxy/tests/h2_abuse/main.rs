@@ -8,6 +8,7 @@ mod frames;
 mod bounds;
 
 use std::num::NonZeroUsize;
+use std::time::Duration;
 
 use edgeward_testkit::{Answer, Gate};
 use frames::*;
@@ -98,6 +99,41 @@ fn fetches_of_reset_streams_count_against_the_limit_of_streams() {
     bed.until_metric("edgeward_fills", 0.0);
     client.get(23, "/12", &[]);
     assert_eq!(client.status(23), 200);
+}
+
+/// A fetch that nobody waits for gives its connection to the origin to a request that waits for one.
+///
+/// Method: reset streams hold all of a worker's connections; the origin never answers them.
+#[test]
+fn fetches_of_reset_streams_give_way_to_requests_that_wait() {
+    let bed = Bed::with(|config| {
+        config.workers = NonZeroUsize::MIN;
+        config.origin.connections_per_worker_max = NonZeroUsize::new(4).expect("4");
+        config.origin.client_share_percent = 100;
+        // Without way being made the request below would get a 503 after this time.
+        config.origin.queue_timeout = Duration::from_secs(3);
+    });
+    let gate = Gate::new();
+    let held = gate.clone();
+    bed.origin
+        .otherwise(move |_| Answer::ok("x").wait_before_head(&held));
+    bed.origin.on("/page", Answer::ok("page"));
+    let mut client = H2Client::connect(bed.addr());
+    for nth in 0..4u32 {
+        client.get(2 * nth + 1, &format!("/{nth}"), &[]);
+    }
+    gate.wait_reached(4);
+    for nth in 0..4u32 {
+        client.send(&frame(RST_STREAM, 0, 2 * nth + 1, &CANCEL.to_be_bytes()));
+    }
+    client.ping();
+    client.ping();
+    let page = bed.get("/page");
+    assert_eq!(page.status, 200);
+    assert_eq!(bed.metric("edgeward_fetches_cancelled_total"), 1.0);
+    // Fetches that others wait for go on.
+    gate.open();
+    bed.until_metric("edgeward_fills", 0.0);
 }
 
 #[test]

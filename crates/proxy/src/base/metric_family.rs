@@ -2,6 +2,29 @@
 
 use prometheus::proto::{LabelPair, Metric, MetricFamily, MetricType};
 
+/// Returns families, a line for each family: type, name, help text and value. With `for ITEM in ITEMS, LABELS;` in front, each family
+/// has one value for each item.
+macro_rules! families {
+    ($( $kind:ident $name:literal $help:literal = $value:expr; )*) => {
+        vec![$( families!(@family $kind $name $help vec![families!(@metric $kind $value)]), )*]
+    };
+    (for $item:ident in $items:expr, $labels:expr; $( $kind:ident $name:literal $help:literal = $value:expr; )*) => {
+        vec![$( families!(@family $kind $name $help $items
+            .iter()
+            .map(|$item| $crate::base::metric_family::labelled(families!(@metric $kind $value), $labels))
+            .collect()), )*]
+    };
+    (@family Gauge $name:literal $help:literal $metrics:expr) => {
+        $crate::base::metric_family::family($name, $help, prometheus::proto::MetricType::GAUGE, $metrics)
+    };
+    (@family Counter $name:literal $help:literal $metrics:expr) => {
+        $crate::base::metric_family::family($name, $help, prometheus::proto::MetricType::COUNTER, $metrics)
+    };
+    (@metric Gauge $value:expr) => { $crate::base::metric_family::gauge($value as f64) };
+    (@metric Counter $value:expr) => { $crate::base::metric_family::counter($value as f64) };
+}
+pub(crate) use families;
+
 pub(crate) fn family(
     name: &str,
     help: &str,

@@ -1,4 +1,4 @@
-//! Metrics, status and health, on an address and a thread of their own.
+//! The admin listener: metrics, status and health, with its own address and thread.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener as StdListener};
@@ -10,17 +10,16 @@ use tokio::sync::watch;
 use edgeward_httpd::{AdminPages, AdminRoutes, ConnectionCounters, Server, ServerConfig};
 
 use super::{metrics, status};
-use crate::base::config::EdgeConfig;
 use crate::path::worker::Shared;
 
-/// The admin listener at work; dropping it stops it and joins its thread.
+/// A running admin listener. Dropping it stops it and joins its thread.
 pub(crate) struct Admin {
     addr: SocketAddr,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Takes the address, so that an edge whose admin address is taken does not start.
+/// Binds the address. An edge does not start if its admin address is in use.
 pub(crate) fn bind(addr: SocketAddr) -> io::Result<StdListener> {
     let listener = StdListener::bind(addr)?;
     listener.set_nonblocking(true)?;
@@ -76,10 +75,10 @@ impl AdminPages for Pages {
         format!("{:#}\n", status::render(&self.0))
     }
 
-    /// A web page can have its own name resolved to this address and then read what it is not meant to (DNS rebinding).
-    /// Its requests bear that name; addresses and `localhost` are not the page's to give.
+    /// Returns true for addresses, `localhost` and the configured names. A web page can resolve its own host name to this
+    /// address to read these pages (DNS rebinding), but its requests carry that host name.
     fn is_own_host(&self, host: &str) -> bool {
-        let config: &EdgeConfig = &self.0.config;
+        let config = &self.0.config;
         let host = host.strip_suffix('.').unwrap_or(host);
         host.parse::<IpAddr>().is_ok()
             || host.eq_ignore_ascii_case("localhost")

@@ -1,20 +1,20 @@
-//! The parsers of bytes that come from outside, for the fuzz targets. Not part of the interface.
+//! Entry points for the fuzz targets: the parsers of bytes from the network. Not part of the public interface.
 //!
-//! Each function panics if a parser breaks what it promises. None returns what was parsed.
+//! Each function panics if a parser violates its contract.
 
 use bytes::BytesMut;
 
-/// Reads a request's head as the fast path does, and looks for the request's end.
+/// Parses a request's head as the fast path does, and searches the end of the request.
 pub fn request_head(bytes: &[u8]) {
     crate::client::h1::check_request(bytes);
 }
 
-/// Reads a response's head as it comes from the origin.
+/// Parses the head of a response from the origin.
 pub fn response_head(bytes: &[u8]) {
     crate::origin::check_response_head(bytes);
 }
 
-/// Reads a chunked body as it comes from the origin: the result must not depend on how its bytes are cut.
+/// Decodes a chunked body from the origin. The result must not depend on how the bytes are split.
 pub fn chunked_body(bytes: &[u8]) {
     let whole = crate::origin::read_chunked(&mut BytesMut::from(bytes), bytes.len());
     for piece in [1, 7] {

@@ -1,4 +1,4 @@
-//! An edge as a whole: its start and its end, and what it tells of itself.
+//! An edge as a whole: start, stop, metrics and status.
 
 mod admin;
 #[doc(hidden)]

@@ -1,4 +1,4 @@
-//! Starting an edge and stopping it.
+//! Starts and stops an edge.
 
 use std::future::Future;
 use std::io;
@@ -35,41 +35,41 @@ use crate::origin::{Connector, ConnectorError, OriginPool};
 use crate::path;
 use crate::path::worker::{Shared, Worker};
 
-/// Why an edge did not start.
+/// The reason why an edge did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// Nowhere to listen.
+    /// No listener is configured.
     #[error("no listener is configured; give at least one address")]
     NoListener,
-    /// An address cannot be listened on.
+    /// The edge cannot listen on an address.
     #[error("cannot listen on {addr}")]
     Listen {
         /// The address.
         addr: SocketAddr,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// A listener's certificate or key cannot be used.
+    /// A listener's certificate or key is unusable.
     #[error("TLS on {addr} cannot be set up")]
     Tls {
         /// The listener.
         addr: SocketAddr,
-        /// Why not.
+        /// The cause.
         source: Box<TlsError>,
     },
-    /// The origin can never be reached this way.
+    /// The configuration of the origin is unusable.
     #[error("the origin {origin} cannot be set up")]
     Origin {
         /// Its URL.
         origin: String,
-        /// Why not.
+        /// The cause.
         source: ConnectorError,
     },
-    /// The access log cannot be written.
+    /// The access log cannot be opened.
     #[error("the access log cannot be set up")]
     AccessLog(#[from] AccessLogError),
-    /// The name is not what `Via` and `Cache-Status` can carry.
+    /// The name is not a token that `Via` and `Cache-Status` can carry.
     #[error(
         "`{name}` cannot be a node's name; use letters, digits, `-`, `_` and `.`, a letter first"
     )]
@@ -77,33 +77,35 @@ pub enum StartError {
         /// The name.
         name: String,
     },
-    /// The disk cache cannot be used.
+    /// The disk cache cannot be opened.
     #[error("the disk cache cannot be set up")]
     Disk(#[from] DiskError),
-    /// The process may open too few files to serve a client.
+    /// The process's limit of open files is too low to serve a client.
     #[error("the limit of open files is {limit}, and at least {needed} are needed")]
     OpenFiles {
-        /// The soft limit in force.
+        /// The soft limit.
         limit: usize,
         /// The smallest limit that is enough for this configuration.
         needed: usize,
     },
-    /// The operating system gives no thread or runtime.
+    /// A thread or its runtime cannot be started.
     #[error("{what} cannot be started")]
     Thread {
-        /// What was to run.
+        /// The task of the thread.
         what: &'static str,
-        /// Why it does not.
+        /// The cause.
         source: io::Error,
     },
 }
 
-/// The edge: see [`Edge::start`].
+/// An edge before its start: see [`Edge::start`].
 #[derive(Debug)]
 pub struct Edge;
 
 impl Edge {
-    /// Starts listening and serving on threads of its own; returns when connections are taken.
+    /// Starts the edge's threads, and returns once connections are accepted.
+    ///
+    /// Long because the parts start in the order in which they depend on each other, and each has its own error.
     pub fn start(mut config: EdgeConfig) -> Result<RunningEdge, StartError> {
         check_name(&config.name)?;
         if config.listeners.is_empty() {
@@ -134,7 +136,7 @@ impl Edge {
             }
             None => None,
         };
-        // After all that is quick to fail: it may take seconds to look through a large store.
+        // After the steps that fail fast, because the recovery of a large store may take seconds.
         let hot = Hot::new(config.hot.clone());
         let (disk, disk_damaged) = match &config.disk {
             Some(disk) => {
@@ -190,12 +192,12 @@ impl Edge {
     }
 }
 
-/// An edge at work. Dropping it stops it without waiting for requests under way.
+/// A running edge. Dropping it stops it without waiting for requests under way.
 pub struct RunningEdge {
     addrs: Vec<SocketAddr>,
     admin: Option<Admin>,
     workers: Vec<JoinHandle<()>>,
-    /// Set to how long the workers may take.
+    /// Set to the time that workers may take to stop.
     stop: watch::Sender<Option<Duration>>,
     log: Option<AccessLog>,
     disk: Option<Arc<DiskTier>>,
@@ -203,23 +205,22 @@ pub struct RunningEdge {
 }
 
 impl RunningEdge {
-    /// The addresses it listens on, in the order of the configuration, with real ports.
+    /// The addresses that the edge listens on, in the order of the configuration, with the ports that the kernel chose.
     pub fn addrs(&self) -> &[SocketAddr] {
         &self.addrs
     }
 
-    /// Where metrics and status are served.
+    /// The address that serves metrics and status.
     pub fn admin_addr(&self) -> Option<SocketAddr> {
         self.admin.as_ref().map(Admin::addr)
     }
 
-    /// What reopens the access log, if there is one.
+    /// Returns a handle that reopens the access log, if one is configured.
     pub fn log_reopener(&self) -> Option<LogReopener> {
         self.log.as_ref()?.reopener()
     }
 
-    /// Takes no more connections, lets requests under way finish for so long, and joins every
-    /// thread.
+    /// Stops accepting connections, waits for requests under way for at most `drain`, and joins all threads.
     pub fn shutdown(mut self, drain: Duration) {
         self.stop_within(drain);
     }
@@ -229,11 +230,11 @@ impl RunningEdge {
         self.stop.send_replace(Some(drain));
         for worker in self.workers.drain(..) {
             if worker.join().is_err() {
-                tracing::error!("a worker had panicked");
+                tracing::error!("a worker's thread panicked");
             }
         }
         self.admin = None;
-        // After the workers, so that their last lines are written.
+        // After the workers, so that the log contains their last lines.
         self.log = None;
         if let Some(disk) = self.disk.take() {
             disk.close(drain.saturating_sub(begun.elapsed()).max(DISK_CLOSE_MIN));
@@ -259,7 +260,7 @@ impl std::fmt::Debug for RunningEdge {
 
 type WorkerListeners = Vec<(StdListener, Option<Arc<ServerConfig>>)>;
 
-/// For each worker its sockets, one for each listener.
+/// Binds one socket for each worker and listener. Returns the sockets by worker, and the addresses by listener.
 fn bind_all(config: &EdgeConfig) -> Result<(Vec<WorkerListeners>, Vec<SocketAddr>), StartError> {
     let workers = config.workers.get();
     let mut of_workers: Vec<WorkerListeners> = (0..workers).map(|_| Vec::new()).collect();
@@ -277,7 +278,8 @@ fn bind_all(config: &EdgeConfig) -> Result<(Vec<WorkerListeners>, Vec<SocketAddr
             }
             None => None,
         };
-        // An address of ours may include another one, as 0.0.0.0 or [::] does. The first of them keeps strangers out.
+        // One of the edge's addresses may include another, as 0.0.0.0 or [::] does. The first listener of a port does not share it
+        // with other processes.
         let is_of_port = |known: &&SocketAddr| addr.port() != 0 && known.port() == addr.port();
         let shared = config.share_ports || addrs.iter().any(|known| is_of_port(&known));
         let sockets = listener::bind(addr, workers, shared).map_err(listen_error)?;
@@ -298,10 +300,10 @@ fn share(
     connector: &Connector,
 ) -> Shared {
     let mut random = [0; 20];
-    // Should the system have no randomness, a fixed key is still a working cache.
+    // Without randomness from the system, the fixed key 0 still gives a working cache.
     _ = aws_lc_random(&mut random);
     let (hash, instance) = random.split_at(8);
-    // One hash finds a key in both tiers, and what is on disk was hashed before this process began.
+    // Both tiers find a key by the same hash, so the seed of an existing store on disk is used.
     let hash_seed = disk
         .as_ref()
         .map(|disk| disk.cache.key_seed())
@@ -322,7 +324,7 @@ fn share(
         negative: Negative::new(&config.negative),
         fill_budget: MemoryBudget::new(config.limits.fill_bytes_max.bytes(), freed),
         hash_seed,
-        // From anywhere: variants of an earlier process may lie on disk, and none of theirs may come again.
+        // Random, because variants of an earlier process may be on disk, and their generations must not be used again.
         generations: AtomicU64::new(generation),
     };
     Shared {
@@ -339,12 +341,12 @@ fn share(
     }
 }
 
-/// Where large bodies lie, if the system has what it takes.
+/// Returns the arena for large bodies, if the system supports it.
 fn arena(capacity: ByteSize) -> Option<Arc<Arena>> {
     match Arena::new(capacity) {
         Ok(arena) => Some(arena),
         Err(error) => {
-            tracing::warn!(%error, "large bodies lie on the heap and are copied on each hit");
+            tracing::warn!(%error, "the arena is unavailable: large bodies are stored on the heap and copied on each hit");
             None
         }
     }
@@ -356,8 +358,8 @@ fn aws_lc_random(bytes: &mut [u8]) -> Result<(), rustls::crypto::GetRandomFailed
         .fill(bytes)
 }
 
-/// RFC 9211 §2 and RFC 9110 §7.6.3: a token that starts with a letter is both a structured-field
-/// token and a pseudonym.
+/// Checks that the name is a token that starts with a letter. Such a name is a structured-field token (RFC 9211 §2) and a pseudonym
+/// (RFC 9110 §7.6.3).
 fn check_name(name: &str) -> Result<(), StartError> {
     let is_token = name.starts_with(|first: char| first.is_ascii_alphabetic())
         && name
@@ -371,7 +373,7 @@ fn check_name(name: &str) -> Result<(), StartError> {
     })
 }
 
-/// What a worker's thread begins with.
+/// The values that a worker's thread starts with.
 struct WorkerStart {
     shared: Arc<Shared>,
     counters: Arc<Counters>,
@@ -388,7 +390,7 @@ impl WorkerStart {
             .build_local(LocalOptions::default());
         match runtime {
             Ok(runtime) => runtime.block_on(self.serve()),
-            Err(error) => tracing::error!(%error, "a worker has no runtime"),
+            Err(error) => tracing::error!(%error, "a worker's runtime cannot be started"),
         }
     }
 
@@ -437,7 +439,7 @@ impl WorkerStart {
         if finished.is_err() {
             tracing::warn!(
                 connections = worker.connections.borrow().len(),
-                "connections were still busy when the drain's time was over"
+                "connections with requests under way were closed because the drain timeout expired"
             );
         }
         _ = tokio::time::timeout(left(), worker.fetch_tasks.idle()).await;
@@ -445,7 +447,7 @@ impl WorkerStart {
     }
 }
 
-/// Looks after connections that move too slowly, forever.
+/// Sweeps the worker at each interval, forever.
 async fn sweep(worker: &Worker) -> std::convert::Infallible {
     let mut interval = tokio::time::interval(SWEEP_INTERVAL);
     loop {
@@ -454,7 +456,7 @@ async fn sweep(worker: &Worker) -> std::convert::Infallible {
     }
 }
 
-/// The result of `one`, while the endless `other` runs beside it.
+/// Returns the result of `one`. Polls the endless `other` meanwhile.
 async fn first_of<T>(
     one: impl Future<Output = T>,
     other: impl Future<Output = std::convert::Infallible>,
@@ -465,9 +467,9 @@ async fn first_of<T>(
     }
 }
 
-/// The disk cache gets this long to write down what is on its way, however short the drain is: what it does not
-/// write has to be searched for at the next start.
+/// The least time that the disk cache gets to persist its queues and its index, however short the drain is. The next start has to
+/// recover everything that was not persisted.
 const DISK_CLOSE_MIN: Duration = Duration::from_secs(5);
 
-/// How much later than its limit a connection may end.
+/// The interval of the sweep: a connection may exceed its limit by this time.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(250);

@@ -1,4 +1,4 @@
-//! The edge's state as JSON: for people with `curl`, dashboards and tests.
+//! The edge's state as JSON, for operators, dashboards and tests.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::cache::stored::Hot;
 use crate::edge::metrics::{Memory, sum};
 use crate::path::worker::Shared;
 
-/// The whole state.
+/// Returns the edge's state.
 pub(crate) fn render(shared: &Shared) -> Value {
     let config = &shared.config;
     let stats = shared.cache.hot.stats();
@@ -18,22 +18,22 @@ pub(crate) fn render(shared: &Shared) -> Value {
         "name": config.name,
         "workers": config.workers.get(),
         "origin": config.origin.url.to_string(),
-        // For whoever measures this process from outside, as `edgeward replay --status` does.
+        // For programs that measure this process from outside, as `edgeward replay --status` does.
         "pid": std::process::id(),
         "resident_bytes": memory.as_ref().map(|memory| memory.resident_bytes),
-        // With the pages of large bodies that are not mapped.
+        // Includes the pages of large bodies that are not mapped.
         "memory_bytes": memory.as_ref().map(|memory| memory.all_bytes),
         "hot": {
             "policy": config.hot.policy.to_string(),
             "capacity_bytes": stats.capacity_bytes,
             "used_bytes": stats.used_bytes,
-            // Of objects that have left and are still sent to slow clients: part of the capacity.
+            // Bytes of evicted objects that are still sent to slow clients. They are part of the capacity.
             "pinned_bytes": stats.pinned_bytes,
             "pinned_bytes_max": stats.pinned_bytes_max,
             "objects": stats.objects,
             "object_overhead_bytes": Hot::OBJECT_OVERHEAD_BYTES,
             "bookkeeping_bytes": stats.bookkeeping_bytes,
-            // Memory that is not part of `resident_bytes`, but for what TLS or HTTP/2 have read.
+            // Part of `resident_bytes` only as far as TLS or HTTP/2 have read it.
             "arena_bytes": shared.cache.arena.as_ref().map(|arena| arena.used_bytes()),
             "admitted": stats.admitted,
             "refused": {
@@ -46,20 +46,20 @@ pub(crate) fn render(shared: &Shared) -> Value {
             "evicted_bytes": stats.evicted_bytes,
             "abandoned": stats.abandoned,
             "freed_given_back": stats.given_back,
-            // As text: a JSON number keeps only 53 of the 64 bits.
+            // Text, because a JSON number keeps only 53 of the 64 bits.
             "decision_digest": format!("{:016x}", stats.digest),
             "tuning": stats.tuning.as_ref().map(tuning),
         },
-        // Nothing if there is none.
+        // `null` without a disk cache.
         "disk": shared.cache.disk.as_ref().map(|disk| disk.status()),
-        // Configured devices that are not used, because they are damaged stores.
+        // Configured devices that are unused because their stores are damaged.
         "disk_damaged": shared.cache.disk_damaged,
         "disk_lookups": by_label("edgeward_disk_lookups_total", shared),
         "disk_fills": by_label("edgeward_disk_fills_total", shared),
         "requests": by_label("edgeward_requests_total", shared),
         "not_stored": by_label("edgeward_not_stored_total", shared),
         "negative": shared.cache.negative.status(),
-        // Whether the last connection to it succeeded.
+        // True if the last connection to the origin succeeded.
         "origin_up": !shared.origin_health.is_down(),
         "origin_errors": by_label("edgeward_origin_errors_total", shared),
         "connections": {
@@ -78,7 +78,7 @@ pub(crate) fn render(shared: &Shared) -> Value {
 
 #[derive(Serialize)]
 struct Tuning {
-    /// Nothing stands for infinity: everything is admitted.
+    /// `None` stands for infinity: every object is admitted.
     c_bytes: Option<f64>,
     windows: u64,
     requests_dropped: u64,
@@ -116,7 +116,7 @@ fn tuning(status: &edgeward_store::hot::TuningStatus) -> Tuning {
     }
 }
 
-/// A metric's rows as an object from label value to number.
+/// Returns a metric's rows as an object that maps label values to numbers.
 fn by_label(metric: &str, shared: &Shared) -> Value {
     ROWS.iter()
         .filter(|row| row.metric == metric)

@@ -1,9 +1,8 @@
-//! The fetches under way that other requests may join, by key, across all workers. A request that comes after an invalidation does not
-//! join a fetch from before it.
+//! Request collapsing: the fetches under way of all workers, by key. A request after an invalidation does not join an earlier fetch.
 //!
-//! The rule for failures: the requests that waited for a failed fetch share one further fetch, however late each of them wakes.
-//! The same holds for the next failure, and a request waits for a bounded number of fetches. An
-//! origin that is down therefore gets a few requests for all that wait, and not one for each.
+//! The requests that waited for a failed fetch share one further fetch, however late each of them wakes. The next failure is handled
+//! the same way, and a request waits for a bounded number of fetches. An origin that is down therefore gets a few requests in
+//! total, and not one for each waiting request.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +13,7 @@ use edgeward_types::{KeyHash, Timestamp};
 use crate::base::key_map::WordMap;
 use crate::cache::fill::{Fill, FillReader, Retry};
 
-/// The fetches under way, by key. Misses only; hits never look here.
+/// The fetches under way, by key. Hits do not use it.
 #[derive(Debug)]
 pub(crate) struct Collapse {
     shards: Box<[Mutex<WordMap<KeyHash, Entry>>]>,
@@ -26,13 +25,13 @@ struct Entry {
     fill: Arc<Fill>,
 }
 
-/// The part a miss has to play.
+/// The role of a miss in collapsing.
 pub(crate) enum Role {
-    /// First to ask: fetch, and hold [`FetchLeader`] until it is done.
+    /// The request fetches, and holds the [`FetchLeader`] until the fetch ends.
     Leader(FetchLeader, FillReader),
-    /// Another asks already.
+    /// The request waits for a fetch under way.
     Follower(FillReader),
-    /// Another key of the same hash is being fetched, or this one is past sharing: ask alone.
+    /// The request fetches for itself: the fetch under way is for another key of the same hash, or cannot be joined.
     Uncollapsed,
 }
 
@@ -43,7 +42,7 @@ impl Collapse {
         })
     }
 
-    /// The part a miss has to play.
+    /// Joins the fetch of a key, or starts one.
     pub(crate) fn join(self: &Arc<Self>, hash: KeyHash, key: &[u8]) -> Role {
         let mut shard = self.shard(hash);
         if let Some(entry) = shard.get(&hash) {
@@ -70,7 +69,7 @@ impl Collapse {
         Role::Leader(leader, reader)
     }
 
-    /// The part of a request that waited for a fetch which failed.
+    /// Returns the role of a request whose fetch has failed.
     pub(crate) fn join_after(
         self: &Arc<Self>,
         failed: &FillReader,
@@ -94,14 +93,14 @@ impl Collapse {
         if let Some(role) = first {
             return role;
         }
-        // A fetch may have had waiters by its primary key, and others by that of a variant.
+        // The failed fetch may have had followers by its primary key and others by a variant's key.
         match retry.fill.as_ref().filter(|_| *retry.key == *key) {
             Some(fill) => fill.join_late().map_or(Role::Uncollapsed, Role::Follower),
             None => self.join(hash, key),
         }
     }
 
-    /// A fetch nobody else may join.
+    /// Starts a fetch that no other request can join.
     pub(crate) fn lead_uncollapsed(self: &Arc<Self>) -> (FetchLeader, FillReader) {
         let fill = Fill::new();
         let reader = fill.join().expect("a new fill can be shared");
@@ -117,7 +116,7 @@ impl Collapse {
         }
     }
 
-    /// The target of this primary key was invalidated: requests from now on do not join a fetch that began before.
+    /// Removes a fetch from the table after its target was invalidated. Later requests do not join it.
     pub(crate) fn stop_joining(&self, hash: KeyHash, key: &[u8]) {
         let mut shard = self.shard(hash);
         if shard.get(&hash).is_some_and(|entry| *entry.key == *key) {
@@ -125,7 +124,7 @@ impl Collapse {
         }
     }
 
-    /// Keys being fetched now.
+    /// Returns the number of keys that requests can join.
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|s| lock(s).len()).sum()
     }
@@ -140,11 +139,11 @@ fn shard_of(hash: KeyHash) -> usize {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics while it is held; a map is whole after each of its operations.
+    // No code panics while it holds the lock, and each operation leaves the map consistent.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The duty of the one who fetches. However it ends, nobody waits for it in vain.
+/// The leader of a fetch. Dropping it ends the fetch for all followers.
 #[derive(Debug)]
 pub(crate) struct FetchLeader {
     collapse: Arc<Collapse>,
@@ -155,7 +154,7 @@ pub(crate) struct FetchLeader {
 }
 
 impl FetchLeader {
-    /// Makes the fetch known under one more key: its variant's, once the response named one.
+    /// Lets requests also join by the key of the variant that the response turned out to be.
     pub(crate) fn add_variant_key(&mut self, hash: KeyHash, key: &[u8]) {
         let mut shard = self.collapse.shard(hash);
         if let std::collections::hash_map::Entry::Vacant(vacant) = shard.entry(hash) {
@@ -167,7 +166,7 @@ impl FetchLeader {
         }
     }
 
-    /// From now on, a further request starts a new fetch.
+    /// Removes the fetch from the table. A later request starts a new fetch.
     pub(crate) fn close(&mut self) {
         for hash in [self.key.take(), self.variant.take()].into_iter().flatten() {
             let mut shard = self.collapse.shard(hash);
@@ -182,16 +181,15 @@ impl FetchLeader {
 impl Drop for FetchLeader {
     fn drop(&mut self) {
         self.close();
-        // Does nothing to a fill that came to its end.
+        // No effect on a fill that has ended.
         self.fill.break_off();
     }
 }
 
-/// URIs whose last response could not be shared, so that requests for them do not queue behind
-/// each other to find that out again.
+/// Targets whose last response could not be shared. Requests for them do not wait for each other.
 ///
-/// A table without chains or locks: a newcomer overwrites whoever had its place. What is forgotten
-/// costs one collapsed wait. A slot holds the hash's upper half and the second it expires.
+/// A table without chains or locks: a new entry overwrites the old one in its slot. A lost entry costs one collapsed wait. A slot
+/// holds the upper half of the hash, and the second in which the entry expires.
 #[derive(Debug)]
 pub(crate) struct HitForMiss {
     slots: Box<[AtomicU64]>,
@@ -230,10 +228,10 @@ impl HitForMiss {
     }
 }
 
-/// Enough that workers seldom meet; only misses come here.
+/// Enough shards that workers rarely contend. Only misses take these locks.
 const SHARDS: usize = 64;
 
-/// 512 KiB for the uncacheable URIs of the last minutes.
+/// 512 KiB for the uncacheable targets of the last minutes.
 const HIT_FOR_MISS_SLOTS: usize = 1 << 16;
 
 #[cfg(test)]
@@ -244,7 +242,7 @@ mod tests {
     use crate::cache::fill::Failure;
 
     #[test]
-    fn a_marked_key_is_known_until_it_expires() {
+    fn a_marked_key_is_contained_until_it_expires() {
         let marks = HitForMiss::new(Duration::from_secs(10));
         let now = Timestamp::from_secs(1_700_000_000);
         let key = KeyHash(0x1234_5678_9abc_def0);
@@ -288,9 +286,9 @@ mod tests {
         assert!(matches!(collapse.join(KeyHash(1), b"a"), Role::Leader(..)));
     }
 
-    /// Each of the requests that wait wakes only after the further fetch has ended, the worst case for them.
+    /// The worst case: each waiting request wakes only after the next fetch has ended.
     #[test]
-    fn those_who_waited_for_a_failed_fetch_share_one_further_fetch() {
+    fn requests_that_waited_for_a_failed_fetch_share_one_further_fetch() {
         const FAILURE: Failure = Failure {
             status: StatusCode::BAD_GATEWAY,
             detail: "connection_refused",

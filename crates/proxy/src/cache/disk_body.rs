@@ -1,4 +1,4 @@
-//! A body on its way from disk to a client, read as the client takes it.
+//! Bodies that are read from disk as fast as their clients accept them.
 
 use std::future::Future;
 use std::ops::Range;
@@ -20,37 +20,37 @@ use super::tiers::{Cache, WorkerCache};
 use crate::base::budget::charged;
 use crate::cache::stored::{Stored, StoredBody, StoredKind, StoredResponse};
 
-/// The disk did not give what its index promised, after the client had got the head.
+/// The reason why the rest of a body cannot be read, after the client got the head.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 pub(crate) enum BrokenRead {
-    /// The disk said so.
+    /// The object is no longer readable.
     #[error("the disk cache lost the rest of the body: {0}")]
     Miss(Miss),
-    /// The edge is being stopped.
+    /// The edge is stopping.
     #[error("the disk cache is closed")]
     Closed,
 }
 
-/// A part of an object, or all of it.
+/// The body of an object on disk, or a range of it.
 pub(crate) struct DiskBody {
     object: DiskObject,
     range: Range<u64>,
-    waiting: Option<oneshot::Receiver<Result<Bytes, Miss>>>,
+    pending_read: Option<oneshot::Receiver<Result<Bytes, Miss>>>,
     promotion: Option<Promotion>,
 }
 
 impl DiskBody {
-    /// A range of the object's body.
+    /// Returns a body that reads a range of the object.
     pub(crate) fn part(object: DiskObject, range: Range<u64>) -> Self {
         Self {
             object,
             range,
-            waiting: None,
+            pending_read: None,
             promotion: None,
         }
     }
 
-    /// All of it, which may go to RAM as well.
+    /// Returns a body that reads all of a stored response, which may be promoted to memory.
     pub(crate) fn whole(cache: &WorkerCache, hash: KeyHash, stored: &Arc<Stored>) -> Option<Self> {
         let StoredKind::Response(response) = &stored.kind else {
             return None;
@@ -59,33 +59,33 @@ impl DiskBody {
             return None;
         };
         let mut body = Self::part(object.clone(), 0..response.body.len());
-        let passing = Passing {
+        let candidate = PromotionCandidate {
             hash,
             charge_bytes: stored.charge_bytes(),
             length: response.body.len(),
         };
-        body.promotion = Promotion::begin(cache, object, &passing, || Arc::clone(stored));
+        body.promotion = Promotion::begin(cache, object, &candidate, || Arc::clone(stored));
         Some(body)
     }
 
-    /// All of a hit, which may go to memory as well.
+    /// Returns a body that reads all of a hit, which may be promoted to memory.
     pub(crate) fn of_hit(cache: &WorkerCache, key: &CacheKey, hit: &DiskHit) -> Self {
         let mut body = Self::part(hit.object.clone(), 0..hit.length());
-        let passing = Passing {
+        let candidate = PromotionCandidate {
             hash: key.hash,
             charge_bytes: hit.charge_bytes(key),
             length: hit.length(),
         };
-        body.promotion = Promotion::begin(cache, &hit.object, &passing, || hit.stored(key));
+        body.promotion = Promotion::begin(cache, &hit.object, &candidate, || hit.stored(key));
         body
     }
 
-    /// Bytes that are still to come.
+    /// Returns the number of bytes that were not read yet.
     pub(crate) fn left(&self) -> u64 {
         self.range.end - self.range.start
     }
 
-    /// The next part of it if that takes no waiting; as a span if `spans` may be and all goes to the client alone.
+    /// Returns the next piece if it can be read without waiting: a span, if `spans` is set and the body is not being promoted.
     pub(crate) fn piece_now(&mut self, cache: &WorkerCache, spans: bool) -> Now<Piece> {
         let range = self.range.clone();
         let piece = if spans && self.promotion.is_none() {
@@ -98,12 +98,12 @@ impl DiskBody {
             }
         };
         if let Now::Ready(piece) = &piece {
-            self.gave(cache, piece);
+            self.record_piece(cache, piece);
         }
         piece
     }
 
-    /// The next part, which may be a span if `spans` says so; nothing at the end.
+    /// Returns the next piece, which may be a span if `spans` is set, or `None` at the end.
     pub(crate) fn poll_piece(
         &mut self,
         cache: &WorkerCache,
@@ -113,7 +113,7 @@ impl DiskBody {
         if self.range.is_empty() {
             return Poll::Ready(None);
         }
-        if self.waiting.is_none() {
+        if self.pending_read.is_none() {
             match self.piece_now(cache, spans) {
                 Now::Ready(piece) => return Poll::Ready(Some(Ok(piece))),
                 Now::Miss(miss) => return Poll::Ready(Some(Err(BrokenRead::Miss(miss)))),
@@ -121,21 +121,23 @@ impl DiskBody {
             }
             let tier = cache.disk.as_ref();
             let (object, range) = (self.object.clone(), self.range.clone());
-            let asked =
-                tier.and_then(|tier| tier.readers().insist(move || object.read(range)).ok());
-            let Some(asked) = asked else {
+            let read = tier.and_then(|tier| tier.readers().insist(move || object.read(range)).ok());
+            let Some(read) = read else {
                 return Poll::Ready(Some(Err(BrokenRead::Closed)));
             };
             cache.counters.disk_waited_bodies.increment();
-            self.waiting = Some(asked);
+            self.pending_read = Some(read);
         }
-        let waiting = self.waiting.as_mut().expect("asked above");
-        let answer = ready!(Pin::new(waiting).poll(cx));
-        self.waiting = None;
+        let pending = self
+            .pending_read
+            .as_mut()
+            .expect("a read was started above");
+        let answer = ready!(Pin::new(pending).poll(cx));
+        self.pending_read = None;
         Poll::Ready(Some(match answer {
             Ok(Ok(bytes)) => {
                 let piece = Piece::Bytes(bytes);
-                self.gave(cache, &piece);
+                self.record_piece(cache, &piece);
                 Ok(piece)
             }
             Ok(Err(miss)) => Err(BrokenRead::Miss(miss)),
@@ -143,7 +145,7 @@ impl DiskBody {
         }))
     }
 
-    fn gave(&mut self, cache: &WorkerCache, piece: &Piece) {
+    fn record_piece(&mut self, cache: &WorkerCache, piece: &Piece) {
         self.range.start += piece.len();
         cache.counters.disk_response_bytes.add(piece.len());
         if let (Some(promotion), Piece::Bytes(bytes)) = (&mut self.promotion, piece) {
@@ -167,42 +169,42 @@ impl DiskBody {
     }
 }
 
-/// An object that a request takes past RAM.
-struct Passing {
+/// A hit on disk that may be promoted to memory.
+struct PromotionCandidate {
     hash: KeyHash,
-    /// What RAM would charge for it.
+    /// The bytes that memory would charge for the object.
     charge_bytes: u64,
     length: u64,
 }
 
-/// An object on its way to RAM while a client gets it.
+/// A promotion under way: an object that is copied to memory while a client reads it.
 struct Promotion {
     cache: Arc<Cache>,
     hash: KeyHash,
     stored: Arc<Stored>,
     seen: Version,
     reservation: Option<Reservation<Stored>>,
-    /// As large as the body from the start.
+    /// Allocated with the length of the body.
     buffer: Vec<u8>,
-    /// Its charge, also after its place was lost.
+    /// The charge for the buffer, which outlives the reservation.
     hold: Option<Hold>,
 }
 
 impl Promotion {
-    /// Asks RAM's policy.
+    /// Starts a promotion, if memory admits the object.
     fn begin(
         cache: &WorkerCache,
         object: &DiskObject,
-        passing: &Passing,
+        candidate: &PromotionCandidate,
         stored: impl FnOnce() -> Arc<Stored>,
     ) -> Option<Self> {
         let shared = cache.shared();
         let tier = shared.disk.as_ref()?;
-        let &Passing {
+        let &PromotionCandidate {
             hash,
             charge_bytes,
             length,
-        } = passing;
+        } = candidate;
         let offers = tier.hit(hash, length) && tier.begin_promotion(hash);
         if !offers {
             cache.record(hash, charge_bytes, false);
@@ -231,7 +233,7 @@ impl Promotion {
         self.cache.disk.as_ref()
     }
 
-    /// The body is whole. Kept if it is still what the cache holds, and holds on disk alone.
+    /// Inserts the complete body, if the object is still current and is not in memory.
     fn finish(mut self) -> Commit {
         let Some(reservation) = self.reservation.take() else {
             return Commit::Lost;
@@ -243,7 +245,7 @@ impl Promotion {
         let body = charged(buffer, self.hold.take());
         let response = StoredResponse {
             body: StoredBody::Memory(body),
-            // The block may be a part of what was read from disk.
+            // A copy, because the head may share a larger buffer that was read from disk.
             head: Bytes::copy_from_slice(&response.head),
             ..response.clone()
         };

@@ -1,4 +1,4 @@
-//! A fresh response on disk, as a request for all of it needs it.
+//! Hits on disk.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::key::CacheKey;
 use super::stored::{Stored, StoredBody, StoredKind, StoredResponse, charge_bytes, has_length};
 use super::tiers::WorkerCache;
 
-/// A fresh response on disk.
+/// A response on disk whose head was read.
 pub(crate) struct DiskHit {
     pub(crate) object: DiskObject,
     pub(crate) status: StatusCode,
@@ -22,25 +22,25 @@ pub(crate) struct DiskHit {
 }
 
 impl DiskHit {
-    /// Bytes of the body.
+    /// Returns the length of the body.
     pub(crate) fn length(&self) -> u64 {
         self.object.length()
     }
 
-    /// What `Content-Length` says, where the status has one.
+    /// Returns the value of `Content-Length`, if the status allows this field.
     pub(crate) fn content_length(&self) -> Option<u64> {
         has_length(self.status).then(|| self.length())
     }
 
-    /// Nothing of the body was asked for.
-    pub(crate) fn pass_by(&self, cache: &WorkerCache, key: &CacheKey) {
+    /// Counts a hit that does not read the body, which is therefore not promoted to memory.
+    pub(crate) fn count_partial_hit(&self, cache: &WorkerCache, key: &CacheKey) {
         if let Some(disk) = &cache.disk {
             disk.hit(key.hash, self.length());
         }
         cache.record(key.hash, self.charge_bytes(key), false);
     }
 
-    /// The response as memory would have it, but for its body.
+    /// Returns the response in the form that memory holds. Its body stays on disk.
     pub(crate) fn stored(&self, key: &CacheKey) -> Arc<Stored> {
         let response = StoredResponse {
             policy: self.policy,
@@ -51,7 +51,7 @@ impl DiskHit {
         Stored::new(&key.bytes, StoredKind::Response(response))
     }
 
-    /// What memory would charge for it.
+    /// Returns the bytes that memory would charge for the response.
     pub(crate) fn charge_bytes(&self, key: &CacheKey) -> u64 {
         let head_bytes = head::block_bytes(self.status, &self.fields, self.length());
         charge_bytes(key.bytes.len(), head_bytes, self.length())

@@ -8,24 +8,24 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::stored::{Stored, Variants};
 
-/// The hash of a full key, in both tiers.
+/// Returns the hash of a full key, for both tiers.
 pub(crate) fn hash_key(key: &[u8], seed: u64) -> KeyHash {
     KeyHash(xxh3_64_with_seed(key, seed))
 }
 
-/// The primary key of a target, and behind it the secondary key of one variant if the target is known to vary.
+/// The primary key of a target, followed by the secondary key of one variant if the target is known to vary.
 #[derive(Clone, Debug)]
 pub(crate) struct CacheKey {
     pub(crate) hash: KeyHash,
     pub(crate) bytes: Vec<u8>,
-    /// Says by which request fields the target varies. `None` for a primary key alone.
+    /// The marker with the request fields by which the target varies. `None` for a primary key alone.
     pub(crate) marker: Option<Arc<Stored>>,
     primary_len: usize,
     primary_hash: KeyHash,
 }
 
 impl CacheKey {
-    /// The key of a target, from the bytes of its primary key.
+    /// Returns the key of a target from the bytes of its primary key.
     pub(crate) fn primary_of(bytes: Vec<u8>, seed: u64) -> Self {
         let hash = hash_key(&bytes, seed);
         Self {
@@ -37,7 +37,7 @@ impl CacheKey {
         }
     }
 
-    /// Appends the secondary key that `request`, as the origin sees it, selects among `variants`, which `marker` lists.
+    /// Appends the secondary key that the fields of `request`, as the origin gets them, select among the `variants` of `marker`.
     pub(crate) fn select(
         &mut self,
         marker: &Arc<Stored>,

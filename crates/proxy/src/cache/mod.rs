@@ -1,4 +1,4 @@
-//! What the edge keeps: responses in memory and on disk, fetches that requests share, and ids that do not exist.
+//! The cache: responses in memory and on disk, fetches that requests share, and ids that do not exist.
 
 pub(crate) mod collapse;
 pub(crate) mod disk;

@@ -1,67 +1,71 @@
-//! Ids that certainly do not exist: answered 404 here, without asking the origin.
+//! Ids that do not exist: the edge answers their requests with 404 and sends none to the origin.
 //!
-//! A rule maps paths such as `/resource/{id}` to a filter. The filter is asked last, when nothing is
-//! stored for the URI and the request would go to the origin: a hit costs nothing more, and a stored
-//! response always wins, for a fresh one may be used whatever a filter says and a stale one shows that
-//! the id existed once, so that the origin is asked whether it still does. A filter that cannot be shown
-//! to be fresh says nothing, and the request goes its way. So does one with `no-cache` (RFC 9111
-//! §5.2.1.4) where clients' directives are honoured: who has just created something can see it.
+//! A rule maps paths such as `/resource/{id}` to a filter. The filter is queried only if no response is stored for the target, so
+//! it adds no cost to a hit. A stored response takes precedence: a fresh one may be used, and a stale one shows that the id
+//! existed, so the origin validates it. A filter that may be outdated is not used, and neither is any filter for a request with
+//! `no-cache` (RFC 9111 §5.2.1.4) if clients' directives are honoured: a client can read what it has just created.
 //!
-//! RFC 9211 §2 would rather have no `Cache-Status` on responses that a cache makes up. This one says
-//! `hit; detail=id-filter`: the answer comes from what the origin's publisher stated and this node
-//! keeps, and an operator who wonders about a 404 must see where it came from.
+//! RFC 9211 §2 advises against `Cache-Status` on responses that a cache generates. The edge sends `hit; detail=id-filter`, because
+//! the answer comes from stored data of the origin's publisher, and an operator must be able to find the source of a 404.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use edgeward_semantics::{CacheStatus, Outcome};
 use http::StatusCode;
-use prometheus::proto::{MetricFamily, MetricType};
+use prometheus::proto::MetricFamily;
 
-use crate::base::config::id_filter::{Judgement, NegativeRule};
-use crate::base::metric_family::{counter, family, gauge, labelled};
+use crate::base::config::id_filter::{FilterFacts, Judgement, NegativeRule};
+use crate::base::metric_family::families;
 
-/// All rules at work.
+/// The rules with their counts.
 #[derive(Debug, Default)]
 pub(crate) struct Negative {
-    rules: Vec<Working>,
+    rules: Vec<CountedRule>,
 }
 
 #[derive(Debug)]
-struct Working {
+struct CountedRule {
     rule: NegativeRule,
-    /// By several threads, on the way of misses only.
+    /// Shared by all workers. Only misses count here.
     counts: Counts,
 }
 
 #[derive(Debug, Default)]
 struct Counts {
-    skipped: AtomicU64,
-    passed: AtomicU64,
+    absent: AtomicU64,
+    maybe: AtomicU64,
     not_ids: AtomicU64,
     unknown: AtomicU64,
     false_positives: AtomicU64,
 }
 
-/// What becomes of a request that nothing is stored for.
+/// The decision about a request for which no response is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Advice {
-    /// No rule speaks of it, or its filter says nothing.
+    /// No rule applies, or its filter has no answer.
     Forward,
-    /// The filter said "maybe": the rule with this number wants to know what comes of it.
+    /// The filter said "maybe". The rule with this number counts the origin's status.
     Watch(usize),
-    /// There is no such id.
+    /// The id does not exist.
     Absent,
+}
+
+/// One rule in metrics and status.
+struct RuleReport<'a> {
+    path: String,
+    facts: FilterFacts,
+    counts: &'a Counts,
 }
 
 impl Negative {
     pub(crate) fn new(rules: &[NegativeRule]) -> Self {
-        let working = |rule: &NegativeRule| Working {
+        let counted = |rule: &NegativeRule| CountedRule {
             rule: rule.clone(),
             counts: Counts::default(),
         };
         Self {
-            rules: rules.iter().map(working).collect(),
+            rules: rules.iter().map(counted).collect(),
         }
     }
 
@@ -69,16 +73,16 @@ impl Negative {
         !self.rules.is_empty()
     }
 
-    /// The first rule whose pattern fits decides.
+    /// Returns the decision of the first rule whose pattern matches.
     pub(crate) fn advise(&self, path: &str) -> Advice {
-        for (number, working) in self.rules.iter().enumerate() {
-            let Some(id) = working.rule.pattern.id(path) else {
+        for (number, rule) in self.rules.iter().enumerate() {
+            let Some(id) = rule.rule.pattern.id(path) else {
                 continue;
             };
-            let counts = &working.counts;
-            let (counter, advice) = match working.rule.filter.judge(&id) {
-                Judgement::Absent => (&counts.skipped, Advice::Absent),
-                Judgement::Maybe => (&counts.passed, Advice::Watch(number)),
+            let counts = &rule.counts;
+            let (counter, advice) = match rule.rule.filter.judge(&id) {
+                Judgement::Absent => (&counts.absent, Advice::Absent),
+                Judgement::Maybe => (&counts.maybe, Advice::Watch(number)),
                 Judgement::NotAnId => (&counts.not_ids, Advice::Forward),
                 Judgement::Unknown => (&counts.unknown, Advice::Forward),
             };
@@ -88,7 +92,7 @@ impl Negative {
         Advice::Forward
     }
 
-    /// What the origin said to a request that a filter had let pass.
+    /// Counts the origin's status for a request that a filter let pass.
     pub(crate) fn watch(&self, rule: usize, status: StatusCode) {
         if matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE) {
             let counts = &self.rules[rule].counts;
@@ -96,7 +100,7 @@ impl Negative {
         }
     }
 
-    /// What is said of a 404 of ours.
+    /// Returns the `Cache-Status` of a 404 from a filter.
     pub(crate) fn cache_status() -> CacheStatus {
         CacheStatus {
             outcome: Outcome::Hit,
@@ -112,93 +116,61 @@ impl Negative {
         if self.rules.is_empty() {
             return Vec::new();
         }
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
-        let mut asked = Vec::new();
-        let mut wrong = Vec::new();
-        let mut gauges = [
-            (
-                "edgeward_negative_fresh",
-                "Whether the filter answers: 1, or 0 while every request passes.",
-            ),
-            ("edgeward_negative_epoch", "Epoch of the filter in use."),
-            ("edgeward_negative_ids", "Ids in the filter in use."),
-            (
-                "edgeward_negative_overlay_ids",
-                "Ids added since it was built.",
-            ),
-            ("edgeward_negative_bytes", "Memory of the filter in use."),
-        ]
-        .map(|(name, help)| (name, help, Vec::new()));
-        let mut refused = Vec::new();
-        for Working { rule, counts } in &self.rules {
-            let path = rule.pattern.to_string();
-            for (answer, value) in [
-                ("absent", read(&counts.skipped)),
-                ("maybe", read(&counts.passed)),
-                ("not-an-id", read(&counts.not_ids)),
-                ("unknown", read(&counts.unknown)),
-            ] {
-                asked.push(labelled(
-                    counter(value),
-                    &[("path", &path), ("answer", answer)],
-                ));
-            }
-            let label = [("path", path.as_str())];
-            wrong.push(labelled(counter(read(&counts.false_positives)), &label));
-            let facts = rule.filter.facts();
-            refused.push(labelled(counter(facts.refused as f64), &label));
-            let values = [
-                u64::from(facts.fresh),
-                facts.epoch,
-                facts.ids,
-                facts.overlay_ids,
-                facts.bytes,
-            ];
-            for ((_, _, metrics), value) in gauges.iter_mut().zip(values) {
-                metrics.push(labelled(gauge(value as f64), &label));
-            }
-        }
-        let mut families = vec![
-            family(
-                "edgeward_negative_asked_total",
-                "Requests whose id a filter was asked for, by its answer: absent ones were answered 404 here.",
-                MetricType::COUNTER,
-                asked,
-            ),
-            family(
-                "edgeward_negative_false_positives_total",
-                "Requests a filter let pass and the origin answered 404 or 410.",
-                MetricType::COUNTER,
-                wrong,
-            ),
-            family(
-                "edgeward_negative_refused_total",
-                "Manifests, snapshots and deltas that were refused.",
-                MetricType::COUNTER,
-                refused,
-            ),
-        ];
-        let gauges = gauges
-            .into_iter()
-            .map(|(name, help, metrics)| family(name, help, MetricType::GAUGE, metrics));
-        families.extend(gauges);
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let rules: Vec<_> = self.reports().collect();
+        let answers: Vec<_> = rules
+            .iter()
+            .flat_map(|row| {
+                [
+                    ("absent", &row.counts.absent),
+                    ("maybe", &row.counts.maybe),
+                    ("not-an-id", &row.counts.not_ids),
+                    ("unknown", &row.counts.unknown),
+                ]
+                .map(|(answer, count)| (row.path.as_str(), answer, read(count)))
+            })
+            .collect();
+        let mut families = families! { for row in answers, &[("path", row.0), ("answer", row.1)];
+            Counter "edgeward_negative_asked_total" "Requests whose id was looked up in a filter, by the filter's answer. For `absent` the edge answered 404." = row.2;
+        };
+        families.extend(families! { for row in rules, &[("path", &row.path)];
+            Counter "edgeward_negative_false_positives_total" "Requests that a filter let pass and the origin answered with 404 or 410." = read(&row.counts.false_positives);
+            Counter "edgeward_negative_refused_total" "Manifests, snapshots and deltas that were refused." = row.facts.refused;
+            Gauge "edgeward_negative_fresh" "1 if the filter answers, 0 while every request passes." = u8::from(row.facts.fresh);
+            Gauge "edgeward_negative_epoch" "Epoch of the filter in use." = row.facts.epoch;
+            Gauge "edgeward_negative_ids" "Ids in the filter in use." = row.facts.ids;
+            Gauge "edgeward_negative_overlay_ids" "Ids added since the filter was built." = row.facts.overlay_ids;
+            Gauge "edgeward_negative_bytes" "Memory of the filter in use." = row.facts.bytes;
+        });
         families
+    }
+
+    fn reports(&self) -> impl Iterator<Item = RuleReport<'_>> {
+        self.rules.iter().map(|rule| RuleReport {
+            path: rule.rule.pattern.to_string(),
+            facts: rule.rule.filter.facts(),
+            counts: &rule.counts,
+        })
     }
 
     pub(crate) fn status(&self) -> serde_json::Value {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let rules = self.rules.iter().map(|Working { rule, counts }| {
-            let facts = rule.filter.facts();
+        let rules = self.reports().map(|report| {
+            let RuleReport {
+                path,
+                facts,
+                counts,
+            } = report;
             serde_json::json!({
-                "path": rule.pattern.to_string(),
+                "path": path,
                 "fresh": facts.fresh,
                 "epoch": facts.epoch,
                 "ids": facts.ids,
                 "overlay_ids": facts.overlay_ids,
                 "bytes": facts.bytes,
                 "refused": facts.refused,
-                "absent": read(&counts.skipped),
-                "maybe": read(&counts.passed),
+                "absent": read(&counts.absent),
+                "maybe": read(&counts.maybe),
                 "not_an_id": read(&counts.not_ids),
                 "unknown": read(&counts.unknown),
                 "false_positives": read(&counts.false_positives),

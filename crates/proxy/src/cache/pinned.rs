@@ -1,9 +1,9 @@
-//! Memory that clients keep the edge from freeing, by connection.
+//! Memory that slow clients pin, by connection.
 //!
-//! A body that a client reads slowly stays in memory after its object has left the cache. The cache charges such bytes to its
-//! budget (`edgeward_store::hot`) and admits nothing above a bound. Each connection lists the pieces of memory that were handed
-//! to it and that its client has not taken. While the bound is exceeded, a worker's sweep compares the connections and closes
-//! those that take longest to free what they pin.
+//! A body that a client reads slowly stays in memory after its object was evicted. The cache charges such bytes to its budget
+//! (`edgeward_store::hot`) and admits no object above a bound. Each connection records the pieces of memory that it got and that
+//! its client has not accepted. While the bound is exceeded, a worker's sweep closes the connections that free their pinned
+//! bytes most slowly.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ use super::stored::{Hot, StoredBody, StoredKind};
 use crate::exchange::ConnState;
 use crate::exchange::pieces::{PieceMemory, UnsentPiece, UnsentPieces};
 
-/// Lists a piece with its connection until dropped.
+/// Records a piece of memory with its connection until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Holding {
     conn: Rc<ConnState>,
     place: usize,
-    /// Of a piece with memory of its own.
+    /// The charge for a piece that is not part of a cached body.
     _charge: Option<Hold>,
 }
 
 impl Holding {
-    /// Lists `bytes`, unless they are nobody's worth counting.
+    /// Records `bytes`, unless they are empty or uncounted.
     pub(crate) fn new(
         hot: &Arc<Hot>,
         conn: &Rc<ConnState>,
@@ -33,8 +33,8 @@ impl Holding {
         bytes: &Bytes,
     ) -> Option<Self> {
         let charge = match memory {
-            _ if bytes.is_empty() => return None,
             PieceMemory::Uncounted => return None,
+            _ if bytes.is_empty() => return None,
             PieceMemory::Cached { .. } => None,
             PieceMemory::Private => Some(hot.hold(bytes.len() as u64)),
         };
@@ -72,7 +72,7 @@ impl Drop for Holding {
     }
 }
 
-/// A piece of a body on its way through hyper, listed with its connection until hyper has written or dropped it.
+/// A piece of a body that hyper holds, recorded with its connection until hyper has written or dropped it.
 #[derive(Debug)]
 pub(crate) struct ClientBytes {
     bytes: Bytes,
@@ -102,17 +102,17 @@ impl Buf for ClientBytes {
     }
 }
 
-/// Bytes that a connection keeps from being freed: bodies that have left the cache, and pieces with memory of their own.
+/// Returns the bytes that a connection pins: evicted bodies, and pieces that are not part of a cached body.
 pub(crate) fn pinned_bytes(pieces: &UnsentPieces, hot: &Hot) -> u64 {
     let places = pieces.places.borrow();
     places
         .iter()
         .flatten()
-        .map(|piece| bytes_kept(piece, hot))
+        .map(|piece| pinned_by(piece, hot))
         .sum()
 }
 
-fn bytes_kept(piece: &UnsentPiece, hot: &Hot) -> u64 {
+fn pinned_by(piece: &UnsentPiece, hot: &Hot) -> u64 {
     let PieceMemory::Cached { key, body_bytes } = piece.memory else {
         return piece.bytes as u64;
     };

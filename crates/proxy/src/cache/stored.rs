@@ -1,9 +1,8 @@
-//! A response as it lies in the cache: no byte more than it needs.
+//! Stored responses, in a compact form.
 //!
-//! The head is one block of finished HTTP/1.1 lines, not a map: a map of ten fields takes over a
-//! kilobyte, as much as a small body, and pins the buffer the response was read into. A hit over
-//! HTTP/1.1 can copy the block as it is; where a map is needed it is parsed back, which costs
-//! half a microsecond and no allocation per field.
+//! The head is one block of HTTP/1.1 lines and not a map: a map of ten fields takes more than a kilobyte, as much as a small body,
+//! and pins the buffer that the response was read into. A hit over HTTP/1.1 copies the block. Other uses parse it into a map, which
+//! costs half a microsecond and no allocation per field.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -17,21 +16,20 @@ use edgeward_types::allocated_bytes;
 use http::StatusCode;
 use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
 
-/// The cache in memory, of this crate's values.
+/// The memory tier.
 pub(crate) type Hot = HotCache<Stored>;
 
-/// A body moves to the arena when copying it has cost about what the move does, so that neither a body that is asked for
-/// once nor one that is asked for always costs more than twice the least. At 1 MiB the move costs as much as four hits
-/// save, at 128 KiB as twelve.
+/// A body moves to the arena once copying it has cost about as much as the move. The total is then at most about twice the least
+/// possible cost, for rare and for frequent requests. The move costs as much as 4 hits save at 1 MiB, and 12 at 128 KiB.
 const COPIES_BEFORE_MOVE: u8 = 8;
 
-/// What lies under a key.
+/// The value of a key in the cache.
 #[derive(Debug)]
 pub(crate) struct Stored {
-    /// The full key: two may share a hash, and the other's response must never be served.
+    /// The full key. Two keys may share a hash, and the response of the other key must never be served.
     key: Box<[u8]>,
     pub(crate) kind: StoredKind,
-    /// How often its body was copied into a socket, if that body is large.
+    /// The number of times that a large body was copied into a socket.
     copies: AtomicU8,
 }
 
@@ -39,37 +37,36 @@ pub(crate) struct Stored {
 pub(crate) enum StoredKind {
     /// A complete response.
     Response(StoredResponse),
-    /// The URI's responses differ by these request fields and lie under secondary keys.
+    /// A marker: the target's responses vary by request fields and are stored under secondary keys.
     Varies(Box<Variants>),
 }
 
-/// How the responses of one URI are told apart.
+/// The request fields by which the responses of one target vary.
 #[derive(Debug)]
 pub(crate) struct Variants {
     pub(crate) fields: VaryFields,
-    /// Part of every secondary key. An invalidation removes this marker, the next one has another
-    /// generation, and so no variant from before can come back. Never the same twice, whichever process drew it.
+    /// A part of each secondary key, unique across processes. An invalidation removes the marker, and the next marker has another
+    /// generation, so that no lookup finds an older variant.
     pub(crate) generation: u64,
-    /// Whether this very marker was given to the disk or came from it.
+    /// True if this marker was written to disk or read from it.
     pub(crate) on_disk: AtomicBool,
-    /// The version of the URL's key at which the disk had this marker, if it was read there.
+    /// The version of the primary key at which the marker was read from disk.
     pub(crate) seen: Option<Version>,
     /// The cache's charge for this marker.
     pub(crate) hold: OnceLock<Hold>,
 }
 
-/// Status, head and body, with the freshness as integers.
+/// Status, head, body and freshness of a response.
 #[derive(Clone, Debug)]
 pub(crate) struct StoredResponse {
     pub(crate) policy: StoredPolicy,
     pub(crate) status: StatusCode,
-    /// `name: value\r\n` for each field, `Content-Length` included, without the status line and
-    /// the empty line.
+    /// `name: value\r\n` for each field including `Content-Length`, without the status line and the empty line.
     pub(crate) head: Bytes,
     pub(crate) body: StoredBody,
 }
 
-/// Where a body lies. In the hot cache all bodies are in memory.
+/// A body in memory or on disk. The memory tier holds the first kind only.
 #[derive(Clone, Debug)]
 pub(crate) enum StoredBody {
     Memory(Bytes),
@@ -94,7 +91,7 @@ impl Stored {
         })
     }
 
-    /// Another value for the same key.
+    /// Returns another value for the same key.
     pub(crate) fn renewed(&self, kind: StoredKind) -> Arc<Self> {
         Self::new(&self.key, kind)
     }
@@ -107,7 +104,7 @@ impl Stored {
         *self.key == *key
     }
 
-    /// The response, of a value that a lookup returned.
+    /// Returns the response. A value that a lookup returned is never a marker.
     pub(crate) fn response(&self) -> &StoredResponse {
         match &self.kind {
             StoredKind::Response(response) => response,
@@ -115,25 +112,25 @@ impl Stored {
         }
     }
 
-    /// Counts one more hit that had to copy a large body. True for the one hit that should move it to the arena.
+    /// Counts a hit that copied a large body. Returns true for the one hit that should move the body to the arena.
     pub(crate) fn is_worth_moving(&self) -> bool {
         self.copies.fetch_add(1, Relaxed) + 1 == COPIES_BEFORE_MOVE
     }
 
-    /// Charges a marker for as long as it is in memory. A body brings its own charge.
+    /// Keeps the charge for a marker as long as the marker is in memory. A body has a charge of its own.
     pub(crate) fn keep_hold(&self, hold: Option<Hold>) {
         if let (StoredKind::Varies(variants), Some(hold)) = (&self.kind, hold) {
-            // One that was charged before is charged once.
+            // A marker that has a charge keeps it.
             _ = variants.hold.set(hold);
         }
     }
 
-    /// Whether its body has to be read from disk.
+    /// Returns true if the body has to be read from disk.
     pub(crate) fn is_on_disk(&self) -> bool {
         matches!(&self.kind, StoredKind::Response(response) if matches!(response.body, StoredBody::Disk(_)))
     }
 
-    /// What the hot cache charges for it.
+    /// Returns the bytes that the memory tier charges for the value.
     pub(crate) fn charge_bytes(&self) -> u64 {
         match &self.kind {
             StoredKind::Response(response) => {
@@ -150,9 +147,9 @@ impl Variants {
         charge_bytes(key_bytes, names, 0)
     }
 
-    /// Appends what turns the primary key into this request's secondary one.
+    /// Appends to a primary key the parts that make it the secondary key of this request.
     ///
-    /// A URI holds no newline, so no primary key can look like a secondary one.
+    /// A URI contains no newline, so a primary key never equals a secondary key.
     pub(crate) fn write_key(&self, request: &HeaderMap, key: &mut Vec<u8>) {
         key.push(b'\n');
         key.extend_from_slice(&self.generation.to_le_bytes());
@@ -161,7 +158,7 @@ impl Variants {
     }
 }
 
-/// A variant's key without the generation; `None` if the key is not that of a variant.
+/// Returns a secondary key without its generation, or `None` for a primary key.
 pub(crate) fn stable_key(key: &[u8]) -> Option<Vec<u8>> {
     let primary_len = memchr::memchr(b'\n', key)?;
     let (primary, secondary) = key.split_at(primary_len);
@@ -171,8 +168,7 @@ pub(crate) fn stable_key(key: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl StoredResponse {
-    /// Writes the head down. `head` is the stored head, without `Content-Length` if the origin
-    /// sent none; here the length is known.
+    /// Writes the fields of `head` into a block, with the `Content-Length` of `body`.
     pub(crate) fn new(
         status: StatusCode,
         head: &HeaderMap,
@@ -187,13 +183,13 @@ impl StoredResponse {
         }
     }
 
-    /// The head as a map whose values share this block.
+    /// Returns the head as a map. Its values share the block.
     pub(crate) fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::with_capacity(16);
         let mut start = 0;
         for end in memchr::memchr_iter(b'\n', &self.head) {
             let line = &self.head[start..end - 1];
-            let colon = memchr::memchr(b':', line).expect("every line was written with a colon");
+            let colon = memchr::memchr(b':', line).expect("each line contains a colon");
             let name = HeaderName::from_bytes(&line[..colon]).expect("written from a name");
             let value = self.head.slice(start + colon + 2..end - 1);
             let value = HeaderValue::from_maybe_shared(value).expect("written from a value");
@@ -204,7 +200,7 @@ impl StoredResponse {
     }
 }
 
-/// Bytes the hot cache charges for a response of these parts.
+/// Returns the bytes that the memory tier charges for a response with parts of these lengths.
 pub(crate) fn charge_bytes(key_bytes: usize, head_bytes: usize, body_bytes: u64) -> u64 {
     let overhead = Hot::OBJECT_OVERHEAD_BYTES
         + SHARED_BYTES
@@ -213,7 +209,7 @@ pub(crate) fn charge_bytes(key_bytes: usize, head_bytes: usize, body_bytes: u64)
     edgeward_types::charge_bytes(body_bytes, overhead)
 }
 
-/// How long a head block will be, before it is written.
+/// Returns the length of a head's block without writing it.
 pub(crate) fn head_block_bytes(status: StatusCode, head: &HeaderMap, body_bytes: u64) -> usize {
     let fields: usize = head
         .iter()
@@ -248,13 +244,13 @@ fn head_block(status: StatusCode, head: &HeaderMap, body_bytes: u64) -> Bytes {
     Bytes::from(block)
 }
 
-/// RFC 9110 §8.6: never with 1xx and 204.
+/// Returns true if a response with this status has a `Content-Length`: 1xx and 204 have none (RFC 9110 §8.6).
 pub(crate) fn has_length(status: StatusCode) -> bool {
     !status.is_informational() && status != StatusCode::NO_CONTENT
 }
 
-/// Head and body are reference-counted, each in an allocation of its own: a pointer, a length and a count for the head once a
-/// first hit has cloned it (32); for the body also its charge (48).
+/// The reference counts of head and body. Each is an allocation: for the head a pointer, a length and a count, 32 bytes; for the
+/// body also its charge, 48 bytes.
 const SHARED_BYTES: u64 = allocated_bytes(32) + allocated_bytes(48);
 
 #[cfg(test)]
@@ -298,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_written_down_reads_back() {
+    fn a_head_block_parses_to_the_fields_it_was_written_from() {
         let response = stored(
             &[
                 ("cache-control", "max-age=60"),

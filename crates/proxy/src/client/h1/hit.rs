@@ -108,7 +108,7 @@ fn from_disk(
         return Answer::Open(Some(Outcome::Hit(hit)));
     };
     let body = if plain.head_only || on_disk.length() == 0 {
-        on_disk.pass_by(&worker.cache, &hit.key);
+        on_disk.count_partial_hit(&worker.cache, &hit.key);
         None
     } else {
         // Before anything is sent: the origin still has what the disk has lost.

@@ -182,7 +182,7 @@ impl Drop for FetchLeader {
     fn drop(&mut self) {
         self.close();
         // No effect on a fill that has ended.
-        self.fill.break_off();
+        self.fill.abort();
     }
 }
 

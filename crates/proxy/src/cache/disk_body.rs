@@ -121,7 +121,11 @@ impl DiskBody {
             }
             let tier = cache.disk.as_ref();
             let (object, range) = (self.object.clone(), self.range.clone());
-            let read = tier.and_then(|tier| tier.readers().insist(move || object.read(range)).ok());
+            let read = tier.and_then(|tier| {
+                tier.readers()
+                    .queue_required(move || object.read(range))
+                    .ok()
+            });
             let Some(read) = read else {
                 return Poll::Ready(Some(Err(BrokenRead::Closed)));
             };

@@ -1,11 +1,11 @@
-//! A response on its way from the origin, shared by all who asked for it meanwhile.
+//! Fills: responses under way from the origin, each shared by the requests for its key.
 //!
-//! One task pumps the origin's body in; each client has a [`FillReader`] with a position of its own, so that a slow
-//! client holds nobody up. What is in is [`Held`]: in one buffer if memory may keep it, which then becomes the cached
-//! body without another copy, else as the pieces that came, which readers and the disk share. A reader that
-//! comes to its data after the end gets a slice of the body.
+//! One task, the pump, writes the origin's body into the fill. Each client has a [`FillReader`] with a position of its own, so that a
+//! slow client does not delay others. The bytes are in a [`BodyBuffer`]: one buffer if memory may store the body, which then becomes the
+//! cached body without a further copy; otherwise the pieces as they arrived, which readers and the disk share. A reader that
+//! reads after the end gets a slice of the body.
 //!
-//! A body that outgrows its bound is held as a window: the pump waits for the slowest reader.
+//! A body that exceeds its bound is held as a window, and the pump waits for the slowest reader.
 
 mod held;
 
@@ -20,54 +20,54 @@ use http::{HeaderMap, StatusCode};
 use crate::base::budget::MemoryShare;
 use crate::cache::stored::Stored;
 use crate::exchange::pieces::PieceMemory;
-pub(crate) use held::{Held, Whole};
+pub(crate) use held::{BodyBuffer, Whole};
 
-/// What followers learn before the body.
+/// The response's head for followers.
 #[derive(Debug)]
 pub(crate) struct FillHead {
     pub(crate) status: StatusCode,
-    /// As stored: without what only the first asker may see.
+    /// The stored fields, without those that only the leader may get.
     pub(crate) headers: HeaderMap,
     /// The fields that select this response, and the leader's secondary key by them.
     pub(crate) variant: Option<(VaryFields, Vec<u8>)>,
     pub(crate) length: Option<u64>,
-    /// Whether those who waited may be answered by it. One that is stale on arrival or says
-    /// `no-cache` answers the leader alone (RFC 9111 §4), though it may be stored.
+    /// True if the response may answer followers. A response that is stale on arrival or has `no-cache` answers the leader
+    /// alone (RFC 9111 §4), but may be stored.
     pub(crate) shareable: bool,
-    /// Whether it has a place in the cache, as far as is known by now.
+    /// True if a tier has admitted the response so far.
     pub(crate) stored: bool,
 }
 
-/// How a follower's wait ended.
+/// The result of a follower's wait for the head.
 #[derive(Debug)]
-pub(crate) enum Followed {
-    /// A head that may be this follower's; the body flows.
+pub(crate) enum FollowResult {
+    /// The head arrived, and the body follows. The response may be another variant than the follower's.
     Head(Arc<FillHead>),
-    /// What was stored before holds still, or may be served although it is stale.
+    /// A stored response was validated, or may be served although it is stale.
     Found(Arc<Stored>),
-    /// The response is for the leader alone: ask for your own.
+    /// The response is for the leader alone. The follower has to fetch itself.
     Released,
-    /// The origin failed the leader before a head came.
+    /// The leader's request failed before a head arrived.
     Failed(Failure),
 }
 
-/// What is left of an error for those who shared its request.
+/// The error of a shared request, for its followers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) status: StatusCode,
     pub(crate) detail: &'static str,
 }
 
-/// The body ended before its end.
+/// The body ended early.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the origin's response ended early")]
 pub(crate) struct BrokenFill;
 
-/// One fetch and all who share it.
+/// One shared fetch.
 #[derive(Debug)]
 pub(crate) struct Fill {
     state: Mutex<State>,
-    /// Once it has failed: what the requests that waited for it wait for next.
+    /// Set once the fill has failed: the fetch that its followers wait for next.
     retry: OnceLock<Retry>,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct Fill {
 #[derive(Debug)]
 pub(crate) struct Retry {
     pub(crate) key: Box<[u8]>,
-    /// Nothing if it could not be shared.
+    /// `None` if the fetch could not be shared.
     pub(crate) fill: Option<Arc<Fill>>,
 }
 
@@ -84,9 +84,9 @@ struct State {
     stage: Stage,
     readers: Vec<Option<Reader>>,
     readers_open: usize,
-    /// The pump, waiting for readers to make room or for the last of them to leave.
+    /// Wakes the pump, which waits for room in the window or for readers to leave.
     pump: Option<Waker>,
-    /// The pump waits until a reader is at most so many bytes behind.
+    /// Set while the pump waits until a reader is at most this many bytes behind.
     near: Option<u64>,
 }
 
@@ -98,12 +98,12 @@ struct Reader {
 
 #[derive(Debug)]
 enum Stage {
-    Asked,
+    Requested,
     Flowing(Flow),
     Whole {
         head: Arc<FillHead>,
         body: Bytes,
-        /// Where the cache has it, or had.
+        /// The key under which the body was inserted, if it was.
         key: KeyHash,
     },
     Found(Arc<Stored>),
@@ -115,27 +115,27 @@ enum Stage {
 #[derive(Debug)]
 struct Flow {
     head: Arc<FillHead>,
-    held: Held,
+    held: BodyBuffer,
     window: bool,
-    /// Until the body is taken out.
+    /// The charge, until the body is taken.
     memory: Option<MemoryShare>,
     ended: bool,
 }
 
-/// What the pump does after it has put bytes in.
+/// The pump's next action after a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pace {
-    /// More is welcome.
-    Go,
-    /// The window is full: wait with [`Fill::poll_room`].
-    Wait,
+pub(crate) enum PushResult {
+    /// Push the next bytes.
+    Continue,
+    /// Wait with [`Fill::poll_room`], because the window is full.
+    WindowFull,
 }
 
 impl Fill {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(State {
-                stage: Stage::Asked,
+                stage: Stage::Requested,
                 readers: Vec::new(),
                 readers_open: 0,
                 pump: None,
@@ -145,23 +145,23 @@ impl Fill {
         })
     }
 
-    /// Has the pump woken when a reader leaves.
-    pub(crate) fn attend(&self, cx: &Context<'_>) {
+    /// Registers the pump to be woken when a reader leaves.
+    pub(crate) fn register_pump(&self, cx: &Context<'_>) {
         self.lock().pump = Some(cx.waker().clone());
     }
 
-    /// What follows this fill, which has failed. `begin` is called once.
+    /// Returns the fetch that follows this failed fill. `begin` starts it, and is called once.
     pub(crate) fn retry_or(&self, begin: impl FnOnce() -> Retry) -> &Retry {
         self.retry.get_or_init(begin)
     }
 
-    /// One more who shares it, or nothing if it is past sharing.
+    /// Returns a reader, or `None` if the fill can no longer be shared.
     pub(crate) fn join(self: &Arc<Self>) -> Option<FillReader> {
         let state = self.lock();
         let joinable = match &state.stage {
             Stage::Flowing(flow) => flow.head.shareable && !flow.window,
             Stage::Whole { head, .. } => head.shareable,
-            Stage::Asked | Stage::Found(_) => true,
+            Stage::Requested | Stage::Found(_) => true,
             Stage::Released | Stage::Failed(_) | Stage::Broken => false,
         };
         joinable.then(|| self.add_reader(state))
@@ -170,8 +170,8 @@ impl Fill {
     /// Returns a reader for a request that has waited for this fill since before it began.
     pub(crate) fn join_late(self: &Arc<Self>) -> Option<FillReader> {
         let state = self.lock();
-        let has_let_go = matches!(&state.stage, Stage::Flowing(flow) if flow.window);
-        (!has_let_go).then(|| self.add_reader(state))
+        let has_released = matches!(&state.stage, Stage::Flowing(flow) if flow.window);
+        (!has_released).then(|| self.add_reader(state))
     }
 
     fn add_reader(self: &Arc<Self>, mut state: MutexGuard<'_, State>) -> FillReader {
@@ -200,8 +200,8 @@ impl Fill {
         self.lock().readers_open > 0
     }
 
-    /// The head is here and the body will follow into `held`.
-    pub(crate) fn flow(&self, head: Arc<FillHead>, held: Held, memory: MemoryShare) {
+    /// Publishes the head. The body follows into `held`.
+    pub(crate) fn publish(&self, head: Arc<FillHead>, held: BodyBuffer, memory: MemoryShare) {
         self.lock().stage = Stage::Flowing(Flow {
             head,
             held,
@@ -211,12 +211,12 @@ impl Fill {
         });
     }
 
-    /// Puts bytes behind the others. `length_max` bounds what is held of a body that is no window yet.
-    pub(crate) fn push(&self, bytes: &Bytes, length_max: u64) -> Pace {
+    /// Appends bytes. A body that exceeds `length_max` becomes a window.
+    pub(crate) fn push(&self, bytes: &Bytes, length_max: u64) -> PushResult {
         let mut state = self.lock();
         let state = &mut *state;
         let Stage::Flowing(flow) = &mut state.stage else {
-            return Pace::Go;
+            return PushResult::Continue;
         };
         if !flow.window {
             let needed = (flow.held.len() + bytes.len()) as u64;
@@ -227,23 +227,23 @@ impl Fill {
         }
         flow.held.push(bytes);
         if !flow.window {
-            return Pace::Go;
+            return PushResult::Continue;
         }
         let slowest = slowest(&state.readers);
-        flow.held.let_go(slowest);
+        flow.held.release_before(slowest);
         if flow.held.len() >= WINDOW_BYTES {
-            Pace::Wait
+            PushResult::WindowFull
         } else {
-            Pace::Go
+            PushResult::Continue
         }
     }
 
-    /// Whether only a window is held: then memory cannot keep it.
+    /// Returns true if only a window of the body is held, so that memory cannot store it.
     pub(crate) fn is_window(&self) -> bool {
         matches!(&self.lock().stage, Stage::Flowing(flow) if flow.window)
     }
 
-    /// Resolves when a full window has room again or nobody reads any more.
+    /// Resolves when the window has room, or no reader is left.
     pub(crate) fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
         let mut state = self.lock();
         if state.readers_open == 0 {
@@ -253,7 +253,7 @@ impl Fill {
         let Stage::Flowing(flow) = &mut state.stage else {
             return Poll::Ready(());
         };
-        flow.held.let_go(slowest);
+        flow.held.release_before(slowest);
         if flow.held.len() < WINDOW_BYTES {
             return Poll::Ready(());
         }
@@ -272,13 +272,13 @@ impl Fill {
         Poll::Pending
     }
 
-    /// Wakes the readers to what was put in.
+    /// Wakes the readers.
     pub(crate) fn announce(&self) {
         let wakers = self.lock().take_wakers();
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Takes the body out in one piece, and its memory's charge. Nothing of a window and of many pieces, which only end.
+    /// Ends the body. Returns it in one piece with its charge, or `None` if it is a window or consists of many pieces.
     pub(crate) fn finish(&self) -> Option<(Whole, MemoryShare)> {
         let mut state = self.lock();
         let Stage::Flowing(flow) = &mut state.stage else {
@@ -288,7 +288,7 @@ impl Fill {
             && let Some(body) = flow.held.take_whole()
             && let Some(memory) = flow.memory.take()
         {
-            // Until `whole`, readers that look find nothing new and wait.
+            // Readers find no new bytes and wait until `whole` is called.
             return Some((body, memory));
         }
         flow.ended = true;
@@ -298,9 +298,9 @@ impl Fill {
         None
     }
 
-    /// What was taken out came back as a body. `key`: where the cache has it, if it has.
+    /// Gives the complete body to the readers. `key` is the key under which it was inserted, if it was.
     pub(crate) fn whole(&self, body: Bytes, key: KeyHash) {
-        self.become_stage(|stage| match stage {
+        self.set_stage(|stage| match stage {
             Stage::Flowing(flow) => Stage::Whole {
                 head: flow.head,
                 body,
@@ -311,28 +311,28 @@ impl Fill {
     }
 
     pub(crate) fn found(&self, stored: Arc<Stored>) {
-        self.become_stage(|_| Stage::Found(stored));
+        self.set_stage(|_| Stage::Found(stored));
     }
 
     pub(crate) fn release(&self) {
-        self.become_stage(|_| Stage::Released);
+        self.set_stage(|_| Stage::Released);
     }
 
     pub(crate) fn fail(&self, failure: Failure) {
-        self.become_stage(|_| Stage::Failed(failure));
+        self.set_stage(|_| Stage::Failed(failure));
     }
 
-    /// The body ended early: all who read it are told so.
-    pub(crate) fn break_off(&self) {
-        self.become_stage(|stage| match stage {
+    /// Ends the fill early. Its readers get an error.
+    pub(crate) fn abort(&self) {
+        self.set_stage(|stage| match stage {
             Stage::Whole { .. } | Stage::Found(_) | Stage::Failed(_) | Stage::Released => stage,
-            // A window whose end its readers have not reached yet.
+            // The body has ended, and readers have not reached its end.
             Stage::Flowing(ref flow) if flow.ended => stage,
-            Stage::Asked | Stage::Flowing(_) | Stage::Broken => Stage::Broken,
+            Stage::Requested | Stage::Flowing(_) | Stage::Broken => Stage::Broken,
         });
     }
 
-    fn become_stage(&self, next: impl FnOnce(Stage) -> Stage) {
+    fn set_stage(&self, next: impl FnOnce(Stage) -> Stage) {
         let mut state = self.lock();
         let stage = std::mem::replace(&mut state.stage, Stage::Broken);
         state.stage = next(stage);
@@ -342,7 +342,7 @@ impl Fill {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // No code of ours panics with the lock held; should it, the state is still one of the stages.
+        // No code panics with the lock held, and the state is valid after each statement.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -367,12 +367,12 @@ impl State {
     }
 }
 
-/// How far the reader is who has read least.
+/// Returns the position of the slowest reader.
 fn slowest(readers: &[Option<Reader>]) -> Option<u64> {
     readers.iter().flatten().map(|r| r.position).min()
 }
 
-/// One client's place in a fill.
+/// One client's position in a fill.
 #[derive(Debug)]
 pub(crate) struct FillReader {
     fill: Arc<Fill>,
@@ -384,29 +384,29 @@ impl FillReader {
         &self.fill
     }
 
-    /// Waits for the head, or for the news that there will be none.
-    pub(crate) fn poll_head(&self, cx: &Context<'_>) -> Poll<Followed> {
+    /// Waits for the head, or for the end of a fill without one.
+    pub(crate) fn poll_head(&self, cx: &Context<'_>) -> Poll<FollowResult> {
         let mut state = self.fill.lock();
         Poll::Ready(match &state.stage {
-            Stage::Asked => {
+            Stage::Requested => {
                 state.wait(self.id, cx);
                 return Poll::Pending;
             }
             Stage::Flowing(Flow { head, .. }) | Stage::Whole { head, .. } if head.shareable => {
-                Followed::Head(Arc::clone(head))
+                FollowResult::Head(Arc::clone(head))
             }
-            Stage::Flowing(_) | Stage::Whole { .. } => Followed::Released,
-            Stage::Found(stored) => Followed::Found(Arc::clone(stored)),
-            Stage::Released => Followed::Released,
-            Stage::Failed(failure) => Followed::Failed(*failure),
-            Stage::Broken => Followed::Failed(Failure {
+            Stage::Flowing(_) | Stage::Whole { .. } => FollowResult::Released,
+            Stage::Found(stored) => FollowResult::Found(Arc::clone(stored)),
+            Stage::Released => FollowResult::Released,
+            Stage::Failed(failure) => FollowResult::Failed(*failure),
+            Stage::Broken => FollowResult::Failed(Failure {
                 status: StatusCode::BAD_GATEWAY,
                 detail: "http_response_incomplete",
             }),
         })
     }
 
-    /// The next bytes of the body, and whose memory they are; `None` at its end.
+    /// Returns the next bytes of the body with the owner of their memory, or `None` at the end.
     pub(crate) fn poll_bytes(
         &self,
         cx: &Context<'_>,
@@ -437,8 +437,8 @@ impl FillReader {
         }
         state.advance(self.id, bytes.len() as u64);
         let is_near = state.near.is_some() && state.lead() <= state.near;
-        let goes_on = window || is_near;
-        let pump = goes_on.then(|| state.pump.take()).flatten();
+        let wakes_pump = window || is_near;
+        let pump = wakes_pump.then(|| state.pump.take()).flatten();
         drop(state);
         if let Some(pump) = pump {
             pump.wake();
@@ -480,5 +480,5 @@ impl Drop for FillReader {
     }
 }
 
-/// How far the pump runs ahead of the slowest reader of a body that cannot be kept.
+/// The largest lead of the pump over the slowest reader of a window.
 const WINDOW_BYTES: usize = 1 << 20;

@@ -1,4 +1,4 @@
-//! Both tiers of the cache, the fetches under way, and what was learned from their answers.
+//! Both tiers of the cache, and the fetches under way.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Deref;
@@ -19,13 +19,13 @@ use super::stored::{Hot, Stored, StoredBody, StoredKind, StoredResponse};
 use crate::base::budget::MemoryBudget;
 use crate::base::counters::Counters;
 
-/// The cache that all workers share. No part of it is locked on the way of a hit.
+/// The cache that all workers share. A hit takes no exclusive lock.
 pub(crate) struct Cache {
     pub(crate) hot: Arc<Hot>,
-    /// Holds the large bodies of `hot`. `None` where the system has no such memory; they are on the heap then.
+    /// The memory of the large bodies of `hot`. `None` if the system does not support it; these bodies are then on the heap.
     pub(crate) arena: Option<Arc<Arena>>,
     pub(crate) disk: Option<Arc<DiskTier>>,
-    /// Devices of the disk cache that are not used, because they are damaged.
+    /// The devices of the disk cache that are unused because they are damaged.
     pub(crate) disk_damaged: Vec<String>,
     pub(crate) collapse: Arc<Collapse>,
     pub(crate) hit_for_miss: HitForMiss,
@@ -40,7 +40,7 @@ impl Cache {
         hash_key(key, self.hash_seed)
     }
 
-    /// Asks RAM for room. What has to leave may go to disk.
+    /// Asks memory for room. Evicted objects may be written to disk.
     pub(crate) fn offer_to_ram(
         &self,
         key: KeyHash,
@@ -59,7 +59,7 @@ impl Cache {
                     return;
                 }
                 counters.disk_evicted.increment();
-                // A variant is found by its marker alone.
+                // A lookup finds a variant only through its marker.
                 if let Some(end) = memchr::memchr(b'\n', left.key()) {
                     let primary = &left.key()[..end];
                     let hash = self.hash(primary);
@@ -73,7 +73,7 @@ impl Cache {
             })
     }
 
-    /// A large body was copied into a socket. One that is asked for often moves to where it need not be.
+    /// Counts a hit that copied a large body into a socket. A body with frequent hits moves to the arena, which needs no copy.
     pub(crate) fn move_if_worth_it(&self, hash: KeyHash, stored: &Arc<Stored>) {
         let Some(arena) = &self.arena else { return };
         let StoredKind::Response(response) = &stored.kind else {
@@ -88,7 +88,7 @@ impl Cache {
         {
             return;
         }
-        // Both copies count until the last reader of the old one has gone.
+        // Both copies are charged until the last reader of the old one has left.
         let hold = self.hot.hold(stored.charge_bytes());
         if let Some(body) = arena.keep_with(body, hold) {
             let response = StoredResponse {
@@ -109,7 +109,7 @@ impl Cache {
         key: &[u8],
         ram: Option<(Reservation<Stored>, Arc<Stored>)>,
         disk: Option<DiskFill>,
-    ) -> Option<Kept> {
+    ) -> Option<StoredTiers> {
         let _changing = self.changing(seen.key());
         let disk = disk.filter(DiskFill::is_alive);
         let commit = ram.map(|(reservation, stored)| reservation.commit(stored, seen));
@@ -124,17 +124,17 @@ impl Cache {
                 .is_some_and(|tier| tier.holds(seen.key()))
         };
         if !ram && disk.is_none() && !is_on_disk() {
-            return self.hot.is_current(seen).then_some(Kept::default());
+            return self.hot.is_current(seen).then_some(StoredTiers::default());
         }
         if !ram {
-            // RAM is asked first, and would answer with the response that this one replaces.
+            // A lookup reads memory first, and would find the response that this one replaces.
             self.hot.remove(seen)?;
         }
         let disk = disk.is_some_and(DiskFill::finish);
         if !disk && let Some(tier) = &self.disk {
             tier.remove(seen.key(), key);
         }
-        Some(Kept { ram, disk })
+        Some(StoredTiers { ram, disk })
     }
 
     /// Removes a key from both tiers and returns its new version. `None`, and nothing is removed, if the key has changed since `seen`.
@@ -177,17 +177,17 @@ impl Cache {
 
 /// The tiers that took a response.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct StoredTiers {
     pub(crate) ram: bool,
     pub(crate) disk: bool,
 }
 
-/// The cache as one worker uses it: with the worker's counters and its samples for the tuner.
+/// The cache with one worker's counters and samples for the tuner.
 pub(crate) struct WorkerCache {
     cache: Arc<Cache>,
     pub(crate) counters: Arc<Counters>,
     recorder: RefCell<Recorder>,
-    /// The buffer of the last key that was given back.
+    /// The buffer of the last key that was recycled.
     spare_key: Cell<Vec<u8>>,
 }
 
@@ -202,12 +202,12 @@ impl WorkerCache {
         }
     }
 
-    /// The part that all workers share.
+    /// Returns the part that all workers share.
     pub(crate) fn shared(&self) -> &Arc<Cache> {
         &self.cache
     }
 
-    /// Makes a primary key from the bytes that `write` appends.
+    /// Returns the primary key of the bytes that `write` appends.
     pub(crate) fn key(&self, write: impl FnOnce(&mut Vec<u8>)) -> CacheKey {
         let mut bytes = self.spare_key.take();
         bytes.clear();
@@ -215,12 +215,12 @@ impl WorkerCache {
         CacheKey::primary_of(bytes, self.hash_seed)
     }
 
-    /// Takes back a key that is no longer needed, so that the next one needs no memory of its own.
-    pub(crate) fn give_back(&self, key: CacheKey) {
+    /// Keeps the buffer of an unused key, so that the next key needs no allocation.
+    pub(crate) fn recycle_key(&self, key: CacheKey) {
         self.spare_key.set(key.bytes);
     }
 
-    /// Tells the tuner of a request for an object that can be kept.
+    /// Records a request for a storable object for the tuner.
     pub(crate) fn record(&self, key: KeyHash, charge_bytes: u64, hit: bool) {
         self.recorder.borrow_mut().record(key, charge_bytes, hit);
     }

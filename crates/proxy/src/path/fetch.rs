@@ -23,7 +23,7 @@ use super::lookup::lookup_again;
 use super::pass;
 use crate::cache::CacheKey;
 use crate::cache::collapse::{FetchLeader, Role};
-use crate::cache::fill::{Fill, FillHead, FillReader, Followed};
+use crate::cache::fill::{Fill, FillHead, FillReader, FollowResult};
 use crate::cache::stored::{Stored, StoredKind};
 use crate::exchange::{ConnState, Refusal, Request};
 use crate::origin::as_origin_sees;
@@ -113,7 +113,7 @@ pub(super) async fn fetch(
             continue;
         };
         match followed {
-            Followed::Head(head) => {
+            FollowResult::Head(head) => {
                 if let Some((fields, secondary)) = &head.variant {
                     let mut own = Vec::new();
                     fields.write_key(&as_origin_sees(worker.hop(), &request, fields), &mut own);
@@ -130,19 +130,19 @@ pub(super) async fn fetch(
                 worker.counters.collapsed.increment();
                 if let Some(disk) = &worker.cache.disk {
                     let secondary = head.variant.as_ref().map(|(_, secondary)| &secondary[..]);
-                    disk.note(key.primary(), secondary);
+                    disk.record_follower(key.primary(), secondary);
                 }
                 return respond_following(reply, &request, &head, reader, why);
             }
-            Followed::Found(stored) => {
+            FollowResult::Found(stored) => {
                 worker.counters.collapsed.increment();
                 let mut status = CacheStatus::forward(why);
                 status.collapsed = true;
                 status.ttl = Some(deliver::ttl_secs(&stored, worker.now()));
                 return reply.stored(&request, &stored, Some(status));
             }
-            Followed::Released => follows_left = 0,
-            Followed::Failed(failure) if follows_left == 0 => {
+            FollowResult::Released => follows_left = 0,
+            FollowResult::Failed(failure) if follows_left == 0 => {
                 let mut status = CacheStatus::forward(why).with_detail(failure.detail);
                 status.collapsed = true;
                 return reply.refuse(&Refusal {
@@ -153,7 +153,7 @@ pub(super) async fn fetch(
                 });
             }
             // One of the requests that waited leads the next fetch, and the others follow it.
-            Followed::Failed(_) => failed = Some(reader),
+            FollowResult::Failed(_) => failed = Some(reader),
         }
     }
 }

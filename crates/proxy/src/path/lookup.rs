@@ -274,7 +274,7 @@ fn read_disk_entry(worker: &Worker, disk: &DiskTier, key: &CacheKey) -> Entry {
     let object = match disk.lookup(key.hash, &key.bytes, &worker.counters) {
         DiskEntry::Found(object) => object,
         DiskEntry::Absent => return Entry::Absent,
-        DiskEntry::Waits(candidate) => return Entry::Pending(candidate),
+        DiskEntry::Pending(candidate) => return Entry::Pending(candidate),
     };
     if let Ok(DiskHead::Response {
         status,

@@ -92,7 +92,7 @@ fn carry_out(
         Outcome::Hit(hit) => {
             hit.count(&worker);
             let stored = hit.found.into_stored(&hit.key);
-            worker.cache.give_back(hit.key);
+            worker.cache.recycle_key(hit.key);
             ready(reply.stored(&request, &stored, None))
         }
         Outcome::Revalidate { key, why, stale } => {

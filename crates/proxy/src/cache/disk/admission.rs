@@ -1,8 +1,7 @@
-//! Which rule of admission holds for a key: by its host.
+//! The rules of admission to disk, by host.
 //!
-//! Each rule remembers requests on its own, so hosts that share a rule share its memory, and what one host asks for says
-//! nothing under another's rule. Of several names that fit a host the most specific counts: the host itself, then the
-//! longest domain it lies below.
+//! Each rule has a history of requests of its own. Hosts that share a rule share its history. If several patterns match a host,
+//! the most specific one applies: the host itself, then the longest parent domain.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -17,40 +16,40 @@ use crate::base::config::{HostAdmission, HostPattern};
 /// The rules of a tier.
 #[derive(Debug)]
 pub(crate) struct Admissions {
-    /// The first is that of all hosts that are not named.
+    /// The first rule is the default, for hosts that no pattern matches.
     rules: Vec<Rule>,
-    /// A rule's number by the suffix of a host.
+    /// The number of a rule by a host's suffix.
     by_suffix: HashMap<Box<[u8]>, usize>,
 }
 
-/// One rule with what it remembers.
+/// One rule with its history.
 #[derive(Debug)]
 pub(crate) struct Rule {
     pub(crate) spec: DiskAdmissionSpec,
     pub(crate) hierarchy: Hierarchy,
-    /// Whose responses; of the first rule none, for it is that of the rest.
+    /// The hosts of the rule. Empty for the default rule.
     pub(crate) hosts: Vec<HostPattern>,
-    /// Where its memory is kept between two runs.
+    /// The file of the history between two runs.
     file: Option<PathBuf>,
 }
 
-/// What all rules have in common.
+/// The settings that all rules share.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Common<'a> {
+pub(crate) struct RuleSettings<'a> {
     pub(crate) memory: RotatingBloomConfig,
     pub(crate) rules: HierarchyRules,
-    /// Of the first rule; others' lie beside it.
+    /// The file of the default rule. The files of other rules are beside it.
     pub(crate) file: Option<&'a Path>,
-    /// What keys are hashed with.
+    /// The seed of key hashes, which a file must match.
     pub(crate) tag: u64,
 }
 
 impl Admissions {
-    /// Goes on with what each rule remembered.
+    /// Restores the history of each rule.
     pub(crate) fn restore(
         usual: DiskAdmissionSpec,
         hosts: &[HostAdmission],
-        common: Common<'_>,
+        common: RuleSettings<'_>,
     ) -> Self {
         let mut admissions = Self {
             rules: Vec::new(),
@@ -66,8 +65,8 @@ impl Admissions {
         admissions
     }
 
-    /// The number of the rule, which is made if it is new.
-    fn rule(&mut self, spec: DiskAdmissionSpec, common: Common<'_>) -> usize {
+    /// Returns the number of a rule. Adds the rule if it is new.
+    fn rule(&mut self, spec: DiskAdmissionSpec, common: RuleSettings<'_>) -> usize {
         if let Some(number) = self.rules.iter().position(|rule| rule.spec == spec) {
             return number;
         }
@@ -86,7 +85,7 @@ impl Admissions {
         self.rules.len() - 1
     }
 
-    /// The rule that holds for a cache key, `http://host[:port]/path`.
+    /// Returns the rule for a cache key, `http://host[:port]/path`.
     pub(crate) fn of(&self, key: &[u8]) -> &Hierarchy {
         &self.rules[self.number_of(key)].hierarchy
     }
@@ -105,8 +104,8 @@ impl Admissions {
             .unwrap_or(0)
     }
 
-    /// Whatever the host.
-    pub(crate) fn usual(&self) -> &Hierarchy {
+    /// Returns the default rule.
+    pub(crate) fn default_rule(&self) -> &Hierarchy {
         &self.rules[0].hierarchy
     }
 
@@ -128,7 +127,7 @@ impl Admissions {
     }
 }
 
-/// A file of a rule's own: `admission.state.nth-hit-3`.
+/// Returns the file of a rule, such as `admission.state.nth-hit-3`.
 fn beside(file: &Path, spec: DiskAdmissionSpec) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(".");
@@ -136,12 +135,12 @@ fn beside(file: &Path, spec: DiskAdmissionSpec) -> PathBuf {
     name.into()
 }
 
-/// The host of a key, which is in lower case there.
+/// Returns the host of a key, which is in lower case.
 fn host_of(key: &[u8]) -> &[u8] {
     let after_scheme = memchr::memmem::find(key, b"://").map_or(key, |at| &key[at + 3..]);
     let end = memchr::memchr(b'/', after_scheme).unwrap_or(after_scheme.len());
     let authority = &after_scheme[..end];
-    // The colons of an IPv6 address stand in brackets.
+    // The colons of an IPv6 address are inside brackets.
     let port = memchr::memrchr(b':', authority).filter(|&at| !authority[at..].contains(&b']'));
     &authority[..port.unwrap_or(authority.len())]
 }
@@ -156,9 +155,9 @@ mod tests {
     use super::*;
     use crate::base::config::ParseHostPatternError;
 
-    fn common(file: Option<&Path>) -> Common<'_> {
+    fn common(file: Option<&Path>) -> RuleSettings<'_> {
         let keys = NonZeroU64::new(1000).expect("not zero");
-        Common {
+        RuleSettings {
             memory: RotatingBloomConfig::new(keys, 1e-6),
             rules: HierarchyRules::default(),
             file,
@@ -175,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_specific_name_counts_and_ports_do_not() {
+    fn the_most_specific_pattern_applies_and_ports_are_ignored() {
         let named = hosts(&[
             ("img.example.com", "never"),
             ("*.example.com", "always"),
@@ -200,12 +199,12 @@ mod tests {
             let found = &admissions.rules()[admissions.number_of(key.as_bytes())];
             assert_eq!(found.spec.to_string(), rule, "{key}");
         }
-        // Five rules, though six were named.
+        // Six patterns with five rules.
         assert_eq!(admissions.rules().len(), 5);
     }
 
     #[test]
-    fn a_host_reads_back_and_nonsense_is_refused() {
+    fn a_pattern_formats_to_its_text_and_others_are_refused() {
         for host in ["example.com", "*.example.com", "10.0.0.7", "[2001:db8::1]"] {
             let parsed: HostPattern = host.parse().expect(host);
             assert_eq!(parsed.to_string(), host);
@@ -232,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn each_rule_goes_on_with_what_it_remembered() {
+    fn each_rule_restores_its_history() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("admission.state");
         let named = hosts(&[("slow.example", "nth-hit:3")]);

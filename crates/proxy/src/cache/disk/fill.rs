@@ -1,4 +1,4 @@
-//! A response on its way from the origin to disk, beside its way to the client. It never waits.
+//! Writes a response to disk while the client gets it. A write never waits.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use edgeward_types::KeyHash;
 use super::DiskTier;
 use crate::base::counters::Counters;
 
-/// One write, for as long as all goes well.
+/// One write. It ends at the first error.
 pub(crate) struct DiskFill {
     tier: Arc<DiskTier>,
     counters: Arc<Counters>,
@@ -18,8 +18,7 @@ pub(crate) struct DiskFill {
 }
 
 impl DiskFill {
-    /// Begins to write, or gives it up at once, which the store counts. Nothing if another fetch of the same is
-    /// being written.
+    /// Begins a write. Returns `None` if the store refuses it, or if another fetch writes the same key.
     pub(crate) fn begin(
         tier: &Arc<DiskTier>,
         counters: &Arc<Counters>,
@@ -47,29 +46,29 @@ impl DiskFill {
         }
     }
 
-    /// Whether it is still being written.
+    /// Returns true while the response is being written.
     pub(crate) fn is_alive(&self) -> bool {
         self.write.is_some()
     }
 
-    /// Hands over the next piece.
+    /// Writes the next piece.
     pub(crate) fn push(&mut self, bytes: &Bytes) {
         let Some(write) = &mut self.write else {
             return;
         };
-        // A small piece is often a slice of a large buffer, which would wait in the queue with it.
+        // A small piece is copied, because it is often a slice of a large buffer that the queue would pin.
         let bytes = if bytes.len() < COPIED_BYTES_MAX {
             Bytes::copy_from_slice(bytes)
         } else {
             bytes.clone()
         };
         if let Err(dropped) = write.push(bytes) {
-            tracing::debug!(%dropped, "a write to disk was given up");
-            self.give_up();
+            tracing::debug!(%dropped, "a write to disk was aborted");
+            self.abort();
         }
     }
 
-    /// The body is whole. True if it will be found on disk.
+    /// Ends a complete body. Returns true if the store will contain it.
     pub(crate) fn finish(mut self) -> bool {
         let Some(write) = self.write.take() else {
             return false;
@@ -80,14 +79,14 @@ impl DiskFill {
                 true
             }
             Err(dropped) => {
-                tracing::debug!(%dropped, "a write to disk was given up");
-                self.give_up();
+                tracing::debug!(%dropped, "a write to disk was aborted");
+                self.abort();
                 false
             }
         }
     }
 
-    fn give_up(&mut self) {
+    fn abort(&mut self) {
         self.write = None;
         self.counters.disk_fills_dropped.increment();
     }
@@ -96,12 +95,12 @@ impl DiskFill {
 impl Drop for DiskFill {
     fn drop(&mut self) {
         self.tier.writing.remove(self.hash);
-        // The body ended early, or what it shows was invalidated: the store drops the write.
+        // The body ended early or was invalidated, so the store drops the write.
         if self.write.is_some() {
             self.counters.disk_fills_aborted.increment();
         }
     }
 }
 
-/// Pieces below this are copied: cheaper than to keep the buffer they came in.
+/// Pieces below this are copied, which costs less memory than to pin the buffer that they arrived in.
 const COPIED_BYTES_MAX: usize = 16 << 10;

@@ -1,8 +1,7 @@
-//! What lies beside a body on disk: status, freshness and header block, or the fields a URI varies by.
+//! The heads of objects on disk: status, freshness and header block of a response, or the fields by which a target varies.
 //!
-//! Byte by byte in docs/disk-format.md. The store's checksum covers it, so a head that does not read is one that
-//! another version wrote; to the request it is a miss like any other. Everything is checked here all the same: what
-//! is parsed is served by code that relies on it.
+//! docs/disk-format.md describes the format. The store's checksum covers the head, so only a head of another version fails to parse,
+//! which is a miss. All values are checked nevertheless, because other code relies on them.
 
 use bytes::{BufMut as _, Bytes};
 use edgeward_semantics::{StoredPolicy, VaryFields};
@@ -12,56 +11,55 @@ use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
 
 use crate::cache::stored::has_length;
 
-/// A head as it was parsed.
+/// A parsed head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DiskHead {
-    /// Of a response. The body lies behind it.
+    /// The head of a response. The body follows it.
     Response {
         /// The response's status.
         status: StatusCode,
-        /// When it is fresh and how it may be used after.
+        /// The freshness of the response, and its use once it is stale.
         policy: StoredPolicy,
         /// `name: value\r\n` for each field but `Content-Length`.
         fields: Bytes,
     },
-    /// Of a URI whose responses differ by request fields; there is no body.
+    /// A marker: the target's responses vary by request fields. It has no body.
     Varies {
         /// The fields.
         fields: VaryFields,
-        /// Part of every variant's key.
+        /// A part of each variant's key.
         generation: u64,
     },
 }
 
-/// Why bytes are not a head.
+/// The reason why bytes are not a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DiskHeadError {
-    /// Shorter than its fixed part.
+    /// The head is shorter than its fixed part.
     #[error("it is too short")]
     Short,
-    /// Of a version that is not known here.
+    /// The version is unknown.
     #[error("its version is {0}, and only 1 is known")]
     Version(u8),
-    /// Neither a response nor a list of fields.
+    /// The kind is unknown.
     #[error("its kind is {0}")]
     Kind(u8),
-    /// No status of a response that is stored.
+    /// The status is not one of a stored response.
     #[error("its status is {0}")]
     Status(u16),
-    /// A bit or byte that must be zero is not.
-    #[error("what is reserved is not zero")]
+    /// A reserved bit or byte is not zero.
+    #[error("a reserved bit or byte is not zero")]
     Reserved,
-    /// A line that is no header field.
-    #[error("a line of it is no header field")]
+    /// A line is not a header field.
+    #[error("a line is not a header field")]
     Field,
-    /// No list of field names.
-    #[error("it names no fields, or something that is no field")]
+    /// The list of field names is empty or malformed.
+    #[error("the list of field names is empty or malformed")]
     Names,
 }
 
-/// Writes down the head of a response. `Content-Length` is left out: the store knows the length, and of a body
-/// that is still arriving nobody else does.
+/// Returns the head of a response without `Content-Length`. The store knows the length, which is unknown while a body arrives.
 pub fn write_response(status: StatusCode, policy: &StoredPolicy, head: &HeaderMap) -> Bytes {
     let fields_bytes: usize = head
         .iter()
@@ -80,7 +78,7 @@ pub fn write_response(status: StatusCode, policy: &StoredPolicy, head: &HeaderMa
     Bytes::from(bytes)
 }
 
-/// The same from a header block as it lies in memory.
+/// As [`write_response`], from the header block that memory holds.
 pub(crate) fn write_block(status: StatusCode, policy: &StoredPolicy, block: &[u8]) -> Bytes {
     let mut bytes = Vec::with_capacity(RESPONSE_FIXED_BYTES + block.len());
     response_fixed(status, policy, &mut bytes);
@@ -124,7 +122,7 @@ fn response_fixed(status: StatusCode, policy: &StoredPolicy, bytes: &mut Vec<u8>
     }
 }
 
-/// Writes down by which fields a URI's responses differ.
+/// Returns the head of a marker.
 pub fn write_varies(fields: &VaryFields, generation: u64) -> Bytes {
     let mut bytes = vec![VERSION, KIND_VARIES, 0, 0, 0, 0, 0, 0];
     bytes.put_u64_le(generation);
@@ -135,11 +133,11 @@ pub fn write_varies(fields: &VaryFields, generation: u64) -> Bytes {
     Bytes::from(bytes)
 }
 
-/// Reads a head.
+/// Parses a head.
 ///
 /// # Errors
 ///
-/// If it is not one, or of a version that is not known here.
+/// Returns the reason if the bytes are not a head of a known version.
 pub fn parse(bytes: &Bytes) -> Result<DiskHead, DiskHeadError> {
     let fixed = bytes.get(..8).ok_or(DiskHeadError::Short)?;
     if fixed[0] != VERSION {
@@ -185,7 +183,7 @@ fn response(bytes: &Bytes) -> Result<DiskHead, DiskHeadError> {
     })
 }
 
-/// What [`StoredResponse::headers`](crate::cache::stored::StoredResponse::headers) takes for granted.
+/// Checks what [`StoredResponse::headers`](crate::cache::stored::StoredResponse::headers) relies on.
 fn check_fields(fields: &[u8]) -> Result<(), DiskHeadError> {
     let mut start = 0;
     for end in memchr::memchr_iter(b'\n', fields) {
@@ -233,7 +231,7 @@ fn varies(bytes: &Bytes) -> Result<DiskHead, DiskHeadError> {
     })
 }
 
-/// How long [`block`] will be.
+/// Returns the length of [`block`].
 pub(crate) fn block_bytes(status: StatusCode, fields: &[u8], body_bytes: u64) -> usize {
     if !has_length(status) {
         return fields.len();
@@ -242,7 +240,7 @@ pub(crate) fn block_bytes(status: StatusCode, fields: &[u8], body_bytes: u64) ->
     fields.len() + CONTENT_LENGTH.as_str().len() + 4 + digits
 }
 
-/// The header block as it lies in memory: with the length, where the status has one.
+/// Returns the header block for memory, with `Content-Length` if the status allows it.
 pub(crate) fn block(status: StatusCode, fields: &Bytes, body_bytes: u64) -> Bytes {
     if !has_length(status) {
         return fields.clone();
@@ -313,7 +311,7 @@ mod tests {
     proptest! {
         /// Method: write, parse, compare; the block in memory form writes the same bytes.
         #[test]
-        fn a_response_reads_back(status in 200_u16..600, policy in policy(), head in head(), length: u64) {
+        fn a_response_parses_to_what_was_written(status in 200_u16..600, policy in policy(), head in head(), length: u64) {
             let status = StatusCode::from_u16(status).expect("a status");
             let bytes = write_response(status, &policy, &head);
             let Ok(DiskHead::Response { status: s, policy: p, fields }) = parse(&bytes) else {
@@ -326,7 +324,7 @@ mod tests {
             prop_assert_eq!(write_block(status, &policy, &block), bytes);
         }
 
-        /// Method: cut at every length and change any byte; a parse gives an error or a head that can be used.
+        /// Method: cut at every length and change any byte. A parse returns an error or a valid head.
         #[test]
         fn what_is_not_a_head_is_refused(policy in policy(), head in head(), at: usize, with: u8) {
             let whole = write_response(StatusCode::OK, &policy, &head);
@@ -348,7 +346,7 @@ mod tests {
         }
 
         #[test]
-        fn fields_that_select_read_back(names in proptest::collection::btree_set("[a-z][a-z0-9-]{0,12}", 1..20), generation: u64) {
+        fn a_marker_parses_to_its_fields(names in proptest::collection::btree_set("[a-z][a-z0-9-]{0,12}", 1..20), generation: u64) {
             let names: Vec<_> = names.iter().map(|name| HeaderName::from_bytes(name.as_bytes()).expect("a name")).collect();
             let fields = VaryFields::from_names(names).expect("not empty");
             let bytes = write_varies(&fields, generation);
@@ -356,7 +354,7 @@ mod tests {
         }
     }
 
-    /// The bytes of version 1, which later versions must go on reading.
+    /// The bytes of version 1, which later versions must parse.
     #[test]
     fn version_1_is_these_bytes() {
         let policy = StoredPolicy {

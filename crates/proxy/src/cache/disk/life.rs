@@ -1,4 +1,4 @@
-//! How the disk tier begins and ends: what is opened, told and gone on with, and what is saved for the next start.
+//! Opens and closes the disk tier.
 
 use std::io;
 use std::sync::Arc;
@@ -10,26 +10,28 @@ use edgeward_store::disk::{
 };
 use edgeward_types::ByteSize;
 
-use super::admission::{Admissions, Common};
+use super::admission::{Admissions, RuleSettings};
 use super::readers::Readers;
 use super::{DiskTier, KeySet, memory};
 use crate::base::config::DiskConfig;
 use crate::cache::stored::Hot;
 
-/// Why the disk tier did not start.
+/// The reason why the disk tier did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DiskError {
     /// The store could not be opened.
     #[error("the disk cache cannot be opened")]
     Open(#[from] OpenError),
-    /// The operating system gives no thread to wait for disks.
-    #[error("the disk cache has no threads to read with")]
+    /// A thread that reads from disks cannot be started.
+    #[error("the disk cache's read threads cannot be started")]
     Thread(#[source] io::Error),
 }
 
 impl DiskTier {
-    /// Opens the store and goes on with what admission remembered.
+    /// Opens the store and restores the state of admission.
+    ///
+    /// Long because it logs each step of the recovery for operators.
     pub(crate) fn open(
         config: &DiskConfig,
         key_seed: Option<u64>,
@@ -38,7 +40,7 @@ impl DiskTier {
     ) -> Result<Opened, DiskError> {
         let mut settings = config.settings.clone();
         settings.key_seed = settings.key_seed.or(key_seed);
-        settings.on_event = EventSink::new(told);
+        settings.on_event = EventSink::new(log_event);
         let queue_bytes_max = settings.queue_bytes.bytes();
         let opened = if config.opened.is_empty() {
             DiskCache::open(settings)
@@ -47,9 +49,9 @@ impl DiskTier {
         };
         let (cache, report) = match opened {
             Ok(opened) => opened,
-            // A cache that lost its disk is still a cache.
+            // The edge starts without a disk tier.
             Err(OpenError::Damaged { devices: damaged }) => {
-                tell_damaged(&damaged);
+                log_damaged(&damaged);
                 return Ok(Opened {
                     tier: None,
                     damaged,
@@ -57,13 +59,13 @@ impl DiskTier {
             }
             Err(error) => return Err(error.into()),
         };
-        tell_damaged(&report.damaged);
+        log_damaged(&report.damaged);
         for device in &report.devices {
             if device.created {
                 tracing::info!(
                     device = device.device,
                     size = %ByteSize(device.bytes),
-                    "created a file for the disk cache, since there was none"
+                    "created a file for the disk cache"
                 );
             }
             tracing::info!(
@@ -82,7 +84,7 @@ impl DiskTier {
             tracing::warn!(
                 wanted,
                 used = cache.key_seed(),
-                "keys are hashed as the disk cache was formatted, not as configured"
+                "the key seed of the disk cache is used instead of the configured one"
             );
         }
         let capacity = capacity_bytes(&cache.counters());
@@ -95,7 +97,7 @@ impl DiskTier {
             ram_object_bytes_max: ram_object_bytes_max.bytes(),
             ..HierarchyRules::default()
         };
-        let common = Common {
+        let common = RuleSettings {
             memory: config.memory(capacity),
             rules,
             file: memory_file.as_deref(),
@@ -121,7 +123,7 @@ impl DiskTier {
             verified = %ByteSize(memory.verified),
             admission = %ByteSize(memory.admission),
             queues_max = %ByteSize(memory.queues_max),
-            "memory of the disk cache, beside the budget for hot objects"
+            "memory of the disk cache, in addition to the budget of the memory tier"
         );
         Ok(Opened {
             tier: Some(tier),
@@ -129,7 +131,7 @@ impl DiskTier {
         })
     }
 
-    /// Saves what admission remembers, writes down what is on its way and the index. Gives up waiting after `within`.
+    /// Saves the state of admission, and persists the queues and the index. Stops waiting after `within`.
     pub(crate) fn close(self: &Arc<Self>, within: Duration) {
         self.readers.close();
         self.admissions.save(self.cache.key_seed());
@@ -139,7 +141,7 @@ impl DiskTier {
             .name("disk-close".to_owned())
             .spawn(move || {
                 let result = cache.close();
-                // Before anybody hears of it: the next edge may want the device at once.
+                // Before the result is sent, because the next edge may open the device at once.
                 drop(cache);
                 _ = done.send(result);
             });
@@ -149,7 +151,7 @@ impl DiskTier {
         }
         match closed.recv_timeout(within) {
             Ok(Ok(())) => tracing::info!("disk cache closed"),
-            Ok(Err(error)) => tracing::warn!(%error, "the disk cache was not closed in good order"),
+            Ok(Err(error)) => tracing::warn!(%error, "the disk cache was not closed cleanly"),
             Err(_) => tracing::warn!(
                 "the disk was too slow to close the cache in time; it will recover at the next start"
             ),
@@ -157,15 +159,15 @@ impl DiskTier {
     }
 }
 
-/// The tier and the devices it does without.
+/// The tier, and the devices that it does not use.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    /// `None` if no device can be used.
+    /// `None` if no device is usable.
     pub(crate) tier: Option<DiskTier>,
     pub(crate) damaged: Vec<DamagedDevice>,
 }
 
-fn tell_damaged(devices: &[DamagedDevice]) {
+fn log_damaged(devices: &[DamagedDevice]) {
     for device in devices {
         tracing::error!("the edge starts without a device of the disk cache: {device}");
     }
@@ -175,7 +177,7 @@ fn capacity_bytes(counters: &DiskCounters) -> u64 {
     counters.devices.iter().map(|d| d.capacity_bytes).sum()
 }
 
-fn told(event: &DiskEvent) {
+fn log_event(event: &DiskEvent) {
     match event {
         DiskEvent::Writable { .. } => tracing::info!("{event}"),
         DiskEvent::OutOfService { .. } => tracing::error!("{event}"),

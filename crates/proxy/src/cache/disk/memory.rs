@@ -1,7 +1,7 @@
-//! What admission to disk remembers, kept in a file while the edge is down.
+//! The state of admission to disk, kept in a file while the edge is down.
 //!
-//! Written to a name of its own and then renamed, so that the file is either the old or the new one. A file that does not
-//! read costs a period of remembering and nothing else.
+//! The file is written under a temporary name and then renamed, so that it is either the old or the new one. If it is unreadable,
+//! admission starts with an empty history.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Write as _};
@@ -11,8 +11,7 @@ use edgeward_policy::disk_admission::{AnyDiskAdmission, DiskAdmissionSpec};
 use edgeward_policy::sketch::RotatingBloomConfig;
 use edgeward_store::disk::DiskSettings;
 
-/// Where the file lies if nobody said: in the first device's directory, or beside its file. Nowhere if that is a
-/// block device.
+/// Returns the default path: in the first device's directory, or beside its file. `None` if the device is a block device.
 pub(super) fn beside(settings: &DiskSettings) -> Option<PathBuf> {
     let path = &settings.devices.first()?.path;
     let is = fs::metadata(path).ok()?;
@@ -27,7 +26,7 @@ pub(super) fn beside(settings: &DiskSettings) -> Option<PathBuf> {
     Some(path.with_file_name(name))
 }
 
-/// A rule that goes on from what the file holds, or begins anew.
+/// Returns a rule with the history from the file, or with an empty one.
 pub(super) fn restore(
     file: Option<&Path>,
     spec: DiskAdmissionSpec,
@@ -43,23 +42,23 @@ pub(super) fn restore(
         Ok(opened) => opened,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return anew(),
         Err(error) => {
-            tracing::warn!(%error, file = %path.display(), "what admission to disk remembered cannot be read");
+            tracing::warn!(%error, file = %path.display(), "the history of admission to disk cannot be read");
             return anew();
         }
     };
     match AnyDiskAdmission::read_from(spec, memory, tag, &mut BufReader::new(opened)) {
         Ok(admission) => admission,
         Err(error) => {
-            tracing::warn!(%error, file = %path.display(), "admission to disk begins without its memory");
+            tracing::warn!(%error, file = %path.display(), "admission to disk starts with an empty history");
             anew()
         }
     }
 }
 
-/// Saves what is remembered.
+/// Saves the history of a rule.
 pub(super) fn save(path: &Path, admission: &AnyDiskAdmission, tag: u64) {
     if let Err(error) = try_save(path, admission, tag) {
-        tracing::warn!(%error, file = %path.display(), "what admission to disk remembers cannot be saved");
+        tracing::warn!(%error, file = %path.display(), "the history of admission to disk cannot be saved");
     }
 }
 

@@ -1,11 +1,11 @@
-//! The disk tier as requests see it: what is looked up, what is written, and who waits for the device.
+//! The disk tier: lookups, writes, removals and promotions.
 //!
-//! A request that memory cannot answer asks the index (no I/O), then reads the head, at first without waiting: what
-//! lies in the page cache is answered on the worker's own thread. Only what has to be waited for goes to
-//! one of the [`readers`]. A [body](crate::cache::disk_body) is read as the client takes it. What is worth writing is for
-//! `edgeward_policy::hierarchy` to say; a [`fill`] hands the pieces of a response over as they arrive and never waits.
+//! A lookup reads the index without I/O, then the object's head. A head in the page cache is read on the worker's own thread, and
+//! only a read that has to wait for the device goes to one of the [`readers`]. A [body](crate::cache::disk_body) is read as
+//! fast as its client accepts it. `edgeward_policy::hierarchy` decides which responses are written. A [`fill`] writes the pieces of
+//! a response as they arrive and never waits.
 //!
-//! Whatever the disk fails to do is a miss.
+//! Every error of the disk is a miss.
 
 pub(crate) mod admission;
 pub(crate) mod fill;
@@ -39,7 +39,7 @@ use head::DiskHead;
 pub use life::DiskError;
 use readers::Readers;
 
-/// The disk cache with what decides about it and who waits for it.
+/// The disk cache, with its admission and its read threads.
 #[derive(Debug)]
 pub(crate) struct DiskTier {
     pub(crate) cache: DiskCache,
@@ -47,24 +47,24 @@ pub(crate) struct DiskTier {
     readers: Readers,
     queue_bytes_max: u64,
     invalidation_wait_max: Duration,
-    /// Keys on their way from disk to RAM: one reader brings them there, not each.
+    /// Keys that are being promoted to memory. One reader promotes a key.
     promoting: KeySet,
-    /// Keys on their way to disk: of those who fetch the same at once, one writes.
+    /// Keys that are being written. One fetch writes a key.
     writing: KeySet,
-    /// Knows the versions of keys.
+    /// The memory tier, for the versions of keys.
     hot: Arc<Hot>,
 }
 
-/// Tells when an invalidation is durable, or that it is not.
+/// Resolves to the result of making an invalidation durable.
 pub(crate) type Durable = oneshot::Receiver<Result<(), SyncError>>;
 
-/// What the disk has under a key, as far as is known without waiting.
+/// The entry of a key on disk, as far as it can be read without waiting.
 pub(crate) enum DiskEntry {
     Absent,
     /// The object's head was not parsed.
     Found(DiskObject),
     /// The device has to be waited for.
-    Waits(Candidate),
+    Pending(Candidate),
 }
 
 impl DiskTier {
@@ -76,7 +76,7 @@ impl DiskTier {
         };
         match self.cache.read_head_now(&candidate, key) {
             Now::Ready(object) => DiskEntry::Found(object),
-            Now::WouldBlock => DiskEntry::Waits(candidate),
+            Now::WouldBlock => DiskEntry::Pending(candidate),
             Now::Miss(_) => {
                 counters.disk_unreadable.increment();
                 DiskEntry::Absent
@@ -84,7 +84,7 @@ impl DiskTier {
         }
     }
 
-    /// The value that an object's head describes.
+    /// Returns the value that an object's head describes.
     pub(crate) fn parse(
         &self,
         hash: KeyHash,
@@ -109,7 +109,7 @@ impl DiskTier {
     ) -> Option<Arc<Stored>> {
         let (cache, hot) = (self.cache.clone(), Arc::clone(&self.hot));
         let owned: Box<[u8]> = key.into();
-        let asked = self.readers.ask(move || {
+        let asked = self.readers.queue_optional(move || {
             let object = cache.read_head(&candidate, &owned).ok()?;
             stored(&owned, object, |object| {
                 version_of(&cache, &hot, hash, object)
@@ -127,7 +127,7 @@ impl DiskTier {
         found
     }
 
-    /// Whether something lies under the hash, most likely this key's.
+    /// Returns true if the disk has an object with this hash, most likely of this key.
     pub(crate) fn holds(&self, hash: KeyHash) -> bool {
         self.cache.lookup(hash).is_some()
     }
@@ -137,7 +137,7 @@ impl DiskTier {
         self.writing.contains(hash)
     }
 
-    /// A request that neither tier could answer: whether its response of `length` bytes, or at least none, is written.
+    /// Records a request that neither tier could answer. Returns true if its response is to be written. An unknown `length` counts as 0.
     pub(crate) fn admits(
         &self,
         hash: KeyHash,
@@ -165,17 +165,20 @@ impl DiskTier {
         }
     }
 
-    /// A request that the disk answered. Whether the object is to be offered to RAM.
+    /// Records a request that the disk answered. Returns true if the object is to be offered to memory.
     pub(crate) fn hit(&self, hash: KeyHash, length: u64) -> bool {
         let object = Object {
             key: hash,
             size_bytes: length,
         };
-        self.admissions.usual().disk_hit(&object).offer_to_ram
+        self.admissions
+            .default_rule()
+            .disk_hit(&object)
+            .offer_to_ram
     }
 
-    /// One more request for what is being fetched, with its secondary key if the response varies.
-    pub(crate) fn note(&self, primary: &[u8], secondary: Option<&[u8]>) {
+    /// Records a request that follows a fetch, with its secondary key if the response varies.
+    pub(crate) fn record_follower(&self, primary: &[u8], secondary: Option<&[u8]>) {
         let mut key = primary.to_vec();
         if let Some(secondary) = secondary {
             key.push(b'\n');
@@ -185,8 +188,8 @@ impl DiskTier {
         self.admissions.of(primary).admission().note(hash);
     }
 
-    /// What admission counts the requests for a key under. A variant's key holds a generation that is new whenever the list of
-    /// fields the URL varies by was not stored, so admission would never see the key again; its hash leaves the generation out.
+    /// Returns the hash by which admission counts the requests for a key. It leaves out the generation of a variant's key: each new
+    /// marker has another generation, so admission would never see the key again.
     fn admission_hash(&self, hash: KeyHash, key: &[u8]) -> KeyHash {
         match stable_key(key) {
             Some(stable) => hash_key(&stable, self.cache.key_seed()),
@@ -194,12 +197,12 @@ impl DiskTier {
         }
     }
 
-    /// The version of a key, if `object` is what the disk has under it at this version.
+    /// Returns the version of a key, if `object` is the key's object on disk at this version.
     pub(crate) fn version_of(&self, hash: KeyHash, object: &DiskObject) -> Option<Version> {
         version_of(&self.cache, &self.hot, hash, object)
     }
 
-    /// An object left RAM to make room, at the version `seen`: writes it if the rules say so. True if it did.
+    /// Writes an object that memory evicted at the version `seen`, if admission says so. Returns true if it was written.
     pub(crate) fn take_evicted(
         &self,
         evicted: &Evicted,
@@ -232,31 +235,31 @@ impl DiskTier {
             && write.finish().is_ok()
     }
 
-    /// Takes a key off the disk, if something is there or on its way there.
+    /// Removes a key's object, and stops a write of the key.
     pub(crate) fn remove(&self, hash: KeyHash, key: &[u8]) {
         if self.cache.may_hold(hash) {
             self.cache.purge(hash, key);
         }
     }
 
-    /// Takes a key off the disk. True if there was something under it; the answer comes when the purge outlives a kill and a crash.
+    /// Removes a key's object. Returns true if there was one, and a receiver that resolves when the removal is durable.
     pub(crate) fn purge(&self, hash: KeyHash, key: &[u8]) -> (bool, Durable) {
         let held = self.holds(hash);
-        let (told, durable) = oneshot::channel();
+        let (log_event, durable) = oneshot::channel();
         self.cache.purge_then(hash, key, move |result| {
-            // The client may have left.
-            _ = told.send(result);
+            // The client may have disconnected.
+            _ = log_event.send(result);
         });
         (held, durable)
     }
 
-    /// Longest a response waits for an invalidation to become durable.
+    /// The longest time that a response waits for an invalidation to become durable.
     pub(crate) fn invalidation_wait_max(&self) -> Duration {
         self.invalidation_wait_max
     }
 
-    /// Writes by which fields a URL varies, unless that is there already. `seen` is the URL's version at which `variants` were current.
-    /// False if the disk does not have them.
+    /// Writes a marker, unless the disk has it. `seen` is the version of the primary key at which the marker was current. Returns false
+    /// if the disk does not have the marker.
     pub(crate) fn put_marker(
         &self,
         hash: KeyHash,
@@ -280,15 +283,15 @@ impl DiskTier {
         written
     }
 
-    /// Gives what is on disk the head that a 304 made. Best effort: the old one only means to ask again.
+    /// Replaces an object's head by the one that a 304 freshened. Best effort: with the old head the origin validates it again.
     pub(crate) fn freshen(&self, object: &DiskObject, key: &[u8], response: &StoredResponse) {
         let head = head::write_block(response.status, &response.policy, &response.head);
         // Dropped and counted by the store.
         _ = self.cache.update_head(object, key, head);
     }
 
-    /// The same where the response was found in RAM: the disk may hold a copy. Only a copy of `old`, the response that was
-    /// validated, gets the new head; the disk may hold a newer object of the same length by now.
+    /// As [`freshen`](Self::freshen), for the copy on disk of a response in memory. Only a copy of `old`, the validated response, gets
+    /// the new head, because the disk may hold a newer object of the same length.
     pub(crate) fn freshen_copy(
         &self,
         hash: KeyHash,
@@ -312,15 +315,15 @@ impl DiskTier {
                 Ok(_) | Err(_) => Err(Dropped::Gone),
             }
         };
-        // Nobody waits for the answer, so the receiver must not tell the reader that its asker has left.
-        if let Ok(answer) = self.readers.ask(work) {
+        // The receiver is kept although no task awaits it: dropping it would cancel the read.
+        if let Ok(answer) = self.readers.queue_optional(work) {
             tokio::task::spawn_local(async move {
                 _ = answer.await;
             });
         }
     }
 
-    /// Claims the way of a key from disk to RAM. False if another reader has it.
+    /// Claims the promotion of a key. Returns false if another reader has claimed it.
     pub(in crate::cache) fn begin_promotion(&self, hash: KeyHash) -> bool {
         self.promoting.insert(hash)
     }
@@ -329,7 +332,7 @@ impl DiskTier {
         self.promoting.remove(hash);
     }
 
-    /// What the tier takes of the process's memory.
+    /// Returns the memory of the tier.
     pub(crate) fn memory_bytes(&self) -> TierMemory {
         let counters = self.cache.counters();
         TierMemory {
@@ -345,17 +348,17 @@ impl DiskTier {
     }
 }
 
-/// Keys something is being done with.
+/// The keys of operations under way.
 #[derive(Debug, Default)]
 struct KeySet(Mutex<HashSet<KeyHash>>);
 
 impl KeySet {
-    /// False if it is there already.
+    /// Inserts a key. Returns false if the set contains it.
     fn insert(&self, hash: KeyHash) -> bool {
         self.lock().insert(hash)
     }
 
-    /// The key is in the set for as long as the claim lives. None if it is there already.
+    /// Inserts a key for the lifetime of the claim. Returns `None` if the set contains it.
     fn claim(&self, hash: KeyHash) -> Option<Claim<'_>> {
         self.insert(hash).then_some(Claim { keys: self, hash })
     }
@@ -369,12 +372,12 @@ impl KeySet {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashSet<KeyHash>> {
-        // Nothing panics while it is held.
+        // No code panics while it holds the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A key's place in a set.
+/// A key in a set, which is removed on drop.
 struct Claim<'a> {
     keys: &'a KeySet,
     hash: KeyHash,
@@ -386,7 +389,7 @@ impl Drop for Claim<'_> {
     }
 }
 
-/// RAM of the tier by use, in bytes.
+/// The memory of the tier by use, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TierMemory {
     pub(crate) index: u64,
@@ -395,7 +398,7 @@ pub(crate) struct TierMemory {
     pub(crate) queues_max: u64,
 }
 
-/// What an object on disk is to this crate. Nothing if its head cannot be read.
+/// Returns the value of an object on disk, or `None` if its head cannot be parsed.
 fn stored(
     key: &[u8],
     object: DiskObject,
@@ -420,7 +423,7 @@ fn stored(
             hold: OnceLock::new(),
         })),
         Err(error) => {
-            tracing::debug!(%error, "a head on disk cannot be used");
+            tracing::debug!(%error, "a head on disk cannot be parsed");
             return None;
         }
     };
@@ -428,12 +431,12 @@ fn stored(
 }
 
 fn version_of(cache: &DiskCache, hot: &Hot, hash: KeyHash, object: &DiskObject) -> Option<Version> {
-    // In this order: an object that is current now was so at the version.
+    // The version is read first: an object that is current afterwards was current at this version.
     let seen = hot.settled_version(hash)?;
     cache.is_current(object).then_some(seen)
 }
 
-/// The head of a response for the disk.
+/// Returns the head of a response in the format of the disk.
 pub(crate) fn head_of(
     status: http::StatusCode,
     policy: &edgeward_semantics::StoredPolicy,

@@ -1,8 +1,7 @@
 //! Threads that wait for disks, so that workers do not.
 //!
-//! What is asked for without need (a head that may well be fetched from the origin) is refused when too many
-//! wait already: then the disk is slower than the origin would be. What a client has begun to receive is always taken; of
-//! that there is at most one read a connection.
+//! A read that the origin can replace, as of a head, is refused if too many reads wait: the disk is then slower than the origin. A
+//! read for a body whose head was sent is never refused. Each connection has at most one.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,7 +11,7 @@ use std::thread::JoinHandle;
 
 use tokio::sync::oneshot;
 
-/// The threads and the queue before them.
+/// The threads and their queue.
 #[derive(Debug)]
 pub(crate) struct Readers {
     queue: Arc<Queue>,
@@ -64,23 +63,23 @@ impl Readers {
         Ok(readers)
     }
 
-    /// Has `work` done unless too many wait.
-    pub(crate) fn ask<T: Send + 'static>(
+    /// Queues `work`, unless too many reads wait.
+    pub(crate) fn queue_optional<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<oneshot::Receiver<T>, Busy> {
         self.push(work, self.waiting_max)
     }
 
-    /// Has `work` done, however many wait.
-    pub(crate) fn insist<T: Send + 'static>(
+    /// Queues `work`, however many reads wait.
+    pub(crate) fn queue_required<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<oneshot::Receiver<T>, Busy> {
         self.push(work, usize::MAX)
     }
 
-    /// How many wait.
+    /// Returns the number of reads that wait for a thread.
     pub(crate) fn waiting(&self) -> usize {
         self.queue.lock().waiting.len()
     }
@@ -92,7 +91,7 @@ impl Readers {
     ) -> Result<oneshot::Receiver<T>, Busy> {
         let (sender, receiver) = oneshot::channel();
         let job = Box::new(move || {
-            // Whoever asked may have left.
+            // The caller may have dropped the receiver.
             if !sender.is_closed() {
                 _ = sender.send(work());
             }
@@ -108,8 +107,8 @@ impl Readers {
         Ok(receiver)
     }
 
-    /// Takes no more. What waits is dropped, which whoever waits for it notices; what is being read is not waited for,
-    /// since a disk that hangs would hang the shutdown.
+    /// Refuses further reads and drops those that wait, which closes their receivers. Does not wait for reads under way, because
+    /// a disk that hangs would block the shutdown.
     pub(crate) fn close(&self) {
         let dropped = {
             let mut jobs = self.queue.lock();
@@ -120,7 +119,7 @@ impl Readers {
         self.queue.arrived.notify_all();
     }
 
-    /// Threads.
+    /// Returns the number of threads.
     pub(crate) fn threads(&self) -> usize {
         self.threads.len()
     }
@@ -134,7 +133,7 @@ impl Drop for Readers {
 
 impl Queue {
     fn lock(&self) -> MutexGuard<'_, Jobs> {
-        // Nothing panics while it is held.
+        // No code panics while it holds the lock.
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -166,22 +165,22 @@ mod tests {
 
     use super::*;
 
-    /// Method: one thread held up, then one more than may wait, then one that insists.
+    /// Method: block the only thread, fill the queue, then submit one optional and one required read.
     #[test]
-    fn what_can_be_done_without_is_refused_when_too_much_waits() {
+    fn optional_reads_are_refused_when_too_many_wait() {
         let one = NonZeroUsize::new(1).expect("one");
         let readers = Readers::start(one, 1).expect("a thread");
         let (release, held) = mpsc::channel::<()>();
         let (began, begun) = mpsc::channel();
-        let first = readers.ask(move || {
+        let first = readers.queue_optional(move || {
             _ = began.send(());
             _ = held.recv();
             1
         });
         begun.recv().expect("the thread has begun");
-        let second = readers.ask(|| 2);
-        assert_eq!(readers.ask(|| 3).err(), Some(Busy));
-        let fourth = readers.insist(|| 4);
+        let second = readers.queue_optional(|| 2);
+        assert_eq!(readers.queue_optional(|| 3).err(), Some(Busy));
+        let fourth = readers.queue_required(|| 4);
         drop(release);
         for (asked, answer) in [(first, 1), (second, 2), (fourth, 4)] {
             assert_eq!(asked.expect("taken").blocking_recv(), Ok(answer));
@@ -189,20 +188,20 @@ mod tests {
     }
 
     #[test]
-    fn a_close_lets_nobody_wait() {
+    fn a_close_drops_the_reads_that_wait() {
         let one = NonZeroUsize::new(1).expect("one");
         let readers = Readers::start(one, 8).expect("a thread");
         let (release, held) = mpsc::channel::<()>();
         let (began, begun) = mpsc::channel();
-        let _first = readers.ask(move || {
+        let _first = readers.queue_optional(move || {
             _ = began.send(());
             _ = held.recv();
         });
         begun.recv().expect("the thread has begun");
-        let second = readers.ask(|| 2).expect("it may wait");
+        let second = readers.queue_optional(|| 2).expect("it may wait");
         readers.close();
         assert!(second.blocking_recv().is_err());
-        assert_eq!(readers.insist(|| 3).err(), Some(Busy));
+        assert_eq!(readers.queue_required(|| 3).err(), Some(Busy));
         drop(release);
     }
 }

@@ -1,4 +1,4 @@
-//! The disk tier in `/status` and `/metrics`: each device by its name, and what admission remembers.
+//! The disk tier in `/status` and `/metrics`: its devices and its admission.
 
 use edgeward_store::disk::DeviceCounters;
 use prometheus::proto::{MetricFamily, MetricType};
@@ -6,14 +6,14 @@ use serde_json::{Map, Value, json};
 
 use super::DiskTier;
 use super::admission::Rule;
-use crate::base::metric_family::{counter, family, gauge, labelled};
+use crate::base::metric_family::{counter, families, family, labelled};
 
 impl DiskTier {
-    /// The tier for `/status`.
+    /// Returns the state of the tier for `/status`.
     pub(crate) fn status(&self) -> Value {
         let memory = self.memory_bytes();
         let rules = self.admissions.rules();
-        let (usual, of_hosts) = rules.split_first().expect("there is a usual rule");
+        let (usual, of_hosts) = rules.split_first().expect("the default rule always exists");
         let devices = self.cache.counters().devices;
         json!({
             "object_bytes_max": self.cache.object_bytes_max(),
@@ -34,79 +34,29 @@ impl DiskTier {
         })
     }
 
-    /// The tier's metric families, beside what workers count.
+    /// Returns the metric families of the tier, without the counters of workers.
     pub(crate) fn metrics(&self) -> Vec<MetricFamily> {
         let devices = self.cache.counters().devices;
-        let mut families = Vec::new();
-        type Gauge = (&'static str, &'static str, fn(&DeviceCounters) -> f64);
-        let gauges: [Gauge; 6] = [
-            (
-                "edgeward_disk_capacity_bytes",
-                "Bytes of the device's segments.",
-                |device| device.capacity_bytes as f64,
-            ),
-            (
-                "edgeward_disk_objects",
-                "Objects in the device's index.",
-                |device| device.objects as f64,
-            ),
-            (
-                "edgeward_disk_index_bytes",
-                "Memory of the device's index, beside the budget for hot objects.",
-                |device| device.index_bytes as f64,
-            ),
-            (
-                "edgeward_disk_queue_bytes",
-                "Bytes of bodies on their way to the device.",
-                |device| device.queue_bytes as f64,
-            ),
-            (
-                "edgeward_disk_queue_messages",
-                "Messages on their way to the device.",
-                |device| device.queue_messages as f64,
-            ),
-            (
-                "edgeward_disk_write_amplification",
-                "Bytes written to the device for each byte of body stored.",
-                DeviceCounters::write_amplification,
-            ),
-        ];
-        for (name, help, value) in gauges {
-            let metrics = devices
-                .iter()
-                .map(|device| labelled(gauge(value(device)), &[("device", &device.device)]))
-                .collect();
-            families.push(family(name, help, MetricType::GAUGE, metrics));
-        }
-        let states = devices
-            .iter()
-            .map(|device| {
-                let labels = [
-                    ("device", device.device.as_str()),
-                    ("state", device.state.name()),
-                ];
-                labelled(gauge(1.0), &labels)
-            })
-            .collect();
-        families.push(family(
-            "edgeward_disk_state",
-            "1 for the state the device is in.",
-            MetricType::GAUGE,
-            states,
-        ));
+        let mut families = families! { for device in devices, &[("device", &device.device)];
+            Gauge "edgeward_disk_capacity_bytes" "Bytes of the device's segments." = device.capacity_bytes;
+            Gauge "edgeward_disk_objects" "Objects in the device's index." = device.objects;
+            Gauge "edgeward_disk_index_bytes" "Memory of the device's index, in addition to the budget of the memory tier." = device.index_bytes;
+            Gauge "edgeward_disk_queue_bytes" "Bytes of bodies that wait to be written to the device." = device.queue_bytes;
+            Gauge "edgeward_disk_queue_messages" "Messages that wait for the device's writer." = device.queue_messages;
+            Gauge "edgeward_disk_write_amplification" "Bytes written to the device for each byte of body stored." = device.write_amplification();
+        };
+        families.extend(families! { for device in devices, &[("device", device.device.as_str()), ("state", device.state.name())];
+            Gauge "edgeward_disk_state" "1 for the state of the device." = 1;
+        });
         families.extend(self.device_counters(&devices));
         families.extend(self.admission_metrics());
-        let waiting = vec![gauge(self.readers.waiting() as f64)];
-        families.push(family(
-            "edgeward_disk_reads_waiting",
-            "Reads that wait for a thread.",
-            MetricType::GAUGE,
-            waiting,
-        ));
+        families.extend(families! {
+            Gauge "edgeward_disk_reads_waiting" "Reads that wait for a thread." = self.readers.waiting();
+        });
         families
     }
 
-    /// Everything the store counts, a family a counter.
+    /// Returns a family for each counter of the store.
     fn device_counters(&self, devices: &[DeviceCounters]) -> Vec<MetricFamily> {
         let Some(first) = devices.first() else {
             return Vec::new();
@@ -139,60 +89,22 @@ impl DiskTier {
 
     fn admission_metrics(&self) -> Vec<MetricFamily> {
         let rules = self.admissions.rules().iter();
-        let rules: Vec<_> = rules
-            .map(|rule| (rule.spec.to_string(), rule.hierarchy.admission().filters()))
+        let filters: Vec<_> = rules
+            .flat_map(|rule| {
+                let filters = rule.hierarchy.admission().filters().into_iter().zip(1..);
+                filters.map(|(filter, n)| (rule.spec.to_string(), n.to_string(), filter))
+            })
             .collect();
-        if rules.iter().all(|(_, filters)| filters.is_empty()) {
+        if filters.is_empty() {
             return Vec::new();
         }
-        type Figure = (
-            &'static str,
-            &'static str,
-            fn(&edgeward_policy::sketch::RotatingBloomStats) -> f64,
-        );
-        let figures: [Figure; 5] = [
-            (
-                "edgeward_disk_admission_false_seen",
-                "Probability that a first request is taken for a later one, by which request is counted.",
-                |filter| filter.false_seen,
-            ),
-            (
-                "edgeward_disk_admission_lost_seen",
-                "Share of keys taken for new that had been asked for a period earlier than is remembered.",
-                |filter| filter.lost_seen,
-            ),
-            (
-                "edgeward_disk_admission_fill",
-                "Share of the primary filter's bits that are set.",
-                |filter| filter.primary_fill,
-            ),
-            (
-                "edgeward_disk_admission_bytes",
-                "Memory of the filter.",
-                |filter| filter.memory_bytes as f64,
-            ),
-            (
-                "edgeward_disk_admission_rotations",
-                "Times the two filters have changed roles.",
-                |filter| filter.rotations as f64,
-            ),
-        ];
-        figures
-            .into_iter()
-            .map(|(name, help, value)| {
-                let metrics = rules
-                    .iter()
-                    .flat_map(|(rule, filters)| {
-                        filters.iter().zip(1..).map(move |(filter, n)| {
-                            let request = n.to_string();
-                            let labels = [("rule", rule.as_str()), ("request", &request)];
-                            labelled(gauge(value(filter)), &labels)
-                        })
-                    })
-                    .collect();
-                family(name, help, MetricType::GAUGE, metrics)
-            })
-            .collect()
+        families! { for row in filters, &[("rule", &row.0), ("request", &row.1)];
+            Gauge "edgeward_disk_admission_false_seen" "Probability that a first request is taken for a later one, by the number of the request." = row.2.false_seen;
+            Gauge "edgeward_disk_admission_lost_seen" "Share of keys taken for new although they were requested one period before the filter's history." = row.2.lost_seen;
+            Gauge "edgeward_disk_admission_fill" "Share of the primary filter's bits that are set." = row.2.primary_fill;
+            Gauge "edgeward_disk_admission_bytes" "Memory of the filter." = row.2.memory_bytes;
+            Gauge "edgeward_disk_admission_rotations" "Times that the two filters have changed roles." = row.2.rotations;
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a fill holds of its body, while its readers are at different places of it.
+//! The bytes that a fill holds of its body, for readers at different positions.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -7,20 +7,20 @@ use bytes::Bytes;
 
 use crate::base::budget::MemoryShare;
 
-/// The bytes of a body from where the slowest reader is, or from its beginning, to the last that has come.
+/// The bytes of a body that have arrived, from its beginning or from the position of the slowest reader.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct BodyBuffer {
     form: Form,
-    /// Offset in the body of the first byte: above zero only after something was let go.
+    /// Offset in the body of the first byte. Above zero only after bytes were released.
     base: u64,
     len: usize,
 }
 
 #[derive(Debug)]
 enum Form {
-    /// On its way to be kept in memory: readers copy.
+    /// One buffer that may become the cached body. Readers copy from it.
     Buffer(Vec<u8>),
-    /// As it came: readers share it. Short pieces are gathered in the tail, as each would keep the whole
+    /// The pieces as they arrived, which readers share. Short pieces are copied to the tail, because each would pin the whole
     /// buffer that it was read into.
     Pieces {
         pieces: VecDeque<Piece>,
@@ -41,14 +41,14 @@ impl Piece {
     }
 }
 
-impl Held {
-    /// For a body that memory may keep. With its length as `capacity` it takes one exact allocation.
-    pub(crate) fn to_keep(capacity: usize) -> Self {
+impl BodyBuffer {
+    /// Returns an empty buffer for a body that memory may store. `capacity` is the length of the body if it is known.
+    pub(crate) fn contiguous(capacity: usize) -> Self {
         Self::empty(Form::Buffer(Vec::with_capacity(capacity)))
     }
 
-    /// For one that memory will not keep.
-    pub(crate) fn to_pass() -> Self {
+    /// Returns an empty list of pieces for a body that memory will not store.
+    pub(crate) fn pieces() -> Self {
         Self::empty(Form::Pieces {
             pieces: VecDeque::new(),
             tail: Vec::new(),
@@ -71,7 +71,7 @@ impl Held {
         self.base + self.len as u64
     }
 
-    /// Puts bytes behind the others.
+    /// Appends bytes.
     pub(super) fn push(&mut self, more: &Bytes) {
         let end = self.end();
         self.len += more.len();
@@ -92,16 +92,16 @@ impl Held {
         }
     }
 
-    /// Bytes from `position` on, as many as are worth a write; none if none have come yet.
+    /// Returns bytes from `position`, as many as are worth a write, or none if none have arrived.
     ///
-    /// In time logarithmic in the number of pieces.
+    /// Takes time logarithmic in the number of pieces.
     pub(super) fn from(&self, position: u64) -> Bytes {
         match &self.form {
             Form::Buffer(buffer) => copied(buffer, position - self.base),
             Form::Pieces { pieces, tail } => {
                 let at = pieces.partition_point(|piece| piece.end() <= position);
                 match pieces.get(at) {
-                    // It lies in memory, so its length is one of usize.
+                    // The piece is in memory, so the offset fits usize.
                     Some(piece) => piece.bytes.slice((position - piece.start) as usize..),
                     None => copied(tail, position - (self.end() - tail.len() as u64)),
                 }
@@ -109,15 +109,15 @@ impl Held {
         }
     }
 
-    /// Drops what lies before `position`, or everything, where that is no work to speak of.
-    pub(super) fn let_go(&mut self, position: Option<u64>) {
+    /// Releases the bytes before `position`, or all bytes. A buffer is released only if that moves few bytes.
+    pub(super) fn release_before(&mut self, position: Option<u64>) {
         let end = self.end();
         let position = position.unwrap_or(end);
         match &mut self.form {
             Form::Buffer(buffer) => {
-                // It is in memory, so far.
+                // The bytes are in memory, so the offset fits usize.
                 let read = (position - self.base) as usize;
-                // What is left has to be moved.
+                // `drain` moves the rest of the bytes.
                 if read * 2 >= buffer.len() {
                     buffer.drain(..read);
                     self.base = position;
@@ -136,20 +136,20 @@ impl Held {
         self.len = (end - self.base) as usize;
     }
 
-    /// The whole body in one piece, out of here; nothing if it lies in several that are too long to be copied.
+    /// Takes the whole body in one piece, or returns `None` if it has several pieces that are too long to be copied.
     ///
-    /// Nothing may have been let go.
+    /// No bytes may have been released before.
     pub(super) fn take_whole(&mut self) -> Option<Whole> {
-        debug_assert_eq!(self.base, 0, "a window is no whole body");
+        debug_assert_eq!(self.base, 0, "a window is not a whole body");
         let whole = match &mut self.form {
-            // With a known length the buffer is it already.
+            // With a known length no bytes are moved.
             Form::Buffer(buffer) => Whole::Buffer(mem::take(buffer).into_boxed_slice()),
             Form::Pieces { pieces, tail } => {
                 pieces.extend(gathered(tail, self.len as u64));
                 match pieces.len() {
                     0 => Whole::Piece(Bytes::new()),
                     1 => Whole::Piece(pieces.pop_front()?.bytes),
-                    // A short one leaves in one write, with its head.
+                    // A short body is copied, so that it is sent in one write with its head.
                     _ if self.len <= COPIED_BYTES_MAX => {
                         let mut whole = Vec::with_capacity(self.len);
                         for piece in pieces.drain(..) {
@@ -169,14 +169,14 @@ impl Held {
 /// A whole body.
 #[derive(Debug)]
 pub(crate) enum Whole {
-    /// In a buffer of its own.
+    /// A buffer of its own.
     Buffer(Box<[u8]>),
-    /// In a part of the buffer it was read into.
+    /// A part of the buffer that it was read into.
     Piece(Bytes),
 }
 
 impl Whole {
-    /// The body as it is shared. `memory` is charged until the last reference is dropped.
+    /// Returns the body in a shareable form. `memory` is charged until the last reference is dropped.
     pub(crate) fn charged_to(self, memory: MemoryShare) -> Bytes {
         match self {
             Self::Buffer(bytes) => memory.charge(bytes),
@@ -194,7 +194,7 @@ impl AsRef<[u8]> for Whole {
     }
 }
 
-/// The tail as a piece that ends at `end`.
+/// Takes the tail as a piece that ends at `end`.
 fn gathered(tail: &mut Vec<u8>, end: u64) -> Option<Piece> {
     if tail.is_empty() {
         return None;
@@ -212,10 +212,10 @@ fn copied(buffer: &[u8], from: u64) -> Bytes {
     Bytes::copy_from_slice(&arrived[..arrived.len().min(COPIED_BYTES_MAX)])
 }
 
-/// What is copied at a time.
+/// The most bytes that one read copies.
 const COPIED_BYTES_MAX: usize = 64 << 10;
 
-/// Pieces below this are copied: cheaper than to keep the buffers they came in, of 64 KiB each.
+/// Pieces below this are copied, which costs less memory than to keep the buffers of 64 KiB that they arrived in.
 const SHARED_BYTES_MIN: usize = 16 << 10;
 
 #[cfg(test)]
@@ -225,38 +225,38 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Debug)]
-    enum Act {
+    enum Step {
         Push(usize),
-        /// One of the readers takes what it is given.
+        /// One of the readers reads.
         Read(usize),
-        LetGo,
+        Release,
     }
 
-    fn acts() -> impl Strategy<Value = Vec<Act>> {
-        let act = prop_oneof![
-            4 => prop_oneof![0_usize..300, 0..100_usize << 10].prop_map(Act::Push),
-            6 => (0_usize..3).prop_map(Act::Read),
-            1 => Just(Act::LetGo),
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            4 => prop_oneof![0_usize..300, 0..100_usize << 10].prop_map(Step::Push),
+            6 => (0_usize..3).prop_map(Step::Read),
+            1 => Just(Step::Release),
         ];
-        proptest::collection::vec(act, 0..40)
+        proptest::collection::vec(step, 0..40)
     }
 
     fn body(range: std::ops::Range<usize>) -> Vec<u8> {
         range.map(|at| (at % 251) as u8).collect()
     }
 
-    /// Three readers and the body they should see.
-    fn run(mut held: Held, acts: &[Act]) -> (Held, Vec<u8>) {
+    /// Runs three readers. Returns the body that they should have read.
+    fn run(mut held: BodyBuffer, steps: &[Step]) -> (BodyBuffer, Vec<u8>) {
         let mut whole = Vec::new();
         let mut readers = [0_usize; 3];
-        for act in acts {
-            match *act {
-                Act::Push(bytes) => {
+        for step in steps {
+            match *step {
+                Step::Push(bytes) => {
                     let more = body(whole.len()..whole.len() + bytes);
                     held.push(&Bytes::from(more.clone()));
                     whole.extend(more);
                 }
-                Act::Read(reader) => {
+                Step::Read(reader) => {
                     let at = &mut readers[reader];
                     let read = held.from(*at as u64);
                     assert_eq!(
@@ -267,9 +267,9 @@ mod tests {
                     assert_eq!(read, whole[*at..*at + read.len()]);
                     *at += read.len();
                 }
-                Act::LetGo => {
+                Step::Release => {
                     let slowest = readers.into_iter().min().unwrap_or(0);
-                    held.let_go(Some(slowest as u64));
+                    held.release_before(Some(slowest as u64));
                     assert!(held.len() >= whole.len() - slowest);
                 }
             }
@@ -289,18 +289,18 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
         #[test]
-        fn every_reader_sees_the_body_whatever_is_let_go_behind_it(acts in acts(), keep: bool) {
-            let held = if keep { Held::to_keep(0) } else { Held::to_pass() };
-            let (mut held, _) = run(held, &acts);
-            held.let_go(None);
+        fn every_reader_reads_the_body_whatever_is_released_behind_it(steps in steps(), keep: bool) {
+            let held = if keep { BodyBuffer::contiguous(0) } else { BodyBuffer::pieces() };
+            let (mut held, _) = run(held, &steps);
+            held.release_before(None);
             prop_assert_eq!(held.len(), 0);
         }
 
         #[test]
-        fn a_body_of_which_nothing_was_let_go_comes_out_as_it_is(mut acts in acts(), keep: bool) {
-            acts.retain(|act| !matches!(act, Act::LetGo));
-            let held = if keep { Held::to_keep(0) } else { Held::to_pass() };
-            let (mut held, body) = run(held, &acts);
+        fn a_body_without_released_bytes_is_taken_unchanged(mut steps in steps(), keep: bool) {
+            steps.retain(|step| !matches!(step, Step::Release));
+            let held = if keep { BodyBuffer::contiguous(0) } else { BodyBuffer::pieces() };
+            let (mut held, body) = run(held, &steps);
             match held.take_whole() {
                 Some(whole) => prop_assert_eq!(whole.as_ref(), body),
                 None => prop_assert!(!keep && body.len() > COPIED_BYTES_MAX),
@@ -309,9 +309,9 @@ mod tests {
     }
 
     #[test]
-    fn pieces_worth_it_are_shared_and_short_ones_keep_no_large_buffer() {
+    fn large_pieces_are_shared_and_short_ones_pin_no_large_buffer() {
         let large = Bytes::from(body(0..SHARED_BYTES_MIN));
-        let mut held = Held::to_pass();
+        let mut held = BodyBuffer::pieces();
         held.push(&large);
         held.push(&large.slice(..100));
         assert_eq!(held.from(0).as_ptr(), large.as_ptr());

@@ -84,7 +84,7 @@ pub(super) fn answer(
     if !link.tls && !plain.head_only {
         may_move(worker, &hit.key, stored, body.len());
     }
-    worker.cache.give_back(hit.key);
+    worker.cache.recycle_key(hit.key);
     Answer::Whole
 }
 
@@ -125,7 +125,7 @@ fn from_disk(
     hit.count(worker);
     outbox.set_closes(plain.closes);
     outbox.push_disk_head(worker, on_disk);
-    worker.cache.give_back(hit.key);
+    worker.cache.recycle_key(hit.key);
     let Some((front, rest)) = body else {
         return Answer::Whole;
     };

@@ -24,7 +24,7 @@ use super::FetchResult;
 use crate::base::counters::Counters;
 use crate::cache::CacheKey;
 use crate::cache::collapse::FetchLeader;
-use crate::cache::fill::{Failure, FillHead, Held};
+use crate::cache::fill::{BodyBuffer, Failure, FillHead};
 use crate::cache::stored::{Hot, Stored, StoredBody, StoredKind};
 use crate::exchange::Request;
 use crate::origin::Upload;
@@ -310,11 +310,11 @@ impl Fetch {
             exchange.response_time,
         );
         let held = if destination.reservation.is_some() || length.is_none() {
-            Held::to_keep(usize::try_from(buffered).unwrap_or(0))
+            BodyBuffer::contiguous(usize::try_from(buffered).unwrap_or(0))
         } else {
-            Held::to_pass()
+            BodyBuffer::pieces()
         };
-        self.leader.fill.flow(Arc::new(head), held, memory);
+        self.leader.fill.publish(Arc::new(head), held, memory);
         let shared = FetchResult::Shared {
             status: parts.status,
             headers: parts.headers,

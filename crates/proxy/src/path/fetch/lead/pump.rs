@@ -15,7 +15,7 @@ use super::destination::{Destination, charge_of};
 use crate::base::ahead::{CHUNK_BYTES, LEAD_BYTES};
 use crate::base::error_chain::ErrorChain;
 use crate::cache::disk::fill::DiskFill;
-use crate::cache::fill::Pace;
+use crate::cache::fill::PushResult;
 use crate::cache::stored::{Stored, StoredBody, StoredKind, StoredResponse};
 use crate::origin::{OriginBody, OriginError};
 use crate::path::fetch::FetchResult;
@@ -66,7 +66,7 @@ impl Fetch {
                                 disk.push(&bytes);
                             }
                             chunk_bytes += bytes.len();
-                            if fill.push(&bytes, buffer_max) == Pace::Wait {
+                            if fill.push(&bytes, buffer_max) == PushResult::WindowFull {
                                 return Poll::Ready(Step::WindowFull);
                             }
                         }
@@ -81,7 +81,7 @@ impl Fetch {
                             if !keeps && !is_written && !fill.has_readers() {
                                 return Poll::Ready(Step::Unwanted);
                             }
-                            fill.attend(cx);
+                            fill.register_pump(cx);
                             seen.renew(&worker.cache.hot);
                             return Poll::Pending;
                         }
@@ -138,7 +138,7 @@ impl Fetch {
                     worker.counters.not_stored_incomplete.increment();
                     worker.counters.fills_failed.increment();
                     self.leader.close();
-                    self.leader.fill.break_off();
+                    self.leader.fill.abort();
                     // If the client has no head yet, it gets an error response.
                     self.report(FetchResult::Failed(error));
                     return;

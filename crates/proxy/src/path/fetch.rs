@@ -259,9 +259,12 @@ impl<F: Future<Output = ()> + 'static> Drop for DetachableFetch<F> {
                 fetch.await;
                 drop((member, orphan));
             });
-            let fill = Arc::clone(&self.fill);
+            // Weak, so that the list keeps no body of a fetch that has ended.
+            let fill = Arc::downgrade(&self.fill);
             let orphans = self.worker.origin.orphans();
-            orphans.push(task, move || fill.has_readers());
+            orphans.push(task, move || {
+                fill.upgrade().is_some_and(|fill| fill.has_readers())
+            });
         }
     }
 }

@@ -1,15 +1,14 @@
 //! The fast path: plain requests on an HTTP/1.1 connection, served beneath hyper.
 //!
-//! A hit of a kilobyte costs hyper 6.8 µs, and most of what hyper adds to the kernel's work are two maps of header fields. The
-//! fast path is part of the connection's [`ClientIo`](crate::client::io::ClientIo). It parses the head of the next request itself.
-//! A plain GET or HEAD is looked up from its bytes. A hit is answered from the block that was written when the response was
-//! stored; for any other outcome a request is built, and the [`response`] is written here too. Every other request is handed
-//! to hyper byte by byte, one at a time. A connection with plain requests only never becomes hyper's.
+//! A hit of a kilobyte costs hyper 6.8 µs, mostly for two maps of header fields. The fast path is part of the connection's
+//! [`ClientIo`](crate::client::io::ClientIo), and parses the head of the next request itself. A plain GET or HEAD is looked up from its
+//! bytes. A hit is answered with the stored header block; for any other outcome a request is built, and the [`response`] is
+//! written here too. All other requests are handed over to hyper as bytes, one at a time.
 //!
 //! A connection is in one of four modes. *Boundary*: every request was answered, and the next head is parsed here. *Serving*: a
-//! response is awaited or written here. *Handed*: hyper has one request, whose end is known or is [found](body_end) as its
-//! body passes; bytes behind it wait here. *Through*: only hyper can find the end of a request (a tunnel, a bad head, an unusual
-//! length), so it gets all further bytes of the connection.
+//! response is awaited or written here. *Handed*: hyper serves one request, whose end is known or is [found](body_end) in its
+//! body; later bytes wait here. *Through*: only hyper can find the end of a request (a tunnel, a bad head, an unusual length), so
+//! it gets all further bytes of the connection.
 
 mod body_end;
 mod handover;
@@ -51,20 +50,20 @@ pub(crate) struct FastPath {
     worker: Rc<Worker>,
     link: ClientLink,
     mode: Mode,
-    /// The request that is being served here, in [`Mode::Serving`].
+    /// The request that is served here, in [`Mode::Serving`].
     response: Option<Box<ResponseWriter>>,
-    /// Whom the last plain request was for: the next one's mostly is the same.
+    /// The host of the last plain request. The next request mostly has the same host.
     site: Option<Site>,
-    /// What has arrived and is not yet hyper's.
+    /// Bytes that have arrived and that neither the fast path nor hyper has read.
     inbox: BytesMut,
-    /// How far the head at the front of the inbox was parsed.
+    /// The progress of parsing the head at the front of the inbox.
     partial: PartialHead,
-    /// The client will send no more, or no more is read from it.
+    /// The client sends no more bytes, or no more are read.
     ended: bool,
-    /// The client has sent more than the last request.
+    /// The client has sent bytes after the last request.
     overran: bool,
     outbox: Outbox,
-    /// Held while the client is slow to take what is in the outbox; with it the connection lists what the client has not taken.
+    /// Set while the outbox has unsent bytes: counts the request as under way, and records the memory that the client pins.
     writing: Option<(InFlight, Option<Holding>)>,
 }
 
@@ -72,7 +71,7 @@ pub(crate) struct FastPath {
 enum Mode {
     Boundary,
     Serving,
-    /// The request is given to hyper up to its end.
+    /// hyper gets the bytes of one request, up to its end.
     Handed(BodyEnd),
     Through,
 }
@@ -87,7 +86,7 @@ impl fmt::Debug for FastPath {
 }
 
 impl FastPath {
-    /// `read_ahead` is what was read before the protocol was known.
+    /// `read_ahead` has the bytes that were read to detect the protocol.
     pub(crate) fn new(worker: Rc<Worker>, link: ClientLink, read_ahead: Bytes) -> Self {
         if !read_ahead.is_empty() {
             link.conn.received();
@@ -107,7 +106,7 @@ impl FastPath {
         }
     }
 
-    /// Serves what it can by itself; ready when it is hyper's turn to read, or at an error.
+    /// Serves plain requests. Resolves when hyper is to read, or at an error.
     pub(crate) fn poll_serve<S: ClientStream>(
         &mut self,
         stream: &mut S,
@@ -123,7 +122,7 @@ impl FastPath {
                 && self.link.conn.hyper_is_done()
             {
                 self.mode = Mode::Boundary;
-                self.next_head_began();
+                self.begin_next_head();
             }
             match self.mode {
                 Mode::Through | Mode::Handed(_) => return Poll::Ready(Ok(())),
@@ -132,7 +131,7 @@ impl FastPath {
                 }
                 Mode::Boundary => {
                     if answers_left == 0 {
-                        // Others' connections want their turn; this one comes back.
+                        // Other connections get a turn before this one continues.
                         cx.waker().wake_by_ref();
                         return Poll::Pending;
                     }
@@ -145,7 +144,7 @@ impl FastPath {
     /// Writes interim responses to the request that hyper serves. Must not be called while a part of hyper's last message is
     /// unwritten.
     ///
-    /// Where hyper takes requests [through](Mode::Through), the end of its last message is unknown here.
+    /// In [`Mode::Through`] the end of hyper's last message is unknown.
     pub(crate) fn poll_interims<S: ClientStream>(
         &mut self,
         stream: &mut S,
@@ -163,12 +162,12 @@ impl FastPath {
         Poll::Ready(Ok(()))
     }
 
-    /// hyper has flushed all it had.
+    /// Continues after hyper has flushed all of its output.
     pub(crate) fn flushed(&mut self, cx: &Context<'_>) {
         self.link.conn.hyper_flushed();
-        self.log_ended();
-        // hyper reads ahead of its own answer and takes a "not now" for "when more arrives": what
-        // has arrived already would wait for ever.
+        self.log_sent();
+        // hyper reads ahead of its own response and takes `Pending` for "no bytes have arrived". Without this wake-up, bytes in
+        // the inbox would never be read.
         if matches!(self.mode, Mode::Handed(end) if end.is_reached())
             && self.link.conn.hyper_is_done()
             && (!self.inbox.is_empty() || self.ended)
@@ -177,7 +176,9 @@ impl FastPath {
         }
     }
 
-    /// Looks at what has arrived between two of hyper's requests.
+    /// Parses the next head, and decides who serves its request.
+    ///
+    /// Long because its two matches are the table of heads and of answers.
     fn poll_boundary<S: ClientStream>(
         &mut self,
         stream: &mut S,
@@ -200,8 +201,8 @@ impl FastPath {
             ParsedHead::Plain(plain) => {
                 let (head_bytes, closes) = (plain.bytes.len(), plain.closes);
                 if self.link.conn.is_draining() {
-                    // hyper knows how to say goodbye.
-                    self.hand(BodyEnd::length(head_bytes, 0));
+                    // hyper ends a draining connection with the right response.
+                    self.hand_over(BodyEnd::length(head_bytes, 0));
                     return Poll::Ready(Ok(()));
                 }
                 *answers_left -= 1;
@@ -212,27 +213,27 @@ impl FastPath {
                     &mut self.site,
                     &mut self.outbox,
                 ) {
-                    Answer::Whole => {
+                    Answer::Complete => {
                         self.inbox.advance(head_bytes);
                         self.link.conn.fast_path_answered();
                         if closes {
-                            self.read_no_more();
+                            self.stop_reading();
                         }
-                        self.next_head_began();
+                        self.begin_next_head();
                     }
                     Answer::Begun(response) => {
                         self.inbox.advance(head_bytes);
                         self.begin_response(response);
                     }
-                    Answer::Open(outcome) => {
+                    Answer::NotServed(outcome) => {
                         let is_canonical = |site: &Site| site.is_canonical(plain.host);
                         let parts =
                             HeadParts::of(&plain, self.site.as_ref().is_some_and(is_canonical));
-                        self.take_on(head_bytes, &parts, outcome);
+                        self.begin_plain(head_bytes, &parts, outcome);
                     }
                 }
             }
-            ParsedHead::Bounded { end, .. } => self.hand(end),
+            ParsedHead::Bounded { end, .. } => self.hand_over(end),
             ParsedHead::Fragment(method) => self.refuse(method, &Refusal::fragment()),
             ParsedHead::Other if self.is_other_protocol() => {
                 self.worker.counters.closed_protocol.increment();
@@ -241,7 +242,7 @@ impl FastPath {
             ParsedHead::Other => self.mode = Mode::Through,
             ParsedHead::Partial if self.ended => self.mode = Mode::Through,
             ParsedHead::Partial if self.inbox.len() >= INBOX_BYTES_MAX => {
-                // Before its line has ended a target may grow as long as is allowed, and no longer.
+                // The request line is incomplete. Its target may be as long as the limit.
                 if memchr::memchr(b'\n', &self.inbox).is_some() {
                     self.mode = Mode::Through;
                 } else if self.inbox.len() as u64 > self.request_line_bytes_max() {
@@ -255,21 +256,21 @@ impl FastPath {
         Poll::Ready(Ok(()))
     }
 
-    /// The next `head_bytes` are one plain request: serves it here. `outcome` is that of its lookup, if it was looked up.
-    fn take_on(&mut self, head_bytes: usize, parts: &HeadParts, outcome: Option<Outcome>) {
+    /// Serves the plain request in the next `head_bytes`. `outcome` is the result of its lookup, if there was one.
+    fn begin_plain(&mut self, head_bytes: usize, parts: &HeadParts, outcome: Option<Outcome>) {
         let head = self.inbox.split_to(head_bytes).freeze();
         match ResponseWriter::begin(&self.worker, &self.link, &head, parts, outcome) {
             Some(response) => self.begin_response(Box::new(response)),
             None => {
                 let rest = std::mem::replace(&mut self.inbox, BytesMut::from(head));
                 self.inbox.extend_from_slice(&rest);
-                self.hand(BodyEnd::length(head_bytes, 0));
+                self.hand_over(BodyEnd::length(head_bytes, 0));
             }
         }
     }
 
-    /// Whether a connection without TLS begins with a line whose third word is no version of HTTP. Its client does not
-    /// speak HTTP/1.1, and may take an answer for frames of its own protocol.
+    /// Returns true if a connection without TLS begins with a line whose third word is not a version of HTTP. Its client uses
+    /// another protocol, and might parse a response as frames of that protocol.
     fn is_other_protocol(&self) -> bool {
         if self.link.tls || self.site.is_some() {
             return false;
@@ -285,13 +286,13 @@ impl FastPath {
             .is_some_and(|word| !words.next_back().unwrap_or(word).starts_with(b"HTTP/"))
     }
 
-    /// Answers a request that hyper would read otherwise. Nothing behind its head is read.
+    /// Refuses a request that hyper would parse differently. No bytes after its head are read.
     fn refuse(&mut self, method: Method, refusal: &Refusal) {
         let response = ResponseWriter::refuse(&self.worker, &self.link, method, refusal);
         self.begin_response(Box::new(response));
     }
 
-    /// A target as long as allowed, and room for what stands around it: a method, an absolute target's authority.
+    /// Returns the longest request line: the limit of targets, plus the method and the authority of an absolute target.
     fn request_line_bytes_max(&self) -> u64 {
         let target = self.worker.config().limits.target_bytes_max.bytes();
         target + REQUEST_LINE_BYTES
@@ -300,36 +301,39 @@ impl FastPath {
     fn begin_response(&mut self, response: Box<ResponseWriter>) {
         self.response = Some(response);
         self.mode = Mode::Serving;
-        // A draining edge waits for the response.
+        // A draining connection stays open for the response.
         self.link.conn.set_fast_path_writes(true);
     }
 
-    /// Serves the request that was taken on.
+    /// Writes the response of [`Mode::Serving`].
     fn poll_response<S: ClientStream>(
         &mut self,
         stream: &mut S,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
-        let response = self.response.as_mut().expect("the mode says so");
+        let response = self
+            .response
+            .as_mut()
+            .expect("`Mode::Serving` has a response");
         match response.poll_fill(&self.worker, &self.link, &mut self.outbox, cx) {
             Poll::Ready(Ok(Progress::Bytes)) => Poll::Ready(Ok(())),
             Poll::Ready(Ok(Progress::End { closes })) => {
                 self.end_response(cx);
-                self.log_ended();
+                self.log_sent();
                 if closes {
-                    self.read_no_more();
+                    self.stop_reading();
                 }
-                self.next_head_began();
+                self.begin_next_head();
                 Poll::Ready(Ok(()))
             }
             Poll::Ready(Err(error)) => {
-                // The client sees its response cut short, as it was.
+                // The connection is closed, so the client sees that the response is incomplete.
                 self.end_response(cx);
                 Poll::Ready(Err(error))
             }
             Poll::Pending => {
-                // No other code listens meanwhile: a reset is noticed here, and the request given up. A client that
-                // only half-closes has said all it will and waits for its response (RFC 9112 §9.6).
+                // No other code reads meanwhile, so a reset is detected here and aborts the request. A client that half-closes
+                // still waits for its response (RFC 9112 §9.6).
                 while self.inbox.len() < INBOX_BYTES_MAX && !self.ended {
                     match self.poll_fill(stream, cx) {
                         Poll::Ready(Ok(())) => {}
@@ -345,14 +349,14 @@ impl FastPath {
         }
     }
 
-    /// The connection ends with the response that was made last.
-    fn read_no_more(&mut self) {
+    /// Stops reading: the connection ends with the last response.
+    fn stop_reading(&mut self) {
         self.overran = !self.inbox.is_empty();
         self.inbox.clear();
         self.ended = true;
     }
 
-    /// Returns true if no request is left, and hyper was given none whose response is due.
+    /// Returns true if the client has ended the connection and no response is pending, here or in hyper.
     pub(crate) fn is_over(&self) -> bool {
         self.ended && self.inbox.is_empty() && self.mode == Mode::Through
     }
@@ -372,8 +376,8 @@ impl FastPath {
         }
     }
 
-    /// Logs responses that have left whole.
-    fn log_ended(&self) {
+    /// Logs responses that were sent completely.
+    fn log_sent(&self) {
         if self.link.conn.has_logs() {
             for log in self.link.conn.take_logs() {
                 self.worker.log(log.finish());
@@ -381,14 +385,14 @@ impl FastPath {
         }
     }
 
-    /// What is left in the inbox after an answer is the start of a head, and has a head's time.
-    fn next_head_began(&self) {
+    /// Starts the timeout of the next head, if the inbox has bytes of it.
+    fn begin_next_head(&self) {
         if !self.inbox.is_empty() {
             self.link.conn.received();
         }
     }
 
-    /// Writes what is in the outbox. While the client is slow the request counts as under way.
+    /// Writes the outbox. While bytes are unsent, the request counts as under way.
     fn poll_outbox<S: ClientStream>(
         &mut self,
         stream: &mut S,
@@ -405,7 +409,7 @@ impl FastPath {
                 .get_ref()
                 .is_some_and(|error| error.is::<BrokenRead>())
         {
-            // The disk no longer has what the head promised.
+            // The rest of the body is no longer on disk.
             match &mut self.response {
                 Some(response) => response.cut(&self.worker),
                 None => self.worker.counters.disk_body_cut.increment(),
@@ -429,8 +433,8 @@ impl FastPath {
         written
     }
 
-    /// The bytes up to `end` are one request, for hyper.
-    fn hand(&mut self, end: BodyEnd) {
+    /// Hands the request that ends at `end` over to hyper.
+    fn hand_over(&mut self, end: BodyEnd) {
         self.link.conn.hyper_begins();
         self.mode = Mode::Handed(end);
     }
@@ -444,7 +448,7 @@ impl FastPath {
         if self.ended {
             return Poll::Ready(Ok(()));
         }
-        // On the stack and copied: an idle connection then holds no buffer at all.
+        // Read to the stack and copied, so that an idle connection holds no buffer.
         let mut space = [std::mem::MaybeUninit::uninit(); READ_BYTES];
         let mut space = ReadBuf::uninit(&mut space);
         ready!(Pin::new(stream).poll_read(cx, &mut space))?;
@@ -459,9 +463,9 @@ impl FastPath {
 }
 
 impl Drop for FastPath {
-    /// Logs what has not left whole, as far as it came.
+    /// Logs responses that were sent in part.
     fn drop(&mut self) {
-        // Its line is held from here on.
+        // Dropping the response gives its log line to the connection.
         self.response = None;
         self.link.conn.set_fast_path_gone();
         if !self.link.conn.has_logs() {
@@ -481,15 +485,15 @@ impl Drop for FastPath {
     }
 }
 
-/// Responses in a row before other connections get their turn: a client that pipelines must not
-/// keep a core to itself. hyper's own limit is 16 turns.
+/// The responses of one connection in a row before other connections get a turn. It keeps a client that pipelines from occupying a
+/// core. hyper's limit is 16.
 const ANSWERS_A_TURN: u32 = 32;
 
-/// What stands in a request line besides the target: the method, the version, and an absolute target's authority.
+/// Bytes of a request line besides the target: the method, the version, and the authority of an absolute target.
 const REQUEST_LINE_BYTES: u64 = 1024;
 
-/// Bytes that may wait here. A head that is longer goes to hyper, which has the configured limits.
+/// The size of the inbox. hyper gets longer heads, and applies the configured limits.
 const INBOX_BYTES_MAX: usize = 16 * 1024;
 
-/// Bytes of one read: a head with everything browsers put in it is about 2 KiB.
+/// Bytes of one read. A browser's head has about 2 KiB.
 const READ_BYTES: usize = 8 * 1024;

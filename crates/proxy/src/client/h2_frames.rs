@@ -1,4 +1,4 @@
-//! A client's HTTP/2 frames on their way to hyper: counted, and passed on in portions that hyper can hold.
+//! The gate for a client's HTTP/2 frames before hyper: counts them, and passes them in portions that hyper can hold.
 //!
 //! hyper decodes a header block as soon as it sees it, keeps what it decoded until the request is accepted, and has no
 //! bound for the rate of frames that cost work without carrying a request. This gate sees the bytes first. It reads the
@@ -53,11 +53,11 @@ impl Excess {
 /// The outcome of [`FrameGate::pass`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passed {
-    /// Bytes at the front that hyper may have.
+    /// Bytes at the front of the buffer that hyper may read.
     pub cleared: usize,
-    /// Bytes that are left in the buffer after frames were merged; those behind `cleared` come again.
+    /// Bytes left in the buffer after frames were merged. Those after `cleared` are part of the next call.
     pub len: usize,
-    /// The gate stopped for a pause and not because bytes are missing.
+    /// True if the gate pauses, false if it waits for bytes.
     pub pause: bool,
 }
 
@@ -65,7 +65,7 @@ pub struct Passed {
 #[derive(Debug)]
 pub struct FrameGate {
     limits: FrameLimits,
-    /// Bytes of the preface or of the current frame that are still to pass.
+    /// Bytes of the preface or of the current frame that have not passed.
     left: usize,
     stream_max: u32,
     /// Fields that passed since the last pause.
@@ -74,13 +74,13 @@ pub struct FrameGate {
     resets: u64,
     control: u64,
     window_updates: u64,
-    /// Bytes sent to the client in this window and in the one before: they justify frames of the client.
+    /// Bytes sent to the client in this window and in the one before. They justify frames of the client.
     sent: u64,
     sent_before: u64,
 }
 
 impl FrameGate {
-    /// The gate of a new connection, whose first bytes are the client's preface.
+    /// Returns the gate of a new connection, whose first bytes are the client's preface.
     pub fn new(limits: FrameLimits) -> Self {
         Self {
             limits,
@@ -96,24 +96,26 @@ impl FrameGate {
         }
     }
 
-    /// Notes that bytes were sent to the client.
+    /// Records bytes that were sent to the client.
     pub fn sent(&mut self, bytes: u64) {
         self.sent = self.sent.saturating_add(bytes);
     }
 
-    /// The highest stream that a passed header block belongs to.
+    /// Returns the highest stream of the header blocks that have passed.
     pub const fn last_stream(&self) -> u32 {
         self.stream_max
     }
 
-    /// Ends a pause: what passed before was accepted.
+    /// Ends a pause: hyper has accepted the requests that passed before.
     pub fn resume(&mut self) {
         self.fields = 0;
     }
 
-    /// Looks at received bytes. They continue where the cleared bytes of the call before ended.
+    /// Reads received bytes, which continue after the cleared bytes of the last call.
     ///
-    /// `now` is in milliseconds. Returns the [`Excess`] if the client exceeded a bound; nothing must pass after it.
+    /// `now` is in milliseconds. Returns the [`Excess`] if the client exceeded a bound. No bytes may pass after it.
+    ///
+    /// Long because it is one loop with a `match` over the types of frames.
     pub fn pass(&mut self, bytes: &mut [u8], now: u64) -> Result<Passed, Excess> {
         self.roll(now);
         let (mut read, mut write) = (0, 0);
@@ -135,7 +137,7 @@ impl FrameGate {
             let is_whole = rest.len() >= head.frame_bytes();
             let data = last_data.take();
             if head.length > FRAME_BYTES_MAX {
-                // hyper refuses it by its length.
+                // hyper refuses the frame because of its length.
                 self.left = head.frame_bytes();
                 continue;
             }
@@ -190,7 +192,7 @@ impl FrameGate {
     }
 
     fn roll(&mut self, now: u64) {
-        // A clock that was set back begins a window as well.
+        // A clock that was set back also begins a window.
         if now.wrapping_sub(self.window_began) >= WINDOW_MILLIS {
             self.window_began = now;
             (self.resets, self.control, self.window_updates) = (0, 0, 0);
@@ -214,7 +216,7 @@ impl FrameGate {
         Ok(())
     }
 
-    /// The end of the header block at the front: all frames up to the one with END_HEADERS. `None` if it is incomplete.
+    /// Returns the end of the header block at the front, which is the end of the frame with END_HEADERS. `None` if it is incomplete.
     fn block_end(&self, bytes: &[u8]) -> Result<Option<usize>, Excess> {
         let mut end = 0;
         for nth in 0..BLOCK_FRAMES_MAX {
@@ -222,7 +224,7 @@ impl FrameGate {
                 return Ok(None);
             };
             if nth > 0 && (head.kind != CONTINUATION || head.length > FRAME_BYTES_MAX) {
-                // hyper refuses the frame that follows.
+                // hyper refuses the next frame.
                 return Ok(Some(end));
             }
             end += head.frame_bytes();
@@ -270,7 +272,7 @@ fn keep(bytes: &mut [u8], read: &mut usize, write: &mut usize, n: usize) {
     *write += n;
 }
 
-/// A small DATA frame among the bytes that pass, which the next one may be merged into.
+/// A small DATA frame among the passed bytes. The next one may be merged into it.
 #[derive(Clone, Copy, Debug)]
 struct SmallData {
     at: usize,
@@ -323,7 +325,7 @@ impl FrameHead {
         self.length <= SMALL_DATA_BYTES && self.flags & !END_STREAM == 0
     }
 
-    /// The part of the header block in this frame: without padding and priority (RFC 9113 §6.2).
+    /// Returns the fragment of the header block in this frame, without padding and priority (RFC 9113 §6.2).
     fn fragment<'a>(&self, frame: &'a [u8]) -> &'a [u8] {
         let mut payload = &frame[HEAD_BYTES..];
         if self.kind == HEADERS && self.flags & PADDED != 0 {
@@ -339,7 +341,7 @@ impl FrameHead {
     }
 }
 
-/// The header block of several frames in one piece.
+/// Returns the header block of several frames in one piece.
 fn fragments(mut frames: &[u8]) -> Vec<u8> {
     let mut block = Vec::with_capacity(frames.len());
     while let Some(head) = FrameHead::of(frames)
@@ -351,15 +353,14 @@ fn fragments(mut frames: &[u8]) -> Vec<u8> {
     block
 }
 
-/// The number of fields in a header block (RFC 7541 §6). Counting ends where the block is malformed: hyper's decoder
-/// stops there at the latest.
+/// Returns the number of fields in a header block (RFC 7541 §6), up to the first malformed field, where hyper's decoder also stops.
 fn fields_of(mut block: &[u8]) -> usize {
     let mut fields = 0;
     while let Some(&first) = block.first() {
         let rest = match first {
             0x80.. => integer(block, 7).map(|(_, rest)| rest),
             0x20..0x40 => {
-                // A change of the table's size is no field.
+                // A change of the table's size is not a field.
                 match integer(block, 5) {
                     Some((_, rest)) => block = rest,
                     None => return fields,
@@ -378,7 +379,7 @@ fn fields_of(mut block: &[u8]) -> usize {
     fields
 }
 
-/// Skips the strings of a literal: its name, unless that is in a table, and its value.
+/// Skips the strings of a literal: the name, unless it is in a table, and the value.
 fn literal((name, rest): (usize, &[u8])) -> Option<&[u8]> {
     let rest = if name == 0 { string(rest)? } else { rest };
     string(rest)
@@ -389,7 +390,7 @@ fn string(bytes: &[u8]) -> Option<&[u8]> {
     rest.get(length..)
 }
 
-/// An integer (RFC 7541 §5.1), and the bytes behind it.
+/// Parses an integer (RFC 7541 §5.1). Returns it with the bytes after it.
 fn integer(bytes: &[u8], prefix_bits: u32) -> Option<(usize, &[u8])> {
     let (&first, mut rest) = bytes.split_first()?;
     let mask = (1usize << prefix_bits) - 1;
@@ -409,7 +410,7 @@ fn integer(bytes: &[u8], prefix_bits: u32) -> Option<(usize, &[u8])> {
 }
 
 /// Frames are counted in windows of ten seconds: a browser that cancels a page's requests at once stays below the bound
-/// of a window, and a client that goes on for long does not.
+/// of a window, and a client that cancels for longer does not.
 pub const WINDOW_MILLIS: u64 = 10_000;
 
 /// Response bytes that justify one more frame of the client beyond its bound. A PONG has 17 bytes, so that a client
@@ -421,7 +422,7 @@ const SENT_A_WINDOW_UPDATE: u64 = 32;
 /// Trailers stay decoded until the body before them was read, and a request needs few.
 const TRAILER_FIELDS_MAX: usize = 32;
 
-/// The largest header that an honest client sends fills five frames of 16 KiB.
+/// The largest header block of a well-behaved client has five frames of 16 KiB.
 const BLOCK_FRAMES_MAX: usize = 64;
 
 /// SETTINGS_MAX_FRAME_SIZE of hyper, which is the least of RFC 9113 §6.5.2.

@@ -1,4 +1,4 @@
-//! Listeners, connections and codecs: bytes of a client become requests, and responses become bytes.
+//! Listeners, connections and codecs. They parse bytes of clients into requests, and write responses as bytes.
 
 pub(crate) mod connection;
 pub(crate) mod h1;

@@ -1,4 +1,4 @@
-//! Requests that hyper has read, on their way to the request path.
+//! The hyper service: gives the requests that hyper has parsed to the request path.
 
 use std::rc::Rc;
 
@@ -13,7 +13,7 @@ use crate::path::body::EdgeBody;
 use crate::path::worker::Worker;
 use crate::path::{self, Serving};
 
-/// Serves the requests of one connection.
+/// The service of one connection.
 pub(super) struct EdgeService {
     pub(super) worker: Rc<Worker>,
     pub(super) link: ClientLink,
@@ -50,7 +50,7 @@ impl Service<Request<Incoming>> for EdgeService {
     }
 }
 
-/// Charges the head of a request of HTTP/2, or refuses the request if it has no place.
+/// Charges the head of an HTTP/2 request to the budget, or refuses the request.
 fn admit(worker: &Worker, link: &ClientLink, head: &RawHead) -> Result<HeadCharge, Refusal> {
     let limits = &worker.config().limits;
     let counters = &worker.counters;

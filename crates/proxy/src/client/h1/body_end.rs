@@ -1,48 +1,48 @@
-//! Where a request that hyper serves ends, so that the fast path sees the head behind it.
+//! Finds the end of a request that hyper serves, so that the fast path can parse the next head.
 //!
-//! The scan follows the strict grammar of RFC 9112 §7.1. Where a body leaves it, hyper may see another end than the
-//! scan would, so the rest of the connection is hyper's.
+//! The scan follows the strict grammar of RFC 9112 §7.1. If a body violates it, hyper may find another end than the scan, so hyper
+//! gets the rest of the connection.
 
-/// How many bytes of the connection still belong to a request.
+/// The rest of a request on its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BodyEnd {
-    /// Bytes that belong to it whatever they are.
+    /// Bytes that belong to the request, whatever their values.
     left: u64,
-    /// What follows these bytes, if the body is chunked.
-    chunks: Option<At>,
+    /// The element of a chunked body that follows these bytes.
+    chunks: Option<Expected>,
 }
 
-/// What the scan expects next in a chunked body.
+/// The element of a chunked body that the scan expects next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum At {
-    /// Digits of a chunk's size, or what ends them.
+enum Expected {
+    /// A digit of a chunk's size, or the byte that ends the digits.
     Size { size: u64, digits: u8 },
-    /// More of a chunk's extensions.
+    /// A byte of a chunk's extensions.
     Extension { size: u64 },
-    /// The line feed behind a chunk's size.
+    /// The line feed after a chunk's size.
     SizeEnd { size: u64 },
-    /// The carriage return behind a chunk's data.
+    /// The carriage return after a chunk's data.
     DataReturn,
-    /// The line feed behind a chunk's data.
+    /// The line feed after a chunk's data.
     DataEnd,
     /// A trailer line, or the empty line at the end.
     TrailerStart,
-    /// More of a trailer line.
+    /// A byte of a trailer line.
     Trailer,
     /// The line feed of a trailer line.
     TrailerEnd,
     /// The line feed of the empty line.
     LastEnd,
-    /// Nothing.
+    /// The body has ended.
     End,
 }
 
-/// The body left the grammar: where the request ends is not certain.
+/// The error for a body that violates the grammar: the end of the request is uncertain.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Uncertain;
 
 impl BodyEnd {
-    /// A head, and a body of `body_bytes` behind it.
+    /// Returns the end of a request with a head and a body of `body_bytes`.
     pub(super) fn length(head_bytes: usize, body_bytes: u64) -> Self {
         Self {
             left: (head_bytes as u64).saturating_add(body_bytes),
@@ -50,7 +50,7 @@ impl BodyEnd {
         }
     }
 
-    /// A head, and a chunked body behind it.
+    /// Returns the end of a request with a head and a chunked body.
     pub(super) fn chunked(head_bytes: usize) -> Self {
         Self {
             left: head_bytes as u64,
@@ -58,12 +58,12 @@ impl BodyEnd {
         }
     }
 
-    /// Whether all of the request has been taken.
+    /// Returns true if all bytes of the request were taken.
     pub(super) fn is_reached(self) -> bool {
-        self.left == 0 && matches!(self.chunks, None | Some(At::End))
+        self.left == 0 && matches!(self.chunks, None | Some(Expected::End))
     }
 
-    /// How many of the next `bytes` belong to the request.
+    /// Returns how many of the next `bytes` belong to the request.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Result<usize, Uncertain> {
         let mut taken = 0;
         while taken < bytes.len() && !self.is_reached() {
@@ -74,32 +74,38 @@ impl BodyEnd {
                 taken += here;
             } else if let Some(at) = self.chunks {
                 self.chunks = Some(match (at, bytes[taken]) {
-                    (At::Size { size, digits }, byte) if byte.is_ascii_hexdigit() => {
+                    (Expected::Size { size, digits }, byte) if byte.is_ascii_hexdigit() => {
                         if digits == SIZE_DIGITS_MAX {
                             return Err(Uncertain);
                         }
                         let digit = (byte as char).to_digit(16).expect("a hexadecimal digit");
-                        At::Size {
+                        Expected::Size {
                             size: size << 4 | u64::from(digit),
                             digits: digits + 1,
                         }
                     }
-                    (At::Size { digits: 0, .. }, _) => return Err(Uncertain),
-                    (At::Size { size, .. }, b';') => At::Extension { size },
-                    (At::Size { size, .. } | At::Extension { size }, b'\r') => At::SizeEnd { size },
-                    (At::Extension { size }, byte) if is_field_byte(byte) => At::Extension { size },
-                    (At::SizeEnd { size: 0 }, b'\n') | (At::TrailerEnd, b'\n') => At::TrailerStart,
-                    (At::SizeEnd { size }, b'\n') => {
-                        self.left = size;
-                        At::DataReturn
+                    (Expected::Size { digits: 0, .. }, _) => return Err(Uncertain),
+                    (Expected::Size { size, .. }, b';') => Expected::Extension { size },
+                    (Expected::Size { size, .. } | Expected::Extension { size }, b'\r') => {
+                        Expected::SizeEnd { size }
                     }
-                    (At::DataReturn, b'\r') => At::DataEnd,
-                    (At::DataEnd, b'\n') => SIZE,
-                    (At::TrailerStart, b'\r') => At::LastEnd,
-                    (At::TrailerStart, byte) if byte.is_ascii_graphic() => At::Trailer,
-                    (At::Trailer, b'\r') => At::TrailerEnd,
-                    (At::Trailer, byte) if is_field_byte(byte) => At::Trailer,
-                    (At::LastEnd, b'\n') => At::End,
+                    (Expected::Extension { size }, byte) if is_field_byte(byte) => {
+                        Expected::Extension { size }
+                    }
+                    (Expected::SizeEnd { size: 0 }, b'\n') | (Expected::TrailerEnd, b'\n') => {
+                        Expected::TrailerStart
+                    }
+                    (Expected::SizeEnd { size }, b'\n') => {
+                        self.left = size;
+                        Expected::DataReturn
+                    }
+                    (Expected::DataReturn, b'\r') => Expected::DataEnd,
+                    (Expected::DataEnd, b'\n') => SIZE,
+                    (Expected::TrailerStart, b'\r') => Expected::LastEnd,
+                    (Expected::TrailerStart, byte) if byte.is_ascii_graphic() => Expected::Trailer,
+                    (Expected::Trailer, b'\r') => Expected::TrailerEnd,
+                    (Expected::Trailer, byte) if is_field_byte(byte) => Expected::Trailer,
+                    (Expected::LastEnd, b'\n') => Expected::End,
                     _ => return Err(Uncertain),
                 });
                 taken += 1;
@@ -109,12 +115,12 @@ impl BodyEnd {
     }
 }
 
-/// What may stand in a line besides its end.
+/// Returns true if a line may contain the byte.
 fn is_field_byte(byte: u8) -> bool {
     byte == b'\t' || byte >= b' ' && byte != 0x7f
 }
 
-const SIZE: At = At::Size { size: 0, digits: 0 };
+const SIZE: Expected = Expected::Size { size: 0, digits: 0 };
 
 /// Below 2^60.
 const SIZE_DIGITS_MAX: u8 = 15;
@@ -127,7 +133,7 @@ mod tests {
 
     const HEAD: &str = "POST / HTTP/1.1\r\n\r\n";
 
-    /// How many bytes belong to the request, of a connection whose bytes come in pieces.
+    /// Returns the length of the request, on a connection whose bytes arrive in pieces.
     fn end_of(mut end: BodyEnd, wire: &[u8], piece: usize) -> Result<Option<usize>, Uncertain> {
         let mut at = 0;
         for piece in wire.chunks(piece.max(1)) {
@@ -142,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_ends_where_it_says() {
+    fn a_body_with_a_length_ends_after_it() {
         let end = BodyEnd::length(HEAD.len(), 5);
         let wire = format!("{HEAD}helloGET / HTTP/1.1");
         assert_eq!(end_of(end, wire.as_bytes(), 7), Ok(Some(HEAD.len() + 5)));
@@ -151,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_the_grammar_is_uncertain() {
+    fn a_body_that_violates_the_grammar_has_an_uncertain_end() {
         for body in [
             "x",
             "\r\n",
@@ -180,7 +186,7 @@ mod tests {
     }
 
     proptest! {
-        /// A well-formed body ends at its end, however it is cut.
+        /// The end of a well-formed body does not depend on how its bytes are split.
         #[test]
         fn chunks_end_where_the_empty_line_does(
             chunks in prop::collection::vec((1_usize..40, "(;[a-z]{0,3}(=\"[a-z ]{0,3}\")?)?"), 0..4),
@@ -202,9 +208,9 @@ mod tests {
             prop_assert_eq!(end_of(end, wire.as_bytes(), piece), Ok(Some(length)));
         }
 
-        /// Any bytes are survived, and none are taken behind an end.
+        /// No bytes make the scan panic, and none are taken after an end.
         #[test]
-        fn any_bytes_are_survived(bytes in "[0-9a-f;\r\n:]{0,60}", piece in 1_usize..9) {
+        fn no_bytes_make_the_scan_panic(bytes in "[0-9a-f;\r\n:]{0,60}", piece in 1_usize..9) {
             if let Ok(Some(at)) = end_of(BodyEnd::chunked(0), bytes.as_bytes(), piece) {
                 prop_assert!(bytes[..at].ends_with("\r\n"));
             }

@@ -1,4 +1,4 @@
-//! Bytes on their way to hyper, for requests that the fast path does not serve.
+//! Gives hyper the bytes of requests that the fast path does not serve.
 
 use std::io;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use super::{FastPath, INBOX_BYTES_MAX, Mode};
 use crate::client::stream::ClientStream;
 
 impl FastPath {
-    /// hyper asks for bytes.
+    /// Reads bytes for hyper.
     pub(crate) fn poll_read<S: ClientStream>(
         &mut self,
         stream: &mut S,
@@ -23,7 +23,7 @@ impl FastPath {
             ready!(self.poll_serve(stream, cx))?;
             match self.mode {
                 Mode::Handed(end) if end.is_reached() => {
-                    // hyper only wants to know whether the client is still there.
+                    // hyper only checks whether the client has disconnected.
                     if self.inbox.len() >= INBOX_BYTES_MAX {
                         return Poll::Pending;
                     }
@@ -32,14 +32,14 @@ impl FastPath {
                         return Poll::Ready(Ok(()));
                     }
                 }
-                Mode::Handed(end) => return self.give_up_to(end, stream, cx, buffer),
+                Mode::Handed(end) => return self.give_until(end, stream, cx, buffer),
                 _ => return self.give(stream, cx, buffer),
             }
         }
     }
 
-    /// Gives hyper bytes of the request that ends at `end`. What lies behind waits here.
-    fn give_up_to<S: ClientStream>(
+    /// Gives hyper bytes of the request that ends at `end`. Later bytes wait in the inbox.
+    fn give_until<S: ClientStream>(
         &mut self,
         mut end: BodyEnd,
         stream: &mut S,
@@ -50,7 +50,7 @@ impl FastPath {
         ready!(self.give(stream, cx, buffer))?;
         let given = &buffer.filled()[before..];
         let Ok(taken) = end.take(given) else {
-            // hyper decides what this is.
+            // hyper parses the malformed body itself.
             self.mode = Mode::Through;
             return Poll::Ready(Ok(()));
         };
@@ -64,7 +64,7 @@ impl FastPath {
         Poll::Ready(Ok(()))
     }
 
-    /// Gives hyper what is in the inbox, or what comes from the client.
+    /// Gives hyper the bytes of the inbox, or bytes that the client sends.
     fn give<S: ClientStream>(
         &mut self,
         stream: &mut S,

@@ -1,9 +1,7 @@
-//! A first look at the bytes of a request: where its head ends, and whether it asks for nothing but
-//! a whole stored response.
+//! The fast path's parser of request heads. It finds the end of a head, and whether the request is plain.
 //!
-//! The parser is the one hyper uses, and the look is narrow on purpose: whatever is not understood
-//! at once, or could mean anything beyond "GET this", goes to hyper byte for byte. So there are never
-//! two opinions about where a request ends.
+//! It uses the same parser as hyper. A request that is not plain goes to hyper unchanged, so that only one parser decides where such
+//! a request ends.
 
 use std::mem::MaybeUninit;
 
@@ -11,51 +9,51 @@ use http::Method;
 
 use super::body_end::BodyEnd;
 
-/// What the bytes at hand begin with.
+/// The head at the start of the inbox.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ParsedHead<'a, 'f> {
-    /// A head that a stored response answers as it is, if there is one.
+    /// The head of a plain request.
     Plain(PlainHead<'a, 'f>),
-    /// A complete head of a request whose end is known: its meaning is hyper's.
+    /// The complete head of another request, whose end is known. hyper serves it.
     Bounded {
-        /// Bytes of the head.
+        /// The length of the head.
         head_bytes: usize,
-        /// Where the request ends.
+        /// The end of the request.
         end: BodyEnd,
     },
-    /// A head whose target has a fragment, which hyper would cut off.
+    /// A head whose target has a fragment, which hyper would remove.
     Fragment(Method),
-    /// The beginning of a head.
+    /// An incomplete head.
     Partial,
-    /// Anything else. Where the next request begins cannot be known here.
+    /// Any other bytes. The start of the next request is unknown.
     Other,
 }
 
 /// A GET or HEAD over HTTP/1.1 for one host, without conditions, ranges, directives or credentials.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PlainHead<'a, 'f> {
-    /// All of the head.
+    /// The bytes of the head.
     pub(super) bytes: &'a [u8],
-    /// HEAD rather than GET.
+    /// True for HEAD, false for GET.
     pub(super) head_only: bool,
     /// The client wants the connection closed after the response (RFC 9112 §9.6).
     pub(super) closes: bool,
     pub(super) host: &'a str,
     /// Path and query.
     pub(super) target: &'a str,
-    /// All its fields.
+    /// All fields of the head.
     pub(super) fields: &'f [httparse::Header<'a>],
 }
 
-/// Room for the fields of a head.
+/// A buffer for the parsed fields of a head.
 pub(super) type Fields<'a> = [MaybeUninit<httparse::Header<'a>>; FIELDS_MAX];
 
-/// The room, empty.
+/// Returns an empty buffer.
 pub(super) const fn no_fields<'a>() -> Fields<'a> {
     [const { MaybeUninit::uninit() }; FIELDS_MAX]
 }
 
-/// Looks at `bytes`, the first of which begins a request.
+/// Parses `bytes`, which start with a request.
 pub(super) fn parse<'a, 'f>(bytes: &'a [u8], fields: &'f mut Fields<'a>) -> ParsedHead<'a, 'f> {
     let mut request = httparse::Request::new(&mut []);
     let head_bytes = match request.parse_with_uninit_headers(bytes, fields) {
@@ -72,7 +70,7 @@ pub(super) fn parse<'a, 'f>(bytes: &'a [u8], fields: &'f mut Fields<'a>) -> Pars
     let (asks, head_only) = match method {
         "GET" => (true, false),
         "HEAD" => (true, true),
-        // A tunnel has no end.
+        // A tunnel has no end of its request.
         "CONNECT" => return ParsedHead::Other,
         _ => (false, false),
     };
@@ -84,17 +82,19 @@ pub(super) fn parse<'a, 'f>(bytes: &'a [u8], fields: &'f mut Fields<'a>) -> Pars
     let mut framing_fields = 0;
     for field in request.headers.iter() {
         match meaning(field.name) {
-            Meaning::None => {}
+            Meaning::Irrelevant => {}
             Meaning::Host if host.is_none() => match std::str::from_utf8(field.value) {
                 Ok(value) => host = Some(value),
                 Err(_) => plain = false,
             },
             // Several lines have to be joined.
             Meaning::Cookie if !has_cookie => has_cookie = true,
-            Meaning::Host | Meaning::Cookie | Meaning::Some => plain = false,
+            Meaning::Host | Meaning::Cookie | Meaning::Special => plain = false,
             Meaning::Connection if field.value.eq_ignore_ascii_case(b"close") => closes = true,
             Meaning::Connection => plain &= field.value.eq_ignore_ascii_case(b"keep-alive"),
-            Meaning::Length | Meaning::Coding if framing_fields > 0 => return ParsedHead::Other,
+            Meaning::Length | Meaning::TransferCoding if framing_fields > 0 => {
+                return ParsedHead::Other;
+            }
             Meaning::Length => {
                 let Some(length) = decimal(field.value) else {
                     return ParsedHead::Other;
@@ -102,8 +102,8 @@ pub(super) fn parse<'a, 'f>(bytes: &'a [u8], fields: &'f mut Fields<'a>) -> Pars
                 end = BodyEnd::length(head_bytes, length);
                 (plain, framing_fields) = (false, 1);
             }
-            Meaning::Coding => {
-                // HTTP/1.0 has no chunks (RFC 9112 §6.1).
+            Meaning::TransferCoding => {
+                // HTTP/1.0 has no chunked coding (RFC 9112 §6.1).
                 if request.version != Some(1) || !field.value.eq_ignore_ascii_case(b"chunked") {
                     return ParsedHead::Other;
                 }
@@ -125,48 +125,48 @@ pub(super) fn parse<'a, 'f>(bytes: &'a [u8], fields: &'f mut Fields<'a>) -> Pars
     }
 }
 
-/// What a field does to the answer.
+/// The effect of a field on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meaning {
-    /// Nothing, as far as a response is concerned that does not vary.
-    None,
-    /// Something: hyper's way knows what.
-    Some,
+    /// No effect, unless the response varies by the field.
+    Irrelevant,
+    /// An effect that makes the request not plain.
+    Special,
     Host,
     Cookie,
     Connection,
-    /// How many bytes follow the head.
+    /// The length of the body.
     Length,
-    /// Chunks follow the head.
-    Coding,
+    /// The body is chunked.
+    TransferCoding,
 }
 
 fn meaning(name: &str) -> Meaning {
     let is = |other: &str| name.eq_ignore_ascii_case(other);
-    // By length first: the fields browsers send with every request are mostly told apart by it.
+    // Compared by length first, which distinguishes most fields that browsers send with every request.
     match name.len() {
-        2 if is("te") => Meaning::Some,
-        3 if is("via") => Meaning::Some,
+        2 if is("te") => Meaning::Special,
+        3 if is("via") => Meaning::Special,
         4 if is("host") => Meaning::Host,
-        5 if is("range") => Meaning::Some,
+        5 if is("range") => Meaning::Special,
         6 if is("cookie") => Meaning::Cookie,
-        6 if is("pragma") || is("expect") => Meaning::Some,
-        // The edge never switches protocols, so that a request with `Upgrade` ends like any other.
-        7 if is("upgrade") || is("trailer") => Meaning::Some,
-        8 if is("if-match") || is("if-range") => Meaning::Some,
+        6 if is("pragma") || is("expect") => Meaning::Special,
+        // The edge never switches protocols, so a request with `Upgrade` ends like any other.
+        7 if is("upgrade") || is("trailer") => Meaning::Special,
+        8 if is("if-match") || is("if-range") => Meaning::Special,
         10 if is("connection") => Meaning::Connection,
-        12 if is("max-forwards") => Meaning::Some,
-        13 if is("if-none-match") || is("cache-control") || is("authorization") => Meaning::Some,
+        12 if is("max-forwards") => Meaning::Special,
+        13 if is("if-none-match") || is("cache-control") || is("authorization") => Meaning::Special,
         14 if is("content-length") => Meaning::Length,
-        14 if is("http2-settings") => Meaning::Some,
-        17 if is("transfer-encoding") => Meaning::Coding,
-        17 if is("if-modified-since") => Meaning::Some,
-        19 if is("if-unmodified-since") => Meaning::Some,
-        _ => Meaning::None,
+        14 if is("http2-settings") => Meaning::Special,
+        17 if is("transfer-encoding") => Meaning::TransferCoding,
+        17 if is("if-modified-since") => Meaning::Special,
+        19 if is("if-unmodified-since") => Meaning::Special,
+        _ => Meaning::Irrelevant,
     }
 }
 
-/// Digits and nothing else: where hyper reads a length in another text, it decides.
+/// Parses digits alone. hyper decides about a length in another form.
 fn decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
@@ -174,7 +174,7 @@ fn decimal(digits: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// Fields a head may have here. hyper's way takes as many as configured; who sends more goes there.
+/// The most fields that the fast path parses. hyper gets requests with more, and applies the configured limit.
 const FIELDS_MAX: usize = 64;
 
 #[cfg(test)]
@@ -189,8 +189,8 @@ mod tests {
 
     use super::*;
 
-    /// Of a plain head: its bytes, method, host and target. Of another: why not.
-    fn look(bytes: &[u8]) -> Result<(usize, bool, String, String), ParsedHead<'_, '_>> {
+    /// Returns the length, method, host and target of a plain head, or another parse result as the error.
+    fn parse_owned(bytes: &[u8]) -> Result<(usize, bool, String, String), ParsedHead<'_, '_>> {
         match parse(bytes, &mut no_fields()) {
             ParsedHead::Plain(plain) => {
                 let (host, target) = (plain.host.to_owned(), plain.target.to_owned());
@@ -203,7 +203,7 @@ mod tests {
         }
     }
 
-    /// A request for hyper that ends with its head.
+    /// Returns the result for a request that is not plain and has no body.
     fn bodyless(request: &str) -> ParsedHead<'static, 'static> {
         let head_bytes = request.len();
         let end = BodyEnd::length(head_bytes, 0);
@@ -215,10 +215,10 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_get_is_seen_with_its_end() {
+    fn a_plain_get_is_parsed_with_its_end() {
         let bytes = head("Accept: */*\r\nConnection: keep-alive\r\n") + "GET /next";
         assert_eq!(
-            look(bytes.as_bytes()),
+            parse_owned(bytes.as_bytes()),
             Ok((
                 bytes.len() - "GET /next".len(),
                 false,
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_with_a_meaning_leaves_the_plain_way() {
+    fn a_field_with_an_effect_makes_a_request_not_plain() {
         for field in [
             "Range: bytes=0-1",
             "If-None-Match: \"a\"",
@@ -268,12 +268,16 @@ mod tests {
             "Cookie: a=1\r\ncookie: b=2",
         ] {
             let bytes = head(&format!("{field}\r\n"));
-            assert_eq!(look(bytes.as_bytes()), Err(bodyless(&bytes)), "{field}");
+            assert_eq!(
+                parse_owned(bytes.as_bytes()),
+                Err(bodyless(&bytes)),
+                "{field}"
+            );
         }
     }
 
     #[test]
-    fn the_end_of_a_request_with_a_body_is_known_if_its_head_is_plain_about_it() {
+    fn the_end_of_a_request_with_a_body_is_known_if_its_head_is_unambiguous() {
         for (field, end) in [
             ("Content-Length: 5", Some(Some(5))),
             ("Content-Length: 0", Some(Some(0))),
@@ -303,7 +307,11 @@ mod tests {
                     },
                     None => ParsedHead::Other,
                 };
-                assert_eq!(look(bytes.as_bytes()), Err(expected), "{method} {field}");
+                assert_eq!(
+                    parse_owned(bytes.as_bytes()),
+                    Err(expected),
+                    "{method} {field}"
+                );
             }
         }
         for request in [
@@ -313,7 +321,7 @@ mod tests {
             "\0\0\0",
         ] {
             assert_eq!(
-                look(request.as_bytes()),
+                parse_owned(request.as_bytes()),
                 Err(ParsedHead::Other),
                 "{request:?}"
             );
@@ -321,12 +329,12 @@ mod tests {
     }
 
     #[test]
-    fn a_fragment_is_seen_before_hyper_cuts_it_off() {
+    fn a_fragment_is_detected_before_hyper_removes_it() {
         for target in ["/a#b", "/#", "http://x/#a", "#"] {
             for method in [Method::GET, Method::POST] {
                 let bytes = format!("{method} {target} HTTP/1.1\r\nHost: x\r\n\r\n");
                 assert_eq!(
-                    look(bytes.as_bytes()),
+                    parse_owned(bytes.as_bytes()),
                     Err(ParsedHead::Fragment(method)),
                     "{target}"
                 );
@@ -335,14 +343,14 @@ mod tests {
     }
 
     #[test]
-    fn other_versions_and_targets_are_hypers() {
+    fn hyper_gets_other_versions_and_targets() {
         for request in [
             "GET / HTTP/1.0\r\nHost: x\r\n\r\n",
             "GET http://x/ HTTP/1.1\r\nHost: x\r\n\r\n",
             "GET / HTTP/1.1\r\n\r\n",
         ] {
             assert_eq!(
-                look(request.as_bytes()),
+                parse_owned(request.as_bytes()),
                 Err(bodyless(request)),
                 "{request:?}"
             );
@@ -350,17 +358,17 @@ mod tests {
     }
 
     proptest! {
-        /// However a head is cut, its beginning is partial and its end is where it was.
+        /// A prefix of a head is partial, and the end of the head does not depend on how its bytes are split.
         #[test]
         fn a_head_is_partial_until_its_last_byte(cut in 0usize..200) {
             let bytes = head("Accept: text/html\r\nUser-Agent: someone\r\n");
             let cut = cut.min(bytes.len() - 1);
-            prop_assert_eq!(look(&bytes.as_bytes()[..cut]), Err(ParsedHead::Partial));
+            prop_assert_eq!(parse_owned(&bytes.as_bytes()[..cut]), Err(ParsedHead::Partial));
         }
 
-        /// No bytes make it panic, and what it takes for a request ends in an empty line.
+        /// No bytes make the parser panic, and each head ends with an empty line.
         #[test]
-        fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn no_bytes_make_the_parser_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             match parse(&bytes, &mut no_fields()) {
                 ParsedHead::Plain(PlainHead { bytes: head, .. }) => prop_assert!(head.ends_with(b"\n")),
                 ParsedHead::Bounded { head_bytes, .. } => {
@@ -370,9 +378,9 @@ mod tests {
             }
         }
 
-        /// What the fast path takes for plain is what the common way finds nothing special about: it may skip the looks.
+        /// A plain request is one in which the request path finds no condition, range, directive or credentials.
         #[test]
-        fn plain_means_that_nobody_else_finds_anything(
+        fn a_plain_request_has_no_effects_for_the_request_path(
             fields in prop::collection::vec((prop::sample::select(NAMES), "[ -~]{0,12}"), 0..4),
         ) {
             let lines: String = fields

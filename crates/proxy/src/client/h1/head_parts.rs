@@ -1,4 +1,4 @@
-//! A plain request out of the bytes of its head.
+//! Builds a plain request from the bytes of its head.
 
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
@@ -8,21 +8,21 @@ use http::{Method, Uri, Version};
 use super::head::PlainHead;
 use crate::exchange::canonical::RawHead;
 
-/// The positions of a plain request's parts in its head, so that the request is made of slices of the head.
+/// The positions of a plain request's parts in its head. The request consists of slices of the head.
 pub(super) struct HeadParts {
     pub(super) head_only: bool,
     pub(super) closes: bool,
     host_is_canonical: bool,
     target: Span,
-    /// Names and values.
+    /// The names and values of the fields.
     pub(super) fields: Vec<(Span, Span)>,
 }
 
-/// From where on, and how many bytes.
+/// The offset and the length of a part.
 type Span = (usize, usize);
 
 impl HeadParts {
-    /// The parts of a head that was just read.
+    /// Returns the positions in a parsed head.
     pub(super) fn of(plain: &PlainHead<'_, '_>, host_is_canonical: bool) -> Self {
         let base = plain.bytes.as_ptr().addr();
         let span = |part: &[u8]| (part.as_ptr().addr() - base, part.len());
@@ -36,7 +36,7 @@ impl HeadParts {
         }
     }
 
-    /// The request in `head`, the bytes that were read. `None` if a part is none that `http` takes.
+    /// Returns the request in `head`, or `None` if `http` rejects one of its parts.
     pub(super) fn read(&self, head: &Bytes) -> Option<RawHead> {
         let part = |(start, bytes): Span| head.slice(start..start + bytes);
         let mut uri = http::uri::Parts::default();

@@ -1,4 +1,4 @@
-//! A plain request that a stored response answers: the response goes straight to the outbox.
+//! Hits of plain requests. The response is written directly to the outbox.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -25,17 +25,17 @@ use crate::path::body::{EdgeBody, Source};
 use crate::path::lookup::{FoundResponse, Hit, Outcome, Query, decide_absent, lookup};
 use crate::path::worker::Worker;
 
-/// What became of a plain request.
+/// The result of [`answer`].
 pub(super) enum Answer {
-    /// All of its response is in the outbox.
-    Whole,
-    /// The head of its response is in the outbox, and the rest has to be waited for, or is to go to memory as well.
+    /// The whole response is in the outbox.
+    Complete,
+    /// The head of the response is in the outbox. The rest has to be read from disk, or is being promoted to memory.
     Begun(Box<ResponseWriter>),
-    /// It is not answered. The outcome of its lookup, if it was looked up.
-    Open(Option<Outcome>),
+    /// The request is not answered. Contains the outcome of its lookup, if there was one.
+    NotServed(Option<Outcome>),
 }
 
-/// Looks a plain request up, and answers it into `outbox` if it is a hit.
+/// Looks a plain request up, and writes the response to `outbox` if it is a hit.
 pub(super) fn answer(
     worker: &Rc<Worker>,
     link: &ClientLink,
@@ -44,14 +44,14 @@ pub(super) fn answer(
     outbox: &mut Outbox,
 ) -> Answer {
     if worker.has_log() {
-        // A line of the access log needs fields that are not read here.
-        return Answer::Open(None);
+        // The access log needs fields that are not parsed here.
+        return Answer::NotServed(None);
     }
     let site = match site {
         Some(site) if *site.host == *plain.host => site,
         other => {
             let Some(next) = Site::of(link.scheme(), plain.host) else {
-                return Answer::Open(None);
+                return Answer::NotServed(None);
             };
             other.insert(next)
         }
@@ -67,36 +67,36 @@ pub(super) fn answer(
         request: OnceCell::new(),
     };
     let hit = match lookup(worker, key, &query) {
-        _ if query.is_unreadable() => return Answer::Open(None),
+        _ if query.is_unreadable() => return Answer::NotServed(None),
         Outcome::Hit(hit) => hit,
-        outcome => return Answer::Open(Some(outcome)),
+        outcome => return Answer::NotServed(Some(outcome)),
     };
     let FoundResponse::Stored(stored) = &hit.found else {
-        return from_disk(worker, link, plain, &query, hit, outbox);
+        return answer_from_disk(worker, link, plain, &query, hit, outbox);
     };
     let StoredBody::Memory(body) = &stored.response().body else {
-        return Answer::Open(Some(Outcome::Hit(hit)));
+        return Answer::NotServed(Some(Outcome::Hit(hit)));
     };
     hit.count(worker);
     outbox.set_closes(plain.closes);
     let sent = (!plain.head_only).then_some(body);
     outbox.push(worker, hit.key.hash, stored.response(), sent);
     if !link.tls && !plain.head_only {
-        may_move(worker, &hit.key, stored, body.len());
+        count_copy(worker, &hit.key, stored, body.len());
     }
     worker.cache.recycle_key(hit.key);
-    Answer::Whole
+    Answer::Complete
 }
 
-/// A large body was copied into a socket that could have been sent a part of a file.
-fn may_move(worker: &Worker, key: &CacheKey, stored: &Arc<Stored>, body_len: usize) {
+/// Counts the copy of a large body into a socket without TLS, which could be sent from the arena.
+fn count_copy(worker: &Worker, key: &CacheKey, stored: &Arc<Stored>, body_len: usize) {
     let sizes = Arena::BODY_BYTES_MIN..=Arena::BODY_BYTES_MAX;
     if sizes.contains(&(body_len as u64)) {
         worker.cache.move_if_worth_it(key.hash, stored);
     }
 }
 
-fn from_disk(
+fn answer_from_disk(
     worker: &Rc<Worker>,
     link: &ClientLink,
     plain: &PlainHead<'_, '_>,
@@ -105,20 +105,20 @@ fn from_disk(
     outbox: &mut Outbox,
 ) -> Answer {
     let FoundResponse::Disk(on_disk) = &hit.found else {
-        return Answer::Open(Some(Outcome::Hit(hit)));
+        return Answer::NotServed(Some(Outcome::Hit(hit)));
     };
     let body = if plain.head_only || on_disk.length() == 0 {
         on_disk.count_partial_hit(&worker.cache, &hit.key);
         None
     } else {
-        // Before anything is sent: the origin still has what the disk has lost.
+        // The body is read before the head is sent, because the origin can still answer if the disk has lost it.
         let mut body = DiskBody::of_hit(&worker.cache, &hit.key, on_disk);
         match body.piece_now(&worker.cache, !link.tls) {
             Now::Ready(piece) => Some((Some(piece), body)),
             Now::WouldBlock => Some((None, body)),
             Now::Miss(_) => {
                 worker.counters.disk_unreadable.increment();
-                return Answer::Open(Some(decide_absent(worker, hit.key, query)));
+                return Answer::NotServed(Some(decide_absent(worker, hit.key, query)));
             }
         }
     };
@@ -127,28 +127,28 @@ fn from_disk(
     outbox.push_disk_head(worker, on_disk);
     worker.cache.recycle_key(hit.key);
     let Some((front, rest)) = body else {
-        return Answer::Whole;
+        return Answer::Complete;
     };
     if let Some(front) = front {
         outbox.push_piece(front);
         outbox.set_memory(PieceMemory::Private);
     }
     match rest.left() {
-        0 => Answer::Whole,
+        0 => Answer::Complete,
         left => {
             let source = Source::Disk(Box::new(rest));
             let body = EdgeBody::new(source, Rc::clone(worker), link.conn.begin(), None);
-            Answer::Begun(Box::new(ResponseWriter::rest(body, left, plain.closes)))
+            Answer::Begun(Box::new(ResponseWriter::resume(body, left, plain.closes)))
         }
     }
 }
 
-/// A plain request as a lookup reads it. The request itself is built only for a target whose responses vary.
+/// The query of a plain request. The request is built only for a target whose responses vary.
 struct PlainQuery<'q, 'a, 'f> {
     link: &'q ClientLink,
     plain: &'q PlainHead<'a, 'f>,
     host_is_canonical: bool,
-    /// `None` inside if the head is none that `http` takes.
+    /// Contains `None` if `http` rejects the head.
     request: OnceCell<Option<Rc<Request>>>,
 }
 
@@ -182,7 +182,7 @@ impl Query for PlainQuery<'_, '_, '_> {
     }
 }
 
-/// A host as clients name it, and the start of the keys of its resources.
+/// A host as clients write it, and the prefix of its keys.
 pub(super) struct Site {
     host: Box<str>,
     key: Box<[u8]>,
@@ -190,11 +190,11 @@ pub(super) struct Site {
 }
 
 impl Site {
-    /// `None` if the text cannot be the name of a host.
+    /// Returns `None` if the text is not a valid host.
     fn of(scheme: &'static str, host: &str) -> Option<Self> {
         let authority = Authority::parse(scheme, host).ok()?;
         let mut key = Target::new(scheme, host, "/").ok()?.key();
-        // A target brings its own slash.
+        // The target begins with a slash.
         key.pop();
         Some(Self {
             host: host.into(),
@@ -203,7 +203,7 @@ impl Site {
         })
     }
 
-    /// Returns true if this is the host of a request, as its canonical form has it.
+    /// Returns true if `host` is the canonical form of this host.
     pub(super) fn is_canonical(&self, host: &str) -> bool {
         self.is_canonical && *self.host == *host
     }

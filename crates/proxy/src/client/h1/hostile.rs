@@ -1,8 +1,8 @@
-//! Reads request heads that are not trusted, for the fuzz target.
+//! Parses untrusted request heads, for the fuzz target.
 
 use super::head::{ParsedHead, no_fields, parse};
 
-/// Reads a request's head as the fast path does, and looks for the request's end.
+/// Parses a request's head as the fast path does, and searches the end of the request.
 pub(crate) fn check_request(bytes: &[u8]) {
     match parse(bytes, &mut no_fields()) {
         ParsedHead::Plain(plain) => {
@@ -11,7 +11,7 @@ pub(crate) fn check_request(bytes: &[u8]) {
         }
         ParsedHead::Bounded { head_bytes, end } => {
             assert!(bytes[..head_bytes].ends_with(b"\n"));
-            // The end does not depend on how the bytes are cut.
+            // The end does not depend on how the bytes are split.
             let mut by_one = end;
             let mut one_by_one = || {
                 let mut taken = 0;

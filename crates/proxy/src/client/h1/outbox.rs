@@ -1,4 +1,4 @@
-//! What is on its way to a client: a head, and a body in memory, in the arena or in the disk's page cache.
+//! The outbox of a connection: a head, and a body in memory, in the arena or in the page cache of the disk.
 
 use std::io::{self, IoSlice};
 use std::ops::Range;
@@ -20,32 +20,32 @@ use crate::exchange::ConnState;
 use crate::exchange::pieces::PieceMemory;
 use crate::path::worker::Worker;
 
-/// What is on its way to the client.
+/// Bytes of responses that the socket has not accepted.
 #[derive(Default)]
 pub(super) struct Outbox {
     head: Vec<u8>,
     head_written: usize,
-    /// Where `head` has bytes of a body, which were copied because they are few.
+    /// The range of `head` that contains a small body, which was copied.
     copied: Range<usize>,
-    /// Bytes of bodies that the socket took and nobody has counted yet.
+    /// Bytes of bodies that the socket has accepted and that were not counted yet.
     body_written: u64,
     body: Bytes,
-    /// A body that the kernel takes from the page cache. There is no other then.
+    /// A body that the kernel sends from the page cache. `body` is empty then.
     span: Option<Span>,
-    /// Whose memory `body` is.
+    /// The owner of the memory of `body`.
     memory: PieceMemory,
-    /// What ends the body: the line break behind a chunk.
+    /// The line break after a chunk.
     tail: &'static [u8],
-    /// The most of the body that one call offers the kernel.
+    /// The most bytes of the body in one system call.
     piece_bytes: usize,
-    /// Something was written and not yet seen out.
+    /// Bytes were written and not flushed.
     unflushed: bool,
-    /// The head of the next hit says that the connection ends with it.
+    /// The head of the next hit has `Connection: close`.
     closes: bool,
 }
 
 impl Outbox {
-    /// Says whether the connection ends with the next response.
+    /// Sets whether the connection ends with the next response.
     pub(super) fn set_closes(&mut self, closes: bool) {
         self.closes = closes;
     }
@@ -79,7 +79,7 @@ impl Outbox {
             let mut digits = itoa::Buffer::new();
             self.push_field(&CONTENT_LENGTH, digits.format(length).as_bytes());
         }
-        // RFC 9211 §2.8: which tier it was.
+        // RFC 9211 §2.8: the detail names the tier.
         let status = CacheStatus::hit(hit.policy.ttl_secs(now)).with_detail("disk");
         self.end_hit_head(worker, &hit.policy, &status, now);
     }
@@ -128,7 +128,7 @@ impl Outbox {
         self.head.extend_from_slice(b"\r\n");
     }
 
-    /// Fields that are lines already.
+    /// Appends fields that are formatted as lines.
     pub(super) fn push_lines(&mut self, lines: &[u8]) {
         self.head.extend_from_slice(lines);
     }
@@ -137,8 +137,7 @@ impl Outbox {
         self.head.extend_from_slice(b"\r\n");
     }
 
-    /// A chunk with the line before it and the line break behind it (RFC 9112 §7.1): a reader that has the chunk need
-    /// not wait for the next one to know that it is whole.
+    /// Appends a chunk with its size line and its line break (RFC 9112 §7.1), so that a client can use the chunk at once.
     pub(super) fn push_chunk(&mut self, piece: Piece) {
         self.head
             .extend_from_slice(format!("{:x}\r\n", piece.len()).as_bytes());
@@ -175,17 +174,19 @@ impl Outbox {
         }
     }
 
-    /// Says whose memory the piece is that was put in last.
+    /// Sets the owner of the last piece's memory.
     pub(super) fn set_memory(&mut self, memory: PieceMemory) {
         self.memory = memory;
     }
 
-    /// What is left of the body in memory, and whose memory that is.
+    /// Returns the unsent bytes of the body in memory, and the owner of their memory.
     pub(super) fn held(&self) -> (&Bytes, PieceMemory) {
         (&self.body, self.memory)
     }
 
-    /// Writes until nothing is left.
+    /// Writes until the outbox is empty.
+    ///
+    /// Long because each form of the outbox (head and body, body, file) has a system call of its own in one loop.
     pub(super) fn poll_write<S: ClientStream>(
         &mut self,
         stream: &mut S,
@@ -247,11 +248,11 @@ impl Outbox {
             self.tail = &self.tail[written - of_body..];
             self.body_written += of_body as u64;
             if self.body.is_empty() {
-                // Lets go of the object, which may have been evicted meanwhile.
+                // Drops the object, which may have been evicted meanwhile.
                 self.body = Bytes::new();
             }
         }
-        // TLS keeps what the socket did not take, and nobody else would remind it.
+        // TLS buffers bytes that the socket did not accept, and sends them only if it is flushed.
         ready!(Pin::new(stream).poll_flush(cx))?;
         self.head.clear();
         self.head_written = 0;
@@ -266,18 +267,18 @@ impl Outbox {
         self.body_written += (before - self.copied_left()) as u64;
     }
 
-    /// Copied bytes of a body that are not written.
+    /// Returns the unsent bytes of a copied body.
     fn copied_left(&self) -> usize {
         let Range { start, end } = self.copied;
         end.saturating_sub(self.head_written.max(start))
     }
 
-    /// Bytes of bodies that the socket took since this was last asked.
+    /// Returns the bytes of bodies that the socket accepted since the last call.
     pub(super) fn take_body_written(&mut self) -> u64 {
         std::mem::take(&mut self.body_written)
     }
 
-    /// Bytes of a body that are here and that the socket did not take.
+    /// Returns the bytes of bodies that the socket has not accepted.
     pub(super) fn body_left(&self) -> u64 {
         let of_span = self.span.as_ref().map_or(0, Span::len);
         (self.copied_left() + self.body.len()) as u64 + of_span
@@ -295,7 +296,7 @@ impl Outbox {
     }
 }
 
-/// The most of a body that one call offers the kernel.
+/// Returns the most bytes of a body in one system call.
 fn piece_bytes(body_bytes: u64) -> usize {
     if body_bytes <= MIDDLING_BYTES_MAX {
         MIDDLING_PIECE_BYTES
@@ -304,15 +305,15 @@ fn piece_bytes(body_bytes: u64) -> usize {
     }
 }
 
-/// A body up to here goes out in one piece with its head: copying it costs less than telling the kernel of two pieces.
+/// A body up to this size is copied behind its head, which costs less than a system call with two pieces.
 const COPIED_BYTES_MAX: usize = 2 * 1024;
 
-/// What is left of a body below this is copied rather than sent from its file.
+/// A rest of a body below this size is copied and not sent from its file.
 const SENT_BYTES_MIN: usize = 32 * 1024;
 
-/// Bodies up to here go out in pieces of 64 KiB, larger ones as far as the kernel takes them.
+/// Bodies up to this size are sent in pieces of 64 KiB, larger ones in one call.
 ///
-/// Thousand hits per CPU-second on loopback by the size of a piece, medians of two to four. Copied: 128 KiB bodies
+/// Thousands of hits per CPU-second on loopback by the size of a piece, medians of two to four runs. Copied: 128 KiB bodies
 /// in pieces of 32, 64, 128 KiB: 24.0, 26.1, 16.9; 1 MiB bodies in pieces of 64, 256 KiB, 1 MiB: 2.7, 3.2, 3.5.
 /// Sent from the arena, in pieces of 64 KiB and whole: 128 KiB 28.1 and 28.1, 256 KiB 15.8 and 11.7, 384 KiB 8.6 and 11.6, 512 KiB
 /// 6.8 and 8.7, 1 MiB 3.8 and 6.0.

@@ -1,8 +1,7 @@
-//! A plain request whose answer is not in memory, served without hyper.
+//! Responses to plain requests that are not hits in memory, written without hyper.
 //!
-//! The request's way through the edge is the common one, [`serve`](crate::path::serve()); only its head is read here
-//! and the response is written here. The end of a plain request is certain (it has no body), and so is how its
-//! response must be framed, so hyper's two state machines have nothing to add but their cost.
+//! The requests take the same request path as others, [`serve`](crate::path::serve()). A plain request has no body, and the framing
+//! of its response is simple, so hyper's two state machines would only add their cost.
 
 use std::future::Future;
 use std::io;
@@ -25,11 +24,11 @@ use crate::path::lookup::Outcome;
 use crate::path::worker::Worker;
 use crate::path::{self, Serving};
 
-/// One request and what has become of it.
+/// The writer of one response.
 pub(super) struct ResponseWriter {
     head_only: bool,
     stage: Stage,
-    /// The connection ends with this response.
+    /// True if the connection ends with this response.
     closes: bool,
 }
 
@@ -39,25 +38,25 @@ enum Stage {
     Sent,
 }
 
-/// How the client knows the body's end (RFC 9112 §6.3).
+/// The framing of the body (RFC 9112 §6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Framing {
     Length(u64),
     Chunked,
 }
 
-/// What the outbox got.
+/// The result of filling the outbox.
 pub(super) enum Progress {
-    /// Something to write.
+    /// The outbox has bytes to write.
     Bytes,
-    /// Nothing more: the response is whole.
+    /// The response is complete.
     End { closes: bool },
 }
 
 impl ResponseWriter {
-    /// Begins to serve the request in `head`, or leaves it to hyper, which knows how to refuse it.
+    /// Begins to serve the request in `head`. Returns `None` if the head is invalid, which hyper then refuses.
     ///
-    /// `outcome` is that of its lookup, if it was looked up.
+    /// `outcome` is the result of its lookup, if there was one.
     pub(super) fn begin(
         worker: &Rc<Worker>,
         link: &ClientLink,
@@ -79,7 +78,7 @@ impl ResponseWriter {
         })
     }
 
-    /// Refuses a request whose head is not for hyper.
+    /// Refuses a request without giving its head to hyper.
     pub(super) fn refuse(
         worker: &Rc<Worker>,
         link: &ClientLink,
@@ -103,8 +102,8 @@ impl ResponseWriter {
         }
     }
 
-    /// Goes on with a response whose head, and perhaps the front of its body, is in the outbox.
-    pub(super) fn rest(mut body: EdgeBody, bytes: u64, closes: bool) -> Self {
+    /// Continues a response whose head, and possibly the start of its body, is in the outbox.
+    pub(super) fn resume(mut body: EdgeBody, bytes: u64, closes: bool) -> Self {
         body.let_writer_count();
         Self {
             head_only: false,
@@ -116,7 +115,7 @@ impl ResponseWriter {
         }
     }
 
-    /// A part of the body was lost on its way out.
+    /// Ends the response early, because a part of the body cannot be sent.
     pub(super) fn cut(&mut self, worker: &Worker) {
         match &mut self.stage {
             Stage::Sending { body, .. } => body.cut(),
@@ -124,7 +123,7 @@ impl ResponseWriter {
         }
     }
 
-    /// Puts into the outbox what the response has next.
+    /// Writes the next bytes of the response to the outbox.
     pub(super) fn poll_fill(
         &mut self,
         worker: &Worker,
@@ -150,14 +149,14 @@ impl ResponseWriter {
                 Stage::Sending { body, framing } => {
                     let polled = if link.tls {
                         let frame = body.poll_unpinned(cx);
-                        // Trailers were not asked for: a plain request has no TE.
+                        // Trailers are dropped: a plain request has no TE.
                         let bytes = |frame: Frame<Bytes>| frame.into_data().unwrap_or_default();
                         frame.map_ok(|frame| Piece::Bytes(bytes(frame)))
                     } else {
                         body.poll_piece(cx)
                     };
                     let Poll::Ready(next) = polled else {
-                        // The head need not wait for a body that takes its time.
+                        // The head is sent before a body that has not arrived.
                         return if outbox.is_empty() {
                             Poll::Pending
                         } else {
@@ -193,7 +192,7 @@ impl ResponseWriter {
         }
     }
 
-    /// Writes the head down and finds how the body is to be framed (RFC 9112 §6).
+    /// Writes the head, and decides the framing of the body (RFC 9112 §6).
     fn send_head(
         &mut self,
         worker: &Worker,
@@ -219,7 +218,7 @@ impl ResponseWriter {
                     is_dated = true;
                     false
                 }
-                // Of a HEAD and a 304 the length is the whole response's (RFC 9110 §8.6).
+                // For a HEAD and a 304 this is the length of the full response (RFC 9110 §8.6).
                 CONTENT_LENGTH => !(self.head_only || bodiless) || status == StatusCode::NO_CONTENT,
                 _ => false,
             };
@@ -262,7 +261,7 @@ impl Framing {
     fn put(&mut self, piece: Piece, outbox: &mut Outbox) -> io::Result<()> {
         match self {
             Self::Length(left) => {
-                // The head has said how much comes; more would be read as the next response.
+                // The client would parse further bytes as the next response.
                 let Some(rest) = left.checked_sub(piece.len()) else {
                     return Err(io::Error::other("a body longer than its head says"));
                 };

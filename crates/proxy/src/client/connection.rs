@@ -1,4 +1,4 @@
-//! One client connection: which protocol it speaks, and its life until it ends.
+//! One client connection: TLS, the detection of its protocol, and serving it to its end.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -57,7 +57,7 @@ pub(crate) async fn run(
         return detect(worker, link, stream).await;
     };
     _ = SockRef::from(&stream).set_tcp_notsent_lowat(TLS_UNSENT_BYTES_MAX);
-    // Each protocol's machinery is boxed: a connection then holds its own and not the largest.
+    // The future of each protocol is boxed, so that a connection does not take the memory of the largest one.
     let mut handshake = Box::pin(TlsAcceptor::from(config).accept(stream));
     let conn_of_handshake = Rc::clone(&conn);
     let undisturbed = poll_fn(|cx| {
@@ -92,19 +92,19 @@ pub(crate) async fn run(
     }
 }
 
-/// What the first bytes of a connection say.
+/// The result of detecting a connection's protocol.
 enum Detected {
     Http1,
     Http2,
-    /// Nothing, and never will.
+    /// The client has disconnected.
     Gone,
-    /// Nothing for too long.
+    /// The client has sent too few bytes within the timeout.
     Silent,
-    /// The place is needed for another connection.
+    /// The connection is closed to make room for another one.
     Crowded,
 }
 
-/// Reads as much as tells HTTP/2's preface from the start of an HTTP/1.1 request.
+/// Reads enough bytes to distinguish HTTP/2's preface from an HTTP/1.1 request.
 async fn detect<S>(worker: Rc<Worker>, link: ClientLink, mut stream: S)
 where
     S: ClientStream + 'static,
@@ -121,7 +121,7 @@ where
             if seen == H2_PREFACE.len() {
                 return Detected::Http2;
             }
-            // It may idle before its first byte, and has as long as any head after it.
+            // Before its first byte the idle timeout applies, afterwards the timeout of heads.
             let timeout = if seen == 0 {
                 idle_timeout
             } else {
@@ -136,7 +136,7 @@ where
     };
     let is_h2 = {
         let mut detecting = pin!(detecting);
-        // A draining edge does not wait for a first request that may never come.
+        // A draining connection does not wait for a first request.
         let undisturbed = poll_fn(|cx| {
             link.conn.register_task(cx);
             if link.conn.is_draining() {
@@ -177,7 +177,7 @@ where
         if let Some(reason) = link.conn.close_reason() {
             return Poll::Ready(Turn::Over(reason));
         }
-        // Saying goodbye is hyper's.
+        // hyper ends the connection.
         if link.conn.is_draining() && !link.conn.fast_path_writes() {
             return Poll::Ready(Turn::Hyper);
         }
@@ -193,7 +193,7 @@ where
             if link.conn.lingers() || io.fast_path().is_some_and(FastPath::overran) {
                 say_last(io, b"").await;
             } else if link.tls {
-                // One attempt to send `close_notify` (RFC 8446 §6.1). Without TLS closing the socket says the same.
+                // One attempt to send `close_notify` (RFC 8446 §6.1). Without TLS, closing the socket is enough.
                 poll_fn(|cx| {
                     _ = Pin::new(&mut io).poll_shutdown(cx);
                     Poll::Ready(())
@@ -208,16 +208,16 @@ where
                 say_last(io, REQUEST_TIMEOUT_RESPONSE).await;
             }
         }
-        // Clients that go away in the middle are no news.
+        // A client may disconnect at any time.
         Turn::Failed(error) => tracing::debug!(peer = %link.peer, %error, "a connection ended"),
     }
 }
 
-/// Why the fast path no longer has a connection for itself.
+/// The reason why the fast path stops serving a connection alone.
 enum Turn {
-    /// Something has come that is not for it, or the connection is to drain.
+    /// A request for hyper has arrived, or the connection drains.
     Hyper,
-    /// The last response was written, or the client has gone between two requests.
+    /// The last response was written, or the client has disconnected between two requests.
     End,
     Over(CloseReason),
     Failed(io::Error),
@@ -230,9 +230,9 @@ where
     let limits = &worker.config().limits;
     let mut builder = http1::Builder::new();
     builder
-        // The sweep keeps the time; a timer of hyper's own would cost every request.
+        // The sweep checks timeouts. A timer of hyper would add a cost to each request.
         .header_read_timeout(None)
-        // A client that has said all it will may wait for its response (RFC 9112 §9.6).
+        // A client that has half-closed may still wait for its response (RFC 9112 §9.6).
         .half_close(true)
         .max_header_size(limits.head_len_max());
     if limits.headers_max.get() != HEADERS_ON_STACK {
@@ -249,7 +249,7 @@ where
         if let Some(reason) = link.conn.close_reason() {
             return Poll::Ready(Err(reason));
         }
-        // hyper would take a connection on which only the fast path is busy for an idle one.
+        // hyper considers a connection idle on which only the fast path serves a request.
         if link.conn.is_draining() && !draining && !link.conn.fast_path_writes() {
             draining = true;
             Pin::new(&mut connection).graceful_shutdown();
@@ -261,10 +261,10 @@ where
         Err(CloseReason::Head) => REQUEST_TIMEOUT_RESPONSE,
         _ => b"",
     };
-    let said_too_much = matches!(&end, Ok(Err(error)) if error.is_parse()) || link.conn.lingers();
+    let was_refused = matches!(&end, Ok(Err(error)) if error.is_parse()) || link.conn.lingers();
     match end {
         Ok(result) => {
-            // hyper refused what it could not read by itself: 400, 414 or 431.
+            // hyper has refused a malformed or too large head by itself, with 400, 414 or 431.
             if matches!(&result, Err(error) if error.is_parse())
                 && let Some(status) = link
                     .conn
@@ -282,13 +282,13 @@ where
             count_closed(&worker, reason);
         }
     }
-    if said_too_much || !last_word.is_empty() {
+    if was_refused || !last_word.is_empty() {
         say_last(connection.into_parts().io.into_inner(), last_word).await;
     }
 }
 
-/// Closing with bytes unread makes the kernel reset the connection, and the reset overtakes the response. So: say it, stop
-/// talking, and listen for a moment.
+/// Ends a connection whose client may still send. Closing a socket with unread bytes resets the connection, and the reset may
+/// overtake the response. Therefore the edge half-closes the connection, then reads for a moment.
 async fn say_last<S: ClientStream>(io: ClientIo<S>, last_word: &[u8]) {
     _ = tokio::time::timeout(LINGER_MAX, Box::pin(linger(io, last_word))).await;
 }
@@ -358,12 +358,12 @@ where
         Err(reason) => {
             count_closed(&worker, reason);
             if reason == CloseReason::Idle {
-                // RFC 9113 §9.1: a server says GOAWAY, so that the client knows what was not served.
+                // RFC 9113 §9.1: GOAWAY tells the client which requests were not served.
                 Pin::new(&mut connection).graceful_shutdown();
                 let ending = poll_fn(|cx| poll_h2(&mut connection, &io, cx));
                 _ = tokio::time::timeout(LINGER_MAX, ending).await;
             } else if reason == CloseReason::Crowded {
-                // The same without waiting: another connection needs the descriptor now.
+                // GOAWAY without waiting, because another connection needs the descriptor.
                 Pin::new(&mut connection).graceful_shutdown();
                 poll_fn(|cx| {
                     _ = poll_h2(&mut connection, &io, cx);
@@ -375,7 +375,7 @@ where
     }
 }
 
-/// Gives hyper's connection a turn, then writes what it has flushed.
+/// Polls hyper's connection, then writes the frames that it has flushed.
 fn poll_h2<S: ClientStream>(
     connection: &mut (impl Future<Output = hyper::Result<()>> + Unpin),
     io: &H2Io<S>,
@@ -383,7 +383,7 @@ fn poll_h2<S: ClientStream>(
 ) -> Poll<hyper::Result<()>> {
     let polled = Pin::new(connection).poll(cx);
     match io.poll_out(cx) {
-        // Clients that go away in the middle are no news.
+        // A client may disconnect at any time.
         Poll::Ready(Err(_)) if polled.is_pending() => Poll::Ready(Ok(())),
         _ => polled,
     }
@@ -398,7 +398,7 @@ fn note_flood(worker: &Worker, link: &ClientLink, excess: Excess) {
         Excess::WindowUpdates => counters.flood_window_updates.increment(),
         Excess::HeaderBlock => counters.flood_header_block.increment(),
     }
-    // One line per worker in a while: clients that flood come again at once.
+    // At most one line per worker and interval, because clients that flood reconnect at once.
     let now = worker.now();
     if worker
         .flood_logged
@@ -419,7 +419,7 @@ fn note_end(worker: &Worker, link: &ClientLink, result: hyper::Result<()>) {
     let Err(error) = result else {
         return;
     };
-    // Clients that go away in the middle are no news.
+    // A client may disconnect at any time.
     if error.is_parse() {
         worker.counters.closed_protocol.increment();
     }
@@ -438,7 +438,7 @@ fn count_closed(worker: &Worker, reason: CloseReason) {
     }
 }
 
-/// Counts a connection and shows it to the sweep for as long as it lives.
+/// Counts a connection, and lets the sweep see it, until it is dropped.
 struct Open {
     worker: Rc<Worker>,
     place: usize,
@@ -462,29 +462,29 @@ impl Drop for Open {
     }
 }
 
-/// RFC 9113 §3.4.
+/// The preface of HTTP/2 (RFC 9113 §3.4).
 const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Most first requests fit, so that finding out the protocol costs no further read.
+/// Most first requests fit, so that the detection of the protocol needs one read.
 const READ_AHEAD_BYTES: usize = 4096;
 
-/// Bytes that the kernel takes for a client beyond those that are on their way. With the 256 KiB of a connection without TLS, bodies of 1 MiB
+/// Bytes that the kernel buffers for a client in addition to the bytes in flight. With the 256 KiB of a connection without TLS, bodies of 1 MiB
 /// cost a tenth more.
 const TLS_UNSENT_BYTES_MAX: u32 = 1 << 20;
 
-/// What an HTTP/2 stream may queue towards a slow client.
+/// The most bytes that an HTTP/2 stream queues for a slow client.
 const H2_SEND_BUFFER_BYTES: usize = 256 << 10;
 
-/// What a client may send ahead of the origin's reading, in one stream and in all.
+/// The receive windows of one stream and of the connection: bytes that a client may send ahead of the origin.
 const H2_STREAM_WINDOW_BYTES: u32 = 256 << 10;
 const H2_CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
 
 const REQUEST_TIMEOUT_RESPONSE: &[u8] =
     b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
-/// Shortest time between two log lines about floods.
+/// The shortest time between two log lines about floods.
 const FLOOD_LOG_PAUSE: Duration = Duration::from_secs(10);
 
-/// How long and how much is read from a client that was refused.
+/// The longest time and the most bytes for which a refused client is read.
 const LINGER_MAX: Duration = Duration::from_secs(2);
 const LINGER_BYTES_MAX: usize = 4 << 20;

@@ -1,7 +1,7 @@
-//! The byte stream beneath hyper's HTTP/2: what a client sends goes through a [`FrameGate`], and small frames leave together.
+//! The byte stream beneath hyper's HTTP/2. Received bytes pass a [`FrameGate`], and small frames are written together.
 //!
-//! h2 writes and flushes each DATA frame by itself. Ten responses of 1 KiB that are ready at the same time were ten TLS records
-//! and ten calls of `writev`. They are gathered here, and [`H2Io::poll_out`] writes them after each turn of hyper's.
+//! h2 writes and flushes each DATA frame by itself: ten responses of 1 KiB at the same time are ten TLS records and ten calls of
+//! `writev`. The frames are gathered here, and [`H2Io::poll_out`] writes them after each poll of hyper.
 
 use std::cell::RefCell;
 use std::io;
@@ -19,7 +19,7 @@ use crate::client::h2_frames::{Excess, FrameGate, FrameLimits};
 use crate::client::io::ClientIo;
 use crate::client::stream::ClientStream;
 
-/// A client's stream with its gate. Clones share the stream: one is hyper's, and one outlives hyper's connection.
+/// A client's stream with its gate. hyper has one handle of the shared stream, and another one outlives hyper's connection.
 #[derive(Debug)]
 pub(crate) struct H2Io<S>(Rc<RefCell<Inner<S>>>);
 
@@ -28,18 +28,18 @@ struct Inner<S> {
     io: ClientIo<S>,
     gate: FrameGate,
     clock: Arc<Clock>,
-    /// Received bytes that hyper does not have yet.
+    /// Received bytes that hyper has not read.
     held: BytesMut,
-    /// Bytes at the front of `held` that hyper may have.
+    /// Bytes at the front of `held` that hyper may read.
     cleared: usize,
-    /// `held` has to grow before more of it can pass.
+    /// `held` has to grow before more bytes can pass.
     starved: bool,
-    /// The gate pauses until hyper has accepted what passed.
+    /// The gate pauses until hyper has accepted the requests that passed.
     paused: bool,
     excess: Option<Excess>,
     /// Whole frames that hyper has written and the client's stream has not.
     gathered: BytesMut,
-    /// The last write took all it was given, so that whole frames were written.
+    /// The last write accepted all bytes, so that only whole frames were written.
     writes_whole: bool,
 }
 
@@ -59,18 +59,18 @@ impl<S> H2Io<S> {
         })))
     }
 
-    /// A second handle of the same stream.
+    /// Returns a second handle of the stream.
     pub(crate) fn share(&self) -> Self {
         Self(Rc::clone(&self.0))
     }
 
-    /// The bound that the client exceeded.
+    /// Returns the bound that the client exceeded.
     pub(crate) fn excess(&self) -> Option<Excess> {
         self.0.borrow().excess
     }
 
-    /// The stream, and what to send on it last: gathered frames and GOAWAY. `None` while hyper has its handle, or if a frame
-    /// was written in part.
+    /// Returns the stream with its last bytes: the gathered frames and GOAWAY. `None` while hyper has its handle, or if a frame was
+    /// written in part.
     pub(crate) fn into_farewell(self) -> Option<(ClientIo<S>, BytesMut)> {
         let inner = Rc::into_inner(self.0)?.into_inner();
         let mut farewell = inner.gathered;
@@ -103,7 +103,7 @@ fn limits_of(limits: &LimitsConfig) -> FrameLimits {
 }
 
 impl<S> Inner<S> {
-    /// Has the gate look at what is held.
+    /// Lets the gate read the held bytes.
     fn pass_held(&mut self) -> io::Result<()> {
         let now = self.clock.now().as_millis();
         let passed = self
@@ -139,7 +139,7 @@ impl<S: ClientStream> Inner<S> {
                 self.held.advance(n);
                 self.cleared -= n;
                 if self.held.is_empty() {
-                    // An idle connection then has no buffer.
+                    // Freed, so that an idle connection has no buffer.
                     self.held = BytesMut::new();
                 }
                 return Poll::Ready(Ok(()));
@@ -161,7 +161,7 @@ impl<S: ClientStream> Inner<S> {
                 let mut space = ReadBuf::uninit(&mut space);
                 ready!(Pin::new(&mut self.io).poll_read(cx, &mut space))?;
                 if space.filled().is_empty() {
-                    // The client ended in the middle of a frame.
+                    // The client has disconnected in the middle of a frame.
                     return Poll::Ready(Ok(()));
                 }
                 self.held.extend_from_slice(space.filled());
@@ -170,7 +170,7 @@ impl<S: ClientStream> Inner<S> {
         }
     }
 
-    /// Reads into hyper's buffer and keeps what may not pass yet. False if nothing may.
+    /// Reads into hyper's buffer, and holds the bytes that may not pass yet. Returns false if no bytes pass.
     fn poll_read_through(
         &mut self,
         cx: &mut Context<'_>,
@@ -199,7 +199,7 @@ impl<S: ClientStream> Inner<S> {
         Poll::Ready(Ok(passed.cleared > 0))
     }
 
-    /// Gathers small frames, and writes large ones behind what is gathered.
+    /// Gathers small frames. Writes large ones after the gathered frames.
     fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -235,7 +235,7 @@ impl<S: ClientStream> Inner<S> {
         }
     }
 
-    /// Writes what is gathered.
+    /// Writes the gathered frames.
     fn poll_gathered(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.gathered.is_empty() {
             let written = ready!(Pin::new(&mut self.io).poll_write(cx, &self.gathered))?;
@@ -252,7 +252,7 @@ impl<S: ClientStream> Inner<S> {
 }
 
 impl<S: ClientStream> H2Io<S> {
-    /// Writes what hyper has flushed. To be called after each of its turns.
+    /// Writes the frames that hyper has flushed. Must be called after each poll of hyper.
     pub(crate) fn poll_out(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut inner = self.0.borrow_mut();
         ready!(inner.poll_gathered(cx))?;
@@ -293,7 +293,7 @@ impl<S: ClientStream> AsyncWrite for H2Io<S> {
         self.0.borrow().io.is_write_vectored()
     }
 
-    /// Nothing: [`H2Io::poll_out`] flushes.
+    /// Does nothing, because [`H2Io::poll_out`] flushes.
     fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
@@ -304,17 +304,17 @@ impl<S: ClientStream> AsyncWrite for H2Io<S> {
     }
 }
 
-/// A request with more fields than `headers_max` gets 431. One with so many times as many ends the connection, because
-/// hyper would have to decode the fields first.
+/// A request with more fields than `headers_max` gets 431. A request with this many times more ends the connection, because hyper
+/// would have to decode the fields first.
 const HEADERS_BEFORE_CLOSE: usize = 4;
 
-/// Frame headers, padding and a block that Huffman's code made longer.
+/// Room for frame headers, padding and a block that the Huffman code makes longer.
 const BLOCK_OVERHEAD_BYTES: usize = 16 << 10;
 
-/// Frames are gathered up to here: as much as one TLS record holds (RFC 8446 §5.1).
+/// Frames are gathered up to the size of one TLS record (RFC 8446 §5.1).
 const GATHERED_BYTES_MAX: usize = 16 << 10;
 
-/// Slices of one write; h2 offers two.
+/// The slices of one write. h2 writes two.
 const PIECES_MAX: usize = 8;
 
 /// Bytes of one read while a header block is incomplete.
@@ -331,7 +331,7 @@ mod tests {
     use crate::base::clock::Ticker;
     use crate::exchange::ConnState;
 
-    /// Takes as many bytes a call as its list says, then all.
+    /// Accepts as many bytes per call as its list says, then all.
     #[derive(Debug, Default)]
     struct Client {
         takes: Vec<usize>,
@@ -383,7 +383,7 @@ mod tests {
 
     impl ClientStream for Client {}
 
-    /// Writes frames as h2 does, each with a flush, and a turn's end after every third. Returns what the client got.
+    /// Writes frames as h2 does, each with a flush, and ends a poll after every third. Returns the bytes that the client got.
     fn written(frames: &[Vec<u8>], takes: Vec<usize>) -> Vec<Vec<u8>> {
         let clock = Ticker::start().expect("a thread").clock();
         let client = Client {
@@ -425,7 +425,7 @@ mod tests {
     }
 
     proptest! {
-        /// However much the client takes at a time, it gets all frames in their order.
+        /// The client gets all frames in their order, regardless of how many bytes it accepts at a time.
         #[test]
         fn frames_arrive_whole_and_in_order(
             sizes in prop::collection::vec(prop_oneof![1usize..2000, 16_000usize..40_000], 0..12),

@@ -1,4 +1,4 @@
-//! A client's socket: notes its movements in a [`ConnState`], and gives the fast path what hyper does not need to see.
+//! A client's socket. It records reads and writes in a [`ConnState`], and lets the fast path read before hyper.
 
 use std::io;
 use std::pin::Pin;
@@ -13,15 +13,14 @@ use crate::client::stream::ClientStream;
 use crate::exchange::{ClientLink, ConnState};
 use crate::path::worker::Worker;
 
-/// A stream that notes its movements in a [`ConnState`] and gives back what was read from it
-/// before the protocol was known.
+/// A stream that records its reads and writes in a [`ConnState`], and first returns the bytes that were read to detect the protocol.
 #[derive(Debug)]
 pub(crate) struct ClientIo<S> {
     stream: S,
     state: Rc<ConnState>,
     read_ahead: Bytes,
     fast_path: Option<Box<FastPath>>,
-    /// The stream took a part of what hyper last wrote.
+    /// The stream has accepted a part of hyper's last write.
     cut: bool,
 }
 
@@ -36,11 +35,11 @@ impl<S> ClientIo<S> {
         }
     }
 
-    /// Answers what it can before hyper sees it; see [`FastPath`].
+    /// Serves plain requests before hyper reads them.
     pub(crate) fn with_fast_path(mut self, worker: Rc<Worker>, link: ClientLink) -> Self {
         let read_ahead = std::mem::take(&mut self.read_ahead);
         if !read_ahead.is_empty() {
-            // A head has begun; from here on the fast path alone sees these bytes.
+            // A head has begun. From here on only the fast path reads these bytes.
             self.state.received();
         }
         self.state.set_holds_logs(worker.has_log());
@@ -54,7 +53,7 @@ impl<S: ClientStream> ClientIo<S> {
     /// Writes interim responses before hyper's next message.
     fn poll_interims(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.fast_path {
-            // Within a message no other can begin.
+            // An interim response cannot begin inside another message.
             _ if self.cut => {
                 self.state.take_interims();
                 Poll::Ready(Ok(()))
@@ -70,7 +69,7 @@ impl<S: ClientStream> ClientIo<S> {
         }
     }
 
-    /// Has the fast path serve what it can: ready when hyper is to read, or at an error.
+    /// Lets the fast path serve plain requests. Resolves when hyper is to read, or at an error.
     pub(crate) fn poll_fast_path(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.fast_path {
             Some(fast_path) => fast_path.poll_serve(&mut self.stream, cx),
@@ -78,7 +77,7 @@ impl<S: ClientStream> ClientIo<S> {
         }
     }
 
-    /// Returns the stream without what was read ahead of it.
+    /// Returns the stream without the bytes that were read ahead.
     pub(crate) fn into_stream(self) -> S {
         self.stream
     }
@@ -138,7 +137,7 @@ impl<S: ClientStream> AsyncWrite for ClientIo<S> {
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_interims(cx))?;
-        // One piece is a plain send, which the kernel is a little quicker to take up.
+        // One piece is written by `send`, which is slightly faster than `writev`.
         let stream = Pin::new(&mut self.stream);
         let result = match pieces {
             [piece] => stream.poll_write(cx, piece),
@@ -158,7 +157,7 @@ impl<S: ClientStream> AsyncWrite for ClientIo<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // hyper flushes when it has written all that it has.
+        // hyper flushes after it has written all of its output.
         self.cut = false;
         ready!(self.poll_interims(cx))?;
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;

@@ -1,4 +1,4 @@
-//! Sockets that clients connect to, one of its own for each worker.
+//! Listening sockets, one for each worker and address.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
@@ -15,19 +15,19 @@ use crate::base::sparse_log::SparseLog;
 use crate::client::connection;
 use crate::path::worker::Worker;
 
-/// Binds one socket for each worker, all to the same address, so that the kernel spreads
-/// connections over the workers and none waits for another's lock (`SO_REUSEPORT`).
+/// Binds one socket for each worker to the same address (`SO_REUSEPORT`). The kernel distributes connections over the workers, which
+/// share no lock.
 ///
-/// Any process of this user could join them. Unless `shared`, the first socket is therefore bound and listens before it allows
-/// others: that fails if another process listens there, and of two processes that start at the same moment one fails.
-/// `SO_REUSEADDR` is set in any case, since old connections in TIME_WAIT are no reason not to start.
+/// Any process of the same user could bind the address as well. Unless `shared` is set, the first socket therefore listens before it
+/// allows others. This fails if another process listens on the address, and for one of two processes that start at the same
+/// moment. `SO_REUSEADDR` is always set, so that old connections in TIME_WAIT do not prevent a start.
 pub(crate) fn bind(addr: SocketAddr, workers: usize, shared: bool) -> io::Result<Vec<StdListener>> {
     let first = if shared {
         bind_one(addr)?
     } else {
         bind_alone(addr)?
     };
-    // Port 0: the first socket is told its port, the others ask for the same.
+    // With port 0 the kernel chooses the port of the first socket, and the others bind the same port.
     let addr = first.local_addr()?;
     let mut all = vec![first];
     for _ in 1..workers {
@@ -42,7 +42,7 @@ fn bind_one(addr: SocketAddr) -> io::Result<StdListener> {
     listen(socket, addr)
 }
 
-/// As [`bind_one`], if nobody listens on the address.
+/// As [`bind_one`], but fails if another socket listens on the address.
 fn bind_alone(addr: SocketAddr) -> io::Result<StdListener> {
     let listener = listen(new_socket(addr)?, addr)?;
     SockRef::from(&listener).set_reuse_port(true)?;
@@ -54,7 +54,7 @@ fn new_socket(addr: SocketAddr) -> io::Result<Socket> {
     socket.set_reuse_address(true)?;
     // Accepted sockets inherit both. A response's last packet must not wait for an acknowledgement.
     socket.set_tcp_nodelay(true)?;
-    // Without it the kernel takes up to 4 MB for a client that reads nothing, and no budget counts them.
+    // Without this bound the kernel buffers up to 4 MB for a client that reads no bytes, and no budget counts them.
     _ = socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
     socket.set_nonblocking(true)?;
     disable_loopback_pacing(&socket, addr.ip());
@@ -67,7 +67,7 @@ fn listen(socket: Socket, addr: SocketAddr) -> io::Result<StdListener> {
     Ok(socket.into())
 }
 
-/// Accepts until the future is dropped.
+/// Accepts connections until the future is dropped.
 pub(crate) async fn accept(
     worker: Rc<Worker>,
     listener: StdListener,
@@ -76,7 +76,7 @@ pub(crate) async fn accept(
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => {
-            tracing::error!(%error, "a listener cannot be watched");
+            tracing::error!(%error, "a listener cannot be registered with the runtime");
             return;
         }
     };
@@ -90,7 +90,7 @@ pub(crate) async fn accept(
                 if let Some(unlogged) = failures.record(worker.now()) {
                     tracing::warn!(%error, unlogged, "a connection could not be accepted");
                 }
-                // Out of files or memory: trying again at once would only burn the core.
+                // Without files or memory an immediate retry would only use CPU.
                 if !is_of_connection(&error) {
                     for _ in 0..ROOM_AFTER_FAILURE {
                         worker.make_room();
@@ -105,7 +105,7 @@ pub(crate) async fn accept(
                 worker.counters.closed_limit.increment();
                 continue;
             }
-            // The connection that was told to end gives its descriptor back in its task's next turn.
+            // The connection that was closed releases its descriptor when its task runs next.
             tokio::task::yield_now().await;
         }
         worker
@@ -114,14 +114,14 @@ pub(crate) async fn accept(
     }
 }
 
-/// This worker's share of the limit, rounded up.
+/// Returns this worker's share of the limit, rounded up.
 fn connections_max(worker: &Worker) -> usize {
     let config = worker.config();
     let all = config.limits.connections_max.get();
     all.div_ceil(config.workers.get())
 }
 
-/// Errors of one connection that died before it was accepted.
+/// Returns true for errors of one connection that ended before it was accepted.
 fn is_of_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -132,16 +132,15 @@ fn is_of_connection(error: &io::Error) -> bool {
     )
 }
 
-/// Bytes that the kernel takes for a client beyond those that are on their way.
+/// Bytes that the kernel buffers for a client in addition to the bytes in flight.
 const UNSENT_BYTES_MAX: u32 = 256 << 10;
 
-/// Connections the kernel holds for a worker that is busy; it caps this at `net.core.somaxconn`.
+/// Connections that the kernel queues for a busy worker. The kernel limits it to `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Connections closed when the system gave no descriptor: twenty times a second, so a flood is outrun slowly and a short
-/// shortage costs few clients their connection.
+/// Connections that are closed if the process has no free descriptor, twenty times a second. A short shortage closes few connections.
 const ROOM_AFTER_FAILURE: usize = 4;
 
 #[cfg(test)]

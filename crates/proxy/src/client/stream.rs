@@ -1,4 +1,4 @@
-//! What a client's connection lies on, and whether the kernel can send files on it as they are.
+//! The streams beneath client connections. The kernel can send files on streams without TLS.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -16,7 +16,7 @@ use tokio_rustls::server::TlsStream;
 
 use crate::cache::disk_body::BrokenRead;
 
-/// A part of a file.
+/// A range of a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FilePart<'a> {
     pub(crate) file: BorrowedFd<'a>,
@@ -24,13 +24,12 @@ pub(crate) struct FilePart<'a> {
     pub(crate) bytes: usize,
 }
 
-/// A stream of bytes to and from a client. What is encrypted on the way has to be copied, and implements none of this.
+/// A stream of bytes to and from a client. TLS streams have to copy, so they implement none of these methods.
 pub(crate) trait ClientStream: AsyncRead + AsyncWrite + Unpin {
-    /// Whether the methods below are to be used.
+    /// True if the methods below are implemented.
     const SENDS_FILES: bool = false;
 
-    /// Writes `head`, then the part of the file, without copying the latter. How many bytes of the two together
-    /// were taken.
+    /// Writes `head`, then the part of the file without copying it. Returns how many bytes of both were accepted.
     fn poll_send_file(
         self: Pin<&mut Self>,
         _cx: &mut Context<'_>,
@@ -40,8 +39,8 @@ pub(crate) trait ClientStream: AsyncRead + AsyncWrite + Unpin {
         Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }
 
-    /// Writes `head`, then what lies in the disk's page cache, `copied_max` at a time of what the kernel has to copy.
-    /// How many bytes of the two together were taken. What the disk has lost is a [`BrokenRead`] in the error.
+    /// Writes `head`, then the object from the page cache, at most `copied_max` bytes at a time if the kernel has to copy them.
+    /// Returns how many bytes of both were accepted. If the object is unreadable, the error contains a [`BrokenRead`].
     fn poll_send_span(
         self: Pin<&mut Self>,
         _cx: &mut Context<'_>,
@@ -87,7 +86,7 @@ impl ClientStream for TcpStream {
     }
 }
 
-/// Has the socket take bytes when it has room.
+/// Sends when the socket has room. Returns how many of the `wanted` bytes it accepted.
 fn poll_take(
     stream: &TcpStream,
     cx: &mut Context<'_>,
@@ -99,7 +98,7 @@ fn poll_take(
         let mut taken = 0;
         let tried = stream.try_io(Interest::WRITABLE, || {
             taken = send()?;
-            // Full: whoever asks again waits for room instead of trying.
+            // The socket is full. The next poll waits for room.
             if taken < wanted && !has_room(stream) {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
@@ -114,17 +113,17 @@ fn poll_take(
     }
 }
 
-/// Whether the socket takes more. Not all was taken then because a file ended or could not be read: no room would ever be
-/// made that the kernel could tell of, and the next attempt says what happened.
+/// Returns true if the socket has room. Then a write was short because the file ended or was unreadable: waiting for room would
+/// never end, and the next write returns the cause.
 fn has_room(stream: &TcpStream) -> bool {
-    let mut asked = [PollFd::new(stream, PollFlags::OUT)];
-    poll(&mut asked, Some(&Timespec::default())) != Ok(0)
+    let mut polled = [PollFd::new(stream, PollFlags::OUT)];
+    poll(&mut polled, Some(&Timespec::default())) != Ok(0)
 }
 
 fn send(stream: &TcpStream, head: &[u8], part: FilePart<'_>) -> io::Result<usize> {
     let mut taken = 0;
     if !head.is_empty() {
-        // More follows at once: one packet for both.
+        // The file follows at once, so the kernel may put both in one packet.
         let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
         taken = retry_on_intr(|| rustix::net::send(stream, head, flags))?;
         if taken < head.len() {
@@ -134,7 +133,7 @@ fn send(stream: &TcpStream, head: &[u8], part: FilePart<'_>) -> io::Result<usize
     let mut offset = part.offset;
     match retry_on_intr(|| sendfile(stream, part.file, Some(&mut offset), part.bytes)) {
         Ok(of_file) => Ok(taken + of_file),
-        // What was taken must be told, whatever happened then.
+        // The accepted bytes of the head are returned even if the file then fails.
         Err(_) if taken > 0 => Ok(taken),
         Err(error) => Err(error.into()),
     }
@@ -149,8 +148,7 @@ mod tests {
 
     use tokio::net::TcpListener;
 
-    /// A file that ends before its part does: what is there is sent, and the next attempt says so instead of waiting for
-    /// room that is there.
+    /// A file ends before its range: its bytes are sent, and the next write returns an error instead of waiting for room.
     #[tokio::test]
     async fn a_part_that_its_file_has_not_does_not_wait() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -175,7 +173,7 @@ mod tests {
         assert_eq!(send(part), 0);
     }
 
-    /// Who is told that there is no room is woken when there is.
+    /// A task that found the socket full is woken when the socket has room.
     #[tokio::test]
     async fn a_full_socket_is_waited_for() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");

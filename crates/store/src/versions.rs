@@ -7,7 +7,7 @@
 //! the move of a body within RAM. A purge is always made. Every other operation compares versions first.
 //!
 //! **When a version is read.** A fetch reads it before its request leaves for the origin. The response is then at least as new
-//! as the content of that version. A promotion reads it with [`settled`](Versions::settled), and looks the object up on disk
+//! as the content of that version. A promotion reads it with `Versions::settled`, and looks the object up on disk
 //! again after that. An eviction reads it under the lock under which the object leaves RAM.
 //!
 //! **When it is compared.** RAM compares, makes the new version and changes its index under one lock, that of the tier
@@ -36,7 +36,7 @@
 //! No counter is kept for each key. A log names the keys of the last changes, in stripes by hash. A version is a position in the
 //! stripe's log, and a key has changed if the log names it after that position. Changes of other keys do no harm until the log has
 //! overwritten the position. From then on the version counts as outdated: a change may be dropped without need, but no
-//! outdated change is made. A long fetch or promotion keeps its version recent with [`renewed`](Versions::renewed).
+//! outdated change is made. A long fetch or promotion keeps its version recent with `Versions::renewed`.
 
 use edgeward_types::KeyHash;
 
@@ -66,7 +66,7 @@ struct Stripe {
     changing: Vec<KeyHash>,
 }
 
-/// A change that the disk has yet to follow. While this value lives, the key is not [settled](Versions::settled).
+/// A change that the disk has yet to follow. While this value lives, the key is not settled (`Versions::settled`).
 #[derive(Debug)]
 pub struct Changing<'a> {
     versions: &'a Versions,

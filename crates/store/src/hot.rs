@@ -22,7 +22,7 @@
 //! assert_eq!(cache.lookup(key).as_deref(), Some(&"a body".to_owned()));
 //! ```
 //!
-//! What a change saw when it was decided is a [`Version`]; see [`versions`](crate::versions) for the rule.
+//! A change carries the [`Version`] of the key that it was decided on; [`versions`](crate::versions) states the rule.
 //!
 //! Lock order: tier, then one index shard or one stripe of versions. Nothing is taken while one of these is held.
 
@@ -247,33 +247,34 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         }
     }
 
-    /// The version of what is stored under `key`. To be read before anything is decided about it.
+    /// Returns the version of a key. A caller reads it before it decides about a change.
     pub fn version(&self, key: KeyHash) -> Version {
         self.shared.versions.of(key)
     }
 
-    /// As [`version`](Self::version), unless the disk has yet to follow a change of the key.
+    /// Returns the version of a key, or `None` while the disk has yet to follow a change of the key.
     pub fn settled_version(&self, key: KeyHash) -> Option<Version> {
         self.shared.versions.settled(key)
     }
 
-    /// Whether the key has not changed since `seen`.
+    /// Returns true if the key has not changed since `seen`.
     pub fn is_current(&self, seen: Version) -> bool {
         self.shared.versions.is_current(seen)
     }
 
-    /// `seen` as a recent version, which many changes of other keys do not make outdated. `None` if the key has changed.
+    /// Returns a recent version with the content of `seen`, or `None` if the key has changed. Changes of other keys make an old version
+    /// outdated earlier.
     pub fn renewed(&self, seen: Version) -> Option<Version> {
         self.shared.versions.renewed(seen)
     }
 
-    /// Returns a value to hold from before a change of the key until the disk has followed.
+    /// Marks a key as changing. The caller holds the value from before the change until the disk has followed.
     pub fn changing(&self, key: KeyHash) -> Changing<'_> {
         self.shared.versions.changing(key)
     }
 
-    /// Replaces `before` by `value`, which has the same body, at the same charge; removes any other value of the key. Returns whether
-    /// `value` is there now, or `None` if the key has changed since `seen`. Then nothing is done.
+    /// Replaces `before` by `value`, which has the same body, at the same charge, or removes another value of the key. Returns true if
+    /// `value` is stored. Returns `None`, and changes nothing, if the key has changed since `seen`.
     pub fn refresh(&self, seen: Version, before: &Arc<V>, value: Arc<V>) -> Option<bool> {
         let mut tier = self.shared.tier.lock();
         self.shared.versions.advance(seen)?;
@@ -291,7 +292,7 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         self.shared.index.swap(key, before, value)
     }
 
-    /// Removes the value of the key. Returns the new version, or `None` if the key has changed since `seen`. Then nothing is done.
+    /// Removes the value of the key and returns the new version. Returns `None`, and changes nothing, if the key has changed since `seen`.
     pub fn remove(&self, seen: Version) -> Option<Version> {
         let mut tier = self.shared.tier.lock();
         let made = self.shared.versions.advance(seen)?;
@@ -301,7 +302,7 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         Some(made)
     }
 
-    /// Makes every version that was read before outdated, and removes the key's value if `is_ours` returns true for it. True if a
+    /// Makes all earlier versions of the key outdated, and removes its value if `is_ours` returns true for it. Returns true if a
     /// value was removed.
     pub fn purge(&self, key: KeyHash, is_ours: impl FnOnce(&V) -> bool) -> bool {
         let mut tier = self.shared.tier.lock();

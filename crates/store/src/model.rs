@@ -340,5 +340,5 @@ fn no_order_of_three_operations_brings_back_what_was_replaced() {
     }
 }
 
-/// Of each of 480 scenarios.
+/// The number of schedules that are tried for each of the 480 scenarios.
 const RUNS: usize = 50;

@@ -81,38 +81,40 @@ impl Version {
 }
 
 impl Versions {
+    /// Returns the version of a key.
     pub(crate) fn of(&self, key: KeyHash) -> Version {
         self.stripe(key).lock().version(key)
     }
 
-    /// The version, unless the disk has yet to follow a change of the key.
+    /// Returns the version of a key, or `None` while the disk has yet to follow a change of the key.
     pub(crate) fn settled(&self, key: KeyHash) -> Option<Version> {
         let stripe = self.stripe(key).lock();
         (!stripe.changing.contains(&key)).then(|| stripe.version(key))
     }
 
-    /// Whether the key has not changed since.
+    /// Returns true if the key has not changed since `seen`.
     pub(crate) fn is_current(&self, seen: Version) -> bool {
         self.stripe(seen.key).lock().is_current(seen)
     }
 
-    /// The same version, from now on. None if the key has changed.
+    /// Returns a version at the end of the log with the content of `seen`, or `None` if the key has changed.
     pub(crate) fn renewed(&self, seen: Version) -> Option<Version> {
         let stripe = self.stripe(seen.key).lock();
         stripe.is_current(seen).then(|| stripe.version(seen.key))
     }
 
-    /// Makes a new version in the place of `seen`. None, and nothing made, if the key has changed. For the tier, under its lock.
+    /// Makes a new version after `seen`, or returns `None` if the key has changed. The tier calls it under its lock.
     pub(crate) fn advance(&self, seen: Version) -> Option<Version> {
         let mut stripe = self.stripe(seen.key).lock();
         stripe.is_current(seen).then(|| stripe.change(seen.key))
     }
 
-    /// Makes a new version, whatever was there. For the tier, under its lock.
+    /// Makes a new version, whether the key has changed or not. The tier calls it under its lock.
     pub(crate) fn change(&self, key: KeyHash) -> Version {
         self.stripe(key).lock().change(key)
     }
 
+    /// Marks a key as changing until the returned value is dropped.
     pub(crate) fn changing(&self, key: KeyHash) -> Changing<'_> {
         self.stripe(key).lock().changing.push(key);
         let versions = self;

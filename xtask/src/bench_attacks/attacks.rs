@@ -80,7 +80,7 @@ struct Attacker {
     next_key: u64,
     next_source: u32,
     turns: u32,
-    /// Where responses are read and forgotten.
+    /// The buffer into which responses are read before they are dropped.
     buffer: Vec<u8>,
 }
 

@@ -2,7 +2,7 @@
 
 use super::stage::Service;
 
-/// What is done to the server.
+/// The kinds of attack on the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Attack {
     /// Two HTTP/2 connections with a window of 0, 100 streams each, for objects of 8 MiB that evict each other.

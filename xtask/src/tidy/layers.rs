@@ -23,7 +23,7 @@ pub(crate) struct Layers(Vec<Vec<String>>);
 /// The layers with their modules, lowest layer and lowest module first.
 pub(crate) type Order = Vec<(String, Vec<String>)>;
 
-/// What the check found, and the order of the modules.
+/// The findings of the check, and the order of the modules.
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(super) findings: Vec<Finding>,

@@ -20,7 +20,7 @@ pub(super) trait Choice: Sized {
     fn word(self) -> &'static str;
 }
 
-/// Writes [`Choice`] from a list of words. An enum of which a value has no word does not compile.
+/// Implements [`Choice`] from a list of words. If a variant of the enum has no word, the list does not compile.
 macro_rules! choices {
     ($($choice:ident { $($word:literal => $value:ident),+ })+) => {$(
         impl Choice for $choice {

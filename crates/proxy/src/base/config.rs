@@ -44,7 +44,7 @@ pub struct EdgeConfig {
     pub caching: CachingConfig,
     /// Paths with ids. A request for an id that does not exist is answered 404 without the origin. Default: none.
     pub negative: Vec<NegativeRule>,
-    /// What the origin is told about the client.
+    /// The fields by which the origin learns about the client.
     pub forwarding: ForwardingConfig,
     /// Address of the server for metrics and status. Default: none, because it shows which policy runs and how full the
     /// cache is.

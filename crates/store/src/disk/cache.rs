@@ -220,9 +220,9 @@ impl DiskCache {
         volume.read_head(candidate.hash, candidate.location, key)
     }
 
-    /// Whether lookups find this very object, and no write under way may replace it.
+    /// Returns true if lookups find this object, and no write in progress can replace it.
     pub fn is_current(&self, object: &DiskObject) -> bool {
-        // In this order: a write that becomes visible between the two has another place.
+        // The order matters: a write that becomes visible between the two checks has another position.
         !object
             .volume()
             .has_write(object.hash(), WriteState::is_hidden)
@@ -231,7 +231,7 @@ impl DiskCache {
                 .is_some_and(|found| found.location == object.location())
     }
 
-    /// Whether something is found under the hash, or may be when a write under way has ended.
+    /// Returns true if the cache has an object under the hash, or may have one once the writes in progress have ended.
     pub fn may_hold(&self, hash: KeyHash) -> bool {
         self.volume_of(hash).has_write(hash, |_| true) || self.lookup(hash).is_some()
     }

@@ -119,7 +119,7 @@ impl Volume {
         same_key.push(Arc::clone(write));
     }
 
-    /// Whether a write of the key that `is_meant` is under way.
+    /// Returns true if a write of the key is in progress for which `is_meant` returns true.
     pub(crate) fn has_write(&self, hash: KeyHash, is_meant: impl Fn(&WriteState) -> bool) -> bool {
         let under_way = self.under_way.lock();
         let writes = under_way.get(&hash.0);

@@ -80,7 +80,7 @@ impl WriteState {
         self.is_visible.store(true, Ordering::Release);
     }
 
-    /// Whether lookups may find it later on, and do not yet.
+    /// Returns true if lookups do not find the object yet, and may find it later.
     pub(crate) fn is_hidden(&self) -> bool {
         !self.is_visible.load(Ordering::Acquire) && self.dropped().is_none()
     }

@@ -117,7 +117,7 @@ impl PendingLine {
 }
 
 impl LogLine {
-    /// Returns the line of a request of which only the client is known.
+    /// Returns a line with the address of the client and no field of the request.
     pub(crate) fn unread(peer: IpAddr, scheme: &'static str, now: Timestamp) -> Self {
         Self {
             time: now,

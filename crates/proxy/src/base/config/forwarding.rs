@@ -1,4 +1,4 @@
-//! What the origin is told about the client, and which clients are trusted.
+//! The fields by which the origin learns about the client, and the addresses of trusted proxies.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use http::HeaderName;
 
-/// What the origin is told about the client.
+/// The fields by which the origin learns about the client.
 #[derive(Clone, Debug)]
 pub struct ForwardingConfig {
     /// Sets `X-Forwarded-For`, `X-Forwarded-Proto` and `X-Forwarded-Host`. Default true: origins' frameworks read them.

@@ -14,7 +14,7 @@ pub trait IdFilter: Send + Sync + fmt::Debug {
     fn facts(&self) -> FilterFacts;
 }
 
-/// What a filter knows about an id.
+/// The answer of a filter about an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judgement {
     /// The id does not exist.

@@ -1,45 +1,102 @@
-//! Fetches that go on although their clients have left. They give way to requests that wait for a connection.
+//! Fetches that run in tasks of their own. Those without a client give way to requests that wait for a connection.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
+use std::rc::Rc;
 
-use tokio::task::JoinHandle;
+use tokio::task::AbortHandle;
 
 use crate::base::counters::Counters;
+use crate::base::tasks::TaskSet;
 
-/// The fetches of a worker that run in tasks of their own, oldest first.
+/// The fetches of a worker that run in tasks. A fetch is in the list until its task ends.
 #[derive(Default)]
-pub(crate) struct Orphans(RefCell<VecDeque<Orphan>>);
+pub(crate) struct Orphans(Rc<RefCell<List>>);
+
+#[derive(Default)]
+struct List {
+    /// The number of the last fetch. Older fetches have smaller numbers.
+    last: u64,
+    fetches: BTreeMap<u64, Orphan>,
+}
 
 struct Orphan {
-    task: JoinHandle<()>,
+    task: AbortHandle,
     is_wanted: Box<dyn Fn() -> bool>,
 }
 
+/// Removes a fetch from the list when it is dropped with the fetch's task.
+struct Listing {
+    list: Rc<RefCell<List>>,
+    number: u64,
+}
+
 impl Orphans {
-    /// Lists a fetch, which `task` drives. `is_wanted` tells whether a client waits for it.
-    pub(crate) fn push(&self, task: JoinHandle<()>, is_wanted: impl Fn() -> bool + 'static) {
-        let mut fetches = self.0.borrow_mut();
-        while fetches
-            .front()
-            .is_some_and(|first| first.task.is_finished())
-        {
-            fetches.pop_front();
-        }
-        fetches.push_back(Orphan {
-            task,
-            is_wanted: Box::new(is_wanted),
+    /// Runs a fetch as a task of `tasks`. `is_wanted` returns true if a client waits for the fetch.
+    pub(crate) fn spawn(
+        &self,
+        tasks: &TaskSet,
+        fetch: impl Future<Output = ()> + 'static,
+        is_wanted: impl Fn() -> bool + 'static,
+    ) {
+        let number = self.0.borrow().last + 1;
+        let listing = Listing {
+            list: Rc::clone(&self.0),
+            number,
+        };
+        let task = tasks.spawn(|member| async move {
+            fetch.await;
+            drop((member, listing));
         });
+        let orphan = Orphan {
+            task: task.abort_handle(),
+            is_wanted: Box::new(is_wanted),
+        };
+        let mut list = self.0.borrow_mut();
+        list.last = number;
+        list.fetches.insert(number, orphan);
     }
 
     /// Cancels the oldest fetch that no client waits for, if there is one. Its connection is closed.
     pub(super) fn cancel_oldest(&self, counters: &Counters) {
-        let mut fetches = self.0.borrow_mut();
-        fetches.retain(|fetch| !fetch.task.is_finished());
-        let oldest = fetches.iter().position(|fetch| !(fetch.is_wanted)());
-        if let Some(fetch) = oldest.and_then(|at| fetches.remove(at)) {
+        let mut list = self.0.borrow_mut();
+        let oldest = list.fetches.iter().find(|(_, fetch)| !(fetch.is_wanted)());
+        let Some((&number, _)) = oldest else { return };
+        let fetch = list.fetches.remove(&number);
+        drop(list);
+        if let Some(fetch) = fetch {
             fetch.task.abort();
             counters.fetches_cancelled.increment();
         }
+    }
+}
+
+impl Drop for Listing {
+    fn drop(&mut self) {
+        self.list.borrow_mut().fetches.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::runtime::{Builder, LocalOptions};
+
+    use super::*;
+
+    /// Method: one fetch does not end, and a thousand fetches after it do.
+    #[test]
+    fn a_fetch_leaves_the_list_when_it_ends_although_an_older_one_goes_on() {
+        let runtime = Builder::new_current_thread().build_local(LocalOptions::default());
+        runtime.expect("a runtime").block_on(async {
+            let (orphans, tasks) = (Orphans::default(), TaskSet::default());
+            orphans.spawn(&tasks, std::future::pending(), || true);
+            for _ in 0..1000 {
+                orphans.spawn(&tasks, async {}, || true);
+            }
+            while tasks.running() > 1 {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(orphans.0.borrow().fetches.len(), 1);
+        });
     }
 }

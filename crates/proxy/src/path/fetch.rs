@@ -255,16 +255,13 @@ impl<F: Future<Output = ()> + 'static> Drop for DetachableFetch<F> {
         if let Some(fetch) = self.fetch.take() {
             // The origin still works for this client, which may already send its next request.
             let orphan = (!self.is_reported).then(|| self.conn.orphan());
-            let task = self.worker.fetch_tasks.spawn(|member| async move {
+            let fetch = async move {
                 fetch.await;
-                drop((member, orphan));
-            });
-            // Weak, so that the list keeps no body of a fetch that has ended.
-            let fill = Arc::downgrade(&self.fill);
+                drop(orphan);
+            };
+            let fill = Arc::clone(&self.fill);
             let orphans = self.worker.origin.orphans();
-            orphans.push(task, move || {
-                fill.upgrade().is_some_and(|fill| fill.has_readers())
-            });
+            orphans.spawn(&self.worker.fetch_tasks, fetch, move || fill.has_readers());
         }
     }
 }

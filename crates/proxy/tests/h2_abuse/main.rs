@@ -113,16 +113,22 @@ fn fetches_of_reset_streams_give_way_to_requests_that_wait() {
         // Without way being made the request below would get a 503 after this time.
         config.origin.queue_timeout = Duration::from_secs(3);
     });
+    let shared = |body: &str| Answer::ok(body.to_owned()).header("cache-control", "max-age=60");
     let gate = Gate::new();
     let held = gate.clone();
     bed.origin
-        .otherwise(move |_| Answer::ok("x").wait_before_head(&held));
+        .otherwise(move |_| shared("x").wait_before_head(&held));
     bed.origin.on("/page", Answer::ok("page"));
     let mut client = H2Client::connect(bed.addr());
     for nth in 0..4u32 {
         client.get(2 * nth + 1, &format!("/{nth}"), &[]);
     }
     gate.wait_reached(4);
+    // Another client waits for the oldest of the four.
+    let mut other = H2Client::connect(bed.addr());
+    other.get(1, "/0", &[]);
+    other.ping();
+    other.ping();
     for nth in 0..4u32 {
         client.send(&frame(RST_STREAM, 0, 2 * nth + 1, &CANCEL.to_be_bytes()));
     }
@@ -131,8 +137,9 @@ fn fetches_of_reset_streams_give_way_to_requests_that_wait() {
     let page = bed.get("/page");
     assert_eq!(page.status, 200);
     assert_eq!(bed.metric("edgeward_fetches_cancelled_total"), 1.0);
-    // Fetches that others wait for go on.
     gate.open();
+    assert_eq!(other.status(1), 200);
+    assert_eq!(bed.origin.requests("/0"), 1);
     bed.until_metric("edgeward_fills", 0.0);
 }
 

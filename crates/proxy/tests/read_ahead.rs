@@ -1,18 +1,16 @@
 //! Bodies are read ahead of clients that take nothing at one rate for all of them. Clients that keep up do not wait for it.
 
+#[path = "support/closed_windows.rs"]
+mod closed_windows;
 mod support;
 
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use closed_windows::ClosedWindows;
 use edgeward_testkit::Answer;
 use edgeward_types::ByteSize;
-use http::Request;
-use http_body_util::Empty;
-use hyper::client::conn::http2;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use support::{Bed, PATIENCE, pattern};
+use support::{Bed, pattern};
 
 const MIB: u64 = 1 << 20;
 const RATE: u64 = 2 * MIB;
@@ -31,32 +29,7 @@ fn bed() -> Bed {
 ///
 /// Method: the time in which another 4 MiB come.
 fn rate_of_closed_windows(bed: &Bed, requests: u64, at_once: u64) -> f64 {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    let held = runtime.block_on(async {
-        let stream = tokio::net::TcpStream::connect(bed.addr()).await;
-        let stream = TokioIo::new(stream.expect("the edge listens"));
-        let mut builder = http2::Builder::new(TokioExecutor::new());
-        builder.initial_stream_window_size(0);
-        let (mut sender, connection) = builder
-            .handshake::<_, Empty<Bytes>>(stream)
-            .await
-            .expect("HTTP/2");
-        tokio::spawn(connection);
-        let responses = (0..requests).map(|n| {
-            let uri = format!("http://test.example/{n}");
-            let request = Request::get(uri).body(Empty::new()).expect("a request");
-            tokio::time::timeout(PATIENCE, sender.send_request(request))
-        });
-        let responses: Vec<_> = responses.collect();
-        let mut held = Vec::new();
-        for response in responses {
-            held.push(response.await.expect("in time").expect("a response"));
-        }
-        (sender, held)
-    });
+    let held = ClosedWindows::request(bed, requests);
     let until = |bytes: f64| {
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {

@@ -1,5 +1,7 @@
 //! Clients that hold what others need: connections to the origin stay within reach of everybody else.
 
+#[path = "support/closed_windows.rs"]
+mod closed_windows;
 mod support;
 
 use std::io::Write as _;
@@ -7,13 +9,9 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use bytes::Bytes;
+use closed_windows::ClosedWindows;
 use edgeward_testkit::{Answer, Gate};
-use http::Request;
-use http_body_util::Empty;
-use hyper::client::conn::http2;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use support::{Bed, Client, PATIENCE};
+use support::{Bed, Client};
 
 /// One worker with so many connections to the origin.
 fn bed_with(connections: usize) -> Bed {
@@ -146,34 +144,7 @@ fn a_small_body_that_nobody_takes_frees_its_connection_to_the_origin() {
             Answer::pattern(400_000).header("cache-control", "no-store")
         }
     });
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    let held = runtime.block_on(async {
-        let stream = tokio::net::TcpStream::connect(bed.addr()).await;
-        let stream = TokioIo::new(stream.expect("the edge listens"));
-        let mut builder = http2::Builder::new(TokioExecutor::new());
-        builder.initial_stream_window_size(0);
-        let (mut sender, connection) = builder
-            .handshake::<_, Empty<Bytes>>(stream)
-            .await
-            .expect("HTTP/2");
-        tokio::spawn(connection);
-        let mut held = Vec::new();
-        for n in 0..10 {
-            let uri = format!("http://test.example/big/{n}");
-            let request = Request::get(uri).body(Empty::new()).expect("a request");
-            held.push(sender.send_request(request));
-        }
-        let mut all = Vec::new();
-        for response in held {
-            let response = tokio::time::timeout(PATIENCE, response).await;
-            all.push(response.expect("every response begins"));
-        }
-        (sender, all)
-    });
-    assert!(held.1.iter().all(Result::is_ok), "{:?}", held.1);
+    let _held = ClosedWindows::request(&bed, 10);
     assert_eq!(bed.get("/page").text(), "x");
     bed.until("the bodies to be read", |status| {
         let bytes = status["fills"]["bytes"].as_u64();

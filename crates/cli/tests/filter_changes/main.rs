@@ -114,6 +114,10 @@ fn a_malformed_row_does_not_hide_the_rows_after_it() {
     until("the row after the malformed one is known", || {
         (client.answer(id(new)) == Answer::Maybe).then_some(())
     });
+    // The row is counted when its poll ends, shortly after the rows after it are published.
+    until("the malformed row is counted", || {
+        (stand.count(&running, "changes_malformed") > 0).then_some(())
+    });
     assert_eq!(stand.count(&running, "changes_malformed"), 1);
     running.signal(Signal::TERM);
     let (_, _, log) = running.ended();

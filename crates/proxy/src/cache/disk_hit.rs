@@ -34,10 +34,7 @@ impl DiskHit {
 
     /// Counts a hit that does not read the body, which is therefore not promoted to memory.
     pub(crate) fn count_partial_hit(&self, cache: &WorkerCache, key: &CacheKey) {
-        if let Some(disk) = &cache.disk {
-            disk.hit(key.hash, self.length());
-        }
-        cache.record(key.hash, self.charge_bytes(key), false);
+        cache.count_partial_hit(key.hash, self.length(), self.charge_bytes(key));
     }
 
     /// Returns the response in the form that memory holds. Its body stays on disk.

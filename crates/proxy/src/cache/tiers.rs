@@ -224,6 +224,14 @@ impl WorkerCache {
     pub(crate) fn record(&self, key: KeyHash, charge_bytes: u64, hit: bool) {
         self.recorder.borrow_mut().record(key, charge_bytes, hit);
     }
+
+    /// Counts a hit on disk that does not read the whole body, so that the object is not promoted.
+    pub(crate) fn count_partial_hit(&self, key: KeyHash, length: u64, charge_bytes: u64) {
+        if let Some(disk) = &self.disk {
+            disk.hit(key, length);
+        }
+        self.record(key, charge_bytes, false);
+    }
 }
 
 impl Deref for WorkerCache {

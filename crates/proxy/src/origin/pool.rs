@@ -60,6 +60,15 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
+    /// An attempt to send a request without a body.
+    pub(crate) fn without_body(repeatable: bool) -> Self {
+        Self {
+            repeatable,
+            upload: None,
+            was_sent: None,
+        }
+    }
+
     /// Returns true if the origin may have received a part of the request.
     pub(crate) fn was_sent(&self) -> bool {
         self.was_sent

@@ -95,10 +95,10 @@ impl Reply {
         let StoredKind::Response(response) = &stored.kind else {
             return;
         };
-        if let (StoredBody::Disk(_), Some(disk)) = (&response.body, &self.worker.cache.disk) {
-            let hash = self.worker.cache.hash(stored.key());
-            disk.hit(hash, response.body.len());
-            self.worker.cache.record(hash, stored.charge_bytes(), false);
+        if matches!(response.body, StoredBody::Disk(_)) {
+            let cache = &self.worker.cache;
+            let hash = cache.hash(stored.key());
+            cache.count_partial_hit(hash, response.body.len(), stored.charge_bytes());
         }
     }
 

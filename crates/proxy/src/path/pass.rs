@@ -113,11 +113,7 @@ async fn upload(
     incoming: Option<Incoming>,
 ) -> Result<(Upload, Attempt), OriginError> {
     let Some(incoming) = incoming.filter(|incoming| !incoming.is_end_stream()) else {
-        let attempt = Attempt {
-            repeatable: is_idempotent(&request.method),
-            upload: None,
-            was_sent: None,
-        };
+        let attempt = Attempt::without_body(is_idempotent(&request.method));
         return Ok((Upload::Empty, attempt));
     };
     let conn = Rc::clone(reply.in_flight.conn());

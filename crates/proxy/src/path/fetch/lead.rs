@@ -75,11 +75,7 @@ impl Fetch {
                 .map(|stored| stored.response())
                 .filter(|response| response.policy.has_validator)
                 .map(|response| Validators::of(&response.headers()));
-            let attempt = Attempt {
-                repeatable: true,
-                upload: None,
-                was_sent: None,
-            };
+            let attempt = Attempt::without_body(true);
             let outbound = Outbound {
                 hop: self.worker.hop(),
                 request: &self.request,

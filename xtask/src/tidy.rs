@@ -12,6 +12,7 @@ mod pure;
 mod source;
 mod text;
 mod tokens;
+mod words;
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -26,9 +27,11 @@ use crate::say;
 use edges::TargetKind;
 
 pub(crate) const HELP: &str = "\
-House rules: who imports whom, pure crates, dead links.
+House rules: who imports whom, pure crates, dead links, words that docs/words.md replaces.
 
 usage: cargo xtask tidy
+
+  --words PREFIX   only the words and the lengths of lines in files whose path begins so
 ";
 
 /// What a newcomer, a packager or a lawyer looks for first.
@@ -83,13 +86,33 @@ impl Finding {
 }
 
 /// Prints the order of `proxy`'s modules and what is wrong; true if nothing is.
-pub(crate) fn run(root: &Path, _: &Options) -> anyhow::Result<bool> {
+pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
+    if let Some(prefix) = options.given("--words") {
+        return words_below(root, prefix);
+    }
     let (findings, order) = check(root)?;
     say("modules of proxy, lowest first:\n");
     for (layer, modules) in order {
         say(format!("  {layer}: {}\n", modules.join(", ")));
     }
-    for finding in &findings {
+    Ok(print(&findings))
+}
+
+/// Prints the findings about words in files whose path begins with `prefix`. Returns true without findings.
+fn words_below(root: &Path, prefix: &str) -> anyhow::Result<bool> {
+    let replaced = replaced_words(root)?;
+    let mut findings = Vec::new();
+    for file in files(root)?.iter().filter(|file| file.starts_with(prefix)) {
+        if let Some(text) = present(&root.join(file)) {
+            findings.extend(words::check(&replaced, file, &text));
+        }
+    }
+    Ok(print(&findings))
+}
+
+/// Prints findings and their number. Returns true without errors.
+fn print(findings: &[Finding]) -> bool {
+    for finding in findings {
         let level = if finding.fails { "error" } else { "warning" };
         say(format!(
             "{level}: {}: {} [{}]\n  hint: {}\n",
@@ -101,7 +124,12 @@ pub(crate) fn run(root: &Path, _: &Options) -> anyhow::Result<bool> {
         "tidy: {errors} errors, {} warnings\n",
         findings.len() - errors
     ));
-    Ok(errors == 0)
+    errors == 0
+}
+
+fn replaced_words(root: &Path) -> anyhow::Result<words::ReplacedWords> {
+    let glossary = fs::read_to_string(root.join(words::GLOSSARY)).context(words::GLOSSARY)?;
+    words::ReplacedWords::parse(&glossary)
 }
 
 /// Every finding in the checkout at `root`, and the modules of each layer of `proxy`.
@@ -174,6 +202,7 @@ fn check(root: &Path) -> anyhow::Result<(Vec<Finding>, layers::Order)> {
     let layers = layers::check(&layers::parse_table(&document)?, &of_proxy);
     findings.extend(layers.findings);
 
+    let replaced = replaced_words(root)?;
     for file in &files {
         let extension = file.extension().and_then(|extension| extension.to_str());
         let is_text = extension.map_or_else(
@@ -185,6 +214,9 @@ fn check(root: &Path) -> anyhow::Result<(Vec<Finding>, layers::Order)> {
         };
         let place = file.display().to_string();
         findings.extend(text::no_machine_paths(&place, &text));
+        if !words::is_pending(file) {
+            findings.extend(words::check(&replaced, file, &text));
+        }
         match extension {
             Some("rs") => {
                 findings.extend(text::no_allow(&place, &text));

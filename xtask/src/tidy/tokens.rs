@@ -4,7 +4,7 @@
 //! module name?), and a full parser would be this crate's largest dependency. What needs care
 //! is what is *not* code: nested comments, raw strings, and `'a'` beside `'a`.
 
-/// One piece of code. Comments and white space are gone; literals are kept whole.
+/// One token of the source. White space is dropped; literals and comments are kept whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token<'a> {
     pub(crate) text: &'a str,
@@ -21,10 +21,18 @@ pub(crate) enum Kind {
     /// A string, character or number.
     Literal,
     Lifetime,
+    Comment,
 }
 
-/// Splits `source` into tokens. Code that does not lex ends the list early; rustc says why.
+/// Splits `source` into tokens without its comments. Code that does not lex ends the list early; rustc reports it.
 pub(crate) fn tokenize(source: &str) -> Vec<Token<'_>> {
+    let mut tokens = with_comments(source);
+    tokens.retain(|token| token.kind != Kind::Comment);
+    tokens
+}
+
+/// Splits `source` into tokens and comments.
+pub(crate) fn with_comments(source: &str) -> Vec<Token<'_>> {
     let mut tokens = Vec::new();
     let mut rest = source;
     let mut line = 1;
@@ -32,9 +40,9 @@ pub(crate) fn tokenize(source: &str) -> Vec<Token<'_>> {
         let (length, kind) = if first.is_whitespace() {
             (first.len_utf8(), None)
         } else if rest.starts_with("//") {
-            (rest.find('\n').unwrap_or(rest.len()), None)
+            (rest.find('\n').unwrap_or(rest.len()), Some(Kind::Comment))
         } else if rest.starts_with("/*") {
-            (block_comment(rest), None)
+            (block_comment(rest), Some(Kind::Comment))
         } else if let Some(length) = string(rest) {
             (length, Some(Kind::Literal))
         } else if first == '\'' {

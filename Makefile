@@ -53,7 +53,7 @@ LAB := $(EDGEWARD) lab
 LAB_TRACE_ARGS ?=
 
 .PHONY: lab
-lab: build ## the plans of docs/lab.md, edgeward beside nginx and Varnish, with report pages (LAB_TRACES=FOLDER)
+lab: build ## the plans of docs/how-to/lab.md, edgeward beside nginx and Varnish, with report pages (LAB_TRACES=FOLDER)
 	@scripts/ensure-debian lab
 	@failed=0; \
 	for plan in second-hit adaptsize-vs-peers latency; do \

@@ -9,7 +9,7 @@ import (
 )
 
 // A Filter answers from bytes that somebody sent. No number in them is believed before it was held
-// against their length, so a hostile file allocates nothing (docs/filter-format.md). It is safe for
+// against their length, so a hostile file allocates nothing (docs/reference/filter-format.md). It is safe for
 // concurrent use.
 type Filter struct {
 	facts   Facts

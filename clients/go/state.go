@@ -89,7 +89,7 @@ type StateConfig struct {
 // The guarantee: an id that was committed more than MaxStaleness ago is never skipped. The answer is Absent
 // only while a deadline lies ahead, and a deadline comes from a statement of the publisher whose snapshot
 // and ids are all here: from a proof, which echoes random bytes of this client's own request and so was made after
-// that was sent, or from a manifest's date where somebody vouches for the clocks (docs/id-filter.md,
+// that was sent, or from a manifest's date where somebody vouches for the clocks (docs/explanation/id-filter.md,
 // "Freshness"). The scripts in vectors/filter hold it to the Rust client, step by step.
 type State struct {
 	config     StateConfig

@@ -1,11 +1,12 @@
 //! How much memory does an edge take while objects come and go?
 //!
-//! A cell is one kind of objects and one capacity. Each cell has a fresh edge and a synthetic origin on loopback. Connections ask for
-//! objects as fast as they are answered: most of them new, some that were asked for just before, and a few again and again, so that
-//! large bodies move to the file in memory. Meanwhile the edge is asked how much memory it has.
+//! A cell is one kind of objects and one capacity. Each cell has a fresh edge and a synthetic origin on
+//! loopback. Connections ask for objects as fast as they are answered: most of them new, some that were asked
+//! for just before, and a few again and again, so that large bodies move to the file in memory. Meanwhile the
+//! edge is asked how much memory it has.
 //!
-//! The bound of a sample is (hot.capacity + the fills at that moment + the documented base) x 1.1. This is stricter than a bound with
-//! `limits.fill_bytes_max`, 256 MiB by default, in the place of the fills.
+//! The bound of a sample is (hot.capacity + the fills at that moment + the documented base) x 1.1. This is
+//! stricter than a bound with `limits.fill_bytes_max`, 256 MiB by default, in the place of the fills.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -41,7 +42,8 @@ usage: cargo xtask bench-memory [options]
   --out FOLDER       samples.jsonl and summary.md [bench/scratch/memory]
 ";
 
-/// The documented base: what an edge without TLS and disk takes beside the cache and the fills (docs/memory.md).
+/// The documented base: what an edge without TLS and disk takes beside the cache and the fills
+/// (docs/explanation/memory.md).
 pub(crate) const fn base_bytes(workers: u64) -> u64 {
     (33 + workers) * (512 << 10)
 }
@@ -293,7 +295,8 @@ fn line(cell: &Value) -> String {
     )
 }
 
-/// Asks for objects until the cell is over: one in sixteen popular, one in four the client's last but ten, the others new.
+/// Asks for objects until the cell is over: one in sixteen popular, one in four the client's last but ten, the
+/// others new.
 fn ask(
     port: u16,
     objects: Objects,

@@ -1,7 +1,7 @@
 // Filters: opened from bytes that somebody sent, and asked.
 //
 // No number in a file is believed before it was held against the size of the file, so a hostile one
-// allocates nothing (docs/filter-format.md).
+// allocates nothing (docs/reference/filter-format.md).
 
 import { FORMS, hashOf } from "./id.js";
 import { hi, mix, mul, mul32 } from "./u64.js";

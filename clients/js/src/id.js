@@ -1,4 +1,4 @@
-// Ids in their one canonical form, and the hash of it that filters work on (docs/filter-format.md).
+// Ids in their one canonical form, and the hash of it that filters work on (docs/reference/filter-format.md).
 
 import { upper, xxh3 } from "./xxh3.js";
 

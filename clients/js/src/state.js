@@ -5,7 +5,7 @@
 // says "absent" only while a deadline lies ahead, and a deadline comes from a statement of the publisher
 // whose snapshot and ids are all here: from a proof, which echoes random bytes of this client's own request and so was
 // made after that was sent, or from a manifest's date where somebody vouches for the clocks
-// (docs/id-filter.md, "Freshness"). `vectors/filter/scripts.json` holds it to the Rust client, step by step.
+// (docs/explanation/id-filter.md, "Freshness"). `vectors/filter/scripts.json` holds it to the Rust client, step by step.
 
 import { IdTable, readDelta } from "./delta.js";
 import { upper } from "./xxh3.js";

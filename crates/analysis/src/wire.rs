@@ -1,4 +1,4 @@
-//! Figures as bytes, for results that are kept or that travel: `docs/partial-format.md`.
+//! Figures as bytes, for results that are kept or that travel: `docs/reference/partial-format.md`.
 //!
 //! Numbers are LEB128 unless their size is fixed; those are little-endian. Whoever reads trusts
 //! nothing: each length is held against what is left before anything is allocated for it.

@@ -1,4 +1,4 @@
-//! What a chunk store looks like on its device; `docs/chunk-store.md` has it byte by byte.
+//! What a chunk store looks like on its device; `docs/explanation/chunk-store.md` has it byte by byte.
 
 use thiserror::Error;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
@@ -11,7 +11,8 @@ use edgeward_store::disk::WRITE_ALIGN;
 /// The newest format written here: of some chunks there may be only the names.
 pub const VERSION: u32 = 3;
 
-/// The one before, in which containers may be compressed. A store stays one as long as it keeps the bytes of all its chunks.
+/// The one before, in which containers may be compressed. A store stays one as long as it keeps the bytes of
+/// all its chunks.
 pub const VERSION_BLOCKS: u32 = 2;
 
 /// The first one, in which none is. A store stays one as long as nothing is compressed in it.
@@ -86,7 +87,8 @@ impl Layout {
         self.container_bytes() / 1024
     }
 
-    /// Blocks in a container that is compressed: 256 of 1 MiB and more, so that trailers are as long as they were without.
+    /// Blocks in a container that is compressed: 256 of 1 MiB and more, so that trailers are as long as they
+    /// were without.
     pub fn blocks_max(self) -> usize {
         blocks_max(self.container_bytes())
     }
@@ -123,7 +125,8 @@ impl Layout {
 /// How much more a compressed container may hold than its bytes.
 pub const RAW_RATIO_MAX: usize = 8;
 
-// With blocks trailers take no more room than without them, whatever the container, so the first version's lie where these do.
+// With blocks trailers take no more room than without them, whatever the container, so the first version's lie
+// where these do.
 const _: () = {
     let mut bytes = 16 << 10;
     while bytes <= 16 << 20 {
@@ -195,7 +198,8 @@ pub struct Trailer {
 pub struct Block {
     /// How many chunks, one at least.
     pub chunks: u16,
-    /// How they are compressed together; [`Method::None`] where nothing would have become of it. None: there are only their names.
+    /// How they are compressed together; [`Method::None`] where nothing would have become of it. None: there
+    /// are only their names.
     pub method: Option<Method>,
     /// Bytes in the container.
     pub stored: u32,
@@ -290,7 +294,8 @@ impl Trailer {
         trailer.fits(layout).then_some(trailer)
     }
 
-    /// Whether such a container can be: nothing that is read by it lies elsewhere, or takes more memory than was foreseen.
+    /// Whether such a container can be: nothing that is read by it lies elsewhere, or takes more memory than
+    /// was foreseen.
     fn fits(&self, layout: Layout) -> bool {
         let raw = raw_bytes(&self.entries);
         let container = layout.container_bytes() as u64;

@@ -3,7 +3,7 @@
 //! A delta covers the journal numbers after `from` up to `to`. Applying one twice, or two that
 //! overlap, changes nothing, for adding an id is idempotent; so a publisher may replace many small
 //! deltas by one that covers them all, and a client that has some of it already just takes it. Byte
-//! by byte in `docs/filter-format.md`.
+//! by byte in `docs/reference/filter-format.md`.
 
 use xxhash_rust::xxh3::Xxh3Default;
 

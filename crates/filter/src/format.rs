@@ -1,6 +1,6 @@
 //! The file: a header of 128 bytes that says everything, then the filter's own bytes.
 //!
-//! Byte by byte in `docs/filter-format.md`. Everything is little-endian. What is read from outside
+//! Byte by byte in `docs/reference/filter-format.md`. Everything is little-endian. What is read from outside
 //! is believed only after it was held against the size of what is there: no number in a header makes
 //! anybody allocate.
 

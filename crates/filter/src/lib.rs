@@ -8,7 +8,7 @@
 //!   [`UpdatableFilter`] one that ids can be added to. Both are chosen by what is to be done with
 //!   them and take a [`Rate`].
 //! - [`Filter`] opens what they made, over borrowed or mapped bytes, and answers. The bytes are
-//!   described in `docs/filter-format.md`.
+//!   described in `docs/reference/filter-format.md`.
 //! - [`IdHasher`] says what an id is: one canonical form for text, integers and UUIDs.
 //! - [`guava`] writes and reads the form of Guava's `BloomFilter`, for clients on the JVM.
 //! - [`delta`], [`manifest`] and [`journal`] are what a publisher hands out between two builds, and

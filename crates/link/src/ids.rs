@@ -20,8 +20,9 @@ pub enum Ids {
     /// By keyed BLAKE3: two chunks of one name cannot be made even with the key.
     #[default]
     Blake3,
-    /// By GMAC, several times faster. Whoever has the store key can make chunks that share a name, so whoever has it is trusted: with a
-    /// store that ends of several owners fill, one could spoil what others get, until digests show it. For ends of one operator.
+    /// By GMAC, several times faster. Whoever has the store key can make chunks that share a name, so whoever
+    /// has it is trusted: with a store that ends of several owners fill, one could spoil what others get, until
+    /// digests show it. For ends of one operator.
     Gmac,
 }
 
@@ -42,20 +43,21 @@ impl Ids {
     }
 }
 
-/// One key for all peers, since they share stores, and marks lie beside what is stored. Without randomness nothing is marked.
+/// One key for all peers, since they share stores, and marks lie beside what is stored. Without randomness
+/// nothing is marked.
 static MARKS: LazyLock<Option<Arc<MarkKey>>> = LazyLock::new(|| {
     let random = crate::random::<32>().ok()?;
     Some(Arc::new(MarkKey::new(&random)))
 });
 
-/// AES-128-GCM's tag of bytes that are associated data, under a nonce of zeroes (NIST SP 800-38D, section 6.4, for a message of no
-/// bytes).
+/// AES-128-GCM's tag of bytes that are associated data, under a nonce of zeroes (NIST SP 800-38D, section 6.4,
+/// for a message of no bytes).
 ///
-/// GCM with a nonce that is used twice gives its hash key away, to those who see tags. Nobody sees these: only what BLAKE3 makes of them
-/// leaves the process.
+/// GCM with a nonce that is used twice gives its hash key away, to those who see tags. Nobody sees these: only
+/// what BLAKE3 makes of them leaves the process.
 ///
-/// AWS-LC is fast at it where there is AVX-512. Where there are wide multiplications without that, it takes the narrow ones, and code of
-/// our own is more than twice as fast.
+/// AWS-LC is fast at it where there is AVX-512. Where there are wide multiplications without that, it takes the
+/// narrow ones, and code of our own is more than twice as fast.
 struct Gmac {
     key: LessSafeKey,
     #[cfg(target_arch = "x86_64")]
@@ -151,7 +153,8 @@ mod tests {
 
     #[cfg(target_arch = "x86_64")]
     proptest! {
-        /// Our own code makes the tags that AWS-LC makes, of every length around the borders of blocks and groups, wherever bytes begin in memory.
+        /// Our own code makes the tags that AWS-LC makes, of every length around the borders of blocks and
+        /// groups, wherever bytes begin in memory.
         #[test]
         fn both_tags_are_the_same(key in any::<[u8; 16]>(), seed in any::<u64>(), length in 0_usize..3000, start in 0_usize..32) {
             let Some(wide) = Wide::new(&key) else {
@@ -185,7 +188,7 @@ mod tests {
         }
     }
 
-    /// Names of both schemes, as `docs/link-protocol.md` has them.
+    /// Names of both schemes, as `docs/reference/link-protocol.md` has them.
     #[test]
     fn names_are_as_they_are_documented() {
         let key = IdKey::new([7; 32]);

@@ -1,7 +1,8 @@
-//! What streams are called: the words with which the two drivers begin a body, byte by byte in `docs/link-protocol.md`.
+//! What streams are called: the words with which the two drivers begin a body, byte by byte in
+//! `docs/reference/link-protocol.md`.
 //!
-//! A conversation has two streams, one each way. Whoever begins it says what with; the other end answers with a stream of
-//! its own that names the first, or stops the first with a [`refusal`].
+//! A conversation has two streams, one each way. Whoever begins it says what with; the other end answers with a
+//! stream of its own that names the first, or stops the first with a [`refusal`].
 
 use std::fmt;
 use std::str::FromStr;
@@ -124,7 +125,8 @@ const ORIGIN: u8 = 3;
 /// RFC 1035 §2.3.4 has 255 bytes for a name on the wire, which are 253 in text.
 const HOST_BYTES_MAX: usize = 253;
 
-/// Why a conversation was refused or broken off: numbers of RESET and STOP beside those of [`edgeward_dedup::reason`].
+/// Why a conversation was refused or broken off: numbers of RESET and STOP beside those of
+/// [`edgeward_dedup::reason`].
 pub mod refusal {
     /// The gateway does not connect there.
     pub const NOT_ALLOWED: u32 = 16;

@@ -1,11 +1,12 @@
 //! The link between edge and gateway: connections, streams, the gateway, and ways in.
 //!
-//! A [`Client`] keeps a few TCP connections to a [`Gateway`] and begins conversations over them: each a [`LinkStream`], to
-//! be read and written like a socket, with a [`Target`] on the gateway's network. What travels is decided by
-//! `edgeward_dedup`; here it is driven. All connections to one peer work on one pair of its machines, behind one lock
-//! (`core`); a connection (`line`) is a task that reads, lets the machines work, and writes.
+//! A [`Client`] keeps a few TCP connections to a [`Gateway`] and begins conversations over them: each a
+//! [`LinkStream`], to be read and written like a socket, with a [`Target`] on the gateway's network. What
+//! travels is decided by `edgeward_dedup`; here it is driven. All connections to one peer work on one pair of
+//! its machines, behind one lock (`core`); a connection (`line`) is a task that reads, lets the machines work,
+//! and writes.
 //!
-//! Frames and labels are in `docs/link-protocol.md`, how to set a link up in `docs/link.md`.
+//! Frames and labels are in `docs/reference/link-protocol.md`, how to set a link up in `docs/explanation/link.md`.
 //!
 //! ```no_run
 //! # async fn example(folder: &std::path::Path, store: edgeward_chunk_store::Chunks) -> Result<(), Box<dyn std::error::Error>> {

@@ -6,7 +6,7 @@
 //!
 //! URLs are known by 128 bits and lie in the order of these, so that any number of partial results
 //! merges in one walk, with a block of each in memory. The figures are what is counted line by line,
-//! and the sample. Every byte is covered by a checksum: `docs/partial-format.md`.
+//! and the sample. Every byte is covered by a checksum: `docs/reference/partial-format.md`.
 
 mod merge;
 mod read;

@@ -29,7 +29,7 @@ pub enum PolicySpec {
     /// Everything enters, the object with the fewest requests per byte is evicted.
     ///
     /// The default: over the traces at hand, its object hit ratio is the highest of these policies unless the cache is
-    /// smaller than about 0.3 % of the footprint (docs/policies.md).
+    /// smaller than about 0.3 % of the footprint (docs/explanation/policies.md).
     #[default]
     Gdsf,
     /// Everything enters and nothing leaves: the most hits any policy can have.

@@ -9,7 +9,7 @@
 //!   SHA-256, unchangeable and therefore for any cache to keep.
 //!
 //! What is published is one immutable value behind a watch channel; a request takes the newest and
-//! never waits for a build. The paths, fields and codes are in `docs/id-filter.md`; what a client may
+//! never waits for a build. The paths, fields and codes are in `docs/explanation/id-filter.md`; what a client may
 //! conclude is decided by `edgeward_filter::client`.
 //!
 //! **Coverage.** A proof says "all ids committed up to then are in here", so the publisher has to know

@@ -1,4 +1,4 @@
-//! Requests and their answers: what docs/id-filter.md describes, path by path.
+//! Requests and their answers: what docs/explanation/id-filter.md describes, path by path.
 
 mod guava;
 mod ids;

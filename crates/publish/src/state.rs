@@ -3,7 +3,7 @@
 //! ```text
 //! lock                 held by the one publisher the folder belongs to; a copy of the folder has another
 //! state.json           set, hash, lineage, snapshot; rewritten beside itself and renamed
-//! journal.log          deltas one after the other, as docs/filter-format.md has them
+//! journal.log          deltas one after the other, as docs/reference/filter-format.md has them
 //! snapshot-EPOCH.ids   what state.json names
 //! changes.json         how far a feed of changes has come: see `position`
 //! ```

@@ -6,7 +6,7 @@
 //! the two stands whatever is tested: a cache of ours or anybody's. [`monitor`] watches the
 //! target's process meanwhile, so that a hit ratio comes with what it cost.
 //!
-//! What is measured where, the units and the JSON are described in `docs/replay.md`.
+//! What is measured where, the units and the JSON are described in `docs/how-to/replay.md`.
 #![forbid(unsafe_code)]
 
 pub mod load;

@@ -23,7 +23,7 @@
 //! 8. [`CacheStatus`] tells the client what happened (RFC 9211).
 //!
 //! What of the RFCs is followed, and each MUST that is not yet, is in
-//! `docs/http-caching.md`.
+//! `docs/reference/http-caching.md`.
 #![forbid(unsafe_code)]
 
 mod age;

@@ -6,7 +6,7 @@
 //! [`generate`] makes traffic out of a seed where no trace is to be had.
 //!
 //! Nothing here opens a file: readers take `impl Read`, writers `impl Write`.
-//! The formats, byte for byte, are described in `docs/trace-formats.md`.
+//! The formats, byte for byte, are described in `docs/reference/trace-formats.md`.
 #![forbid(unsafe_code)]
 
 mod compression;

@@ -314,7 +314,7 @@ impl AnalyzeArgs {
             Some("w3c") => Some(Format::W3c),
             Some(text) => Some(Format::Template(Template::compile(text).map_err(|error| {
                 Complaint::new(format!("--format: {error}"))
-                    .hint("ncsa, json and w3c are known by name; docs/analyze.md tells of format strings")
+                    .hint("ncsa, json and w3c are known by name; docs/how-to/analyze.md tells of format strings")
             })?)),
         };
         let temp_folder = self.temp.clone().unwrap_or_else(std::env::temp_dir);

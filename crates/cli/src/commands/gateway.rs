@@ -32,8 +32,8 @@ pub(crate) struct GatewayArgs {
 
     /// Where else it connects, as db:3306, *.example.com:443, 10.0.0.0/8:3306; may be given again
     ///
-    /// A name is permitted to lead to addresses of the internet. Loopback, link-local, private and other special addresses
-    /// need a rule that names the address or its network, beside the rule for the name.
+    /// A name is permitted to lead to addresses of the internet. Loopback, link-local, private and other
+    /// special addresses need a rule that names the address or its network, beside the rule for the name.
     #[arg(long, value_name = "HOST:PORT")]
     allow: Vec<Rule>,
 
@@ -64,7 +64,8 @@ pub(crate) struct GatewayArgs {
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnOff::Off, hide_short_help = true)]
     share: OnOff,
 
-    /// Keep all that edges are sent: sent again it takes no memory, and sent back it has a name; else only what later versions may resemble
+    /// Keep all that edges are sent: sent again it takes no memory, and sent back it has a name; else only what
+    /// later versions may resemble
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnOff::Off, hide_short_help = true)]
     keep_sent: OnOff,
 }
@@ -193,7 +194,7 @@ const GRACE: Duration = Duration::from_secs(10);
 
 const EXAMPLES: &str = "\
 The edge beside it: `[origin.link]` in its configuration, `edgeward link forward` or
-`edgeward link socks`. docs/link.md sets a link up in five minutes.
+`edgeward link socks`. docs/explanation/link.md sets a link up in five minutes.
 
 Examples:
   edgeward link keygen --out keys

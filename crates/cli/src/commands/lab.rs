@@ -389,4 +389,4 @@ Examples:
   edgeward lab latency --print-plan > mine.toml
   edgeward lab mine.toml --out results --json | jq '.contenders[] | {name, hits: .totals.hit_ratio}'
 
-The keys of a plan are described in docs/lab.md.";
+The keys of a plan are described in docs/how-to/lab.md.";

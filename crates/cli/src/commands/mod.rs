@@ -37,7 +37,7 @@ pub(crate) enum Command {
     Replay(replay::ReplayArgs),
     Trace(trace::TraceArgs),
     Filter(filter::FilterArgs),
-    // The list of commands is to fit a screen; docs/id-filter.md names this one.
+    // The list of commands is to fit a screen; docs/explanation/id-filter.md names this one.
     #[command(hide = true)]
     BenchFilter(bench_filter::BenchFilterArgs),
     Store(store::StoreArgs),

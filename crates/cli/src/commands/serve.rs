@@ -108,7 +108,7 @@ pub(crate) struct ServeArgs {
 
     /// Any setting of the file
     ///
-    /// As in `--set limits.headers_max=50`; docs/configuration.md lists them.
+    /// As in `--set limits.headers_max=50`; docs/reference/configuration.md lists them.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
 
@@ -333,7 +333,7 @@ fn announce(
 
 const EXAMPLES: &str = "\
 Exit codes: 0 every request under way was finished, 1 a second signal ended it before, 2 it
-could not start. docs/configuration.md lists every setting; `edgeward check-config FILE` shows
+could not start. docs/reference/configuration.md lists every setting; `edgeward check-config FILE` shows
 what a file means.
 
 Examples:

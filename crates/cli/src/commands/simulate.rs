@@ -325,4 +325,4 @@ Examples:
 
 With --object-overhead the figures predict a live edge: the code that decides is the same. The
 overhead is hot.object_overhead_bytes of its /status and the allocations of key, head and two
-counters (docs/memory.md). Bodies are then rounded up to the allocator's size classes.";
+counters (docs/explanation/memory.md). Bodies are then rounded up to the allocator's size classes.";

@@ -1,10 +1,10 @@
 //! Every setting, once: its key, what it takes, its bounds, what it does, and where it goes.
 //!
-//! The file, the flags, `check-config` and docs/configuration.md are all read off this list.
+//! The file, the flags, `check-config` and docs/reference/configuration.md are all read off this list.
 //! Defaults are not in it: they stand, with their reasons, in `edgeward_proxy::config`.
 //!
-//! It stays one table, however long: the reference has its order, and an entry is read by itself. Those of limits, the disk,
-//! the link, the filters and slow clients are written in files of their own.
+//! It stays one table, however long: the reference has its order, and an entry is read by itself. Those of
+//! limits, the disk, the link, the filters and slow clients are written in files of their own.
 
 mod disk;
 mod forwarding;
@@ -68,13 +68,13 @@ pub(super) const TABLES: [(&str, &str); 14] = [
     (
         "origin.link",
         "The link to a gateway near the origin, over which misses travel; the gateway asks its own `--origin`, and `origin.url` \
-         names it for `Host` alone. Without `gateway` there is no link. See docs/link.md.",
+         names it for `Host` alone. Without `gateway` there is no link. See docs/explanation/link.md.",
     ),
     ("hot", "The cache in memory."),
     (
         "disk_device",
         "Where the cache on disk lies. Write `[[disk_device]]` once for each device; a key belongs to one of them. \
-         Without any there is no cache on disk. See docs/disk-cache.md.",
+         Without any there is no cache on disk. See docs/explanation/disk-cache.md.",
     ),
     ("disk", "What is written to disk and how."),
     (
@@ -88,7 +88,7 @@ pub(super) const TABLES: [(&str, &str); 14] = [
     (
         "negative",
         "Paths whose absent ids are answered 404 here, without asking the origin. Write `[[negative]]` once for each \
-         path. See docs/id-filter.md.",
+         path. See docs/explanation/id-filter.md.",
     ),
     (
         "forwarding",
@@ -330,7 +330,8 @@ pub(super) static KEYS: &[Key] = &[
         flag: Some("--policy"),
         kind: Kind::Policy,
         doc: "What enters and what leaves: `lru`, `threshold:SIZE`, `exp:SIZE`, `adaptsize`, \
-              `adaptsize-horizon`, `gdsf` or `infinite`. [policies.md](policies.md) says which policy suits which traffic.",
+              `adaptsize-horizon`, `gdsf` or `infinite`. [policies.md](../explanation/policies.md) says which policy \
+              suits which traffic.",
         set: |draft, _, value| draft.edge.hot.policy = value.policy(),
         show: |draft, _| Some(draft.edge.hot.policy.to_string()),
     },

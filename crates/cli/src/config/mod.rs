@@ -143,7 +143,7 @@ const REPEATED: [&str; 3] = [
     "disk_device.capacity",
 ];
 
-/// The reference of all settings, as Markdown: `docs/configuration.md`.
+/// The reference of all settings, as Markdown: `docs/reference/configuration.md`.
 pub(crate) use reference::markdown as reference_markdown;
 
 /// One setting, typed and not yet checked.

@@ -1,4 +1,4 @@
-//! docs/configuration.md, read off the list of keys.
+//! docs/reference/configuration.md, read off the list of keys.
 
 use std::fmt::Write as _;
 

@@ -363,12 +363,12 @@ fn a_rule_about_absent_ids_needs_what_makes_it_safe() {
 
 #[test]
 fn the_reference_is_fresh() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/configuration.md");
     let written = fs::read_to_string(&path).unwrap_or_default();
     assert!(
         written == reference_markdown(),
-        "docs/configuration.md is out of date; write it with\n  \
-         cargo run -- check-config --reference > docs/configuration.md"
+        "docs/reference/configuration.md is out of date; write it with\n  \
+         cargo run -- check-config --reference > docs/reference/configuration.md"
     );
 }
 

@@ -1,7 +1,7 @@
 //! An object larger than the memory: it streams through, is stored, and is served from disk, whole and by ranges.
 //!
-//! 256 MiB with 16 MiB of memory here; `EDGEWARD_LARGE_OBJECT=4GiB` with 256 MiB of memory takes minutes and 13 GiB of
-//! disk in `TMPDIR`.
+//! 256 MiB with 16 MiB of memory here; `EDGEWARD_LARGE_OBJECT=4GiB` with 256 MiB of memory takes minutes and 13
+//! GiB of disk in `TMPDIR`.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -15,9 +15,9 @@ use socket2::SockRef;
 
 use super::run::{Server, until};
 
-/// Method: the object is asked for once and comes from the origin, at the pace at which the disk takes it; then again, and
-/// by ranges, each of which must come from disk. Every byte is compared with what the origin makes of the name. The kernel
-/// says how much memory the process ever had.
+/// Method: the object is asked for once and comes from the origin, at the pace at which the disk takes it; then
+/// again, and by ranges, each of which must come from disk. Every byte is compared with what the origin makes
+/// of the name. The kernel says how much memory the process ever had.
 #[test]
 fn an_object_larger_than_the_memory_is_stored_and_served_by_ranges() {
     let (size, hot) = match std::env::var("EDGEWARD_LARGE_OBJECT") {
@@ -89,8 +89,8 @@ fn an_object_larger_than_the_memory_is_stored_and_served_by_ranges() {
 /// On its way to the disk.
 const QUEUE_BYTES: u64 = 16 << 20;
 
-/// The process itself (15 MiB by docs/memory.md, and what a debug build has more of), what the disk's index and table of
-/// checked blocks take, and what is mapped of the store for a second.
+/// The process itself (15 MiB by docs/explanation/memory.md, and what a debug build has more of), what the
+/// disk's index and table of checked blocks take, and what is mapped of the store for a second.
 const BASE_BYTES: u64 = 32 << 20;
 
 struct Client {

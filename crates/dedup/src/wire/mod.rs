@@ -1,11 +1,11 @@
-//! What two ends say to each other: frames, byte by byte in `docs/link-protocol.md`.
+//! What two ends say to each other: frames, byte by byte in `docs/reference/link-protocol.md`.
 //!
 //! Bodies travel as numbered ranges: each frame that carries some of a body says where they stand in
 //! it, credit and acknowledgements are positions, not increments. Frames can therefore be
 //! repeated, lost with a connection and sent again, or overtake each other without harm.
 //!
-//! [`frame_length`] tells from a header how much to read, and refuses what is longer than
-//! [`PAYLOAD_BYTES_MAX`] before a byte of it is stored; [`decode()`] opens a whole frame, [`Frame::encode`] makes one.
+//! [`frame_length`] tells from a header how much to read, and refuses what is longer than [`PAYLOAD_BYTES_MAX`]
+//! before a byte of it is stored; [`decode()`] opens a whole frame, [`Frame::encode`] makes one.
 
 mod decode;
 mod encode;
@@ -23,7 +23,8 @@ pub use hello::{Agreed, Disagreement, Hello, Role, VERSION, VERSION_MIN};
 /// The bytes before each payload.
 pub const HEADER_BYTES: usize = 16;
 
-/// Bytes 5 to 7 of a header, of those before: a length that came wrong must not make anybody wait for bytes that nobody sends.
+/// Bytes 5 to 7 of a header, of those before: a length that came wrong must not make anybody wait for bytes
+/// that nobody sends.
 pub(crate) fn header_check(length: u32, kind: u8) -> [u8; 3] {
     let mut first = [0; 5];
     first[..4].copy_from_slice(&length.to_le_bytes());
@@ -89,7 +90,8 @@ pub enum Checksum {
     /// All of the payload.
     #[default]
     Whole,
-    /// All but the bytes of a body that it ends with: the line itself lets nothing through that was changed on the way.
+    /// All but the bytes of a body that it ends with: the line itself lets nothing through that was changed on
+    /// the way.
     Fields,
 }
 
@@ -124,8 +126,9 @@ pub enum Frame<'a> {
         method: Method,
         payload: &'a [u8],
     },
-    /// Bytes that are delivered, and kept as chunks. `cuts` are lengths: the first from the end of the stream's last chunk,
-    /// which may lie in an earlier frame. What follows the last cut belongs to a chunk that later frames end.
+    /// Bytes that are delivered, and kept as chunks. `cuts` are lengths: the first from the end of the stream's
+    /// last chunk, which may lie in an earlier frame. What follows the last cut belongs to a chunk that later
+    /// frames end.
     Literal {
         span: Span,
         method: Method,

@@ -2,7 +2,7 @@
 //!
 //! A plan is a TOML file: one trace, one load, an origin, and the contenders that take turns
 //! between them. [`Plan::parse`] finds all that is wrong with it in one go; what it lets
-//! through can be carried out, as far as the machine allows. `docs/lab.md` lists the keys.
+//! through can be carried out, as far as the machine allows. `docs/how-to/lab.md` lists the keys.
 
 mod contender;
 mod nearest;

@@ -15,7 +15,7 @@
 //!
 //! Paper: Berger, Sitaraman, Harchol-Balter, "AdaptSize: Orchestrating the Hot Object Memory Cache in
 //! a Content Delivery Network", NSDI 2017. What it leaves open, what was chosen here and what was
-//! measured is in `docs/adaptsize.md`.
+//! measured is in `docs/explanation/adaptsize.md`.
 
 mod calibration;
 mod check;
@@ -60,7 +60,7 @@ pub struct TunerConfig {
     /// Requests of the first window, if that is less. Each window after it is twice as long, up to `window_requests`.
     ///
     /// A cache that has just started need not admit everything for a quarter of a million requests: a
-    /// rough `c` is worth more than none (docs/adaptsize.md has the figures).
+    /// rough `c` is worth more than none (docs/explanation/adaptsize.md has the figures).
     pub first_window_requests: u32,
 
     /// Weight of the past in the smoothed rates, 0 to below 1.

@@ -38,7 +38,7 @@ pub(super) type SampleSlot = NonZeroU32;
 
 const _: () = assert!(
     size_of::<Object>() == 32,
-    "docs/adaptsize.md promises at most 40 bytes with the index"
+    "docs/explanation/adaptsize.md promises at most 40 bytes with the index"
 );
 
 /// The objects of the window and of the past, with an index from key to place.

@@ -1,8 +1,9 @@
 //! The mean size of what is asked for and not there: the measure by which `size-density` calls an object large.
 //!
-//! What is large depends on the traffic: a web cache's usual object is a rare small one to a cache of video. In simulations of
-//! four traces whose objects have 8 KB to 4 MB on average one request for each half of the mean size kept the most requests
-//! for the fewest bytes written, or nearly (docs/disk-cache.md), where any fixed size was good for one trace alone.
+//! What is large depends on the traffic: a web cache's usual object is a rare small one to a cache of video. In
+//! simulations of four traces whose objects have 8 KB to 4 MB on average one request for each half of the mean
+//! size kept the most requests for the fewest bytes written, or nearly (docs/explanation/disk-cache.md), where
+//! any fixed size was good for one trace alone.
 //!
 //! The mean is that of the last tens of thousands of requests: whenever so many have been counted, half of them are
 //! forgotten. It follows from the requests alone, so that a simulator finds the same.

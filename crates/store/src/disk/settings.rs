@@ -32,8 +32,8 @@ pub struct DiskSettings {
     /// Which writes go past the page cache.
     pub direct_writes: DirectWrites,
 
-    /// What waits for more company is written after this all the same, or sooner where `sync_interval` is shorter. A short
-    /// object is found meanwhile, one in pieces is not.
+    /// What waits for more company is written after this all the same, or sooner where `sync_interval` is
+    /// shorter. A short object is found meanwhile, one in pieces is not.
     pub flush_interval: Duration,
 
     /// What came is made durable after this at the latest: what a crash may take, and how
@@ -56,7 +56,8 @@ pub struct DiskSettings {
     pub read_bytes: ByteSize,
 
     /// How long a block that was compared with its checksum may be served from the page cache without being
-    /// compared again. So long a bit that turned on the device may be served. To the second; zero: compared at each read.
+    /// compared again. So long a bit that turned on the device may be served. To the second; zero: compared at
+    /// each read.
     pub verify_every: Duration,
 
     /// Larger objects are refused. None: half of the smallest device.
@@ -123,11 +124,12 @@ impl Default for DiskSettings {
             devices: Vec::new(),
             segment_bytes: None,
             reserve_segments: 2,
-            // By simulation; see docs/disk-cache.md.
+            // By simulation; see docs/explanation/disk-cache.md.
             reinsertion: Reinsertion::Hit { hits_min: 2 },
             write_bytes: ByteSize::mib(1),
             direct_writes: DirectWrites::Auto,
-            // With a tenth of it the clock decides how often is written, not what there is: docs/disk-cache.md.
+            // With a tenth of it the clock decides how often is written, not what there is:
+            // docs/explanation/disk-cache.md.
             flush_interval: Duration::from_secs(1),
             sync_interval: Duration::from_secs(2),
             sync_bytes: ByteSize::mib(64),

@@ -1,4 +1,4 @@
-//! The figures that are told. Their names are a contract: `docs/analyze.md`.
+//! The figures that are told. Their names are a contract: `docs/how-to/analyze.md`.
 
 use serde::Serialize;
 

@@ -396,4 +396,4 @@ Examples:
   edgeward filter build --source ids.txt --guava utf8 -o resource.bloom
 
 A static filter is the smallest; --updatable makes one that ids can be added to.
-What an id is, and what becomes of its spellings, is in docs/id-filter.md.";
+What an id is, and what becomes of its spellings, is in docs/explanation/id-filter.md.";

@@ -379,5 +379,5 @@ Examples:
       --query 'SELECT id FROM resource' --changes-query 'SELECT id, created_at
         FROM resource WHERE created_at > $1 ORDER BY created_at'
 
-The source is read anew for each scan. docs/id-filter.md has the protocol and
+The source is read anew for each scan. docs/explanation/id-filter.md has the protocol and
 what clients may rely on.";

@@ -1,7 +1,9 @@
-//! The heads of objects on disk: status, freshness and header block of a response, or the fields by which a target varies.
+//! The heads of objects on disk: status, freshness and header block of a response, or the fields by which a
+//! target varies.
 //!
-//! docs/disk-format.md describes the format. The store's checksum covers the head, so only a head of another version fails to parse,
-//! which is a miss. All values are checked nevertheless, because other code relies on them.
+//! docs/reference/disk-format.md describes the format. The store's checksum covers the head, so only a head of
+//! another version fails to parse, which is a miss. All values are checked nevertheless, because other code
+//! relies on them.
 
 use bytes::{BufMut as _, Bytes};
 use edgeward_semantics::{StoredPolicy, VaryFields};
@@ -59,7 +61,8 @@ pub enum DiskHeadError {
     Names,
 }
 
-/// Returns the head of a response without `Content-Length`. The store knows the length, which is unknown while a body arrives.
+/// Returns the head of a response without `Content-Length`. The store knows the length, which is unknown while
+/// a body arrives.
 pub fn write_response(status: StatusCode, policy: &StoredPolicy, head: &HeaderMap) -> Bytes {
     let fields_bytes: usize = head
         .iter()

@@ -77,7 +77,7 @@ impl DiskTier {
                 family(
                     &format!("edgeward_disk_{name}_total"),
                     &format!(
-                        "The disk store's count of {}; docs/disk-cache.md explains it.",
+                        "The disk store's count of {}; docs/explanation/disk-cache.md explains it.",
                         name.replace('_', " ")
                     ),
                     MetricType::COUNTER,

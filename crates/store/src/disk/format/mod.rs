@@ -1,4 +1,4 @@
-//! What lies on a device, byte by byte: docs/disk-format.md says the same in prose.
+//! What lies on a device, byte by byte: docs/reference/disk-format.md says the same in prose.
 //!
 //! Everything here is a function from values to bytes or back; nothing is read or written. All
 //! numbers are little-endian. Whatever comes from a device may be anything: a parser answers with

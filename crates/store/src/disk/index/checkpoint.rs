@@ -1,14 +1,14 @@
 //! The index as bytes: written now and then and at shutdown, read at start.
 //!
-//! What the bytes are is told in `docs/disk-format.md`, "The index checkpoint": a header, the buckets in blocks, a
-//! trailer; each part with a checksum that also covers the epoch and the part's place, so that blocks of two
-//! checkpoints never pass for one.
+//! What the bytes are is told in `docs/reference/disk-format.md`, "The index checkpoint": a header, the buckets
+//! in blocks, a trailer; each part with a checksum that also covers the epoch and the part's place, so that
+//! blocks of two checkpoints never pass for one.
 //!
-//! [`Index::save`] may run beside lookups and the writer. It copies a block of buckets under the writers' lock, some
-//! 20 µs, and hashes and writes it without. So the whole is of no single moment: each entry is saved as it was at some
-//! time after the call. Whoever loads it replays what the log holds from `epoch` on, and gets every entry right that
-//! way; an entry whose segment was reused meanwhile is dropped by [`Index::retain`]. An entry that moves from what is
-//! yet to be saved to what has been is noted and written in the trailer.
+//! [`Index::save`] may run beside lookups and the writer. It copies a block of buckets under the writers' lock,
+//! some 20 µs, and hashes and writes it without. So the whole is of no single moment: each entry is saved as it
+//! was at some time after the call. Whoever loads it replays what the log holds from `epoch` on, and gets every
+//! entry right that way; an entry whose segment was reused meanwhile is dropped by [`Index::retain`]. An entry
+//! that moves from what is yet to be saved to what has been is noted and written in the trailer.
 
 use std::fmt;
 use std::io::{self, Read, Write};

@@ -4,8 +4,9 @@ use std::time::Instant;
 
 /// Bytes a second from which on a device is written fast.
 ///
-/// Below, what was written lies in memory when it is asked for next, and the kernel's work for it is a hundredth of a processor.
-/// Above, it costs those who are served (measured in docs/disk-cache.md), and pushes out of memory what is read.
+/// Below, what was written lies in memory when it is asked for next, and the kernel's work for it is a
+/// hundredth of a processor. Above, it costs those who are served (measured in docs/explanation/disk-cache.md),
+/// and pushes out of memory what is read.
 const FAST: f64 = (32 << 20) as f64;
 
 /// A bucket that what is written fills and [`FAST`] empties.

@@ -10,7 +10,7 @@ import java.util.Optional;
 
 /**
  * A filter that can be asked, over bytes that somebody sent. No number in them is believed before it was held
- * against their length, so a hostile file allocates nothing (docs/filter-format.md).
+ * against their length, so a hostile file allocates nothing (docs/reference/filter-format.md).
  */
 public final class Filter {
     private static final int HEADER_BYTES = 128;

@@ -19,7 +19,7 @@ import java.util.Locale;
  * answer is {@code ABSENT} only while a deadline lies ahead, and a deadline comes from a statement of the
  * publisher whose snapshot and ids are all here: from a proof, which echoes random bytes of this client's own request and so
  * was made after that was sent, or from a manifest's date where somebody vouches for the clocks
- * (docs/id-filter.md, "Freshness"). The scripts in vectors/filter hold it to the Rust client, step by step.
+ * (docs/explanation/id-filter.md, "Freshness"). The scripts in vectors/filter hold it to the Rust client, step by step.
  */
 final class State {
     // Requests whose answers are still waited for.

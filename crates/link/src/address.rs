@@ -1,27 +1,27 @@
-//! Which addresses a target's name must not lead to.
+//! Addresses that a permitted host name must not resolve to.
 //!
-//! Whoever controls a name's DNS chooses its addresses, and whoever may use the gateway chooses the name. A rule that
-//! permits a name therefore permits only addresses that every host of the internet can reach. Addresses of this host,
-//! of the local network and of a cloud's metadata service have to be named by a rule of their own.
+//! The owner of a name's DNS zone chooses its addresses, and a user of the gateway chooses the name. A rule that
+//! permits a name therefore permits only addresses that are reachable on the internet. Addresses of this host, of
+//! the local network and of a cloud's metadata service need a rule for the address itself.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Why an address needs a rule of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Special {
-    /// This host, and what the system takes for it.
+    /// This host.
     Loopback,
     /// `0.0.0.0/8` and `::`: this host on Linux.
     Unspecified,
-    /// One link, where clouds have their metadata service.
+    /// One network segment. Clouds have their metadata service in this range.
     LinkLocal,
-    /// RFC 1918, RFC 4193 and the shared space of carriers (RFC 6598).
+    /// RFC 1918, RFC 4193, and the shared address space of carriers (RFC 6598).
     Private,
-    /// A metadata service at an address that looks public.
+    /// A metadata service at an address of a public range.
     Metadata,
-    /// More than one host.
+    /// A group of hosts.
     Multicast,
-    /// Not for hosts of the internet (RFC 6890), or translated in a way that hides the host.
+    /// Not assigned to hosts of the internet (RFC 6890), or translated in a way that hides the host.
     Reserved,
 }
 
@@ -38,7 +38,7 @@ impl Special {
         }
     }
 
-    /// Why `address` needs a rule of its own; `None` for an address of the internet.
+    /// Returns why `address` needs a rule of its own, or `None` for an address of the internet.
     pub(crate) fn of(address: IpAddr) -> Option<Self> {
         match address.to_canonical() {
             IpAddr::V4(address) => Self::of_v4(address),
@@ -52,7 +52,7 @@ impl Special {
             [127, ..] => Self::Loopback,
             [169, 254, ..] => Self::LinkLocal,
             [10, ..] | [172, 16..=31, ..] | [192, 168, ..] | [100, 64..=127, ..] => Self::Private,
-            // Azure's; those of other clouds are link-local, private or reserved.
+            // Azure's metadata service; those of other clouds are in link-local, private or reserved ranges.
             [168, 63, 129, 16] => Self::Metadata,
             [224..=239, ..] => Self::Multicast,
             [240..=255, ..]
@@ -73,15 +73,15 @@ impl Special {
         match address.segments() {
             [0, 0, 0, 0, 0, 0, 0, 0] => Some(Self::Unspecified),
             [0, 0, 0, 0, 0, 0, 0, 1] => Some(Self::Loopback),
-            // Translated to IPv4 (RFC 6052), which is the address that counts.
+            // Translated to IPv4 (RFC 6052): the embedded address counts.
             [0x64, 0xff9b, 0, 0, 0, 0, high, low] => embedded(high, low),
-            // 6to4 (RFC 3056), the same.
+            // 6to4 (RFC 3056): the embedded address counts.
             [0x2002, high, low, ..] => embedded(high, low),
             [0xff00..=0xffff, ..] => Some(Self::Multicast),
             [0xfe80..=0xfebf, ..] => Some(Self::LinkLocal),
-            // RFC 4193, which has fd00:ec2::254, and the site-local space before it (RFC 3879).
+            // RFC 4193, with the metadata address fd00:ec2::254, and the former site-local range (RFC 3879).
             [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..] => Some(Self::Private),
-            // Of what IANA gave out as global: benchmarking, ORCHID and Teredo below 2001::/23, and documentation.
+            // Exceptions within 2000::/3: benchmarking, ORCHID and Teredo in 2001::/23, and documentation.
             [0x2001, 0..=0x1ff, ..] | [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => {
                 Some(Self::Reserved)
             }
@@ -91,7 +91,7 @@ impl Special {
     }
 }
 
-/// A network: addresses that begin with the same bits.
+/// A network: the addresses that share a prefix of bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Network {
     first: IpAddr,
@@ -99,14 +99,14 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// The network that `text` writes as an address, or as an address, `/` and the number of its leading bits.
+    /// Parses an address, or an address with `/` and the number of prefix bits.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (address, prefix) = match text.split_once('/') {
             Some((address, prefix)) => (address, Some(prefix)),
             None => (text, None),
         };
         let address: IpAddr = address.parse().ok()?;
-        // Rust takes a sign for part of a number.
+        // Rust's integer parser accepts a sign.
         let is_number = |prefix: &str| prefix.bytes().all(|byte| byte.is_ascii_digit());
         let bits_max = if address.is_ipv4() { 32 } else { 128 };
         let prefix = match prefix {

@@ -1,4 +1,4 @@
-//! Metrics, status and health of an endpoint, on an address of their own.
+//! The admin server of an endpoint: metrics, status and health.
 
 use std::fmt;
 use std::net::{SocketAddr, TcpListener};
@@ -12,10 +12,10 @@ use edgeward_httpd::{AdminPages, AdminRoutes, ConnectionCounters, Server, Server
 use crate::status::EndStatus;
 use crate::{SetupError, metrics};
 
-/// Returns the current figures.
+/// A function that returns the current figures.
 pub type Report = Arc<dyn Fn() -> EndStatus + Send + Sync>;
 
-/// The listener for operators and their programs; dropping it ends it.
+/// The admin server. Dropping it closes it.
 pub struct Admin {
     addr: SocketAddr,
     _stop: watch::Sender<bool>,
@@ -23,7 +23,7 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// Listens from now on, on the runtime this is called in.
+    /// Starts the server on the current runtime.
     pub async fn bind(addr: SocketAddr, report: Report) -> Result<Self, SetupError> {
         let listen = |source| SetupError::Listen { addr, source };
         let listener = TcpListener::bind(addr).map_err(listen)?;
@@ -45,7 +45,7 @@ impl Admin {
         })
     }
 
-    /// Where it listens.
+    /// Returns the address of the listener.
     pub fn local_addr(&self) -> SocketAddr {
         self.addr
     }

@@ -1,4 +1,5 @@
-//! Waking up on time: the runtime's own timers tick once a millisecond, and bytes wait no longer than a fifth of one.
+//! A timer of microsecond resolution. The timers of the runtime tick once a millisecond, which is longer than bytes
+//! are held back.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -30,13 +31,13 @@ impl Alarm {
         Ok(Self { timer, at: None })
     }
 
-    /// When to ring. One that rings too early does no harm, so nothing is done if it is set and later is wanted.
+    /// Sets the timer. If it is already set to an earlier time, it stays as it is: an early wake-up does no harm.
     pub(crate) fn set(&mut self, at: Option<Instant>) -> io::Result<()> {
         let Some(at) = at else { return Ok(()) };
         if self.at.is_some_and(|set| set <= at) {
             return Ok(());
         }
-        // Nothing at all would turn it off.
+        // A duration of zero would disarm the timer.
         let left = at.saturating_duration_since(Instant::now());
         let left = left.max(Duration::from_nanos(1));
         let spec = Itimerspec {
@@ -48,7 +49,7 @@ impl Alarm {
         Ok(())
     }
 
-    /// Ready once for each time it rings.
+    /// Returns ready once each time the timer expires.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.at.is_none() {
             return Poll::Pending;
@@ -60,7 +61,7 @@ impl Alarm {
                 Ok(read) => {
                     read?;
                     self.at = None;
-                    // It rings once: asking again would be another read.
+                    // The timer expires once, so another read would find nothing.
                     ready.clear_ready();
                     return Poll::Ready(Ok(()));
                 }

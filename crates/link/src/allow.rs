@@ -1,4 +1,4 @@
-//! Where the gateway connects to: nowhere but where it was told.
+//! The targets that the gateway may connect to. Without a rule no target is permitted.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -8,11 +8,11 @@ use thiserror::Error;
 use crate::address::{Network, Special};
 use crate::label::{HostPort, NotHostPort};
 
-/// Rules, of which one has to fit.
+/// A list of rules. A target is permitted if one rule matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allow(Vec<Rule>);
 
-/// `HOST:PORT`, `*.DOMAIN:PORT`, `NETWORK/BITS:PORT`, each with `*` for any host or port.
+/// A rule: `HOST:PORT`, `*.DOMAIN:PORT` or `NETWORK/BITS:PORT`. `*` matches any host or any port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     host: HostRule,
@@ -24,11 +24,11 @@ enum HostRule {
     Any,
     Within(String),
     Is(String),
-    /// Addresses that are named as such.
+    /// Addresses, if the target is an address.
     In(Network),
 }
 
-/// Why text is no rule.
+/// Returned if a text is not a rule.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
     "`{0}` is neither HOST:PORT or NETWORK/BITS:PORT nor one with `*` for the host, its first part, or the port"
@@ -42,7 +42,7 @@ impl FromStr for Rule {
         let wrong = || NotARule(text.chars().take(80).collect());
         let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
         let is_any_port = port == "*";
-        // With a port that exists, what is left is a place like any other.
+        // `*` is replaced by a valid port, so that the rest can be parsed as a target.
         let port_text = if is_any_port { "1" } else { port };
         let bracketed = host
             .strip_prefix('[')
@@ -76,15 +76,15 @@ impl FromStr for Rule {
 }
 
 impl Allow {
-    /// One more rule.
+    /// Adds a rule.
     #[must_use]
     pub fn and(mut self, rule: Rule) -> Self {
         self.0.push(rule);
         self
     }
 
-    /// Whether a rule fits the place as it was asked for. Of the addresses that its name has,
-    /// `refuses` refuses some.
+    /// Returns true if a rule matches the target as requested. [`refuses`](Self::refuses) then checks each address
+    /// that its name resolves to.
     pub fn permits(&self, place: &HostPort) -> bool {
         let address = place
             .host
@@ -104,7 +104,7 @@ impl Allow {
 }
 
 impl Allow {
-    /// Why the address must not be connected to, although its name is permitted; `None` if it may be.
+    /// Returns why the address must not be connected to although its host name is permitted, or `None` if it may.
     pub(crate) fn refuses(&self, address: IpAddr, port: u16) -> Option<Special> {
         let address = address.to_canonical();
         let names = |rule: &Rule| match &rule.host {
@@ -166,7 +166,8 @@ mod tests {
         }
     }
 
-    /// A rule for a name or for any host does not name an address; a rule for an address or a network does.
+    /// A rule for a name or for any host does not permit a special address; a rule for an address or a network
+    /// does.
     #[test]
     fn a_special_address_needs_a_rule_of_its_own() {
         for (rules, address, refused) in [

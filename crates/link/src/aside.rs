@@ -1,8 +1,10 @@
-//! Frames and bodies that wait for the disk, so that nobody else does; and reading ahead, so that nobody has to.
+//! Frames and outgoing streams that wait for a disk read while the connection continues, and read-ahead.
 //!
-//! A frame may name chunks that the system would have to read first. It is put aside with what is wanted for it; that is read
-//! on a blocking thread, and then the frame comes again. Others go on meanwhile: frames of one body may arrive in any order as it is. What
-//! is aside is gone with its connection, as anything that was under way on it. A body on its way out goes on when it is known whether a chunk of it is there.
+//! A frame may reference chunks that the system would have to read from the disk. The frame is parked with its
+//! pending reads. A blocking thread performs the reads, and then the frame is delivered again, as if it had been
+//! delayed. Other frames are handled meanwhile: frames of one body may arrive in any order anyway. Parked frames
+//! are lost with their connection, like frames in transit. An outgoing stream is resumed when it is known whether
+//! the store has its chunk.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -13,26 +15,26 @@ use tokio::task::JoinSet;
 use edgeward_chunk_store::{Chunks, Wanted};
 use edgeward_dedup::wire::StreamId;
 
-/// Of one connection.
+/// The parked frames and streams of one connection.
 pub(crate) struct Aside {
     store: Chunks,
     reads: JoinSet<For>,
     frames: usize,
     bodies: usize,
     most: usize,
-    /// One reads what will be asked for.
+    /// True while a read-ahead is in progress.
     is_ahead: bool,
 }
 
-/// What something is read for.
+/// The purpose of a read.
 #[derive(Debug)]
 enum For {
     Somebody(Late),
-    /// What will be asked for.
+    /// Read-ahead: the chunks will be requested.
     Later,
 }
 
-/// Who waited for the disk.
+/// A parked frame or stream.
 #[derive(Debug)]
 pub(crate) enum Late {
     Frame(LateFrame),
@@ -40,16 +42,16 @@ pub(crate) enum Late {
     Body(StreamId, u32),
 }
 
-/// A frame that comes again.
+/// A frame that is delivered again.
 #[derive(Debug)]
 pub(crate) struct LateFrame {
     pub(crate) frame: Bytes,
-    /// How often it was handed in.
+    /// How many times the frame was handled.
     pub(crate) times: u32,
 }
 
 impl Aside {
-    /// Nothing yet, and never more than `most` frames and as many bodies, but one at least.
+    /// Creates an empty set for at most `most` frames and as many streams. A limit of zero is raised to one.
     pub(crate) fn new(store: Chunks, most: usize) -> Self {
         Self {
             store,
@@ -61,17 +63,17 @@ impl Aside {
         }
     }
 
-    /// Whether nothing waits.
+    /// Returns true if no read is in progress.
     pub(crate) fn is_empty(&self) -> bool {
         self.reads.is_empty()
     }
 
-    /// For how many more frames there is room.
+    /// Returns how many more frames can be parked.
     pub(crate) fn room(&self) -> usize {
         self.most.saturating_sub(self.frames)
     }
 
-    /// For how many more bodies; further ones wait their turn.
+    /// Returns how many more streams can be parked. Further ones wait in the core.
     pub(crate) fn room_for_bodies(&self) -> usize {
         self.most.saturating_sub(self.bodies)
     }
@@ -83,13 +85,13 @@ impl Aside {
         }
     }
 
-    /// Puts somebody aside until what he wants was read.
+    /// Parks a frame or stream until its pending reads are performed.
     pub(crate) fn put(&mut self, late: Late, wanted: Wanted) {
         *self.count(&late) += 1;
         self.read(wanted, For::Somebody(late));
     }
 
-    /// Has read what will be asked for, one after the other, so that nobody has to wait for it; whether there was anything.
+    /// Starts the next read-ahead, if none is in progress. Returns true if there was one to start.
     pub(crate) fn look_ahead(&mut self) -> bool {
         if self.is_ahead {
             return false;
@@ -110,10 +112,10 @@ impl Aside {
         });
     }
 
-    /// The next one for whom everything was read; none if nobody waits.
+    /// Returns the next frame or stream whose reads are performed, or `None` if none is parked.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Late>>> {
         while let Some(joined) = std::task::ready!(self.reads.poll_join_next(cx)) {
-            // Without its frame a connection has lost something, like one that broke.
+            // A panic lost the frame, so the connection ends with an error.
             match joined.map_err(io::Error::other)? {
                 For::Somebody(late) => {
                     *self.count(&late) -= 1;

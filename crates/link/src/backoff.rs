@@ -1,11 +1,11 @@
-//! How long to wait before the next attempt to connect.
+//! The delay before the next attempt to connect.
 //!
-//! Twice as long after each that failed, up to a bound, and each time a random share of it: a gateway that comes back is not met
-//! by all its edges at once.
+//! The delay doubles after each failed attempt, up to a limit, and a random part is subtracted. So not all edges
+//! connect at once to a gateway that has restarted.
 
 use std::time::Duration;
 
-/// Attempts that failed in a row.
+/// The number of attempts that failed in a row, and the limits of the delay.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backoff {
     least: Duration,
@@ -22,16 +22,16 @@ impl Backoff {
         }
     }
 
-    /// An attempt failed: how long to wait. `random` is any number.
+    /// Counts a failed attempt and returns the delay before the next one. `random` is a uniform random number.
     pub(crate) fn failed(&mut self, random: u32) -> Duration {
         let doubled = 2_u32.saturating_pow(self.failed.min(30));
         let whole = self.least.saturating_mul(doubled).min(self.most);
         self.failed = self.failed.saturating_add(1);
-        // Between half of it and all.
+        // Between half of the delay and all of it.
         whole / 2 + whole.mul_f64(f64::from(random) / f64::from(u32::MAX) / 2.0)
     }
 
-    /// An attempt did not fail.
+    /// Resets the delay after an attempt that succeeded.
     pub(crate) fn succeeded(&mut self) {
         self.failed = 0;
     }

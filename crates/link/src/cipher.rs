@@ -1,8 +1,9 @@
-//! Which code encrypts the link's records: the cipher is AES-128-GCM everywhere, and the fastest of it differs by processor.
+//! Selects the implementation of AES-128-GCM that encrypts TLS records. The fastest one depends on the processor.
 //!
-//! AWS-LC's is the fastest where there is AVX-512. Processors that have wide AES instructions (VAES) without AVX-512, AMD's Zen 3 and
-//! Intel's of 2021 and later for desks, it drives with the narrow ones, at half the speed of `ring`. So there records are sealed and opened by
-//! ring, and everything else of TLS stays where it is. On the wire there is no difference.
+//! AWS-LC is fastest on processors with AVX-512. On processors that have vector AES instructions (VAES) without
+//! AVX-512, which are AMD Zen 3 and Intel desktop processors since 2021, AWS-LC uses the 128-bit instructions, at
+//! half the speed of `ring`. There, `ring` encrypts and decrypts the records, and AWS-LC does the rest of TLS. The
+//! bytes on the wire are the same.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::is_x86_feature_detected;
@@ -10,7 +11,7 @@ use std::arch::is_x86_feature_detected;
 use rustls::SupportedCipherSuite;
 use rustls::crypto::aws_lc_rs::cipher_suite;
 
-/// The suites the link offers and takes, the first first.
+/// The cipher suites that the link offers and accepts, in order of preference.
 pub(crate) fn suites() -> Vec<SupportedCipherSuite> {
     vec![
         aes_128_gcm(),
@@ -33,7 +34,8 @@ fn aes_128_gcm() -> SupportedCipherSuite {
     }
 }
 
-/// Whether the processor has wide AES instructions, and not all that AWS-LC wants before it uses them.
+/// Returns true if the processor has vector AES instructions but lacks an extension that AWS-LC requires for using
+/// them.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn is_wide_without_avx512() -> bool {
     let wide = is_x86_feature_detected!("vaes")
@@ -64,7 +66,7 @@ mod vaes {
 
     use super::cipher_suite;
 
-    /// AWS-LC's suite but for the cipher.
+    /// AWS-LC's suite with another implementation of the cipher.
     pub(super) fn suite() -> SupportedCipherSuite {
         static SUITE: LazyLock<Tls13CipherSuite> = LazyLock::new(|| {
             let base = cipher_suite::TLS13_AES_128_GCM_SHA256.tls13();
@@ -107,7 +109,8 @@ mod vaes {
         }
     }
 
-    /// One direction of a connection, under one key. rustls counts its records, so no nonce comes twice (RFC 8446, section 5.3).
+    /// One direction of a connection, under one key. rustls numbers the records, so no nonce is used twice (RFC
+    /// 8446, section 5.3).
     struct Records {
         key: LessSafeKey,
         iv: Iv,
@@ -125,7 +128,7 @@ mod vaes {
         }
     }
 
-    /// What is sealed beside the bytes: their type (RFC 8446, section 5.2), and the tag.
+    /// Bytes added to each record: the encrypted content type (RFC 8446, section 5.2) and the tag.
     const MORE_BYTES: usize = 1 + TAG_BYTES;
 
     const TAG_BYTES: usize = 16;
@@ -148,7 +151,7 @@ mod vaes {
                     .seal_in_place_separate_tag(self.nonce(record), about, payload.as_mut());
             let tag = sealed.map_err(|_| Error::EncryptError)?;
             payload.extend_from_slice(tag.as_ref());
-            // The version is that of TLS 1.2 for ever (RFC 8446, section 5.1).
+            // The record's version stays that of TLS 1.2 (RFC 8446, section 5.1).
             Ok(OutboundOpaqueMessage::new(
                 ContentType::ApplicationData,
                 ProtocolVersion::TLSv1_2,
@@ -192,7 +195,7 @@ mod tests {
 
     use crate::keys::{Keys, gateway_name, generate};
 
-    /// Both ends' configurations, each with its own cipher.
+    /// A client and a server after their handshake, each with its own implementation of the cipher.
     fn ends(
         client: SupportedCipherSuite,
         server: SupportedCipherSuite,
@@ -217,7 +220,7 @@ mod tests {
         ends
     }
 
-    /// What one end has to say reaches the other; what of it is for its user.
+    /// Moves records from one side to the other, and returns the plaintext that the other received.
     fn carry<A, B>(
         from: &mut rustls::ConnectionCommon<A>,
         to: &mut rustls::ConnectionCommon<B>,
@@ -242,7 +245,8 @@ mod tests {
         Ok(said)
     }
 
-    /// Our own, on processors that have the instructions; ring has code for the others as well, so the test runs anywhere.
+    /// Pairs of suites with our implementation on one side or both. `ring` has code for processors without VAES as
+    /// well, so the test runs anywhere.
     fn pairs() -> [(SupportedCipherSuite, SupportedCipherSuite); 3] {
         let (ours, theirs) = (vaes::suite(), cipher_suite::TLS13_AES_128_GCM_SHA256);
         [(ours, theirs), (theirs, ours), (ours, ours)]
@@ -250,7 +254,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(12))]
-        /// Either end understands the other, whoever of them encrypts by which code, however long what they say is.
+        /// The two implementations interoperate in both directions, for messages of any length.
         #[test]
         fn both_codes_are_one_cipher(bodies in vec(vec(any::<u8>(), 0..40_000), 1..4)) {
             for (client, server) in pairs() {
@@ -265,7 +269,8 @@ mod tests {
         }
     }
 
-    /// A bit that turned on the way ends the connection, wherever in the record it is, and so does one that comes twice or that is missing.
+    /// A record with a flipped bit ends the connection, wherever the bit is. So does a record that is repeated or
+    /// missing.
     #[test]
     fn what_was_changed_on_the_way_is_refused() {
         let record = |client: &mut ClientConnection| {
@@ -275,7 +280,7 @@ mod tests {
             wire
         };
         let (ours, theirs) = (vaes::suite(), cipher_suite::TLS13_AES_128_GCM_SHA256);
-        // Five bytes of header, then what was sealed.
+        // Five bytes of header, then the encrypted bytes.
         for at in 5..5 + 10 + 1 + 16 {
             let (mut client, mut server) = ends(theirs, ours);
             let mut wire = record(&mut client);
@@ -292,7 +297,7 @@ mod tests {
         assert_eq!(hear(&mut server, &wire), Err(Error::DecryptError));
     }
 
-    /// A record too short for its tag is no record.
+    /// A record too short for its tag is refused.
     #[test]
     fn a_record_without_room_for_its_tag_is_refused() {
         let (_, mut server) = ends(vaes::suite(), vaes::suite());
@@ -300,7 +305,7 @@ mod tests {
         assert_eq!(hear(&mut server, &wire), Err(Error::DecryptError));
     }
 
-    /// Keys change on the way, as they have to after some hundred gigabytes.
+    /// Traffic keys can be updated during a connection, which TLS requires after some hundred gigabytes.
     #[test]
     fn keys_may_change_on_the_way() {
         let (mut client, mut server) = ends(vaes::suite(), vaes::suite());
@@ -315,7 +320,7 @@ mod tests {
         }
     }
 
-    /// The suite is the same one as far as anybody can tell.
+    /// Our suite has the same name and limits as AWS-LC's.
     #[test]
     fn it_is_the_same_suite() {
         let (ours, theirs) = (vaes::suite(), cipher_suite::TLS13_AES_128_GCM_SHA256);

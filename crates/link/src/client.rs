@@ -1,4 +1,4 @@
-//! The end that connects: an edge, or whoever forwards ports.
+//! The connecting endpoint: an edge, or a program that forwards ports.
 
 use std::fmt;
 use std::io;
@@ -28,7 +28,7 @@ use crate::status::PeerStatus;
 use crate::stream::LinkStream;
 use crate::{SetupError, random};
 
-/// A link to one gateway, kept up as long as it lives. Clones are the same link.
+/// A link to one gateway, which reconnects as long as the value lives. Clones share the link.
 #[derive(Clone)]
 pub struct Client(Arc<Shared>);
 
@@ -38,38 +38,38 @@ struct Shared {
     gateway: String,
     recall: Option<Arc<Recall>>,
     state: watch::Receiver<State>,
-    /// Ends with the link.
+    /// The tasks end when the link is dropped.
     _tasks: JoinSet<()>,
 }
 
-/// How the link is.
+/// The state of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Nothing is known yet.
+    /// The first attempt to connect has not ended.
     Connecting,
-    /// So many connections are up.
+    /// This many connections are up.
     Up(usize),
-    /// None is, and the last attempt failed.
+    /// No connection is up, and the last attempt failed.
     Down,
 }
 
-/// Why no conversation can be begun.
+/// Why no stream can be opened.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// There is no connection to the gateway.
+    /// No connection to the gateway is up.
     #[error("the link to the gateway is down")]
     Down,
-    /// There are as many as may be.
+    /// The limit of streams is reached.
     #[error("the link takes no more streams")]
     Streams(#[from] SendError),
 }
 
 impl Client {
-    /// Keeps a link to `gateway` (HOST:PORT) from now on, on the runtime this is called in.
+    /// Keeps a link to `gateway` (HOST:PORT) from now on, on the current runtime.
     pub fn start(config: LinkConfig, gateway: &str) -> Result<Self, SetupError> {
         let session = u64::from_le_bytes(random::<8>().map_err(SetupError::Random)?);
-        // All that lies in the store of one who has one gateway came from it.
+        // A client has one gateway, so all chunks in its store came from there.
         let endpoint = config.endpoint(Sharing::Everything, true, session)?;
         let core = CoreConfig {
             accepts: false,
@@ -127,11 +127,12 @@ impl Client {
         })))
     }
 
-    /// Begins a conversation. Bytes can be written at once; whether the gateway connects to the target is known later.
+    /// Opens a stream. Bytes can be written at once; [`LinkStream::answered`] tells whether the gateway could
+    /// connect to the target.
     ///
     /// # Errors
     ///
-    /// If the link is down, or has as many conversations as the gateway takes.
+    /// Fails if the link is down, or if the gateway's limit of streams is reached.
     pub fn open(&self, target: Target) -> Result<LinkStream, OpenError> {
         if *self.0.state.borrow() == State::Down {
             return Err(OpenError::Down);
@@ -140,42 +141,41 @@ impl Client {
         Ok(LinkStream::new(Arc::clone(&self.0.peer), talk))
     }
 
-    /// Waits until the link is up, or an attempt failed; what it is then.
+    /// Waits until the link is up or the first attempt has failed. Returns the state.
     pub async fn settled(&self) -> State {
         let mut state = self.0.state.clone();
         let settled = state.wait_for(|state| *state != State::Connecting).await;
         settled.map_or(State::Down, |state| *state)
     }
 
-    /// Waits until the link is up, however long that takes.
+    /// Waits without a timeout until the link is up.
     pub async fn up(&self) {
         let mut state = self.0.state.clone();
         _ = state.wait_for(|state| matches!(state, State::Up(_))).await;
     }
 
-    /// How the link is now.
+    /// Returns the current state.
     pub fn state(&self) -> State {
         *self.0.state.borrow()
     }
 
-    /// What was saved, and how things are.
+    /// Returns the counters and the current state.
     pub fn status(&self) -> PeerStatus {
         let encrypted = matches!(self.0.config.encryption, Encryption::Tls(_));
         PeerStatus::of(&self.0.peer, &self.0.gateway, encrypted)
     }
 
-    /// Where its chunks are.
+    /// Returns the chunk store.
     pub fn store(&self) -> &Chunks {
         &self.0.config.store
     }
 
-    /// Waits until everything that was written is delivered and no conversation is left, at most for `grace`.
+    /// Waits until all written bytes are delivered and no stream is left, at most for `grace`.
     pub async fn drain(&self, grace: Duration) {
         drain(&self.0.peer, grace).await;
     }
 
-    /// Waits until everything that was written is delivered and no conversation is left, at most for `grace`; then ends
-    /// the link and writes the store's last container.
+    /// Waits as [`drain`](Self::drain) does; then closes the link and writes the last container of the store.
     pub async fn shutdown(self, grace: Duration) -> io::Result<()> {
         drain(&self.0.peer, grace).await;
         self.0.peer.with(|core| {
@@ -190,7 +190,7 @@ impl Client {
     }
 }
 
-/// Writes the store's last container, and what the peers have.
+/// Writes the last container of the store, and the known chunks of each peer.
 pub(crate) async fn finish(
     store: Chunks,
     recall: Option<Arc<Recall>>,
@@ -203,10 +203,10 @@ pub(crate) async fn finish(
     finished.await.map_err(io::Error::other)?
 }
 
-/// An edge has one peer, whatever its store.
+/// The file name of a client's only peer, whatever the epoch of that peer's store.
 const GATEWAY: &str = "gateway";
 
-/// Until nothing is under way, or time is up.
+/// Waits until the peer is idle, or until `grace` has passed.
 pub(crate) async fn drain(peer: &Peer, grace: Duration) {
     let end = Instant::now() + grace;
     while Instant::now() < end {
@@ -218,7 +218,7 @@ pub(crate) async fn drain(peer: &Peer, grace: Duration) {
     }
 }
 
-/// A gateway that refuses does so within this.
+/// A connection that lasted this long was accepted: a gateway that refuses one closes it earlier.
 const SETTLED_AFTER: Duration = Duration::from_secs(1);
 
 const DRAIN_PAUSE: Duration = Duration::from_millis(20);
@@ -241,7 +241,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// Conversations that nobody can go on with end after a while.
+/// Resets all streams when the link has been down for `patience`.
 async fn be_patient(peer: Arc<Peer>, mut state: watch::Receiver<State>, patience: Duration) {
     loop {
         let down = state.wait_for(|state| !matches!(state, State::Up(_)));
@@ -257,7 +257,7 @@ async fn be_patient(peer: Arc<Peer>, mut state: watch::Receiver<State>, patience
     }
 }
 
-/// Keeps one of the connections.
+/// Keeps one of the connections up.
 struct Keeper {
     nth: usize,
     peer: Arc<Peer>,
@@ -272,7 +272,7 @@ impl Keeper {
         let mut backoff = Backoff::new(times.backoff_min, times.backoff_max);
         let mut complained = false;
         loop {
-            // The first finds out whether the gateway is there.
+            // The first connection finds out whether the gateway is reachable.
             if self.nth > 0 {
                 let mut state = self.state.subscribe();
                 _ = state.wait_for(|state| matches!(state, State::Up(_))).await;
@@ -297,7 +297,7 @@ impl Keeper {
                             "a connection to the gateway ended"
                         ),
                     }
-                    // One that broke at once would break again.
+                    // After a connection that broke at once, the next attempt waits longer.
                     if began.elapsed() > SETTLED_AFTER {
                         backoff.succeeded();
                     }
@@ -310,7 +310,7 @@ impl Keeper {
                         }
                         news
                     });
-                    // Once is enough for what stays as it is.
+                    // An error that lasts is logged once.
                     if !complained || !error.is_lasting() {
                         tracing::warn!(
                             gateway = self.gateway,
@@ -326,7 +326,7 @@ impl Keeper {
         }
     }
 
-    /// How many connections are up now.
+    /// Publishes how many connections are up.
     fn count(&self) {
         let lines = self.peer.with(|core| core.lines());
         self.state.send_replace(match lines {

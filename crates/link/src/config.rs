@@ -1,4 +1,4 @@
-//! What an end of a link is told, checked and with every default filled in.
+//! The configuration of an endpoint, checked, with every default filled in.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,24 +17,24 @@ use crate::ids::Ids;
 use crate::keys::Keys;
 use crate::shelf::Buffers;
 
-/// Whether connections are encrypted.
+/// The encryption of connections.
 #[derive(Clone, Debug)]
 pub enum Encryption {
-    /// TLS 1.3, both ends with certificates of one private CA.
+    /// TLS 1.3. Both endpoints have certificates of one private CA.
     Tls(Arc<Keys>),
-    /// Not at all: inside a VPN. Whoever reaches the port can then read, and talk to the gateway if they have the store's
-    /// key check, which crosses the line in the clear.
+    /// No encryption, for links inside a VPN. An attacker on the network can read the traffic. The key check
+    /// crosses the network in clear text, and with it an attacker can also use the gateway.
     Off,
 }
 
-/// What bodies are compressed with, deduplicated by and bounded by: the same for both ends.
+/// The settings of an endpoint: encryption, store, compression, limits.
 #[derive(Clone, Debug)]
 pub struct LinkConfig {
-    /// How connections are protected.
+    /// The encryption of connections.
     pub encryption: Encryption,
-    /// Names chunks; the same at both ends.
+    /// The key of chunk hashes; the same at both endpoints.
     pub store_key: IdKey,
-    /// Where chunks are kept.
+    /// The chunk store.
     pub store: Chunks,
     /// Bytes of a chunk on average, 4 to 64 KiB. What the gateway says counts.
     pub chunk_bytes: u32,
@@ -56,41 +56,42 @@ pub struct LinkConfig {
     pub unacked_bytes_max: usize,
     /// Frames of a connection that wait for the disk while others go on; one beyond them has the connection wait.
     pub late_frames_max: usize,
-    /// A folder in which it is written down what peers have, so that an end that starts again need not send it again; none, and
-    /// it forgets.
+    /// The folder that persists which chunks each peer has, so that they are not sent again after a restart. `None`
+    /// keeps the knowledge in memory only.
     pub knowledge: Option<PathBuf>,
-    /// Times.
+    /// Timeouts and intervals.
     pub times: Times,
-    /// Memory for bodies, shared by all peers.
+    /// The buffers of bodies, shared by all peers.
     pub pool: Pool,
-    /// How chunks are named.
+    /// The hash function of chunk ids.
     pub ids: Ids,
 }
 
-/// How long things may take.
+/// Timeouts and intervals.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
-    /// An idle connection says something this often; one that is silent for three times as long is given up.
+    /// An idle connection sends a keep-alive at this interval. A connection that receives no bytes for three
+    /// intervals is closed.
     pub keep_alive: Duration,
-    /// From the beginning of a connection to HELLO.
+    /// From the beginning of a connection until HELLO is received.
     pub handshake: Duration,
-    /// From the beginning of a connection that the gateway accepted to its first byte.
+    /// From accepting a connection until its first byte.
     pub first_byte: Duration,
-    /// The first wait after an attempt to connect that failed.
+    /// The delay after the first failed attempt to connect.
     pub backoff_min: Duration,
-    /// The longest.
+    /// The longest delay between attempts.
     pub backoff_max: Duration,
-    /// Conversations survive a line that is down for so long.
+    /// Streams survive an outage of the link that is shorter than this.
     pub patience: Duration,
-    /// The gateway connects to a target within this.
+    /// The timeout of the gateway's connections to targets.
     pub connect: Duration,
-    /// How often it is written down what peers have.
+    /// The interval at which the knowledge of peers is persisted.
     pub knowledge: Duration,
 }
 
 impl Default for Times {
-    /// 15 s keep most middleboxes from forgetting a connection. 15 s of patience are longer than a route takes to change and shorter than
-    /// people wait.
+    /// A keep-alive of 15 s is more frequent than the timeouts of most middleboxes. An outage of up to 15 s covers
+    /// most changes of a network route, and is shorter than users wait.
     fn default() -> Self {
         Self {
             keep_alive: Duration::from_secs(15),
@@ -101,15 +102,15 @@ impl Default for Times {
             backoff_max: Duration::from_secs(15),
             patience: Duration::from_secs(15),
             connect: Duration::from_secs(10),
-            // It costs a sync of the store. What is exchanged after it is sent once more after a crash.
+            // Persisting includes a sync of the store. Chunks exchanged later are sent once more after a crash.
             knowledge: Duration::from_secs(300),
         }
     }
 }
 
 impl LinkConfig {
-    /// The defaults: chunks of 8 KiB, everything on, two connections, 256 MiB for what a peer sends and 128 MiB for what it is
-    /// sent: 100 ms of 10 Gb/s.
+    /// Returns the defaults: chunks of 8 KiB, all features enabled, two connections, 256 MiB of received and 128
+    /// MiB of sent bytes per peer. 128 MiB are 100 ms of 10 Gb/s.
     pub fn new(encryption: Encryption, store_key: IdKey, store: Chunks) -> Self {
         Self {
             encryption,
@@ -124,7 +125,8 @@ impl LinkConfig {
             streams_max: 1024,
             receive_bytes_max: 256 << 20,
             unacked_bytes_max: 128 << 20,
-            // As many reads at once as a disk orders well and one in flash has channels, and 8 MiB where each brings half a one.
+            // A disk orders this many concurrent reads well, and flash has about as many channels. With 0.5 MiB for
+            // each frame they take 8 MiB.
             late_frames_max: 16,
             knowledge: None,
             times: Times::default(),
@@ -133,18 +135,19 @@ impl LinkConfig {
         }
     }
 
-    /// What the machines are made of. `sharing`: which chunks the peer may name; `keep_sent`: whether it may name what it was sent, too.
+    /// Returns the configuration of the state machines. `sharing` says which chunks the peer may reference;
+    /// `keep_sent` also lets it reference chunks that were sent to it.
     pub(crate) fn endpoint(
         &self,
         sharing: Sharing,
         keep_sent: bool,
         session: u64,
     ) -> Result<EndpointConfig, ChunkerError> {
-        // Sizes of chunks would tell what an encrypted body is, if others could cut alike.
+        // If the cuts were the same for everyone, chunk lengths could reveal the content of an encrypted body.
         let seed = self.store_key.id(b"edgeward link: seed of the chunker").0;
         let seed = u64::from_le_bytes(*seed.first_chunk().expect("sixteen bytes"));
         let chunker = ChunkerParams::new(self.chunk_bytes, seed)?;
-        // Each stream begins with its share of half the budget, the rest is for those that are fast.
+        // Each stream starts with its share of half the budget. The other half is for fast streams.
         let streams_max = self.streams_max.max(1);
         let credit = self.receive_bytes_max / 2 / streams_max as u64;
         let credit = credit.clamp(16 << 10, 256 << 10);
@@ -156,7 +159,7 @@ impl LinkConfig {
                 streams_max,
                 unacked_max: self.unacked_bytes_max,
                 stream_unacked_max: self.unacked_bytes_max.min(32 << 20),
-                // Until the peer says how much.
+                // No credit until the peer announces it.
                 credit: 0,
                 ..SenderConfig::new(chunker, self.methods)
             },
@@ -174,5 +177,5 @@ impl LinkConfig {
     }
 }
 
-/// Containers of the store of which it is known what a peer has: a bit a chunk, of a terabyte.
+/// The limit of containers for which a peer's chunks are recorded: one bit for each chunk of a terabyte.
 pub(crate) const CONTAINERS_MAX: usize = 1 << 20;

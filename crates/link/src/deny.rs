@@ -1,8 +1,8 @@
-//! Certificates that are no longer let in.
+//! Certificates that the gateway refuses.
 //!
-//! The link's CA signs certificates that do not expire, so a key that was lost or stolen needs another end. A deny list
-//! is a text file with the SHA-256 fingerprint of a certificate on each line. The gateway reads it again when the file
-//! changes, refuses these certificates and closes the connections that they have.
+//! Certificates of the link's CA do not expire, so a key that was lost or stolen has to be denied explicitly. A
+//! deny list is a text file with the SHA-256 fingerprint of one certificate on each line. The gateway reads it
+//! again when the file changes, refuses these certificates and closes their connections.
 
 use std::collections::HashSet;
 use std::fs;
@@ -17,13 +17,13 @@ use thiserror::Error;
 /// The SHA-256 digest of a certificate's DER.
 pub(crate) type Fingerprint = [u8; 32];
 
-/// The fingerprint of a certificate.
+/// Returns the fingerprint of a certificate.
 pub(crate) fn fingerprint(certificate: &[u8]) -> Fingerprint {
     let digest = digest::digest(&digest::SHA256, certificate);
     digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
 
-/// A fingerprint as `openssl x509 -fingerprint -sha256` prints it, without the colons.
+/// Formats a fingerprint as `openssl x509 -fingerprint -sha256` prints it, without the colons.
 pub(crate) fn hex(fingerprint: &Fingerprint) -> String {
     fingerprint
         .iter()
@@ -40,7 +40,7 @@ pub enum DenyError {
     File {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
     /// A line is not a fingerprint.
@@ -53,7 +53,7 @@ pub enum DenyError {
     },
 }
 
-/// Certificates that are refused, from a file.
+/// The certificates that are refused, read from a file.
 #[derive(Clone, Debug)]
 pub struct DenyList(Arc<Shared>);
 
@@ -69,7 +69,7 @@ struct State {
     version: Version,
 }
 
-/// Differs between two versions of a file: device, inode, length, and the time of the last change.
+/// Identifies a version of a file: device, inode, length, and the time of the last change.
 type Version = Option<(u64, u64, u64, i64, i64)>;
 
 impl DenyList {
@@ -88,8 +88,8 @@ impl DenyList {
         self.state().denied.contains(fingerprint)
     }
 
-    /// Reads the list again if the file has changed, and returns whether it did. A list that cannot be read leaves the
-    /// last one in force.
+    /// Reads the list again if the file has changed, and returns true if it did. If the new version cannot be read,
+    /// the last list stays in force.
     pub(crate) fn refresh(&self) -> bool {
         let now = version(&self.0.path);
         if self.state().version == now {
@@ -152,7 +152,7 @@ fn read(path: &Path) -> Result<HashSet<Fingerprint>, DenyError> {
     let mut denied = HashSet::new();
     for (nth, line) in text.lines().enumerate() {
         let line = line.split('#').next().unwrap_or_default().trim();
-        // As `openssl x509 -fingerprint -sha256` prints it.
+        // Accepts a line as `openssl x509 -fingerprint -sha256` prints it.
         let digits = line.rsplit_once('=').map_or(line, |(_, digits)| digits);
         if digits.is_empty() {
             continue;
@@ -179,15 +179,15 @@ fn parse(digits: &str) -> Option<Fingerprint> {
     Some(fingerprint)
 }
 
-/// Sixty thousand certificates.
+/// Enough for sixty thousand certificates.
 const LIST_BYTES_MAX: u64 = 4 << 20;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Fingerprints with and without colons, comments and empty lines are read; a line that is something else is
-    /// refused, and a list that cannot be read again leaves the last one in force.
+    /// Fingerprints with and without colons, comments and empty lines are read; any other line is refused. A list
+    /// that cannot be read again leaves the last one in force.
     #[test]
     fn a_list_has_one_fingerprint_on_each_line() {
         let folder = tempfile::tempdir().expect("a folder");

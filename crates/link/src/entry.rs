@@ -1,4 +1,4 @@
-//! Ways into a link for whoever speaks TCP: a port that leads to one target, and a port for a proxy's clients.
+//! Local listeners that carry TCP connections over the link: to one fixed target, or as a SOCKS5 and CONNECT proxy.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,16 +18,16 @@ use crate::pump::pump;
 use crate::socks::{HEAD_BYTES_MAX, Step, Style, read, reply};
 use crate::stream::LinkStream;
 
-/// Where connections lead.
+/// The target of a listener's connections.
 #[derive(Clone, Debug)]
 pub enum Way {
-    /// All to one target.
+    /// One fixed target.
     To(Target),
-    /// Where each client says, in SOCKS5 or by CONNECT.
+    /// The target that each client requests by SOCKS5 or CONNECT.
     Proxy,
 }
 
-/// A listener whose connections travel the link; dropping it ends it and them.
+/// A listener whose connections are carried over the link. Dropping it closes the listener and its connections.
 #[derive(Debug)]
 pub struct Entry {
     addr: SocketAddr,
@@ -56,7 +56,7 @@ impl Entry {
         })
     }
 
-    /// Where it listens.
+    /// Returns the address of the listener.
     pub fn local_addr(&self) -> SocketAddr {
         self.addr
     }
@@ -84,7 +84,7 @@ async fn accept(listener: TcpListener, client: Client, way: Way, connections_max
                 });
             }
             Err(error) => {
-                // Usually too many open files: some will be closed.
+                // Usually too many open files; some will be closed.
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
@@ -92,7 +92,7 @@ async fn accept(listener: TcpListener, client: Client, way: Way, connections_max
     }
 }
 
-/// Whoever connects here means the target; if it is not to be had, the connection is reset.
+/// Carries a connection to the target. If the link is down, the connection is reset.
 async fn forward(client: &Client, target: Target, tcp: TcpStream) -> io::Result<()> {
     match client.open(target) {
         Ok(stream) => pump(stream, tcp).await,
@@ -115,7 +115,7 @@ async fn proxy(client: &Client, mut tcp: TcpStream) -> io::Result<()> {
     tcp.write_all(&reply(style, outcome)).await?;
     match opened {
         Ok(mut stream) => {
-            // A client that did not wait has said more already.
+            // A client that did not wait for the reply has sent more already.
             stream.write_all(&rest).await?;
             pump(stream, tcp).await
         }
@@ -133,7 +133,8 @@ async fn open(client: &Client, target: Target) -> Result<LinkStream, u32> {
     Ok(stream)
 }
 
-/// Where a client wants to go, how it says so, and what else it said. `None`: it was refused.
+/// Reads the target that a client requests, the protocol that it uses, and the bytes after the request. Returns
+/// `None` if the request was refused.
 async fn listen_to(tcp: &mut TcpStream) -> io::Result<Option<(Target, Style, Vec<u8>)>> {
     let (mut heard, mut greeted) = (Vec::new(), false);
     loop {

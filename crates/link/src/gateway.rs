@@ -1,4 +1,4 @@
-//! The end that is connected to: near the origin, with one store for all edges.
+//! The listening endpoint: near the origin, with one store for all edges.
 
 mod peers;
 
@@ -37,38 +37,38 @@ use crate::{SetupError, random};
 
 use peers::{Entry, Greeted, PeerKey, Peers};
 
-/// What a gateway is told.
+/// The configuration of a gateway.
 #[derive(Clone, Debug)]
 pub struct GatewayConfig {
-    /// As for any end.
+    /// The settings of any endpoint.
     pub link: LinkConfig,
-    /// Where it listens.
+    /// The address to listen on.
     pub listen: SocketAddr,
-    /// Where [`Target::Origin`] is: it speaks HTTP/1.1.
+    /// The host and port of [`Target::Origin`], which speaks HTTP/1.1.
     pub origin: Option<HostPort>,
-    /// Whether the origin is asked for bodies that are not compressed.
+    /// True if the gateway requests bodies without compression from the origin.
     pub identity: bool,
-    /// Where else it connects to.
+    /// The other targets that edges may connect to.
     pub allow: Allow,
-    /// Peers whose chunks it remembers, connected or not.
+    /// The limit of peers whose chunks are remembered, connected or not.
     pub peers_max: usize,
-    /// Of those, peers with one certificate. `None` for three quarters: all edges of a fleet may share one certificate,
-    /// and other certificates need some places.
+    /// The limit of peers with one certificate. `None` is three quarters of `peers_max`: all edges of a fleet may
+    /// share one certificate, and other certificates need some of the peers.
     pub peers_per_certificate_max: Option<usize>,
-    /// Connections whose handshake is not complete. Beyond it the oldest one makes room.
+    /// The limit of connections whose handshake is not complete. Beyond it the oldest one is closed.
     pub pending_max: usize,
     /// Certificates that are refused.
     pub deny: Option<DenyList>,
-    /// Which chunks a peer may name. Edges of different owners learn nothing about each other from
-    /// [`Sharing::Exchanged`].
+    /// The chunks that a peer may reference. With [`Sharing::Exchanged`], edges of different owners learn nothing
+    /// about each other's chunks.
     pub sharing: Sharing,
-    /// Whether the bytes of all that edges are sent are kept here, too, so that an edge that sends them back can name them. Else only
-    /// those against which later versions are compressed.
+    /// True if the gateway stores all bytes that it sends, so that an edge can send references when it sends them
+    /// back. Otherwise only the chunks are stored against which later versions are compressed.
     pub keep_sent: bool,
 }
 
 impl GatewayConfig {
-    /// Nobody may go anywhere but to the origin; 64 peers.
+    /// Returns the defaults: no target but the origin, and 64 peers.
     pub fn new(link: LinkConfig, listen: SocketAddr, origin: Option<HostPort>) -> Self {
         Self {
             link,
@@ -78,7 +78,7 @@ impl GatewayConfig {
             allow: Allow::default(),
             peers_max: 64,
             peers_per_certificate_max: None,
-            // At a hundred new connections a second each has five seconds, and a handshake takes three round trips.
+            // At a hundred new connections a second, each has five seconds. A handshake takes three round trips.
             pending_max: 512,
             deny: None,
             sharing: Sharing::Exchanged,
@@ -87,12 +87,12 @@ impl GatewayConfig {
     }
 }
 
-/// A gateway at work; dropping it ends it.
+/// A running gateway. Dropping it closes it.
 #[derive(Debug)]
 pub struct Gateway {
     addr: SocketAddr,
     shared: Arc<Shared>,
-    /// End with it.
+    /// The tasks end with the gateway.
     tasks: JoinSet<()>,
 }
 
@@ -105,35 +105,35 @@ struct Shared {
     counters: Mutex<GatewayCounters>,
 }
 
-/// What happened at the gateway's door.
+/// Counters of the connections and streams of a gateway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GatewayCounters {
-    /// Connections that came.
+    /// Connections accepted.
     pub connections: u64,
-    /// Of those, refused before they were one of a peer's: certificate, key, version, or no HELLO.
+    /// Connections refused during the handshake: certificate, key, version, or no HELLO.
     pub refused: u64,
-    /// Connections that made room for newer ones before their handshake was complete.
+    /// Connections closed to make room for newer ones before their handshake was complete.
     pub displaced: u64,
     /// Connections refused because their certificate is on the deny list.
     pub denied: u64,
     /// Edges that were found to have the store identity of another live edge.
     pub clones: u64,
-    /// Of those, ended because what came was no frame.
+    /// Connections closed because the bytes received were not a frame.
     pub malformed: u64,
-    /// Of those, ended because the peer broke the protocol.
+    /// Connections closed because the peer violated the protocol.
     pub violations: u64,
-    /// Conversations that were begun.
+    /// Streams that peers opened.
     pub conversations: u64,
-    /// Of those, with a target that is not allowed.
+    /// Streams whose target is not permitted.
     pub not_allowed: u64,
-    /// Of those, with a target that could not be reached.
+    /// Streams whose target could not be reached.
     pub unreachable: u64,
 }
 
 impl Gateway {
-    /// Listens from now on, on the runtime this is called in.
+    /// Starts listening on the current runtime.
     pub async fn bind(config: GatewayConfig) -> Result<Self, SetupError> {
-        // Refused now rather than at the first connection.
+        // An invalid configuration is refused now rather than at the first connection.
         config.link.endpoint(config.sharing, config.keep_sent, 0)?;
         let listen = |source| SetupError::Listen {
             addr: config.listen,
@@ -190,12 +190,12 @@ impl Gateway {
         })
     }
 
-    /// Where it listens.
+    /// Returns the address of the listener.
     pub fn local_addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Its peers, and what was saved for each.
+    /// Returns the counters of the gateway and of each peer.
     pub fn status(&self) -> GatewayStatus {
         let encrypted = matches!(self.shared.config.link.encryption, Encryption::Tls(_));
         let mut peers: Vec<_> = self
@@ -203,7 +203,7 @@ impl Gateway {
             .peers()
             .known
             .iter()
-            // A port changes with each connection, a store stays.
+            // The port changes with each connection; the epoch of the store does not.
             .map(|(key, entry)| (entry.from.ip(), key.epoch & 0xffff, Arc::clone(&entry.peer)))
             .collect();
         peers.sort_by_key(|(from, epoch, _)| (*from, *epoch));
@@ -219,12 +219,12 @@ impl Gateway {
         }
     }
 
-    /// Where its chunks are.
+    /// Returns the chunk store.
     pub fn store(&self) -> &edgeward_chunk_store::Chunks {
         &self.shared.config.link.store
     }
 
-    /// Waits until no conversation is left, at most for `grace`.
+    /// Waits until no stream is left, at most for `grace`.
     pub async fn drain(&self, grace: Duration) {
         let end = Instant::now() + grace;
         let peers: Vec<_> = {
@@ -237,7 +237,7 @@ impl Gateway {
         }
     }
 
-    /// As [`drain`](Self::drain), and then ends, with the store's last container written.
+    /// Waits as [`drain`](Self::drain) does; then closes the gateway and writes the last container of the store.
     pub async fn shutdown(mut self, grace: Duration) -> io::Result<()> {
         self.drain(grace).await;
         let store = self.shared.config.link.store.clone();
@@ -250,7 +250,7 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        // Conversations know the gateway, and are known to it.
+        // Streams and the gateway hold references to each other; this breaks the cycle.
         let ended = Peers {
             ended: true,
             ..Peers::default()
@@ -270,12 +270,12 @@ impl Shared {
         self.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Peers, as what is known of them is written down.
+    /// Returns the peers with their file names.
     fn named_peers(&self) -> Vec<(String, Arc<Peer>)> {
         let Some(recall) = &self.recall else {
             return Vec::new();
         };
-        // A clone has the name of the other edge, whose knowledge would be overwritten.
+        // A clone has the file name of the other edge, whose file it would overwrite.
         let named = |(key, entry): (&PeerKey, &Entry)| {
             if key.session.is_some() {
                 return None;
@@ -290,7 +290,7 @@ impl Shared {
         self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The peer that says this, as it was known before or anew.
+    /// Returns the peer of this HELLO; creates it if it is new.
     fn peer(
         self: &Arc<Self>,
         certificate: Option<Vec<u8>>,
@@ -301,7 +301,7 @@ impl Shared {
         if peers.ended {
             return Err(HandshakeError::Ended);
         }
-        // Checked while no other task can add to the list or to the peers.
+        // Checked while no other task can change the list or the peers.
         self.check(certificate.as_deref())?;
         let (key, clone) = match peers.greet(certificate, theirs, from) {
             Greeted::Known(peer) => return Ok(peer),
@@ -386,7 +386,7 @@ impl Shared {
         });
     }
 
-    /// Counts a connection that did not become one of a peer's, and logs it.
+    /// Counts and logs a connection that was refused.
     fn refused(&self, from: SocketAddr, error: &HandshakeError) {
         let mut counters = self.counters();
         match error {
@@ -396,7 +396,7 @@ impl Shared {
         }
         drop(counters);
         let error_text = crate::chain(error);
-        // Strangers can bring about as many of these as they like, and they say nothing about an edge.
+        // Unknown hosts can cause any number of these, and they say nothing about an edge.
         if matches!(error, HandshakeError::Displaced | HandshakeError::Silent(_)) {
             tracing::debug!(%from, error = error_text, "a connection was refused");
         } else {
@@ -416,7 +416,7 @@ impl Shared {
             }
             _ = displaced => Err(HandshakeError::Displaced),
         };
-        // From here on the bounds are those of peers.
+        // From here on the limits of peers apply.
         drop(slot);
         let (peer, line) = match shaken {
             Ok(line) => line,
@@ -440,8 +440,7 @@ impl Shared {
         self.wait_for_line(&peer).await;
     }
 
-    /// Ends the peer's streams if no connection comes in time. One task waits for a peer, however often its connections
-    /// end.
+    /// Ends the peer's streams if no connection is made in time. At most one task waits for each peer.
     async fn wait_for_line(&self, peer: &Peer) {
         while peer.with(|core| core.lines()) == 0 && peer.begin_waiting() {
             let made = peer.with(|core| core.lines_made());
@@ -476,7 +475,7 @@ impl Shared {
         let mut wire = Wire::accept(tcp, &self.config.link.encryption).await?;
         self.check(wire.certificate().as_deref())?;
         let theirs = wire.hear().await?;
-        // Before anything is kept for somebody who has another key.
+        // The keys are compared before any state is kept for the peer.
         let probe = self
             .config
             .link
@@ -494,7 +493,7 @@ impl Shared {
         Ok((peer, line.map_err(broken)?))
     }
 
-    /// Connects to where a conversation wants to go, and carries bytes.
+    /// Connects to the target of a stream, and copies bytes.
     async fn serve(self: Arc<Self>, begun: Begun) {
         self.counters().conversations += 1;
         let place = match begun.target() {
@@ -563,9 +562,9 @@ impl Shared {
     }
 }
 
-/// Connects, or says why not in the link's words.
+/// Connects to a target. An error is a reason of [`refusal`].
 ///
-/// The name is resolved once: the addresses that `permits` has seen are those that are connected to.
+/// The name is resolved once, so the addresses that are connected to are those that `permits` has accepted.
 pub(crate) async fn connect_within(
     place: &HostPort,
     permits: impl Fn(IpAddr) -> bool,
@@ -588,14 +587,14 @@ pub(crate) async fn connect_within(
     connected.unwrap_or(Err(refusal::TIMEOUT))
 }
 
-/// Accepts connections. Those whose handshake is not complete have a bound of their own; the others belong to peers,
-/// whose number and connections are bounded.
+/// Accepts connections. Those whose handshake is not complete have their own limit. The others belong to peers,
+/// whose number and connections are limited.
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     let pending_max = shared.config.pending_max;
     let pending = Slots::new(ConnectionLimits {
         connections_max: pending_max,
         unserved_max: pending_max,
-        // An address with half of the slots replaces its own connections.
+        // An address that has half of the slots replaces its own connections.
         per_client_max: pending_max.div_ceil(2),
     });
     let mut connections = JoinSet::new();
@@ -610,7 +609,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
                 tokio::task::yield_now().await;
             }
             Err(error) => {
-                // Usually too many open files: some will be closed.
+                // Usually too many open files; some will be closed.
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
@@ -630,7 +629,7 @@ async fn follow(list: DenyList, shared: Arc<Shared>) {
     }
 }
 
-/// Serves the conversations of one peer.
+/// Serves the streams of one peer.
 async fn converse(peer: Arc<Peer>, shared: Arc<Shared>) {
     let mut conversations = JoinSet::new();
     while let Some(begun) = Begun::next(&peer).await {
@@ -640,7 +639,7 @@ async fn converse(peer: Arc<Peer>, shared: Arc<Shared>) {
     while conversations.join_next().await.is_some() {}
 }
 
-/// A certificate that is denied is gone within about this time.
+/// The interval of checking the deny list: a denied certificate loses its connections within about this time.
 const DENY_CHECK: Duration = Duration::from_secs(1);
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

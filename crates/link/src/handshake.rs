@@ -1,4 +1,4 @@
-//! From a TCP connection to one of a peer's: TLS, and HELLO from both ends.
+//! The handshake of a connection: TLS, then HELLO from both endpoints.
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -19,58 +19,58 @@ use crate::keys::{RECORD_BYTES, gateway_name};
 use crate::line::{LineError, ReadAhead, read_frame_of};
 use crate::local;
 
-/// Why a connection did not become one of the link's.
+/// Why a handshake failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum HandshakeError {
-    /// There is none.
+    /// The TCP connection failed.
     #[error("cannot connect to {to}")]
     Connect {
-        /// Where to.
+        /// The address of the peer.
         to: String,
-        /// Why not.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The certificates, or what was said with them, are not right; or it is not encrypted on one side.
+    /// A certificate is not valid, the TLS handshake failed, or only one side uses encryption.
     #[error("no TLS with the peer")]
     Tls(#[source] io::Error),
-    /// HELLO did not come, or something else did.
+    /// HELLO was not received.
     #[error("the peer said no HELLO")]
     Hello(#[source] LineError),
-    /// The two have nothing in common.
+    /// The endpoints have no common version, or different keys.
     #[error("the two ends do not agree")]
     Disagreement(#[from] Disagreement),
-    /// It took too long.
+    /// The handshake took too long.
     #[error("the peer took longer than {0:?} to say HELLO")]
     Timeout(Duration),
-    /// The other end sent nothing.
+    /// The peer sent no byte.
     #[error("nothing came within {0:?}")]
     Silent(Duration),
-    /// Newer connections needed the place of this one.
+    /// The connection was closed to make room for newer ones.
     #[error("the connection was closed to make room before its handshake was complete")]
     Displaced,
     /// The certificate is on the deny list.
     #[error("the certificate {0} is on the deny list")]
     Denied(String),
-    /// As many peers as one certificate may have.
+    /// The certificate has reached its limit of peers.
     #[error("{0} peers are connected with this certificate, which is its limit")]
     TooManyOfCertificate(usize),
-    /// As many peers as may be.
+    /// The limit of peers is reached.
     #[error("{0} peers are connected, which is the limit")]
     TooManyPeers(usize),
-    /// The gateway ended meanwhile.
+    /// The gateway has shut down.
     #[error("the gateway has ended")]
     Ended,
 }
 
 impl HandshakeError {
-    /// Whether it will be the same at the next attempt: somebody has to do something.
+    /// Returns true if the next attempt will fail as well until an operator changes something.
     pub(crate) fn is_lasting(&self) -> bool {
         matches!(self, Self::Tls(_) | Self::Disagreement(_) | Self::Hello(_))
     }
 }
 
-/// A connection, encrypted or not.
+/// A connection, with or without encryption.
 #[expect(
     clippy::large_enum_variant,
     reason = "a few of them, each with megabytes of buffers"
@@ -113,7 +113,7 @@ impl Wire {
         }
     }
 
-    /// The certificate of the other end.
+    /// Returns the certificate of the peer.
     pub(crate) fn certificate(&self) -> Option<Vec<u8>> {
         match self {
             Self::Plain(_) => None,
@@ -125,12 +125,13 @@ impl Wire {
         }
     }
 
-    /// What the checksums of frames are made of here: TLS lets nothing through that was changed on the way.
+    /// Returns what the checksums of frames cover on this connection: TLS already protects the bytes against
+    /// changes.
     pub(crate) fn checksum(&self, agreed: &Agreed) -> Checksum {
         agreed.checksum(matches!(self, Self::Tls(_)))
     }
 
-    /// Both say HELLO, the connector first: a gateway tells strangers nothing.
+    /// Sends HELLO. The connecting endpoint sends it first, so a gateway reveals nothing to an unknown peer.
     pub(crate) async fn say(&mut self, hello: Hello) -> Result<(), HandshakeError> {
         let mut bytes = Vec::new();
         Frame::Hello(hello).encode(&mut bytes);
@@ -156,13 +157,14 @@ impl Wire {
     }
 }
 
-/// What is sealed at once, before the system takes it: nine whole records, in the memory of those before.
+/// The limit of encrypted bytes buffered before the system accepts them: nine whole records, in memory that is used
+/// again.
 const SEALED_BYTES_MAX: usize = 9 * RECORD_BYTES;
 
-/// How sockets of the link are set.
+/// Sets the options of a socket of the link.
 ///
-/// What the system has taken cannot be overtaken any more, so it gets little in advance: a question waits no longer than that takes. A peer that
-/// acknowledges nothing for ten seconds is gone, whatever TCP thinks.
+/// Bytes in the socket buffer cannot be overtaken, so its unsent part is kept small: it bounds how long a request
+/// waits. A peer that acknowledges nothing for ten seconds is considered dead.
 pub(crate) fn tune(tcp: &TcpStream) -> io::Result<()> {
     tcp.set_nodelay(true)?;
     let socket = SockRef::from(tcp);
@@ -177,10 +179,10 @@ pub(crate) fn tune(tcp: &TcpStream) -> io::Result<()> {
 /// Frames of 256 KiB are written in parts anyway.
 const UNSENT_BYTES: u32 = 128 << 10;
 
-/// HELLO of today has 84; that of tomorrow may have more.
+/// Today's HELLO has 84 bytes; later versions may add fields.
 const HELLO_BYTES_MAX: usize = 512;
 
-/// Connects to a name's addresses in turn; the first that answers.
+/// Resolves a name and tries its addresses in order. Returns the first connection that succeeds.
 pub(crate) async fn connect(to: &str) -> io::Result<(TcpStream, SocketAddr)> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{to} has no address"));
     for addr in tokio::net::lookup_host(to).await? {

@@ -1,52 +1,56 @@
-//! How long written bytes wait for more: for a chunk to end, for a batch to fill.
+//! How long written bytes are held back until a chunk or a batch is complete.
 //!
-//! Bytes that leave at once are on time, and bytes that wait a little can be named or compressed together. While frames of
-//! the same body wait for the line there is nothing to decide: they are what it waits for. Otherwise
-//! whoever flushes with little at hand (a question, a line of a terminal) is obeyed at once, whole chunks wait for
-//! [`HOLD`], and the unfinished chunk at the end until nothing was written for as long. Where writing never pauses it
-//! waits for [`HOLD_UNFINISHED`]: its beginning would be sent although most of such chunks turn out to be known. And where the
-//! writer may write no more before the peer says something, which it will, it waits for that.
+//! Bytes that are sent at once arrive early; bytes that are held back can be deduplicated or compressed together.
+//! While frames of the same body wait for the connection, no decision is needed. Otherwise:
+//!
+//! - A flush of few bytes, such as a request or a line of a terminal, sends them at once.
+//! - Whole chunks are held for [`HOLD`].
+//! - The incomplete last chunk is held until no byte was written for [`HOLD`]. If writing does not pause, it is
+//!   held for [`HOLD_UNFINISHED`]: most of these chunks turn out to be known, and sending the beginning of one
+//!   wastes bytes.
+//! - A writer that has used up its credit continues as soon as the peer grants more, so the incomplete chunk is
+//!   held until then.
 
 use std::time::{Duration, Instant};
 
-/// How long whole chunks wait, and an unfinished one since something was last written.
+/// How long whole chunks are held, and an incomplete chunk after the last write.
 pub(crate) const HOLD: Duration = Duration::from_micros(200);
 
-/// How long an unfinished chunk waits while the writing goes on.
+/// How long an incomplete chunk is held while writing continues.
 pub(crate) const HOLD_UNFINISHED: Duration = Duration::from_millis(2);
 
-/// How long it waits to be said that something little arrived: most targets answer within it.
+/// How long the acknowledgement of few bytes is held: most targets answer within it.
 pub(crate) const HOLD_ANSWERS: Duration = Duration::from_millis(1);
 
-/// Up to so much is sent as soon as it is flushed: a chunk of it would hardly be worth its name.
+/// Up to this many bytes are sent as soon as they are flushed: a reference would save little.
 pub(crate) const SMALL_BYTES: usize = 2 << 10;
 
-/// What waits of one body, and since when.
+/// The held bytes of one body, and since when they are held.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hold {
     first: Instant,
     last: Instant,
-    /// When the chunk that is unfinished was begun, as far as is known.
+    /// When the incomplete chunk began, as far as it is known.
     unfinished: Instant,
-    /// Up to where the body had left then.
+    /// The sealed offset of the body at that time.
     sealed: u64,
-    /// The writer may go on, and is expected to.
+    /// True if the writer was woken after waiting for room, and more writes are expected.
     resumed: bool,
 }
 
-/// What to do now.
+/// The action to take now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Nothing, and ask again then.
     Wait(Instant),
     /// Whole chunks leave; ask again then.
     Whole(Instant),
-    /// Everything leaves.
+    /// Send everything.
     All,
 }
 
 impl Hold {
-    /// Something was written where nothing waited.
+    /// Begins the hold at the first write.
     pub(crate) fn new(now: Instant) -> Self {
         Self {
             first: now,
@@ -57,17 +61,18 @@ impl Hold {
         }
     }
 
-    /// More was written.
+    /// Records another write.
     pub(crate) fn wrote(&mut self, now: Instant) {
         self.last = now;
     }
 
-    /// The writer, who could not go on, may.
+    /// Records that a writer that had waited for room can continue.
     pub(crate) fn resume(&mut self) {
         self.resumed = true;
     }
 
-    /// Up to where the body has left. If that is news, what waits came later than what did before.
+    /// Records the offset up to which the body is sealed into frames. If it has grown, the held bytes are newer
+    /// than that.
     pub(crate) fn saw(&mut self, sealed: u64, now: Instant) {
         if std::mem::take(&mut self.resumed) {
             (self.last, self.unfinished) = (now, now);
@@ -77,7 +82,7 @@ impl Hold {
         }
     }
 
-    /// When to ask first.
+    /// Returns when to ask for the first verdict.
     pub(crate) fn due(&self) -> Instant {
         self.first + HOLD
     }
@@ -100,7 +105,8 @@ impl Hold {
 mod tests {
     use super::*;
 
-    /// Nothing leaves before its time, all of it 200 µs after the last write, and 2 ms after the first in any case.
+    /// No byte is sent before 200 µs. All bytes are sent 200 µs after the last write, and 2 ms after the first in
+    /// any case.
     #[test]
     fn bytes_leave_when_writing_pauses() {
         let start = Instant::now();
@@ -117,7 +123,7 @@ mod tests {
         assert_eq!(hold.verdict(at(2000)), Verdict::All);
     }
 
-    /// Where chunks end all the time, none is sent unfinished because of those before it.
+    /// If chunks end continually, no chunk is sent incomplete because of the chunks before it.
     #[test]
     fn an_unfinished_chunk_waits_from_its_own_beginning() {
         let start = Instant::now();
@@ -129,7 +135,7 @@ mod tests {
             hold.saw(round * 9000, at(now));
             assert_eq!(hold.verdict(at(now)), Verdict::Whole(at(now + 199)));
         }
-        // 19.8 ms, and no chunk ends any more.
+        // After 19.8 ms no chunk ends any more.
         for now in [19_900, 20_000, 21_700] {
             hold.wrote(at(now));
             hold.saw(99 * 9000, at(now));

@@ -1,4 +1,4 @@
-//! How chunks are named, as an operator chooses it.
+//! The hash function of chunk ids, as an operator selects it.
 
 use std::sync::{Arc, LazyLock};
 
@@ -14,20 +14,21 @@ use edgeward_dedup::mark::MarkKey;
 #[cfg(target_arch = "x86_64")]
 use crate::cipher;
 
-/// How chunks are named; the same at both ends.
+/// The hash function of chunk ids; the same at both endpoints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ids {
-    /// By keyed BLAKE3: two chunks of one name cannot be made even with the key.
+    /// Keyed BLAKE3. Two chunks with the same id cannot be constructed, even with the key.
     #[default]
     Blake3,
-    /// By GMAC, several times faster. Whoever has the store key can make chunks that share a name, so whoever
-    /// has it is trusted: with a store that ends of several owners fill, one could spoil what others get, until
-    /// digests show it. For ends of one operator.
+    /// GMAC, several times faster. An endpoint that has the store key can construct chunks with the same id. If
+    /// endpoints of several owners share a store, one of them could corrupt what others receive, until digests
+    /// detect it. So GMAC is for endpoints of one operator.
     Gmac,
 }
 
 impl Ids {
-    /// Names by this scheme under a key; chunks that come again are known by marks of this process.
+    /// Returns the key for this hash function. Repeated chunks are recognised by fingerprints under a key of this
+    /// process.
     pub fn of(self, key: &IdKey) -> IdKey {
         let key = match &*MARKS {
             Some(marks) => key.clone().with_marks(Arc::clone(marks)),
@@ -43,21 +44,21 @@ impl Ids {
     }
 }
 
-/// One key for all peers, since they share stores, and marks lie beside what is stored. Without randomness
-/// nothing is marked.
+/// One fingerprint key for all peers, because they share stores and fingerprints are kept beside the stored chunks.
+/// Without randomness no fingerprints are used.
 static MARKS: LazyLock<Option<Arc<MarkKey>>> = LazyLock::new(|| {
     let random = crate::random::<32>().ok()?;
     Some(Arc::new(MarkKey::new(&random)))
 });
 
-/// AES-128-GCM's tag of bytes that are associated data, under a nonce of zeroes (NIST SP 800-38D, section 6.4,
-/// for a message of no bytes).
+/// The tag of AES-128-GCM for an empty message with the bytes as associated data, under a nonce of zeroes (NIST SP
+/// 800-38D, section 6.4).
 ///
-/// GCM with a nonce that is used twice gives its hash key away, to those who see tags. Nobody sees these: only
-/// what BLAKE3 makes of them leaves the process.
+/// If a nonce is used twice, GCM reveals its hash key to an observer of the tags. Nobody outside the process sees
+/// these tags, because only their BLAKE3 hash leaves it.
 ///
-/// AWS-LC is fast at it where there is AVX-512. Where there are wide multiplications without that, it takes the
-/// narrow ones, and code of our own is more than twice as fast.
+/// AWS-LC is fast on processors with AVX-512. On processors that have vector multiplications without AVX-512, it
+/// uses the 128-bit ones, and our own code is more than twice as fast.
 struct Gmac {
     key: LessSafeKey,
     #[cfg(target_arch = "x86_64")]
@@ -96,21 +97,21 @@ impl Tagger for Gmac {
     }
 }
 
-/// The same tag by code of our own.
+/// The same tag, computed by our own code.
 #[cfg(target_arch = "x86_64")]
 struct Wide {
     ghash: Ghash,
-    /// What is added to GHASH: the cipher's output for the nonce.
+    /// The cipher's output for the nonce, which is added to GHASH.
     mask: u128,
 }
 
 #[cfg(target_arch = "x86_64")]
 impl Wide {
-    /// If the processor can.
+    /// Returns `None` if the processor lacks the instructions.
     fn new(key: &[u8; 16]) -> Option<Self> {
         let key = UnboundCipherKey::new(&AES_128, key).expect("it has sixteen bytes");
         let key = EncryptingKey::ctr(key).expect("AES has that mode");
-        // Counters 0 and 1: AES of zeroes, which is the hash key, and AES of the nonce with a counter of one.
+        // Counters 0 and 1: AES of zeroes is the hash key; AES of the nonce with a counter of one is the mask.
         let mut blocks = [0; 32];
         let from_zero = EncryptionContext::Iv128([0; 16].into());
         let encrypted = key.less_safe_encrypt(&mut blocks, from_zero);
@@ -144,7 +145,7 @@ mod tests {
             .collect()
     }
 
-    /// The tag is AES-128-GCM's: that of no bytes at all is test case 1 of the GCM specification (McGrew and Viega).
+    /// The tag of no bytes is test case 1 of the GCM specification (McGrew and Viega).
     #[test]
     fn tags_are_those_of_gcm() {
         let tag = Gmac::new(&[0; 16]).tag(b"");
@@ -153,8 +154,8 @@ mod tests {
 
     #[cfg(target_arch = "x86_64")]
     proptest! {
-        /// Our own code makes the tags that AWS-LC makes, of every length around the borders of blocks and
-        /// groups, wherever bytes begin in memory.
+        /// Our code computes the tags of AWS-LC for every length around the borders of blocks and groups, at any
+        /// alignment.
         #[test]
         fn both_tags_are_the_same(key in any::<[u8; 16]>(), seed in any::<u64>(), length in 0_usize..3000, start in 0_usize..32) {
             let Some(wide) = Wide::new(&key) else {
@@ -171,7 +172,7 @@ mod tests {
         }
     }
 
-    /// Each length up to more than two groups of blocks, under one key.
+    /// Checks each length up to more than two groups of blocks, under one key.
     #[test]
     #[cfg(target_arch = "x86_64")]
     fn every_length_has_the_tag_of_aws_lc() {
@@ -188,7 +189,7 @@ mod tests {
         }
     }
 
-    /// Names of both schemes, as `docs/reference/link-protocol.md` has them.
+    /// The ids of both functions are those of `docs/link-protocol.md`.
     #[test]
     fn names_are_as_they_are_documented() {
         let key = IdKey::new([7; 32]);

@@ -1,20 +1,21 @@
-//! Bytes as they come from a connection, until they are frames.
+//! Receive buffers: bytes from a connection, until they are whole frames.
 //!
-//! Short frames are read many at a time into one buffer and decoded there. A long one gets a buffer of its own as soon as its header
-//! says how long it is, and the rest of it is read where it will stay: its bytes are delivered from there.
+//! Many short frames are read at a time into one buffer and decoded there. A long frame gets its own buffer as soon
+//! as its header is read. The rest of it is read straight into that buffer, from which its payload is delivered
+//! without a copy.
 
 use bytes::Bytes;
 
 use edgeward_dedup::buffer::{Buffer, Pool};
 use edgeward_dedup::wire::{WireError, frame_length};
 
-/// What was read and is not decoded.
+/// Bytes that are received and not decoded.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
-    /// A frame that is coming, and how long it will be.
+    /// A long frame that is being received, and its length.
     long: Option<(Buffer, usize)>,
     pool: Pool,
 }
@@ -27,7 +28,7 @@ pub(crate) enum Framed<'a> {
 }
 
 impl Framed<'_> {
-    /// Its bytes, to be kept.
+    /// Returns the bytes as a shared buffer.
     pub(crate) fn into_bytes(self) -> Bytes {
         match self {
             Self::Short(bytes) => Bytes::copy_from_slice(bytes),
@@ -48,19 +49,19 @@ impl Inbox {
         }
     }
 
-    /// Where to read into: never empty, as long as frames are taken out before.
+    /// Returns the buffer to read into. It is never empty if all whole frames were taken out before.
     pub(crate) fn room(&mut self) -> &mut [u8] {
         if let Some((buffer, length)) = &mut self.long {
             let missing = *length - buffer.len();
             return &mut buffer.spare()[..missing];
         }
-        // A frame that is not whole moves to the front, so that the rest of it fits: it is a short one.
+        // An incomplete frame is short. It moves to the front, so that the rest of it fits.
         self.bytes.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
         &mut self.bytes[self.end..]
     }
 
-    /// So many bytes were read into the room.
+    /// Records that this many bytes were read into the buffer.
     pub(crate) fn filled(&mut self, bytes: usize) {
         match &mut self.long {
             Some((buffer, _)) => buffer.fill(bytes),
@@ -69,7 +70,7 @@ impl Inbox {
         debug_assert!(self.end <= self.bytes.len());
     }
 
-    /// The next whole frame.
+    /// Returns the next whole frame.
     pub(crate) fn frame(&mut self) -> Result<Option<Framed<'_>>, WireError> {
         if let Some((buffer, length)) = self
             .long
@@ -96,10 +97,10 @@ impl Inbox {
     }
 }
 
-/// What is read at once while nothing says that a long frame comes: of one that does, this much is copied.
+/// The size of the buffer of short frames. At most this much of a long frame is copied.
 const READ_BYTES: usize = 16 << 10;
 
-/// Longer frames are not collected in the buffer of short ones.
+/// Longer frames get their own buffer.
 const SHORT_BYTES_MAX: usize = READ_BYTES / 2;
 
 #[cfg(test)]
@@ -109,7 +110,7 @@ mod tests {
     use edgeward_dedup::codec::Method;
     use edgeward_dedup::wire::{Frame, Span, StreamId, decode};
 
-    /// Frames of all lengths come out as they went in, however the bytes arrive.
+    /// Frames of all lengths are decoded as they were encoded, whatever the lengths of the reads.
     #[test]
     fn frames_come_out_however_bytes_come_in() {
         let payloads = [1, 100, 524_288, 3, 300_000, 524_288, 524_288, 7, 9000];

@@ -1,8 +1,8 @@
-//! Who an end is, and whom it believes: a private CA, a certificate for each end, and the key that names chunks.
+//! The identity of an endpoint: a private CA, a certificate for each endpoint, and the key of chunk hashes.
 //!
-//! There is no public CA in this: whoever has a certificate of the link's own CA is let in, and nobody else. The gateway's is for
-//! servers and the edges' are for clients, so that an edge cannot pass for the gateway. TLS 1.3 alone, and AES-128-GCM first:
-//! processors have it in silicon.
+//! No public CA is trusted: an endpoint is accepted if it has a certificate of the link's own CA. The gateway's
+//! certificate is for servers and the edges' are for clients, so an edge cannot impersonate the gateway. Only TLS
+//! 1.3 is used, and AES-128-GCM is preferred, because processors have instructions for it.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -25,14 +25,14 @@ use edgeward_dedup::id::IdKey;
 
 use crate::{cipher, deny};
 
-/// What one end needs for TLS.
+/// The TLS configuration of an endpoint, as a server and as a client.
 #[derive(Clone, Debug)]
 pub struct Keys {
     pub(crate) server: Arc<ServerConfig>,
     pub(crate) client: Arc<ClientConfig>,
 }
 
-/// Why there are no keys.
+/// Why keys cannot be loaded or generated.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum KeysError {
@@ -44,7 +44,7 @@ pub enum KeysError {
         /// Why.
         source: io::Error,
     },
-    /// A file has something else in it.
+    /// A file has other content.
     #[error("{} holds no {what}", .path.display())]
     Content {
         /// Which.
@@ -52,7 +52,7 @@ pub enum KeysError {
         /// What it should hold.
         what: &'static str,
     },
-    /// The files do not belong together.
+    /// The certificate and the private key do not match.
     #[error("the certificate and key in {} cannot be used together", .path.display())]
     Refused {
         /// The folder.
@@ -60,7 +60,7 @@ pub enum KeysError {
         /// Why.
         source: rustls::Error,
     },
-    /// The CA in the folder is none.
+    /// The CA certificate is not valid.
     #[error("the CA in {} cannot be used", .path.display())]
     Authority {
         /// The folder.
@@ -68,22 +68,22 @@ pub enum KeysError {
         /// Why.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// Certificates could not be made.
+    /// The certificates could not be created.
     #[error("certificates cannot be made")]
     Generate(#[from] rcgen::Error),
-    /// There is no randomness.
+    /// The system's random number generator failed.
     #[error("the system has no randomness")]
     Random(#[source] io::Error),
 }
 
 impl Keys {
-    /// Reads an end's folder, as [`generate`] made it: certificates, and the key that names chunks.
+    /// Reads the folder of an endpoint that [`generate`] created: the certificates, and the key of chunk hashes.
     pub fn load(folder: &Path) -> Result<(Self, IdKey), KeysError> {
         let keys = Self::load_for(folder, cipher::suites())?;
         Ok((keys, load_store_key(&folder.join(STORE_KEY))?))
     }
 
-    /// The certificates alone, for connections by these suites.
+    /// Reads the certificates alone, for connections with these cipher suites.
     pub(crate) fn load_for(
         folder: &Path,
         suites: Vec<SupportedCipherSuite>,
@@ -121,7 +121,7 @@ impl Keys {
             .with_client_cert_verifier(verifier)
             .with_single_cert(chain.clone(), key.clone_key())
             .map_err(refused)?;
-        // Connections last for days; tickets would be one more secret.
+        // Connections last for days, and tickets would be one more secret.
         server.send_tls13_tickets = 0;
         server.alpn_protocols = vec![ALPN.to_vec()];
         server.max_fragment_size = Some(RECORD_BYTES + HEADER_BYTES);
@@ -141,12 +141,12 @@ impl Keys {
     }
 }
 
-/// What an edge expects the gateway's certificate to be for, wherever it runs.
+/// The name in every gateway's certificate, whatever its host.
 pub(crate) fn gateway_name() -> ServerName<'static> {
     ServerName::try_from(GATEWAY_NAME).expect("a name")
 }
 
-/// The SHA-256 fingerprint of the first certificate in a file, as a deny list has it.
+/// Returns the SHA-256 fingerprint of the first certificate in a file, in the format of a deny list.
 pub fn fingerprint_of(path: &Path) -> Result<String, KeysError> {
     let chain = certificates(path)?;
     let first = chain
@@ -155,7 +155,7 @@ pub fn fingerprint_of(path: &Path) -> Result<String, KeysError> {
     Ok(deny::hex(&deny::fingerprint(first)))
 }
 
-/// Reads the key that names chunks: 64 hexadecimal digits.
+/// Reads the key of chunk hashes: 64 hexadecimal digits.
 pub fn load_store_key(path: &Path) -> Result<IdKey, KeysError> {
     let file = |source| KeysError::File {
         path: path.to_owned(),
@@ -181,10 +181,10 @@ pub fn load_store_key(path: &Path) -> Result<IdKey, KeysError> {
     Ok(IdKey::new(key))
 }
 
-/// Makes a CA, and a folder each for the gateway and the edges: `gateway/` and `edge/`, each with all that [`Keys::load`] reads.
-/// The CA's own key stays in `ca/`; nothing needs it but certificates for further ends.
+/// Creates a CA, and the folders `gateway/` and `edge/`, each with all files that [`Keys::load`] reads. The CA's
+/// private key stays in `ca/`; it is needed only for certificates of further endpoints.
 ///
-/// Certificates do not expire: whoever wants others makes others. A file that is there is not overwritten.
+/// The certificates do not expire. An existing file is not overwritten.
 pub fn generate(folder: &Path) -> Result<(), KeysError> {
     let authority_key = KeyPair::generate()?;
     let mut params = CertificateParams::new(Vec::<String>::new())?;
@@ -289,17 +289,19 @@ fn provider(cipher_suites: Vec<SupportedCipherSuite>) -> Arc<CryptoProvider> {
     })
 }
 
-/// The plaintext of a record. rustls makes a vector for each, and the same for what it opened. 14 KiB with all that is around the bytes is the longest of
-/// jemalloc's small classes, of which each thread keeps what it freed last; records of 16 KiB, the most there may be, come from and go to all threads' memory,
-/// and are seldom those that the processor's cache still has.
+/// The plaintext bytes of a TLS record. rustls allocates a vector for each record, and another when it decrypts
+/// one. 14 KiB with header, type and tag is jemalloc's largest small size class, of which each thread caches what
+/// it freed last. Records of 16 KiB, the maximum, would come from memory that all threads share, which is seldom in
+/// the processor's cache.
 pub(crate) const RECORD_BYTES: usize = (14 << 10) - HEADER_BYTES - 1 - 16;
 
-/// Around it are a header, a type and a tag (RFC 8446, section 5.2); rustls counts the header in where it is told how long records are.
+/// Each record adds a header, a content type and a tag (RFC 8446, section 5.2). rustls counts the header as part of
+/// the record length that it is given.
 const HEADER_BYTES: usize = 5;
 
 static VERSIONS: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS13];
 
-/// So that nothing else that listens with such a certificate is taken for a gateway.
+/// Distinguishes a gateway from other servers that use a certificate of the same CA.
 const ALPN: &[u8] = b"edgeward-link/1";
 
 const GATEWAY_NAME: &str = "gateway.link.edgeward";
@@ -315,7 +317,8 @@ const PRIVATE_KEY: &str = "private key";
 mod tests {
     use super::*;
 
-    /// What is made can be loaded, both ends name chunks alike, secrets are the owner's, and nothing is overwritten.
+    /// Generated keys can be loaded, both endpoints compute the same chunk ids, secret files are readable by their
+    /// owner only, and no file is overwritten.
     #[test]
     fn generated_keys_are_loaded() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -1,8 +1,8 @@
-//! What streams are called: the words with which the two drivers begin a body, byte by byte in
-//! `docs/reference/link-protocol.md`.
+//! The labels with which a stream of the protocol begins, specified in `docs/link-protocol.md`.
 //!
-//! A conversation has two streams, one each way. Whoever begins it says what with; the other end answers with a
-//! stream of its own that names the first, or stops the first with a [`refusal`].
+//! A link stream consists of two one-way streams of the protocol, one per direction. The label of the first one has
+//! the target. The peer answers with a stream whose label has the first one's number, or stops the first with a
+//! [`refusal`] reason.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,25 +11,25 @@ use thiserror::Error;
 
 use edgeward_dedup::wire::StreamId;
 
-/// What a conversation is to be with.
+/// The target of a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Target {
-    /// The origin that the gateway was given: HTTP/1.1.
+    /// The origin of the gateway's configuration; it speaks HTTP/1.1.
     Origin,
-    /// Whoever listens there: whatever they speak.
+    /// A TCP address, for any protocol.
     Tcp(HostPort),
 }
 
-/// A place on the gateway's network.
+/// A host and a port, as seen from the gateway's network.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HostPort {
-    /// A name or an address, in lower case, without brackets.
+    /// A host name or an address, in lower case, without brackets.
     pub host: String,
     /// Not zero.
     pub port: u16,
 }
 
-/// Why text is no place.
+/// Returned if a text is not `HOST:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("`{0}` is not HOST:PORT")]
 pub struct NotHostPort(pub String);
@@ -40,7 +40,7 @@ impl FromStr for HostPort {
     fn from_str(text: &str) -> Result<Self, NotHostPort> {
         let wrong = || NotHostPort(text.chars().take(80).collect());
         let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
-        // Rust takes a sign for part of a number.
+        // Rust's integer parser accepts a sign.
         let digits = port.bytes().all(|byte| byte.is_ascii_digit());
         let port = port.parse().ok().filter(|port| *port > 0 && digits);
         let bracketed = host
@@ -81,17 +81,17 @@ impl fmt::Display for Target {
     }
 }
 
-/// How a stream is introduced.
+/// The label of a one-way stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Label {
-    /// A conversation begins.
+    /// Opens a link stream to a target.
     Begin(Target),
-    /// The other half of the conversation that the peer began with this stream.
+    /// Answers the link stream that the peer opened with this one-way stream.
     Answer(StreamId),
 }
 
 impl Label {
-    /// The bytes of an OPEN's label.
+    /// Returns the bytes of the label in an OPEN frame.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Begin(Target::Tcp(place)) => [&[TCP], place.to_string().as_bytes()].concat(),
@@ -100,7 +100,7 @@ impl Label {
         }
     }
 
-    /// `None` for what is not understood here.
+    /// Returns `None` if the label is not valid.
     pub fn decode(label: &[u8]) -> Option<Self> {
         let (kind, rest) = label.split_first()?;
         match *kind {
@@ -122,26 +122,26 @@ const TCP: u8 = 1;
 const ANSWER: u8 = 2;
 const ORIGIN: u8 = 3;
 
-/// RFC 1035 §2.3.4 has 255 bytes for a name on the wire, which are 253 in text.
+/// RFC 1035, section 2.3.4 limits a name to 255 bytes on the wire, which are 253 in text.
 const HOST_BYTES_MAX: usize = 253;
 
-/// Why a conversation was refused or broken off: numbers of RESET and STOP beside those of
+/// Reasons in RESET and STOP frames why a stream was refused or aborted, in addition to those of
 /// [`edgeward_dedup::reason`].
 pub mod refusal {
-    /// The gateway does not connect there.
+    /// The gateway does not permit the target.
     pub const NOT_ALLOWED: u32 = 16;
-    /// Nobody takes connections there.
+    /// The target does not accept connections.
     pub const UNREACHABLE: u32 = 17;
     /// The name has no address.
     pub const NO_SUCH_HOST: u32 = 18;
-    /// The label means nothing here.
+    /// The label is not valid.
     pub const NOT_UNDERSTOOD: u32 = 19;
-    /// It took too long.
+    /// The connection to the target timed out.
     pub const TIMEOUT: u32 = 20;
     /// The link was down for too long.
     pub const LINK_DOWN: u32 = 21;
 
-    /// In words.
+    /// Returns a message for the reason.
     pub fn describe(reason: u32) -> &'static str {
         match reason {
             edgeward_dedup::reason::GIVEN_UP => "the other end gave it up",

@@ -1,13 +1,12 @@
-//! The link between edge and gateway: connections, streams, the gateway, and ways in.
+//! The link between an edge and a gateway: connections, streams, the two endpoints, and local listeners.
 //!
-//! A [`Client`] keeps a few TCP connections to a [`Gateway`] and begins conversations over them: each a
-//! [`LinkStream`], to be read and written like a socket, with a [`Target`] on the gateway's network. What
-//! travels is decided by `edgeward_dedup`; here it is driven. All connections to one peer work on one pair of
-//! its machines, behind one lock (`core`); a connection (`line`) is a task that reads, lets the machines work,
-//! and writes.
+//! A [`Client`] keeps a few TCP connections to a [`Gateway`] and opens streams over them. Each [`LinkStream`] is
+//! read and written like a socket and leads to a [`Target`] on the gateway's network. `edgeward_dedup` decides
+//! which frames are sent; this crate drives it. All connections to one peer share one sender and one receiver of
+//! that crate, behind one lock (`core`). A connection is a task that reads frames, passes them to these state
+//! machines, and writes the frames that they produce.
 //!
-//! Frames and labels are in `docs/reference/link-protocol.md`, how to set a link up in `docs/explanation/link.md`.
-//!
+//! Frames and labels are specified in `docs/link-protocol.md`. `docs/link.md` describes how to set up a link.
 //! ```no_run
 //! # async fn example(folder: &std::path::Path, store: edgeward_chunk_store::Chunks) -> Result<(), Box<dyn std::error::Error>> {
 //! use edgeward_link::{Client, Encryption, Keys, LinkConfig, Target};
@@ -85,22 +84,22 @@ pub use status::{EndStatus, GatewayStatus, PeerStatus};
 pub use stream::{LinkStream, Refused};
 pub use tally::Tally;
 
-/// Why an end does not begin.
+/// Why an endpoint cannot be started.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SetupError {
-    /// Chunks cannot be cut like this.
+    /// The configured chunk size is not supported.
     #[error("the size of chunks is not possible")]
     Chunks(#[from] ChunkerError),
-    /// There is no randomness.
+    /// The system's random number generator failed.
     #[error("the system has no randomness")]
     Random(#[source] io::Error),
-    /// The address cannot be had.
+    /// The address cannot be listened on.
     #[error("cannot listen on {addr}")]
     Listen {
-        /// Which.
+        /// The address.
         addr: SocketAddr,
-        /// Why not.
+        /// The error of the system.
         source: io::Error,
     },
 }
@@ -111,7 +110,7 @@ fn random<const N: usize>() -> io::Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// An error with all its causes, for a log.
+/// Returns the message of an error with those of all its causes, for a log.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,8 +1,9 @@
-//! One connection to a peer at work.
+//! One connection to a peer, after the handshake.
 //!
-//! Each turn reads what there is, hands the frames to the machines under one lock, asks them for frames until there is a good
-//! write's worth, and writes. Nothing waits in between, so a frame that comes for another connection's stream, or
-//! bytes that a user wrote, find the line idle or busy, and that is all the machines need to know of it.
+//! Each iteration reads from the socket, passes the received frames to the peer's state machines under one lock,
+//! takes frames from them until a write is large enough, and writes. No iteration blocks. An event elsewhere, such
+//! as a frame for a stream of another connection or bytes written by a user, finds this connection either idle or
+//! busy, and the state machines need to know no more than that.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -30,22 +31,22 @@ use crate::turn::{Turn, step_aside};
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LineError {
-    /// It broke.
+    /// Reading or writing failed.
     #[error("the connection broke")]
     Io(#[from] io::Error),
     /// The peer closed it.
     #[error("the peer closed the connection")]
     Closed,
-    /// What came is no frame.
+    /// The bytes received are not a frame.
     #[error("what came is no frame")]
     Wire(#[from] WireError),
-    /// The peer broke the protocol.
+    /// The peer violated the protocol.
     #[error("the peer broke the protocol")]
     Violation(#[from] Violation),
-    /// Nothing came for too long.
+    /// The peer sent nothing for this long.
     #[error("nothing came for {0:?}")]
     Silent(Duration),
-    /// The peer began anew on another connection, or the link ends.
+    /// The peer restarted and connected again, or the link is shutting down.
     #[error("the connection is not needed any more")]
     Superseded,
 }
@@ -56,16 +57,16 @@ pub(crate) struct Line<S> {
     peer: Arc<Peer>,
     id: LineId,
     inbox: Inbox,
-    /// There may be whole frames in it, for which there was no time.
+    /// True if `inbox` may hold whole frames that were not handled because the budget was spent.
     unhandled: bool,
     aside: Aside,
     out: Outbox,
-    /// The socket took not all it was given since frames were last made.
+    /// True if the socket has accepted only a part of the frames that were last given to it.
     busy: bool,
     alarm: Alarm,
-    /// When to look again if nothing else happens.
+    /// The time of the next poll if no other event occurs.
     due: Option<Instant>,
-    /// Others had their turn since anything moved.
+    /// True if the task has yielded since bytes last moved.
     stepped_aside: bool,
     ticks: Interval,
     keep_alive: Duration,
@@ -102,7 +103,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
         })
     }
 
-    /// Works until it ends; why it did.
+    /// Runs the connection until it ends, and returns the reason.
     pub(crate) async fn run(mut self) -> LineError {
         let error = std::future::poll_fn(|cx| self.poll(cx)).await;
         self.peer.with(|core| core.line_down(self.id));
@@ -116,7 +117,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
         }
     }
 
-    /// Works until neither direction moves, or others have their turn.
+    /// Reads and writes until neither direction makes progress or the budget is spent.
     fn turns(&mut self, cx: &mut Context<'_>) -> Result<(), LineError> {
         let mut turn = Turn::default();
         while !turn.is_over() {
@@ -131,12 +132,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
         Ok(())
     }
 
-    /// Reads once and handles what became whole, as long as there is time; whether there was anything to do.
+    /// Reads once and handles all complete frames, as long as the budget lasts. Returns true if there was work.
     fn read(&mut self, cx: &mut Context<'_>, turn: &mut Turn) -> Result<bool, LineError> {
         let came_again = !self.aside.is_empty() && self.handle_late(cx, turn)?;
         let room = self.aside.room();
         if room == 0 {
-            // Whatever the peer says, it is not heard.
+            // The peer's bytes are not read now, so its silence means nothing.
             self.heard = Instant::now();
             return Ok(came_again);
         }
@@ -149,7 +150,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
         } = self;
         let mut late = Vec::new();
         self.unhandled = peer.with(|core| {
-            // A frame of a few bytes may stand for half a megabyte that is to be loaded.
+            // A frame of a few bytes can reference half a megabyte of chunks that have to be loaded.
             while !turn.is_over() {
                 if late.len() == room {
                     core.tallies.held_up += 1;
@@ -177,7 +178,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
         Ok(true)
     }
 
-    /// Goes on with those for whom the disk was read, as long as there is time; whether there were any.
+    /// Handles parked frames and resumes stalled streams whose chunks are loaded, as long as the budget lasts.
+    /// Returns true if there were any.
     fn handle_late(&mut self, cx: &mut Context<'_>, turn: &mut Turn) -> Result<bool, LineError> {
         let checksum = self.out.checksum();
         let mut any = false;
@@ -206,7 +208,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
         Ok(any)
     }
 
-    /// Reads once; whether anything came.
+    /// Reads once. Returns true if bytes were received.
     fn receive(&mut self, cx: &mut Context<'_>) -> Result<bool, LineError> {
         let mut room = ReadBuf::new(self.inbox.room());
         match Pin::new(&mut self.io).poll_read(cx, &mut room) {
@@ -222,7 +224,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
         Ok(true)
     }
 
-    /// Makes frames if there are none, and writes what the socket takes; whether it took anything, or something is read for somebody.
+    /// Fills the outbox if it is empty, and writes as much as the socket accepts. Returns true if the socket
+    /// accepted bytes or a read of the store was started.
     fn write(&mut self, cx: &mut Context<'_>, turn: &mut Turn) -> Result<bool, LineError> {
         let mut reads = false;
         if self.out.is_written() {
@@ -238,7 +241,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
             for stall in stalls {
                 let late = Late::Body(stall.stream, stall.times);
                 self.aside.put(late, stall.wanted);
-                // Whoever puts something aside has to look whether it is done, or nobody wakes him.
+                // A read was started, so its completion has to be polled, or the task is never woken.
                 reads = true;
             }
             reads |= self.aside.look_ahead();
@@ -246,7 +249,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
             self.busy = false;
             self.due = due;
             if self.out.is_written() {
-                // The last bytes may still lie in a cipher's buffer.
+                // The last bytes may still be in the TLS buffer.
                 if Pin::new(&mut self.io).poll_flush(cx)?.is_pending() {
                     self.busy = true;
                 }
@@ -270,7 +273,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
                 }
             }
         }
-        // A cipher may have taken all of it, and the socket not.
+        // TLS may have accepted all bytes while the socket did not.
         if moved && !self.busy && Pin::new(&mut self.io).poll_flush(cx)?.is_pending() {
             self.busy = true;
         }
@@ -280,7 +283,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
         Ok(moved || reads)
     }
 
-    /// Nothing moves: see to the time.
+    /// Called when neither direction makes progress: checks the timers.
     fn watch(&mut self, cx: &mut Context<'_>) -> Result<(), LineError> {
         while self.ticks.poll_tick(cx).is_ready() {
             let now = Instant::now();
@@ -291,15 +294,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
             if now - self.said >= self.keep_alive / 2 && self.out.is_written() {
                 self.out.clear();
                 self.peer.with(|core| core.keep_alive(&mut self.out));
-                // It is short, and an idle socket takes it; otherwise the next turn does.
+                // The frame is short, so an idle socket accepts it; otherwise the next poll writes it.
                 cx.waker().wake_by_ref();
             }
         }
         if self.due.is_some() {
-            // To set the alarm takes longer than to let others have their turn and look again, and where a body is coming something has
-            // moved by then.
+            // Yielding once is cheaper than setting the timer. While a body is being received, bytes have moved by
+            // the time the task is polled again.
             if std::mem::replace(&mut self.stepped_aside, true) {
-                // Once: while the socket takes nothing there is no other time to look.
+                // `due` is taken: while the socket accepts nothing, no later time is worth a poll.
                 self.alarm.set(self.due.take())?;
             } else {
                 step_aside(cx);
@@ -312,7 +315,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Line<S> {
     }
 }
 
-/// Waits for a whole HELLO before anything else is believed.
+/// Reads one frame of at most `bytes_max` bytes: the HELLO, before the connection is trusted.
 pub(crate) async fn read_frame_of(
     io: &mut (impl AsyncRead + Unpin),
     bytes_max: usize,
@@ -331,10 +334,10 @@ pub(crate) async fn read_frame_of(
     Ok(frame)
 }
 
-/// A head and a body's bytes, and the same again: more is not given at once.
+/// Slices of one vectored write: head and payload of four frames. The system is given no more at once.
 const SLICES: usize = 8;
 
-/// Reads ahead of who asks for little: a TLS record is otherwise fetched 4 KiB at a time.
+/// Reads ahead in large blocks, because rustls reads only 4 KiB at a time.
 pub(crate) struct ReadAhead<S> {
     io: S,
     bytes: Vec<u8>,
@@ -353,7 +356,7 @@ impl<S> ReadAhead<S> {
     }
 }
 
-/// A good part of what the system buffers, and less than a second-level cache.
+/// A good part of the socket buffer, and less than a second-level cache.
 const AHEAD_BYTES: usize = 128 << 10;
 
 impl<S: AsyncRead + Unpin> AsyncRead for ReadAhead<S> {

@@ -1,4 +1,5 @@
-//! Sockets between two programs of one machine: with a client at an entry's door, a service beside the gateway, or a sidecar that carries the link.
+//! Sockets that are often within one machine: of a client of a local listener, a service beside the gateway, or a
+//! sidecar that carries the link.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,7 +8,7 @@ use edgeward_httpd::disable_loopback_pacing;
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-/// Listens; what is accepted at a loopback address is not paced.
+/// Listens. Connections accepted at a loopback address are not paced.
 pub(crate) fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
     let socket = socket_for(addr)?;
     socket.set_reuseaddr(true)?;
@@ -15,7 +16,7 @@ pub(crate) fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Connects; to a loopback address without pacing.
+/// Connects, without pacing to a loopback address.
 pub(crate) async fn connect(addr: SocketAddr) -> io::Result<TcpStream> {
     socket_for(addr)?.connect(addr).await
 }
@@ -30,7 +31,7 @@ fn socket_for(addr: SocketAddr) -> io::Result<TcpSocket> {
     Ok(socket)
 }
 
-/// Connections the system holds for a task that is busy.
+/// The number of connections that the system queues while the accepting task is busy.
 const BACKLOG: u32 = 1024;
 
 #[cfg(test)]
@@ -42,7 +43,7 @@ mod tests {
         String::from_utf8_lossy(&name).trim_matches('\0').to_owned()
     }
 
-    /// Both ends of a connection to an address, as they send.
+    /// Returns the congestion control of both sides of a connection.
     async fn of_connection(listening: &str) -> [String; 2] {
         let listener = listen(listening.parse().expect("an address")).expect("a port");
         let port = listener.local_addr().expect("it is bound").port();
@@ -57,7 +58,8 @@ mod tests {
         congestion(&SockRef::from(&socket))
     }
 
-    /// Within the machine nothing is paced; whoever comes to an address that others reach as well is sent to as the system has it.
+    /// Connections within the machine are not paced. A listener that other machines can reach uses the system's
+    /// default.
     #[tokio::test]
     async fn nothing_is_paced_within_the_machine() {
         let unpaced = match system_default() {

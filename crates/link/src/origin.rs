@@ -1,8 +1,8 @@
-//! The gateway's own origin: HTTP/1.1 that is understood rather than carried.
+//! The gateway's own origin, to which the gateway speaks HTTP/1.1 instead of carrying bytes.
 //!
-//! Each conversation is one exchange. The origin is asked for bodies that are not compressed: compressed ones resemble nothing,
-//! and the link compresses better than one response alone can be. Bodies that are compressed all the same, and images,
-//! sound and video, are left alone. Connections to the origin are kept and used again.
+//! Each link stream is one exchange. The gateway requests bodies without compression: compressed bodies do not
+//! resemble earlier ones, and the link compresses better than a single response can be. Bodies that are compressed
+//! nevertheless, images, sound and video bypass deduplication. Connections to the origin are reused.
 
 use std::convert::Infallible;
 use std::io;
@@ -26,7 +26,7 @@ use crate::gateway::connect_within;
 use crate::label::{HostPort, refusal};
 use crate::stream::{Control, LinkStream};
 
-/// The origin, with connections to it.
+/// The origin, and the connections to it.
 #[derive(Debug)]
 pub(crate) struct Origin {
     place: HostPort,
@@ -49,7 +49,7 @@ impl Origin {
         }
     }
 
-    /// One exchange over a conversation.
+    /// Serves one exchange on a link stream.
     pub(crate) async fn serve(self: &Arc<Self>, stream: LinkStream) -> Result<(), hyper::Error> {
         let control = stream.control();
         let service = service_fn(|request: Request<Incoming>| {
@@ -60,7 +60,7 @@ impl Origin {
             .timer(TokioTimer::new())
             .header_read_timeout(HEAD_TIMEOUT)
             .max_headers(HEADERS_MAX)
-            // Bodies of different kinds on one stream could not be told apart.
+            // Bodies of different content types on one stream could not be distinguished.
             .keep_alive(false)
             .serve_connection(TokioIo::new(stream), service)
             .await
@@ -92,7 +92,7 @@ impl Origin {
         Response::from_parts(head, body.boxed())
     }
 
-    /// Over a connection that is there, or a new one.
+    /// Sends a request over an idle connection or a new one.
     async fn send(
         self: &Arc<Self>,
         mut request: Request<Incoming>,
@@ -109,7 +109,7 @@ impl Origin {
                     self.keep(sender);
                     return Ok(response);
                 }
-                // It was closed before it took the request.
+                // The origin closed the idle connection before it read the request.
                 Err(mut error) => match error.take_message().filter(|_| was_idle) {
                     Some(again) => request = again,
                     None => return Err(io::Error::other(error.into_error())),
@@ -128,9 +128,9 @@ impl Origin {
         None
     }
 
-    /// Keeps a connection for when its response was read: hyper says it is not ready before.
+    /// Keeps a connection for reuse once its response is read; hyper reports it as ready then.
     fn keep(self: &Arc<Self>, mut sender: SendRequest<Incoming>) {
-        // It ends with the origin, and must not keep it.
+        // The task ends with the origin and must not keep it alive.
         let origin = Arc::downgrade(self);
         let mut connections = self.connections();
         while connections.try_join_next().is_some() {}
@@ -175,7 +175,7 @@ impl Origin {
     }
 }
 
-/// What belongs to one connection alone (RFC 9110 §7.6.1).
+/// Removes the fields that belong to one connection (RFC 9110, section 7.6.1).
 fn drop_hop_by_hop(headers: &mut HeaderMap) {
     let named: Vec<String> = headers
         .get_all(CONNECTION)
@@ -202,7 +202,7 @@ const HOP_BY_HOP: [&str; 7] = [
     "upgrade",
 ];
 
-/// Whether a body is compressed already.
+/// Returns true if the body is already compressed.
 fn is_opaque(headers: &HeaderMap) -> bool {
     let text = |name| {
         headers
@@ -213,7 +213,7 @@ fn is_opaque(headers: &HeaderMap) -> bool {
         text(CONTENT_ENCODING).is_some_and(|coding| !coding.eq_ignore_ascii_case("identity"));
     let kind = text(CONTENT_TYPE).unwrap_or("").to_ascii_lowercase();
     let media = ["image/", "video/", "audio/", "font/woff"];
-    // SVG is text, and BMP and WAV are as the camera or microphone saw it.
+    // SVG is text; BMP and WAV are not compressed.
     let open = ["image/svg", "image/bmp", "audio/wav"];
     coded
         || (media.iter().any(|media| kind.starts_with(media))
@@ -237,11 +237,11 @@ const HEADERS_MAX: usize = 256;
 
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Connections to the origin that wait for the next request, and for how long: shorter than most servers wait.
+/// The limit of idle connections to the origin, and their timeout, which is shorter than that of most servers.
 const IDLE_MAX: usize = 64;
 const IDLE_TIME: Duration = Duration::from_secs(4);
 
-/// A body that takes longer has its connection closed after it.
+/// If a response takes longer, its connection is not reused.
 const BODY_TIME: Duration = Duration::from_secs(600);
 
 #[cfg(test)]

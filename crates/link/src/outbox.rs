@@ -1,4 +1,5 @@
-//! Frames on their way into a connection: heads one after the other, and between them bytes of bodies where they lie.
+//! Encoded frames that wait to be written: their heads in one buffer, and references to payloads, which are not
+//! copied.
 
 use std::io::IoSlice;
 
@@ -6,11 +7,11 @@ use bytes::Bytes;
 
 use edgeward_dedup::wire::{Checksum, FrameSink};
 
-/// What a connection is given to write at once.
+/// The frames of one write.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     heads: Vec<u8>,
-    /// Each follows so many bytes of the heads.
+    /// Each payload, after this many bytes of the heads.
     payloads: Vec<(usize, Bytes)>,
     payload_bytes: usize,
     written: usize,
@@ -26,25 +27,25 @@ impl Outbox {
         }
     }
 
-    /// Whether nothing is left to write.
+    /// Returns true if all bytes are written.
     pub(crate) fn is_written(&self) -> bool {
         self.written == self.bytes()
     }
 
-    /// Nothing is in it any more; what it held is held no longer.
+    /// Removes all frames and releases the payloads.
     pub(crate) fn clear(&mut self) {
         self.heads.clear();
         self.payloads.clear();
         (self.payload_bytes, self.written) = (0, 0);
     }
 
-    /// So many more bytes were written.
+    /// Records that this many more bytes were written.
     pub(crate) fn advance(&mut self, bytes: usize) {
         self.written += bytes;
         debug_assert!(self.written <= self.bytes());
     }
 
-    /// What is to be written next, as far as the slices go; how many there are.
+    /// Fills the slices with the bytes to be written next, and returns how many slices were filled.
     pub(crate) fn slices<'a>(&'a self, into: &mut [IoSlice<'a>]) -> usize {
         let (mut skip, mut count, mut from) = (self.written, 0, 0);
         let payloads = self
@@ -65,12 +66,12 @@ impl Outbox {
         count
     }
 
-    /// The heads from a position on.
+    /// Returns the heads from a position on.
     pub(crate) fn heads(&self, from: usize) -> &[u8] {
         &self.heads[from..]
     }
 
-    /// How long they are.
+    /// Returns the length of the heads.
     pub(crate) fn heads_bytes(&self) -> usize {
         self.heads.len()
     }
@@ -99,9 +100,9 @@ impl FrameSink for Outbox {
 mod tests {
     use super::*;
 
-    /// However much is written at once, all bytes leave in the order in which they came.
+    /// All bytes are written in order, whatever the length of each write.
     ///
-    /// Method: heads and payloads of 0 to 5 bytes, each at least once beside each other; writes of every length.
+    /// Method: heads and payloads of 0 to 5 bytes in every combination, and writes of every length.
     #[test]
     fn bytes_leave_in_order() {
         let (mut outbox, mut expected) = (Outbox::default(), Vec::new());

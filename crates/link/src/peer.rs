@@ -1,4 +1,4 @@
-//! A peer, shared by its connections and its conversations.
+//! A peer, shared by its connections and its streams.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,14 +6,14 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::core::Core;
 
-/// One lock, held for as long as it takes to cut, name, compress or put together what is at hand; never while anybody waits, but for the
-/// disk where `ARCHITECTURE.md` says so.
+/// The lock of a peer. It is held while bytes are cut, hashed, compressed or assembled, and never across a wait,
+/// except for the disk reads that `ARCHITECTURE.md` lists.
 ///
-/// The two machines follow one order of frames, so what one peer sends is the work of one core at a time. Other peers have locks of
-/// their own.
+/// The two state machines require frames in one order, so one core at a time works for a peer. Other peers have
+/// their own locks.
 pub(crate) struct Peer {
     core: Mutex<Core>,
-    /// A task waits for the next connection.
+    /// True while a task waits for the peer's next connection.
     waited_for: AtomicBool,
 }
 
@@ -25,7 +25,8 @@ impl Peer {
         }
     }
 
-    /// Whether the caller is the one that waits for the next connection, until [`end_waiting`](Self::end_waiting).
+    /// Returns true if the caller is now the one task that waits for the next connection, until
+    /// [`end_waiting`](Self::end_waiting).
     pub(crate) fn begin_waiting(&self) -> bool {
         !self.waited_for.swap(true, Ordering::AcqRel)
     }
@@ -34,9 +35,9 @@ impl Peer {
         self.waited_for.store(false, Ordering::Release);
     }
 
-    /// Does something, and then wakes whom that concerns.
+    /// Runs an action under the lock, and then wakes the tasks that can continue.
     pub(crate) fn with<R>(&self, action: impl FnOnce(&mut Core) -> R) -> R {
-        // A panic within leaves the machines as they were: at worst streams fail, and their digests show it.
+        // A panic leaves the state machines as they were. At worst streams fail, and their digests detect it.
         let mut core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
         let result = action(&mut core);
         let wakers = core.due_wakers();

@@ -1,7 +1,8 @@
-//! What a body's first bytes say about the rest: whether there is anything to save.
+//! Decides by a body's first bytes whether deduplication or compression can save anything.
 //!
-//! Encrypted bytes never come again, and media are compressed already; cutting and naming them costs time and displaces what would be
-//! found again. A list of beginnings is enough: what is not on it is tried, and shows itself soon.
+//! Encrypted bytes never repeat, and media are already compressed. Cutting and hashing them costs time, and storing
+//! them displaces useful chunks. A list of signatures is enough: other formats are tried, and their savings soon
+//! show.
 
 use edgeward_dedup::{Speech, recognise};
 
@@ -20,8 +21,8 @@ fn is_media(first: &[u8]) -> bool {
     iso || riff
 }
 
-/// Images, sound, video, compressed files. Archives that are compressed file by file (zip) are not here: the next version has most
-/// files as they were.
+/// Signatures of images, sound, video and compressed files. Archives that compress each file by itself (zip) are
+/// not listed, because the next version has most files unchanged.
 const BEGINNINGS: [&[u8]; 12] = [
     b"\xff\xd8\xff",             // JPEG
     b"\x89PNG\r\n\x1a\n",        // PNG

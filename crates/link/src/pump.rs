@@ -1,4 +1,4 @@
-//! Between a conversation and a TCP connection: bytes both ways until both are done.
+//! Copies bytes between a link stream and a TCP connection, in both directions.
 
 use std::io;
 use std::pin::Pin;
@@ -13,8 +13,8 @@ use tokio::net::TcpStream;
 use crate::stream::LinkStream;
 use crate::turn::{Turn, step_aside};
 
-/// Carries bytes until both directions have ended, or one has failed: then the TCP connection is reset, so that nobody takes
-/// what came for all there was.
+/// Copies bytes until both directions have ended or one has failed. After a failure the TCP connection is reset, so
+/// that its peer does not take a partial body for a complete one.
 pub async fn pump(link: LinkStream, tcp: TcpStream) -> io::Result<()> {
     let keep_alive = TcpKeepalive::new().with_time(Duration::from_secs(60));
     _ = SockRef::from(&tcp).set_tcp_keepalive(&keep_alive);
@@ -36,10 +36,10 @@ pub async fn pump(link: LinkStream, tcp: TcpStream) -> io::Result<()> {
 struct Pump {
     link: LinkStream,
     tcp: TcpStream,
-    /// What went from TCP to the link was not flushed yet.
+    /// True if bytes were copied to the link since the last flush.
     out_unflushed: bool,
     out_state: Direction,
-    /// From the link to TCP.
+    /// Bytes from the link that are not written to TCP yet.
     incoming: Bytes,
     in_state: Direction,
 }
@@ -67,7 +67,7 @@ impl Pump {
         Poll::Pending
     }
 
-    /// From TCP to the link; whether anything moved.
+    /// Copies from TCP to the link. Returns true if anything moved.
     fn outwards(&mut self, cx: &mut Context<'_>, turn: &mut Turn) -> io::Result<bool> {
         if self.out_state == Direction::Done {
             return Ok(false);
@@ -93,7 +93,7 @@ impl Pump {
                 Ok(true)
             }
             Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {
-                // That was all for now.
+                // The socket has no more bytes for now.
                 if std::mem::take(&mut self.out_unflushed) {
                     _ = Pin::new(&mut self.link).poll_flush(cx)?;
                 }
@@ -103,7 +103,7 @@ impl Pump {
         }
     }
 
-    /// From the link to TCP; whether anything moved.
+    /// Copies from the link to TCP. Returns true if anything moved.
     fn inwards(&mut self, cx: &mut Context<'_>, turn: &mut Turn) -> io::Result<bool> {
         if self.in_state == Direction::Done {
             return Ok(false);
@@ -114,7 +114,7 @@ impl Pump {
                 Poll::Ready(Some(bytes)) => self.incoming = bytes,
                 Poll::Ready(None) => {
                     self.in_state = Direction::Done;
-                    // It may be gone already, which is no loss.
+                    // An error means that the peer has closed the connection, which is no loss.
                     _ = Pin::new(&mut self.tcp).poll_shutdown(cx);
                     return Ok(true);
                 }
@@ -125,7 +125,7 @@ impl Pump {
             Poll::Ready(bytes) => {
                 turn.spend(bytes);
                 self.incoming.advance(bytes);
-                // An empty slice would keep its memory as well.
+                // An empty slice would keep its memory allocated.
                 if self.incoming.is_empty() {
                     self.incoming = Bytes::new();
                 }

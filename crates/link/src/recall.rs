@@ -1,8 +1,8 @@
-//! What peers have, written down, so that an end that starts again with the store it had need not send everything once more.
+//! Persists which chunks each peer has, so that they are not sent again after a restart with the same store.
 //!
-//! A file a peer, in a folder of the end's own. Nothing depends on it: a peer that lost what is believed to be there says so, and is
-//! sent it. Written now and then, and at the end; what is written is about chunks that are on the disk already, for the numbers of
-//! containers that a crash takes away are used again for others.
+//! The endpoint has a folder with one file for each peer. Correctness does not depend on it: a peer reports a
+//! missing chunk and receives it. The files are written at intervals and at shutdown. They cover only chunks that
+//! are already durable, because after a crash the numbers of lost containers are used again.
 
 use std::collections::HashMap;
 use std::fs;
@@ -18,18 +18,18 @@ use edgeward_dedup::knowledge::Knowledge;
 use crate::config::CONTAINERS_MAX;
 use crate::peer::Peer;
 
-/// Where it is written down.
+/// The folder of files about peers.
 #[derive(Debug)]
 pub(crate) struct Recall {
     folder: PathBuf,
     ids: IdKey,
     files_max: usize,
-    /// What was written last, by file.
+    /// The hash of the last content of each file.
     written: Mutex<HashMap<String, ChunkId>>,
 }
 
 impl Recall {
-    /// `files_max` peers at most.
+    /// Uses a folder for the files of at most `files_max` peers.
     pub(crate) fn new(folder: &Path, ids: &IdKey, files_max: usize) -> Self {
         Self {
             folder: folder.to_owned(),
@@ -39,22 +39,22 @@ impl Recall {
         }
     }
 
-    /// What a peer is called: whoever has this certificate and this store.
+    /// Returns the file name of a peer, derived from its certificate and the epoch of its store.
     pub(crate) fn name(&self, certificate: Option<&[u8]>, epoch: u64) -> String {
         let who = [certificate.unwrap_or_default(), &epoch.to_le_bytes()].concat();
         let bytes = self.ids.id(&who).0;
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// What is known of a peer, if anything is.
+    /// Returns what is known about a peer, or `None`.
     pub(crate) fn load(&self, name: &str) -> Option<Knowledge> {
         let bytes = fs::read(self.path(name)).ok()?;
         Knowledge::read(&bytes, CONTAINERS_MAX)
     }
 
-    /// Writes down what these peers have of what is on the disk.
+    /// Persists which durable chunks these peers have.
     pub(crate) fn save(&self, peers: &[(String, Arc<Peer>)], store: &Chunks) -> io::Result<()> {
-        // One at a time: the one at the end may come while another is at it.
+        // One call at a time: the call at shutdown may overlap a periodic one.
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         let end = store.written();
         let mut news = Vec::new();
@@ -68,7 +68,7 @@ impl Recall {
         if news.is_empty() {
             return Ok(());
         }
-        // What they are about was written before, and is durable now.
+        // The chunks were written before; the sync makes them durable before a file mentions them.
         store.sync()?;
         fs::create_dir_all(&self.folder)?;
         for (name, bytes, id) in news {
@@ -80,7 +80,7 @@ impl Recall {
         self.forget_oldest()
     }
 
-    /// Peers come and go with their stores.
+    /// Removes the oldest files beyond the limit, because peers get new stores over time.
     fn forget_oldest(&self) -> io::Result<()> {
         let mut files: Vec<(SystemTime, PathBuf)> = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
@@ -105,10 +105,10 @@ impl Recall {
     }
 }
 
-/// What a file's name ends with until it is whole.
+/// The suffix of a file name until the file is complete.
 const UNFINISHED: &str = ".new";
 
-/// Saves every so often, as long as it is let.
+/// Saves at an interval, until the task is aborted.
 pub(crate) async fn keep_writing(
     recall: Arc<Recall>,
     store: Chunks,
@@ -140,7 +140,7 @@ mod tests {
     use crate::config::{Encryption, LinkConfig};
     use crate::core::{Core, CoreConfig};
 
-    /// Names tell peers apart, and say nothing of their certificates.
+    /// File names distinguish peers, and reveal nothing about their certificates.
     #[test]
     fn peers_have_names() {
         let folder = Path::new("/nowhere");
@@ -158,7 +158,7 @@ mod tests {
         assert!(recall.load(&names[0]).is_none());
     }
 
-    /// A device that counts.
+    /// A device that counts syncs.
     #[derive(Debug)]
     struct Counting(ScratchDevice, AtomicU64);
 
@@ -189,8 +189,8 @@ mod tests {
         }
     }
 
-    /// A device is synced, and a file written, where something is known that was not: not for chunks whose container is not written, and
-    /// not for what was written down before.
+    /// The device is synced and a file written only if the knowledge has changed: not for chunks whose container is
+    /// not written, and not if the file has the same content already.
     #[test]
     fn what_is_written_down_is_not_written_again() {
         let folder = tempfile::tempdir().expect("a folder");

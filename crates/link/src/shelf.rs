@@ -1,15 +1,15 @@
-//! Large buffers that nobody uses at the moment, for all peers of a process.
+//! Large buffers that are not in use, shared by all peers of a process.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use edgeward_dedup::buffer::{LARGE_BYTES, Pool, Shelf};
 
-/// Last in, first out: what was used last is what a processor's cache still has.
+/// Last in, first out: the processor's cache most likely still has the buffer used last.
 #[derive(Default)]
 pub(crate) struct Buffers(Mutex<Kept>);
 
-/// By their sizes.
+/// Free buffers by size.
 type Kept = [Vec<Box<[u8]>>; LARGE_BYTES.len()];
 
 impl Buffers {
@@ -18,7 +18,7 @@ impl Buffers {
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        // Nothing panics while it is held.
+        // No code panics while it holds the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -46,14 +46,14 @@ impl fmt::Debug for Buffers {
     }
 }
 
-/// Those that are kept although nobody uses them: 10 MiB of each size.
+/// The limit of free buffers: 10 MiB of each size.
 const KEPT_MAX: [usize; LARGE_BYTES.len()] = [32, 20];
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A large buffer is the next one again when its last reader is gone, and not before.
+    /// A large buffer is reused after its last reader has dropped it, and not before.
     #[test]
     fn large_buffers_return() {
         let pool = Buffers::pool();
@@ -69,7 +69,7 @@ mod tests {
         assert_eq!(pool.buffer(200_000).as_ptr(), memory);
     }
 
-    /// No more are kept than was said, and small ones never.
+    /// At most the limit of large buffers is kept. Small ones are not kept.
     #[test]
     fn what_is_kept_is_bounded() {
         let shelf = Arc::new(Buffers::default());

@@ -1,15 +1,15 @@
-//! What a client says to a proxy before its bytes begin: SOCKS5 (RFC 1928) or HTTP's CONNECT (RFC 9110 §9.3.6), told apart by
-//! their first byte.
+//! Parses the requests of a proxy client: SOCKS5 (RFC 1928) or HTTP CONNECT (RFC 9110, section 9.3.6),
+//! distinguished by their first byte.
 //!
-//! Pure: bytes in, what to do out. SOCKS5 without authentication and CONNECT alone; whoever can reach the port may use it, so it
-//! listens on loopback unless told otherwise.
+//! The module is pure: it takes bytes and returns the next step. It supports SOCKS5 without authentication, and
+//! CONNECT. Every client that reaches the port may use the proxy, so the default address is on loopback.
 
 use crate::label::{HostPort, refusal};
 
-/// How far a client's words got.
+/// The next step after reading a part of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// They go on.
+    /// Read more bytes.
     More,
     /// Say something, and go on reading.
     Say {
@@ -31,16 +31,16 @@ pub enum Step {
     Refuse(Vec<u8>),
 }
 
-/// Which words a client uses.
+/// The protocol that a client uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
-    /// SOCKS5's.
+    /// SOCKS5.
     Socks,
-    /// HTTP's.
+    /// HTTP CONNECT.
     Http,
 }
 
-/// Reads the first word, or after a greeting the second.
+/// Parses the first message, or the second one if the client was `greeted`.
 pub fn read(bytes: &[u8], greeted: bool) -> Step {
     match bytes.first() {
         None => Step::More,
@@ -51,7 +51,7 @@ pub fn read(bytes: &[u8], greeted: bool) -> Step {
     }
 }
 
-/// What a client is told once the target is connected, or why it is not.
+/// Returns the reply after the target is connected or has failed.
 pub fn reply(style: Style, outcome: Result<(), u32>) -> Vec<u8> {
     match (style, outcome) {
         (Style::Socks, Ok(())) => socks_reply(0),
@@ -171,7 +171,7 @@ fn read_connect(bytes: &[u8]) -> Step {
 }
 
 fn socks_reply(code: u8) -> Vec<u8> {
-    // The address is of no use to anybody; zeroes are customary.
+    // Clients ignore the bound address; zeroes are customary.
     vec![VERSION, code, 0, IPV4, 0, 0, 0, 0, 0, 0]
 }
 
@@ -192,7 +192,7 @@ const NAME: u8 = 3;
 const IPV6: u8 = 4;
 const FAILURE: u8 = 1;
 
-/// Of a CONNECT, or of the longest SOCKS5 word, which has 262.
+/// The limit of a CONNECT head. The longest SOCKS5 message has 262 bytes.
 pub const HEAD_BYTES_MAX: usize = 8192;
 
 #[cfg(test)]
@@ -203,7 +203,7 @@ mod tests {
         text.parse().expect("a place")
     }
 
-    /// Each word is understood when its last byte is there, and not before.
+    /// Each message is parsed when its last byte is received, and not before.
     #[test]
     fn words_are_understood_when_they_are_whole() {
         let name = [&[5, 1, 0, 3, 2][..], b"db", &[0x0c, 0xea]].concat();

@@ -1,4 +1,4 @@
-//! What an operator wants to know.
+//! The status of an endpoint, for operators.
 
 use serde_json::{Value, json};
 
@@ -11,34 +11,34 @@ use crate::gateway::{Gateway, GatewayCounters};
 use crate::peer::Peer;
 use crate::tally::Tally;
 
-/// One peer.
+/// The status of one peer.
 #[derive(Clone, Debug)]
 pub struct PeerStatus {
-    /// Where it is.
+    /// The address of the peer.
     pub name: String,
-    /// Whether connections to it are encrypted.
+    /// True if connections to it are encrypted.
     pub encrypted: bool,
-    /// Connections that are up.
+    /// The number of connections that are up.
     pub connections: usize,
-    /// Conversations.
+    /// The number of open streams.
     pub conversations: usize,
-    /// What was sent to it.
+    /// Counters of what was sent to it.
     pub sent: SenderCounters,
-    /// What came from it.
+    /// Counters of what was received from it.
     pub received: ReceiverCounters,
-    /// Bytes that it did not acknowledge.
+    /// Bytes that it has not acknowledged.
     pub unacked: usize,
-    /// Bytes that it may send, or that nobody took yet.
+    /// Bytes that it may send, and received bytes that are not read yet.
     pub granted: u64,
-    /// Bodies that were left alone because of how they began.
+    /// Bodies that bypassed deduplication because of their first bytes.
     pub bypassed: u64,
-    /// Frames from it that waited for the disk while others went on.
+    /// Frames from it that waited for the disk while other frames were handled.
     pub late: u64,
-    /// How often a body on its way to it did.
+    /// How many times a body sent to it waited for the disk.
     pub late_bodies: u64,
-    /// How often a connection waited, since as many frames as may did.
+    /// How many times a connection waited because the limit of parked frames was reached.
     pub held_up: u64,
-    /// For whom.
+    /// Counters by target host.
     pub hosts: Vec<(String, Tally)>,
 }
 
@@ -62,34 +62,34 @@ impl PeerStatus {
     }
 }
 
-/// A gateway with all its peers.
+/// The status of a gateway with all its peers.
 #[derive(Clone, Debug)]
 pub struct GatewayStatus {
-    /// Whether connections are encrypted.
+    /// True if connections are encrypted.
     pub encrypted: bool,
-    /// What happened at its door.
+    /// Counters of connections and streams.
     pub counters: GatewayCounters,
-    /// Who was there.
+    /// The peers that the gateway knows, connected or not.
     pub peers: Vec<PeerStatus>,
 }
 
-/// One end with all there is to tell: what `/status` and `/metrics` are made of.
+/// The status of one endpoint: the content of `/status` and `/metrics`.
 #[derive(Clone, Debug)]
 pub struct EndStatus {
     /// Whether connections are encrypted.
     pub encrypted: bool,
-    /// What happened at the door, if it is a gateway.
+    /// Counters of connections and streams, if the endpoint is a gateway.
     pub door: Option<GatewayCounters>,
-    /// Who is at the other end.
+    /// The peers.
     pub peers: Vec<PeerStatus>,
-    /// What is kept.
+    /// Counters of the chunk store.
     pub store: ChunkCounters,
-    /// Bytes there are for chunks, compressed or not.
+    /// The capacity of the chunk store, compressed or not.
     pub store_bytes_max: u64,
 }
 
 impl EndStatus {
-    /// For programs.
+    /// Returns the JSON of `/status`.
     pub fn to_json(&self) -> Value {
         json!({
             "pid": std::process::id(),
@@ -199,7 +199,7 @@ impl PeerStatus {
         })
     }
 
-    /// Bytes of the frames that brought bodies.
+    /// Returns the bytes of the received frames that carry bodies.
     pub fn received_wire(&self) -> u64 {
         let hosts = self.hosts.iter();
         hosts.map(|(_, tally)| tally.received_wire).sum()

@@ -1,4 +1,4 @@
-//! A conversation as its user sees it: bytes in, bytes out.
+//! A link stream as its user sees it: an asynchronous reader and writer.
 
 use std::io;
 use std::pin::Pin;
@@ -17,27 +17,27 @@ use crate::label::{Target, refusal};
 use crate::peer::Peer;
 use crate::turn::{TURN_BYTES, Turn};
 
-/// Bytes to and from a target on the other end's side.
+/// Bytes to and from a target on the peer's network.
 ///
-/// What was written leaves soon whether it is flushed or not; flushing tells that there is no more for now.
-/// Shutting down ends this direction; dropping a stream that was not shut down breaks it off, and the other end sees an error
-/// rather than an end.
+/// Written bytes are sent soon, whether the stream is flushed or not; a flush says that no more bytes follow for
+/// now. A shutdown ends the outgoing direction. Dropping a stream without a shutdown resets it, and the peer sees
+/// an error instead of the end of the body.
 #[derive(Debug)]
 pub struct LinkStream {
     peer: Arc<Peer>,
     talk: TalkId,
-    /// Bytes that were taken and not read.
+    /// Bytes received and not read yet.
     bytes: Bytes,
-    /// For whoever reads or writes as long as there is something.
+    /// The budgets of a task that reads or writes for as long as bytes are available.
     reads: Turn,
     writes: Turn,
 }
 
-/// The other end broke a conversation off, or did not take it up.
+/// The peer reset a stream or refused it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{}", refusal::describe(*.reason))]
 pub struct Refused {
-    /// One of [`refusal`]'s, or of `edgeward_dedup::reason`'s.
+    /// A reason of [`refusal`] or of `edgeward_dedup::reason`.
     pub reason: u32,
 }
 
@@ -66,9 +66,9 @@ impl LinkStream {
         }
     }
 
-    /// Waits until the other end has connected to the target, or says why it has not.
+    /// Waits until the peer has connected to the target, or has refused.
     ///
-    /// One need not wait for it: what is written before arrives as soon as there is a connection.
+    /// Waiting is optional: bytes written earlier are delivered as soon as the target is connected.
     pub async fn answered(&mut self) -> Result<(), Refused> {
         std::future::poll_fn(|cx| {
             let answered = self.peer.with(|core| core.answered(self.talk, cx.waker()));
@@ -78,7 +78,7 @@ impl LinkStream {
         .map_err(|reason| Refused { reason })
     }
 
-    /// What is known of the conversation beside its bytes, while somebody else has the stream.
+    /// Returns a handle to change the stream while another owner reads and writes it.
     pub(crate) fn control(&self) -> Control {
         Control {
             peer: Arc::clone(&self.peer),
@@ -86,7 +86,7 @@ impl LinkStream {
         }
     }
 
-    /// The next bytes, without a copy; `None` at the end.
+    /// Returns the next bytes without a copy, or `None` at the end.
     pub fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
         if !self.bytes.is_empty() {
             return Poll::Ready(Ok(Some(std::mem::take(&mut self.bytes))));
@@ -99,13 +99,13 @@ impl LinkStream {
         }
     }
 
-    /// As [`poll_chunk`](Self::poll_chunk), waiting.
+    /// Waits for the next bytes. See [`poll_chunk`](Self::poll_chunk).
     pub async fn chunk(&mut self) -> io::Result<Option<Bytes>> {
         std::future::poll_fn(|cx| self.poll_chunk(cx)).await
     }
 
-    /// As [`poll_write`](AsyncWrite::poll_write), of bytes that `read` puts where they belong; 0 is what it says of an end. It shall
-    /// not wait: an error of the kind `WouldBlock` comes back as it is.
+    /// Like [`poll_write`](AsyncWrite::poll_write), but `read` writes the bytes straight into the sender's buffer;
+    /// 0 means that its source has ended. `read` must not block: its error `WouldBlock` is returned as it is.
     pub(crate) fn poll_write_from(
         &mut self,
         waker: &Waker,
@@ -148,7 +148,7 @@ impl AsyncRead for LinkStream {
         buffer.put_slice(&self.bytes[..taken]);
         self.bytes.advance(taken);
         self.reads.spend(taken);
-        // An empty slice would keep its memory as well.
+        // An empty slice would keep its memory allocated.
         if self.bytes.is_empty() {
             self.bytes = Bytes::new();
         }
@@ -186,14 +186,14 @@ impl AsyncWrite for LinkStream {
         Poll::Ready(Ok(()))
     }
 
-    /// Ends this direction at once; what was written is delivered whether the stream lives on or not.
+    /// Ends the outgoing direction at once. Written bytes are delivered even if the stream is dropped.
     fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let closed = self.peer.with(|core| core.close(self.talk));
         Poll::Ready(closed.map_err(|reason| Refused { reason }.into_io()))
     }
 }
 
-/// Cutting and naming half a megabyte takes longer than a pause does.
+/// Processing half a megabyte takes longer than a pause, so the pause of the writer begins now.
 fn took_until_now(core: &mut Core, talk: TalkId, written: Option<&Written>) {
     if matches!(written, Some(Written::Bytes(1..))) {
         core.wrote_until(talk, Instant::now());
@@ -214,7 +214,7 @@ impl Drop for LinkStream {
     }
 }
 
-/// A hand on a conversation whose stream somebody else has.
+/// A handle to a stream that another task owns.
 #[derive(Clone, Debug)]
 pub(crate) struct Control {
     peer: Arc<Peer>,
@@ -222,13 +222,13 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// What is written from now on is neither looked up nor kept.
+    /// Bytes written from now on bypass deduplication.
     pub(crate) fn bypass(&self) {
         self.peer.with(|core| core.bypass(self.talk));
     }
 }
 
-/// A conversation that the peer wants to have.
+/// A stream that the peer has opened.
 #[derive(Debug)]
 pub(crate) struct Begun {
     stream: LinkStream,
@@ -236,7 +236,7 @@ pub(crate) struct Begun {
 }
 
 impl Begun {
-    /// The next one; `None` when there will be no more.
+    /// Waits for the next stream; `None` after the peer was shut down.
     pub(crate) async fn next(peer: &Arc<Peer>) -> Option<Self> {
         std::future::poll_fn(|cx| {
             let (begun, shut) = peer.with(|core| (core.accept(cx.waker()), core.is_shut()));
@@ -256,14 +256,14 @@ impl Begun {
         &self.target
     }
 
-    /// Takes it up.
+    /// Accepts the stream.
     pub(crate) fn answer(self) -> Result<LinkStream, Refused> {
         let answered = self.stream.peer.with(|core| core.answer(self.stream.talk));
         answered.map_err(|reason| Refused { reason })?;
         Ok(self.stream)
     }
 
-    /// Takes it not up.
+    /// Refuses the stream.
     pub(crate) fn refuse(self, reason: u32) {
         self.stream
             .peer

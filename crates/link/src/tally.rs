@@ -1,4 +1,4 @@
-//! What was saved, and for whom.
+//! Counters of the bytes of each target host, and of the frames that carried them.
 
 use std::collections::HashMap;
 
@@ -7,46 +7,47 @@ use edgeward_dedup::sender::SenderCounters;
 
 use crate::label::Target;
 
-/// Bytes of one host's bodies, and what they took on the line.
+/// The bytes of one host's bodies, and the bytes of the frames that carried them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Conversations.
+    /// Streams.
     pub streams: u64,
     /// Bytes of bodies sent to the peer.
     pub sent: u64,
-    /// Bytes of their frames.
+    /// Bytes of the frames that carried them.
     pub sent_wire: u64,
-    /// Of what was sent: named instead.
+    /// The part of `sent` that was referenced instead of sent.
     pub sent_named: u64,
-    /// Of what was sent: new chunks, compressed against old ones.
+    /// The part of `sent` that are new chunks, compressed with earlier chunks as a dictionary.
     pub sent_delta: u64,
-    /// Of what was sent: neither looked up nor kept.
+    /// The part of `sent` that was neither looked up nor stored.
     pub sent_plain: u64,
-    /// Bytes of bodies that came from the peer.
+    /// Bytes of bodies received from the peer.
     pub received: u64,
-    /// Bytes of their frames.
+    /// Bytes of the frames that carried them.
     pub received_wire: u64,
-    /// Of what was received: out of the store.
+    /// The part of `received` that was loaded from the store.
     pub received_named: u64,
 }
 
-/// Tallies by host, bounded.
+/// Counters by host, for a limited number of hosts.
 #[derive(Debug, Default)]
 pub(crate) struct Tallies {
     hosts: Vec<(String, Tally)>,
     by_name: HashMap<String, usize>,
-    /// Bodies that were left alone because of how they began.
+    /// Bodies that bypassed deduplication because of their first bytes.
     pub(crate) bypassed: u64,
-    /// Frames that waited for the disk, and how often a connection did since there were so many.
+    /// Frames that waited for the disk; and how many times a connection waited because the limit of parked frames
+    /// was reached.
     pub(crate) late: u64,
     pub(crate) held_up: u64,
 }
 
-/// Of further ones nobody knows more than that they are others.
+/// The limit of hosts with their own counters. Further hosts share one entry.
 const HOSTS_MAX: usize = 256;
 
 impl Tallies {
-    /// Where a target is tallied.
+    /// Returns the index of a target's counters.
     pub(crate) fn host(&mut self, target: &Target) -> usize {
         let name = target.to_string();
         let at = match self.by_name.get(&name) {
@@ -116,7 +117,7 @@ const OTHERS: &str = "(others)";
 mod tests {
     use super::*;
 
-    /// However many hosts there are, a bounded number is told apart, and nothing is lost.
+    /// The number of hosts with their own counters is bounded, and no byte is lost from the counts.
     #[test]
     fn hosts_are_bounded() {
         let mut tallies = Tallies::default();

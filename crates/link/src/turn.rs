@@ -1,26 +1,27 @@
-//! How long a task works before others have their turn.
+//! A cooperative scheduling budget: how long a task works before it yields.
 //!
-//! All tasks of an end share one thread, and what is urgent usually lies in a socket that nobody has looked at yet. A task that has work for
-//! milliseconds, as when a peer grants megabytes at once, does it in turns; between two of them the runtime looks at its sockets, so a question
-//! waits for one turn of each task that is busy, and not for all that they have to do.
+//! All tasks of an endpoint share one thread, and an urgent request usually waits in a socket that was not polled
+//! yet. A task with milliseconds of work, for example after a peer grants megabytes at once, does it in slices. The
+//! runtime polls its sockets between two slices, so a request waits for one slice of each busy task, and not for
+//! all their work.
 
 use std::future::Future as _;
 use std::pin::pin;
 use std::task::Context;
 
-/// What is left of a turn, in bytes of bodies: they cost about the same whatever is done with them.
+/// The remaining budget, in bytes of bodies. A byte costs about the same time, whatever is done with it.
 #[derive(Debug)]
 pub(crate) struct Turn {
     left: usize,
 }
 
-/// A frame's worth, and a third to a whole millisecond: looking at the sockets takes a hundredth of that.
+/// One frame's worth, which takes 0.3 to 1 ms. Polling the sockets takes a hundredth of that.
 pub(crate) const TURN_BYTES: usize = 256 << 10;
 
-/// So many bytes that are only recognised take as long as one that is cut, named, stored and encrypted: 0.6 ms a MiB.
+/// Recognising this many bytes takes as long as cutting, hashing, storing and encrypting one: 0.6 ms for a MiB.
 const RECOGNISED_PER_BYTE: usize = 4;
 
-/// What little costs, too.
+/// The least cost of a step.
 const STEP_BYTES: usize = 1 << 10;
 
 impl Default for Turn {
@@ -30,23 +31,24 @@ impl Default for Turn {
 }
 
 impl Turn {
-    /// Something was done to so many bytes.
+    /// Charges a step that processed this many bytes.
     pub(crate) fn spend(&mut self, bytes: usize) {
         self.left = self.left.saturating_sub(bytes.max(STEP_BYTES));
     }
 
-    /// As [`spend`](Self::spend), and of those `recognised` were known by marks.
+    /// Like [`spend`](Self::spend), where `recognised` of the bytes were recognised by their fingerprints and cost
+    /// less.
     pub(crate) fn spend_partly(&mut self, bytes: usize, recognised: usize) {
         let recognised = recognised.min(bytes);
         self.spend(bytes - recognised + recognised / RECOGNISED_PER_BYTE);
     }
 
-    /// Whether the next step is for the next turn.
+    /// Returns true if the budget is spent.
     pub(crate) fn is_over(&self) -> bool {
         self.left == 0
     }
 
-    /// Begins the next turn when others had theirs; whether that is now due.
+    /// If the budget is spent, starts a new one, yields and returns true.
     pub(crate) fn ends(&mut self, cx: &mut Context<'_>) -> bool {
         let over = self.is_over();
         if over {
@@ -57,12 +59,12 @@ impl Turn {
     }
 }
 
-/// Has the task polled again after the others, and after the sockets were looked at.
+/// Has the task polled again after the other tasks and after the sockets.
 ///
-/// A task that only wakes itself is next in a row that is never empty, and for as long as there is one the runtime looks at sockets every 61
-/// polls.
+/// A task that wakes itself is queued before the sockets are polled. While the queue is not empty, the runtime
+/// polls sockets only every 61 polls of tasks.
 pub(crate) fn step_aside(cx: &mut Context<'_>) {
-    // Its first poll leaves our waker with the runtime, and is all there is to it.
+    // The first poll of `yield_now` registers the waker with the runtime; nothing else is needed.
     _ = pin!(tokio::task::yield_now()).poll(cx);
 }
 
@@ -97,10 +99,10 @@ mod tests {
         assert!(turn.is_over(), "steps that move nothing end as well");
     }
 
-    /// Beside a task that always has work a socket is looked at before its next turn, or the one after it.
+    /// A socket is polled before the next slice of a task that always has work, or the one after it.
     ///
-    /// Method: a task that never has nothing to do counts its turns; of the turns between a byte that is written to a socket and the task that
-    /// reads it the median over many bytes counts. The kernel hands the byte over at once on loopback.
+    /// Method: a task that is always ready counts its polls. The test takes the median number of polls between a
+    /// byte's write to a socket and its read by another task. On loopback the kernel delivers the byte at once.
     #[tokio::test]
     async fn sockets_are_looked_at_between_turns() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");

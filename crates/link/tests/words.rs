@@ -1,5 +1,5 @@
-//! Laws of what is read before anybody is trusted: labels, and a proxy client's words. Oracles are a client that says what it
-//! wants, the standard library for addresses, and httparse for heads.
+//! Property tests of the parsers for untrusted input: labels, and the requests of proxy clients. The oracles are
+//! generated requests, the standard library for addresses, and httparse for heads.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -33,7 +33,7 @@ fn text(host: &str, port: u16) -> String {
     }
 }
 
-/// Text that is nearly a place.
+/// Text that is nearly a host and port.
 fn nearly() -> impl Strategy<Value = String> {
     let (host, port) = (
         "[a-c.\\[\\]:_ /@\u{e9}\n%-]{0,8}|[0-9a-f:.\\[\\]]{0,12}",
@@ -46,7 +46,7 @@ fn nearly() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// A place has the host and port it was written with, in lower case.
+    /// A parsed target has the host and port that were written, in lower case.
     #[test]
     fn places_are_what_was_written((host, port) in places()) {
         let place: HostPort = text(&host, port).parse().expect("a place");
@@ -55,8 +55,8 @@ proptest! {
         prop_assert_eq!(place.to_string().parse::<HostPort>(), Ok(place));
     }
 
-    /// Whatever is taken for a place is a name of letters, digits, `-`, `_` and `.`, or an address, and digits; and what the standard
-    /// library takes for the address of a socket is one, but for port 0 and for zones.
+    /// An accepted target has a name of letters, digits, `-`, `_` and `.`, or an address, and a port of digits.
+    /// Every socket address of the standard library is accepted, except those with port 0 or a zone.
     #[test]
     fn nothing_else_is_a_place(text in nearly()) {
         if let Ok(place) = text.parse::<HostPort>() {
@@ -71,7 +71,7 @@ proptest! {
         }
     }
 
-    /// Labels come back as they were.
+    /// Every label is decoded as it was encoded.
     #[test]
     fn labels_come_back((host, port) in places(), stream in any::<u32>()) {
         let place = text(&host, port).parse().expect("a place");
@@ -85,7 +85,7 @@ proptest! {
         }
     }
 
-    /// Bytes that are taken for a label are one, whatever they are.
+    /// Bytes are decoded as a label exactly if they are a valid one.
     #[test]
     fn other_labels_are_refused(kind in 0_u8..6, rest in prop_oneof![vec(any::<u8>(), 0..8), nearly().prop_map(String::into_bytes)]) {
         let bytes = [&[kind], &rest[..]].concat();
@@ -102,7 +102,8 @@ proptest! {
         }
     }
 
-    /// What a client of SOCKS5 says is understood as it was meant, with the last byte of each word and not before.
+    /// A SOCKS5 request is parsed to the target that it was built from, with the last byte of each message and not
+    /// before.
     #[test]
     fn socks_is_understood_as_it_was_meant(
         (host, port) in places(),
@@ -134,7 +135,7 @@ proptest! {
         prop_assert_eq!(read(&[&request[..], &after].concat(), true), connect);
     }
 
-    /// A head is understood as another reader of HTTP/1 understands it.
+    /// A CONNECT head is parsed as httparse parses it.
     #[test]
     fn connect_is_understood_as_others_do(
         method in prop_oneof![4 => Just("CONNECT".to_owned()), 1 => "[A-Za-z ]{0,8}"],
@@ -166,7 +167,8 @@ proptest! {
         }
     }
 
-    /// Whatever comes, byte by byte or at once, the first answer is the same, and says no more was used than came.
+    /// Whether the bytes are read one by one or at once, the first step is the same, and it consumes no more bytes
+    /// than were read.
     #[test]
     fn words_may_come_in_pieces(bytes in vec(prop_oneof![any::<u8>(), sample::select(&b"\x05\x00\x01\x03\r\n :CONE"[..])], 0..60), greeted in any::<bool>()) {
         let whole = read(&bytes, greeted);

@@ -1,4 +1,4 @@
-//! What the machines say has happened, and whom it concerns.
+//! Events of the state machines, and the tasks that they wake.
 
 use edgeward_dedup::endpoint::Event;
 use edgeward_dedup::reason;
@@ -10,7 +10,7 @@ use super::{Core, TalkId};
 use crate::label::{Label, refusal};
 
 impl Core {
-    /// What the machines have to say.
+    /// Handles all events of the sender and the receiver.
     pub(super) fn events(&mut self) {
         while let Some(event) = self.endpoint.event() {
             match event {
@@ -45,7 +45,7 @@ impl Core {
                 }
             }
         }
-        // There is nearly always something to acknowledge.
+        // Nearly every event leaves an acknowledgement to send.
         self.kick();
     }
 
@@ -70,7 +70,7 @@ impl Core {
                         self.wake.extend(talk.reader.take());
                         self.by_in.insert(stream, (id, talk.host));
                     }
-                    // Nobody waits for it any more.
+                    // The stream of this answer no longer exists.
                     _ => self.endpoint.stop(stream, reason::GIVEN_UP),
                 }
             }
@@ -78,7 +78,7 @@ impl Core {
         }
     }
 
-    /// Of these streams, and of those that waited for all, who may write again.
+    /// Wakes the writers of these streams if the peer grants them room, and writers that wait for the shared limit.
     pub(super) fn wake_writers(&mut self, news: Vec<StreamId>) {
         let heard = !news.is_empty();
         for stream in news {
@@ -89,11 +89,11 @@ impl Core {
                 if self.endpoint.sender().room(stream) > 0 {
                     self.wake.extend(talk.wake_writer());
                 }
-                // What waited with its writer is looked at again: there may be nothing under way any more.
+                // The held bytes are checked again, because the sender may have no frame under way any more.
                 self.due.extend(talk.ask_again().map(|due| (due, *id)));
             }
         }
-        // As many as there may be room for; who finds none waits again.
+        // Wakes as many writers as there may be room for. A writer that finds no room waits again.
         let unacked = self.endpoint.sender().unacked();
         let free = self.config.unacked_max.saturating_sub(unacked);
         if heard && free > 0 {
@@ -108,5 +108,5 @@ impl Core {
     }
 }
 
-/// What a writer that waited may be expected to write at once.
+/// The number of bytes that a woken writer is expected to write at once.
 const SHARE_BYTES: usize = 16 << 10;

@@ -1,7 +1,9 @@
-//! One peer behind its lock: the two machines, the conversations that use them, and who waits for what.
+//! The state of one peer, behind its lock: the two state machines, the streams that use them, and the tasks that
+//! wait.
 //!
-//! Nothing here waits or touches a socket. Streams and connections call in with the time in hand, and what they wait for is a waker that
-//! is kept here; [`Peer::with`](crate::peer::Peer::with) wakes those that are due when the lock is free again.
+//! No function here blocks or touches a socket. Streams and connections call in with the current time. The waker of
+//! a task that has to wait is kept here; [`Peer::with`](crate::peer::Peer::with) wakes the tasks that can continue
+//! once the lock is released.
 
 mod events;
 mod stalled;
@@ -34,16 +36,16 @@ use stalled::Stalls;
 use talk::Talk;
 pub(crate) use talk::{Read, Written};
 
-/// One conversation with the peer.
+/// Identifies one duplex stream of the peer.
 pub(crate) type TalkId = u64;
 
-/// One connection to the peer.
+/// Identifies one connection to the peer.
 pub(crate) type LineId = u64;
 
-/// What a core is made of beside the machines.
+/// The settings of a core, apart from those of the state machines.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CoreConfig {
-    /// Whether the peer may begin conversations.
+    /// True if the peer may open streams.
     pub(crate) accepts: bool,
     pub(crate) dedup: bool,
     pub(crate) probe: bool,
@@ -58,36 +60,37 @@ pub(crate) struct Core {
     peer_session: Option<u64>,
     talks: HashMap<TalkId, Talk>,
     talk_next: TalkId,
-    /// Whose streams these are, with the tallies of their hosts. What is sent outlives its conversation until it is delivered.
+    /// The duplex stream and the host counters of each outgoing stream. An outgoing stream stays here until it is
+    /// delivered, even if its duplex stream is dropped.
     by_out: HashMap<StreamId, (TalkId, usize)>,
     by_in: HashMap<StreamId, (TalkId, usize)>,
-    /// Begun by the peer and not picked up yet; as many as it may have streams.
+    /// Streams that the peer opened and no task has accepted yet. At most as many as the peer may open.
     begun: VecDeque<TalkId>,
     begun_waker: Option<Waker>,
-    /// When what waits of a body has to be looked at.
+    /// When the held bytes of each stream have to be checked.
     due: BTreeSet<(Instant, TalkId)>,
-    /// Until when answers wait for company.
+    /// Until when acknowledgements wait for other frames.
     answers_due: Option<Instant>,
-    /// Writers that wait because of all bodies together.
+    /// Writers that wait because the limit of unacknowledged bytes of all streams is reached.
     crowded: VecDeque<TalkId>,
-    /// Bodies that wait for the disk.
+    /// Outgoing streams that wait for a disk read.
     stalls: Stalls,
     lines: Vec<Line>,
     line_next: LineId,
     wake: Vec<Waker>,
     pub(crate) tallies: Tallies,
-    /// Everybody who comes after this is refused.
+    /// True after shutdown: new streams are refused.
     closed: bool,
 }
 
 struct Line {
     id: LineId,
     waker: Option<Waker>,
-    /// It found nothing to send when it last asked.
+    /// True if it found nothing to send at its last poll.
     idle: bool,
 }
 
-/// The connection is one of the peer's no more.
+/// The connection no longer belongs to the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Superseded;
 
@@ -117,7 +120,7 @@ impl Core {
         }
     }
 
-    /// Whoever is to be woken, once the lock is free.
+    /// Returns the wakers of the tasks that can continue, to be woken once the lock is released.
     pub(crate) fn due_wakers(&mut self) -> Vec<Waker> {
         std::mem::take(&mut self.wake)
     }
@@ -126,12 +129,12 @@ impl Core {
         &self.endpoint
     }
 
-    /// As [`Endpoint::recall`].
+    /// See [`Endpoint::recall`].
     pub(crate) fn recall(&mut self, knowledge: Knowledge) {
         self.endpoint.recall(knowledge);
     }
 
-    /// Whether a conversation goes on, something is not delivered, or the peer waits to hear that it is.
+    /// Returns true if a stream is open, sent bytes are not acknowledged, or an acknowledgement has to be sent.
     pub(crate) fn is_busy(&self) -> bool {
         let owes = self.endpoint.receiver().answers() != Answers::None && !self.lines.is_empty();
         owes || !self.talks.is_empty() || self.endpoint.sender().unacked() > 0
@@ -141,12 +144,12 @@ impl Core {
         self.talks.len()
     }
 
-    /// What to say first on a connection.
+    /// Returns the HELLO for a new connection.
     pub(crate) fn hello(&mut self) -> Hello {
         self.endpoint.hello(&self.store)
     }
 
-    /// Both have said HELLO: the connection is one of the peer's.
+    /// Adds a connection after both peers have sent HELLO.
     pub(crate) fn line_up(
         &mut self,
         role: Role,
@@ -159,7 +162,7 @@ impl Core {
         } else {
             self.endpoint.connected(role, ours, theirs)?;
             self.peer_session = Some(theirs.session);
-            // Nobody could write before the peer said how much.
+            // No stream could be written before the peer announced its credit.
             for (id, talk) in &mut self.talks {
                 self.wake.extend(talk.wake_writer());
                 self.due.extend(talk.ask_again().map(|due| (due, *id)));
@@ -171,7 +174,7 @@ impl Core {
             }
         }
         if self.lines.len() >= LINES_MAX {
-            // Usually one that broke without a word.
+            // The oldest is usually a connection that broke without notice.
             let oldest = self.lines.remove(0);
             self.wake.extend(oldest.waker);
             self.endpoint.line_lost();
@@ -183,12 +186,12 @@ impl Core {
             waker: None,
             idle: false,
         });
-        // The others may have another lane now.
+        // The other connections may have another lane now.
         self.kick();
         Ok(id)
     }
 
-    /// The connection is gone; how many are left.
+    /// Removes a connection and returns how many are left.
     pub(crate) fn line_down(&mut self, line: LineId) -> usize {
         if let Some(at) = self.lines.iter().position(|up| up.id == line) {
             self.lines.remove(at);
@@ -204,24 +207,25 @@ impl Core {
         self.lines.len()
     }
 
-    /// The session of the peer's last HELLO.
+    /// Returns the session of the peer's last HELLO.
     pub(crate) fn peer_session(&self) -> Option<u64> {
         self.peer_session
     }
 
-    /// Connections there ever were.
+    /// Returns the number of connections made so far.
     pub(crate) fn lines_made(&self) -> LineId {
         self.line_next
     }
 
-    /// Takes frames no more from any connection there is.
+    /// Detaches all connections: frames that they receive are no longer accepted.
     pub(crate) fn drop_lines(&mut self) {
         let lines = self.lines.drain(..);
         self.wake.extend(lines.filter_map(|line| line.waker));
     }
 
-    /// Takes what came on a connection: `Ok(Err(_))` is a violation, after which the connection has to go. If something is wanted, the frame
-    /// did nothing, and is to come again when that was read; `times` is how often it was handed in before.
+    /// Handles a frame received on a connection. `Ok(Err(_))` is a violation of the protocol, after which the
+    /// connection has to be closed. If pending reads are returned, the frame had no effect; the caller performs the
+    /// reads and passes the frame again. `times` is the number of earlier attempts.
     pub(crate) fn handle(
         &mut self,
         line: LineId,
@@ -232,7 +236,7 @@ impl Core {
         turn: &mut Turn,
     ) -> Result<Result<Option<Wanted>, Violation>, Superseded> {
         let up = self.lines.iter_mut().find(|up| up.id == line);
-        // It looks for something to send after this anyway.
+        // The connection is polled for frames to send after this in any case.
         up.ok_or(Superseded)?.idle = false;
         let (stream, bytes) = incoming_stream(&frame);
         turn.spend(bytes);
@@ -262,7 +266,7 @@ impl Core {
         Ok(handled)
     }
 
-    /// Appends frames for a connection; when to ask again if nothing else happens.
+    /// Appends frames for a connection. Returns when to call again if no other event occurs.
     pub(crate) fn fill(
         &mut self,
         line: LineId,
@@ -283,7 +287,7 @@ impl Core {
         self.flush_due(now);
         let waits = lane != Lane::Long && self.answers_wait(lane, now);
         let lost = self.endpoint.sender().counters().lost;
-        // However little time there is, one frame is made: else nobody would ask again.
+        // At least one frame is encoded even if the budget is spent, because no event would cause another call.
         while !waits && (out.bytes() == 0 || (out.bytes() < FILL_BYTES && !turn.is_over())) {
             let (start, head) = (out.bytes(), out.heads_bytes());
             let before = self.endpoint.sender().counters();
@@ -301,7 +305,7 @@ impl Core {
         if self.endpoint.sender().counters().lost > lost {
             self.events();
         }
-        // A body whose short beginning went here goes on elsewhere.
+        // The beginning of a body was sent here; the other connection sends the rest.
         let other = match lane {
             Lane::Any => None,
             Lane::Short => Some(Lane::Long),
@@ -315,14 +319,14 @@ impl Core {
         if line.waker.as_ref().is_none_or(|old| !old.will_wake(waker)) {
             line.waker = Some(waker.clone());
         }
-        // Only one has to watch the time.
+        // One connection watches the time for all.
         let first = self.due.first().map(|(due, _)| *due);
         let first = first.into_iter().chain(self.answers_due).min();
         Ok(first.filter(|_| at == 0))
     }
 
-    /// Whether all there is to say is that little arrived, and there is still time for it: whoever asked is usually answered, in one write
-    /// instead of two.
+    /// Returns true if only acknowledgements of short frames are to be sent, and they can still wait. A request is
+    /// usually answered at once, so the acknowledgement leaves in the same write as the response.
     fn answers_wait(&mut self, lane: Lane, now: Instant) -> bool {
         let due = match self.endpoint.receiver().answers() {
             Answers::Patient if !self.endpoint.sender().is_ready(lane) => {
@@ -335,12 +339,12 @@ impl Core {
         due.is_some()
     }
 
-    /// Something that changes nothing, so that an idle connection is not taken for a dead one.
+    /// Encodes a frame that changes nothing, so that an idle connection is not considered dead.
     pub(crate) fn keep_alive(&self, out: &mut Outbox) {
         Frame::Epoch(self.store.epoch()).encode(out.head());
     }
 
-    /// Connections that found nothing to send look again.
+    /// Wakes the connections that found nothing to send.
     fn kick(&mut self) {
         for line in &mut self.lines {
             if std::mem::take(&mut line.idle) {
@@ -349,7 +353,7 @@ impl Core {
         }
     }
 
-    /// A frame was made: whose it is, and what it saved.
+    /// Counts a frame that was encoded, for the host of its stream.
     fn sent(&mut self, head: &[u8], bytes: usize, before: &SenderCounters) {
         let Some(stream) = outgoing_stream(head) else {
             return;
@@ -359,7 +363,7 @@ impl Core {
         };
         let after = self.endpoint.sender().counters();
         self.tallies.sent(Some(host), bytes, before, &after);
-        // What waited behind this frame waits for time now.
+        // The held bytes are no longer behind this frame, so their holding time counts.
         if let Some(talk) = self.talks.get_mut(&id)
             && talk.due.is_none()
             && let Some(hold) = &talk.hold
@@ -370,7 +374,7 @@ impl Core {
         }
     }
 
-    /// What waited long enough leaves.
+    /// Sends held bytes whose holding time has passed.
     fn flush_due(&mut self, now: Instant) {
         let mut flushed = false;
         while let Some(&(due, id)) = self.due.first()
@@ -384,7 +388,7 @@ impl Core {
             let (Some(hold), Some(stream)) = (&mut talk.hold, talk.out) else {
                 continue;
             };
-            // The line is what it waits for; when it has had its turn we are asked again.
+            // The stream waits for the connection, which calls again after its next write.
             if self.endpoint.sender().backlog(stream) {
                 continue;
             }
@@ -397,9 +401,9 @@ impl Core {
                     flushed = true;
                     Some(again)
                 }
-                // The rest of the chunk will come when there is room for it. Until then nothing is gained by what there is, and most
-                // of such chunks turn out to be known. Whoever wakes the writer has us asked again.
-                Verdict::All
+                // The rest of the chunk follows when there is room for it. Sending its beginning gains nothing
+                // until then, and most of these chunks turn out to be known. The wake-up of the writer schedules
+                // the next check.
                     if talk.writer.is_some() && self.endpoint.sender().under_way(stream) =>
                 {
                     self.endpoint
@@ -428,11 +432,11 @@ impl Core {
     }
 }
 
-/// Trailers, those of the containers a run goes on in, the chunks: a frame that then still has no answer, since the system has
-/// forgotten them again or cannot read them, has to wait for the device where it is.
+/// A frame may need trailers, then the containers in which a run continues, then the chunks. If the frame still
+/// cannot be handled after that, because the system evicted the pages again or cannot read them, the read blocks.
 const HASTY_TIMES_MAX: u32 = 6;
 
-/// Whose body a frame is of, and how many bytes of it.
+/// Returns the stream of a frame and the number of body bytes that the frame covers.
 fn incoming_stream(frame: &Frame<'_>) -> (Option<StreamId>, usize) {
     match frame {
         Frame::Open { stream, .. } | Frame::Close { stream, .. } => (Some(*stream), 0),
@@ -445,7 +449,7 @@ fn incoming_stream(frame: &Frame<'_>) -> (Option<StreamId>, usize) {
     }
 }
 
-/// As [`incoming_stream`], of one that was just made: all that are about a body begin with its number.
+/// Returns the stream of an encoded frame. The body of every frame about a stream begins with the stream's number.
 fn outgoing_stream(frame: &[u8]) -> Option<StreamId> {
     const OPEN: u8 = 2;
     const RESET: u8 = 9;
@@ -456,8 +460,8 @@ fn outgoing_stream(frame: &[u8]) -> Option<StreamId> {
         .then(|| StreamId(u32::from_le_bytes(stream)))
 }
 
-/// A connection is given so much at once, and the last frame may go beyond it.
+/// A connection is given this many bytes of frames at once. The last frame may exceed it.
 const FILL_BYTES: usize = 128 << 10;
 
-/// Connections of one peer.
+/// The limit of connections of one peer.
 const LINES_MAX: usize = 16;

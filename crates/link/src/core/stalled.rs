@@ -1,7 +1,7 @@
-//! Bodies on their way out that wait for the disk: for whether a chunk of theirs is there.
+//! Outgoing streams that are stalled until a disk read shows whether the store has a chunk.
 //!
-//! Whoever writes such a body waits, and a connection has read what is wanted, on a blocking thread. Until the body is resumed the connection may be
-//! gone; then another takes its place.
+//! The writer of a stalled stream waits, and a connection performs the pending reads on a blocking thread. If that
+//! connection ends before the stream is resumed, another one takes over.
 
 use std::collections::VecDeque;
 
@@ -11,28 +11,29 @@ use edgeward_dedup::wire::StreamId;
 
 use super::{Core, HASTY_TIMES_MAX, LineId};
 
-/// A body, and what is wanted for it.
+/// A stalled stream and its pending reads.
 #[derive(Debug)]
 pub(crate) struct Stall {
     pub(crate) stream: StreamId,
     pub(crate) wanted: Wanted,
-    /// How often the store was asked.
+    /// How many times the store was queried.
     pub(crate) times: u32,
 }
 
-/// Each stalled body once.
+/// The stalled streams. Each stream is in at most one of the lists.
 #[derive(Debug, Default)]
 pub(super) struct Stalls {
-    /// Nobody reads for them yet.
+    /// Streams whose reads no connection performs yet.
     waiting: VecDeque<Stall>,
-    /// Who does.
+    /// Streams whose reads are being performed: the connection, the stream, the number of attempts.
     reading: Vec<(LineId, StreamId, u32)>,
-    /// How many there were.
+    /// The number of stalls so far.
     count: u64,
 }
 
 impl Stalls {
-    /// After a body was worked on: whether it is stalled now, for want of this. It was not before.
+    /// Called after bytes of a stream were processed that was not stalled before. Returns true if the stream is
+    /// stalled now; `wanted` are its pending reads.
     pub(super) fn add(
         &mut self,
         sender: &Sender,
@@ -58,12 +59,12 @@ impl Stalls {
 }
 
 impl Core {
-    /// How often a body waited for the disk.
+    /// Returns how many times a stream was stalled.
     pub(crate) fn late_bodies(&self) -> u64 {
         self.stalls.count
     }
 
-    /// The next body for which a connection has something read.
+    /// Takes the next stalled stream, for which the connection performs the reads.
     pub(crate) fn stall(&mut self, line: LineId) -> Option<Stall> {
         if self.stalls.reading.is_empty() && self.stalls.waiting.is_empty() {
             return None;
@@ -72,7 +73,7 @@ impl Core {
         let is_lost =
             |reads: &mut (LineId, StreamId, u32)| !lines.iter().any(|up| up.id == reads.0);
         for (_, stream, times) in self.stalls.reading.extract_if(.., is_lost) {
-            // It finds out anew what it wants.
+            // Resuming the stream determines its pending reads again.
             self.stalls.waiting.push_back(Stall {
                 stream,
                 wanted: Wanted::default(),
@@ -84,7 +85,7 @@ impl Core {
         Some(stall)
     }
 
-    /// What was wanted for a body was read.
+    /// Resumes a stream whose pending reads were performed.
     pub(crate) fn resume(&mut self, line: LineId, stream: StreamId, times: u32) {
         let reading = &mut self.stalls.reading;
         let Some(at) = reading

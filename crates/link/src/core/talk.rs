@@ -1,4 +1,4 @@
-//! Conversations: what their users ask of the machines.
+//! Duplex streams: the operations that their users perform.
 
 use std::io;
 use std::task::Waker;
@@ -18,18 +18,19 @@ use crate::label::{Label, Target};
 use crate::probe;
 use crate::turn::Turn;
 
-/// A conversation: who waits for what, and what waits for time.
+/// A duplex stream, made of one stream of the protocol in each direction: the waiting tasks, and the bytes held
+/// back.
 pub(super) struct Talk {
     pub(super) target: Target,
-    /// Tallies of its host.
+    /// The index of its host's counters.
     pub(super) host: usize,
     pub(super) ours: bool,
     pub(super) out: Option<StreamId>,
-    /// It may be written to.
+    /// True while bytes may be written.
     pub(super) out_open: bool,
-    /// The peer has all of it.
+    /// True if the peer has acknowledged all bytes.
     pub(super) out_complete: bool,
-    /// The peer stopped it, or it ended with everything.
+    /// The reason if the peer stopped the stream, or if it ended together with the connection state.
     pub(super) out_stopped: Option<u32>,
     pub(super) incoming: Option<StreamId>,
     pub(super) in_end: Option<Result<(), u32>>,
@@ -41,7 +42,7 @@ pub(super) struct Talk {
 }
 
 impl Talk {
-    /// Who is to be woken, since the body may be written again.
+    /// Takes the waker of a waiting writer, because the stream can be written again.
     pub(super) fn wake_writer(&mut self) -> Option<Waker> {
         let writer = self.writer.take();
         if let Some(hold) = self.hold.as_mut().filter(|_| writer.is_some()) {
@@ -50,7 +51,7 @@ impl Talk {
         writer
     }
 
-    /// When to look at what waits, if nobody was going to.
+    /// Returns when to check the held bytes, if no check is scheduled.
     pub(super) fn ask_again(&mut self) -> Option<Instant> {
         let due = self
             .hold
@@ -62,28 +63,28 @@ impl Talk {
     }
 }
 
-/// What became of a write.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
     Bytes(usize),
-    /// Nothing for now; the waker is kept.
+    /// No bytes for now; the waker is kept.
     Full,
-    /// Never again: stopped with this reason, or closed.
+    /// The stream accepts no more bytes: it was stopped with this reason, or closed.
     Ended(u32),
 }
 
-/// What there is to read.
+/// The result of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Read {
     Bytes(Bytes),
-    /// Nothing for now; the waker is kept.
+    /// No bytes for now; the waker is kept.
     Wait,
     End,
     Failed(u32),
 }
 
 impl Core {
-    /// Begins a conversation.
+    /// Opens a stream.
     pub(crate) fn open(&mut self, target: Target) -> Result<TalkId, SendError> {
         let label = Label::Begin(target.clone()).encode();
         let out = self.endpoint.open(&label, self.config.dedup)?;
@@ -95,7 +96,7 @@ impl Core {
         Ok(id)
     }
 
-    /// The next conversation the peer began.
+    /// Returns the next stream that the peer opened.
     pub(crate) fn accept(&mut self, waker: &Waker) -> Option<(TalkId, Target)> {
         while let Some(id) = self.begun.pop_front() {
             if let Some(talk) = self.talks.get(&id) {
@@ -106,7 +107,7 @@ impl Core {
         None
     }
 
-    /// Takes a conversation up: from now on it can be written to.
+    /// Accepts a stream: from now on it can be written.
     pub(crate) fn answer(&mut self, id: TalkId) -> Result<(), u32> {
         let talk = self.talks.get_mut(&id).ok_or(reason::RESTARTED)?;
         let incoming = talk.incoming.ok_or(reason::RESTARTED)?;
@@ -119,12 +120,12 @@ impl Core {
         Ok(())
     }
 
-    /// Takes a conversation not up.
+    /// Refuses the stream.
     pub(crate) fn refuse(&mut self, id: TalkId, reason: u32) {
         self.end(id, reason);
     }
 
-    /// Takes bytes of a body.
+    /// Writes bytes to a stream.
     pub(crate) fn write(
         &mut self,
         id: TalkId,
@@ -161,7 +162,8 @@ impl Core {
         }
     }
 
-    /// As [`write`](Self::write), of bytes that `read` puts where they belong. It shall not wait.
+    /// Like [`write`](Self::write), but `read` writes the bytes straight into the sender's buffer. `read` must not
+    /// block.
     pub(crate) fn write_from(
         &mut self,
         id: TalkId,
@@ -190,7 +192,7 @@ impl Core {
             self.first_is(id, stream, opaque);
         }
         let before = self.endpoint.sender().counters().recognised;
-        // Also where nothing came: no memory is held for it.
+        // This is also called for zero bytes, so that the stream keeps no memory for them.
         let mut store = self.store.hasty();
         self.endpoint
             .filled(stream, bytes, &mut store, &mut self.codec);
@@ -200,26 +202,28 @@ impl Core {
             self.spend(bytes, before, turn);
             self.wrote(id, stream, now);
         } else if self.endpoint.sender().backlog(stream) {
-            // Room was made for what did not come.
+            // The buffer was made available by ending a frame, which can now be sent.
             self.kick();
         }
         read.map(Written::Bytes)
     }
 
-    /// A body was worked on, and may be stalled for want of this: then a connection sees to it.
+    /// Called after bytes of a stream were processed. If the stream is stalled, a connection is woken to perform
+    /// its reads.
     fn stalls(&mut self, stream: StreamId, wanted: Wanted) {
         if self.stalls.add(self.endpoint.sender(), stream, wanted, 1) {
             self.kick();
         }
     }
 
-    /// What was just written took its time, by what had to be done with it. So much had been recognised `before`.
+    /// Charges a write to the budget, by the cost of processing it. `before` is the count of recognised bytes
+    /// before the write.
     fn spend(&self, written: usize, before: u64, turn: &mut Turn) {
         let recognised = self.endpoint.sender().counters().recognised - before;
         turn.spend_partly(written, usize::try_from(recognised).unwrap_or(written));
     }
 
-    /// The stream a conversation may write to, or why there is none.
+    /// Returns the outgoing stream, or the reason why it cannot be written.
     fn writable(&self, id: TalkId) -> Result<StreamId, u32> {
         let talk = self.talks.get(&id).ok_or(reason::RESTARTED)?;
         if let Some(reason) = talk.out_stopped {
@@ -228,7 +232,7 @@ impl Core {
         talk.out.filter(|_| talk.out_open).ok_or(reason::GIVEN_UP)
     }
 
-    /// A body's first bytes may show that nothing will be saved on it.
+    /// Decides at the first write of a stream whether its bytes bypass deduplication.
     fn first_is(&mut self, id: TalkId, stream: StreamId, opaque: bool) {
         let talk = self.talks.get_mut(&id);
         let first = talk.is_some_and(|talk| !std::mem::replace(&mut talk.written, true));
@@ -247,7 +251,7 @@ impl Core {
         }
     }
 
-    /// What was written waits for company, and the line may have to know.
+    /// Starts the holding time of written bytes, and wakes a connection if it has to know.
     fn wrote(&mut self, id: TalkId, stream: StreamId, now: Instant) {
         let Some(talk) = self.talks.get_mut(&id) else {
             return;
@@ -269,14 +273,14 @@ impl Core {
         }
     }
 
-    /// The write that was just made took until now; a pause begins at its end.
+    /// Sets the end of the last write to now: the pause of the writer begins there.
     pub(crate) fn wrote_until(&mut self, id: TalkId, now: Instant) {
         if let Some(hold) = self.talks.get_mut(&id).and_then(|talk| talk.hold.as_mut()) {
             hold.wrote(now);
         }
     }
 
-    /// What is written from now on is not worth looking at.
+    /// Bytes written from now on bypass deduplication.
     pub(crate) fn bypass(&mut self, id: TalkId) {
         let talk = self.talks.get(&id).filter(|_| self.config.probe);
         if let Some(stream) = talk.and_then(|talk| talk.out)
@@ -286,7 +290,7 @@ impl Core {
         }
     }
 
-    /// Whoever writes has no more for now.
+    /// Sends a small amount of held bytes, because the writer has no more for now.
     pub(crate) fn flush(&mut self, id: TalkId) {
         let Some(talk) = self.talks.get_mut(&id) else {
             return;
@@ -306,7 +310,7 @@ impl Core {
         }
     }
 
-    /// The body is whole.
+    /// Ends the outgoing body.
     pub(crate) fn close(&mut self, id: TalkId) -> Result<(), u32> {
         let talk = self.talks.get_mut(&id).ok_or(reason::RESTARTED)?;
         if let Some(reason) = talk.out_stopped {
@@ -325,7 +329,7 @@ impl Core {
         Ok(())
     }
 
-    /// The next bytes of the peer's body.
+    /// Returns the next bytes of the peer's body.
     pub(crate) fn read(&mut self, id: TalkId, waker: &Waker) -> Read {
         let Some(talk) = self.talks.get_mut(&id) else {
             return Read::Failed(reason::RESTARTED);
@@ -336,7 +340,7 @@ impl Core {
             None => {}
         }
         let Some(stream) = talk.incoming else {
-            // Refused before it was answered.
+            // The peer refused the stream before it was answered.
             if let Some(reason) = talk.out_stopped {
                 return Read::Failed(reason);
             }
@@ -345,7 +349,7 @@ impl Core {
         };
         let ended = match self.endpoint.take(stream) {
             Taken::Bytes(bytes) => {
-                // There is credit to give.
+                // Reading releases credit, which has to be sent.
                 self.kick();
                 return Read::Bytes(bytes);
             }
@@ -366,7 +370,7 @@ impl Core {
         }
     }
 
-    /// Whether the peer took the conversation up, or why not. `None`: neither yet, and the waker is kept.
+    /// Returns whether the peer accepted the stream, or why not. `None`: still unknown, and the waker is kept.
     pub(crate) fn answered(&mut self, id: TalkId, waker: &Waker) -> Option<Result<(), u32>> {
         let Some(talk) = self.talks.get_mut(&id) else {
             return Some(Err(reason::RESTARTED));
@@ -381,7 +385,7 @@ impl Core {
         None
     }
 
-    /// Nobody uses the conversation any more. What was closed is still delivered; what was not is given up.
+    /// Removes a stream that has no user any more. A closed body is still delivered; an open one is reset.
     pub(crate) fn detach(&mut self, id: TalkId) {
         let Some(talk) = self.talks.remove(&id) else {
             return;
@@ -407,7 +411,7 @@ impl Core {
         self.kick();
     }
 
-    /// Breaks a conversation off, both ways.
+    /// Resets a stream in both directions.
     fn end(&mut self, id: TalkId, reason: u32) {
         let Some(talk) = self.talks.get_mut(&id) else {
             return;
@@ -430,13 +434,13 @@ impl Core {
         self.kick();
     }
 
-    /// The line was down for too long, or the end is coming: every conversation is broken off.
+    /// Resets every stream, because the link was down for too long or is shutting down.
     pub(crate) fn give_up(&mut self, reason: u32) {
         let all: Vec<_> = self.talks.keys().copied().collect();
         all.into_iter().for_each(|id| self.end(id, reason));
     }
 
-    /// As [`give_up`](Self::give_up), and nobody comes after it.
+    /// Like [`give_up`](Self::give_up), and refuses new streams.
     pub(crate) fn shut(&mut self) {
         self.closed = true;
         self.give_up(reason::GIVEN_UP);
@@ -447,7 +451,7 @@ impl Core {
         self.closed
     }
 
-    /// The machines forgot all streams; so do conversations.
+    /// Ends all streams, because the state machines have forgotten them.
     pub(super) fn end_all(&mut self, reason: u32) {
         self.by_out.clear();
         self.by_in.clear();

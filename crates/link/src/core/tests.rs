@@ -1,4 +1,4 @@
-//! Two cores and a line between them in virtual time: what leaves, and when.
+//! Tests of two cores with a simulated network between them, in virtual time: which frames are sent, and when.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -21,7 +21,7 @@ use crate::label::Target;
 use crate::outbox::Outbox;
 use crate::turn::Turn;
 
-/// There and back in 80 ms, as fast as can be.
+/// One way; a round trip takes 80 ms. Bandwidth is unlimited.
 const DELAY: Duration = Duration::from_millis(40);
 
 const EDGE: usize = 0;
@@ -30,11 +30,11 @@ const GATEWAY: usize = 1;
 struct World {
     cores: [Core; 2],
     lines: [LineId; 2],
-    /// When it arrives, where, and what.
+    /// Time of arrival, receiving side, and bytes.
     under_way: VecDeque<(Instant, usize, Vec<u8>)>,
     now: Instant,
     due: [Option<Instant>; 2],
-    /// Bytes of frames that each sent.
+    /// Bytes of frames that each side has sent.
     sent: [u64; 2],
 }
 
@@ -72,7 +72,7 @@ impl World {
         }
     }
 
-    /// A conversation, begun by the edge and taken up: its two ends.
+    /// Opens a stream at the edge and accepts it at the gateway. Returns both endpoints' ids.
     fn converse(&mut self) -> [TalkId; 2] {
         let ours = self.cores[EDGE]
             .open(Target::Origin)
@@ -87,7 +87,8 @@ impl World {
         [ours, theirs]
     }
 
-    /// Frames leave; then time goes on to the next thing that happens, `other` being one, and it happens.
+    /// Sends all ready frames. Then advances the time to the next event, or to `other` if that is earlier, and
+    /// handles it.
     fn step(&mut self, other: Option<Instant>) {
         for side in [EDGE, GATEWAY] {
             loop {
@@ -141,7 +142,8 @@ impl World {
         }
     }
 
-    /// The gateway sends a body, `pause` between any two parts; when the edge has all of it, what that took of the line and of time.
+    /// The gateway sends a body with a `pause` between its parts. Returns the bytes of frames and the time until
+    /// the edge has all of it.
     fn send(&mut self, body: &[u8], part_bytes: usize, pause: Duration) -> (u64, Duration) {
         let [reader, writer] = self.converse();
         let (sent, begun) = (self.sent[GATEWAY], self.now);
@@ -190,11 +192,12 @@ fn noise(bytes: usize) -> Vec<u8> {
         .collect()
 }
 
-/// A body that is all there costs its names, however often its writer has to wait for credit: halves of chunks are not sent.
+/// A body whose chunks are all known costs only references, however often its writer waits for credit: incomplete
+/// chunks are not sent.
 #[test]
 fn a_writer_out_of_credit_sends_no_half_chunks() {
     let mut world = World::new(|config| {
-        // The writer waits again and again for a body of 4 MiB.
+        // The writer of 4 MiB waits several times.
         config.receive_bytes_max = 1 << 20;
         config.streams_max = 16;
     });
@@ -203,29 +206,31 @@ fn a_writer_out_of_credit_sends_no_half_chunks() {
     assert!(first as usize > body.len());
     let (again, took) = world.send(&body, 64 << 10, Duration::ZERO);
     assert!(took > DELAY * 10, "it never waited: {took:?}");
-    // 16 bytes a chunk of 9 KB, and a frame for each window.
+    // 16 bytes for each chunk of 9 KB, and a frame for each window.
     assert!(again < 20_000, "{again} bytes the second time");
 }
 
-/// A chunk that does not end is sent all the same once nothing is under way: its writer may wait for an answer, or for credit that
-/// nobody gives before it is read.
+/// An incomplete chunk is sent once no frame is under way. Its writer may be waiting for an answer, or for credit
+/// that the reader grants only after reading the chunk.
 #[test]
 fn what_fills_the_window_arrives() {
     let mut world = World::new(|config| {
-        // Less than a chunk may be.
+        // Less than the maximum length of a chunk.
         config.receive_bytes_max = 256 << 10;
         config.streams_max = 16;
     });
-    // No cut is found in it before 64 KiB.
+    // The chunker finds no cut before 64 KiB.
     let body = vec![7; 300_000];
     for _ in 0..2 {
         world.send(&body, 64 << 10, Duration::ZERO);
     }
 }
 
-/// What is little is acknowledged along with what answers it, or a millisecond later; what is much without being asked.
+/// A small request is acknowledged together with its response, or a millisecond later. A large body is acknowledged
+/// without delay.
 ///
-/// Method: the edge asks; how much the gateway has to write at what time is looked at one call after the other.
+/// Method: the edge sends a request; the test then asks the gateway's core at several times how many bytes it would
+/// send.
 #[test]
 fn an_answer_takes_the_acknowledgement_along() {
     let mut world = World::new(|_| {});
@@ -281,7 +286,8 @@ fn an_answer_takes_the_acknowledgement_along() {
     assert_eq!(leaves(&mut world, HOLD_ANSWERS / 2).0, 0);
     assert!(leaves(&mut world, HOLD_ANSWERS).0 > 0);
 
-    // More than a MiB does not. The edge begins anew, for what it was told above never arrived.
+    // More than a MiB does not wait. The test starts with new cores, because the frames taken from the gateway
+    // above were never delivered.
     let mut world = World::new(|_| {});
     let [ours, theirs] = world.converse();
     let (body, mut written, mut heard) = (noise(4 << 20), 0, 0);

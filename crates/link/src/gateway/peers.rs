@@ -1,9 +1,9 @@
-//! The peers of a gateway: which edge is which, how many there may be, and which one makes room.
+//! The peers of a gateway: how an edge is identified, how many there may be, and which one is evicted.
 //!
-//! A peer is an edge with a certificate and a store, by the store's epoch. Two edges that were copied from one disk
-//! image have the same of both. They are distinguished by their sessions, which each draws at its start: a session
-//! that another one replaced and that comes back belongs to an edge that is alive, so there are two. From then on each
-//! has a peer of its own, and neither ends the streams of the other.
+//! A peer is an edge, identified by its certificate and the epoch of its store. Two edges that were copied from one
+//! disk image have the same certificate and epoch. Their sessions distinguish them, because each edge draws a new
+//! session at its start. If a session that was replaced by another one returns, its edge is still alive, so there
+//! are two edges. From then on each has its own peer, and neither ends the streams of the other.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -21,11 +21,12 @@ use crate::peer::Peer;
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     pub(super) known: HashMap<PeerKey, Entry>,
-    /// The gateway has ended. A handshake that is under way makes no new peer, whose streams would keep the gateway.
+    /// True after shutdown. A handshake in progress must not create a peer, whose streams would keep the gateway
+    /// alive.
     pub(super) ended: bool,
 }
 
-/// What identifies a peer.
+/// Identifies a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PeerKey {
     pub(super) certificate: Option<Vec<u8>>,
@@ -39,23 +40,24 @@ pub(super) struct Entry {
     pub(super) peer: Arc<Peer>,
     pub(super) from: SocketAddr,
     pub(super) seen: Instant,
-    /// Sessions that another one replaced, the newest last.
+    /// Sessions that were replaced by another one, the newest last.
     pub(super) replaced: VecDeque<u64>,
-    /// There is more than one edge with this certificate and epoch.
+    /// True if more than one live edge has this certificate and epoch.
     pub(super) cloned: bool,
     pub(super) _conversations: JoinSet<()>,
 }
 
-/// The peer that said HELLO.
+/// The peer that sent a HELLO.
 pub(super) enum Greeted {
-    /// It is known.
+    /// A known peer.
     Known(Arc<Peer>),
-    /// It is new, with this key. `clone` says that another live edge has the same store identity, found out now.
+    /// A new peer with this key. `clone` is true if this HELLO revealed that another live edge has the same store
+    /// identity.
     New { key: PeerKey, clone: bool },
 }
 
 impl Peers {
-    /// The peer that `theirs` comes from.
+    /// Finds the peer that sent the HELLO `theirs`.
     pub(super) fn greet(
         &mut self,
         certificate: Option<Vec<u8>>,
@@ -84,7 +86,7 @@ impl Peers {
             key.session = Some(theirs.session);
             return Greeted::New { key, clone: true };
         }
-        // An edge that was started again, as far as is known.
+        // As far as is known, the edge has restarted.
         if let Some(session) = session {
             entry.replaced.retain(|before| *before != session);
             entry.replaced.push_back(session);
@@ -95,9 +97,10 @@ impl Peers {
         entry.greeted(from)
     }
 
-    /// Makes room for one more peer with `key`: a peer that is not connected is forgotten if need be.
+    /// Makes room for another peer with `key`: forgets a peer that is not connected, if necessary.
     ///
-    /// A certificate beyond its share replaces its own peers alone. Else the certificate with the most peers loses one.
+    /// A certificate that has reached its share replaces its own peers only. Otherwise the certificate with the
+    /// most peers loses one.
     pub(super) fn make_room(
         &mut self,
         key: &PeerKey,
@@ -110,7 +113,7 @@ impl Peers {
         }
         let certificate = key.certificate.as_deref();
         let own = held.get(&certificate).copied().unwrap_or(0);
-        // Without encryption nobody has a certificate.
+        // Without encryption there are no certificates.
         let is_at_share = certificate.is_some() && own >= per_certificate_max;
         if !is_at_share && self.known.len() < peers_max {
             return Ok(());
@@ -142,6 +145,6 @@ impl Entry {
     }
 }
 
-/// Sessions of a peer that are remembered. A clone comes back within the longest wait between two attempts, and only
-/// edges that start again in the meantime push its session out.
+/// The number of a peer's replaced sessions that are remembered. A clone reconnects within the longest delay
+/// between two attempts, and its session is forgotten only if the other edge restarts this often meanwhile.
 const REPLACED_MAX: usize = 16;

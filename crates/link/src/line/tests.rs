@@ -1,4 +1,4 @@
-//! A connection on a socket that a test is.
+//! Tests of a connection over a simulated socket.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use crate::config::Encryption;
 use crate::core::{Core, CoreConfig, Written};
 use crate::label::Target;
 
-/// Brings nothing, and takes nothing before it is let.
+/// A socket that delivers nothing, and accepts nothing until `takes` is true.
 #[derive(Clone, Default)]
 struct Socket(Arc<Mutex<Taken>>);
 
@@ -92,11 +92,11 @@ fn end(session: u64) -> (Core, LinkConfig) {
     (Core::new(core, endpoint, store), config)
 }
 
-/// While a socket takes nothing, what has waited long enough behind it has nobody look again and again; when it takes something, that
-/// leaves as well.
+/// While the socket accepts nothing, bytes whose holding time has passed do not wake the task repeatedly. When the
+/// socket accepts bytes again, they are sent as well.
 ///
-/// Method: a body of which the beginning stands before a socket that is blocked, and the rest waits for its time. Whoever wakes the connection is
-/// counted until an alarm rings that was set for long after that time, after which the socket takes everything.
+/// Method: the beginning of a body waits for a blocked socket, and its rest waits for its holding time. The test
+/// counts wake-ups until a timer fires that was set long after that time. Then the socket accepts everything.
 #[tokio::test]
 async fn an_alarm_before_a_blocked_socket_rings_once() {
     let ((mut core, config), (mut other, _)) = (end(1), end(2));
@@ -119,7 +119,7 @@ async fn an_alarm_before_a_blocked_socket_rings_once() {
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(Arc::clone(&woken));
     let mut seen = u64::MAX;
-    // As a runtime does: it is polled when somebody has woken it.
+    // As a runtime does: the connection is polled after a wake-up.
     let mut poll = |times: &mut u64| {
         let now = woken.0.load(Ordering::Relaxed);
         if std::mem::replace(&mut seen, now) != now {
@@ -133,7 +133,7 @@ async fn an_alarm_before_a_blocked_socket_rings_once() {
     std::future::poll_fn(|cx| {
         poll(&mut times);
         let rings = alarm.poll(cx);
-        // The reactor has to be looked at, and nothing here is ready meanwhile.
+        // The reactor has to be polled, and no other task is ready meanwhile.
         step_aside(cx);
         rings
     })
@@ -158,7 +158,7 @@ async fn an_alarm_before_a_blocked_socket_rings_once() {
     assert!(times < 20, "it was woken {times} times");
 }
 
-/// Bytes of bodies in frames.
+/// Returns the number of body bytes in these frames.
 fn body_bytes(mut frames: &[u8]) -> usize {
     let mut bytes = 0;
     while let Ok(Some(length)) = frame_length(frames)

@@ -1,4 +1,4 @@
-//! Disks that take their time hold up nobody but who asked for what lies there.
+//! A slow disk delays only the streams whose chunks it holds.
 
 use std::io;
 use std::path::Path;
@@ -18,15 +18,15 @@ use edgeward_store::disk::{Device, FileDevice};
 use crate::bodies::Stream;
 use crate::stand::{EDGE, Stand, open_on, tcp, within};
 
-/// A disk of which some is not in memory: who reads that waits until it is let.
+/// A disk of which a part is not in the page cache: reads of that part block until the test releases them.
 #[derive(Debug)]
 struct Cold {
     disk: FileDevice,
-    /// What lies before this is cold.
+    /// Bytes before this offset are not in the cache.
     below: Mutex<u64>,
     warmed: Condvar,
     waiting: watch::Sender<usize>,
-    /// This one must not wait.
+    /// The thread that must not block on a read.
     runtime: ThreadId,
 }
 
@@ -41,13 +41,13 @@ impl Cold {
         })
     }
 
-    /// All that lies before `below` is not in memory from now on; 0 lets everybody have everything.
+    /// Bytes before `below` are not in the cache from now on; 0 releases all reads.
     fn cool(&self, below: u64) {
         *self.below.lock().expect("nobody panics") = below;
         self.warmed.notify_all();
     }
 
-    /// Until so many wait.
+    /// Waits until this many reads block.
     async fn waited_for(&self, by: usize) {
         let mut waiting = self.waiting.subscribe();
         let enough = waiting.wait_for(|waiting| *waiting >= by);
@@ -95,7 +95,7 @@ impl Device for Cold {
     }
 }
 
-/// Forgets some of what it has read, or reads it when it is asked to wait.
+/// A disk whose page cache misses one of `one_in` reads; a blocking read always succeeds.
 #[derive(Debug)]
 pub(crate) struct Forgetful {
     disk: FileDevice,
@@ -144,7 +144,7 @@ impl Device for Forgetful {
     }
 }
 
-/// Sends the body that it is asked for by its number.
+/// Serves bodies: a request is the number of a body.
 async fn library(bodies: Vec<Vec<u8>>, tasks: &mut JoinSet<()>) -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("it listens");
     let addr = listener.local_addr().expect("an address");
@@ -174,7 +174,7 @@ async fn borrow(mut stream: LinkStream, number: u8) -> Vec<u8> {
     body
 }
 
-/// What is on the disk, of bodies of which each was borrowed once; who borrows them again, one a conversation.
+/// A client whose store has two bodies on a [`Cold`] disk, and a third one that it has not received yet.
 struct Readers {
     bodies: Vec<Vec<u8>>,
     client: Client,
@@ -210,7 +210,8 @@ impl Readers {
         for number in [0, 1] {
             assert!(within(readers.borrow(number)).await == readers.bodies[usize::from(number)]);
         }
-        // What was written; the containers to come are looked at before they are.
+        // The containers written so far are cold. The following ones are not, because they are read before they are
+        // overwritten.
         readers.disk.cool(4 << 20);
         readers
     }
@@ -223,8 +224,8 @@ impl Readers {
     }
 }
 
-/// A body whose chunks have to be read from the disk has nobody else wait for them: not another body of the same peer, whether it is
-/// new or in the part of the store that is at hand.
+/// A stream whose chunks have to be read from the disk delays no other stream of the same peer, whose body is new
+/// or in the cached part of the store.
 #[tokio::test]
 async fn who_waits_for_the_disk_waits_alone() {
     let mut readers = Readers::new(16).await;
@@ -240,14 +241,15 @@ async fn who_waits_for_the_disk_waits_alone() {
     let status = readers.client.status();
     assert!(status.late > 0);
     assert_eq!(status.held_up, 0);
-    // What was late is not taken for lost.
+    // Chunks that are read late are not counted as missing.
     assert_eq!(status.received.missing, 0);
     readers.tasks.abort_all();
 }
 
-/// A body on its way out that waits for whether its chunks are there has nobody else wait, and is named nevertheless.
+/// An outgoing stream that waits for an index lookup on the disk delays no other stream, and its chunks are
+/// referenced nevertheless.
 ///
-/// Method: a store that keeps two trailers, so that none of the first containers' is at hand.
+/// Method: the store keeps two trailers in memory, so the trailers of the first containers have to be read.
 #[tokio::test]
 async fn who_looks_for_chunks_waits_alone() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("it listens");
@@ -305,7 +307,7 @@ async fn who_looks_for_chunks_waits_alone() {
     let named = client.status().sent.named - before;
     assert!(named > 2_400_000, "{named} bytes were named");
     assert!(client.status().late_bodies > 0);
-    // Nothing else happens that would have anybody look.
+    // The completed read alone must resume the stream, because no other event occurs.
     disk.cool(4 << 20);
     late.spawn(give(&bodies[0]));
     disk.waited_for(1).await;
@@ -317,7 +319,7 @@ async fn who_looks_for_chunks_waits_alone() {
     tasks.abort_all();
 }
 
-/// No more frames wait for the disk than may, and then everybody's do; nothing is lost.
+/// The number of parked frames is limited. At the limit the connection waits, and no frame is lost.
 #[tokio::test]
 async fn frames_that_wait_for_the_disk_are_bounded() {
     let mut readers = Readers::new(1).await;

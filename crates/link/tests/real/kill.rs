@@ -1,4 +1,4 @@
-//! A gateway that is killed while it writes down what its peers have: a process of its own, and SIGKILL.
+//! A gateway process that is killed with SIGKILL while it persists the knowledge of its peers.
 
 use std::fs;
 use std::io::Read as _;
@@ -14,26 +14,27 @@ use edgeward_link::{Client, Gateway};
 use crate::bodies::Stream;
 use crate::stand::{Echo, GATEWAY, Stand, echo, tcp, within};
 
-/// What the gateway's process is told by: a folder, where it listens, and its target.
+/// Environment variables of the gateway's process: the folder, the address to listen on, and the target.
 const FOLDER: &str = "EDGEWARD_LINK_KILLED_FOLDER";
 const LISTEN: &str = "EDGEWARD_LINK_KILLED_LISTEN";
 const TARGET: &str = "EDGEWARD_LINK_KILLED_TARGET";
 
-/// What it runs of this program: the test itself.
+/// The test that the gateway's process runs: this one.
 const TEST: &str = "kill::a_gateway_killed_while_it_writes_knows_what_it_knew";
 
-/// A file in the folder: where the gateway listens.
+/// A file in the folder, with the address of the gateway.
 const READY: &str = "gateway listens";
 
 const KILLS: u64 = 8;
 
-/// However often a gateway is killed while it writes what its peer has, what it wrote before is whole, bodies are as they were sent, and most
-/// of them go by name.
+/// If a gateway is killed while it writes the file of a peer, the previous file is whole, bodies are delivered as
+/// they were sent, and most of their bytes are sent as references.
 ///
-/// Method: the gateway is this test's own program, run for this test alone and told to be one; it writes every millisecond. Bodies go there and back,
-/// new ones and one that is always the same, until a file is seen that is not finished, or half a second is over: then the process is killed. It
-/// may finish the file before it dies; then half a file is left in its place. The next one begins with the store and the folder as
-/// they were left.
+/// Method: the gateway runs this test program, restricted to this test by its arguments and switched to its role by
+/// an environment variable. It writes files every millisecond. The test sends new bodies and a repeated one until
+/// an unfinished file exists or half a second has passed, and then kills the process. The process may finish the
+/// file before it dies, so the test leaves half a file in its place. The next gateway starts with the store and the
+/// folder as they are.
 #[tokio::test]
 async fn a_gateway_killed_while_it_writes_knows_what_it_knew() {
     if let Some(folder) = std::env::var_os(FOLDER) {
@@ -52,7 +53,7 @@ async fn a_gateway_killed_while_it_writes_knows_what_it_knew() {
         let over = AtomicBool::new(false);
         let written = stand.knowledge_path(GATEWAY);
         let bodies = async {
-            // Some are under way when it is killed, and fail or arrive; none comes back as another.
+            // Bodies under way at the kill fail or arrive, but never with other bytes.
             while !over.load(Ordering::Relaxed) {
                 let body = random.noise(1_500_000);
                 let Ok(stream) = client.open(tcp(target.addr)) else {
@@ -77,13 +78,14 @@ async fn a_gateway_killed_while_it_writes_knows_what_it_knew() {
         named += client.status().received.from_store - before;
     }
     eprintln!("killed {KILLS} times, {unfinished} of them before a file was whole");
-    // What lay in the container that was open is lost each time, and no more than that.
+    // Only the chunks in the open container are lost at each kill.
     let most = KILLS * same.len() as u64;
     assert!(named > most / 2, "{named} of {most} bytes by name");
     gateway.kill();
 }
 
-/// Every file is whole but one that has another name until it is; there is one like that for each.
+/// Checks that every file is whole, except those with the suffix of unfinished ones; and leaves an unfinished file
+/// for each.
 fn look_at_what_is_left(folder: &Path) {
     for file in fs::read_dir(folder).expect("it was written").flatten() {
         let name = file.file_name().into_string().expect("digits");
@@ -100,7 +102,7 @@ fn look_at_what_is_left(folder: &Path) {
     }
 }
 
-/// A body there and back over a link that may just have lost its gateway.
+/// Sends a body and reads it back, over a link that may just have lost its gateway.
 async fn exchange(client: &Client, target: &Echo, body: &[u8]) {
     for _ in 0..100 {
         within(client.up()).await;
@@ -114,7 +116,7 @@ async fn exchange(client: &Client, target: &Echo, body: &[u8]) {
     panic!("the body does not get through");
 }
 
-/// A gateway in a process of its own.
+/// A gateway in its own process.
 struct Killed {
     process: Child,
     addr: SocketAddr,
@@ -146,7 +148,8 @@ impl Killed {
         Self { process, addr }
     }
 
-    /// Kills it as soon as there is a file that is not finished, or when half a second is over. Who looks now and then would hardly ever see one.
+    /// Kills the process as soon as an unfinished file exists, or after half a second. Polling at intervals would
+    /// hardly ever see one.
     async fn kill_when_writing(mut self, folder: PathBuf) {
         let watched = tokio::task::spawn_blocking(move || {
             let begun = Instant::now();
@@ -166,7 +169,7 @@ impl Killed {
 
 impl Drop for Killed {
     fn drop(&mut self) {
-        // Also where the test failed.
+        // Also if the test failed.
         _ = self.process.kill();
         _ = self.process.wait();
     }
@@ -179,7 +182,7 @@ fn is_writing(folder: &Path) -> bool {
         .any(|name| name.to_string_lossy().ends_with(".new"))
 }
 
-/// The process that is killed.
+/// The main function of the process that is killed.
 async fn be_a_gateway(folder: &Path) {
     let said = |name| std::env::var(name).expect("it is told");
     let mut stand = Stand::in_folder(folder);
@@ -191,7 +194,7 @@ async fn be_a_gateway(folder: &Path) {
     let unready = ready.with_extension("unfinished");
     fs::write(&unready, gateway.local_addr().to_string()).expect("written");
     fs::rename(unready, ready).expect("it has its name");
-    // Who runs it holds the other end, and is gone when this one closes.
+    // The parent process holds the other side of stdin, which closes when the parent ends.
     let gone = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
     _ = gone.await;
 }

@@ -1,4 +1,5 @@
-//! No wrong byte, whatever happens to the line, the ends and their stores.
+//! Tests with random faults of the network, the endpoints and the stores: no body is ever delivered with wrong
+//! bytes.
 
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
@@ -16,7 +17,7 @@ fn runs(default: u64) -> u64 {
     })
 }
 
-/// Bodies with a history: noise, texts, versions of them.
+/// Random bodies: noise, texts, and edited versions of a text.
 fn bodies(random: &mut Stream) -> Vec<Vec<u8>> {
     let mut text = random.text(150_000);
     (0..8)
@@ -38,7 +39,7 @@ fn bodies(random: &mut Stream) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// A store that was not closed well, in one of the ways there are.
+/// Damages a store as a crash or a bad disk would, in one of four ways.
 fn harm_store(stand: &Stand, end: usize, random: &mut Stream) {
     let path = stand.store_path(end);
     let file = std::fs::OpenOptions::new()
@@ -48,7 +49,7 @@ fn harm_store(stand: &Stand, end: usize, random: &mut Stream) {
     match random.below(4) {
         0 => std::fs::remove_file(&path).expect("removed"),
         1 => {
-            // The device grows again when it is opened, with zeroes.
+            // The device grows to its size again with zeroes when it is opened.
             let bytes = 4096 + random.below(20 << 20) as u64;
             file.set_len(bytes).expect("truncated");
         }
@@ -63,11 +64,12 @@ fn harm_store(stand: &Stand, end: usize, random: &mut Stream) {
     }
 }
 
-/// Every body comes back as it was sent, or its conversation fails for a reason that was made; after the faults all come back.
+/// Every body is echoed as it was sent, or its stream fails because of an injected fault. After the faults all
+/// bodies are echoed.
 ///
-/// Method: a gateway and a client with a line between that breaks and turns bits (what encryption would notice first, so half of the runs
-/// are without), several conversations at once, in three rounds; between rounds one of the ends is dropped as a crash would drop it, and
-/// its store harmed. The digest is the comparison of whole bodies.
+/// Method: a relay between gateway and client closes connections and flips bits. Half of the runs are without
+/// encryption, which would detect flipped bits first. Several streams run at once in three rounds. Between rounds
+/// one endpoint is dropped as in a crash, and its store is damaged. Whole bodies are compared.
 #[tokio::test]
 async fn no_wrong_byte_ever() {
     let mut delivered = 0;
@@ -107,7 +109,7 @@ async fn no_wrong_byte_ever() {
                                 assert!(back == body, "run {run}: body {nth} is wrong");
                                 return attempt;
                             }
-                            // Something was refused or broke off; never a wrong body.
+                            // The stream was refused or reset, but no body was wrong.
                             Err(_) => within(link.up()).await,
                         }
                     }
@@ -121,7 +123,7 @@ async fn no_wrong_byte_ever() {
             if round == 2 {
                 break;
             }
-            // A crash: nothing is flushed, nobody is told.
+            // A crash: no buffer is flushed, and the peer gets no notice.
             if random.below(2) == 0 {
                 drop(gateway.take());
                 wait_for_lock(&stand, GATEWAY).await;
@@ -142,7 +144,7 @@ async fn no_wrong_byte_ever() {
     assert_eq!(delivered, runs(20) * 3 * 8);
 }
 
-/// A store is locked until the last task of its end is gone.
+/// Waits until a store is unlocked, after the last task of its endpoint has ended.
 pub(crate) async fn wait_for_lock(stand: &Stand, end: usize) {
     let free = async {
         loop {

@@ -1,11 +1,11 @@
-//! What was let go since the store has it, and is missed by the peer.
+//! Chunks whose bytes the sender released because its store has them, and which the peer turns out to lack.
 
 use std::os::unix::fs::FileExt;
 
 use crate::bodies::Stream;
 use crate::stand::{EDGE, Echo, GATEWAY, Stand, echo, tcp, within};
 
-/// Other bytes in all containers, and nobody is told.
+/// Overwrites bytes in all containers of a store, without its endpoint's knowledge.
 fn harm(stand: &Stand, end: usize) {
     let file = std::fs::OpenOptions::new()
         .write(true)
@@ -17,8 +17,8 @@ fn harm(stand: &Stand, end: usize) {
     }
 }
 
-/// An end whose store was harmed is sent what it misses out of the other's store; if that is harmed, too, the conversation fails, and the next one is as
-/// it would have been without stores.
+/// An endpoint whose store is corrupt receives the missing chunks from the other endpoint's store. If that one is
+/// corrupt, too, the stream fails, and the next one is sent as if the stores were empty.
 #[tokio::test]
 async fn what_is_missed_comes_out_of_the_store() {
     let target = Echo::start().await;
@@ -26,7 +26,7 @@ async fn what_is_missed_comes_out_of_the_store() {
     stand.keep_sent = true;
     let gateway = stand.gateway(target.addr).await;
     let client = stand.client(gateway.local_addr());
-    // Far more than is under way at any time.
+    // Far more bytes than are under way at any time.
     let body = Stream(31).noise(12_000_000);
     let exchange = async || {
         within(client.up()).await;
@@ -54,7 +54,7 @@ async fn what_is_missed_comes_out_of_the_store() {
     let lost = |[up, down]: [edgeward_dedup::sender::SenderCounters; 2]| up.lost + down.lost;
     let before = lost(counters());
     assert!(before > 0);
-    // The other direction may not have come so far.
+    // The other direction may not have got so far in the first exchange.
     _ = exchange().await;
     exchange().await.expect("sent as bytes");
     assert!(lost(counters()) <= before + 1);

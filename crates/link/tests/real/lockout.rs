@@ -1,4 +1,4 @@
-//! Edges and strangers that take the places of others.
+//! Edges and unknown hosts that occupy the slots of others.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -20,11 +20,11 @@ use edgeward_store::disk::FileDevice;
 
 use crate::stand::{EDGE, Echo, Stand, open_on, tcp, within};
 
-/// A folder like `keys/edge` whose certificate is another one of the same CA.
+/// Creates a folder like `keys/edge` with another certificate of the same CA.
 fn another_edge(keys: &Path) -> std::path::PathBuf {
     let read = |path: &str| std::fs::read_to_string(keys.join(path)).expect("a file");
     let authority_key = KeyPair::from_pem(&read("ca/key.pem")).expect("a key");
-    // As the CA was made: its name is what counts.
+    // Only the name of the CA matters.
     let mut params = CertificateParams::new(Vec::<String>::new()).expect("no names");
     let name = &mut params.distinguished_name;
     name.push(DnType::CommonName, "edgeward link CA");
@@ -46,7 +46,7 @@ fn another_edge(keys: &Path) -> std::path::PathBuf {
     folder
 }
 
-/// A client with a store of its own and this epoch; with the stand's certificate if no other is given.
+/// Starts a client with its own store and this epoch, and with the test bed's certificate unless `keys` is given.
 fn edge(stand: &Stand, gateway: SocketAddr, epoch: u64, nth: usize, keys: Option<&Path>) -> Client {
     let path = stand.folder.join(format!("edge-{epoch}-{nth}"));
     let device = FileDevice::open(&path, Some(64 << 20)).expect("a device");
@@ -59,7 +59,7 @@ fn edge(stand: &Stand, gateway: SocketAddr, epoch: u64, nth: usize, keys: Option
     Client::start(config, &gateway.to_string()).expect("it starts")
 }
 
-/// An edge that declares one store after the other leaves places for edges with another certificate.
+/// An edge that announces many stores leaves peers for edges with another certificate.
 #[tokio::test]
 async fn one_certificate_does_not_take_every_place() {
     let target = Echo::start().await;
@@ -96,10 +96,11 @@ async fn ping(stream: &mut LinkStream, byte: u8) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Two edges with the same store identity, as after a disk was copied, both work: no stream of one is ended by the other.
+/// Two edges with the same store identity, as after a disk was copied, both work: neither ends the streams of the
+/// other.
 ///
-/// Method: both have a stream, and bytes go there and back on the two in turns. The attempt is repeated, because the
-/// gateway can tell only from an edge that comes back that there are two.
+/// Method: both keep a stream open and echo bytes in turns. The attempt is repeated, because the gateway detects
+/// the second edge only when a replaced session returns.
 #[tokio::test]
 async fn two_edges_with_one_store_identity_both_work() {
     const ROUNDS: u64 = 300;
@@ -135,8 +136,7 @@ async fn two_edges_with_one_store_identity_both_work() {
     assert_eq!(status.counters.clones, 1);
 }
 
-/// A rule that permits a name does not permit the special addresses that the name leads to; a rule that names the
-/// address does.
+/// A rule for a name does not permit special addresses that the name resolves to; a rule for the address does.
 #[tokio::test]
 async fn a_name_does_not_lead_to_an_address_that_is_not_named() {
     let target = Echo::start().await;
@@ -153,7 +153,7 @@ async fn a_name_does_not_lead_to_an_address_that_is_not_named() {
             vec![format!("localhost:{port}"), format!("127.0.0.1:{port}")],
             true,
         ),
-        // The address alone is named, and not the name.
+        // A rule for the address does not permit the name.
         (vec![format!("127.0.0.1:{port}")], false),
     ] {
         let mut stand = Stand::new(true);
@@ -178,8 +178,8 @@ async fn a_name_does_not_lead_to_an_address_that_is_not_named() {
     }
 }
 
-/// A certificate on the deny list is not let in, one that is added loses its connections, and one that is removed is
-/// let in again; nothing is restarted.
+/// A certificate on the deny list is refused, one that is added loses its connections, and one that is removed is
+/// accepted again, without a restart.
 #[tokio::test]
 async fn a_denied_certificate_is_not_let_in() {
     let target = Echo::start().await;
@@ -211,13 +211,13 @@ async fn a_denied_certificate_is_not_let_in() {
     within(client.up()).await;
 }
 
-/// Connections that never say anything do not keep an edge out.
+/// Connections that send nothing do not lock out an edge.
 ///
-/// Method: more silent connections than the gateway ever took, all there before the edge comes.
+/// Method: more silent connections than the gateway's limit are open before the edge connects.
 #[tokio::test]
 async fn silent_connections_do_not_keep_an_edge_out() {
     const SILENT: usize = 1100;
-    // Two descriptors each, and those of the other tests.
+    // Each takes two descriptors; other tests need some as well.
     let limit = getrlimit(Resource::Nofile);
     let wanted = Some(4 * SILENT as u64);
     if limit.current < wanted && limit.maximum.is_none_or(|maximum| Some(maximum) >= wanted) {
@@ -241,7 +241,7 @@ async fn silent_connections_do_not_keep_an_edge_out() {
     assert!(matches!(within(client.settled()).await, State::Up(_)));
     let status = gateway.status();
     assert!(status.counters.displaced > 0, "{:?}", status.counters);
-    // What stays silent is closed before long, although nobody needs its place.
+    // Silent connections are closed after a timeout, although no other connection needs their slots.
     for mut silent in silent {
         let mut byte = [0];
         let read = within(silent.read(&mut byte)).await;
@@ -249,7 +249,7 @@ async fn silent_connections_do_not_keep_an_edge_out() {
     }
 }
 
-/// Clients that hold every place of the admin server and take no response do not keep others out.
+/// Clients that occupy every slot of the admin server and do not read their responses do not lock out others.
 #[tokio::test]
 async fn admin_clients_that_take_no_response_make_room() {
     let target = Echo::start().await;

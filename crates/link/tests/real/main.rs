@@ -1,6 +1,6 @@
-//! Two ends and what is between them, with real sockets, files and clocks, on loopback.
+//! Tests of two endpoints with real sockets, files and clocks, on loopback.
 //!
-//! `EDGEWARD_LINK_REAL_RUNS=100` makes as many runs of the laws with random faults; the default is less, to be quick.
+//! `EDGEWARD_LINK_REAL_RUNS=100` sets the number of runs with random faults; the default is smaller, to be quick.
 
 #[path = "../../../dedup/tests/support/mod.rs"]
 mod bodies;
@@ -24,7 +24,7 @@ use bodies::Stream;
 use edgeward_link::{Client, LinkStream, OpenError, State, refusal};
 use stand::{EDGE, Echo, Stand, echo, tcp, within};
 
-/// A target behind the gateway is reached, with and without encryption, and what went once goes by name the next time.
+/// A target behind the gateway is reached with and without encryption, and a repeated body is sent as references.
 #[tokio::test]
 async fn a_target_is_reached_and_nothing_goes_twice() {
     for encrypted in [true, false] {
@@ -61,7 +61,7 @@ async fn a_target_is_reached_and_nothing_goes_twice() {
     }
 }
 
-/// Many conversations at once, each its own.
+/// Concurrent streams do not mix their bytes.
 #[tokio::test]
 async fn conversations_do_not_mix() {
     let target = Echo::start().await;
@@ -86,7 +86,7 @@ async fn conversations_do_not_mix() {
     drop(gateway);
 }
 
-/// A question that is answered before more is written: nothing waits for a buffer to fill.
+/// Each request is answered before the next one is written: no byte waits for a buffer to fill.
 #[tokio::test]
 async fn short_messages_go_back_and_forth() {
     let target = Echo::start().await;
@@ -94,11 +94,11 @@ async fn short_messages_go_back_and_forth() {
     let gateway = stand.gateway(target.addr).await;
     let client = stand.client(gateway.local_addr());
     let mut stream = client.open(tcp(target.addr)).expect("it is up");
-    // Beyond the first 4 KiB, too.
+    // This includes bytes beyond the first 4 KiB.
     for n in 0..200_u32 {
         let question = [&n.to_le_bytes()[..], &[7; 40]].concat();
         stream.write_all(&question).await.expect("it is open");
-        // Half of them without a flush.
+        // Half of the requests are sent without a flush.
         if n % 2 == 0 {
             stream.flush().await.expect("it is open");
         }
@@ -111,7 +111,8 @@ async fn short_messages_go_back_and_forth() {
     drop(gateway);
 }
 
-/// What a target sends is not lost when the other direction ends first, and an end is an end, not a break.
+/// Bytes from a target are not lost if the other direction ends first, and the end of a body is not reported as an
+/// error.
 #[tokio::test]
 async fn directions_end_one_by_one() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
@@ -140,7 +141,7 @@ async fn directions_end_one_by_one() {
     drop(gateway);
 }
 
-/// A conversation that is dropped resets the target's connection; a target that resets breaks the conversation.
+/// Dropping a stream resets the target's connection, and a reset by the target is an error on the stream.
 #[tokio::test]
 async fn breaks_are_no_ends() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
@@ -173,7 +174,7 @@ async fn breaks_are_no_ends() {
     drop(gateway);
 }
 
-/// Refusals say why, at the end that asked.
+/// The connecting endpoint learns why a target was refused.
 #[tokio::test]
 async fn what_is_not_allowed_or_not_there_is_refused() {
     let target = Echo::start().await;
@@ -209,7 +210,7 @@ async fn what_is_not_allowed_or_not_there_is_refused() {
     assert_eq!(target.taken.load(std::sync::atomic::Ordering::Relaxed), 0);
 }
 
-/// Without a gateway a conversation is refused at once, and with one again it is not.
+/// Without a gateway a stream is refused at once; after the gateway starts again, streams work.
 #[tokio::test]
 async fn a_link_comes_up_again() {
     let target = Echo::start().await;
@@ -235,7 +236,7 @@ async fn a_link_comes_up_again() {
     drop(gateway);
 }
 
-/// Conversations outlive the line by the client's patience, and no longer.
+/// Streams survive an outage for the client's `patience`, and no longer.
 #[tokio::test]
 async fn patience_ends() {
     let target = Echo::start().await;

@@ -1,4 +1,4 @@
-//! What is under way is bounded, however many bodies there are and whatever a peer grants.
+//! The bytes under way are limited, whatever the number of bodies and the credit that a peer grants.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use edgeward_link::{Client, Target};
 use crate::bodies::Stream;
 use crate::stand::{EDGE, Stand, within};
 
-/// A gateway that grants everything and acknowledges what it likes.
+/// A gateway that grants all credit and acknowledges only on command.
 struct Miser {
     tcp: TcpStream,
-    /// How far each body came.
+    /// The end of the last span received of each stream.
     came: BTreeMap<StreamId, u64>,
     inbox: Vec<u8>,
-    /// Bytes of frames.
+    /// Bytes of frames received.
     heard: u64,
 }
 
@@ -53,13 +53,14 @@ impl Miser {
     }
 }
 
-/// The edge's, with its header.
+/// The edge's HELLO frame.
 const HELLO_BYTES: u64 = 84;
 
-/// A thousand bodies that nobody acknowledges stay within what an edge was given, although the gateway would take more; what is acknowledged makes
-/// room for as much again.
+/// A thousand unacknowledged bodies stay within the edge's limit, although the gateway grants more credit; an
+/// acknowledgement makes room for as many bytes again.
 ///
-/// Method: an end that reads, grants every body a megabyte, and acknowledges nothing until the edge keeps what it may and all it sent was read.
+/// Method: a peer reads, grants every stream a megabyte, and acknowledges nothing until the edge's limit is reached
+/// and all sent bytes are read.
 #[tokio::test]
 async fn unacknowledged_bodies_keep_to_their_budget() {
     const STREAMS: usize = 1000;
@@ -72,7 +73,7 @@ async fn unacknowledged_bodies_keep_to_their_budget() {
     let mut config = stand.config(EDGE);
     config.unacked_bytes_max = BUDGET;
     config.connections = 1;
-    // However long somebody else has the processor.
+    // The test may be delayed by other processes.
     config.times.keep_alive = Duration::from_secs(3600);
     let client = Client::start(config, &addr.to_string()).expect("starts");
     let (tcp, _) = within(listener.accept()).await.expect("it connects");
@@ -101,7 +102,7 @@ async fn unacknowledged_bodies_keep_to_their_budget() {
                 .write_all(&body)
                 .await
                 .expect("it is taken, some day");
-            // Nobody answers; the body is held until the end of the test.
+            // The peer never answers; the stream stays open until the end of the test.
             std::future::pending::<()>().await;
         });
     }
@@ -111,7 +112,7 @@ async fn unacknowledged_bodies_keep_to_their_budget() {
     );
     let (mut full, mut acked) = (0, 0);
     for round in 0..4 {
-        // All of it is used: what is missing is the last write of each who waits.
+        // The budget is used up, except for the last write of each waiting writer.
         let mut status = client.status();
         while status.sent.written <= full
             || status.unacked <= BUDGET * 9 / 10

@@ -1,4 +1,4 @@
-//! Ends that start again with the stores they had.
+//! Endpoints that restart with their stores.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::bodies::Stream;
 use crate::laws::wait_for_lock;
 use crate::stand::{EDGE, Echo, GATEWAY, Stand, echo, tcp, within};
 
-/// A body there and back.
+/// Sends a body and reads it back.
 async fn exchange(client: &Client, target: &Echo, body: &[u8]) {
     within(client.up()).await;
     let stream = client.open(tcp(target.addr)).expect("it is up");
@@ -16,8 +16,8 @@ async fn exchange(client: &Client, target: &Echo, body: &[u8]) {
     assert!(back == body);
 }
 
-/// A gateway that starts again names what it sent, and answers for what it got, whether it ended in good order or not; of what a crash
-/// took from its store it believes nothing.
+/// A restarted gateway sends references to chunks that it sent or received before, whether it was shut down cleanly
+/// or crashed. After a crash it does not reference chunks that its store has lost.
 #[tokio::test]
 async fn a_gateway_that_starts_again_knows_what_its_peers_have() {
     for orderly in [true, false] {
@@ -32,7 +32,7 @@ async fn a_gateway_that_starts_again_knows_what_its_peers_have() {
             let ended = within(gateway.shutdown(Duration::from_secs(5))).await;
             ended.expect("flushed");
         } else {
-            // As it was written while it was at work: of two whole containers, and the third is lost with its bytes.
+            // Waits for a periodic save, which covers two whole containers; the third one is lost with its chunks.
             let written = || {
                 let files = std::fs::read_dir(stand.knowledge_path(GATEWAY)).ok();
                 let mut sizes = files.into_iter().flatten().flatten().map(|file| {
@@ -51,7 +51,7 @@ async fn a_gateway_that_starts_again_knows_what_its_peers_have() {
             drop(gateway);
             wait_for_lock(&stand, GATEWAY).await;
         }
-        // Otherwise it takes the next one for this one.
+        // Otherwise the client would mistake the next gateway for this one.
         within(async {
             while matches!(client.state(), State::Up(_)) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -74,7 +74,7 @@ async fn a_gateway_that_starts_again_knows_what_its_peers_have() {
     }
 }
 
-/// An edge that starts again names what it sent.
+/// A restarted edge sends references to chunks that it sent before.
 #[tokio::test]
 async fn an_edge_that_starts_again_knows_what_the_gateway_has() {
     let target = Echo::start().await;
@@ -91,7 +91,7 @@ async fn an_edge_that_starts_again_knows_what_the_gateway_has() {
     }
 }
 
-/// With another store at either end what was written down is not believed.
+/// If either endpoint has another store, the persisted knowledge is not used.
 #[tokio::test]
 async fn another_store_is_known_nothing_of() {
     for lost in [GATEWAY, EDGE] {
@@ -116,10 +116,10 @@ async fn another_store_is_known_nothing_of() {
     }
 }
 
-/// Whenever a gateway is dropped, also when a peer has just said who it is, nothing of it stays: its store can be opened again.
+/// Dropping a gateway leaves no task behind, even if a peer has just sent its HELLO: its store can be opened again.
 ///
-/// Method: between the client's first step and the end of the gateway lie 0, 1, 2 and so on turns of the runtime that both are on, until the
-/// handshake was over before twice.
+/// Method: the gateway is dropped 0, 1, 2 and so on yields after the client starts on the same runtime, until the
+/// handshake was complete twice.
 #[tokio::test]
 async fn a_gateway_dropped_during_a_handshake_leaves_nothing_behind() {
     for encrypted in [false, true] {

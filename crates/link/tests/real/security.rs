@@ -1,4 +1,4 @@
-//! Who is not let in, and what is done to those who break the rules.
+//! Peers that are refused, and peers that violate the protocol.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,8 @@ use edgeward_link::{Client, Encryption, Gateway, Keys, State};
 
 use crate::stand::{EDGE, Echo, Stand, tcp, within};
 
-/// Certificates of another CA, the gateway's own certificate at an edge, an edge's at a gateway, and no encryption at all.
+/// The gateway refuses certificates of another CA, its own certificate at an edge, and connections without
+/// encryption.
 #[tokio::test]
 async fn strangers_are_not_let_in() {
     let target = Echo::start().await;
@@ -48,7 +49,7 @@ async fn strangers_are_not_let_in() {
     assert!(status.peers.is_empty());
 }
 
-/// An edge does not talk to a gateway that another CA vouches for, nor to one whose certificate is an edge's.
+/// An edge refuses a gateway with a certificate of another CA, and one with an edge's certificate.
 #[tokio::test]
 async fn edges_do_not_believe_strangers() {
     let target = Echo::start().await;
@@ -72,13 +73,14 @@ async fn edges_do_not_believe_strangers() {
     }
 }
 
-/// TLS 1.2 is not spoken, whatever a peer offers.
+/// TLS 1.2 is refused.
 #[tokio::test]
 async fn nobody_talks_them_down_to_tls_1_2() {
     let target = Echo::start().await;
     let mut stand = Stand::new(true);
     let gateway = stand.gateway(target.addr).await;
-    // A ClientHello of TLS 1.2, with signature_algorithms and without supported_versions (RFC 5246 §7.4.1.2).
+    // A ClientHello of TLS 1.2, with signature_algorithms and without supported_versions (RFC 5246, section
+    // 7.4.1.2).
     let body = [
         &[3, 3][..],
         &[7; 32],
@@ -96,12 +98,12 @@ async fn nobody_talks_them_down_to_tls_1_2() {
     tcp.write_all(&record).await.expect("sent");
     let mut answer = Vec::new();
     within(tcp.read_to_end(&mut answer)).await.expect("an end");
-    // An alert, protocol_version (RFC 8446 §6.2), fatal.
+    // A fatal alert, protocol_version (RFC 8446, section 6.2).
     assert_eq!(answer, [0x15, 3, 3, 0, 2, 2, 70]);
     assert_eq!(gateway.status().counters.refused, 1);
 }
 
-/// What a peer without encryption says, frame by frame.
+/// A peer without encryption that sends single frames.
 struct Intruder {
     tcp: TcpStream,
 }
@@ -117,7 +119,7 @@ impl Intruder {
     async fn say(&mut self, frame: &Frame<'_>) {
         let mut bytes = Vec::new();
         frame.encode(&mut bytes);
-        // It may be gone already.
+        // The gateway may have closed the connection already.
         _ = self.tcp.write_all(&bytes).await;
     }
 
@@ -143,7 +145,7 @@ impl Intruder {
         Some(frame)
     }
 
-    /// Waits for the gateway to end the connection.
+    /// Waits for the gateway to close the connection.
     async fn is_thrown_out(&mut self) {
         while self.hear().await.is_some() {}
     }
@@ -163,7 +165,7 @@ async fn stand() -> (Stand, Gateway, IdKey, Echo) {
     (stand, gateway, ids, target)
 }
 
-/// Another key, another version, no HELLO, a HELLO twice: the connection ends, and it is counted.
+/// A connection with another key, another version, no HELLO, or two HELLOs is closed and counted.
 #[tokio::test]
 async fn who_does_not_agree_is_refused() {
     let (_stand, gateway, ids, _target) = stand().await;
@@ -201,7 +203,7 @@ async fn who_does_not_agree_is_refused() {
     assert_eq!(gateway.status().counters.violations, 1);
 }
 
-/// Frames that are too long, harmed, beyond their credit, or about chunks that were never exchanged.
+/// A connection is closed if it sends a frame that is too long, corrupt, or beyond its credit.
 #[tokio::test]
 async fn who_breaks_the_rules_is_thrown_out() {
     let (_stand, gateway, ids, target) = stand().await;
@@ -257,7 +259,7 @@ async fn who_breaks_the_rules_is_thrown_out() {
     intruder.is_thrown_out().await;
     assert_eq!(gateway.status().counters.violations, 1);
 
-    // Once too often, from another connection: positions are absolute, so a replay changes nothing.
+    // A repeated frame changes nothing, because offsets are absolute.
     let (mut intruder, _) = enter().await;
     intruder.say(&plain(b"hello")).await;
     intruder.say(&plain(b"hello")).await;
@@ -271,7 +273,7 @@ async fn who_breaks_the_rules_is_thrown_out() {
     assert_eq!(echoed, b"hello", "once");
 }
 
-/// A chunk that another peer brought is not there for one who only knows its name.
+/// A peer that knows only the hash of a chunk cannot read it if another peer sent it.
 #[tokio::test]
 async fn names_alone_bring_nothing() {
     let (mut stand, gateway, ids, target) = stand().await;
@@ -286,7 +288,7 @@ async fn names_alone_bring_nothing() {
         .hello(hello(&ids, 99, 99))
         .await
         .expect("it agrees");
-    // The chunks of what it wants to know whether it is there.
+    // The first chunk of the body whose presence the intruder wants to test.
     let mut chunker = edgeward_dedup::chunker::Chunker::new(theirs.chunker);
     let rest = &secret[4096..];
     let length = chunker.next_cut(rest).expect("it is long enough");

@@ -1,4 +1,5 @@
-//! A gateway, a client, a target behind the gateway, all on loopback; and a line between them that can be harmed.
+//! The test bed: a gateway, a client and a target behind the gateway, all on loopback, and a TCP relay that injects
+//! faults.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -20,17 +21,17 @@ use edgeward_store::disk::{Device, FileDevice};
 
 use crate::cold::Forgetful;
 
-/// Folders and keys, and what they are used for.
+/// The folders and keys of both endpoints.
 pub(crate) struct Stand {
     pub(crate) folder: PathBuf,
-    /// It ends with this, where it was made for it.
+    /// The folder is deleted with this value, if it was created for it.
     _temporary: Option<TempDir>,
     keys: Option<[Keys; 2]>,
     ids: IdKey,
     pub(crate) stores_opened: u64,
-    /// Stores do not have one in so many reads in memory.
+    /// If set, one of this many reads of the stores reports that the bytes are not in the page cache.
     pub(crate) forgets: Option<u64>,
-    /// The gateway keeps all that it sends.
+    /// The gateway's setting of the same name.
     pub(crate) keep_sent: bool,
 }
 
@@ -42,7 +43,7 @@ impl Stand {
         Self::in_temporary(tempfile::tempdir().expect("a folder"), encrypted)
     }
 
-    /// In memory, if there is such a place: nothing waits for a disk.
+    /// Uses memory as the disk if the system has such a folder, so that no test waits for a disk.
     pub(crate) fn in_memory() -> Self {
         let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         Self::in_temporary(folder.expect("a folder"), true)
@@ -58,7 +59,7 @@ impl Stand {
         stand
     }
 
-    /// Where another has made keys; encrypted.
+    /// Uses a folder in which another process has generated keys; encrypted.
     pub(crate) fn in_folder(folder: &Path) -> Self {
         let keys = folder.join("keys");
         let load = |end: &str| Keys::load(&keys.join(end)).expect("keys are there");
@@ -128,7 +129,7 @@ impl Stand {
     }
 }
 
-/// A store as it was left.
+/// Opens a store on a device, with the content that it has.
 pub(crate) fn open_on(device: Arc<dyn Device>, epoch: u64) -> Chunks {
     Chunks::open(device, ChunkSettings::new(8 << 10, epoch)).expect("a store")
 }
@@ -137,7 +138,8 @@ pub(crate) fn tcp(target: SocketAddr) -> Target {
     Target::Tcp(target.to_string().parse().expect("a place"))
 }
 
-/// Nothing on loopback takes a minute but what hangs. Seconds are counted one by one, so one in which the whole machine stood still is one.
+/// Panics if the future takes a minute, which on loopback means that it hangs. Seconds are counted one by one, so a
+/// pause of the whole machine counts as one.
 pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     for _ in 0..60 {
@@ -148,7 +150,7 @@ pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
     panic!("it takes no minute");
 }
 
-/// Sends back what it gets, and says when it has it all by ending.
+/// A server that echoes what it receives, and closes when its client does.
 pub(crate) struct Echo {
     pub(crate) addr: SocketAddr,
     pub(crate) taken: Arc<AtomicU64>,
@@ -182,7 +184,7 @@ impl Echo {
     }
 }
 
-/// Sends a body and takes it back, both at the same time.
+/// Sends a body and reads it back at the same time.
 pub(crate) async fn echo(stream: LinkStream, body: &[u8]) -> std::io::Result<Vec<u8>> {
     let (mut read, mut write) = tokio::io::split(stream);
     let sent = async {
@@ -196,19 +198,19 @@ pub(crate) async fn echo(stream: LinkStream, body: &[u8]) -> std::io::Result<Vec
     Ok(back)
 }
 
-/// A line to the gateway that breaks and turns bits.
+/// A TCP relay to the gateway that closes connections and flips bits.
 pub(crate) struct Wire {
     pub(crate) addr: SocketAddr,
     pub(crate) carried: Arc<AtomicU64>,
     _tasks: JoinSet<()>,
 }
 
-/// How a line is harmed: after how many bytes it breaks, and which bytes are turned; 0 is never.
+/// The faults of a relay: it closes a connection after this many bytes, and flips a bit this often; 0 is never.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Harm {
     pub(crate) break_every: u64,
     pub(crate) flip_every: u64,
-    /// Harm ends after so many connections, or nothing would ever arrive.
+    /// Only this many connections have faults; otherwise no body would ever arrive.
     pub(crate) connections: u64,
 }
 
@@ -246,7 +248,7 @@ async fn carry(near: TcpStream, to: SocketAddr, harm: Harm, carried: Arc<AtomicU
     let (near, far) = (near.into_split(), far.into_split());
     let there = one_way(near.0, far.1, harm, &carried);
     let back = one_way(far.0, near.1, harm, &carried);
-    // Whichever ends takes the other along, as a broken connection does.
+    // If one direction ends, the other one ends as well, as on a broken connection.
     tokio::select! {
         () = there => {}
         () = back => {}

@@ -1,4 +1,4 @@
-//! Who has little to say does not wait until the others have said everything.
+//! A short request does not wait until concurrent downloads are complete.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,25 +10,28 @@ use tokio::task::JoinSet;
 use crate::bodies::Stream;
 use crate::stand::{Stand, tcp, within};
 
-/// Beside downloads that take all of the processor a question waits for some turns of each, and not for what they were granted.
+/// Beside downloads that use the whole processor, a request waits for one time slice of each, and not for all their
+/// granted bytes.
 ///
-/// Method: both ends, the target and those who ask are tasks of one thread, and there is always more to download. What was downloaded
-/// while a question was under way is a measure of how long that was which does not depend on the machine: the question passes
-/// six tasks, before each of which everybody who has work may have a turn of 256 KiB. Without turns it was eight times as much.
+/// Method: both endpoints, the target and the clients are tasks of one thread, and the download never ends. The
+/// bytes downloaded while a request is under way measure its delay independently of the machine. The request passes
+/// six tasks, and each busy task may use its slice of 256 KiB before each of them. Without slices the delay was
+/// eight times as long.
 #[tokio::test]
 async fn a_question_waits_for_turns_of_downloads() {
     let waited = waited_beside(NEW).await;
     assert!(waited[90] < 6 * 512, "KiB: {waited:?}");
 }
 
-/// Where downloads bring what both ends know by its mark, a turn has four times as much of it, for the same time.
+/// If downloads consist of chunks that both endpoints recognise by fingerprint, a slice has four times as many
+/// bytes, for the same time.
 #[tokio::test]
 async fn a_question_waits_for_turns_of_what_is_recognised() {
     let waited = waited_beside(REPEATED).await;
     assert!(waited[90] < 4 * 6 * 512, "KiB: {waited:?}");
 }
 
-/// KiB that were downloaded while each question was under way, in order.
+/// Returns the KiB downloaded during each request, sorted.
 async fn waited_beside(download: u8) -> Vec<u64> {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("it listens");
     let target = listener.local_addr().expect("an address");
@@ -65,7 +68,7 @@ async fn waited_beside(download: u8) -> Vec<u64> {
             stream.read_exact(&mut [0]).await.expect("it is answered");
         })
         .await;
-        // Until the downloads have been granted what they may have.
+        // The first requests are skipped, until the downloads have their full credit.
         if nth >= 20 {
             waited.push((came.load(Ordering::Relaxed) - before) >> 10);
         }
@@ -78,7 +81,7 @@ async fn waited_beside(download: u8) -> Vec<u64> {
     waited
 }
 
-/// Answers bytes, or sends noise without end.
+/// Answers a byte, or sends noise without end.
 async fn answer(mut tcp: TcpStream, noise: Arc<Vec<u8>>) {
     tcp.set_nodelay(true).expect("it is a socket");
     while let Ok(byte) = tcp.read_u8().await {
@@ -89,7 +92,7 @@ async fn answer(mut tcp: TcpStream, noise: Arc<Vec<u8>>) {
         let mut noise = noise.to_vec();
         while tcp.write_all(&noise).await.is_ok() {
             if byte == NEW {
-                // No chunk is so short that it stays as it was.
+                // Every chunk is changed, because none is shorter than this.
                 let changed = noise.iter_mut().step_by(1 << 10);
                 changed.for_each(|byte| *byte = byte.wrapping_add(1));
             }
@@ -97,6 +100,6 @@ async fn answer(mut tcp: TcpStream, noise: Arc<Vec<u8>>) {
     }
 }
 
-/// Questions that are answered with a download: of what was not seen before, and of the same MiB again and again.
+/// Requests that are answered with a download: of new bytes, and of the same MiB repeated.
 const NEW: u8 = 9;
 const REPEATED: u8 = 8;

@@ -1,4 +1,4 @@
-//! Ways into the link, the gateway's own origin, what operators see, and what everything together may take.
+//! Local listeners, the gateway's own origin, and the admin server.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -35,7 +35,8 @@ async fn send_and_take(mut tcp: TcpStream, body: &[u8]) -> Vec<u8> {
     back
 }
 
-/// A port that leads to a target, and a proxy's port with both its languages; what is not allowed is refused in each.
+/// TCP clients reach a target through a port with a fixed target, SOCKS5 and CONNECT; a target that is not
+/// permitted is refused by each protocol.
 #[tokio::test]
 async fn any_tcp_client_finds_a_way_in() {
     let target = Echo::start().await;
@@ -95,7 +96,7 @@ async fn any_tcp_client_finds_a_way_in() {
     assert_eq!(gateway.status().counters.not_allowed, 2);
 }
 
-/// An origin that tells what it was asked for.
+/// An origin that checks its requests and counts its connections.
 async fn origin(
     bodies: Arc<Vec<(&'static str, Bytes)>>,
 ) -> (std::net::SocketAddr, JoinSet<()>, Arc<AtomicU64>) {
@@ -151,7 +152,7 @@ async fn get(client: &Client, path: &str) -> (http::response::Parts, Bytes) {
     answer
 }
 
-/// The origin is asked for what the link can save on, over connections that are used again; media go by unseen.
+/// The gateway requests uncompressed bodies and reuses its connections to the origin; media bypass deduplication.
 #[tokio::test]
 async fn the_gateway_speaks_http_with_its_origin() {
     let text = Bytes::from(Stream(8).text(400_000));
@@ -191,7 +192,7 @@ async fn the_gateway_speaks_http_with_its_origin() {
     );
 }
 
-/// Without an origin that answers a client is told so, in HTTP.
+/// If the origin does not answer, the client gets an HTTP error.
 #[tokio::test]
 async fn an_origin_that_is_away_is_a_bad_gateway() {
     let nobody = TcpListener::bind(loopback()).await.expect("listens");
@@ -207,7 +208,7 @@ async fn an_origin_that_is_away_is_a_bad_gateway() {
     assert_eq!(head.status.as_u16(), 502);
 }
 
-/// What an operator is shown adds up, for people and for Prometheus.
+/// `/status` and `/metrics` show the right figures.
 #[tokio::test]
 async fn figures_are_served() {
     let target = Echo::start().await;

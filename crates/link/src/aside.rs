@@ -38,7 +38,7 @@ enum For {
 #[derive(Debug)]
 pub(crate) enum Late {
     Frame(LateFrame),
-    /// A body on its way out, and how often the store was asked.
+    /// An outgoing stream, and how many times the store was queried for it.
     Body(StreamId, u32),
 }
 

@@ -36,25 +36,26 @@ pub struct LinkConfig {
     pub store_key: IdKey,
     /// The chunk store.
     pub store: Chunks,
-    /// Bytes of a chunk on average, 4 to 64 KiB. What the gateway says counts.
+    /// The average chunk size in bytes, 4 to 64 KiB. The gateway's setting is used.
     pub chunk_bytes: u32,
-    /// Whether bodies are cut into chunks and looked up; without it they are only compressed.
+    /// True if bodies are cut into chunks and looked up. Otherwise they are only compressed.
     pub dedup: bool,
-    /// Whether new chunks are compressed against the ones that followed the last known one.
+    /// True if new chunks are compressed with the chunks that followed the last known one as a dictionary.
     pub delta: bool,
-    /// What bodies are compressed with. zstd gives way to LZ4 and to nothing where the line is faster.
+    /// The compression methods. zstd falls back to LZ4 or to no compression if it is slower than the network.
     pub methods: Methods,
-    /// Whether bodies that begin like something encrypted or compressed are left alone.
+    /// True if bodies that begin like encrypted or compressed data bypass deduplication.
     pub probe: bool,
-    /// TCP connections to a peer: of several, the first is for short frames. One to sixteen.
+    /// The number of TCP connections to a peer, 1 to 16. If there are several, the first one carries short frames.
     pub connections: usize,
-    /// Streams of a peer at the same time.
+    /// The limit of streams of a peer at the same time.
     pub streams_max: usize,
-    /// Bytes of a peer's bodies that are here and not taken.
+    /// The limit of received bytes of a peer that are not read yet.
     pub receive_bytes_max: u64,
-    /// Bytes of bodies that a peer did not acknowledge.
+    /// The limit of sent bytes that a peer has not acknowledged.
     pub unacked_bytes_max: usize,
-    /// Frames of a connection that wait for the disk while others go on; one beyond them has the connection wait.
+    /// The limit of frames of a connection that wait for the disk while other frames are handled. When it is
+    /// reached, the connection waits.
     pub late_frames_max: usize,
     /// The folder that persists which chunks each peer has, so that they are not sent again after a restart. `None`
     /// keeps the knowledge in memory only.

@@ -35,7 +35,8 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Listens from now on, on the runtime this is called in; for `connections_max` connections at the same time, others wait.
+    /// Starts listening on the current runtime. At most `connections_max` connections are served at a time; others
+    /// wait.
     pub async fn bind(
         client: Client,
         listen: SocketAddr,

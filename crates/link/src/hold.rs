@@ -41,9 +41,9 @@ pub(crate) struct Hold {
 /// The action to take now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Nothing, and ask again then.
+    /// Nothing; ask again at this time.
     Wait(Instant),
-    /// Whole chunks leave; ask again then.
+    /// Send the whole chunks; ask again at this time.
     Whole(Instant),
     /// Send everything.
     All,

@@ -189,7 +189,7 @@ mod tests {
         }
     }
 
-    /// The ids of both functions are those of `docs/link-protocol.md`.
+    /// The ids of both functions are those of `docs/reference/link-protocol.md`.
     #[test]
     fn names_are_as_they_are_documented() {
         let key = IdKey::new([7; 32]);

@@ -39,17 +39,17 @@ pub enum KeysError {
     /// A file cannot be read or written.
     #[error("{} cannot be used", .path.display())]
     File {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
     /// A file has other content.
     #[error("{} holds no {what}", .path.display())]
     Content {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// What it should hold.
+        /// The expected content.
         what: &'static str,
     },
     /// The certificate and the private key do not match.
@@ -57,7 +57,7 @@ pub enum KeysError {
     Refused {
         /// The folder.
         path: PathBuf,
-        /// Why.
+        /// The error of the TLS library.
         source: rustls::Error,
     },
     /// The CA certificate is not valid.
@@ -65,7 +65,7 @@ pub enum KeysError {
     Authority {
         /// The folder.
         path: PathBuf,
-        /// Why.
+        /// The error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The certificates could not be created.

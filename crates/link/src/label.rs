@@ -1,4 +1,4 @@
-//! The labels with which a stream of the protocol begins, specified in `docs/link-protocol.md`.
+//! The labels with which a stream of the protocol begins, specified in `docs/reference/link-protocol.md`.
 //!
 //! A link stream consists of two one-way streams of the protocol, one per direction. The label of the first one has
 //! the target. The peer answers with a stream whose label has the first one's number, or stops the first with a

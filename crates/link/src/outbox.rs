@@ -19,7 +19,7 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// Empty, for a line with such checksums.
+    /// Creates an empty outbox for a connection with this kind of checksums.
     pub(crate) fn new(checksum: Checksum) -> Self {
         Self {
             checksum,

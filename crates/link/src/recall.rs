@@ -87,7 +87,7 @@ impl Recall {
             let entry = entry?;
             let name = entry.file_name();
             if name.as_encoded_bytes().ends_with(UNFINISHED.as_bytes()) {
-                // Of an end that was killed: ours have their names by now.
+                // Left by a process that was killed: the files of this process are renamed by now.
                 fs::remove_file(entry.path())?;
                 continue;
             }

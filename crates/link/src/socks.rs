@@ -11,23 +11,23 @@ use crate::label::{HostPort, refusal};
 pub enum Step {
     /// Read more bytes.
     More,
-    /// Say something, and go on reading.
+    /// Send a reply and continue reading.
     Say {
-        /// What to say.
+        /// The reply.
         reply: Vec<u8>,
-        /// The next word begins after so many bytes.
+        /// The length of the message that was read; the next one begins after it.
         used: usize,
     },
-    /// Connect somewhere.
+    /// Connect to a target.
     Connect {
-        /// Where.
+        /// The target.
         place: HostPort,
-        /// In which words the client is told what became of it.
+        /// The protocol of the reply.
         style: Style,
-        /// Its bytes begin after so many.
+        /// The length of the request; the client's payload begins after it.
         used: usize,
     },
-    /// Say this, and close.
+    /// Send this reply and close the connection.
     Refuse(Vec<u8>),
 }
 

@@ -76,7 +76,7 @@ pub struct GatewayStatus {
 /// The status of one endpoint: the content of `/status` and `/metrics`.
 #[derive(Clone, Debug)]
 pub struct EndStatus {
-    /// Whether connections are encrypted.
+    /// True if connections are encrypted.
     pub encrypted: bool,
     /// Counters of connections and streams, if the endpoint is a gateway.
     pub door: Option<GatewayCounters>,

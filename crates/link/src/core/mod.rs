@@ -404,6 +404,7 @@ impl Core {
                 // The rest of the chunk follows when there is room for it. Sending its beginning gains nothing
                 // until then, and most of these chunks turn out to be known. The wake-up of the writer schedules
                 // the next check.
+                Verdict::All
                     if talk.writer.is_some() && self.endpoint.sender().under_way(stream) =>
                 {
                     self.endpoint

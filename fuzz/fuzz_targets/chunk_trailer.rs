@@ -1,6 +1,7 @@
-//! Whatever opens as a trailer or superblock of a chunk store is written back as it was.
+//! Every trailer or superblock of a chunk store that can be decoded is encoded to the same bytes.
 //!
-//! The first byte chooses which, and whether the checksum is put right first. Run: `cargo +nightly fuzz run chunk_trailer`.
+//! The first byte selects which of them, and whether the checksum is repaired first. Run: `cargo +nightly fuzz run
+//! chunk_trailer`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

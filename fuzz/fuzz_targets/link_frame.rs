@@ -1,6 +1,6 @@
-//! Whatever opens as a frame of the link is the frame that is written back, byte by byte.
+//! Every frame of the link that can be decoded is encoded to the same bytes.
 //!
-//! The first byte says whether the header is put right first (length, type within range, both checks), so that
+//! The first byte selects whether the header is repaired first (length, type within range, both checksums), so that
 //! the fuzzer gets past it. Run: `cargo +nightly fuzz run link_frame`.
 #![no_main]
 
@@ -28,7 +28,7 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(frame_length(&frame), Ok(Some(frame.len())));
         let mut written = Vec::new();
         opened.encode(&mut written);
-        // Of a handshake's methods those that are not known are forgotten.
+        // Decoding HELLO drops unknown methods.
         if frame[4] != 1 {
             assert_eq!(written, frame);
         }
@@ -36,6 +36,6 @@ fuzz_target!(|bytes: &[u8]| {
         opened.encode_with(Checksum::Fields, &mut of_fields);
         assert_eq!(decode_with(Checksum::Fields, &of_fields), Ok(opened));
     }
-    // Here fields are looked at before the checksum is.
+    // This variant validates fields before the checksum.
     _ = decode_with(Checksum::Fields, &frame);
 });

@@ -1,5 +1,5 @@
-//! What a stream is called is understood as it is said again, or not at all; and no place is anything but a name or an address with a
-//! port.
+//! Every stream label that can be decoded is encoded to the same bytes, and every accepted target is a host name or
+//! an address with a port.
 //!
 //! Run: `cargo +nightly fuzz run link_label`.
 #![no_main]

@@ -1,7 +1,7 @@
-//! A proxy client's words mean the same whether they come at once or byte by byte; no more is used than came, and whoever says
-//! much gets an answer.
+//! A proxy request is parsed the same whether it arrives at once or byte by byte. The parser consumes no more bytes
+//! than it has, and a client that sends too much gets a reply.
 //!
-//! The first byte says whether the client was greeted. Run: `cargo +nightly fuzz run link_socks`.
+//! The first byte selects whether the client was greeted. Run: `cargo +nightly fuzz run link_socks`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -14,7 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
     };
     let greeted = choice & 1 == 1;
     let whole = read(bytes, greeted);
-    // Longer heads are refused as soon as they are too long.
+    // A head beyond the limit is refused as soon as it is too long.
     let pieces = bytes.len().min(HEAD_BYTES_MAX - 1);
     let first = (0..=pieces)
         .map(|end| read(&bytes[..end], greeted))

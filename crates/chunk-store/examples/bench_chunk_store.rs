@@ -1,12 +1,12 @@
-//! What compression at rest costs and saves: bytes kept, and the processor's time to keep and to read them.
+//! Benchmark of compression at rest: stored bytes, and CPU time to store and to load chunks.
 //!
 //! ```sh
 //! cargo run --release --package edgeward-chunk-store --example bench_chunk_store -- FILE…
 //! ```
 //!
-//! Each file is cut and put into a new store in memory, then read again: as a whole, run by run as the link names what
-//! it repeats, and chunk by chunk in no order, which is the worst there is. GB/s are of the thread's CPU time without cutting and naming,
-//! the best of three. One JSON object for each file and method.
+//! Each file is cut and stored in a new store in memory. Then it is loaded as a whole, run by run as the link does
+//! for references, and chunk by chunk in random order, which is the worst case. GB/s are per CPU time of the
+//! thread, without cutting and hashing, the best of three. The output is one JSON object for each file and method.
 
 use std::io;
 use std::path::Path;
@@ -32,7 +32,7 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// As the link does.
+/// Cuts a body as the link does.
 fn cut(body: &[u8]) -> Vec<(ChunkId, &[u8])> {
     let params = ChunkerParams::new(AVERAGE, 1).expect("a possible average");
     let (key, mut chunker) = (IdKey::new([0; 32]), Chunker::new(params));
@@ -126,7 +126,7 @@ fn measure(chunks: &[(ChunkId, &[u8])], compression: Method) -> Figures {
     }
 }
 
-/// GB/s.
+/// Returns GB/s of CPU time.
 fn timed(bytes: usize, work: impl FnOnce()) -> f64 {
     let before = cpu_nanos();
     work();

@@ -1,14 +1,15 @@
-//! What the link's index costs, whatever the size of the store: memory, lookups, and the speed at which new bodies are taken in.
+//! Benchmark of the link's index for several store sizes: memory, lookups, and the rate of storing new bodies.
 //!
 //! ```sh
 //! cargo run --release --package edgeward-chunk-store --example bench_link_index -- [--wait] [AVERAGE_KIB]…
 //! ```
 //!
-//! Stores of 1 GB, 10 GB and 10 TB, for chunks of 64, 16 and 8 KiB, which take 1, 2 and 8 GB of memory; with `--wait` it measures when a line
-//! comes in, so that the machine can be made quiet. Each index is filled to what
-//! its store holds, with made-up names. Then, as in a full store: noise is cut, named, looked up, and entered, and for each
-//! chunk that comes an old one is taken out. A measurement is a tenth of a second of the thread's CPU time; told is the median of
-//! several, taken in turns between all the indexes that fit the memory at the same time. One JSON object a line.
+//! Stores of 1 GB, 10 GB and 10 TB, for chunks of 64, 16 and 8 KiB, which take 1, 2 and 8 GB of memory. With
+//! `--wait` the benchmark starts when it reads a line from stdin, so that the machine can become idle. Each index
+//! is filled with random ids, as many as its store holds. Then, as in a full store, noise is cut, hashed, looked up
+//! and inserted, and an old chunk is removed for each new one. A measurement is a tenth of a second of the thread's
+//! CPU time. The result is the median of several, alternating between all indexes that fit the memory together. The
+//! output is one JSON object on each line.
 
 use std::hint::black_box;
 use std::io::{self, Write as _};
@@ -47,7 +48,7 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// An index of a full store.
+/// The index of a full store.
 struct Filled {
     index: Index,
     store_bytes: u64,
@@ -55,9 +56,9 @@ struct Filled {
     containers: u64,
     chunks: u64,
     chunk_bytes: u64,
-    /// The next to be taken out.
+    /// The next one to be removed.
     oldest: u64,
-    /// What came after it was filled.
+    /// The ids inserted after the index was filled.
     entered: Vec<ChunkId>,
     fill_nanos: f64,
     rss_bytes: u64,
@@ -66,7 +67,7 @@ struct Filled {
 
 impl Filled {
     fn new(store_bytes: u64, average: u32) -> Self {
-        // As a store counts them.
+        // As a store computes it.
         let chunk_bytes = u64::from(average) * 9 / 8;
         let chunks = store_bytes / chunk_bytes;
         let before = rss_bytes();
@@ -94,7 +95,7 @@ impl Filled {
 
     fn measure(&mut self, noise: &[u8]) {
         let (index, chunks) = (&self.index, self.chunks);
-        // The next name follows from the last answer, so nothing overlaps.
+        // Each id depends on the last result, so lookups cannot overlap.
         let (mut n, mut last) = (self.oldest, 0);
         let dependent = nanos(|| {
             for _ in 0..LOOKUPS {
@@ -167,7 +168,7 @@ impl Filled {
     }
 }
 
-/// Cuts and names noise, some at a time, as bodies of 4 MiB that were never seen before.
+/// Cuts and hashes noise, as bodies of 4 MiB that were never seen before.
 fn take_in(noise: &[u8], params: ChunkerParams, seed: u64, mut chunk: impl FnMut(&ChunkId, usize)) {
     let mut key = [0; 32];
     key[..8].copy_from_slice(&seed.to_le_bytes());
@@ -183,7 +184,7 @@ fn take_in(noise: &[u8], params: ChunkerParams, seed: u64, mut chunk: impl FnMut
     }
 }
 
-/// Names as a hash gives them.
+/// Returns an id that is distributed like a hash.
 fn id(n: u64) -> ChunkId {
     let halves = [mix(n), mix(n ^ 0x5555_5555_5555_5555)];
     let mut bytes = [0; 16];
@@ -207,7 +208,7 @@ fn noise() -> Vec<u8> {
         .collect()
 }
 
-/// CPU time of this thread.
+/// Returns the CPU time of this thread.
 fn nanos(mut work: impl FnMut()) -> f64 {
     let now = || {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
@@ -227,7 +228,7 @@ fn rss_bytes() -> u64 {
     pages.expect("resident pages come second") * rustix::param::page_size() as u64
 }
 
-/// Over the last minute: what else the machine does falsifies times.
+/// Returns the load average of the last minute, because other processes distort the times.
 fn load_average() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").expect("Linux tells");
     let first = text.split(' ').next().and_then(|word| word.parse().ok());

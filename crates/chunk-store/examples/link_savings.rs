@@ -1,9 +1,12 @@
-//! What the link sends of one folder or file after the other: both machines, both stores and the compressors, without the line.
+//! Measures what the link sends for some folders or files: both endpoints with their stores and compressors,
+//! without a network.
 //!
-//! `cargo run --release -p edgeward-chunk-store --example link_savings -- [--json] [--average 8192] OLD NEW NEW …`
+//! ```sh
+//! cargo run --release --package edgeward-chunk-store --example link_savings -- [--json] [--average 8192] OLD NEW…
+//! ```
 //!
-//! Each file is a body. Seconds are the thread's CPU time, for both ends together; the comparison with zstd alone does not
-//! count. `make bench-link` reads the JSON.
+//! Each file is a body. Seconds are CPU time of the thread, for both endpoints together, without the comparison with
+//! zstd alone. `make bench-link` reads the JSON.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -47,7 +50,7 @@ impl End {
         }
     }
 
-    /// All frames it has, as on a line that is slower than the processor.
+    /// Encodes all ready frames, as on a network that is slower than the processor.
     fn transmit(&mut self, out: &mut Vec<u8>) {
         while self
             .endpoint
@@ -68,7 +71,7 @@ impl End {
     }
 }
 
-/// Sends a body; how many bytes that took in both directions.
+/// Sends a body, and returns the bytes sent in both directions.
 fn send(from: &mut End, to: &mut End, body: &[u8], out: &mut Vec<u8>) -> usize {
     let stream = from.endpoint.open(b"", true).expect("one at a time");
     let (mut rest, mut wire, mut arrived, mut closed) = (body, 0, 0, false);
@@ -196,13 +199,13 @@ fn main() {
     }
 }
 
-/// CPU time of this thread: all work is done on it.
+/// Returns the CPU time of this thread, which does all the work.
 fn cpu_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// The files at or within a path, by name.
+/// Appends the files at or within a path, sorted by name.
 fn gather(path: &Path, files: &mut Vec<PathBuf>) {
     if path.is_file() {
         files.push(path.to_owned());

@@ -1,7 +1,7 @@
-//! Chunks out of a container on the device: one read, and blocks decompressed.
+//! Reads chunks of a container from the device, and decompresses their blocks.
 //!
-//! A run of chunks lies in blocks one after the other, so it is one read, whether it is compressed or not. Chunks that are asked for
-//! one by one come from the same block again and again: the last few blocks are kept.
+//! The blocks of a run of chunks are contiguous, so a run is one read, compressed or not. Chunks that are loaded
+//! one by one often share a block, so the last few blocks are cached.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -12,22 +12,22 @@ use edgeward_dedup::store::Entry;
 use crate::codec::Compressors;
 use crate::format::{Block, raw_bytes};
 
-/// Of a block: what is wanted of it, and where all of it lies.
+/// A part of a block that is to be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) method: Method,
-    /// Which of the container's chunks it has.
+    /// The chunks of the block, as slots of the container.
     pub(crate) chunks: Range<usize>,
-    /// All of it, in the container.
+    /// The byte range of the block in the container.
     pub(crate) stored: Range<usize>,
-    /// All of it, decompressed.
+    /// The length of the decompressed block.
     pub(crate) raw_bytes: usize,
-    /// What is wanted, of the decompressed.
+    /// The requested range of the decompressed block.
     pub(crate) wanted: Range<usize>,
 }
 
 impl Part {
-    /// What has to be read for what is wanted.
+    /// Returns the range of the container that has to be read.
     pub(crate) fn to_read(&self) -> Range<usize> {
         match self.method {
             Method::None => {
@@ -38,8 +38,8 @@ impl Part {
     }
 }
 
-/// The parts of a container's blocks in which the chunks in `slots` lie, in their order; none if there is only the name of one of them. A
-/// container without blocks has its chunks as they are.
+/// Returns the parts of blocks that contain the chunks in `slots`, in order; `None` if the bytes of one of them are
+/// not stored. A container without blocks stores its chunks uncompressed.
 pub(crate) fn parts(entries: &[Entry], blocks: &[Block], slots: Range<usize>) -> Option<Vec<Part>> {
     let all = [Block {
         chunks: u16::try_from(entries.len()).unwrap_or(u16::MAX),
@@ -75,13 +75,13 @@ pub(crate) fn parts(entries: &[Entry], blocks: &[Block], slots: Range<usize>) ->
     Some(parts)
 }
 
-/// Decompresses, and keeps what it decompressed last.
+/// Decompresses blocks, and caches the last ones.
 #[derive(Debug)]
 pub(crate) struct Unpacker {
     codec: Compressors,
-    /// The last one is the youngest.
+    /// The cached blocks, the newest last.
     kept: VecDeque<Kept>,
-    /// Taken from the oldest.
+    /// A buffer from an evicted block.
     spare: Vec<u8>,
 }
 
@@ -92,7 +92,7 @@ struct Kept {
     bytes: Vec<u8>,
 }
 
-/// What lies there is no such block.
+/// The bytes are not the expected block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Harmed;
 
@@ -105,16 +105,16 @@ impl Unpacker {
         }
     }
 
-    /// What is wanted of a block, if it is one of the last.
+    /// Copies the requested range of a block if the block is cached. Returns true if it is.
     pub(crate) fn again(&self, container: u32, part: &Part, out: &mut [u8]) -> bool {
         let known = |kept: &Kept| kept.container == container && kept.first == part.chunks.start;
-        // The youngest is nearly always the one.
+        // Nearly always the newest block matches.
         let kept = self.kept.iter().rev().find(|kept| known(kept));
         let bytes = kept.and_then(|kept| kept.bytes.get(part.wanted.clone()));
         bytes.inspect(|bytes| out.copy_from_slice(bytes)).is_some()
     }
 
-    /// What is wanted of a block of which `read` are the bytes.
+    /// Decompresses a block whose bytes are `read`, and copies the requested range.
     pub(crate) fn unpack(
         &mut self,
         container: u32,
@@ -158,5 +158,5 @@ impl Unpacker {
     }
 }
 
-/// Blocks that are kept: a MiB, if none is a single chunk that is longer.
+/// The number of cached blocks: a MiB, unless a block is a single longer chunk.
 const KEPT_MAX: usize = 16;

@@ -1,4 +1,4 @@
-//! The store itself: one container that fills, a device of those that are full.
+//! The store: one open container in memory, and full containers on a device.
 
 mod asked;
 
@@ -23,22 +23,24 @@ use crate::open::{Open, Packer};
 use crate::settings::{ChunkCounters, ChunkSettings, OpenError};
 use crate::trailers::{Listing, Sizes, Trailers};
 
-/// Chunks on a device, for any number of peers and threads: clones are the same store.
+/// Chunks on a device, for any number of peers and threads. Clones share the store.
 ///
-/// One lock guards index and open container; a full container is written under it, and a trailer read that nobody [foresaw](Self::foreseen); chunks are
-/// read without it. The open container is lost if [`flush`](Self::flush) is not called before the end.
+/// One lock guards the index and the open container. It is held while a full container is written, and while a
+/// trailer is read that was not [read ahead](Self::foreseen). Chunks are read without it. The open container is
+/// lost unless [`flush`](Self::flush) is called before the end.
 #[derive(Clone, Debug)]
 pub struct Chunks(Arc<Shared>);
 
 impl Chunks {
-    /// Opens what is on the device, or begins a new store if it is empty: all zeroes.
+    /// Opens the store on the device, or creates one if the device is empty, which means all zeroes.
     ///
-    /// What the last run left is found again by reading the trailers.
+    /// The index is rebuilt from the trailers of all containers.
     pub fn open(device: Arc<dyn Device>, settings: ChunkSettings) -> Result<Self, OpenError> {
         Shared::open(device, settings).map(|shared| Self(Arc::new(shared)))
     }
 
-    /// Writes the container that is not full yet and makes everything durable: before the end, and when nothing is to do.
+    /// Writes the open container although it is not full, and makes everything durable. For shutdown, and for idle
+    /// times.
     pub fn flush(&self) -> io::Result<()> {
         let mut state = self.0.state();
         if !state.open.is_empty() {
@@ -47,34 +49,37 @@ impl Chunks {
         self.0.device.sync()
     }
 
-    /// Makes what is written durable; the number of the first container of which that is not said. Whatever happens, those before
-    /// it keep their numbers.
+    /// Makes all written containers durable. Returns the number of the first container that is not covered; those
+    /// before it keep their numbers after a crash.
     pub fn sync(&self) -> io::Result<u32> {
         let open = self.0.state().open.number;
         self.0.device.sync().map(|()| open)
     }
 
-    /// The number of the first container that was not written: [`sync`](Self::sync) makes those before it durable.
+    /// Returns the number of the first container that is not written. [`sync`](Self::sync) makes those before it
+    /// durable.
     pub fn written(&self) -> u32 {
         self.0.state().open.number
     }
 
-    /// The same chunks, for who cannot wait for the device.
+    /// Returns the same store for a caller that must not block on the device.
     pub fn hasty(&self) -> Hasty<'_> {
         Hasty::new(&self.0)
     }
 
-    /// Reads what was wanted, so that it is at hand for who asks for it next. Waits for the device, and holds up nobody.
+    /// Performs pending reads, so that the next query finds their bytes in memory. Blocks on the device without
+    /// holding the lock.
     pub fn fetch(&self, wanted: &Wanted) {
         wanted.iter().for_each(|want| self.0.fetch(want));
     }
 
-    /// What will probably be wanted soon, and is not in memory; each is said once. Who does not see to it has somebody wait for it later.
+    /// Returns reads that will probably be needed soon and are not in memory. Each is returned once. If the caller
+    /// does not perform them, a later query blocks on them.
     pub fn foreseen(&self) -> Option<Wanted> {
         self.0.foreseen()
     }
 
-    /// What happened so far.
+    /// Returns the counters.
     pub fn counters(&self) -> ChunkCounters {
         let state = self.0.state();
         let mut counters = ChunkCounters {
@@ -87,7 +92,7 @@ impl Chunks {
         counters
     }
 
-    /// Bytes of chunks the device has room for.
+    /// Returns the capacity of the device in bytes of chunks.
     pub fn capacity_bytes(&self) -> u64 {
         u64::from(self.0.containers) * self.0.layout.container_bytes() as u64
     }
@@ -99,9 +104,9 @@ pub(crate) struct Shared {
     layout: Layout,
     pub(crate) containers: u32,
     state: Mutex<State>,
-    /// Whether something is in [`State::soon`]: asked for more often than there is.
+    /// True if [`State::soon`] may not be empty. It is polled far more often than it is set.
     pub(crate) foresees: AtomicBool,
-    /// Apart from the rest, so that decompressing one chunk is waited for by those who decompress another.
+    /// Has its own lock, so that decompression delays only other decompressions.
     unpacker: Mutex<Unpacker>,
 }
 
@@ -109,13 +114,13 @@ pub(crate) struct Shared {
 pub(crate) struct State {
     pub(crate) superblock: Superblock,
     index: Index,
-    /// What the index was made for.
+    /// The number of chunks that the index was sized for.
     chunks: u64,
     pub(crate) trailers: Trailers,
     pub(crate) open: Open,
     packer: Packer,
     pub(crate) counters: ChunkCounters,
-    /// Trailers that will be asked for.
+    /// Positions of trailers that will be needed.
     pub(crate) soon: Vec<u32>,
 }
 
@@ -148,7 +153,7 @@ impl Shared {
             layout: settings.layout,
         });
         let packer = Packer::new(settings.compression);
-        // Programs that know nothing of blocks shall refuse the store before there are any.
+        // Programs of version 1 must refuse the store before it contains blocks.
         let superblock = Superblock {
             version: if packer.is_idle() {
                 before.version
@@ -188,17 +193,19 @@ impl Shared {
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        // A panic elsewhere leaves at worst a hint that leads nowhere.
+        // After a panic elsewhere the index has at worst a wrong hint.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the index, and reads all trailers; the containers are those whose number belongs where they are.
+    /// Creates the index and fills it from all trailers. A container counts only if its number belongs at its
+    /// position.
     fn recover(&self, chunk_bytes: u32, is_new: bool) {
         let mut guard = self.state();
         let state = &mut *guard;
         let raw_bytes = self.raw_bytes_expected(is_new, state);
-        // None is shorter than a quarter of the chunker's average and only bodies' last ones are, so they are an eighth
-        // longer (9.3 KB and more at 8 KiB). The index has a tenth to spare, and beyond it old entries give way.
+        // No chunk is shorter than a quarter of the chunker's average, except the last one of a body, so chunks are
+        // an eighth longer than the average (9.3 KB and more at 8 KiB). The index has a tenth to spare; beyond it
+        // old entries are dropped.
         state.chunks = raw_bytes / (u64::from(chunk_bytes.max(1)) * 9 / 8).max(1);
         state.index = Index::for_chunks(state.chunks);
         if is_new {
@@ -216,7 +223,7 @@ impl Shared {
             state.counters.recovered += 1;
             state.counters.count(listing.sizes(), u64::wrapping_add);
         }
-        // The highest number there can be was the last before a new epoch; only harm brings it here.
+        // The highest number was the last one before a new epoch; only corruption could bring it here.
         let next = newest
             .map_or(0, |newest| newest.saturating_add(1))
             .min(NUMBERS_END - 1);
@@ -224,9 +231,9 @@ impl Shared {
         self.evict(self.position(next), state);
     }
 
-    /// Bytes of chunks that the device has room for once they are compressed: as much more than its own as in some of
-    /// the containers that are there, and twice as many where there are none. What does not fit the index is forgotten, and found again
-    /// when the store is opened the next time.
+    /// Returns how many bytes of uncompressed chunks the device is expected to hold. The compression ratio is
+    /// sampled from existing containers; without any it is two. Chunks that do not fit the index are dropped from
+    /// it, and found again when the store is opened the next time.
     fn raw_bytes_expected(&self, is_new: bool, state: &mut State) -> u64 {
         let room = u64::from(self.containers) * self.layout.container_bytes() as u64;
         let sampled = if is_new { 0 } else { SAMPLED_MAX };
@@ -240,7 +247,7 @@ impl Shared {
             }
         }
         let least = if state.packer.is_idle() { 1.0 } else { 2.0 };
-        // A tenth more, for what comes may be as much better as it was.
+        // A tenth more, because new chunks may compress better than the old ones.
         let ratio = 1.1 * raw as f64 / stored.max(1) as f64;
         let ratio = if raw > stored { ratio } else { 1.0 };
         (room as f64 * ratio.clamp(least, RAW_RATIO_MAX as f64)) as u64
@@ -250,7 +257,7 @@ impl Shared {
         number % self.containers
     }
 
-    /// Reads from the device; whether it could without waiting, if it may not wait.
+    /// Reads from the device. Returns false if the caller must not block and the bytes are not cached.
     fn read_at(&self, bytes: &mut [u8], offset: u64, patience: &Patience<'_>) -> io::Result<bool> {
         match patience {
             Patience::Hasty(_) if self.device.tells_cached() => {
@@ -260,7 +267,7 @@ impl Shared {
         }
     }
 
-    /// What lies at a position, from the device.
+    /// Reads the trailer at a position from the device.
     pub(crate) fn read_trailer(
         &self,
         position: u32,
@@ -280,7 +287,7 @@ impl Shared {
         }
     }
 
-    /// As [`read_trailer`](Self::read_trailer), without a lock; `None` if it would have to wait.
+    /// Like [`read_trailer`](Self::read_trailer), without the lock. `None` if it would block.
     pub(crate) fn trailer(
         &self,
         position: u32,
@@ -292,7 +299,7 @@ impl Shared {
         if !self.read_at(&mut bytes, offset, patience)? {
             return Ok(None);
         }
-        // Chunks of 8 KiB on average and more are all listed in the first 4 KiB.
+        // With an average of 8 KiB or more, all chunks are listed in the first 4 KiB.
         let whole = Trailer::bytes(self.layout, &bytes).unwrap_or(0);
         let first = bytes.len();
         if whole > first {
@@ -302,12 +309,12 @@ impl Shared {
             }
         }
         let trailer = Trailer::decode(self.layout, epoch, &bytes);
-        // A device that grew or shrank has containers where their numbers do not belong.
+        // If the size of the device has changed, containers lie at positions where their numbers do not belong.
         let trailer = trailer.filter(|trailer| self.position(trailer.number) == position);
         Ok(Some(trailer.map(Listing::from)))
     }
 
-    /// What lies at a position, from memory if it is there.
+    /// Returns the trailer at a position, from memory if it is cached.
     fn listing(
         &self,
         position: u32,
@@ -329,7 +336,7 @@ impl Shared {
         Some(listing)
     }
 
-    /// As [`listing`](Self::listing), if the container is still this one.
+    /// Like [`listing`](Self::listing), if the position still has the container with this number.
     fn listing_of(
         &self,
         number: u32,
@@ -340,7 +347,7 @@ impl Shared {
         (listing.number == number).then_some(listing)
     }
 
-    /// Takes the chunks at a position out of the index.
+    /// Removes the chunks at a position from the index.
     fn evict(&self, position: u32, state: &mut State) {
         if let Some(listing) = self.listing(position, state, &mut Patience::Waits) {
             state
@@ -356,7 +363,7 @@ impl Shared {
         state.trailers.remove(position);
     }
 
-    /// Writes the open container and begins the next, over the oldest.
+    /// Writes the open container, and begins the next one over the oldest.
     fn seal(&self, state: &mut State) -> io::Result<()> {
         let next = state.open.number + 1;
         let position = self.position(state.open.number);
@@ -370,7 +377,7 @@ impl Shared {
             state.counters.count(listing.sizes(), u64::wrapping_add);
             state.trailers.insert(position, listing);
         } else {
-            // Whatever is there now, nobody shall look for it.
+            // The bytes at this position are undefined now, so the index must not refer to them.
             state.counters.errors += 1;
             trailer
                 .entries
@@ -386,7 +393,7 @@ impl Shared {
         written
     }
 
-    /// Programs that do not know of names without bytes shall refuse the store from now on, if the container has such.
+    /// Raises the version of the store if the container has listed chunks, because older programs must refuse them.
     fn announce(&self, trailer: &Trailer, state: &mut State) -> io::Result<()> {
         let lists = trailer.blocks.iter().any(|block| block.method.is_none());
         if !lists || state.superblock.version >= VERSION {
@@ -396,7 +403,8 @@ impl Shared {
         self.device.write_at(&state.superblock.encode(), 0)
     }
 
-    /// What a container has goes to its beginning and the trailer to its end; in one write, unless there is much between that nobody reads.
+    /// Writes the chunks at the beginning of the container and the trailer at its end: in one write, unless the gap
+    /// between them is large.
     fn write(
         &self,
         position: u32,
@@ -420,9 +428,10 @@ impl Shared {
         self.device.write_at(trailer, offset + whole as u64)
     }
 
-    /// Numbers are used up, after four petabytes: all places would mean something else, so the store is a new one.
+    /// Starts a new epoch when all numbers are used, after four petabytes: the old locations would become
+    /// ambiguous.
     fn begin_anew(&self, state: &mut State) -> io::Result<()> {
-        // Any number but the old one; who saw the old one must not be able to tell that nothing was drawn.
+        // Any number but the old one; an observer of the old one must not be able to predict it.
         let epoch = xxh3_64_with_seed(b"the next epoch", state.superblock.epoch);
         state.superblock.epoch = epoch;
         state.index = Index::for_chunks(state.chunks);
@@ -436,14 +445,15 @@ impl Shared {
     }
 
     fn unpacker(&self) -> MutexGuard<'_, Unpacker> {
-        // A panic elsewhere leaves a block unkept.
+        // A panic elsewhere leaves at worst a block out of the cache.
         self.unpacker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the parts of a container, which follow one another: what is wanted of them. False, with what is harmed forgotten, if that
-    /// cannot be done.
+    /// Reads consecutive parts of a container. If a part is corrupt, its chunks are forgotten and the result is
+    /// false.
     ///
-    /// The container may be overwritten meanwhile; then these are not the chunks, and their hashes say so.
+    /// The container may be overwritten meanwhile. Then the bytes are not the chunks, and the caller's hash check
+    /// fails.
     fn read(
         &self,
         listing: &Listing,
@@ -488,7 +498,7 @@ impl Shared {
         true
     }
 
-    /// Bytes of a container, if they can be had.
+    /// Reads bytes of a container. Returns false if they are not available.
     fn read_chunks(&self, out: &mut [u8], offset: u64, patience: &mut Patience<'_>) -> bool {
         match self.read_at(out, offset, patience) {
             Ok(true) => true,
@@ -504,12 +514,12 @@ impl Shared {
         }
     }
 
-    /// Chunks of a container were not what their names say: they shall not be found again.
+    /// Removes corrupt chunks from the index and counts them.
     pub(crate) fn forget(&self, number: u32, slots: Range<usize>, state: &mut State) {
         state.counters.forgotten += self.drop_names(number, slots, state);
     }
 
-    /// Chunks of a container shall not be found again; how many there were.
+    /// Removes chunks of a container from the index. Returns how many there were.
     fn drop_names(&self, number: u32, slots: Range<usize>, state: &mut State) -> u64 {
         let position = self.position(number);
         let entries = if number == state.open.number {
@@ -528,7 +538,7 @@ impl Shared {
         entries.len() as u64
     }
 
-    /// Whether there is more of a chunk than its name.
+    /// Returns true if the store has the bytes of a chunk, and not only its id.
     pub(crate) fn is_kept(
         &self,
         place: Place,
@@ -543,7 +553,7 @@ impl Shared {
         listing.is_some_and(|listing| listing.is_kept(slot))
     }
 
-    /// A chunk is in the open container now: where it lies.
+    /// Enters a chunk of the open container into the index, and returns its location.
     fn entered(&self, id: &ChunkId, slot: u16, state: &mut State) -> Place {
         let container = state.open.number;
         state.index.insert(id, self.position(container));
@@ -563,11 +573,11 @@ impl ChunkCounters {
     }
 }
 
-/// No container has this number or a higher one.
+/// Container numbers are below this.
 const NUMBERS_END: u32 = u32::MAX - 1;
 
-/// Less is written along with the rest: a second write costs more.
+/// A gap up to this size is written along, because a second write costs more.
 const GAP_BYTES_MAX: usize = 64 << 10;
 
-/// Trailers that are read to find out how much chunks are compressed.
+/// The number of trailers that are sampled for the compression ratio.
 const SAMPLED_MAX: u32 = 256;

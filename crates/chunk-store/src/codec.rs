@@ -1,7 +1,8 @@
-//! zstd and LZ4 for the link: what ring 0 asks for by a trait, since the fast implementations are C.
+//! zstd and LZ4 for the link. Ring 0 defines only a trait, because the fast implementations are written in C.
 //!
-//! zstd at level 1, where it is about twice as fast as level 3 for a tenth more bytes; with a past, that past is the frame's
-//! prefix. LZ4 is its block format without a frame, since the lengths are known.
+//! zstd runs at level 1, where it is about twice as fast as at level 3 for a tenth more bytes. A dictionary
+//! (`past`) is passed as the frame's prefix. LZ4 uses its block format without a frame, because the lengths are
+//! known.
 
 use std::io::Cursor;
 
@@ -10,23 +11,24 @@ use zstd::zstd_safe::{CCtx, CParameter, DCtx};
 
 use edgeward_dedup::codec::{Codec, Method, Undecodable};
 
-/// The compressors, with their working memory: one for each thread.
+/// The compressors and their working memory. Each thread needs its own.
 pub struct Compressors {
     zstd: CCtx<'static>,
     unzstd: DCtx<'static>,
     lz4: CompressTable,
-    /// A past and what comes after it.
+    /// A dictionary followed by the bytes to compress.
     joined: Vec<u8>,
 }
 
 const LEVEL: i32 = 1;
 
 impl Compressors {
-    /// Allocates the working memory, some hundred KiB, and later as much as what is compressed with its past.
+    /// Allocates the working memory, some hundred KiB. Compression with a dictionary later allocates as much as
+    /// both inputs.
     ///
     /// # Panics
     ///
-    /// If there is no memory.
+    /// Panics if the memory cannot be allocated.
     pub fn new() -> Self {
         Self {
             zstd: compressor(),
@@ -56,7 +58,7 @@ fn compressor<'a>() -> CCtx<'a> {
     zstd
 }
 
-/// Room for `bytes` at least behind what `out` holds, which nobody has to fill with zeroes first.
+/// Returns a cursor after the content of `out`, with room for at least `bytes`, which need not be zeroed first.
 fn after(out: &mut Vec<u8>, bytes: usize) -> Cursor<&mut Vec<u8>> {
     out.reserve(bytes);
     let held = out.len() as u64;
@@ -71,7 +73,7 @@ impl Codec for Compressors {
         let packed = match method {
             Method::None => None,
             Method::Lz4 => {
-                // It begins only where the worst would fit.
+                // The LZ4 encoder requires room for the worst case.
                 out.resize(start + get_maximum_output_size(raw.len()), 0);
                 let target = &mut out[start..];
                 let packed = if past.is_empty() {
@@ -85,13 +87,13 @@ impl Codec for Compressors {
                 self.zstd.compress2(&mut after(out, raw.len()), raw).ok()
             }
             Method::Zstd => {
-                // What follows its past in memory is compressed by the usual loop. The one for two places takes a tenth longer,
-                // the copy included.
+                // If the dictionary precedes the input in memory, zstd uses its normal loop. The loop for separate
+                // buffers takes a tenth longer, even counting the copy.
                 self.joined.clear();
                 self.joined.extend_from_slice(past);
                 self.joined.extend_from_slice(raw);
                 let (past, raw) = self.joined.split_at(past.len());
-                // A context may keep a prefix as long as it lives, so this one lives as long as the call.
+                // A context may keep the prefix for its lifetime, so this context lives only for the call.
                 let mut zstd = compressor();
                 let prefix = zstd.ref_prefix(past);
                 let packed = prefix.and_then(|_| zstd.compress2(&mut after(out, raw.len()), raw));
@@ -154,7 +156,8 @@ mod tests {
     const METHODS: [Method; 2] = [Method::Lz4, Method::Zstd];
 
     proptest! {
-        /// What becomes shorter comes back, with and without a past; what does not leaves nothing behind.
+        /// Input that becomes shorter is restored, with and without a dictionary. Input that does not leaves the
+        /// output unchanged.
         #[test]
         fn what_is_compressed_comes_back(
             noise in vec(any::<u8>(), 0..3000),
@@ -175,7 +178,7 @@ mod tests {
                     let mut back = b"before".to_vec();
                     prop_assert_eq!(codec.decompress(method, past, packed, raw.len(), &mut back), Ok(()));
                     prop_assert_eq!(&back[6..], &raw[..]);
-                    // Of another length it is not what was asked for.
+                    // Decompression fails if the expected length is wrong.
                     for wrong in [raw.len() - 1, raw.len() + 1] {
                         let mut nothing = Vec::new();
                         prop_assert_eq!(
@@ -188,7 +191,7 @@ mod tests {
             }
         }
 
-        /// Whatever comes is decompressed or refused, and never to more than was asked for.
+        /// Any input is decompressed or refused, and never to more bytes than expected.
         #[test]
         fn noise_is_refused(packed in vec(any::<u8>(), 0..400), raw_bytes in 0_usize..5000) {
             let mut codec = Compressors::new();
@@ -202,7 +205,7 @@ mod tests {
         }
     }
 
-    /// Text becomes a third at most, and less with a past that is like it.
+    /// Text is compressed to at most a third, and to less with a similar text as a dictionary.
     #[test]
     fn every_method_compresses() {
         let text = |words: std::ops::Range<u32>| {
@@ -234,7 +237,7 @@ mod tests {
         }
     }
 
-    /// Against its past a version takes a twentieth of what it takes alone.
+    /// With the previous version as a dictionary, a body takes a twentieth of its size alone.
     #[test]
     fn a_past_is_made_use_of() {
         let mut word = 1_u32;

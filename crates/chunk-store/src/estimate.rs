@@ -1,8 +1,10 @@
-//! What a link would send of some bodies, found out without a link: its very sender, with a peer that is content with everything.
+//! Predicts what a link would send for some bodies: runs the link's sender against a simulated peer that accepts
+//! everything.
 //!
-//! Bodies are cut, named, looked up, compressed alone or against what they resemble, and made into frames as on a line that is
-//! slower than the processor; the frames are counted and thrown away. What is left out is what comes back (acknowledgements and
-//! credit: some ten bytes for each 64 KiB) and TLS (22 bytes for each 16 KiB).
+//! Bodies are cut, hashed, looked up, compressed alone or with similar chunks as a dictionary, and encoded as
+//! frames, as on a network that is slower than the processor. The frames are counted and discarded. The count
+//! leaves out the reverse direction (acknowledgements and credit: some ten bytes for each 64 KiB) and TLS (22 bytes
+//! for each 16 KiB).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,48 +22,48 @@ use edgeward_store::disk::Device;
 use crate::codec::Compressors;
 use crate::{ChunkSettings, Chunks, OpenError};
 
-/// How the link would be set up.
+/// The settings of the simulated link.
 #[derive(Clone, Copy, Debug)]
 pub struct EstimateSettings {
-    /// Where bodies are cut.
+    /// The chunker's parameters.
     pub chunker: ChunkerParams,
-    /// What is compressed with.
+    /// The compression methods.
     pub methods: Methods,
-    /// Whether new chunks are compressed against what they may resemble.
+    /// True if new chunks are compressed with similar chunks as a dictionary.
     pub delta: bool,
-    /// Bodies at the same time.
+    /// The limit of open bodies.
     pub bodies_max: usize,
 }
 
-/// What there was, and what was sent of it; in bytes.
+/// Byte counts of the bodies and of what the link would send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Saved {
-    /// How many bodies.
+    /// The number of bodies.
     pub bodies: u64,
-    /// All of them.
+    /// The total size of the bodies.
     pub bytes: u64,
-    /// Frames.
+    /// Bytes of frames.
     pub wire: u64,
-    /// The bodies, if each was compressed for itself, 256 KiB at a time, with zstd at level 1.
+    /// The size of the bodies if each was compressed alone, 256 KiB at a time, with zstd at level 1.
     pub compressed: u64,
-    /// Of `bytes`: chunks that were there, and so only named.
+    /// The part of `bytes` in known chunks, which are sent as references.
     pub named: u64,
-    /// Of `bytes`: new chunks that were compressed against others.
+    /// The part of `bytes` in new chunks that were compressed with others as a dictionary.
     pub delta: u64,
-    /// Of `bytes`: other new chunks.
+    /// The part of `bytes` in other new chunks.
     pub literal: u64,
-    /// Of `bytes`: what was not looked up, being the first of a body, or a body that was not to be.
+    /// The part of `bytes` that was not looked up: the beginning of each body, and bodies without deduplication.
     pub plain: u64,
 }
 
 impl Saved {
-    /// Both together.
+    /// Returns the sum of both.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         self.with(other, |one, other| one + other)
     }
 
-    /// What was counted after `before`, an earlier count.
+    /// Returns the counts since `before`, an earlier value.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         self.with(before, |now, before| now - before)
@@ -97,11 +99,11 @@ pub struct Estimator {
 }
 
 impl Estimator {
-    /// Nothing was sent yet. The device has what the other end would keep, and should be as large.
+    /// Creates an estimator with an empty store on `device`, which should be as large as the peer's store.
     ///
     /// # Errors
     ///
-    /// If the device cannot be used.
+    /// Fails if the device cannot be used.
     pub fn new(device: Arc<dyn Device>, settings: EstimateSettings) -> Result<Self, OpenError> {
         let average = u32::try_from(settings.chunker.average()).expect("at most 64 KiB");
         let containers_max = usize::try_from(device.len() >> 20).unwrap_or(usize::MAX);
@@ -114,7 +116,7 @@ impl Estimator {
                 ..SenderConfig::new(settings.chunker, settings.methods)
             }),
             knowledge: Knowledge::new(containers_max),
-            // Nobody else sees these names.
+            // These ids never leave the process.
             ids: IdKey::new([0; 32]),
             pool: Pool::default(),
             store: Chunks::open(device, ChunkSettings::new(average, 1))?,
@@ -126,11 +128,11 @@ impl Estimator {
         })
     }
 
-    /// Begins a body; `dedup` is false for what would be recognised as useless to look up.
+    /// Begins a body. `dedup` is false for bodies that the link would not look up.
     ///
     /// # Errors
     ///
-    /// If there are as many as there may be.
+    /// Fails if the limit of open bodies is reached.
     pub fn begin(&mut self, label: &[u8], dedup: bool) -> Result<StreamId, SendError> {
         let stream = self.sender.open(label, dedup)?;
         self.bodies.insert(stream, Vec::new());
@@ -138,11 +140,11 @@ impl Estimator {
         Ok(stream)
     }
 
-    /// The next bytes of a body.
+    /// Adds the next bytes of a body.
     ///
     /// # Errors
     ///
-    /// If it is not open.
+    /// Fails if the body is not open.
     pub fn write(&mut self, stream: StreamId, bytes: &[u8]) -> Result<(), SendError> {
         for part in bytes.chunks(PART_BYTES) {
             let (sender, mut tools) = self.parts();
@@ -172,18 +174,18 @@ impl Estimator {
         Ok(())
     }
 
-    /// Nothing follows soon, so the link would let nothing wait.
+    /// Sends the held bytes, because no more bytes follow soon.
     pub fn flush(&mut self, stream: StreamId) {
         let (sender, mut tools) = self.parts();
         sender.flush(stream, &mut tools);
         self.transmit();
     }
 
-    /// The body is whole.
+    /// Ends a body.
     ///
     /// # Errors
     ///
-    /// If it is not open.
+    /// Fails if the body is not open.
     pub fn end(&mut self, stream: StreamId) -> Result<(), SendError> {
         let (sender, mut tools) = self.parts();
         sender.close(stream, &mut tools)?;
@@ -194,7 +196,7 @@ impl Estimator {
         Ok(())
     }
 
-    /// What was counted so far.
+    /// Returns the counts so far.
     pub fn saved(&self) -> Saved {
         let sent = self.sender.counters();
         Saved {
@@ -207,18 +209,18 @@ impl Estimator {
         }
     }
 
-    /// The chunks.
+    /// Returns the chunk store.
     pub fn store(&self) -> &Chunks {
         &self.store
     }
 
-    /// Takes all frames and acknowledges what they bring.
+    /// Takes all frames and acknowledges them.
     fn transmit(&mut self) {
         let mut frames = std::mem::take(&mut self.frames);
         loop {
             frames.clear();
             let (sender, mut tools) = self.parts();
-            // The line is always busy: that is why one wants a link.
+            // The network is assumed to be busy, which is where a link is used.
             if !sender.transmit(Lane::Any, true, &mut tools, &mut frames) {
                 break;
             }
@@ -275,10 +277,10 @@ impl Estimator {
     }
 }
 
-/// Written at once: less than a stream may have under way.
+/// The bytes of one write: below the limit of unacknowledged bytes of a stream.
 const PART_BYTES: usize = 1 << 20;
 
-/// Compressed at once where there is no link.
+/// The bytes that are compressed at a time for the comparison.
 const ALONE_BYTES: usize = 256 << 10;
 
 #[cfg(test)]
@@ -301,7 +303,7 @@ mod tests {
     fn send(estimator: &mut Estimator, body: &[u8]) -> Saved {
         let before = estimator.saved();
         let stream = estimator.begin(b"", true).expect("one at a time");
-        // Cut where nothing else is.
+        // The parts end at positions where no chunk does.
         for part in body.chunks(70_001) {
             estimator.write(stream, part).expect("it is open");
         }
@@ -317,7 +319,7 @@ mod tests {
         (0..bytes).map(|_| next()).collect()
     }
 
-    /// Noise is sent as it is, the second time by name, and an edited copy by name and difference.
+    /// Noise is sent as it is, the second time as references, and an edited copy as references and a delta.
     #[test]
     fn what_was_sent_once_is_hardly_sent_again() {
         let mut estimator = estimator(true);
@@ -336,7 +338,7 @@ mod tests {
         assert_eq!(all.bodies, 3);
     }
 
-    /// What would be recognised as encrypted is neither looked up nor kept.
+    /// Bodies without deduplication are neither looked up nor stored.
     #[test]
     fn what_is_not_looked_up_is_sent_each_time() {
         let mut estimator = estimator(true);

@@ -1,8 +1,8 @@
-//! Trailers that will be asked for soon.
+//! Read-ahead of trailers.
 //!
-//! Which container is overwritten next is known, and a body that was found in two of them goes on in a third. Whoever asks for such a
-//! trailer when its time has come waits for the device and has others wait; so it is said beforehand, for somebody who can
-//! [fetch](crate::Chunks::fetch) it.
+//! The next containers to be overwritten are known, and a body whose chunks were found in two consecutive
+//! containers continues in the third. A query for a trailer that is not in memory would block under the lock. So
+//! such trailers are announced early, for a caller that can [fetch](crate::Chunks::fetch) them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,16 +11,16 @@ use crate::chunks::{Shared, State};
 use crate::hasty::{Patience, Want, Wanted};
 
 impl Shared {
-    /// The trailer after this one will be asked for, since this one was after the one before.
+    /// Announces the trailer after this one, because this one followed the previous one.
     pub(crate) fn foresee_next(&self, position: u32, state: &mut State) {
         self.foresee((position + 1) % self.containers, state);
     }
 
-    /// The containers that are overwritten after the open one.
+    /// Announces the trailers of the containers that are overwritten after the open one.
     pub(crate) fn foresee_evictions(&self, state: &mut State) {
         let open = state.open.number;
         for number in (1..=EVICTIONS).filter_map(|nth| open.checked_add(nth)) {
-            // In the first lap there is nothing.
+            // In the first lap no container is overwritten.
             if number >= self.containers {
                 self.foresee(self.position(number), state);
             }
@@ -35,7 +35,7 @@ impl Shared {
         }
     }
 
-    /// What was foreseen since this was last asked, without what can be had at once.
+    /// Returns the reads announced since the last call, except trailers that can be read without blocking.
     pub(crate) fn foreseen(&self) -> Option<Wanted> {
         if !self.foresees.load(Ordering::Relaxed) {
             return None;
@@ -61,8 +61,8 @@ impl Shared {
     }
 }
 
-/// Two containers take 16 ms of a gigabit a second to fill: about what a disk takes to read.
+/// Two containers take 16 ms to fill at one gigabit per second, about as long as a disk takes to read.
 const EVICTIONS: u32 = 2;
 
-/// Bodies that go on at the same time are few, and what nobody sees to need not be remembered.
+/// Few bodies are received at the same time. Without a caller that performs the reads, no more need be remembered.
 const SOON_MAX: usize = 32;

@@ -1,4 +1,4 @@
-//! What a chunk store looks like on its device; `docs/explanation/chunk-store.md` has it byte by byte.
+//! The format of a chunk store on its device, specified in `docs/explanation/chunk-store.md`.
 
 use thiserror::Error;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
@@ -8,14 +8,15 @@ use edgeward_dedup::id::ChunkId;
 use edgeward_dedup::store::Entry;
 use edgeward_store::disk::WRITE_ALIGN;
 
-/// The newest format written here: of some chunks there may be only the names.
+/// The newest format: some chunks may be listed by their ids only.
 pub const VERSION: u32 = 3;
 
-/// The one before, in which containers may be compressed. A store stays one as long as it keeps the bytes of
-/// all its chunks.
+/// The second format, in which containers may be compressed. A store keeps this version as long as it stores the
+/// bytes of all its chunks.
 pub const VERSION_BLOCKS: u32 = 2;
 
-/// The first one, in which none is. A store stays one as long as nothing is compressed in it.
+/// The first format, without compression. A store keeps this version as long as none of its chunks is compressed or
+/// only listed.
 pub const VERSION_RAW: u32 = 1;
 
 /// Bytes before the first container.
@@ -26,21 +27,21 @@ const _: () = assert!(SUPERBLOCK_BYTES as u64 == WRITE_ALIGN);
 const SUPERBLOCK_MAGIC: [u8; 8] = *b"\x89EWC\r\n\x1a\n";
 const TRAILER_MAGIC: [u8; 8] = *b"EWchunks";
 
-/// Trailers begin with this much, and have this much for each chunk.
+/// The size of a trailer's head, and of its entry for each chunk.
 const TRAILER_HEAD_BYTES: usize = 32;
 const ENTRY_BYTES: usize = 20;
 
-/// And this much for each block.
+/// The size of a trailer's entry for each block.
 const BLOCK_BYTES: usize = 8;
 
-/// What a store is, at its beginning.
+/// The first block of the device, which identifies the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Superblock {
     /// [`VERSION`], or an earlier one.
     pub version: u32,
-    /// Random, drawn when the store was made.
+    /// A random number, drawn when the store was created.
     pub epoch: u64,
-    /// How containers are laid out.
+    /// The sizes of containers.
     pub layout: Layout,
 }
 
@@ -48,18 +49,18 @@ pub struct Superblock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SuperblockError {
-    /// It has other contents, which are left alone.
+    /// The device has other content, which is left unchanged.
     #[error("it holds something else, and not nothing: name another file, or delete this one")]
     Foreign,
-    /// A later program wrote it.
+    /// A newer program wrote it.
     #[error("its format is version {0}, and here it is {VERSION}: delete it to begin anew")]
     Version(u32),
-    /// Its first sector was harmed.
+    /// The checksum of the first block is wrong.
     #[error("its first bytes are harmed: delete it to begin anew")]
     Harmed,
 }
 
-/// Sizes, from the size of a container.
+/// The sizes of containers and trailers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     container_bytes: u32,
@@ -71,48 +72,49 @@ impl Layout {
         container_bytes: 1 << 20,
     };
 
-    /// Containers of so many bytes: a power of two, 16 KiB to 16 MiB.
+    /// Returns the layout for containers of this many bytes: a power of two, 16 KiB to 16 MiB.
     pub fn new(container_bytes: u32) -> Option<Self> {
         let within = (16 << 10..=16 << 20).contains(&container_bytes);
         (within && container_bytes.is_power_of_two()).then_some(Self { container_bytes })
     }
 
-    /// Bytes of chunks in a container.
+    /// Returns the bytes for chunks in a container.
     pub fn container_bytes(self) -> usize {
         self.container_bytes as usize
     }
 
-    /// Chunks in a container: a KiB each, which is the least a chunk has in the middle of a body.
+    /// Returns the limit of chunks in a container: one for each KiB, which is the shortest chunk within a body.
     pub fn chunks_max(self) -> usize {
         self.container_bytes() / 1024
     }
 
-    /// Blocks in a container that is compressed: 256 of 1 MiB and more, so that trailers are as long as they
-    /// were without.
+    /// Returns the limit of blocks in a compressed container: 256 for 1 MiB and more, so that trailers are no
+    /// longer than in version 1.
     pub fn blocks_max(self) -> usize {
         blocks_max(self.container_bytes())
     }
 
-    /// Bytes of the chunks in a container that is compressed: what becomes shorter than an eighth fills none.
+    /// Returns the limit of uncompressed bytes in a compressed container. Chunks that compress to less than an
+    /// eighth do not fill it.
     pub fn raw_bytes_max(self) -> usize {
         RAW_RATIO_MAX * self.container_bytes()
     }
 
-    /// Bytes set aside for a trailer.
+    /// Returns the bytes reserved for a trailer.
     pub fn trailer_bytes(self) -> usize {
         let entries = self.chunks_max() * ENTRY_BYTES + self.blocks_max() * BLOCK_BYTES;
         (TRAILER_HEAD_BYTES + entries).next_multiple_of(SUPERBLOCK_BYTES)
     }
 
-    /// Containers on a device of so many bytes.
+    /// Returns the number of containers on a device of this many bytes.
     pub fn containers(self, device_bytes: u64) -> u32 {
         let span = self.span();
         let fit = device_bytes.saturating_sub(SUPERBLOCK_BYTES as u64) / span;
-        // Zero means no container in the index, and so does the number above all.
+        // In the index zero is an empty slot, and the highest number is reserved.
         u32::try_from(fit).unwrap_or(u32::MAX).min(u32::MAX - 2)
     }
 
-    /// Where the container at `position` begins; its trailer follows its chunks.
+    /// Returns the offset of the container at `position`; its trailer follows its chunks.
     pub fn offset(self, position: u32) -> u64 {
         SUPERBLOCK_BYTES as u64 + u64::from(position) * self.span()
     }
@@ -122,11 +124,10 @@ impl Layout {
     }
 }
 
-/// How much more a compressed container may hold than its bytes.
+/// The limit of uncompressed bytes in a container, as a multiple of its size.
 pub const RAW_RATIO_MAX: usize = 8;
 
-// With blocks trailers take no more room than without them, whatever the container, so the first version's lie
-// where these do.
+// Blocks do not make trailers longer for any container size, so version 1 has its trailers at the same offsets.
 const _: () = {
     let mut bytes = 16 << 10;
     while bytes <= 16 << 20 {
@@ -143,7 +144,7 @@ const fn blocks_max(container_bytes: usize) -> usize {
 }
 
 impl Superblock {
-    /// All of it.
+    /// Encodes the first block of the device.
     pub fn encode(&self) -> [u8; SUPERBLOCK_BYTES] {
         let mut bytes = [0; SUPERBLOCK_BYTES];
         bytes[..8].copy_from_slice(&SUPERBLOCK_MAGIC);
@@ -155,7 +156,7 @@ impl Superblock {
         bytes
     }
 
-    /// What the first bytes of a device say; `None` if they are all zero, as on a new one.
+    /// Decodes the first block of a device; `None` if it is all zeroes, as on a new device.
     pub fn decode(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<Option<Self>, SuperblockError> {
         if bytes.iter().all(|byte| *byte == 0) {
             return Ok(None);
@@ -182,30 +183,30 @@ impl Superblock {
     }
 }
 
-/// What lies in a container.
+/// The trailer of a container: the list of its chunks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trailer {
-    /// Which container this is, of all there were.
+    /// The number of the container, counted from the beginning of the epoch.
     pub number: u32,
-    /// Its chunks, in their order.
+    /// The chunks, in order.
     pub entries: Vec<Entry>,
-    /// Which of them lie together, compressed or not at all; none if all lie as they are.
+    /// Groups of neighbouring chunks that are stored together; empty if all chunks are stored uncompressed.
     pub blocks: Vec<Block>,
 }
 
-/// Neighbouring chunks that lie alike.
+/// Neighbouring chunks that are stored in the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// How many chunks, one at least.
+    /// The number of chunks, at least one.
     pub chunks: u16,
-    /// How they are compressed together; [`Method::None`] where nothing would have become of it. None: there
-    /// are only their names.
+    /// The compression method; [`Method::None`] if compression saves too little. `None` if the chunks are only
+    /// listed: their bytes are not stored.
     pub method: Option<Method>,
     /// Bytes in the container.
     pub stored: u32,
 }
 
-/// Stands for a method where there are only names.
+/// The code of a block whose chunks are only listed.
 const NAMES_ONLY: u8 = 0xff;
 
 impl Block {
@@ -229,11 +230,11 @@ impl Block {
 }
 
 impl Trailer {
-    /// Appends it, filled with zeroes to the bytes set aside for it.
+    /// Appends the encoded trailer, padded with zeroes to its reserved size.
     ///
     /// # Panics
     ///
-    /// If there are more chunks or blocks than the layout has room for.
+    /// Panics if there are more chunks or blocks than the layout allows.
     pub fn encode(&self, layout: Layout, epoch: u64, out: &mut Vec<u8>) {
         let start = out.len();
         let chunks = u32::try_from(self.entries.len()).expect("a container's");
@@ -259,7 +260,7 @@ impl Trailer {
         out.resize(start + layout.trailer_bytes(), 0);
     }
 
-    /// How many bytes the trailer has that begins with these; `None` if none does.
+    /// Returns the length of the trailer that begins with these bytes; `None` if they are not a trailer.
     pub fn bytes(layout: Layout, head: &[u8]) -> Option<usize> {
         let u32_at = |at: usize| {
             let bytes = head.get(at..at + 4)?.first_chunk()?;
@@ -272,7 +273,7 @@ impl Trailer {
         plausible.then(|| TRAILER_HEAD_BYTES + chunks * ENTRY_BYTES + blocks * BLOCK_BYTES)
     }
 
-    /// The trailer that `bytes` begin with; `None` if it is of another store, torn, or none at all.
+    /// Decodes the trailer at the beginning of `bytes`; `None` if it is of another store, torn, or not a trailer.
     pub fn decode(layout: Layout, epoch: u64, bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.get(..Self::bytes(layout, bytes)?)?;
         let stored = u64::from_le_bytes(*bytes[16..].first_chunk()?);
@@ -294,8 +295,8 @@ impl Trailer {
         trailer.fits(layout).then_some(trailer)
     }
 
-    /// Whether such a container can be: nothing that is read by it lies elsewhere, or takes more memory than
-    /// was foreseen.
+    /// Returns true if the trailer is consistent: reads by it stay within the container, and use no more memory
+    /// than the layout allows.
     fn fits(&self, layout: Layout) -> bool {
         let raw = raw_bytes(&self.entries);
         let container = layout.container_bytes() as u64;
@@ -314,7 +315,7 @@ impl Trailer {
                 Some(Method::None) => stored == raw && stored > 0,
                 Some(Method::Lz4 | Method::Zstd) => stored < raw && stored > 0,
             };
-            // What is not there takes room all the same.
+            // A listed chunk is charged as if it was stored.
             taken += block.method.map_or(raw, |_| stored);
             length && !chunks.is_empty()
         });
@@ -322,7 +323,7 @@ impl Trailer {
     }
 }
 
-/// All of these together.
+/// Returns the total length of these chunks.
 pub(crate) fn raw_bytes(entries: &[Entry]) -> u64 {
     entries.iter().map(|entry| u64::from(entry.length)).sum()
 }
@@ -334,7 +335,8 @@ fn entry(bytes: &[u8; ENTRY_BYTES]) -> Entry {
     }
 }
 
-/// Over a trailer whose own checksum is zero. The epoch makes trailers of the store before, in the same file, wrong.
+/// Returns the checksum of a trailer whose checksum field is zero. The epoch invalidates trailers of an earlier
+/// store in the same file.
 fn checksum(trailer: &[u8], epoch: u64) -> u64 {
     xxh3_64_with_seed(trailer, epoch)
 }

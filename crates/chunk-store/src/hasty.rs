@@ -1,8 +1,8 @@
-//! Chunks for who cannot wait for the device.
+//! Access to the chunks for callers that must not block on the device.
 //!
-//! What the system has in memory is read as ever, in one call. Where it would have to read, a question stays unanswered and is noted down
-//! instead; somebody who can wait [fetches](crate::Chunks::fetch) what it takes, and the question is asked again. A device that
-//! cannot tell what would wait is waited for.
+//! Bytes in the page cache are read as usual, in one call. If a read would block, the query returns no result and
+//! records the read as pending. A caller that may block [fetches](crate::Chunks::fetch) the pending reads, and the
+//! query is repeated. Reads of a device that cannot report cached bytes do block.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use edgeward_dedup::store::{ChunkStore, Entry, Familiar, Place};
 use crate::chunks::Shared;
 use crate::trailers::{Listing, Trailers};
 
-/// What answers are owed for want of; [`Chunks::fetch`](crate::Chunks::fetch) reads it.
+/// Reads of the device that queries wait for; [`Chunks::fetch`](crate::Chunks::fetch) performs them.
 #[derive(Debug, Default)]
 pub struct Wanted(Vec<Want>);
 
-/// Something on the device.
+/// A read of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
-    /// Of the container at this position.
+    /// The trailer of the container at this position.
     Trailer(u32),
-    /// As well, and nobody has asked for it yet.
+    /// The same as read-ahead: no query waits for it yet.
     Ahead(u32),
     Bytes {
         offset: u64,
@@ -37,7 +37,7 @@ impl Wanted {
         }
     }
 
-    /// Whether it is nothing.
+    /// Returns true if no read is pending.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -47,16 +47,16 @@ impl Wanted {
     }
 }
 
-/// Whether who asks may wait.
+/// Says whether a query may block.
 #[derive(Debug)]
 pub(crate) enum Patience<'a> {
     Waits,
-    /// It is noted here instead.
+    /// It must not block; pending reads are added here.
     Hasty(&'a mut Wanted),
 }
 
 impl Patience<'_> {
-    /// Whether something was noted, of the questions it was asked with.
+    /// Returns true if a read is pending for a query so far. A blocking query always returns false.
     pub(crate) fn owes(&self) -> bool {
         match self {
             Self::Waits => false,
@@ -72,13 +72,13 @@ impl Patience<'_> {
 }
 
 impl Shared {
-    /// Reads what somebody could not wait for, without holding up others. What cannot be read is found out, and counted, by who asks again.
+    /// Performs a read without holding the lock. An error is found again, and counted, by the repeated query.
     pub(crate) fn fetch(&self, want: &Want) {
         match *want {
             Want::Trailer(position) => self.fetch_trailer(position, Trailers::insert),
             Want::Ahead(position) => self.fetch_trailer(position, Trailers::insert_ahead),
             Want::Bytes { offset, bytes } => {
-                // What counts is that the system has them in memory then.
+                // The purpose is to bring the bytes into the page cache.
                 _ = self.device.read_at(&mut vec![0; bytes], offset);
             }
         }
@@ -93,7 +93,7 @@ impl Shared {
         drop(state);
         let listing = self.trailer(position, epoch, &Patience::Waits);
         let mut state = self.state();
-        // Meanwhile another container may have been written there, or somebody else may have read it.
+        // Meanwhile the container may have been overwritten, or another caller may have read the trailer.
         let is_news = state.superblock.epoch == epoch
             && (before..=state.open.number).all(|number| self.position(number) != position)
             && !state.trailers.has(position);
@@ -106,7 +106,7 @@ impl Shared {
     }
 }
 
-/// A [`ChunkStore`] that owes answers instead of waiting for them.
+/// A [`ChunkStore`] that records pending reads instead of blocking.
 #[derive(Debug)]
 pub struct Hasty<'a> {
     shared: &'a Shared,
@@ -119,12 +119,12 @@ impl<'a> Hasty<'a> {
         Self { shared, wanted }
     }
 
-    /// What its answers were owed for want of.
+    /// Returns the reads that its queries wait for.
     pub fn into_wanted(self) -> Wanted {
         self.wanted
     }
 
-    /// A question of which the answer is owed only for what it wants itself.
+    /// Runs a query that depends only on its own pending reads, not on those of earlier queries.
     fn alone(
         &mut self,
         ask: impl FnOnce(&Shared, &mut Patience<'_>) -> (Option<Place>, bool),
@@ -166,7 +166,7 @@ impl ChunkStore for Hasty<'_> {
         self.shared.load(place, entries, out, patience)
     }
 
-    /// Waits: what is in the index has to be looked at, or it might be kept twice.
+    /// Blocks: the index has to be searched, or a chunk might be stored twice.
     fn insert(&mut self, id: ChunkId, chunk: &[u8]) -> Option<Place> {
         let patience = &mut Patience::Waits;
         self.shared.find_or_insert(id, chunk, patience).0

@@ -1,14 +1,14 @@
-//! Which container may have a chunk: six bytes a chunk.
+//! The index: which containers may have a chunk, at six bytes for each chunk.
 //!
-//! Buckets are a cache line each: ten positions of four bytes, ten tags of two. A name may lie in either of two buckets and goes
-//! into the emptier one; where both are full one of their entries moves to its own other bucket, which can be told
-//! from its tag (as in cuckoo filters: Fan et al., CoNEXT 2014, section 3.1). So nearly all slots can be used. Where that does not help
-//! an older entry gives way: that chunk is sent once more some day. Whether a chunk is where its tag says, its container's
-//! trailer decides.
+//! A bucket is a cache line: ten positions of four bytes, and ten tags of two. A chunk id has two possible buckets
+//! and is inserted into the emptier one. If both are full, one of their entries moves to its own alternate bucket,
+//! which is computed from its tag, as in cuckoo filters (Fan et al., CoNEXT 2014, section 3.1). So nearly all slots
+//! can be used. If no entry can move, an older entry is dropped; its chunk is sent once more some day. The trailer
+//! of the container decides whether it has the chunk.
 //!
-//! A lookup is two lines anywhere in gigabytes, so what it costs is finding their pages. The table lies in huge pages where
-//! the system has them, and has all of its pages from the beginning: a page that comes with the first chunk in it costs as
-//! much as the chunk.
+//! A lookup reads two cache lines anywhere in gigabytes, so its cost is mostly address translation. The table uses
+//! huge pages if the system provides them. All pages are allocated at the beginning, because a page fault at the
+//! first chunk of a page would cost as much as storing the chunk.
 
 use edgeward_dedup::id::ChunkId;
 use memmap2::{Advice, MmapMut};
@@ -21,17 +21,17 @@ const SLOTS: usize = 10;
 /// A cache line.
 const BUCKET_BYTES: usize = 64;
 
-/// Ten positions, each plus one, so that zero is an empty slot; ten tags; four bytes of nothing.
+/// Ten positions, each plus one, so that zero is an empty slot; ten tags; four unused bytes.
 type Bucket = [u8; BUCKET_BYTES];
 
 const TAGS_AT: usize = 4 * SLOTS;
 
 const _: () = assert!(TAGS_AT + 2 * SLOTS <= BUCKET_BYTES);
 
-/// Positions of containers by names of chunks, as hints.
+/// A map from chunk ids to the positions of containers that may have them.
 #[derive(Debug)]
 pub struct Index {
-    /// Page by page, so that buckets are lines.
+    /// Aligned to pages, so each bucket is one cache line.
     table: MmapMut,
     buckets: usize,
     used: u64,
@@ -39,11 +39,11 @@ pub struct Index {
 }
 
 impl Index {
-    /// Room for so many chunks, and a tenth more, below which entries have to give way.
+    /// Creates an index for this many chunks. A tenth more slots are allocated, so that few entries are dropped.
     ///
     /// # Panics
     ///
-    /// If there is no memory for it.
+    /// Panics if the memory cannot be allocated.
     pub fn for_chunks(chunks: u64) -> Self {
         let buckets = chunks
             .saturating_add(chunks / 9)
@@ -55,7 +55,8 @@ impl Index {
         let mut table = table
             .expect("an index fits the memory")
             .expect("there is memory");
-        // Where there are none, small ones do. Where pages cannot be asked for, each is touched.
+        // Without huge pages the system uses small ones. If pages cannot be populated by advice, each one is
+        // touched.
         _ = table.advise(Advice::HugePage);
         if table.advise(Advice::PopulateWrite).is_err() {
             table.iter_mut().step_by(4096).for_each(|byte| *byte = 0);
@@ -68,22 +69,23 @@ impl Index {
         }
     }
 
-    /// These will be asked for, or changed: their buckets come out of memory side by side and not one after the other.
+    /// Loads the buckets of these ids into the processor's cache, in parallel, because they will be read or
+    /// changed.
     pub fn fetch<'a>(&self, ids: impl IntoIterator<Item = &'a ChunkId>) {
         let mut any = 0;
         for id in ids {
             let (pair, _) = self.row(id);
             any |= self.bucket(pair[0])[0] | self.bucket(pair[1])[0];
         }
-        // No load waits for another; and none is left out.
+        // The loads do not depend on each other. `black_box` keeps the compiler from removing them.
         std::hint::black_box(any);
     }
 
-    /// Positions of containers that may have the chunk.
+    /// Returns the positions of containers that may have the chunk.
     pub fn candidates(&self, id: &ChunkId) -> impl Iterator<Item = u32> + use<> {
         let (pair, tag) = self.row(id);
         let found = pair.map(|bucket| matching(self.bucket(bucket), tag));
-        // The two of a pair may be one bucket, which then answers twice.
+        // Both candidates may be the same bucket, whose matches must not be returned twice.
         let second = if pair[0] == pair[1] {
             [0; SLOTS]
         } else {
@@ -95,7 +97,7 @@ impl Index {
             .filter_map(|position| position.checked_sub(1))
     }
 
-    /// The chunk is in the container at `position`.
+    /// Records that the container at `position` has the chunk.
     pub fn insert(&mut self, id: &ChunkId, position: u32) {
         let (pair, tag) = self.row(id);
         let free = pair.map(|bucket| free(self.bucket(bucket)));
@@ -105,7 +107,7 @@ impl Index {
             None => self.make_room(pair).unwrap_or_else(|| {
                 self.dropped += 1;
                 self.used -= 1;
-                // Any one, and not always the same.
+                // The slot varies with the tag.
                 (bucket, usize::from(tag) % SLOTS)
             }),
         };
@@ -113,7 +115,7 @@ impl Index {
         self.used += 1;
     }
 
-    /// Moves an entry of these full buckets to its other one; the slot that is free then.
+    /// Moves an entry of these full buckets to its alternate bucket. Returns the slot that is now free.
     fn make_room(&mut self, pair: [usize; 2]) -> Option<(usize, usize)> {
         for bucket in pair {
             for slot in 0..SLOTS {
@@ -130,7 +132,7 @@ impl Index {
         None
     }
 
-    /// The chunk is not in the container at `position` any more.
+    /// Removes the chunk of the container at `position`.
     pub fn remove(&mut self, id: &ChunkId, position: u32) {
         let (pair, tag) = self.row(id);
         for bucket in pair {
@@ -144,22 +146,22 @@ impl Index {
         }
     }
 
-    /// Chunks in it.
+    /// Returns the number of entries.
     pub fn used(&self) -> u64 {
         self.used
     }
 
-    /// Chunks that had to give way.
+    /// Returns the number of entries that were dropped.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Bytes of memory.
+    /// Returns the size in bytes of memory.
     pub fn bytes(&self) -> usize {
         self.table.len()
     }
 
-    /// Two buckets and a tag. Names are hashes already.
+    /// Returns the two buckets and the tag of an id. Ids are already hashes.
     fn row(&self, id: &ChunkId) -> ([usize; 2], u16) {
         let [front, back] = [0, 8]
             .map(|at| u64::from_le_bytes(*id.0[at..].first_chunk().expect("eight of sixteen")));
@@ -168,7 +170,7 @@ impl Index {
         ([first, self.other(first, tag)], tag)
     }
 
-    /// The other bucket of an entry: the two add up to a number that its tag gives.
+    /// Returns the alternate bucket of an entry. The sum of both buckets is a function of the tag.
     fn other(&self, bucket: usize, tag: u16) -> usize {
         let sum = self.scaled(u64::from(tag).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let other = sum + self.buckets - bucket;
@@ -179,7 +181,7 @@ impl Index {
         }
     }
 
-    /// A bucket for a hash: even, whatever the number of buckets.
+    /// Maps a hash to a bucket, uniformly for any number of buckets.
     fn scaled(&self, hash: u64) -> usize {
         let scaled = (u128::from(hash) * self.buckets as u128) >> 64;
         usize::try_from(scaled).expect("below the number of buckets")
@@ -204,7 +206,7 @@ fn tag(bucket: &Bucket, slot: usize) -> u16 {
     u16::from_le_bytes(*bytes.expect("slots lie within the bucket"))
 }
 
-/// Positions plus one under this tag, and zeroes.
+/// Returns the positions plus one of the slots with this tag; zero for other slots.
 fn matching(bucket: &Bucket, wanted: u16) -> [u32; SLOTS] {
     std::array::from_fn(|slot| {
         if tag(bucket, slot) == wanted {
@@ -239,7 +241,8 @@ mod tests {
         ChunkId(hash.to_le_bytes())
     }
 
-    /// Up to what it is made for nothing is lost, and other names are taken for these once in thousands of times.
+    /// Up to its size the index loses no chunk, and an unknown id has a false match only once in thousands of
+    /// lookups.
     #[test]
     fn an_index_holds_what_it_is_made_for() {
         let mut index = Index::for_chunks(100_000);
@@ -260,12 +263,12 @@ mod tests {
             (10..60).contains(&wrong),
             "{wrong} of 100000 found by chance"
         );
-        // 0.85 GB/TB at 8 KiB on average, which makes chunks of 9.3 KB.
+        // 0.85 GB per TB with an average of 8 KiB, which means chunks of 9.3 KB.
         let per_terabyte = index.bytes() as f64 / 100_000.0 * (1e12 / 9300.0);
         assert!(per_terabyte < 0.85e9, "{per_terabyte} bytes");
     }
 
-    /// Beyond it old entries give way to new ones; the new one is always found.
+    /// Beyond its size old entries are dropped; the newest one is always found.
     #[test]
     fn a_full_index_keeps_the_newest() {
         let mut index = Index::for_chunks(1000);
@@ -292,7 +295,7 @@ mod tests {
         assert_eq!(index.candidates(&id(1)).collect::<Vec<_>>(), [8]);
     }
 
-    /// The last position there can be is not taken for an empty slot.
+    /// The highest position is not mistaken for an empty slot.
     #[test]
     fn positions_have_room() {
         let mut index = Index::for_chunks(1);

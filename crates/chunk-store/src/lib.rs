@@ -1,19 +1,19 @@
-//! Chunks on disk: containers in the order of the bodies they come from, found by a small index in memory.
+//! Chunks on disk: containers in the order of the bodies that they come from, found by a small index in memory.
 //!
-//! The link's two ends keep what they sent each other in one [`Chunks`] for all peers. New chunks gather in
-//! memory until a container (1 MiB) is full, which is then written whole, over the oldest one. Behind its
-//! chunks it has a trailer, with the name and length of each.
+//! Both endpoints of a link store the chunks that they exchange in one [`Chunks`] for all peers. New chunks gather
+//! in memory until a container (1 MiB) is full. The container is then written in one piece over the oldest one. A
+//! trailer after its chunks lists the id and length of each.
 //!
-//! In memory there are six bytes for each chunk: the container, and 16 bits of the name. They are a hint. The
-//! trailer, with the full name, decides, and a trailer that was read brings the names of all that was stored
-//! before and after: the next chunks of the same body need no further reading. A run of chunks is one read.
+//! The index takes six bytes of memory for each chunk: the container, and 16 bits of the id. It is a hint; the
+//! trailer has the full id and decides. A trailer that is read for one chunk also lists its neighbours, so the next
+//! chunks of the same body need no further read. A run of chunks is one read.
 //!
-//! What is compressed is compressed in blocks of neighbours, so that a run of chunks is one read all the same.
+//! Compression works on blocks of neighbouring chunks, so a run of compressed chunks is one read as well.
 //!
-//! Nothing here is needed. What is lost in a crash (at most the container that was not full), overwritten, or
-//! harmed is sent once more; what is read is hashed by whoever asked for it. So nothing is ever synced but at
-//! the end. The format is in `docs/explanation/chunk-store.md`. [`codec`] has the compressors that the link
-//! takes along; [`estimate`] tells what a link would save.
+//! Losing chunks is harmless. Chunks that are lost in a crash (at most the open container), overwritten or corrupt
+//! are sent once more, and the caller verifies the hash of every chunk that it loads. So the store syncs only at
+//! shutdown. The format is specified in `docs/explanation/chunk-store.md`. [`codec`] has the compressors of the
+//! link; [`estimate`] predicts what a link would save.
 //!
 //! ```
 //! use std::sync::Arc;

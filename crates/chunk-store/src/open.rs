@@ -1,11 +1,11 @@
-//! The container that fills, in memory until it is written whole.
+//! The open container, in memory until it is written in one piece.
 //!
-//! Its chunks lie there as they are, to be read again; if the store compresses, neighbours are compressed as soon as there are
-//! enough of them, for only then is it known how much more fits. A chunk is taken as long as it fits even if nothing
-//! becomes of it and of those that wait with it.
+//! Its chunks are also kept uncompressed, so that they can be loaded. If the store compresses, neighbouring chunks
+//! are compressed as soon as they fill a block, because only then it is known how much more fits. A chunk is
+//! accepted as long as it fits even if it does not compress, nor the chunks that wait with it.
 //!
-//! One that is only listed has a block without bytes, alone or with its neighbours. It takes as much room as if it were there, so that a
-//! store never has more names than its index is made for.
+//! A listed chunk has only its id, in a block without bytes, which it may share with its neighbours. It is charged
+//! as if it was stored, so that a store never has more ids than its index has slots for.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -19,31 +19,32 @@ use crate::codec::Compressors;
 use crate::format::{Block, Layout, Trailer};
 use crate::trailers::Sizes;
 
-/// The container that fills.
+/// The open container.
 #[derive(Debug)]
 pub(crate) struct Open {
     pub(crate) number: u32,
     pub(crate) entries: Vec<Entry>,
     pub(crate) names: Names,
-    /// Where each begins in `raw`; none if it is only listed.
+    /// The offset of each chunk in `raw`; `None` if it is only listed.
     starts: Vec<Option<usize>>,
-    /// Chunks as they are.
+    /// The uncompressed chunks.
     raw: Vec<u8>,
-    /// As they will lie in the container, up to the last block that is closed; empty while that is as they are.
+    /// The content of the container up to the last closed block; empty while that equals `raw`.
     packed: Vec<u8>,
     blocks: Vec<Block>,
     stored_bytes: usize,
     listed_bytes: usize,
-    /// Of `raw`, and of `entries`: what is in blocks.
+    /// The parts of `raw` and of `entries` that are in closed blocks.
     closed_bytes: usize,
     closed_chunks: usize,
     layout: Layout,
 }
 
-/// Slots by names of chunks, a thousand at most.
+/// The slots of the container by chunk id, at most a thousand.
 type Names = HashMap<ChunkId, u16, BuildHasherDefault<NameHasher>>;
 
-/// Names are hashes already, under a key. Who has the key and makes names that fall together costs us a look at each of a thousand.
+/// Chunk ids are already keyed hashes. An attacker with the key could construct ids that collide, which costs a
+/// search of a thousand entries.
 #[derive(Debug, Default)]
 pub(crate) struct NameHasher(u64);
 
@@ -60,13 +61,13 @@ impl Hasher for NameHasher {
     }
 }
 
-/// Makes blocks.
+/// Compresses blocks.
 #[derive(Debug)]
 pub(crate) struct Packer {
     method: Method,
     codec: Compressors,
-    /// Blocks to leave as they are: after each of which nothing became twice as many, since what does not compress comes in
-    /// large bodies.
+    /// The number of blocks to store without trying compression. It doubles after each block that did not compress,
+    /// because incompressible bytes come in large bodies.
     skip: u32,
     futile: u32,
 }
@@ -85,7 +86,8 @@ impl Packer {
         self.method == Method::None
     }
 
-    /// Appends a block's bytes, compressed; whether that was worth it, and otherwise nothing is appended.
+    /// Appends the compressed bytes of a block and returns true if compression saves enough. Otherwise appends
+    /// nothing.
     fn pack(&mut self, raw: &[u8], out: &mut Vec<u8>) -> bool {
         if self.is_idle() {
             return false;
@@ -96,7 +98,7 @@ impl Packer {
         }
         let start = out.len();
         let shorter = self.codec.compress(self.method, &[], raw, out);
-        // Less than an eighth is not worth decompressing it each time.
+        // Saving less than an eighth is not worth the decompression of every read.
         if shorter && out.len() - start <= raw.len() - raw.len() / 8 {
             self.futile = 0;
             return true;
@@ -130,7 +132,7 @@ impl Open {
         self.entries.is_empty()
     }
 
-    /// Bytes of its chunks, and what they take by now, as far as that is known.
+    /// Returns the sizes of its chunks; blocks that are not closed count uncompressed.
     pub(crate) fn sizes(&self) -> Sizes {
         Sizes {
             raw: self.raw.len() as u64,
@@ -139,14 +141,14 @@ impl Open {
         }
     }
 
-    /// Whether so many bytes more have room on the device.
+    /// Returns true if a chunk of this many bytes fits the container on the device.
     fn fits(&self, bytes: usize) -> bool {
         let taken = self.stored_bytes + self.waiting() + self.listed_bytes;
         taken + bytes <= self.layout.container_bytes()
             && self.entries.len() < self.layout.chunks_max()
     }
 
-    /// Whether one more block may be begun. One that waits has its place: it was begun when there was one.
+    /// Returns true if another block may begin. The block that is being filled has its entry already.
     fn has_block(&self) -> bool {
         self.blocks.len() + usize::from(self.waiting() > 0) < self.layout.blocks_max()
     }
@@ -155,7 +157,7 @@ impl Open {
         self.raw.len() - self.closed_bytes
     }
 
-    /// The chunks in these slots, if all of them are kept.
+    /// Returns the bytes of the chunks in these slots, if all are stored.
     pub(crate) fn chunks(&self, slots: Range<usize>) -> Option<&[u8]> {
         let starts = self.starts.get(slots.clone())?;
         if starts.iter().any(Option::is_none) {
@@ -170,7 +172,7 @@ impl Open {
         self.starts.get(slot).is_some_and(Option::is_some)
     }
 
-    /// Whether there is room for a chunk of so many bytes. Closes a block if there is none otherwise.
+    /// Returns true if there is room for a chunk of this many bytes. Closes the current block if that is necessary.
     pub(crate) fn make_room(&mut self, bytes: usize, packer: &mut Packer) -> bool {
         let of_block = self.waiting() + bytes;
         let is_long = of_block > block_bytes(self.layout) || !self.fits(bytes);
@@ -182,14 +184,14 @@ impl Open {
             && self.raw.len() + bytes <= self.layout.raw_bytes_max()
     }
 
-    /// Whether there is room to list a chunk of so many bytes.
+    /// Returns true if there is room to list a chunk of this many bytes.
     pub(crate) fn has_room_to_list(&self, bytes: usize) -> bool {
         let last = self.blocks.last().filter(|_| self.waiting() == 0);
         let joins = last.is_some_and(|block| block.method.is_none());
         self.fits(bytes) && (joins || self.has_block())
     }
 
-    /// Takes a chunk for which there is room; its slot.
+    /// Adds a chunk that fits, and returns its slot.
     pub(crate) fn push(&mut self, id: ChunkId, chunk: &[u8]) -> u16 {
         let length = u32::try_from(chunk.len()).expect("chunks fit a container");
         let start = self.raw.len();
@@ -197,7 +199,7 @@ impl Open {
         self.enter(Entry { id, length }, Some(start))
     }
 
-    /// Takes the name of a chunk for which there is room; its slot.
+    /// Lists a chunk that fits, and returns its slot.
     pub(crate) fn list(&mut self, entry: Entry, packer: &mut Packer) -> u16 {
         if self.waiting() > 0 {
             self.close_block(packer);
@@ -227,7 +229,7 @@ impl Open {
         let (method, stored) = if packer.pack(raw, &mut self.packed) {
             let stored = self.packed.len() - before;
             if before == 0 {
-                // The first that is not as it was.
+                // The first block that is compressed: the ones before it are copied.
                 self.packed.splice(..0, closed.iter().copied());
             }
             (Some(packer.method), stored)
@@ -248,7 +250,7 @@ impl Open {
         self.closed_chunks = self.entries.len();
     }
 
-    /// Neighbours that lie as they are, or not at all, need no border.
+    /// Adds a block, or joins it with the last one if both are uncompressed or both are only listed.
     fn add_block(&mut self, block: Block) {
         let joins = matches!(block.method, None | Some(Method::None));
         match self.blocks.last_mut() {
@@ -260,7 +262,8 @@ impl Open {
         }
     }
 
-    /// What will lie on the device at the container's beginning, and its trailer. [`begin`](Self::begin) comes next.
+    /// Returns the bytes for the beginning of the container, and its trailer. The caller then calls
+    /// [`begin`](Self::begin).
     pub(crate) fn finish(&mut self, packer: &mut Packer) -> (Vec<u8>, Trailer) {
         if self.waiting() > 0 {
             self.close_block(packer);
@@ -271,7 +274,7 @@ impl Open {
             &mut self.packed
         };
         let mut blocks = std::mem::take(&mut self.blocks);
-        // What lies as it is can be read chunk by chunk.
+        // Without blocks, uncompressed chunks can be read one by one.
         if let [one] = blocks[..]
             && one.method == Some(Method::None)
         {
@@ -285,7 +288,7 @@ impl Open {
         (std::mem::take(bytes), trailer)
     }
 
-    /// The next one, in the memory of the last: `written` was its bytes.
+    /// Begins the next container in the memory of the last one, whose bytes were `written`.
     pub(crate) fn begin(&mut self, number: u32, mut written: Vec<u8>) {
         let free = if self.raw.capacity() == 0 {
             &mut self.raw
@@ -304,15 +307,15 @@ impl Open {
     }
 }
 
-/// Bytes of chunks that are compressed together, if they are not one that is longer: 64 KiB, but eight in the smallest containers at
-/// least, and in large ones no more than may be.
+/// Returns the target size of a block: 64 KiB, but at most an eighth of small containers, and at least the size
+/// that the limit of blocks requires for large ones. A longer single chunk makes a longer block.
 fn block_bytes(layout: Layout) -> usize {
     let container = layout.container_bytes();
     BLOCK_BYTES.max(container / 32).min(container / 8)
 }
 
-/// A single chunk that is wanted costs a block.
+/// Loading a single chunk costs reading a block.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// At most 31 blocks are not tried: 2 MiB.
+/// Compression is tried again after at most 31 blocks, which are 2 MiB.
 const SKIP_LOG2_MAX: u32 = 5;

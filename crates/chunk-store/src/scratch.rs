@@ -1,4 +1,4 @@
-//! A device for as long as the process lives: a file without a name, which takes only what is written of it.
+//! A temporary device: a sparse file without a name, which the system deletes with the process.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use edgeward_store::disk::Device;
 
-/// A file that is gone with the process, whatever becomes of it.
+/// A temporary file that is deleted when the process ends, for any reason.
 #[derive(Debug)]
 pub struct ScratchDevice {
     file: File,
@@ -16,11 +16,11 @@ pub struct ScratchDevice {
 }
 
 impl ScratchDevice {
-    /// `bytes` zeroes in `folder`, of which none takes room before it is written.
+    /// Creates a file of `bytes` zeroes in `folder`. It takes disk space only as it is written.
     ///
     /// # Errors
     ///
-    /// If no file can be made there.
+    /// Fails if the file cannot be created.
     pub fn new(folder: &Path, bytes: u64) -> io::Result<Self> {
         let file = nameless(folder)?;
         file.set_len(bytes)?;
@@ -33,7 +33,7 @@ impl ScratchDevice {
     }
 }
 
-/// By its name it is never found: that is drawn anew until there is none like it, and taken away at once.
+/// Creates a file with an unused name, and unlinks it at once.
 fn nameless(folder: &Path) -> io::Result<File> {
     for attempt in 0..1000 {
         let path = folder.join(format!(".edgeward-{}-{attempt}", std::process::id()));
@@ -65,7 +65,7 @@ impl Device for ScratchDevice {
         Ok(0)
     }
 
-    /// What was written a moment ago is in memory, or else may be waited for.
+    /// Bytes written recently are in the page cache; reads of others may block.
     fn tells_cached(&self) -> bool {
         false
     }

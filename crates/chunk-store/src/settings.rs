@@ -1,4 +1,4 @@
-//! What a store is told, and what it tells.
+//! The settings and the counters of a store.
 
 use std::io;
 
@@ -8,24 +8,25 @@ use edgeward_dedup::codec::Method;
 
 use crate::format::{Layout, SuperblockError};
 
-/// How chunks are kept.
+/// The settings of a store.
 #[derive(Clone, Copy, Debug)]
 pub struct ChunkSettings {
-    /// Bytes of a chunk, on average: the index is made for as many as fit the device.
+    /// The average size of a chunk in bytes. The index is sized for as many chunks as the device can hold.
     pub chunk_bytes: u32,
-    /// How containers are laid out, if the store is new.
+    /// The layout of containers, if the store is new.
     pub layout: Layout,
-    /// The epoch of the store if it is new: random.
+    /// The epoch, if the store is new: a random number.
     pub epoch: u64,
-    /// What chunks are compressed with before they are written: a store may have containers of all kinds.
+    /// The compression method of chunks written from now on. A store may have containers with different methods.
     pub compression: Method,
-    /// Trailers kept in memory. Each is 20 bytes a chunk, and 28 once its chunks were read or seen again.
+    /// The limit of trailers in memory. Each takes 20 bytes for each of its chunks, and 28 once the chunks were
+    /// read or recognised.
     pub trailers_max: usize,
 }
 
 impl ChunkSettings {
-    /// For chunks of `chunk_bytes`, containers of 1 MiB, and 4096 trailers: 10 to 14 MB for chunks of 8 KiB, and 4 GB of bodies whose
-    /// chunks are found without reading.
+    /// Returns the defaults for chunks of `chunk_bytes`: containers of 1 MiB, and 4096 trailers, which take 10 to
+    /// 14 MB for chunks of 8 KiB. Chunks of 4 GB of bodies are then found without a read.
     pub fn new(chunk_bytes: u32, epoch: u64) -> Self {
         Self {
             chunk_bytes,
@@ -41,36 +42,36 @@ impl ChunkSettings {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// It could not be read or written.
+    /// The device cannot be read or written.
     #[error("the chunk store {name} cannot be used")]
     Device {
-        /// What it is called.
+        /// The name of the device.
         name: String,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
-    /// It is none, or not ours.
+    /// The device is not a chunk store, or of another version.
     #[error("the chunk store {name} is not opened")]
     Superblock {
-        /// What it is called.
+        /// The name of the device.
         name: String,
-        /// Why.
+        /// The reason.
         source: SuperblockError,
     },
-    /// Two containers are the least: one that is written, and one to read from.
+    /// A store needs two containers: one that is written, and one to read from.
     #[error("the chunk store {name} has {bytes} bytes, which is less than two containers")]
     TooSmall {
-        /// What it is called.
+        /// The name of the device.
         name: String,
-        /// What it has.
+        /// The size of the device.
         bytes: u64,
     },
 }
 
-/// What happened, and what there is.
+/// Counters and gauges of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChunkCounters {
-    /// Containers that were found when the store was opened.
+    /// Containers found when the store was opened.
     pub recovered: u64,
     /// Containers written.
     pub written: u64,
@@ -78,22 +79,22 @@ pub struct ChunkCounters {
     pub evicted: u64,
     /// Trailers read from the device.
     pub trailers_read: u64,
-    /// Of those, for a tag that was another chunk's.
+    /// The part of `trailers_read` that was read because of a tag of another chunk.
     pub misled: u64,
-    /// Chunks that were not what their names say.
+    /// Chunks that were corrupt.
     pub forgotten: u64,
     /// Reads and writes that failed.
     pub errors: u64,
-    /// Chunks the index knows.
+    /// Entries in the index.
     pub indexed: u64,
-    /// Chunks the index had to drop.
+    /// Entries that the index had to drop.
     pub dropped: u64,
-    /// Bytes of the index.
+    /// Bytes of memory of the index.
     pub index_bytes: u64,
-    /// Bytes of the chunks that are kept.
+    /// Bytes of the stored chunks, uncompressed.
     pub raw_bytes: u64,
-    /// Bytes they take, without what is left free at the ends of containers.
+    /// Bytes that they take on the device, without the free space at the ends of containers.
     pub stored_bytes: u64,
-    /// Bytes of the chunks of which only the names are kept. None of them is on the device, but they take as much room there as if they were.
+    /// Bytes of the chunks that are only listed. The device does not have them, but they are charged as if it did.
     pub listed_bytes: u64,
 }

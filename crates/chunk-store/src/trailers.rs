@@ -1,7 +1,8 @@
-//! Trailers that were read, as many as are worth their memory.
+//! A cache of trailers.
 //!
-//! A trailer read for one chunk answers for its neighbours, which are asked for next. The one that was asked for longest ago
-//! leaves first. With a trailer goes what its chunks are known by in this process, once they were read or seen again.
+//! A trailer that was read for one chunk also lists its neighbours, which are requested next. The least recently
+//! used trailers are evicted first. A cached trailer also has the fingerprints of its chunks that were read or
+//! recognised in this process.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -15,18 +16,18 @@ use edgeward_dedup::store::{Entry, Familiar};
 use crate::blocks::{self, Part};
 use crate::format::{Block, Trailer, raw_bytes};
 
-/// A container's trailer.
+/// A decoded trailer of a container.
 #[derive(Debug)]
 pub(crate) struct Listing {
     pub(crate) number: u32,
     pub(crate) entries: Vec<Entry>,
     blocks: Vec<Block>,
-    /// What follows the chunk that was found last: nearly always the next that is asked for.
+    /// The slot after the chunk that was found last: nearly always the next one requested.
     next: AtomicUsize,
 }
 
 impl Listing {
-    /// Which chunk has this name; if it was listed and then kept, the one that was kept.
+    /// Returns the slot of a chunk. If it was first listed and later stored, the slot with its bytes.
     pub(crate) fn slot(&self, id: &ChunkId) -> Option<u16> {
         let is_it = |entry: &Entry| entry.id == *id;
         let next = self.next.load(Ordering::Relaxed);
@@ -42,17 +43,17 @@ impl Listing {
         u16::try_from(slot).ok()
     }
 
-    /// Where chunks lie, if all of them do.
+    /// Returns the parts of blocks that contain the chunks, if all are stored.
     pub(crate) fn parts(&self, slots: Range<usize>) -> Option<Vec<Part>> {
         blocks::parts(&self.entries, &self.blocks, slots)
     }
 
-    /// Whether there is more of a chunk than its name.
+    /// Returns true if the bytes of the chunk are stored, and not only its id.
     pub(crate) fn is_kept(&self, slot: usize) -> bool {
         self.are_kept(slot..slot + 1)
     }
 
-    /// As [`is_kept`](Self::is_kept), of each of these.
+    /// Like [`is_kept`](Self::is_kept), for all of these chunks.
     pub(crate) fn are_kept(&self, slots: Range<usize>) -> bool {
         let mut end = 0;
         let mut listed = self.blocks.iter().filter(|block| {
@@ -83,14 +84,14 @@ impl Listing {
     }
 }
 
-/// Bytes of a container's chunks.
+/// The sizes of a container's chunks in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sizes {
-    /// Of those that are kept.
+    /// Stored chunks, uncompressed.
     pub(crate) raw: u64,
-    /// What they take.
+    /// Stored chunks, as they are on the device.
     pub(crate) stored: u64,
-    /// Of those of which there are only the names.
+    /// Listed chunks, of which only the ids are stored.
     pub(crate) listed: u64,
 }
 
@@ -111,18 +112,18 @@ pub(crate) struct Trailers {
     listings: HashMap<u32, Kept>,
     most: usize,
     clock: u64,
-    /// The last one that had been read ahead and was asked for.
+    /// The last trailer that was read ahead and then requested.
     foreseen: Option<u32>,
 }
 
 #[derive(Debug)]
 struct Kept {
-    /// When it was asked for.
+    /// The value of the clock at the last request.
     asked: u64,
-    /// It was read ahead, and nobody has asked for it.
+    /// True if it was read ahead and not requested yet.
     is_ahead: bool,
     listing: Arc<Listing>,
-    /// As many as there are chunks, or none at all.
+    /// One element for each chunk, or empty.
     marks: Vec<Option<Mark>>,
 }
 
@@ -146,17 +147,17 @@ impl Trailers {
         Some(Arc::clone(&kept.listing))
     }
 
-    /// Whether it is there; that is not to ask for it.
+    /// Returns true if the trailer is cached. This does not count as a request.
     pub(crate) fn has(&self, position: u32) -> bool {
         self.listings.contains_key(&position)
     }
 
-    /// The last one that had been read ahead and was then asked for, if that is news.
+    /// Takes the position of the last trailer that was read ahead and then requested.
     pub(crate) fn foreseen(&mut self) -> Option<u32> {
         self.foreseen.take()
     }
 
-    /// Appends chunks from a slot on with their marks, if the trailer is there and of this container.
+    /// Appends the chunks in these slots with their fingerprints, if the trailer of this container is cached.
     pub(crate) fn familiar(
         &self,
         position: u32,
@@ -180,7 +181,7 @@ impl Trailers {
         );
     }
 
-    /// Keeps the mark of a chunk, if the trailer is there, has it, and it has none.
+    /// Records the fingerprint of a chunk, if the trailer is cached, lists the chunk, and has no fingerprint of it.
     pub(crate) fn note(
         &mut self,
         position: u32,
@@ -208,14 +209,14 @@ impl Trailers {
         self.keep(position, listing, false);
     }
 
-    /// As [`insert`](Self::insert), of one for which nobody has asked yet.
+    /// Like [`insert`](Self::insert), for a trailer that was read ahead.
     pub(crate) fn insert_ahead(&mut self, position: u32, listing: Arc<Listing>) {
         self.keep(position, listing, true);
     }
 
     fn keep(&mut self, position: u32, listing: Arc<Listing>, is_ahead: bool) {
         if self.listings.len() >= self.most {
-            // Half at once: looking for the oldest each time would cost as much as reading.
+            // Evicts half at once: searching the oldest each time would cost as much as reading.
             let mut asked: Vec<u64> = self.listings.values().map(|kept| kept.asked).collect();
             let middle = asked.len() / 2;
             let (_, median, _) = asked.select_nth_unstable(middle);
@@ -247,7 +248,7 @@ mod tests {
 
     use edgeward_dedup::mark::MarkKey;
 
-    /// Of many, those asked for last are there, and never more than were allowed.
+    /// The trailers requested last are cached, and never more than the limit.
     #[test]
     fn trailers_are_bounded() {
         let mut trailers = Trailers::new(10);
@@ -270,7 +271,8 @@ mod tests {
         assert!(trailers.of(0).is_none());
     }
 
-    /// A mark is of one chunk of one container: another container in its place, or another name, knows nothing of it.
+    /// A fingerprint belongs to one chunk of one container: it is not returned for another container at the same
+    /// position, nor for another id.
     #[test]
     fn marks_stay_with_their_chunk() {
         let key = MarkKey::new(&[1; 32]);

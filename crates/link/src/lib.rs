@@ -6,10 +6,14 @@
 //! that crate, behind one lock (`core`). A connection is a task that reads frames, passes them to these state
 //! machines, and writes the frames that they produce.
 //!
-//! Frames and labels are specified in `docs/reference/link-protocol.md`. `docs/explanation/link.md` describes
-//! how to set up a link.
+//! Frames and labels are specified in `docs/reference/link-protocol.md`. `docs/explanation/link.md` describes how
+//! to set up a link.
+//!
 //! ```no_run
-//! # async fn example(folder: &std::path::Path, store: edgeward_chunk_store::Chunks) -> Result<(), Box<dyn std::error::Error>> {
+//! # async fn example(
+//! #     folder: &std::path::Path,
+//! #     store: edgeward_chunk_store::Chunks,
+//! # ) -> Result<(), Box<dyn std::error::Error>> {
 //! use edgeward_link::{Client, Encryption, Keys, LinkConfig, Target};
 //! use tokio::io::{AsyncReadExt, AsyncWriteExt};
 //!

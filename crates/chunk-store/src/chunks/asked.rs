@@ -1,4 +1,4 @@
-//! What the machines ask of the store: where chunks lie, their bytes, and to take more.
+//! The operations of the [`ChunkStore`] trait: locating, loading and adding chunks.
 
 use edgeward_dedup::id::ChunkId;
 use edgeward_dedup::mark::Mark;
@@ -43,7 +43,7 @@ impl Shared {
             if listing.is_kept(usize::from(slot)) {
                 return Some(place);
             }
-            // It may have been kept later.
+            // A later candidate may have its bytes.
             listed = Some(place);
         }
         listed
@@ -90,7 +90,8 @@ impl Shared {
         parts.is_some_and(|parts| self.read(&listing, &parts, out, patience))
     }
 
-    /// What was just recognised has its trailer in memory; where that is not so, it is not worth a read.
+    /// Chunks that were just recognised have their trailer in memory. If the trailer is not there, the answer is
+    /// not worth a read.
     pub(crate) fn stays(&self, place: Place, chunks: usize) -> bool {
         let mut state = self.state();
         let slots = usize::from(place.slot)..usize::from(place.slot) + chunks;
@@ -104,7 +105,7 @@ impl Shared {
         listing.is_some_and(|listing| listing.are_kept(slots))
     }
 
-    /// The container that is still open has no marks: it is a small part of what is there.
+    /// Chunks of the open container have no fingerprints: they are a small part of the store.
     pub(crate) fn familiar(
         &self,
         place: Place,
@@ -115,7 +116,7 @@ impl Shared {
         let mut state = self.state();
         if place.container != state.open.number {
             let position = self.position(place.container);
-            // It may have to be read.
+            // The trailer may have to be read.
             _ = self.listing(position, &mut state, patience);
             let slot = usize::from(place.slot);
             let slots = slot..slot + most;
@@ -132,7 +133,7 @@ impl Shared {
         state.trailers.note(position, place.container, chunk, mark);
     }
 
-    /// As [`ChunkStore::find_or_insert`]; nothing is kept while an answer is owed.
+    /// See [`ChunkStore::find_or_insert`]. No chunk is stored while a read is pending.
     pub(crate) fn find_or_insert(
         &self,
         id: ChunkId,
@@ -150,7 +151,7 @@ impl Shared {
             return (None, false);
         }
         if let Some(place) = place {
-            // From here on there are its bytes, too.
+            // Replaces the entry that has only its id.
             let slot = usize::from(place.slot);
             self.drop_names(place.container, slot..slot + 1, state);
         }
@@ -158,14 +159,14 @@ impl Shared {
             return (None, false);
         }
         if !state.open.make_room(chunk.len(), &mut state.packer) {
-            // What could not be written is counted and forgotten; the next container may fare better.
+            // A failed write is counted and its chunks are forgotten; the next container may succeed.
             _ = self.seal(state);
         }
         let slot = state.open.push(id, chunk);
         (Some(self.entered(&id, slot, state)), false)
     }
 
-    /// As [`ChunkStore::find_or_list`]; nothing is listed while an answer is owed.
+    /// See [`ChunkStore::find_or_list`]. No chunk is listed while a read is pending.
     pub(crate) fn find_or_list(
         &self,
         entry: Entry,
@@ -244,5 +245,5 @@ impl ChunkStore for Chunks {
     }
 }
 
-/// One in so many of the containers does not count as staying, the oldest: what others send meanwhile may overwrite them.
+/// The oldest containers, one in this many, may be overwritten soon by chunks of other streams.
 const LEAVE_SOON: u32 = 8;

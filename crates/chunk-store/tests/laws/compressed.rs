@@ -1,4 +1,4 @@
-//! What compression at rest is for: more chunks on the same device, without more reads.
+//! Compression at rest: more chunks fit the same device, and need no more reads.
 
 use std::io;
 use std::sync::Arc;
@@ -53,7 +53,8 @@ fn keep(store: &mut Chunks, bytes: &[u8]) -> Place {
     store.insert(key().id(bytes), bytes).expect("it is small")
 }
 
-/// A device holds several times as much text as without, and says so before and after it is opened again.
+/// A device holds several times as much text as without compression, and the counters are the same after it is
+/// opened again.
 #[test]
 fn text_takes_a_fraction() {
     let kept = |method: Method| {
@@ -75,12 +76,12 @@ fn text_takes_a_fraction() {
     let raw = kept(Method::None);
     for method in COMPRESSING {
         let packed = kept(method);
-        // Sixteen blocks of 8 KiB in a container of 64 KiB are the most there can be.
+        // A container of 64 KiB has at most sixteen blocks of 8 KiB.
         assert!(packed * 2 >= raw * 3, "{method:?}: {packed}, without {raw}");
     }
 }
 
-/// What does not become shorter is stored as without compression, byte for byte.
+/// Chunks that do not compress are stored as without compression, byte for byte.
 #[test]
 fn noise_is_left_as_it_is() {
     let written = |method: Method| {
@@ -94,7 +95,7 @@ fn noise_is_left_as_it_is() {
     assert!(COMPRESSING.map(written).iter().all(|packed| *packed == raw));
 }
 
-/// A run across several blocks is one read; neighbours asked for one by one are one read for each block.
+/// A run across several blocks is one read; neighbours that are loaded one by one cost one read for each block.
 #[test]
 fn a_run_is_one_read() {
     for method in COMPRESSING {
@@ -146,7 +147,8 @@ fn a_run_is_one_read() {
     }
 }
 
-/// A block that cannot be decompressed is forgotten as a whole, so that its chunks are kept anew when they come again.
+/// All chunks of a block that cannot be decompressed are forgotten, so they are stored again when they are received
+/// again.
 #[test]
 fn a_harmed_block_is_forgotten() {
     for method in COMPRESSING {
@@ -155,7 +157,7 @@ fn a_harmed_block_is_forgotten() {
         let texts: Vec<_> = (0..4).map(|number| text(number, 2000)).collect();
         texts.iter().for_each(|text| _ = keep(&mut store, text));
         store.flush().expect("the disk is sound");
-        // Its first bytes: a frame's magic, or the length of literals.
+        // The first bytes of the block: a frame's magic, or a length of literals.
         disk.write_at(&[0xff; 4096], 4096)
             .expect("the disk is sound");
         let place = store
@@ -182,7 +184,8 @@ fn a_harmed_block_is_forgotten() {
     }
 }
 
-/// The index is made for as many chunks as there will be: twice as many as without compression, and more where they were more.
+/// The index is sized for the expected number of chunks: twice as many as without compression, and more if existing
+/// chunks compress better.
 #[test]
 fn the_index_follows_what_is_kept() {
     let disk = disk();

@@ -1,4 +1,4 @@
-//! Stores on disk as earlier programs wrote them, and as this one does.
+//! Stores written by earlier and current versions of the format.
 
 use std::fs;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ fn version(disk: &SimulatedDisk) -> u32 {
     superblock.expect("ours").expect("not empty").version
 }
 
-/// The `number`th chunk of the fixtures.
+/// The `number`th text chunk of the fixtures.
 fn line(number: usize) -> Vec<u8> {
     let words = (0..200).map(|word| format!("{number} and {} ", word % 17 * number));
     let mut line: Vec<u8> = words.flat_map(String::into_bytes).collect();
@@ -57,8 +57,7 @@ fn fixture(name: &str) -> Arc<SimulatedDisk> {
     SimulatedDisk::holding(fs::read(format!("{folder}/{name}")).expect("a fixture"))
 }
 
-/// A store of the first version, written by a program that knew no other: what is in it is found, and it stays what it is until something
-/// is to be compressed.
+/// A store of version 1 opens, its chunks are found, and it keeps its version until chunks are compressed.
 #[test]
 fn a_store_of_the_first_version_opens() {
     let disk = fixture("chunk-store-v1.bin");
@@ -72,14 +71,14 @@ fn a_store_of_the_first_version_opens() {
     assert_eq!(version(&disk), VERSION_BLOCKS);
     (100..105).for_each(|number| keep(&mut store, &line(number)));
     store.flush().expect("the disk is sound");
-    // The third container was open, and the first gave way when that was written.
+    // The third container was open, and the first one was overwritten when that was written.
     let mut store = open(&disk, Method::None);
     assert!((20..30).all(|number| read_bytes(&mut store, &line(number))));
     assert!((100..105).all(|number| read_bytes(&mut store, &line(number))));
     assert_eq!(version(&disk), VERSION_BLOCKS);
 }
 
-/// A compressed store of the second version, as the first program that had it wrote it.
+/// A compressed store of version 2, written by the first program with that version.
 #[test]
 fn a_store_of_the_second_version_opens() {
     let path = concat!(
@@ -113,7 +112,7 @@ fn a_store_of_the_second_version_opens() {
     );
 }
 
-/// A store of the third version, of which some chunks are only listed.
+/// A store of version 3, in which some chunks are only listed.
 #[test]
 fn a_store_of_the_third_version_opens() {
     let path = concat!(
@@ -143,7 +142,7 @@ fn a_store_of_the_third_version_opens() {
     assert_eq!(store.counters().listed_bytes, 6 * 1500);
 }
 
-/// Superblock and trailers are those of the golden file: one as it is, one compressed, one with names alone.
+/// Superblocks and trailers are those of the golden file: uncompressed, compressed, and with listed chunks.
 #[test]
 fn the_format_is_that_of_the_golden_file() {
     let hex = |bytes: &[u8]| {

@@ -1,4 +1,4 @@
-//! Who cannot wait for the device gets the same answers, later.
+//! Non-blocking queries return the same results as blocking ones, after their pending reads are performed.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use edgeward_testkit::disk::{Fault, SimulatedDisk};
 
 use crate::{CONTAINER, METHODS, chunk, disk, keep, key, layout, noise, open, read, settings};
 
-/// The answer, asked for until nothing is owed; how often something was read for it.
+/// Repeats a query until no read is pending. Returns its result, and how many times reads were performed for it.
 fn ask<T>(store: &Chunks, question: impl Fn(&mut Hasty<'_>) -> T) -> (T, usize) {
     for times in 0..4 {
         let mut hasty = store.hasty();
@@ -28,10 +28,11 @@ fn ask<T>(store: &Chunks, question: impl Fn(&mut Hasty<'_>) -> T) -> (T, usize) 
     panic!("nothing it was given was enough");
 }
 
-/// What is not in memory is owed, once for a trailer; then the answers are those of who waits.
+/// A query is pending once for each trailer that is not in memory. After the read it returns the result of a
+/// blocking query.
 ///
-/// Method: chunks of four containers of which two trailers are kept; a disk that brings nothing to who does not wait. What lies in a container is
-/// fetched each time, since such a disk keeps nothing.
+/// Method: four containers of chunks, two cached trailers, and a disk whose bytes are never cached. Chunk bytes are
+/// fetched for each load, because that disk caches nothing.
 #[test]
 fn what_is_owed_is_answered_later() {
     for method in METHODS {
@@ -57,7 +58,7 @@ fn what_is_owed_is_answered_later() {
                 entries
             });
             let mut found = vec![0; bytes.len()];
-            // Of what is compressed the last few blocks are in memory.
+            // The last few compressed blocks are in memory.
             let mut hasty = store.hasty();
             let loaded = hasty.load(place, &entries, &mut found);
             assert_ne!(loaded, hasty.owes());
@@ -75,7 +76,7 @@ fn what_is_owed_is_answered_later() {
     }
 }
 
-/// What is new is not kept before it is known to be new, and then once.
+/// A chunk is not stored until it is known to be new, and then it is stored once.
 #[test]
 fn what_may_be_there_is_not_kept_again() {
     let disk = disk();
@@ -92,7 +93,7 @@ fn what_may_be_there_is_not_kept_again() {
         (None, false)
     );
     assert!(hasty.owes());
-    // Asked again it is owed again.
+    // The same query is pending again.
     assert_eq!(
         hasty.find_or_insert(key().id(&bytes), &bytes),
         (None, false)
@@ -102,7 +103,7 @@ fn what_may_be_there_is_not_kept_again() {
         length: bytes.len() as u32,
     };
     assert_eq!(hasty.find_or_list(entry), (None, false));
-    // What is owed of one question is not owed of the next.
+    // The pending reads of one query do not affect the next one.
     let (place, found) = hasty.find_or_insert(key().id(&other), &other);
     assert!(place.is_some() && !found);
     let kept = store.counters().raw_bytes - before;
@@ -118,7 +119,7 @@ fn what_may_be_there_is_not_kept_again() {
     assert!(!familiar.is_empty());
 }
 
-/// A disk that takes so long to read that something happens meanwhile.
+/// A disk that runs an action during a read, as if the read was slow.
 struct Slow {
     disk: Arc<SimulatedDisk>,
     meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
@@ -159,7 +160,7 @@ impl Device for Slow {
     }
 }
 
-/// A container that is overwritten while its trailer is read is the new one afterwards.
+/// If a container is overwritten while its trailer is read, the new trailer is used afterwards.
 #[test]
 fn a_trailer_that_is_read_too_late_is_not_believed() {
     let disk = disk();
@@ -177,7 +178,7 @@ fn a_trailer_that_is_read_too_late_is_not_believed() {
     assert_eq!(hasty.locate(&key().id(&chunk(0))), None);
     let wanted = hasty.into_wanted();
     assert!(!wanted.is_empty());
-    // All four containers are others by then, and the trailer of this one is forgotten.
+    // By then all four containers are overwritten, and this trailer is not cached.
     let mut other = store.clone();
     *device.meanwhile.lock().expect("nobody panics") = Some(Box::new(move || {
         (100..220).for_each(|number| _ = keep(&mut other, number));
@@ -193,11 +194,11 @@ fn a_trailer_that_is_read_too_late_is_not_believed() {
     assert_eq!(lost.count(), 0, "newer ones are there if older ones are");
 }
 
-/// Once somebody reads ahead, nobody waits for the trailer of a container that is overwritten, nor for one of a body that goes on after its
-/// second container.
+/// With read-ahead, no query blocks on the trailer of a container that is overwritten, nor on that of a body that
+/// continues after its second container.
 ///
-/// Method: a device that counts who waits for it; what it foresees is fetched after each chunk, as by a link after each frame, and what
-/// was waited for meanwhile is compared with the same without.
+/// Method: a device counts blocking reads. Announced reads are performed after each chunk, as a link does after
+/// each frame. The count is compared with a run without read-ahead.
 #[test]
 fn what_is_foreseen_is_not_waited_for() {
     let waited = |fetches: bool, containers: usize, steps: &dyn Fn(&mut Chunks, &dyn Fn())| {
@@ -225,7 +226,7 @@ fn what_is_foreseen_is_not_waited_for() {
             if fetches && let Some(wanted) = other.foreseen() {
                 other.fetch(&wanted);
             }
-            // Nobody waits for these.
+            // These reads are not under the lock.
             counted.waits.store(before, Ordering::Relaxed);
         });
         device.waits.load(Ordering::Relaxed)
@@ -257,7 +258,7 @@ fn name(number: usize) -> ChunkId {
     key().id(&body(number))
 }
 
-/// Counts who waits.
+/// Counts blocking reads.
 #[derive(Debug)]
 struct Waits {
     disk: Arc<SimulatedDisk>,

@@ -1,4 +1,4 @@
-//! Chunks of which only the names are kept: found like others, and never loaded.
+//! Listed chunks, of which only the ids are stored: they are found like others, and cannot be loaded.
 
 use std::collections::HashMap;
 
@@ -43,8 +43,8 @@ enum Step {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 20, ..ProptestConfig::default() })]
 
-    /// What was listed is found where it was, in a store that was opened again too, and cannot be loaded; what was kept can, before it was listed or
-    /// after.
+    /// A listed chunk is found at its location, even after the store is opened again, and cannot be loaded. A
+    /// stored chunk can be loaded, whether it was listed before or later.
     #[test]
     fn what_is_listed_is_found_and_what_is_kept_is_loaded(
         steps in vec(
@@ -111,7 +111,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 20, ..ProptestConfig::default() })]
 
-    /// What is said to stay can be loaded until another container is full: what is only listed does not, nor does what would be overwritten next.
+    /// A chunk that `stays` returns true for can be loaded until another container is full. Listed chunks do not
+    /// stay, nor do those that are overwritten next.
     #[test]
     fn what_stays_is_there_after_the_next_container(
         steps in vec((0_usize..90, 0..3), 1..250),
@@ -127,7 +128,7 @@ proptest! {
         let open = store.written();
         let mut staying = Vec::new();
         for (&number, &place) in &known {
-            // What was just found has its trailer in memory.
+            // A chunk that was just found has its trailer in memory.
             let found = store.locate(&entry(number).id);
             let stays = store.stays(place, 1);
             let is_kept = found == Some(place) && store.is_kept(place);
@@ -146,7 +147,8 @@ proptest! {
     }
 }
 
-/// Only names are written, however many bytes they stand for; and they take room as if these were there, so the index has a place for each.
+/// Only the ids of listed chunks are written. They are charged as if they were stored, so the index has a slot for
+/// each.
 #[test]
 fn nothing_but_names_is_written() {
     let disk = disk();
@@ -179,7 +181,7 @@ fn nothing_but_names_is_written() {
     );
 }
 
-/// Programs that know of no such names are kept away from when there are some, and no sooner.
+/// The version of a store is raised when it has listed chunks, and not before.
 #[test]
 fn a_store_says_when_it_has_names_alone() {
     let version = |disk: &SimulatedDisk| {
@@ -201,7 +203,8 @@ fn a_store_says_when_it_has_names_alone() {
     }
 }
 
-/// Text and names by turns: each block is what it is, and what lies between names is read as before.
+/// Stored and listed chunks can alternate: each block has its own kind, and stored chunks between listed ones can
+/// be loaded.
 #[test]
 fn names_and_bytes_lie_side_by_side() {
     for method in [Method::None, Method::Lz4, Method::Zstd] {

@@ -1,5 +1,5 @@
-//! Laws of the chunk store: what it gives back is what was kept, whatever happened to its device; what it lost it says it
-//! does not have.
+//! Property tests of the chunk store: it returns the chunks that were stored, whatever faults its device has, and
+//! reports lost chunks as missing.
 
 mod compressed;
 mod format;
@@ -26,7 +26,7 @@ use edgeward_types::Seed;
 const CONTAINER: usize = 64 << 10;
 const CONTAINERS: usize = 4;
 
-/// A store obeys the same laws whatever it does to its chunks.
+/// Every property holds for every compression method.
 const METHODS: [Method; 3] = [Method::None, Method::Lz4, Method::Zstd];
 
 fn methods() -> impl Strategy<Value = Method> {
@@ -80,7 +80,7 @@ fn noise(number: usize, bytes: usize) -> Vec<u8> {
     words.flat_map(mix).take(bytes).collect()
 }
 
-/// The chunk if the store has it, and asserts that it is right. `Err` if it says that it is harmed.
+/// Loads a chunk and asserts that it is right. `None` if it is not found, `Err` if it is corrupt.
 fn read(store: &mut Chunks, number: usize) -> Option<Result<Place, ()>> {
     let bytes = chunk(number);
     let id = key().id(&bytes);
@@ -96,7 +96,7 @@ fn read(store: &mut Chunks, number: usize) -> Option<Result<Place, ()>> {
     Some(Ok(place))
 }
 
-/// Whether the store has these bytes.
+/// Returns true if the store has these bytes.
 fn read_bytes(store: &mut Chunks, bytes: &[u8]) -> bool {
     let id = key().id(bytes);
     let Some(place) = store.locate(&id) else {
@@ -138,14 +138,15 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-    /// As a map that forgets its oldest containers: what lies in one of the last three is there, with the same place as long as it is not
-    /// forgotten; what lies in older ones is not.
+    /// The store behaves like a map that forgets its oldest container: chunks in the last three containers are
+    /// found, at the same location as long as they are not forgotten; chunks in older ones are not.
     #[test]
     fn a_store_is_a_map_of_the_last_containers(steps in steps(), method in methods()) {
         let disk = disk();
         let mut store = open(&disk, method);
         let mut places: HashMap<usize, Place> = HashMap::new();
-        // What was forgotten and kept again in one container lies there twice, and once that is full either place is right.
+        // A chunk that was forgotten and stored again in one container is there twice; once the container is full,
+        // either location is right.
         let mut forgotten = HashSet::new();
         let mut newest = 0;
         for step in steps {
@@ -177,12 +178,12 @@ proptest! {
                 }
                 Step::Flush => {
                     store.flush().expect("the disk is sound");
-                    // The next container is open now, and took the place of the oldest.
+                    // The next container is open now, at the position of the oldest.
                     newest += u32::from(places.values().any(|place| place.container == newest));
                     places.retain(|_, kept| kept.container + CONTAINERS as u32 > newest);
                 }
                 Step::Reopen => {
-                    // As after a kill: the open container is gone. Whatever else was forgotten may be found again.
+                    // As after a kill: the open container is lost, and forgotten chunks may be found again.
                     drop(store);
                     store = open(&disk, method);
                     places.clear();
@@ -201,14 +202,14 @@ proptest! {
         }
     }
 
-    /// Runs come as they were stored, across what was read from memory and from the device.
+    /// Runs are loaded as they were stored, from memory and from the device.
     #[test]
     fn runs_are_as_they_were_stored(first in 0_usize..40, most in 1_usize..30, method in methods()) {
         let disk = disk();
         let mut store = open(&disk, method);
         let places: Vec<_> = (0..50).map(|number| keep(&mut store, number)).collect();
         let Some(Ok(place)) = read(&mut store, first) else {
-            // Overwritten.
+            // The chunk was overwritten.
             prop_assert!(places[49].container - places[first].container >= CONTAINERS as u32);
             return Ok(());
         };
@@ -222,11 +223,12 @@ proptest! {
         prop_assert!(bytes == expected);
     }
 
-    /// A bit turned anywhere on the device: every chunk is right, or harmed, or not there; and kept again it is right again.
+    /// After a bit is flipped anywhere on the device, every chunk is right, corrupt or missing, and is right again
+    /// after it is stored again.
     #[test]
     fn a_turned_bit_harms_no_body(at in any::<u64>(), bit in 0_u8..8, method in methods()) {
         let disk = disk();
-        // Neighbours that were compressed together: three of 2,800 bytes at most.
+        // Up to three chunks of at most 2,800 bytes are compressed together.
         let most = if method == Method::None { 1 } else { 3 };
         let mut store = open(&disk, method);
         (0..40).for_each(|number| _ = keep(&mut store, number));
@@ -246,8 +248,8 @@ proptest! {
     }
 }
 
-/// Power that goes out at any moment, and disks that lose, tear and garble what was not synced: the store opens, what it has is right
-/// or known to be harmed, and what was flushed is there.
+/// After a power failure at any moment, on disks that lose, tear or garble writes that were not synced, the store
+/// opens, its chunks are right or known to be corrupt, and flushed chunks are found.
 #[test]
 fn crashes_lose_chunks_and_never_change_one() {
     METHODS.into_iter().for_each(crashes_of);
@@ -259,7 +261,7 @@ fn crashes_of(method: Method) {
     (0..20).for_each(|number| _ = keep(&mut store, number));
     store.flush().expect("the disk is sound");
     let flushed = disk.boundary();
-    // Not so many that the flushed ones are overwritten.
+    // Few enough that the flushed chunks are not overwritten.
     (20..40).for_each(|number| _ = keep(&mut store, number));
     let mut harmed = 0;
     for harm in Harm::ALL {
@@ -267,7 +269,7 @@ fn crashes_of(method: Method) {
         let boundaries: Vec<_> = crashes.boundaries().collect();
         for boundary in boundaries {
             let image = SimulatedDisk::holding(crashes.image(boundary, harm));
-            // A superblock that was being written when the power went out may be torn, if the disk garbles.
+            // A superblock write at the power failure may be torn on a disk that garbles.
             let opened = Chunks::open(Arc::clone(&image) as Arc<dyn Device>, settings(method));
             let mut store = match opened {
                 Ok(store) => store,
@@ -293,7 +295,7 @@ fn crashes_of(method: Method) {
     assert!(harmed > 0, "no chunk was ever torn: the test shows nothing");
 }
 
-/// A device that fails costs what was to be written, and no more.
+/// A failing device loses only the chunks that were to be written.
 #[test]
 fn a_failing_device_is_survived() {
     let disk = disk();
@@ -312,7 +314,7 @@ fn a_failing_device_is_survived() {
     assert!((60..70).all(|number| matches!(read(&mut store, number), Some(Ok(_)))));
 }
 
-/// Clones are one store: what one keeps another finds.
+/// Clones share the store: a chunk stored through one is found through the other.
 #[test]
 fn clones_are_one_store() {
     let mut store = open(&disk(), Method::None);
@@ -321,7 +323,7 @@ fn clones_are_one_store() {
     assert!(matches!(read(&mut other, 1), Some(Ok(_))));
 }
 
-/// Reading runs of neighbours takes one trailer, not one for each.
+/// Reading a run of neighbours reads one trailer, not one for each.
 #[test]
 fn neighbours_are_found_without_reading() {
     let disk = disk();
@@ -334,7 +336,7 @@ fn neighbours_are_found_without_reading() {
     assert_eq!(store.counters().trailers_read - before, 1);
 }
 
-/// A store keeps its epoch; one that is begun anew has another.
+/// A store keeps its epoch when it is opened again.
 #[test]
 fn the_epoch_stays_with_the_store() {
     let disk = disk();
@@ -347,12 +349,12 @@ fn the_epoch_stays_with_the_store() {
     assert_eq!(reopened.epoch(), 77);
 }
 
-/// When the numbers of containers are used up the store begins anew, and goes on.
+/// When the container numbers are used up, the store begins a new epoch and continues.
 #[test]
 fn numbers_end_and_the_store_begins_anew() {
     let disk = disk();
     drop(open(&disk, Method::None));
-    // As if 2^32 - 4 containers had been written: the last of them lies where its number belongs.
+    // As if 2^32 - 4 containers had been written: the last one lies where its number belongs.
     let number = u32::MAX - 3;
     let position = number as usize % CONTAINERS;
     let entry = Entry {
@@ -389,7 +391,7 @@ fn numbers_end_and_the_store_begins_anew() {
     assert!(matches!(read(&mut store, 2), Some(Ok(_))) && read(&mut store, 1).is_none());
 }
 
-/// What is no chunk store, or a harmed one, is left as it is.
+/// A device with other content or a corrupt superblock is refused and left unchanged.
 #[test]
 fn other_contents_are_refused() {
     let refused = |change: &dyn Fn(&SimulatedDisk)| {

@@ -1,4 +1,4 @@
-//! A source, a proxy, a gateway and an edge, each a thread whose CPU time can be told.
+//! A source, a TCP relay, a gateway and an edge. Each is a thread whose CPU time is measured.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -17,7 +17,7 @@ use edgeward_link::{
 };
 use edgeward_testkit::{Wan, WanSettings};
 
-/// What of the link is on.
+/// The features of the link that are enabled.
 #[derive(Clone, Copy)]
 pub(crate) struct Switches {
     pub(crate) tls: bool,
@@ -32,7 +32,7 @@ pub(crate) struct Switches {
 
 pub(crate) const STORE_BYTES: u64 = 512 << 20;
 
-/// Sends a body to whoever connects.
+/// Sends a body on every connection.
 pub(crate) struct Source {
     pub(crate) addr: SocketAddr,
     body: Arc<Mutex<Arc<Vec<u8>>>>,
@@ -58,7 +58,7 @@ impl Source {
     }
 }
 
-/// Reads a body from a port, and holds it against what it should be.
+/// Reads a body from a port and compares it with the expected one.
 pub(crate) fn fetch(from: SocketAddr, body: &[u8]) -> io::Result<()> {
     let mut tcp = TcpStream::connect(from)?;
     tcp.set_read_timeout(Some(Duration::from_secs(120)))?;
@@ -77,7 +77,7 @@ pub(crate) fn fetch(from: SocketAddr, body: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// What everybody compares with: one thread that reads and writes.
+/// The baseline: a TCP relay of one thread.
 pub(crate) struct Plain {
     pub(crate) addr: SocketAddr,
     thread: Account,
@@ -111,7 +111,7 @@ impl Plain {
 
 /// A gateway and an edge with a port that leads to the source.
 pub(crate) struct Stand {
-    /// Where the edge listens.
+    /// The address of the edge's port.
     pub(crate) addr: SocketAddr,
     threads: [Account; 2],
     client: Client,
@@ -193,12 +193,12 @@ impl Stand {
         fetch(self.addr, body)
     }
 
-    /// CPU seconds of gateway and edge.
+    /// Returns the CPU seconds of gateway and edge.
     pub(crate) fn cpu(&self) -> [f64; 2] {
         self.threads.each_ref().map(Account::seconds)
     }
 
-    /// Bytes on the line towards the edge: of frames, or with all that TLS adds where the line counts.
+    /// Returns the bytes sent towards the edge: of frames, or including TLS if a simulated network counts them.
     pub(crate) fn wire(&self) -> u64 {
         match &self.wan {
             Some(wan) => wan.bytes()[1],
@@ -238,7 +238,7 @@ fn runtime() -> tokio::runtime::Runtime {
     runtime.expect("a runtime")
 }
 
-/// A thread's CPU time, as the kernel keeps it.
+/// The CPU time of a thread, as the kernel counts it.
 pub(crate) struct Account(String);
 
 impl Account {
@@ -252,7 +252,7 @@ impl Account {
     }
 }
 
-/// Begins a thread that says when it is ready.
+/// Starts a thread and waits until it reports that it is ready.
 fn spawn(name: &str, work: impl FnOnce(&dyn Fn()) + Send + 'static) -> Account {
     let (tell, told): (Sender<String>, _) = channel();
     let named = thread::Builder::new().name(name.to_owned()).spawn(move || {

@@ -1,4 +1,4 @@
-//! What the link adds to a short question and its answer: alone, and beside a download.
+//! Measures the latency that the link adds to a short request: alone, and beside a download.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -25,7 +25,7 @@ const EVERYTHING: Switches = Switches {
     ids: Ids::Blake3,
 };
 
-/// On a line with nothing else on it: the link, and a relay that reads and writes, in turns.
+/// Without network delay and other traffic: the link, and a relay, in turns.
 pub(crate) fn idle() -> io::Result<()> {
     let target = target()?;
     let stand = Stand::start(target, &EVERYTHING, None)?;
@@ -56,13 +56,14 @@ pub(crate) fn idle() -> io::Result<()> {
     Ok(())
 }
 
-/// On a line of 100 Mb/s and 10 ms each way: alone, and while a body without end comes down it.
+/// On a network of 100 Mb/s and 10 ms each way: alone, and beside an endless download.
 pub(crate) fn beside_bulk() -> io::Result<()> {
     let stand = Stand::over(target()?, &EVERYTHING, Some(LINE))?;
     beside("latency, beside a download", stand.addr)
 }
 
-/// The same with two plain TCP connections instead of the link: what the line and the machine raise by themselves.
+/// The same with two TCP connections instead of the link: the latency that the network and the machine add by
+/// themselves.
 pub(crate) fn beside_bulk_without_link() -> io::Result<()> {
     let line = Wan::start(target()?, LINE)?;
     beside("latency, beside a download, without the link", line.addr())
@@ -91,7 +92,7 @@ fn beside(row: &str, addr: SocketAddr) -> io::Result<()> {
         }
         Ok(())
     });
-    // Until it has filled whatever it can fill.
+    // Wait until the download has filled all buffers.
     thread::sleep(Duration::from_secs(2));
     let (begun, before) = (Instant::now(), came.load(Ordering::Relaxed));
     let beside = Times::of(&series(QUESTIONS)?, watch.as_ref(), PAUSE_NS);
@@ -117,16 +118,17 @@ const LINE: WanSettings = WanSettings {
     delay: Duration::from_millis(10),
 };
 
-/// Alone, and then beside a download: half a minute and more each.
+/// The requests of each series, which takes more than half a minute.
 const QUESTIONS: usize = 1500;
 
-/// Pauses that count where a question takes less than one.
+/// Pauses from this length on count if a request takes less than a millisecond.
 const SHORT_PAUSE_NS: u64 = 300_000;
 
-/// And where it takes twenty: were shorter ones to count, most questions would have one, and the longer the likelier.
+/// The same if a request takes twenty milliseconds. If shorter pauses counted, they would affect most requests, and
+/// slow requests more often.
 const PAUSE_NS: u64 = 1_000_000;
 
-/// Answers each question of 200 bytes with 1 KiB, or with noise without end.
+/// A server that answers each request of 200 bytes with 1 KiB, or with endless noise.
 fn target() -> io::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let addr = listener.local_addr()?;
@@ -158,7 +160,7 @@ fn answer(mut tcp: TcpStream) -> io::Result<()> {
     }
 }
 
-/// A relay of two threads, as plain as can be.
+/// A relay of two threads for each connection.
 fn relay(to: SocketAddr) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let addr = listener.local_addr()?;
@@ -175,7 +177,7 @@ fn relay(to: SocketAddr) -> io::Result<SocketAddr> {
     Ok(addr)
 }
 
-/// A question and its answer: from when until when.
+/// Sends a request and reads its response. Returns the times of its beginning and end.
 fn ask(tcp: &mut TcpStream) -> io::Result<[u64; 2]> {
     tcp.set_nodelay(true)?;
     let mut answer = [0; ANSWER_BYTES];
@@ -185,20 +187,20 @@ fn ask(tcp: &mut TcpStream) -> io::Result<[u64; 2]> {
     Ok([begun, now()])
 }
 
-/// What questions took.
+/// The latencies of a series of requests.
 struct Times {
     all: Quantiles,
-    /// Of those in which no processor was away; none if nobody watched.
+    /// Requests during which no processor was paused; `None` without a watcher.
     undisturbed: Option<Quantiles>,
-    /// How many those were, of how many.
+    /// The number of undisturbed requests, and of all.
     count: [usize; 2],
     pauses: usize,
-    /// Of the time that the questions took, with each processor that was away counted.
+    /// The paused time divided by the duration of the series; a pause counts once for each processor.
     paused_share: f64,
 }
 
 impl Times {
-    /// Pauses count from `shortest` on.
+    /// Pauses shorter than `shortest` are ignored.
     fn of(asked: &[[u64; 2]], watch: Option<&Watch>, shortest: u64) -> Self {
         let took = |[begun, ended]: &[u64; 2]| ended - begun;
         let from = asked.first().map_or(0, |[begun, _]| *begun);
@@ -232,7 +234,7 @@ impl Times {
         }
     }
 
-    /// By how much the p99 of undisturbed questions is above the other's, in microseconds, as JSON.
+    /// Returns how much higher the p99 of undisturbed requests is than the other's, in microseconds, as JSON.
     fn above(&self, other: &Self) -> String {
         let both = self.undisturbed.as_ref().zip(other.undisturbed.as_ref());
         both.map_or_else(
@@ -255,7 +257,7 @@ impl Times {
     }
 }
 
-/// Microseconds.
+/// Latencies in microseconds.
 struct Quantiles {
     p50: f64,
     p90: f64,
@@ -264,7 +266,7 @@ struct Quantiles {
 }
 
 impl Quantiles {
-    /// Of nanoseconds.
+    /// Computes the quantiles of times in nanoseconds.
     fn of(mut times: Vec<u64>) -> Self {
         times.sort_unstable();
         let at = |share: f64| {
@@ -292,5 +294,5 @@ impl Quantiles {
 const QUESTION_BYTES: usize = 200;
 const ANSWER_BYTES: usize = 1024;
 
-/// The first byte of a question that is answered without end.
+/// The first byte of a request for an endless response.
 const BULK: u8 = 9;

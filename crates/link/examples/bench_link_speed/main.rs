@@ -1,15 +1,18 @@
-//! How fast one core of each end is, beside a plain TCP proxy in the same run, and what the link adds to a short question.
+//! Benchmark of the link: throughput of one core of each endpoint, compared with a TCP relay in the same run, and
+//! the latency that the link adds to a short request.
 //!
 //! ```sh
 //! cargo run --release --package edgeward-link --example bench_link_speed -- [--text FILE] [--rounds 5] [--rows "NAME;…"]
 //! ```
 //!
-//! A source sends a body to the gateway, the link carries it to the edge's port, a sink reads it there and compares every byte.
-//! Gateway, edge and proxy are a thread each; what counts is the thread's own CPU time by the kernel's account, so source and
-//! sink are free, and other programs on the machine matter less. A row's speed is that of its busier end, and its ratio
-//! the median over pairs of a pass through the link and one through the proxy (which reads and writes 128 KiB at a time): one process
-//! against one process, as where each end has a machine. `ratio_both` is as if gateway and edge shared the one core that the proxy has.
-//! What is steady is all of it on one core (`taskset --cpu-list 0`); latency wants two. One JSON object a row on stdout.
+//! A source sends a body to the gateway, the link carries it to the edge's port, and a sink reads it there and
+//! compares every byte. Gateway, edge and relay are one thread each. Only the CPU time of these threads counts, by
+//! the kernel's account, so source and sink are free, and other programs on the machine matter less. The speed of a
+//! row is that of its busier endpoint. The ratio is the median over pairs of one transfer through the link and one
+//! through the relay, which reads and writes 128 KiB at a time. It compares one process with one process, as if
+//! each endpoint had its own machine. `ratio_both` is as if gateway and edge shared one core. Results are most
+//! stable with all threads on one core (`taskset --cpu-list 0`); the latency rows need two. The output is one JSON
+//! object for each row on stdout.
 
 mod ends;
 mod latency;
@@ -26,7 +29,7 @@ use edgeward_link::Ids;
 use edgeward_types::SplitMix64;
 use ends::{Plain, Source, Stand, Switches};
 
-/// As the program has it.
+/// The same allocator as the program.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
@@ -60,28 +63,28 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// What is sent, and how.
+/// A measurement: the body and the settings of the link.
 struct Row {
     name: &'static str,
     body: Body,
     switches: Switches,
-    /// Bits a second of the line; none where the processor is the limit.
+    /// The bandwidth of the network in bits per second; `None` if the processor is the limit.
     line: Option<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Body {
-    /// Never seen before, and not to be compressed.
+    /// New bodies that do not compress.
     Noise,
-    /// The same each time, from the third on.
+    /// The same body each time, measured from the third time on.
     Repeated,
-    /// What the ends have seen once.
+    /// A body that the endpoints have seen once.
     Second,
-    /// A file, each time in another alphabet, so that the ends have not seen it.
+    /// A file, encoded differently each time, so that its chunks are new.
     Text,
 }
 
-/// The goals' rows, then those of the product to beat as far as there is the like here.
+/// The rows of the project's goals, and then those that are comparable with a competing product.
 fn rows() -> Vec<Row> {
     let all = Switches {
         tls: true,
@@ -222,7 +225,7 @@ fn measure(row: &Row, rounds: usize, text: &[u8]) -> io::Result<()> {
     let plain = Plain::start(source.addr)?;
     let mut stand = Stand::start(source.addr, &row.switches, row.line)?;
     let mut noise = Noise(SplitMix64(0x1234_5678));
-    // Stores that are full take chunks as fast as they ever will.
+    // Chunks are stored at the steady rate once the stores are full.
     let warm_up = match row.body {
         Body::Noise => ends::STORE_BYTES as usize / BODY_BYTES + 1,
         Body::Text => ends::STORE_BYTES as usize / text.len().max(1) + 1,
@@ -283,7 +286,7 @@ fn measure(row: &Row, rounds: usize, text: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// A row.
+/// Prints a row.
 #[expect(clippy::print_stdout, reason = "a measurement's result")]
 pub(crate) fn tell(row: &str) {
     println!("{row}");
@@ -293,7 +296,7 @@ struct Options {
     text: Option<String>,
     rounds: usize,
     rows: Vec<String>,
-    /// It is one of those that [`watch::Watch`] starts.
+    /// True if this process watches a processor for [`watch::Watch`].
     watches: bool,
 }
 
@@ -329,7 +332,7 @@ impl Options {
     }
 }
 
-/// Bodies that do not compress.
+/// Generates bodies that do not compress.
 struct Noise(SplitMix64);
 
 impl Noise {
@@ -347,7 +350,7 @@ fn median(values: &mut [f64]) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Over the last minute: what else the machine does falsifies times.
+/// Returns the load average of the last minute, because other processes distort the times.
 fn load_average() -> f64 {
     let text = fs::read_to_string("/proc/loadavg").expect("Linux tells");
     let first = text.split(' ').next().and_then(|word| word.parse().ok());

@@ -1,9 +1,10 @@
-//! When the machine itself stood still.
+//! Detects when the machine itself was paused.
 //!
-//! A guest's processor is taken away by its host for milliseconds at a time, and a question that is asked meanwhile waits, through whatever it goes. So a process
-//! watches each processor: it goes before everything else there (`SCHED_FIFO`), sleeps for a fifth of a millisecond, and where it wakes up later than that it says from when until when nobody
-//! could work there. Questions that were under way then say nothing of the link, nor of what it is held against. Beside nothing and beside a
-//! download there should be as many pauses; if there are more beside one, they are not the host's.
+//! The host of a virtual machine suspends its processors for milliseconds at a time, and a request under way is
+//! delayed, whatever it passes through. So one process per processor runs with real-time priority (`SCHED_FIFO`)
+//! and sleeps for 0.2 ms at a time. When it wakes up late, it reports the interval in which no process could run
+//! there. Requests under way then say nothing about the link or the baseline. With and without a download there
+//! should be equally many pauses; if there are more with one, the host is not their cause.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
@@ -13,7 +14,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds that all processes of a machine count alike.
+/// Returns the monotonic time in nanoseconds, which all processes of a machine share.
 pub(crate) fn now() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
@@ -26,7 +27,8 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// None where nobody may go before others (that takes root, or `CAP_SYS_NICE`), or `chrt` and `taskset` are missing.
+    /// Returns `None` if real-time priority is not permitted (it needs root or `CAP_SYS_NICE`), or if `chrt` or
+    /// `taskset` is missing.
     pub(crate) fn start() -> io::Result<Option<Self>> {
         let this = std::env::current_exe()?;
         let pauses = Arc::new(Mutex::new(Vec::new()));
@@ -63,7 +65,7 @@ impl Watch {
         Ok(Some(watch))
     }
 
-    /// Pauses that have to do with this time: they may have begun before it.
+    /// Returns the pauses that overlap this interval.
     pub(crate) fn pauses(&self, from: u64, to: u64) -> Vec<[u64; 2]> {
         let pauses = self.pauses.lock().expect("nobody panics with it");
         let within = pauses
@@ -82,7 +84,7 @@ impl Drop for Watch {
     }
 }
 
-/// What a watcher does: a line when it is ready, and one for each pause.
+/// The process that watches one processor: prints a line when it is ready, and one for each pause.
 pub(crate) fn watch() -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "ready")?;
@@ -98,5 +100,5 @@ pub(crate) fn watch() -> io::Result<()> {
 
 const STEP: Duration = Duration::from_micros(200);
 
-/// What is shorter is not told from a timer that was late.
+/// Shorter delays cannot be distinguished from a late timer.
 const PAUSE: Duration = Duration::from_micros(300);

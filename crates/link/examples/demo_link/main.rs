@@ -1,15 +1,17 @@
-//! What a link does for a long line: two versions of packages over 20 Mb/s and 80 ms, as they are, with gzip, and by the link.
+//! Demonstrates the link on a WAN path: two versions of packages over 20 Mb/s and 80 ms round-trip time,
+//! uncompressed, with gzip, and over the link.
 //!
 //! ```sh
 //! cargo build --release --package edgeward-cli
 //! cargo run --release --package edgeward-link --example demo_link -- FOLDER [--mbps 20] [--rtt-ms 80] [--edgeward PATH]
 //! ```
 //!
-//! `FOLDER/1` and `FOLDER/2` hold files of the same names in two versions (`make demo-link` fetches packages). An origin serves
-//! them over HTTP/1.1; the line is a relay on loopback that lets through what the line would and delays it. Without the
-//! link, a client reaches the origin over the line; with it, the client asks `edgeward serve` with `[origin.link]`, that
-//! `edgeward gateway --origin` over the line, and the gateway the origin. The origin forbids storing, so nothing is cached at
-//! the edge but chunks, and every body is asked for anew. Every body is held against the file.
+//! `FOLDER/1` and `FOLDER/2` have files of the same names in two versions (`make demo-link` fetches packages). An
+//! origin serves them over HTTP/1.1. The WAN path is a relay on loopback that limits the bandwidth and delays the
+//! bytes. Without the link, a client requests files from the origin over the WAN path. With it, the client requests
+//! them from `edgeward serve` with `[origin.link]`, which connects over the WAN path to `edgeward gateway
+//! --origin`. The origin forbids storing, so the edge caches only chunks, and every body is requested again. Every
+//! body is compared with the file.
 
 mod origin;
 mod site;
@@ -95,7 +97,7 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// The status of an answer.
+/// Requests a path and returns the status code.
 fn status(from: SocketAddr, path: &str) -> io::Result<u16> {
     let mut tcp = TcpStream::connect(from)?;
     write!(
@@ -111,7 +113,7 @@ fn status(from: SocketAddr, path: &str) -> io::Result<u16> {
     status.ok_or_else(|| io::Error::other("that is no answer"))
 }
 
-/// Asks for a file and holds what comes against it.
+/// Requests a file and compares the response with it.
 fn fetch(from: SocketAddr, folder: &Path, file: &Path, gzip: bool) -> io::Result<()> {
     let name = file.strip_prefix(folder).expect("it lies there").display();
     let mut tcp = TcpStream::connect(from)?;

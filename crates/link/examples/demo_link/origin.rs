@@ -1,4 +1,4 @@
-//! An origin that serves a folder: a GET a connection, with gzip for who accepts it.
+//! An origin that serves a folder: one GET on each connection, with gzip for clients that accept it.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
@@ -10,7 +10,7 @@ use std::thread;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-/// Listens until the process ends.
+/// The origin; it listens until the process ends.
 pub(crate) struct Origin {
     pub(crate) addr: SocketAddr,
 }

@@ -1,4 +1,5 @@
-//! Gateway, line and edge as an operator runs them: the program itself, set up by its commands and a config file.
+//! Gateway, WAN path and edge as an operator runs them: the `edgeward` program with its commands and a
+//! configuration file.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader};
@@ -12,9 +13,9 @@ use tempfile::TempDir;
 
 use edgeward_testkit::{Wan, WanSettings};
 
-/// An edge whose misses travel a link over a long line.
+/// An edge whose misses are sent over a link on a WAN path.
 pub(crate) struct Site {
-    /// Where the edge listens.
+    /// The address of the edge.
     pub(crate) addr: SocketAddr,
     pub(crate) wan: Wan,
     _programs: [Program; 2],
@@ -77,7 +78,7 @@ impl Site {
         Ok(site)
     }
 
-    /// Until a miss gets an answer: misses are refused while there is no link.
+    /// Waits until a miss gets a response: misses are refused while the link is down.
     fn wait_until_up(&self) -> io::Result<()> {
         let begun = Instant::now();
         while begun.elapsed() < PATIENCE {
@@ -90,7 +91,7 @@ impl Site {
     }
 }
 
-/// The program at work, until this is dropped.
+/// A running process, ended when this value is dropped.
 struct Program {
     child: Child,
     told: Value,
@@ -106,7 +107,7 @@ impl Program {
         let mut line = String::new();
         let out = child.stdout.take().expect("it was asked for");
         let read = BufReader::new(out).read_line(&mut line);
-        // It is ended whatever came.
+        // The process is in `program` before an error can return, so it is always ended.
         let mut program = Self {
             child,
             told: Value::Null,
@@ -133,7 +134,7 @@ impl Drop for Program {
     }
 }
 
-/// `edgeward` beside this program's folder, as cargo builds both.
+/// Returns the path of `edgeward` in the folder above this program's, where cargo builds both.
 pub(crate) fn edgeward() -> io::Result<PathBuf> {
     let here = std::env::current_exe()?;
     let found = here

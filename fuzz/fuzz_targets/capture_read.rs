@@ -1,11 +1,11 @@
-//! Whatever claims to be a capture is read within bounds, and nobody says more than was captured.
+//! Random captures are read within the limits, and no more bytes are emitted than were captured.
 //!
 //! Run: `cargo +nightly fuzz run capture_read`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 
-use edgeward_capture::{FlowLimits, Flows, Heard, PacketReader, segment};
+use edgeward_capture::{FlowLimits, Flows, FlowEvent, PacketReader, segment};
 
 const LIMITS: FlowLimits = FlowLimits {
     flows_max: 3,
@@ -18,20 +18,20 @@ fuzz_target!(|file: &[u8]| {
         return;
     };
     let mut flows = Flows::new(LIMITS);
-    let (mut captured, mut said) = (0, 0);
-    let mut hear = |heard: Heard<'_>| {
-        if let Heard::Bytes { bytes, .. } = heard {
-            said += bytes.len();
+    let (mut captured, mut emitted) = (0, 0);
+    let mut receive = |event: FlowEvent<'_>| {
+        if let FlowEvent::Bytes { bytes, .. } = event {
+            emitted += bytes.len();
         }
     };
     while let Ok(Some(packet)) = packets.next_packet() {
         if let Ok(segment) = segment(&packet) {
             assert!(segment.payload.len() <= segment.length as usize);
             captured += segment.payload.len();
-            flows.take(&segment, &mut hear);
+            flows.take(&segment, &mut receive);
             assert!(flows.open() <= LIMITS.flows_max && flows.waiting() <= LIMITS.waiting_all_max);
         }
     }
-    flows.finish(&mut hear);
-    assert!(said <= captured);
+    flows.finish(&mut receive);
+    assert!(emitted <= captured);
 });

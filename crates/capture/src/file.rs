@@ -1,56 +1,56 @@
-//! Packets out of a capture file.
+//! Reads packets from a capture file.
 //!
-//! pcap: a header of 24 bytes, then packets of 16 bytes and what was captured (draft-ietf-opsawg-pcap). pcapng: blocks with
-//! their length before and behind (draft-ietf-opsawg-pcapng); packets are in enhanced, simple and (obsolete) packet
-//! blocks, and which link they were captured on is told by their section's interface descriptions. Either may be in
-//! either byte order.
+//! pcap (draft-ietf-opsawg-pcap): a file header of 24 bytes, then for each packet a header of 16 bytes and the
+//! captured bytes. pcapng (draft-ietf-opsawg-pcapng): blocks, each with its length at its start and at its end.
+//! Packets are in enhanced, simple and (obsolete) packet blocks; the interface descriptions of a section state
+//! the link types. Both formats exist in both byte orders.
 
 use std::io::{self, Read};
 
 use thiserror::Error;
 
-/// What lies before a packet's network header, by its number in captures (LINKTYPE).
+/// The type of the link-layer header of a packet: a LINKTYPE number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LinkType(pub u16);
 
-/// A packet, as far as it was captured.
+/// A packet; its end may be missing from the capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'b> {
-    /// What it begins with.
+    /// The type of its link-layer header.
     pub link: LinkType,
-    /// Its bytes. May be fewer than it had.
+    /// The captured bytes; may be fewer than were sent.
     pub bytes: &'b [u8],
 }
 
-/// Why a capture cannot be read further.
+/// Why reading a capture failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CaptureError {
-    /// It cannot be read at all.
-    #[error("it cannot be read")]
+    /// Reading the file failed.
+    #[error("reading the capture failed")]
     Read(#[source] io::Error),
-    /// It begins like nothing known.
-    #[error("it is neither pcap nor pcapng")]
+    /// The magic number is unknown.
+    #[error("the file is neither pcap nor pcapng")]
     Unrecognised,
-    /// It ends within a packet or block, as one that is still written or was cut off.
-    #[error("it breaks off after {packets} packets")]
-    BreaksOff {
-        /// Packets before.
+    /// The file ends within a packet or block: it is truncated, or still being written.
+    #[error("the capture is truncated after {packets} packets")]
+    Truncated {
+        /// The number of complete packets.
         packets: u64,
     },
-    /// A length or reference that cannot be.
-    #[error("after {packets} packets: {what} {value} cannot be")]
-    Damaged {
-        /// Packets before.
+    /// A field has an impossible value.
+    #[error("the capture is corrupt after {packets} packets: {field} is {value}")]
+    Corrupt {
+        /// The number of complete packets.
         packets: u64,
-        /// What cannot be.
-        what: &'static str,
-        /// What it says.
+        /// The field.
+        field: &'static str,
+        /// Its value.
         value: u64,
     },
 }
 
-/// Reads packets one after the other, each into the same memory.
+/// Reads one packet after the other into one buffer.
 #[derive(Debug)]
 pub struct PacketReader<R> {
     input: R,
@@ -67,19 +67,20 @@ enum Format {
     },
     Ng {
         big_endian: bool,
-        /// Of the section; packets name them by number.
+        /// The link types of the section's interfaces. A packet refers to them by index.
         interfaces: Vec<LinkType>,
     },
 }
 
-/// Whether a file that begins like this is a capture.
+/// Returns true if a file with this beginning is a capture.
 pub fn is_capture(beginning: &[u8]) -> bool {
     beginning
         .first_chunk()
         .is_some_and(|magic| pcap_order(*magic).is_some() || *magic == SECTION.to_le_bytes())
 }
 
-/// Times in micro- or nanoseconds; they are not looked at.
+/// Returns true for a big-endian file. Files with times in microseconds and in nanoseconds have different magic
+/// numbers; times are ignored.
 fn pcap_order(magic: [u8; 4]) -> Option<bool> {
     match u32::from_be_bytes(magic) {
         0xa1b2_c3d4 | 0xa1b2_3c4d => Some(true),
@@ -93,7 +94,7 @@ impl<R: Read> PacketReader<R> {
     ///
     /// # Errors
     ///
-    /// If it is none, or cannot be read.
+    /// If the file is not a capture or cannot be read.
     pub fn new(mut input: R) -> Result<Self, CaptureError> {
         let mut magic = [0; 4];
         if !fill(&mut input, &mut magic, 0)? {
@@ -110,7 +111,7 @@ impl<R: Read> PacketReader<R> {
         };
         if let Some(big_endian) = pcap_order(magic) {
             let header: [u8; 20] = reader.take()?;
-            // The upper bits tell of checksums at packets' ends, which TCP's lengths leave out anyway.
+            // The upper 16 bits describe frame checksums after packets, which the lengths in IP headers exclude.
             let link = LinkType(number(&header[16..], big_endian) as u16);
             reader.format = Format::Pcap { big_endian, link };
         } else if magic == SECTION.to_le_bytes() {
@@ -121,11 +122,11 @@ impl<R: Read> PacketReader<R> {
         Ok(reader)
     }
 
-    /// The next packet; `None` at the end.
+    /// Returns the next packet, or `None` at the end of the file.
     ///
     /// # Errors
     ///
-    /// If there is no telling where it ends. What was read before was right.
+    /// If the end of the packet cannot be determined. Packets returned before are valid.
     pub fn next_packet(&mut self) -> Result<Option<Packet<'_>>, CaptureError> {
         let found = match self.format {
             Format::Pcap { big_endian, link } => self
@@ -150,28 +151,28 @@ impl<R: Read> PacketReader<R> {
         self.read_buffer(length, "a packet's length").map(Some)
     }
 
-    /// The next packet of any section: its link, and where it lies in the buffer.
+    /// Reads the next packet of any section. Returns its link type and its range in the buffer.
     fn ng_packet(&mut self) -> Result<Option<(LinkType, std::ops::Range<usize>)>, CaptureError> {
         loop {
             let mut kind = [0; 4];
             if !fill(&mut self.input, &mut kind, self.packets)? {
                 return Ok(None);
             }
-            // The same in both orders.
+            // The type of a section header is the same in both byte orders.
             if kind == SECTION.to_le_bytes() {
                 self.section()?;
                 continue;
             }
             let Format::Ng { big_endian, .. } = self.format else {
-                unreachable!("only these have blocks");
+                unreachable!("this function is called for pcapng only");
             };
             let length = number(&self.take::<4>()?, big_endian);
             self.block(length, 12)?;
             let body = self.buffer.len() - 4;
             let field = |at: usize| number(&self.buffer[at..], big_endian);
-            let damaged = |what, value: u32| CaptureError::Damaged {
+            let corrupt = |field, value: u32| CaptureError::Corrupt {
                 packets: self.packets,
-                what,
+                field,
                 value: value.into(),
             };
             let (interface, at, captured) = match number(&kind, big_endian) {
@@ -179,9 +180,9 @@ impl<R: Read> PacketReader<R> {
                     let link = LinkType(half(&self.buffer, big_endian));
                     if let Format::Ng { interfaces, .. } = &mut self.format {
                         if interfaces.len() >= INTERFACES_MAX {
-                            return Err(CaptureError::Damaged {
+                            return Err(CaptureError::Corrupt {
                                 packets: self.packets,
-                                what: "the number of interfaces",
+                                field: "the number of interfaces",
                                 value: INTERFACES_MAX as u64 + 1,
                             });
                         }
@@ -193,36 +194,37 @@ impl<R: Read> PacketReader<R> {
                 OBSOLETE if body >= 20 => {
                     (u32::from(half(&self.buffer, big_endian)), 20, field(12))
                 }
-                // No captured length: as much as there is, without what fills the last four bytes up.
+                // A simple packet has no captured length: its bytes end with the block or earlier, before the
+                // padding.
                 SIMPLE if body >= 4 => (0, 4, field(0).min(body as u32 - 4)),
                 ENHANCED | OBSOLETE | SIMPLE | INTERFACE => {
-                    return Err(damaged("a block's length", length));
+                    return Err(corrupt("a block's length", length));
                 }
-                // Statistics, names, whatever comes.
+                // Statistics, names and unknown blocks are skipped.
                 _ => continue,
             };
             let Format::Ng { interfaces, .. } = &self.format else {
-                unreachable!("only these have blocks");
+                unreachable!("this function is called for pcapng only");
             };
             let link = interfaces.get(interface as usize);
-            let link = *link.ok_or_else(|| damaged("an interface's number", interface))?;
+            let link = *link.ok_or_else(|| corrupt("an interface index", interface))?;
             if captured as usize > body - at {
-                return Err(damaged("a packet's length", captured));
+                return Err(corrupt("a packet's length", captured));
             }
             return Ok(Some((link, at..at + captured as usize)));
         }
     }
 
-    /// A section's header, from behind its type: it says in which order numbers are.
+    /// Reads a section header after its type. It states the byte order of the section.
     fn section(&mut self) -> Result<(), CaptureError> {
         let [length, order] = [self.take::<4>()?, self.take::<4>()?];
         let big_endian = match u32::from_be_bytes(order) {
             0x1a2b_3c4d => true,
             0x4d3c_2b1a => false,
             other => {
-                return Err(CaptureError::Damaged {
+                return Err(CaptureError::Corrupt {
                     packets: self.packets,
-                    what: "a section's byte order",
+                    field: "a section's byte order",
                     value: other.into(),
                 });
             }
@@ -235,16 +237,17 @@ impl<R: Read> PacketReader<R> {
         Ok(())
     }
 
-    /// What is left of a block of `length` bytes when `read` bytes of it (with those of the length that ends it) were not
-    /// to come any more; with the length that ends it.
+    /// Reads the rest of a block of `length` bytes into the buffer, with the length at its end.
+    ///
+    /// `read` is the number of bytes read before, plus the four of the length at the end.
     fn block(&mut self, length: u32, read: u32) -> Result<(), CaptureError> {
         let rest = length
             .checked_sub(read)
             .filter(|_| length.is_multiple_of(4));
         let Some(rest) = rest else {
-            return Err(CaptureError::Damaged {
+            return Err(CaptureError::Corrupt {
                 packets: self.packets,
-                what: "a block's length",
+                field: "a block's length",
                 value: length.into(),
             });
         };
@@ -252,18 +255,18 @@ impl<R: Read> PacketReader<R> {
         Ok(())
     }
 
-    fn read_buffer(&mut self, length: u32, what: &'static str) -> Result<usize, CaptureError> {
+    fn read_buffer(&mut self, length: u32, field: &'static str) -> Result<usize, CaptureError> {
         let length = length as usize;
         if length > PACKET_BYTES_MAX {
-            return Err(CaptureError::Damaged {
+            return Err(CaptureError::Corrupt {
                 packets: self.packets,
-                what,
+                field,
                 value: length as u64,
             });
         }
         self.buffer.resize(length, 0);
         if length > 0 && !fill(&mut self.input, &mut self.buffer, self.packets)? {
-            return Err(self.breaks_off());
+            return Err(self.truncated());
         }
         Ok(length)
     }
@@ -273,24 +276,24 @@ impl<R: Read> PacketReader<R> {
         if fill(&mut self.input, &mut bytes, self.packets)? {
             Ok(bytes)
         } else {
-            Err(self.breaks_off())
+            Err(self.truncated())
         }
     }
 
-    fn breaks_off(&self) -> CaptureError {
-        CaptureError::BreaksOff {
+    fn truncated(&self) -> CaptureError {
+        CaptureError::Truncated {
             packets: self.packets,
         }
     }
 }
 
-/// Fills `buffer`; false if the input ended before its first byte.
+/// Fills `buffer`. Returns false if the input ended before the first byte.
 fn fill(input: &mut impl Read, buffer: &mut [u8], packets: u64) -> Result<bool, CaptureError> {
     let mut filled = 0;
     while filled < buffer.len() {
         match input.read(&mut buffer[filled..]) {
             Ok(0) if filled == 0 => return Ok(false),
-            Ok(0) => return Err(CaptureError::BreaksOff { packets }),
+            Ok(0) => return Err(CaptureError::Truncated { packets }),
             Ok(bytes) => filled += bytes,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(CaptureError::Read(error)),
@@ -300,7 +303,7 @@ fn fill(input: &mut impl Read, buffer: &mut [u8], packets: u64) -> Result<bool, 
 }
 
 fn number(bytes: &[u8], big_endian: bool) -> u32 {
-    let bytes = *bytes.first_chunk().expect("callers hold lengths");
+    let bytes = *bytes.first_chunk().expect("callers check the length");
     if big_endian {
         u32::from_be_bytes(bytes)
     } else {
@@ -309,7 +312,7 @@ fn number(bytes: &[u8], big_endian: bool) -> u32 {
 }
 
 fn half(bytes: &[u8], big_endian: bool) -> u16 {
-    let bytes = *bytes.first_chunk().expect("callers hold lengths");
+    let bytes = *bytes.first_chunk().expect("callers check the length");
     if big_endian {
         u16::from_be_bytes(bytes)
     } else {
@@ -323,8 +326,8 @@ const OBSOLETE: u32 = 2;
 const SIMPLE: u32 = 3;
 const ENHANCED: u32 = 6;
 
-/// Captures cut packets at 256 KiB; loopback with large segments stays below.
+/// tcpdump truncates packets at 256 KiB; segments on loopback are smaller.
 const PACKET_BYTES_MAX: usize = 1 << 20;
 
-/// A capture of all interfaces of a large machine has hundreds.
+/// A capture of all interfaces of a large machine has some hundred.
 const INTERFACES_MAX: usize = 1 << 16;

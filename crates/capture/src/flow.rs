@@ -1,277 +1,287 @@
-//! Segments in order: what each direction of each connection said.
+//! Orders TCP segments: emits the bytes of each direction of each connection.
 //!
-//! A direction's bytes are handed on as soon as all before them were, once each, whatever was sent again or came in another order.
-//! What was not captured is waited for within bounds and then skipped. Connections end with FIN or RST, when their addresses
-//! begin another, when there are too many, or with the capture.
+//! A byte is emitted once, as soon as all bytes before it were emitted; retransmitted and reordered segments
+//! change nothing. A gap delays later bytes until they exceed a bound; then the gap is skipped. A connection
+//! ends with FIN or RST, when its addresses open another connection, when there are too many connections, or
+//! with the capture.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::packet::{Endpoints, Segment};
 
-/// How much is held.
+/// Bounds of the memory that reassembly uses.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowLimits {
-    /// Connections at the same time; beyond it the one that was silent longest is taken to have ended.
+    /// The maximum number of open connections. One more ends the connection that was idle longest.
     pub flows_max: usize,
-    /// Bytes of one direction that wait for those before them.
+    /// The maximum number of bytes of one direction that wait behind a gap.
     pub waiting_max: usize,
-    /// Such bytes of all.
+    /// The maximum number of bytes of all directions that wait behind gaps.
     pub waiting_all_max: usize,
 }
 
-/// A connection, numbered as they come.
+/// The number of a connection, in order of first segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FlowId(pub u64);
 
-/// Which way.
+/// One of the two directions of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Direction {
-    /// As the first packet that was captured of the connection.
-    Forth,
-    /// The other way.
-    Back,
+    /// The direction of the first captured packet of the connection.
+    Forward,
+    /// The opposite direction.
+    Reverse,
 }
 
-/// Something that was said.
+/// A change of one direction of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard<'b> {
-    /// A direction has its first bytes; they follow.
+pub enum FlowEvent<'b> {
+    /// The first bytes of a direction follow.
     Begins {
-        /// Of which connection.
+        /// The connection.
         flow: FlowId,
-        /// Which way.
+        /// The direction.
         direction: Direction,
-        /// Who speaks to whom.
+        /// The sender and the receiver of the direction.
         endpoints: Endpoints,
     },
     /// The next bytes of a direction.
     Bytes {
-        /// Of which connection.
+        /// The connection.
         flow: FlowId,
-        /// Which way.
+        /// The direction.
         direction: Direction,
-        /// What.
+        /// The bytes.
         bytes: &'b [u8],
     },
-    /// A direction that began says no more.
+    /// A direction that began has ended.
     Ends {
-        /// Of which connection.
+        /// The connection.
         flow: FlowId,
-        /// Which way.
+        /// The direction.
         direction: Direction,
     },
 }
 
-/// What happened besides.
+/// Counters of the reassembly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowCounters {
-    /// Connections.
+    /// The number of connections.
     pub flows: u64,
-    /// Bytes that came again.
+    /// Retransmitted bytes.
     pub repeated: u64,
-    /// Bytes that were skipped because they were not captured, or too late.
+    /// Bytes that were skipped because they are missing from the capture or arrived too late.
     pub lost: u64,
-    /// Connections that were given up to make room.
+    /// Connections that were ended because there were too many.
     pub evicted: u64,
 }
 
-/// Puts segments in order.
+/// Orders the segments of all connections.
 #[derive(Debug)]
 pub struct Flows {
     limits: FlowLimits,
-    flows: HashMap<Pair, Flow>,
-    /// By when they last spoke.
-    silent: BTreeMap<u64, Pair>,
+    flows: HashMap<AddressPair, Flow>,
+    /// Connections by the time of their last segment.
+    by_activity: BTreeMap<u64, AddressPair>,
+    /// The number of segments so far.
     clock: u64,
     waiting: usize,
     counters: FlowCounters,
 }
 
-/// Both ends, the lesser first.
-type Pair = Endpoints;
+/// The two addresses of a connection, the lesser first.
+type AddressPair = Endpoints;
 
 #[derive(Debug)]
 struct Flow {
     id: FlowId,
-    forth: Endpoints,
-    spoke: u64,
-    ways: [Way; 2],
+    forward: Endpoints,
+    last_active: u64,
+    streams: [ByteStream; 2],
 }
 
-/// A direction.
+/// The state of one direction.
 #[derive(Debug, Default)]
-struct Way {
-    /// The sequence number of the next byte, once one is known.
+struct ByteStream {
+    /// The sequence number of the next byte, after the first segment.
     next: Option<u32>,
     began: bool,
     ended: bool,
-    /// The number behind the last byte, once FIN told it.
+    /// The sequence number after the last byte, once FIN arrived.
     end: Option<u32>,
-    /// By where they begin, counted as `position`.
-    waiting: BTreeMap<u64, Waiting>,
+    /// Segments behind a gap, by the position of their first byte.
+    waiting: BTreeMap<u64, WaitingSegment>,
     waiting_bytes: usize,
-    /// Bytes handed on or skipped.
+    /// The number of bytes emitted or skipped.
     position: u64,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct WaitingSegment {
     bytes: Vec<u8>,
     length: u32,
 }
 
 impl Flows {
-    /// Nothing was heard yet.
+    /// Creates a table without connections.
     pub fn new(limits: FlowLimits) -> Self {
         Self {
             limits,
             flows: HashMap::new(),
-            silent: BTreeMap::new(),
+            by_activity: BTreeMap::new(),
             clock: 0,
             waiting: 0,
             counters: FlowCounters::default(),
         }
     }
 
-    /// Takes a segment and hands on what is in order with it.
-    pub fn take(&mut self, segment: &Segment<'_>, mut heard: impl FnMut(Heard<'_>)) {
+    /// Adds a segment and emits the bytes that are in order with it.
+    pub fn take(&mut self, segment: &Segment<'_>, mut emit: impl FnMut(FlowEvent<'_>)) {
         let Endpoints { from, to } = segment.endpoints;
-        let pair = Pair {
+        let pair = AddressPair {
             from: from.min(to),
             to: from.max(to),
         };
-        let begins_anew = segment.syn
+        let reuses_addresses = segment.syn
             && self.flows.get(&pair).is_some_and(|flow| {
-                let way = &flow.ways[flow.way(segment.endpoints)];
-                let next = way.next.filter(|_| way.position > 0);
+                let stream = &flow.streams[flow.stream(segment.endpoints)];
+                let next = stream.next.filter(|_| stream.position > 0);
                 next.is_some_and(|next| next != segment.sequence.wrapping_add(1))
             });
-        if begins_anew {
-            self.end(&pair, &mut heard);
+        if reuses_addresses {
+            self.end(&pair, &mut emit);
         }
         self.clock += 1;
         if !self.flows.contains_key(&pair) {
-            // A connection that says nothing more is none.
+            // A segment without bytes after the end of its connection does not open another.
             if segment.length == 0 && !segment.syn {
                 return;
             }
-            self.begin(pair, segment.endpoints, &mut heard);
+            self.begin(pair, segment.endpoints, &mut emit);
         }
         let Some(flow) = self.flows.get_mut(&pair) else {
             return;
         };
-        self.silent.remove(&flow.spoke);
-        flow.spoke = self.clock;
-        self.silent.insert(self.clock, pair);
+        self.by_activity.remove(&flow.last_active);
+        flow.last_active = self.clock;
+        self.by_activity.insert(self.clock, pair);
 
-        let nth = flow.way(segment.endpoints);
-        let mut said = Said {
+        let nth = flow.stream(segment.endpoints);
+        let mut sink = EventSink {
             flow: flow.id,
-            direction: [Direction::Forth, Direction::Back][nth],
+            direction: [Direction::Forward, Direction::Reverse][nth],
             endpoints: segment.endpoints,
             counters: &mut self.counters,
-            heard: &mut heard,
+            emit: &mut emit,
         };
-        let way = &mut flow.ways[nth];
-        self.waiting -= way.waiting_bytes;
-        way.take(segment, &mut said);
-        let too_much = way.waiting_bytes > self.limits.waiting_max
-            || self.waiting + way.waiting_bytes > self.limits.waiting_all_max;
-        if too_much {
-            way.skip_gaps(&mut said);
+        let stream = &mut flow.streams[nth];
+        self.waiting -= stream.waiting_bytes;
+        stream.take(segment, &mut sink);
+        let exceeds_bound = stream.waiting_bytes > self.limits.waiting_max
+            || self.waiting + stream.waiting_bytes > self.limits.waiting_all_max;
+        if exceeds_bound {
+            stream.skip_gaps(&mut sink);
         }
-        self.waiting += way.waiting_bytes;
-        if segment.rst || flow.ways.iter().all(|way| way.ended) {
-            self.end(&pair, &mut heard);
+        self.waiting += stream.waiting_bytes;
+        if segment.rst || flow.streams.iter().all(|stream| stream.ended) {
+            self.end(&pair, &mut emit);
         }
     }
 
-    /// The capture ended, and with it all that was said in it.
-    pub fn finish(&mut self, mut heard: impl FnMut(Heard<'_>)) {
-        while let Some((_, pair)) = self.silent.first_key_value() {
+    /// Ends all connections, at the end of the capture.
+    pub fn finish(&mut self, mut emit: impl FnMut(FlowEvent<'_>)) {
+        while let Some((_, pair)) = self.by_activity.first_key_value() {
             let pair = *pair;
-            self.end(&pair, &mut heard);
+            self.end(&pair, &mut emit);
         }
     }
 
-    /// What happened so far.
+    /// Returns the counters.
     pub fn counters(&self) -> FlowCounters {
         self.counters
     }
 
-    /// Bytes that wait for those before them, and what keeping them takes.
+    /// The number of bytes that wait behind gaps, with the overhead of storing them.
     pub fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Connections that have not ended.
+    /// The number of connections that have not ended.
     pub fn open(&self) -> usize {
         self.flows.len()
     }
 
-    fn begin(&mut self, pair: Pair, forth: Endpoints, heard: &mut impl FnMut(Heard<'_>)) {
+    fn begin(
+        &mut self,
+        pair: AddressPair,
+        forward: Endpoints,
+        emit: &mut impl FnMut(FlowEvent<'_>),
+    ) {
         while self.flows.len() >= self.limits.flows_max.max(1) {
-            let Some((_, &silent)) = self.silent.first_key_value() else {
+            let Some((_, &idle)) = self.by_activity.first_key_value() else {
                 break;
             };
             self.counters.evicted += 1;
-            self.end(&silent, heard);
+            self.end(&idle, emit);
         }
         let flow = Flow {
             id: FlowId(self.counters.flows),
-            forth,
-            spoke: self.clock,
-            ways: Default::default(),
+            forward,
+            last_active: self.clock,
+            streams: Default::default(),
         };
         self.counters.flows += 1;
-        self.silent.insert(self.clock, pair);
+        self.by_activity.insert(self.clock, pair);
         self.flows.insert(pair, flow);
     }
 
-    fn end(&mut self, pair: &Pair, heard: &mut impl FnMut(Heard<'_>)) {
+    fn end(&mut self, pair: &AddressPair, emit: &mut impl FnMut(FlowEvent<'_>)) {
         let Some(mut flow) = self.flows.remove(pair) else {
             return;
         };
-        self.silent.remove(&flow.spoke);
-        let back = Endpoints {
-            from: flow.forth.to,
-            to: flow.forth.from,
+        self.by_activity.remove(&flow.last_active);
+        let reverse = Endpoints {
+            from: flow.forward.to,
+            to: flow.forward.from,
         };
-        let ways = [(Direction::Forth, flow.forth), (Direction::Back, back)];
-        for (way, (direction, endpoints)) in flow.ways.iter_mut().zip(ways) {
-            let mut said = Said {
+        let streams = [
+            (Direction::Forward, flow.forward),
+            (Direction::Reverse, reverse),
+        ];
+        for (stream, (direction, endpoints)) in flow.streams.iter_mut().zip(streams) {
+            let mut sink = EventSink {
                 flow: flow.id,
                 direction,
                 endpoints,
                 counters: &mut self.counters,
-                heard,
+                emit,
             };
-            self.waiting -= way.waiting_bytes;
-            way.skip_gaps(&mut said);
-            way.end(&mut said);
+            self.waiting -= stream.waiting_bytes;
+            stream.skip_gaps(&mut sink);
+            stream.end(&mut sink);
         }
     }
 }
 
 impl Flow {
-    fn way(&self, endpoints: Endpoints) -> usize {
-        usize::from(endpoints != self.forth)
+    fn stream(&self, endpoints: Endpoints) -> usize {
+        usize::from(endpoints != self.forward)
     }
 }
 
-/// Whom to tell, and of what.
-struct Said<'a, F> {
+/// The receiver of the events of one direction.
+struct EventSink<'a, F> {
     flow: FlowId,
     direction: Direction,
     endpoints: Endpoints,
     counters: &'a mut FlowCounters,
-    heard: &'a mut F,
+    emit: &'a mut F,
 }
 
-impl Way {
-    fn take(&mut self, segment: &Segment<'_>, said: &mut Said<'_, impl FnMut(Heard<'_>)>) {
+impl ByteStream {
+    fn take(&mut self, segment: &Segment<'_>, sink: &mut EventSink<'_, impl FnMut(FlowEvent<'_>)>) {
         if self.ended {
-            said.counters.repeated += segment.payload.len() as u64;
+            sink.counters.repeated += segment.payload.len() as u64;
             return;
         }
         let first = segment.sequence.wrapping_add(u32::from(segment.syn));
@@ -279,124 +289,129 @@ impl Way {
         if segment.fin {
             self.end = Some(first.wrapping_add(segment.length));
         }
-        // Distances of half the numbers there are and more lie behind (RFC 9293, section 3.4).
+        // A distance of 2^31 or more is negative (RFC 9293, section 3.4).
         let distance = first.wrapping_sub(next).cast_signed();
         let (mut bytes, mut length, mut ahead) = (segment.payload, segment.length, 0);
         if distance < 0 {
             let known = distance.unsigned_abs().min(length);
             let cut = bytes.len().min(known as usize);
-            said.counters.repeated += cut as u64;
+            sink.counters.repeated += cut as u64;
             (bytes, length) = (&bytes[cut..], length - known);
         } else {
             ahead = u64::from(distance.unsigned_abs());
         }
         if length > 0 && ahead == 0 {
-            self.hand_on(bytes, length, said);
-            self.drain(false, said);
+            self.emit_bytes(bytes, length, sink);
+            self.drain(false, sink);
         } else if length > 0 {
-            self.wait(self.position + ahead, bytes, length, said);
+            self.wait(self.position + ahead, bytes, length, sink);
         }
         if self.end.is_some() && self.end == self.next {
-            self.end(said);
+            self.end(sink);
         }
     }
 
-    /// Keeps bytes for later; of two that begin alike the longer.
+    /// Stores bytes behind a gap. The longer of two segments with the same position is kept.
     fn wait(
         &mut self,
         at: u64,
         bytes: &[u8],
         length: u32,
-        said: &mut Said<'_, impl FnMut(Heard<'_>)>,
+        sink: &mut EventSink<'_, impl FnMut(FlowEvent<'_>)>,
     ) {
-        if let Some(there) = self.waiting.get(&at) {
-            said.counters.repeated += there.bytes.len().min(bytes.len()) as u64;
-            if there.bytes.len() >= bytes.len() {
+        if let Some(present) = self.waiting.get(&at) {
+            sink.counters.repeated += present.bytes.len().min(bytes.len()) as u64;
+            if present.bytes.len() >= bytes.len() {
                 return;
             }
-            self.waiting_bytes -= there.bytes.len() + WAITING_BYTES;
+            self.waiting_bytes -= present.bytes.len() + WAITING_BYTES;
         }
         self.waiting_bytes += bytes.len() + WAITING_BYTES;
         let bytes = bytes.to_vec();
-        self.waiting.insert(at, Waiting { bytes, length });
+        self.waiting.insert(at, WaitingSegment { bytes, length });
     }
 
-    /// Hands on what waited for nothing but what came now; with `skip` also what waited for what never came.
-    fn drain(&mut self, skip: bool, said: &mut Said<'_, impl FnMut(Heard<'_>)>) {
+    /// Emits waiting bytes up to the next gap; with `skip_gaps` all waiting bytes.
+    fn drain(&mut self, skip_gaps: bool, sink: &mut EventSink<'_, impl FnMut(FlowEvent<'_>)>) {
         while let Some(first) = self.waiting.first_entry() {
             let at = *first.key();
-            if at > self.position && !skip {
+            if at > self.position && !skip_gaps {
                 break;
             }
-            let Waiting { bytes, length } = first.remove();
+            let WaitingSegment { bytes, length } = first.remove();
             self.waiting_bytes -= bytes.len() + WAITING_BYTES;
             if at > self.position {
                 let gap = at - self.position;
-                said.counters.lost += gap;
+                sink.counters.lost += gap;
                 self.advance(gap);
             }
             let known = self.position - at;
             if known >= u64::from(length) {
-                said.counters.repeated += bytes.len() as u64;
+                sink.counters.repeated += bytes.len() as u64;
                 continue;
             }
-            // Below a length, and so below 2^32.
+            // Less than `length`, which is a u32.
             let known = known as u32;
             let cut = bytes.len().min(known as usize);
-            said.counters.repeated += cut as u64;
-            self.hand_on(&bytes[cut..], length - known, said);
+            sink.counters.repeated += cut as u64;
+            self.emit_bytes(&bytes[cut..], length - known, sink);
         }
     }
 
-    fn skip_gaps(&mut self, said: &mut Said<'_, impl FnMut(Heard<'_>)>) {
-        self.drain(true, said);
+    fn skip_gaps(&mut self, sink: &mut EventSink<'_, impl FnMut(FlowEvent<'_>)>) {
+        self.drain(true, sink);
         if self.end.is_some() && self.end == self.next {
-            self.end(said);
+            self.end(sink);
         }
     }
 
-    /// The next `length` bytes, of which `bytes` were captured.
-    fn hand_on(&mut self, bytes: &[u8], length: u32, said: &mut Said<'_, impl FnMut(Heard<'_>)>) {
-        let Said {
+    /// Emits `bytes`, the captured part of the next `length` bytes, and advances by `length`.
+    fn emit_bytes(
+        &mut self,
+        bytes: &[u8],
+        length: u32,
+        sink: &mut EventSink<'_, impl FnMut(FlowEvent<'_>)>,
+    ) {
+        let EventSink {
             flow,
             direction,
             endpoints,
             ..
-        } = *said;
+        } = *sink;
         if !bytes.is_empty() {
             if !std::mem::replace(&mut self.began, true) {
-                (said.heard)(Heard::Begins {
+                (sink.emit)(FlowEvent::Begins {
                     flow,
                     direction,
                     endpoints,
                 });
             }
-            (said.heard)(Heard::Bytes {
+            (sink.emit)(FlowEvent::Bytes {
                 flow,
                 direction,
                 bytes,
             });
         }
         let length = u64::from(length);
-        said.counters.lost += length - bytes.len() as u64;
+        sink.counters.lost += length - bytes.len() as u64;
         self.advance(length);
     }
 
     fn advance(&mut self, bytes: u64) {
         self.position += bytes;
-        // Numbers wrap.
+        // Sequence numbers wrap around.
         self.next = self.next.map(|next| next.wrapping_add(bytes as u32));
     }
 
-    fn end(&mut self, said: &mut Said<'_, impl FnMut(Heard<'_>)>) {
+    fn end(&mut self, sink: &mut EventSink<'_, impl FnMut(FlowEvent<'_>)>) {
         if !std::mem::replace(&mut self.ended, true) && self.began {
-            (said.heard)(Heard::Ends {
-                flow: said.flow,
-                direction: said.direction,
+            (sink.emit)(FlowEvent::Ends {
+                flow: sink.flow,
+                direction: sink.direction,
             });
         }
     }
 }
 
-/// What keeping something takes besides its bytes.
+/// The overhead of storing one segment, in bytes.
 const WAITING_BYTES: usize = 64;

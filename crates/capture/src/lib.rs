@@ -1,10 +1,10 @@
-//! What was said over TCP, read from a capture of packets.
+//! Reassembles TCP streams from a packet capture.
 //!
-//! [`PacketReader`] takes packets out of a pcap or pcapng file, [`segment`] finds the TCP segment in one, and [`Flows`] puts
-//! segments in order and hands each direction's bytes on as they come.
+//! [`PacketReader`] reads packets from a pcap or pcapng file, [`segment`] parses the TCP segment of a packet, and
+//! [`Flows`] orders the segments and emits the bytes of each direction.
 //!
-//! Nothing here trusts a capture: lengths are held against what there is, and what can grow (packets, flows, bytes that wait
-//! for those before them) has a bound. Bytes that were not captured are counted and skipped.
+//! A capture is untrusted input: every length is checked against the bytes present. Packets, connections and bytes
+//! that wait for a gap to close are bounded. Bytes missing from the capture are counted and skipped.
 #![forbid(unsafe_code)]
 
 mod file;
@@ -12,5 +12,5 @@ mod flow;
 mod packet;
 
 pub use file::{CaptureError, LinkType, Packet, PacketReader, is_capture};
-pub use flow::{Direction, FlowCounters, FlowId, FlowLimits, Flows, Heard};
+pub use flow::{Direction, FlowCounters, FlowEvent, FlowId, FlowLimits, Flows};
 pub use packet::{Endpoints, Segment, Skipped, segment};

@@ -1,58 +1,58 @@
-//! The TCP segment in a packet: past the link's header, VLAN tags, IPv4 or IPv6.
+//! Parses the TCP segment of a packet: skips the link-layer header and VLAN tags, then parses IPv4 or IPv6.
 
-// Of `core`, where there are addresses and no sockets.
+// From `core`, which has addresses and no sockets.
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::file::{LinkType, Packet};
 
-/// Who speaks to whom.
+/// The sender and the receiver of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Endpoints {
-    /// Who sent it.
+    /// The sender.
     pub from: SocketAddr,
-    /// To whom.
+    /// The receiver.
     pub to: SocketAddr,
 }
 
-/// A TCP segment, as far as it was captured.
+/// A TCP segment; the end of its payload may be missing from the capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment<'b> {
-    /// Who speaks to whom.
+    /// Its sender and receiver.
     pub endpoints: Endpoints,
-    /// The number of its first byte, or of SYN.
+    /// The sequence number of its first byte, or of SYN.
     pub sequence: u32,
-    /// It begins the connection's direction.
+    /// SYN: the direction begins.
     pub syn: bool,
-    /// It ends the direction.
+    /// FIN: the direction ends.
     pub fin: bool,
-    /// It ends the connection.
+    /// RST: the connection ends.
     pub rst: bool,
-    /// Its bytes.
+    /// The captured bytes of its payload.
     pub payload: &'b [u8],
-    /// How many it had on the line; more than were captured, if the capture was cut.
+    /// The length of its payload in bytes as sent. Greater than `payload.len()` if the capture truncated the packet.
     pub length: u32,
 }
 
-/// Why there is no segment in a packet.
+/// Why a packet has no usable TCP segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skipped {
-    /// Its link is not known here.
+    /// The link type is not supported.
     Link,
-    /// Not IP: ARP and the like.
+    /// Not IP, for example ARP.
     NotIp,
     /// IP, but not TCP.
     NotTcp,
-    /// A fragment of an IP packet: TCP avoids them.
+    /// A fragment of an IP packet. TCP avoids fragments.
     Fragment,
-    /// Its headers were not captured as a whole, or are none.
+    /// A header is incomplete or invalid.
     Malformed,
 }
 
-/// The segment in a packet.
+/// Parses the TCP segment of a packet.
 ///
 /// # Errors
 ///
-/// If there is none that can be used.
+/// If the packet has no usable segment.
 pub fn segment<'b>(packet: &Packet<'b>) -> Result<Segment<'b>, Skipped> {
     let (network, version) = link(packet.link, packet.bytes)?;
     match version {
@@ -62,7 +62,7 @@ pub fn segment<'b>(packet: &Packet<'b>) -> Result<Segment<'b>, Skipped> {
     }
 }
 
-/// What follows the link's header, and its version of IP.
+/// Returns the bytes after the link-layer header and the version of IP.
 fn link(link: LinkType, bytes: &[u8]) -> Result<(&[u8], u8), Skipped> {
     let (rest, ether_type) = match link.0 {
         // Ethernet
@@ -70,7 +70,7 @@ fn link(link: LinkType, bytes: &[u8]) -> Result<(&[u8], u8), Skipped> {
         // Linux cooked, versions 1 and 2
         113 => tags(after(bytes, 14)?)?,
         276 => (after(bytes, 20)?, half(bytes, 0)?),
-        // BSD loopback: a protocol family, in the order of the machine that captured.
+        // BSD loopback: a protocol family in the byte order of the capturing machine.
         0 | 108 => (after(bytes, 4)?, 0),
         // Raw IP
         12 | 101 | 228 | 229 => (bytes, 0),
@@ -79,7 +79,7 @@ fn link(link: LinkType, bytes: &[u8]) -> Result<(&[u8], u8), Skipped> {
     match ether_type {
         0x0800 => Ok((rest, 4)),
         0x86dd => Ok((rest, 6)),
-        // The first four bits of a packet say which it is.
+        // The first four bits of an IP packet are its version.
         0 => rest
             .first()
             .map(|byte| (rest, byte >> 4))
@@ -88,7 +88,7 @@ fn link(link: LinkType, bytes: &[u8]) -> Result<(&[u8], u8), Skipped> {
     }
 }
 
-/// Past an EtherType and the VLAN tags before it (802.1Q, 802.1ad).
+/// Skips VLAN tags (802.1Q, 802.1ad). Returns the bytes after the EtherType, and the EtherType.
 fn tags(mut bytes: &[u8]) -> Result<(&[u8], u16), Skipped> {
     for _ in 0..=TAGS_MAX {
         let ether_type = half(bytes, 0)?;
@@ -108,14 +108,14 @@ fn v4(bytes: &[u8]) -> Result<Segment<'_>, Skipped> {
     if header[0] >> 4 != 4 || header_bytes < 20 {
         return Err(Skipped::Malformed);
     }
-    // More fragments, or not the first.
+    // "More fragments" is set, or the fragment offset is not zero.
     if half(header, 6)? & 0x3fff != 0 {
         return Err(Skipped::Fragment);
     }
     if header[9] != TCP {
         return Err(Skipped::NotTcp);
     }
-    // Zero where the network card cuts segments up.
+    // Zero if the network card does the segmentation.
     let total = match usize::from(half(header, 2)?) {
         0 => bytes.len(),
         total => total,
@@ -168,7 +168,8 @@ fn v6(bytes: &[u8]) -> Result<Segment<'_>, Skipped> {
     Err(Skipped::Malformed)
 }
 
-/// `length` is that of header and payload on the line; what was captured may be shorter, or have the link's padding behind it.
+/// Parses a TCP segment. `length` is the length of header and payload as sent. `bytes` may be shorter, if the capture
+/// truncated the packet, or longer, if the link padded it.
 fn tcp(bytes: &[u8], length: usize, from: IpAddr, to: IpAddr) -> Result<Segment<'_>, Skipped> {
     let header: &[u8; 20] = bytes.first_chunk().ok_or(Skipped::Malformed)?;
     let header_bytes = usize::from(header[12] >> 4) * 4;

@@ -1,4 +1,4 @@
-//! Captures that are written here, in all forms, and read back; and such as nobody would write.
+//! Captures of all formats are written and read back; corrupt captures are refused.
 
 use std::net::SocketAddr;
 
@@ -6,8 +6,8 @@ use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, any, prop_assert, prop_assert_eq, proptest};
 
 use edgeward_capture::{
-    CaptureError, Direction, Endpoints, FlowLimits, Flows, Heard, LinkType, Packet, PacketReader,
-    Segment, Skipped, is_capture, segment,
+    CaptureError, Direction, Endpoints, FlowEvent, FlowLimits, Flows, LinkType, Packet,
+    PacketReader, Segment, Skipped, is_capture, segment,
 };
 
 const LIMITS: FlowLimits = FlowLimits {
@@ -16,7 +16,7 @@ const LIMITS: FlowLimits = FlowLimits {
     waiting_all_max: 1 << 21,
 };
 
-/// An IPv4 packet with a TCP segment, without a link's header.
+/// An IPv4 packet with a TCP segment, without a link-layer header.
 fn v4(from: u16, to: u16, sequence: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
     let total = u16::try_from(40 + payload.len()).expect("small");
     let mut packet = vec![0x45, 0];
@@ -77,7 +77,7 @@ fn pcapng(packets: &[Vec<u8>], link: u16, big_endian: bool) -> Vec<u8> {
     let interface = [&half(link)[..], &half(0), &number(65_535)].concat();
     let mut file = block(0x0a0d_0d0a, &section, big_endian);
     file.extend(block(1, &interface, big_endian));
-    // A block that nobody knows is passed over.
+    // A block of an unknown type is skipped.
     file.extend(block(0x0bad, b"anything", big_endian));
     for (nth, packet) in packets.iter().enumerate() {
         let length = number(packet.len() as u32);
@@ -100,26 +100,26 @@ fn packets(file: &[u8]) -> Result<Vec<(LinkType, Vec<u8>)>, CaptureError> {
     Ok(packets)
 }
 
-/// All that was said, by direction, over all connections.
-fn said(segments: &[Segment<'_>], limits: FlowLimits) -> ([Vec<u8>; 2], Flows) {
+/// Returns the emitted bytes of both directions, over all connections.
+fn reassemble(segments: &[Segment<'_>], limits: FlowLimits) -> ([Vec<u8>; 2], Flows) {
     let mut flows = Flows::new(limits);
-    let mut said = [Vec::new(), Vec::new()];
-    let mut hear = |heard: Heard<'_>| {
-        if let Heard::Bytes {
+    let mut streams = [Vec::new(), Vec::new()];
+    let mut receive = |event: FlowEvent<'_>| {
+        if let FlowEvent::Bytes {
             direction, bytes, ..
-        } = heard
+        } = event
         {
-            said[usize::from(direction == Direction::Back)].extend_from_slice(bytes);
+            streams[usize::from(direction == Direction::Reverse)].extend_from_slice(bytes);
         }
     };
     for segment in segments {
-        flows.take(segment, &mut hear);
+        flows.take(segment, &mut receive);
         assert!(flows.open() <= limits.flows_max);
         assert!(flows.waiting() <= limits.waiting_all_max);
     }
-    flows.finish(&mut hear);
+    flows.finish(&mut receive);
     assert_eq!((flows.open(), flows.waiting()), (0, 0));
-    (said, flows)
+    (streams, flows)
 }
 
 fn endpoints() -> Endpoints {
@@ -130,7 +130,7 @@ fn endpoints() -> Endpoints {
     }
 }
 
-/// A body, cut up, with pieces that come twice, overlap, and in another order.
+/// A body in segments that repeat, overlap and are reordered.
 fn disorder() -> impl Strategy<Value = (Vec<u8>, u32, Vec<(usize, usize)>)> {
     (vec(any::<u8>(), 1..3000), any::<u32>()).prop_flat_map(|(body, start)| {
         let bytes = body.len();
@@ -143,9 +143,9 @@ fn disorder() -> impl Strategy<Value = (Vec<u8>, u32, Vec<(usize, usize)>)> {
 }
 
 proptest! {
-    /// Whatever the order, and whatever comes twice, a direction's bytes are handed on once and in order.
+    /// Reordered and repeated segments: each byte of a direction is emitted once and in order.
     #[test]
-    fn what_was_said_is_put_in_order((body, start, pieces) in disorder()) {
+    fn segments_are_reassembled((body, start, pieces) in disorder()) {
         let segments: Vec<Segment<'_>> = pieces.iter().map(|&(at, length)| {
             let payload = &body[at..(at + length).min(body.len())];
             Segment {
@@ -160,15 +160,15 @@ proptest! {
         }).collect();
         let syn = Segment { sequence: start, syn: true, fin: false, payload: &[], length: 0, ..segments[0] };
         let all: Vec<Segment<'_>> = std::iter::once(syn).chain(segments).collect();
-        let (said, flows) = said(&all, LIMITS);
-        prop_assert_eq!(&said[0], &body);
+        let (streams, flows) = reassemble(&all, LIMITS);
+        prop_assert_eq!(&streams[0], &body);
         prop_assert_eq!(flows.counters().lost, 0);
         prop_assert_eq!(flows.counters().flows, 1);
     }
 
-    /// Little room costs bytes at most, and never the bounds.
+    /// With low limits bytes are lost, and the limits hold.
     #[test]
-    fn bounds_hold((body, start, pieces) in disorder(), waiting in 0_usize..2000) {
+    fn limits_hold((body, start, pieces) in disorder(), waiting in 0_usize..2000) {
         let segments: Vec<Segment<'_>> = pieces.iter().enumerate().map(|(nth, &(at, length))| {
             let payload = &body[at..(at + length).min(body.len())];
             let mut endpoints = endpoints();
@@ -184,10 +184,10 @@ proptest! {
             }
         }).collect();
         let limits = FlowLimits { flows_max: 4, waiting_max: waiting, waiting_all_max: 2 * waiting };
-        said(&segments, limits);
+        reassemble(&segments, limits);
     }
 
-    /// Every form of capture gives the packets that were written.
+    /// Every format yields the packets that were written.
     #[test]
     fn captures_are_read_back(
         written in vec(vec(any::<u8>(), 0..200), 0..6),
@@ -198,17 +198,17 @@ proptest! {
         for file in [pcap(&written, link.into(), big_endian), pcapng(&written, link, big_endian)] {
             prop_assert!(is_capture(&file));
             prop_assert_eq!(&packets(&file).expect("a capture"), &expected);
-            // Cut off anywhere it gives those before, or says that it breaks off.
+            // A truncated file is an error.
             let cut = &file[..file.len() - 1];
             if !written.is_empty() {
-                prop_assert!(matches!(packets(cut), Err(CaptureError::BreaksOff { .. })), "{:?}", packets(cut));
+                prop_assert!(matches!(packets(cut), Err(CaptureError::Truncated { .. })), "{:?}", packets(cut));
             }
         }
     }
 
-    /// Noise behind a capture's beginning, or in its packets, is refused or read, within bounds.
+    /// Random bytes after a file header, or in packets, are refused or read within the limits.
     #[test]
-    fn noise_does_no_harm(noise in vec(any::<u8>(), 0..400), form in 0_usize..4, link in 0_u16..300) {
+    fn random_bytes_are_refused_or_read(noise in vec(any::<u8>(), 0..400), form in 0_usize..4, link in 0_u16..300) {
         let begin = [pcap(&[], 1, true), pcap(&[], 1, false), pcapng(&[], 1, true), pcapng(&[], 1, false)];
         let file = [&begin[form][..], &noise].concat();
         if let Ok(mut reader) = PacketReader::new(&file[..]) {
@@ -219,14 +219,14 @@ proptest! {
         let packet = Packet { link: LinkType(link), bytes: &noise };
         if let Ok(segment) = segment(&packet) {
             prop_assert!(segment.payload.len() <= segment.length as usize);
-            said(&[segment, segment], LIMITS);
+            reassemble(&[segment, segment], LIMITS);
         }
     }
 }
 
-/// Each link's header is passed by, with VLAN tags, extension headers and padding.
+/// The headers of each link type are skipped, with VLAN tags, extension headers and padding.
 #[test]
-fn segments_are_found_behind_all_headers() {
+fn segments_are_found_after_all_headers() {
     let ip = v4(40_000, 80, 7, 2, b"hello");
     let mut v6 = vec![0x60, 0, 0, 0, 0, 33, 60, 64];
     v6.extend([0x20; 16]);
@@ -268,9 +268,9 @@ fn segments_are_found_behind_all_headers() {
     assert_eq!(refused(1, &[0; 14]), Err(Skipped::NotIp));
 }
 
-/// A packet that was cut when it was captured leaves a gap, which is counted.
+/// Bytes missing from the capture are skipped and counted.
 #[test]
-fn what_was_not_captured_is_skipped() {
+fn missing_bytes_are_skipped() {
     let part = |sequence, payload: &'static [u8], length| Segment {
         endpoints: endpoints(),
         sequence,
@@ -281,16 +281,22 @@ fn what_was_not_captured_is_skipped() {
         length,
     };
     let cut = [part(0, b"abc", 10), part(10, b"def", 3)];
-    let (heard, flows) = said(&cut, LIMITS);
-    assert_eq!((&heard[0][..], flows.counters().lost), (&b"abcdef"[..], 7));
+    let (streams, flows) = reassemble(&cut, LIMITS);
+    assert_eq!(
+        (&streams[0][..], flows.counters().lost),
+        (&b"abcdef"[..], 7)
+    );
     let missing = [part(0, b"abc", 3), part(5, b"def", 3)];
-    let (heard, flows) = said(&missing, LIMITS);
-    assert_eq!((&heard[0][..], flows.counters().lost), (&b"abcdef"[..], 2));
+    let (streams, flows) = reassemble(&missing, LIMITS);
+    assert_eq!(
+        (&streams[0][..], flows.counters().lost),
+        (&b"abcdef"[..], 2)
+    );
 }
 
-/// The same addresses may begin another connection; what is said there is another's.
+/// A SYN with the addresses of an open connection opens another connection.
 #[test]
-fn addresses_are_used_again() {
+fn addresses_are_reused() {
     let part = |sequence, syn, payload: &'static [u8]| Segment {
         endpoints: endpoints(),
         sequence,
@@ -306,6 +312,9 @@ fn addresses_are_used_again() {
         part(9000, true, b""),
         part(9001, false, b"two"),
     ];
-    let (heard, flows) = said(&all, LIMITS);
-    assert_eq!((&heard[0][..], flows.counters().flows), (&b"onetwo"[..], 2));
+    let (streams, flows) = reassemble(&all, LIMITS);
+    assert_eq!(
+        (&streams[0][..], flows.counters().flows),
+        (&b"onetwo"[..], 2)
+    );
 }

@@ -29,7 +29,6 @@ const PENDING: &[&str] = &[
     "bench",
     "clients",
     "crates/analysis",
-    "crates/capture",
     "crates/chunk-store",
     "crates/cli",
     "crates/dedup",

@@ -134,7 +134,7 @@ fn a_capture_is_put_together_and_sent() {
     let out = output(&["link", "estimate", name(&capture)]);
     assert_eq!(out.status.code(), Some(2));
     assert!(text(&out.stdout).contains("port 80"));
-    assert!(text(&out.stderr).contains("breaks off after"));
+    assert!(text(&out.stderr).contains("is truncated after"));
 }
 
 /// A raw IPv4 packet from one port to another.

@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::Context as _;
 
 use edgeward_capture::{
-    Direction, Endpoints, FlowId, FlowLimits, Flows, Heard, PacketReader, segment,
+    Direction, Endpoints, FlowEvent, FlowId, FlowLimits, Flows, PacketReader, segment,
 };
 use edgeward_chunk_store::estimate::{Estimator, Saved};
 use edgeward_dedup::wire::StreamId;
@@ -113,9 +113,9 @@ struct Flow {
 }
 
 impl Hearing<'_> {
-    fn take(&mut self, heard: Heard<'_>) {
+    fn take(&mut self, heard: FlowEvent<'_>) {
         match heard {
-            Heard::Begins {
+            FlowEvent::Begins {
                 flow,
                 direction,
                 endpoints,
@@ -130,17 +130,17 @@ impl Hearing<'_> {
                     ended: 0,
                 });
             }
-            Heard::Bytes {
+            FlowEvent::Bytes {
                 flow,
                 direction,
                 bytes,
             } => self.bytes(flow, direction, bytes),
-            Heard::Ends { flow, direction } => {
+            FlowEvent::Ends { flow, direction } => {
                 let Some(of) = self.flows.get_mut(&flow) else {
                     return;
                 };
                 of.ended += 1;
-                let body = of.bodies[usize::from(direction == Direction::Back)].take();
+                let body = of.bodies[usize::from(direction == Direction::Reverse)].take();
                 let service = of.service;
                 if of.ended == 2 {
                     self.flows.remove(&flow);
@@ -158,7 +158,7 @@ impl Hearing<'_> {
         let Some(of) = self.flows.get_mut(&flow) else {
             return;
         };
-        let way = usize::from(direction == Direction::Back);
+        let way = usize::from(direction == Direction::Reverse);
         // The first to speak says what is spoken; what was sent of it by then is nothing, or a greeting.
         if of.service.speech == Speech::Plain && of.bodies[way].is_none() {
             of.service.speech = recognise(bytes);
